@@ -1,0 +1,135 @@
+"""Every error a user of the mesh can meet, in one tree.
+
+    MeshError
+    ├── ConfigError (ValueError)      a setting is wrong; raised before any socket opens
+    ├── KeyMissing                    no key for a cluster; says how to make one
+    ├── TooLarge (ValueError)         payload over a limit; checked before anything is sent
+    ├── InvalidName (ValueError)      a cluster, endpoint, topic or pattern that cannot be one
+    ├── LimitReached                  one of the node's named limits; nothing was sent
+    ├── RequestError                  abstract: a request that brought no reply
+    │   ├── NoMembers                 nobody in the cluster to ask
+    │   ├── RequestTimeout            the deadline passed; `maybe_executed`
+    │   ├── Overloaded                every member tried said BUSY; `retry_after_s`
+    │   ├── PeerLost                  the member vanished with the request; `maybe_executed`
+    │   └── ServiceError              the handler said no: `code`, `message`
+    ├── TunnelBroken                  the other end or the link is gone; bytes sent and received
+    ├── NodeClosed                    the node has left, or is leaving
+    ├── NodeCrashed                   a background task of ours failed: a bug, please report it
+    └── ProtocolError                 abstract; never reaches a user, costs one link
+        ├── LocalProtocolError        our fault
+        └── RemoteProtocolError       the peer's fault
+"""
+
+from __future__ import annotations
+
+
+class MeshError(Exception):
+    """Root of all errors of the mesh and of its durable tier."""
+
+
+class ConfigError(MeshError, ValueError):
+    """A setting is unknown, contradictory or out of range; the text names it."""
+
+
+class KeyMissing(MeshError):
+    """The keyring has no key for what was asked; the text says how to make one."""
+
+
+class TooLarge(MeshError, ValueError):
+    """`what` has `size_bytes`, more than `limit_bytes`. Nothing was sent."""
+
+    def __init__(self, what: str, size_bytes: int, limit_bytes: int) -> None:
+        super().__init__(f"{what} of {size_bytes} bytes exceeds the limit of {limit_bytes} bytes")
+        self.size_bytes, self.limit_bytes = size_bytes, limit_bytes
+
+
+class InvalidName(MeshError, ValueError):
+    """`name` is not a valid cluster, endpoint, topic or pattern; the text says what is."""
+
+
+class LimitReached(MeshError):
+    """A named limit of this node: `setting` allows `limit` and no more. Nothing was sent."""
+
+    def __init__(self, setting: str, limit: int) -> None:
+        super().__init__(f"limit reached: {setting} is {limit}")
+        self.setting, self.limit = setting, limit
+
+
+class RequestError(MeshError):
+    """A request brought no reply. `maybe_executed` says whether a handler may have run."""
+
+    maybe_executed = False
+
+
+class NoMembers(RequestError):
+    """The cluster has no member that could be asked, after waiting `waited_s` for one."""
+
+    def __init__(self, cluster: str, waited_s: float) -> None:
+        super().__init__(f"no members of cluster {cluster!r} after {waited_s:.1f} s")
+        self.cluster, self.waited_s = cluster, waited_s
+
+
+class RequestTimeout(RequestError, TimeoutError):
+    """No reply within `timeout_s`. `maybe_executed`: the request had left this node."""
+
+    def __init__(self, target: str, timeout_s: float, *, maybe_executed: bool) -> None:
+        super().__init__(f"no reply from {target!r} within {timeout_s:.3f} s")
+        self.target, self.timeout_s, self.maybe_executed = target, timeout_s, maybe_executed
+
+
+class Overloaded(RequestError):
+    """`tried` members said BUSY before they started; try again in `retry_after_s`."""
+
+    def __init__(self, target: str, tried: int, retry_after_s: float) -> None:
+        super().__init__(f"{target!r}: {tried} members busy, retry after {retry_after_s:.2f} s")
+        self.target, self.tried, self.retry_after_s = target, tried, retry_after_s
+
+
+class PeerLost(RequestError):
+    """The member that held the request is gone."""
+
+    def __init__(self, target: str, peer: str, *, maybe_executed: bool) -> None:
+        what = "may have been executed" if maybe_executed else "was not executed"
+        super().__init__(f"{target!r}: member {peer} lost, the request {what}")
+        self.target, self.peer, self.maybe_executed = target, peer, maybe_executed
+
+
+class ServiceError(RequestError):
+    """The member's handler refused or failed. Raise it in a handler to answer with it.
+
+    Codes of the mesh itself: `failed` (the handler raised something else), `no_such_endpoint`,
+    `not_allowed`, `expired` (deadline passed before the handler started). All others are yours.
+    """
+
+    def __init__(self, code: str, message: str = "") -> None:
+        super().__init__(f"{code}: {message}" if message else code)
+        self.code, self.message = code, message
+        self.maybe_executed = code not in {"no_such_endpoint", "not_allowed", "expired"}
+
+
+class TunnelBroken(MeshError):
+    """The tunnel ended without a clean close. Byte counts are of this end."""
+
+    def __init__(self, reason: str, *, sent_bytes: int = 0, received_bytes: int = 0) -> None:
+        super().__init__(f"tunnel broken: {reason} (sent {sent_bytes}, received {received_bytes})")
+        self.reason, self.sent_bytes, self.received_bytes = reason, sent_bytes, received_bytes
+
+
+class NodeClosed(MeshError):
+    """This node has left the mesh, or is leaving it."""
+
+
+class NodeCrashed(MeshError):
+    """A background task of this node failed; the cause is chained. Please report it."""
+
+
+class ProtocolError(MeshError):
+    """Abstract: bytes that should not exist."""
+
+
+class LocalProtocolError(ProtocolError):
+    """This node was about to break the protocol: a bug of ours."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """The peer broke the protocol. It costs that link and nothing else."""

@@ -1,0 +1,67 @@
+"""Names: clusters, endpoints of clusters, topics, patterns, node ids.
+
+    cluster    databases             [a-z0-9][a-z0-9._-]{0,62}
+    target     databases/get         cluster, then an endpoint of its service
+    topic      orders.eu.created     tokens of printable characters without space, * and >
+    pattern    orders.*.created      `*` is any one token, a last `>` is one or more tokens
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from .errors import InvalidName
+
+CLUSTER = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+ENDPOINT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+TOKEN = re.compile(r"[^\s.*>\x00-\x1f\x7f]+")
+TOPIC_BYTES_MAX = 255
+DEFAULT_ENDPOINT = "default"
+
+
+def check_cluster(name: str) -> str:
+    """Return `name`, or raise InvalidName."""
+    if not isinstance(name, str) or not CLUSTER.fullmatch(name):
+        raise InvalidName(f"cluster {name!r}: want 1 to 63 of a-z 0-9 . _ - and no mark first")
+    return name
+
+
+@lru_cache(maxsize=4096)
+def split_target(target: str) -> tuple[str, str]:
+    """`databases/get` is cluster `databases`, endpoint `get`; without `/`: the default one."""
+    cluster, slash, endpoint = target.partition("/")
+    check_cluster(cluster)
+    if slash and not ENDPOINT.fullmatch(endpoint):
+        raise InvalidName(f"endpoint {endpoint!r} of {target!r}: want 1 to 63 of A-Z a-z 0-9 . _ -")
+    return cluster, endpoint or DEFAULT_ENDPOINT
+
+
+def check_topic(topic: str) -> bytes:
+    """Return the topic's bytes, or raise InvalidName."""
+    return _check_tokens(topic, "topic", topic.split(".") if isinstance(topic, str) else [])
+
+
+def check_pattern(pattern: str) -> tuple[str, ...]:
+    """Return the pattern's tokens, or raise InvalidName."""
+    tokens = pattern.split(".") if isinstance(pattern, str) else []
+    plain = tokens[:-1] if tokens and tokens[-1] == ">" else tokens
+    _check_tokens(pattern, "pattern", ["x" if token == "*" else token for token in plain] or ["x"])
+    return tuple(tokens)
+
+
+def _check_tokens(whole: str, kind: str, tokens: list[str]) -> bytes:
+    if not tokens or not all(TOKEN.fullmatch(token) for token in tokens):
+        raise InvalidName(f"{kind} {whole!r}: want tokens joined by dots, as in orders.eu.created")
+    try:
+        raw = whole.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidName(f"{kind} {whole!r}: not valid Unicode") from error
+    if len(raw) > TOPIC_BYTES_MAX:
+        raise InvalidName(f"{kind} of {len(raw)} bytes exceeds the limit of {TOPIC_BYTES_MAX}")
+    return raw
+
+
+def short(node: bytes) -> str:
+    """A node id as people read it: its first eight hex digits."""
+    return node.hex()[:8]
