@@ -1,0 +1,105 @@
+"""Requests to four members of which one is four times slower, against choosing at random.
+
+Open loop at 70 % of what the four can do together: more than the slow one's share of a random
+choice, which is why random choice has no p99 here but a queue that grows.
+
+Random choice needs no hook in the mesh: each member joins a cluster of its own, and the caller
+draws the cluster. Everything else is the same: processes, links, schedule, demands.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .figure import Bound, percentile
+from .network import Network
+from .plan import Case, Family, Outcome, Row, Scale
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .processes import Troupe
+
+MEMBERS = 4
+CONCURRENCY = 4
+SLOWNESS = 4.0
+DEMAND_US_MEAN = 10_000.0
+LOAD = 0.7
+CAPACITY_PER_S = CONCURRENCY * 1e6 / DEMAND_US_MEAN * (MEMBERS - 1 + 1 / SLOWNESS)
+WARM_S, MEASURED_S = 2.0, 10.0
+SEED = 20
+
+MESH, RANDOM = "one of four members 4x slower, the mesh's choice", "the same, random choice"
+
+
+def shared_cluster(member: int) -> str:
+    """All members answer to one name: the mesh chooses among them."""
+    return "bench-work"
+
+
+def own_cluster(member: int) -> str:
+    """Each member answers to its own name: the caller draws one, and that is who gets it."""
+    return f"bench-work-{member}"
+
+
+def balance(name: str, choose: Callable[[int], str], *, promised: bool) -> Case:
+    """`choose` names member i's cluster, and with it who chooses. `promised`: all must answer."""
+
+    def run(troupe: Troupe, scale: Scale) -> Outcome:
+        network = Network()
+        members = [
+            network.node(
+                choose(member),
+                seeds=[],
+                service="worker",
+                concurrency=CONCURRENCY,
+                slowness=SLOWNESS if member == MEMBERS - 1 else 1.0,
+            )
+            for member in range(MEMBERS)
+        ]
+        for settings in members:
+            troupe.start("mesh_member", settings)
+        caller = troupe.start(
+            "mesh_open_loop",
+            network.node(
+                "bench-caller",
+                seeds=[settings["endpoint"] for settings in members],
+                targets=sorted({choose(member) for member in range(MEMBERS)}),
+                members=MEMBERS,
+                rate_per_s=CAPACITY_PER_S * LOAD,
+                demand_us_mean=DEMAND_US_MEAN,
+            ),
+        )
+        caller.ask("run", seconds=scale.seconds(WARM_S), seed=SEED)
+        answer = caller.ask("run", seconds=scale.seconds(MEASURED_S), seed=SEED + 1)
+        latencies_ns = answer["latencies_ns"]
+        return Outcome(
+            {
+                "p50_ms": percentile(latencies_ns, 0.5) / 1e6,
+                "p99_ms": percentile(latencies_ns, 0.99) / 1e6,
+            },
+            wrong=answer["failed"] if promised else 0,
+            detail={
+                "samples": len(latencies_ns),
+                "failed": answer["failed"],
+                "errors": answer["errors"],
+            },
+        )
+
+    return Case(name, run)
+
+
+def family() -> list[Family]:
+    cases = [
+        balance(MESH, shared_cluster, promised=True),
+        balance(RANDOM, own_cluster, promised=False),
+    ]
+    row = Row(
+        name="p99 with one of four members 4x slower, beside random choice",
+        unit="ms",
+        case=MESH,
+        value="p99_ms",
+        reference=(RANDOM, "p99_ms"),
+        bounds=(Bound("ratio", "at most", 0.1),),
+    )
+    return [Family(name="balance", cases=cases, rows=[row])]

@@ -1,0 +1,138 @@
+"""A figure: the median of its rounds, beside the median of its reference, against a mark.
+
+    value     median of the rounds' values        ratio  median of the rounds' value / reference
+    reference median of the rounds' references    holds  null: reported only, nothing promised
+
+The ratio is taken within each round, where both ran within seconds of each other: the machine
+drifts by more than most differences are worth. A round that lost messages has no value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from math import ceil
+from statistics import median
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+REPORTED = "reported"
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """One demand on a figure, as in: ratio at least 2.0."""
+
+    of: Literal["value", "ratio"]
+    sense: Literal["at least", "at most"]
+    limit: float
+
+    def holds(self, value: float | None, ratio: float | None) -> bool:
+        measured = value if self.of == "value" else ratio
+        if measured is None:
+            return False
+        return measured >= self.limit if self.sense == "at least" else measured <= self.limit
+
+    def __str__(self) -> str:
+        return f"{self.of} {self.sense} {self.limit:,g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One round of one figure. `value` is None when the run lost or doubled messages."""
+
+    value: float | None
+    reference: float | None = None
+    lost: int = 0
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def ratio(self) -> float | None:
+        if self.value is None or not self.reference:
+            return None
+        return self.value / self.reference
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "value": self.value,
+            "reference": self.reference,
+            "ratio": self.ratio,
+            "lost": self.lost,
+            **self.detail,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One line of the table, one entry of the file."""
+
+    name: str
+    value: float | None
+    unit: str
+    reference: float | None
+    ratio: float | None
+    mark: str
+    holds: bool | None
+    runs: list[dict[str, Any]]
+
+    @property
+    def lost(self) -> int:
+        return sum(run["lost"] for run in self.runs)
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def make_figure(
+    name: str,
+    unit: str,
+    rounds: Sequence[Round],
+    bounds: Sequence[Bound] = (),
+    *,
+    worst: bool = False,
+) -> Figure:
+    """Sum the rounds up. No value at all if one round lost messages: a loss has no rate.
+
+    `worst`: the value is the highest of the rounds, for what must not happen even once.
+    """
+    values = [entry.value for entry in rounds]
+    complete = bool(values) and None not in values
+    value = None
+    if complete:
+        value = max(value for value in values if value is not None) if worst else middle(values)
+    ratio = middle([entry.ratio for entry in rounds]) if complete else None
+    return Figure(
+        name=name,
+        value=value,
+        unit=unit,
+        reference=middle([entry.reference for entry in rounds]),
+        ratio=ratio,
+        mark=" and ".join(map(str, bounds)) or REPORTED,
+        holds=all(bound.holds(value, ratio) for bound in bounds) if bounds else None,
+        runs=[entry.as_json() for entry in rounds],
+    )
+
+
+def middle(values: Sequence[float | None]) -> float | None:
+    """The median of the values that exist."""
+    present = [value for value in values if value is not None]
+    return median(present) if present else None
+
+
+def percentile(samples: Sequence[float], share: float) -> float:
+    """The smallest sample that at least `share` of all samples do not exceed (nearest rank)."""
+    assert samples, "no samples, no percentile"
+    assert 0 < share <= 1, "a share, not a percentage"
+    ordered = sorted(samples)
+    rank = ceil(len(ordered) * share - 1e-9)  # 100 * 0.07 is 7.000000000000001.
+    return ordered[max(rank, 1) - 1]
+
+
+def document(machine: Mapping[str, Any], commit: str, figures: Sequence[Figure]) -> dict[str, Any]:
+    """The file every bench writes."""
+    return {
+        "machine": dict(machine),
+        "commit": commit,
+        "figures": [figure.as_json() for figure in figures],
+    }

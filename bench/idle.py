@@ -1,0 +1,97 @@
+"""What a node costs that does nothing: CPU, memory, and the memory of 200 links."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from .figure import Bound
+from .network import Network
+from .plan import Case, Family, Outcome, Row, Scale
+
+if TYPE_CHECKING:
+    from .processes import Troupe
+
+SETTLE_S, WATCH_S = 3.0, 10.0
+LINKS, SPOKES_PROCESSES = 200, 4
+MB = 1e6
+
+IDLE, MANY_LINKS = "idle node", f"{LINKS} links"
+
+
+def idle(name: str) -> Case:
+    """Two nodes, linked, with nothing to say; one of them is watched."""
+
+    def run(troupe: Troupe, scale: Scale) -> Outcome:
+        network = Network()
+        settings = network.node("bench-idle", seeds=[])
+        watched = troupe.start("mesh_idle", settings)
+        troupe.start("mesh_idle", network.node("bench-peer", seeds=[settings["endpoint"]]))
+        watched.ask("wait", cluster="bench-peer", count=1)
+        time.sleep(scale.seconds(SETTLE_S))
+        before, began_s = watched.ask("usage"), time.monotonic()
+        time.sleep(scale.seconds(WATCH_S))
+        after, watched_s = watched.ask("usage"), time.monotonic() - began_s
+        return Outcome(
+            {
+                "cpu_percent": (after["cpu_s"] - before["cpu_s"]) / watched_s * 100,
+                "rss_mb": after["rss_bytes"] / MB,
+            },
+            detail={"seconds": watched_s, "peak_rss_bytes": after["peak_rss_bytes"]},
+        )
+
+    return Case(name, run)
+
+
+def many_links(name: str) -> Case:
+    """A hub's memory before and after 200 nodes linked to it."""
+
+    def run(troupe: Troupe, scale: Scale) -> Outcome:
+        network = Network()
+        settings = network.node("bench-hub", seeds=[])
+        hub = troupe.start("mesh_idle", settings)
+        time.sleep(scale.seconds(SETTLE_S))
+        before = hub.ask("usage")
+        for _ in range(SPOKES_PROCESSES):
+            nodes = [
+                network.node("bench-spoke", seeds=[settings["endpoint"]])
+                for _ in range(LINKS // SPOKES_PROCESSES)
+            ]
+            troupe.start("mesh_spokes", {"nodes": nodes, "hub": "bench-hub"})
+        hub.ask("wait", cluster="bench-spoke", count=LINKS)
+        time.sleep(scale.seconds(SETTLE_S))
+        after = hub.ask("usage")
+        return Outcome(
+            {"more_rss_mb": (after["rss_bytes"] - before["rss_bytes"]) / MB},
+            detail={"links": LINKS, "rss_bytes": after["rss_bytes"]},
+        )
+
+    return Case(name, run)
+
+
+def family() -> list[Family]:
+    cases = [idle(IDLE), many_links(MANY_LINKS)]
+    rows = [
+        Row(
+            name="idle node, CPU",
+            unit="% of one core",
+            case=IDLE,
+            value="cpu_percent",
+            bounds=(Bound("value", "at most", 1.0),),
+        ),
+        Row(
+            name="idle node, RSS",
+            unit="MB",
+            case=IDLE,
+            value="rss_mb",
+            bounds=(Bound("value", "at most", 45.0),),
+        ),
+        Row(
+            name="200 links, more RSS",
+            unit="MB",
+            case=MANY_LINKS,
+            value="more_rss_mb",
+            bounds=(Bound("value", "at most", 60.0),),
+        ),
+    ]
+    return [Family(name="idle", cases=cases, rows=rows, rounds_max=3)]

@@ -1,0 +1,74 @@
+"""What the figures were measured on: without it a figure says nothing."""
+
+from __future__ import annotations
+
+import gc
+import os
+import platform
+import subprocess
+import sys
+import time
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import zmq
+
+ROOT = Path(__file__).resolve().parent.parent
+LIBRARIES = ("pyzmq", "trio", "pynacl", "msgpack", "zeroconf")
+
+
+def facts() -> dict[str, Any]:
+    """Machine, software and settings, as they are now."""
+    return {
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "cpu": cpu_model(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "kernel": platform.release(),
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "libzmq": zmq.zmq_version(),
+        **{name: library_version(name) for name in LIBRARIES},
+        "gc": f"{'enabled' if gc.isenabled() else 'disabled'} {gc.get_threshold()}, as Python starts",
+        "load_average_before": load_average(),
+        "dirty": is_dirty(),
+        "command": " ".join(["python -m bench", *sys.argv[1:]]),
+    }
+
+
+def cpu_model() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def library_version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def load_average() -> list[float]:
+    return [round(load, 2) for load in os.getloadavg()]
+
+
+def commit() -> str:
+    return git("rev-parse", "HEAD").strip() or "unknown"
+
+
+def is_dirty() -> bool:
+    """Whether files under version control differ from the commit."""
+    return bool(git("status", "--porcelain", "--untracked-files=no").strip())
+
+
+def git(*words: str) -> str:
+    """What git answers, or nothing where there is no git or no repository."""
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=False
+        )
+    except FileNotFoundError:
+        return ""
+    return done.stdout

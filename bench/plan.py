@@ -1,0 +1,97 @@
+"""What is measured: cases, each run once per round, and the rows that set them side by side.
+
+Case    one set-up of processes and what it measured, an Outcome of named values
+Row     one value of one case, beside one value of another, against bounds
+Family  cases that are run one after the other within a round, and their rows
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from .figure import Bound
+    from .processes import Troupe
+
+QUICK_PART = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How much is measured. `quick` is for trying the harness: its figures mean nothing."""
+
+    quick: bool = False
+
+    def count(self, full: int) -> int:
+        return max(full // QUICK_PART, 1) if self.quick else full
+
+    def seconds(self, full: float) -> float:
+        return full / 5 if self.quick else full
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one run of one case measured. `wrong` counts what was lost, doubled or damaged."""
+
+    values: Mapping[str, float]
+    wrong: int = 0
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    name: str
+    run: Callable[[Troupe, Scale], Outcome]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """`value` of `case`, beside `reference` (case, value) where there is one."""
+
+    name: str
+    unit: str
+    case: str
+    value: str
+    reference: tuple[str, str] | None = None
+    bounds: tuple[Bound, ...] = ()
+    worst: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    name: str
+    cases: Sequence[Case]
+    rows: Sequence[Row]
+    rounds_max: int = 99
+    """Fewer rounds than asked for where one round takes long and varies little."""
+
+
+def pick(families: Sequence[Family], wanted: Sequence[str]) -> list[Family]:
+    """The families and rows that `wanted` names, and only the cases these need.
+
+    A name is a family's, or part of a row's. Nothing wanted: everything.
+    Raises:
+        ValueError: a name that matches nothing.
+    """
+    if not wanted:
+        return list(families)
+    for name in wanted:
+        if not any(matches(family, row, name) for family in families for row in family.rows):
+            raise ValueError(f"no figure or family is called {name!r}")
+    picked = []
+    for family in families:
+        rows = [row for row in family.rows if any(matches(family, row, name) for name in wanted)]
+        needed = {row.case for row in rows} | {row.reference[0] for row in rows if row.reference}
+        cases = [case for case in family.cases if case.name in needed]
+        if rows:
+            picked.append(
+                Family(name=family.name, cases=cases, rows=rows, rounds_max=family.rounds_max)
+            )
+    return picked
+
+
+def matches(family: Family, row: Row, name: str) -> bool:
+    return family.name == name or name.lower() in row.name.lower()

@@ -1,0 +1,180 @@
+"""Role processes: started, spoken to in lines of JSON, ended by their id, always within a time.
+
+    with Troupe() as troupe:
+        pull = troupe.start("raw_pull", {...})      ->  python -m bench.roles.raw_pull
+        pull.ready                                  <-  {"say": "ready", "endpoint": ...}
+        pull.tell("run", count=1000)                ->  {"do": "run", "count": 1000}
+        pull.hear()                                 <-  {"say": "done", ...}
+                                                    end of the block: stdin closes, it leaves
+
+Every role runs in its own process group, so Ctrl-C in the terminal reaches this process only,
+which then ends them. A role whose parent dies is killed by the kernel (roles/stage.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import subprocess
+import sys
+import tempfile
+import time
+from typing import TYPE_CHECKING, Any
+
+from .machine import ROOT
+from .usage import Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+
+READY_S_MAX = 30.0
+ANSWER_S_MAX = 180.0
+LEAVE_S_MAX = 5.0
+STDERR_TAIL_BYTES = 2000
+
+
+class MeasurementFailed(Exception):
+    """A role died, was silent for too long or said that it failed; the text has its stderr."""
+
+
+class Role:
+    """One child process. `settings` go to it as its first line."""
+
+    def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
+        self.name = name
+        self._pending = b""
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (closed in `end`)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", f"bench.roles.{name}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+            cwd=ROOT,
+            process_group=0,
+            bufsize=0,
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._stdin, self._stdout = self._process.stdin, self._process.stdout
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._stdout, selectors.EVENT_READ)
+        self.ready: dict[str, Any] = {}
+        self._write(settings)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def tell(self, do: str, **facts: Any) -> None:
+        """Give an order. It is answered by one `hear`."""
+        self._write({"do": do, **facts})
+
+    def hear(self, timeout_s: float = ANSWER_S_MAX) -> dict[str, Any]:
+        """The role's next answer.
+
+        Raises:
+            MeasurementFailed: it said so, died, or took longer than `timeout_s`.
+        """
+        answer = self.poll(timeout_s)
+        if answer is None:
+            raise MeasurementFailed(
+                f"{self.name}: no answer within {timeout_s:.0f} s{self.last_words()}"
+            )
+        return answer
+
+    def poll(self, timeout_s: float) -> dict[str, Any] | None:
+        """As `hear`, but None when nothing was said within `timeout_s`."""
+        deadline_s = time.monotonic() + timeout_s
+        while b"\n" not in self._pending:
+            if not self._selector.select(max(deadline_s - time.monotonic(), 0)):
+                return None
+            chunk = os.read(self._stdout.fileno(), 1 << 16)
+            if not chunk:
+                raise MeasurementFailed(f"{self.name}: died{self.last_words()}")
+            self._pending += chunk
+        line, _, self._pending = self._pending.partition(b"\n")
+        answer: dict[str, Any] = json.loads(line)
+        if answer.pop("say") == "failed":
+            raise MeasurementFailed(f"{self.name}: {answer['why']}{self.last_words()}")
+        return answer
+
+    def ask(self, do: str, **facts: Any) -> dict[str, Any]:
+        self.tell(do, **facts)
+        return self.hear()
+
+    def last_words(self) -> str:
+        """The end of what it wrote to stderr, to be put behind an error."""
+        self._stderr.seek(0, os.SEEK_END)
+        self._stderr.seek(max(self._stderr.tell() - STDERR_TAIL_BYTES, 0))
+        words = self._stderr.read().decode(errors="replace").strip()
+        return f"\n{words}" if words else ""
+
+    def dismiss(self) -> None:
+        """Ask it to leave: its stdin ends."""
+        with contextlib.suppress(OSError):
+            self._stdin.close()
+
+    def end(self, patience_s: float) -> None:
+        """Wait for it, then stop it; returns when the process is gone."""
+        self.dismiss()
+        for patience, stop in ((patience_s, self._process.terminate), (1.0, self._process.kill)):
+            try:
+                self._process.wait(patience)
+                break
+            except subprocess.TimeoutExpired:
+                stop()
+        self._process.wait()
+        self._selector.close()
+        self._stdout.close()
+        self._stderr.close()
+
+    def _write(self, words: Mapping[str, Any]) -> None:
+        try:
+            self._stdin.write(json.dumps(words).encode() + b"\n")
+        except BrokenPipeError:
+            raise MeasurementFailed(f"{self.name}: died{self.last_words()}") from None
+
+
+class Troupe:
+    """All roles of one measurement; the end of its block ends every one of them."""
+
+    def __init__(self, profile: str | None = None) -> None:
+        self._roles: list[Role] = []
+        self._profile = profile
+
+    def __enter__(self) -> Troupe:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            for role in self._roles:
+                role.dismiss()
+            for role in self._roles:
+                role.end(LEAVE_S_MAX if error is None else 0)
+        except BaseException:  # Ctrl-C while they leave.
+            for role in self._roles:
+                role.end(0)
+            raise
+
+    def start(self, name: str, settings: Mapping[str, Any], *, wait: bool = True) -> Role:
+        """Start `bench.roles.<name>`; with `wait`, return once it said that it is ready."""
+        role = Role(name, {**settings, "profile": self._profile})
+        self._roles.append(role)
+        if wait:
+            role.ready = role.hear(READY_S_MAX)
+        return role
+
+    def usage(self) -> dict[str, Usage]:
+        """What each role has used until now, by `name` and place in the troupe."""
+        return {
+            f"{role.name}.{place}": Usage(**role.ask("usage"))
+            for place, role in enumerate(self._roles)
+        }

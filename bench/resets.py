@@ -1,0 +1,86 @@
+"""Messages lost while a proxy resets every TCP connection 20 times under load.
+
+    load node --> its seed: the proxy --> sink node
+    sink node --> what the load node advertises: the proxy --> load node
+
+Beside raw pyzmq in the same run: DEALER to ROUTER through the same proxy.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from . import raw
+from .figure import Bound
+from .network import Network, free_port, port_of
+from .plan import Case, Family, Outcome, Row, Scale
+from .topics import knock_until_ready
+
+if TYPE_CHECKING:
+    from .processes import Troupe
+
+RESETS = 20
+SIZE_BYTES = 200
+TRAFFIC_BYTES = 200_000
+"""A reset waits for so much since the last one, so each one hits links that carry something."""
+
+PATTERNS = {"publish": "published messages", "request": "requests", "tunnel": "tunnel parts"}
+RAW = "raw DEALER-ROUTER through resets"
+
+
+def resets(name: str, pattern: str) -> Case:
+    def run(troupe: Troupe, scale: Scale) -> Outcome:
+        network = Network()
+        ports = [free_port(), free_port()]
+        fronts = [f"tcp://127.0.0.1:{port}" for port in ports]
+        sink_settings = network.node(
+            "bench-sink", seeds=[fronts[1]], advertise=fronts[0], pattern=pattern
+        )
+        load_settings = network.node(
+            "bench-load",
+            seeds=[fronts[0]],
+            advertise=fronts[1],
+            pattern=pattern,
+            target="bench-sink",
+            size_bytes=SIZE_BYTES,
+        )
+        targets = [port_of(node["listen"]) for node in (sink_settings, load_settings)]
+        proxy = troupe.start("proxy", {"routes": list(zip(ports, targets, strict=True))})
+        sink = troupe.start("mesh_sink", sink_settings, wait=False)
+        load = troupe.start("mesh_load", load_settings)
+        if pattern == "publish":
+            knock_until_ready(load, [sink])
+        else:
+            sink.hear()
+        load.ask("load")
+        connections = raw.reset_all(proxy, RESETS, TRAFFIC_BYTES)
+        sent = load.ask("stop")
+        report = sink.ask("settle", sent=sent["sent"])
+        return Outcome(
+            {"lost": report["lost"] + sent["failed"]},
+            # A loss is the figure here; a message that came twice would spoil it.
+            wrong=report["duplicated"],
+            detail={"connections_reset": connections, **sent, **report},
+        )
+
+    return Case(name, run)
+
+
+def family() -> list[Family]:
+    cases = [raw.resets(RAW, SIZE_BYTES, RESETS, traffic_bytes=TRAFFIC_BYTES)]
+    rows = []
+    for pattern, words in PATTERNS.items():
+        name = f"{words} lost over {RESETS} TCP resets under load"
+        cases.append(resets(name, pattern))
+        rows.append(
+            Row(
+                name=name,
+                unit="messages",
+                case=name,
+                value="lost",
+                reference=(RAW, "lost"),
+                bounds=(Bound("value", "at most", 0),),
+                worst=True,
+            )
+        )
+    return [Family(name="resets", cases=cases, rows=rows)]

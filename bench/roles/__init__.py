@@ -1,0 +1,1 @@
+"""What the child processes run: `python -m bench.roles.<name>`, started by bench.processes only."""

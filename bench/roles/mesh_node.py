@@ -1,0 +1,51 @@
+"""How every mesh role joins: the public API, and settings as bench/network.py makes them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+import mesh
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+    from contextlib import AbstractAsyncContextManager
+
+SILENCE_S_MAX = 5.0
+
+KNOCK = b"knock"
+"""Published until every subscription has had one: then its interest is known to the publisher."""
+
+
+def join(
+    settings: Mapping[str, Any], who: str | mesh.Service | None = None
+) -> AbstractAsyncContextManager[mesh.Node]:
+    """Join as the settings say; `who` is a service, or nothing for a plain member."""
+    more = {"advertise": settings["advertise"]} if "advertise" in settings else {}
+    return mesh.join(
+        who or settings["cluster"],
+        listen=settings["listen"],
+        seeds=settings["seeds"],
+        zeroconf=False,
+        network_secret=settings["network_secret"],
+        **more,
+    )
+
+
+async def until_silent(received: Callable[[], int], scope: trio.CancelScope) -> None:
+    """Cancel `scope` when `received()` has not moved for SILENCE_S_MAX: messages were lost."""
+    last = -1
+    while (now := received()) != last:
+        last = now
+        await trio.sleep(SILENCE_S_MAX)
+    scope.cancel()
+
+
+async def drain(messages: AsyncIterator[mesh.Message], quiet_s: float = 0.2) -> None:
+    """Throw away what comes until nothing has come for `quiet_s`."""
+    while True:
+        with trio.move_on_after(quiet_s) as quiet:
+            await anext(messages)
+        if quiet.cancelled_caught:
+            return

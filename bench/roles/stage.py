@@ -1,0 +1,118 @@
+"""A role's end of the pipe: settings first, then orders, one answer each.
+
+Lines of JSON on stdin and stdout (bench/processes.py shows the talk). Everything else that
+writes to stdout goes to stderr, so a stray print cannot break the talk.
+"""
+
+from __future__ import annotations
+
+import cProfile
+import ctypes
+import json
+import os
+import signal
+import sys
+import traceback
+from typing import TYPE_CHECKING, Any, TextIO
+
+import trio
+
+from bench.usage import own_usage
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+
+PR_SET_PDEATHSIG = 1
+
+Order = dict[str, Any]
+
+
+class Stage:
+    """What a role is told, and how it answers."""
+
+    def __init__(self, orders: TextIO, answers: TextIO) -> None:
+        self._orders, self._answers = orders, answers
+        self.settings: dict[str, Any] = json.loads(orders.readline())
+
+    def ready(self, **facts: Any) -> None:
+        self._say("ready", facts)
+
+    def done(self, **facts: Any) -> None:
+        """Answer the order in hand."""
+        self._say("done", facts)
+
+    def failed(self, why: str) -> None:
+        self._say("failed", {"why": why})
+
+    def orders(self) -> Iterator[Order]:
+        """Orders until the bench closes the pipe. "usage" is answered here."""
+        while (order := self._next()) is not None:
+            yield order
+
+    async def orders_async(self) -> AsyncIterator[Order]:
+        """As `orders`, waiting in a thread so that the event loop goes on."""
+        while True:
+            order = await trio.to_thread.run_sync(self._next, abandon_on_cancel=True)
+            if order is None:
+                return
+            yield order
+
+    def _next(self) -> Order | None:
+        while line := self._orders.readline():
+            order: Order = json.loads(line)
+            if order["do"] != "usage":
+                return order
+            self.done(**own_usage().as_json())
+        return None
+
+    def _say(self, word: str, facts: dict[str, Any]) -> None:
+        self._answers.write(json.dumps({"say": word, **facts}) + "\n")
+        self._answers.flush()
+
+
+def play(role: Callable[[Stage], None]) -> None:
+    """Run a blocking role to its end."""
+    die_with_parent()
+    stage = take_stage()
+    try:
+        profiled(stage, lambda: role(stage))
+    except Exception as error:
+        traceback.print_exc()
+        stage.failed(f"{type(error).__name__}: {error}")
+        sys.exit(1)
+
+
+def play_async(role: Callable[[Stage], Awaitable[None]]) -> None:
+    """Run a trio role to its end."""
+
+    async def main(stage: Stage) -> None:
+        await role(stage)
+
+    play(lambda stage: trio.run(main, stage))
+
+
+def profiled(stage: Stage, run: Callable[[], None]) -> None:
+    """Run it, with cProfile's output in the directory the settings name, if they do."""
+    directory = stage.settings.get("profile")
+    if directory is None:
+        run()
+        return
+    profile = cProfile.Profile()
+    try:
+        profile.runcall(run)
+    finally:
+        name = sys.modules["__main__"].__spec__
+        role = name.name.rpartition(".")[2] if name else "role"
+        profile.dump_stats(os.path.join(directory, f"{role}.{os.getpid()}.prof"))
+
+
+def take_stage() -> Stage:
+    """Keep the pipe for the talk, let fd 1 point at stderr."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    return Stage(sys.stdin, answers)
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when the bench is killed: nothing else would."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,0 +1,133 @@
+"""What arrived, counted by sequence: lost, doubled, out of order.
+
+    Ring      distinct payloads, made before the clock starts and sent round and round
+    Follower  checks every payload received against the ring: cheap while all is well
+    Tally     which sequences of 0..n-1 were seen, exactly
+
+A rate is only worth printing when every message arrived once and in order, so each receiver here
+compares whole payloads. Comparing a list of them with a slice of the ring costs 30-40 ns a
+message; making a payload with its own sequence inside the clock would cost three times that, on
+both sides, and hide what is measured.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SEQUENCE_BYTES = 8
+RING_COUNT = 4000
+"""Distinct payloads: 4 MB at 1 KB, more than one core's L2, so no single payload stays hot."""
+
+
+class Tally:
+    """Which sequences were seen. `add` may come in any order, any number of times."""
+
+    def __init__(self) -> None:
+        self._seen = bytearray()
+        self._end = 0
+        self.received = 0
+        self.reordered = 0
+
+    def add(self, sequence: int) -> None:
+        self.add_range(sequence, sequence + 1)
+
+    def add_range(self, start: int, end: int) -> None:
+        """Sequences start..end-1 arrived one after the other."""
+        assert 0 <= start <= end, "sequences count up from 0"
+        if start < self._end and not self._seen[start]:
+            self.reordered += end - start
+        if end > self._end:
+            self._seen.extend(bytes(end - self._end))
+            self._end = end
+        self._seen[start:end] = b"\x01" * (end - start)
+        self.received += end - start
+
+    @property
+    def distinct(self) -> int:
+        return self._seen.count(1)
+
+    @property
+    def duplicated(self) -> int:
+        return self.received - self.distinct
+
+    def lost(self, sent: int) -> int:
+        """How many of the `sent` first sequences never came."""
+        return sent - self._seen.count(1, 0, sent)
+
+    def report(self, sent: int) -> dict[str, int]:
+        return {
+            "received": self.received,
+            "lost": self.lost(sent),
+            "duplicated": self.duplicated,
+            "reordered": self.reordered,
+        }
+
+
+class Ring:
+    """`count` payloads of `size_bytes`; payload i starts with i, the rest is random."""
+
+    def __init__(self, size_bytes: int, count: int = RING_COUNT) -> None:
+        assert size_bytes >= SEQUENCE_BYTES, "the sequence must fit"
+        fill = random.Random(size_bytes)
+        rest = size_bytes - SEQUENCE_BYTES
+        self.size_bytes, self.count = size_bytes, count
+        self.payloads = [
+            index.to_bytes(SEQUENCE_BYTES, "little") + fill.randbytes(rest)
+            for index in range(count)
+        ]
+        self._twice = self.payloads * 2
+
+    def slice(self, start: int, count: int) -> list[bytes]:
+        """The `count` payloads of sequences start, start + 1, ..."""
+        at = start % self.count
+        if count <= self.count:
+            return self._twice[at : at + count]
+        return [self.payloads[(at + step) % self.count] for step in range(count)]
+
+
+class Follower:
+    """Checks one publisher's payloads as they come.
+
+    A jump is read as the shortest one the ring allows, so a loss of more than half a ring at
+    once is placed wrongly, but never missed: what was seen is compared with what was sent.
+    """
+
+    def __init__(self, ring: Ring) -> None:
+        self._ring = ring
+        self._next = 0
+        self.tally = Tally()
+        self.damaged = 0
+        """Payloads that are none of the ring's."""
+
+    @property
+    def received(self) -> int:
+        return self.tally.received + self.damaged
+
+    def take(self, payloads: Sequence[bytes]) -> None:
+        """The next payloads, in the order received."""
+        count = len(payloads)
+        if payloads == self._ring.slice(self._next, count):
+            self.tally.add_range(self._next, self._next + count)
+            self._next += count
+            return
+        for payload in payloads:
+            self._place(payload)
+
+    def _place(self, payload: bytes) -> None:
+        ring = self._ring
+        index = int.from_bytes(payload[:SEQUENCE_BYTES], "little")
+        if index >= ring.count or payload != ring.payloads[index]:
+            self.damaged += 1
+            return
+        ahead = (index - self._next) % ring.count
+        if ahead > ring.count // 2 and self._next >= ring.count - ahead:
+            ahead -= ring.count
+        self.tally.add(self._next + ahead)
+        self._next = max(self._next, self._next + ahead + 1)
+
+    def report(self, sent: int) -> dict[str, int]:
+        return {**self.tally.report(sent), "damaged": self.damaged}

@@ -1,0 +1,89 @@
+"""One run of the bench: rounds over all cases, in an order that changes from round to round.
+
+Interleaving the cases within a round is what makes their ratio worth something. Whatever was
+measured before Ctrl-C or a failure is kept.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import TYPE_CHECKING
+
+from .figure import Figure, Round, make_figure
+from .processes import MeasurementFailed, Troupe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from .plan import Case, Family, Outcome, Row, Scale
+
+
+class Session:
+    """Runs the families' cases and makes their figures. `say` gets one line per run."""
+
+    def __init__(
+        self,
+        families: Sequence[Family],
+        *,
+        rounds: int,
+        scale: Scale,
+        say: Callable[[str], None],
+        profile: str | None = None,
+    ) -> None:
+        self._families, self._rounds, self._scale = families, rounds, scale
+        self._say, self._profile = say, profile
+        self._outcomes: dict[str, dict[int, Outcome]] = {}
+        self.failures: list[str] = []
+
+    def run(self) -> None:
+        """All rounds; raises KeyboardInterrupt as it comes, with every child gone."""
+        for number in range(self._rounds):
+            for family in self._families:
+                if number >= family.rounds_max:
+                    continue
+                for case in random.Random(number).sample(family.cases, len(family.cases)):
+                    self._run_case(case, number)
+
+    def figures(self) -> list[Figure]:
+        return [self._figure(row) for family in self._families for row in family.rows]
+
+    def _run_case(self, case: Case, number: int) -> None:
+        began_s = time.monotonic()
+        place = f"round {number + 1}/{self._rounds}  {case.name}"
+        try:
+            with Troupe(self._profile) as troupe:
+                outcome = case.run(troupe, self._scale)
+        except MeasurementFailed as error:
+            self.failures.append(f"{case.name}, round {number + 1}: {error}")
+            self._say(f"{place}: FAILED: {error}")
+            return
+        self._outcomes.setdefault(case.name, {})[number] = outcome
+        words = ", ".join(f"{name} {value:,.6g}" for name, value in outcome.values.items())
+        wrong = f", WRONG {outcome.wrong:,}" if outcome.wrong else ""
+        self._say(f"{place}: {words}{wrong} ({time.monotonic() - began_s:.1f} s)")
+
+    def _figure(self, row: Row) -> Figure:
+        outcomes = self._outcomes.get(row.case, {})
+        references = self._outcomes.get(row.reference[0], {}) if row.reference else {}
+        rounds = []
+        for number in sorted(outcomes.keys() | references.keys()):
+            if number not in outcomes:
+                continue
+            outcome, reference = outcomes[number], references.get(number)
+            rounds.append(
+                Round(
+                    value=None if outcome.wrong else outcome.values[row.value],
+                    reference=value_of(row, reference),
+                    lost=outcome.wrong,
+                    detail=outcome.detail,
+                )
+            )
+        return make_figure(row.name, row.unit, rounds, row.bounds, worst=row.worst)
+
+
+def value_of(row: Row, reference: Outcome | None) -> float | None:
+    """The reference's value; a reference that lost messages is none."""
+    if row.reference is None or reference is None or reference.wrong:
+        return None
+    return reference.values[row.reference[1]]

@@ -1,0 +1,73 @@
+"""One sender, one or more receivers, a fixed count after a warm-up: the rate of what arrived."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .plan import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from .processes import Role, Troupe
+    from .usage import Usage
+
+WARM_PART = 10
+"""A tenth of the count again, before it, does not count."""
+
+
+def measure_stream(
+    troupe: Troupe,
+    sender: Role,
+    receivers: Sequence[Role],
+    *,
+    size_bytes: int,
+    count: int,
+    **how: Any,
+) -> Outcome:
+    """From the sender's first message to the last arrival at the last receiver.
+
+    `how` goes to both sides with the order. Rates count deliveries: of one message to eight
+    subscriptions that is eight.
+    """
+    warm = count // WARM_PART
+    run_phase(sender, receivers, start=0, count=warm, **how)
+    before = troupe.usage()
+    start_ns, end_ns, reports = run_phase(sender, receivers, start=warm, count=count, **how)
+    spent = spending(before, troupe.usage())
+    seconds, deliveries = (end_ns - start_ns) / 1e9, count * len(reports)
+    return Outcome(
+        values={
+            "per_s": deliveries / seconds,
+            "mb_per_s": deliveries * size_bytes / seconds / 1e6,
+            "per_cpu_s": deliveries / sum(spent["cpu_s"].values()),
+        },
+        wrong=sum(faults(report) for report in reports),
+        detail={"seconds": seconds, **spent, "reports": reports},
+    )
+
+
+def run_phase(
+    sender: Role, receivers: Sequence[Role], *, start: int, count: int, **how: Any
+) -> tuple[int, int, list[dict[str, int]]]:
+    """When it began and ended, and what each subscription received, sequence by sequence."""
+    for receiver in receivers:
+        receiver.tell("run", start=start, count=count, **how)
+    sender.tell("run", start=start, count=count, **how)
+    sent = sender.hear()
+    arrived = [receiver.hear() for receiver in receivers]
+    reports = [report for answer in arrived for report in answer["reports"]]
+    return sent["start_ns"], max(answer["end_ns"] for answer in arrived), reports
+
+
+def faults(report: Mapping[str, int]) -> int:
+    """How many messages of a report did not arrive once, whole and in order."""
+    return sum(report.get(kind, 0) for kind in ("lost", "duplicated", "reordered", "damaged"))
+
+
+def spending(before: Mapping[str, Usage], after: Mapping[str, Usage]) -> dict[str, Any]:
+    """CPU seconds between the two, and peak memory, of each role."""
+    return {
+        "cpu_s": {name: round(after[name].cpu_s - before[name].cpu_s, 4) for name in after},
+        "peak_rss_bytes": {name: usage.peak_rss_bytes for name, usage in after.items()},
+    }

@@ -1,0 +1,146 @@
+"""Publish-subscribe: one to one in every way the API offers, one to eight, a thousand topics.
+
+Each beside raw pyzmq: PUSH-PULL for one to one, a PUB that blocks instead of dropping for the
+others. Both sides send the same payloads, made before the clock starts, and check all of them.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from . import raw
+from .figure import Bound
+from .network import Network
+from .plan import Case, Family, Outcome, Row, Scale
+from .processes import READY_S_MAX, MeasurementFailed
+from .stream import measure_stream
+
+if TYPE_CHECKING:
+    from .processes import Role, Troupe
+
+WAYS = ("publish", "publish_nowait", "publish_many")
+ITERATORS = {"batches": "batch iterator", "messages": "message iterator"}
+SIZES = {
+    # name: size in bytes, messages, least ratio to raw with the batch / message iterator
+    "100 B": (100, 2_000_000, {"batches": 2.0, "messages": 1.0}),
+    "1 KB": (1024, 1_000_000, {"batches": 1.2, "messages": 1.0}),
+}
+FAN_OUT_COUNT = 200_000
+PROCESSES, SUBSCRIBERS = 2, 4
+TOPICS, TOPICS_COUNT = 1000, 500_000
+KNOCK_S = 0.02
+
+
+def stream(
+    name: str,
+    size_bytes: int,
+    count: int,
+    *,
+    way: str = "publish",
+    iterator: str = "batches",
+    processes: int = 1,
+    subscribers: int = 1,
+    topics: int = 1,
+) -> Case:
+    """One publisher, `subscribers` subscriptions in each of `processes` nodes."""
+
+    def run(troupe: Troupe, scale: Scale) -> Outcome:
+        network = Network()
+        common = {"size_bytes": size_bytes, "topics": topics, "subscribers": subscribers}
+        settings = network.node("bench-publisher", seeds=[], **common)
+        publisher = troupe.start("mesh_publisher", settings)
+        readers = [
+            troupe.start(
+                "mesh_subscriber",
+                network.node("bench-subscriber", seeds=[settings["endpoint"]], **common),
+                wait=False,
+            )
+            for _ in range(processes)
+        ]
+        knock_until_ready(publisher, readers)
+        for reader in readers:
+            reader.ask("drain")
+        return measure_stream(
+            troupe,
+            publisher,
+            readers,
+            size_bytes=size_bytes,
+            count=scale.count(count),
+            way=way,
+            iterator=iterator,
+        )
+
+    return Case(name, run)
+
+
+def knock_until_ready(publisher: Role, readers: list[Role]) -> None:
+    """Publish until every reader has heard it: then the publisher knows all interest."""
+    deadline_s = time.monotonic() + READY_S_MAX
+    waiting = list(readers)
+    while waiting:
+        publisher.ask("knock")
+        waiting = [reader for reader in waiting if reader.poll(KNOCK_S) is None]
+        if time.monotonic() > deadline_s:
+            words = "".join(reader.last_words() for reader in waiting)
+            raise MeasurementFailed(f"{len(waiting)} subscribers heard nothing{words}")
+
+
+def one_to_one() -> tuple[list[Case], list[Row]]:
+    cases, rows = [], []
+    for size, (size_bytes, count, least) in SIZES.items():
+        reference = f"raw PUSH-PULL {size}"
+        cases.append(raw.push_pull(reference, size_bytes, count))
+        for way in WAYS:
+            for iterator, words in ITERATORS.items():
+                name = f"publish-subscribe 1->1 {size}, {way}, {words}"
+                cases.append(stream(name, size_bytes, count, way=way, iterator=iterator))
+                # The mark is on the plain way, one awaited `publish` per message.
+                marked = way == "publish"
+                rows.append(
+                    Row(
+                        name=name,
+                        unit="msg/s",
+                        case=name,
+                        value="per_s",
+                        reference=(reference, "per_s"),
+                        bounds=(Bound("ratio", "at least", least[iterator]),) if marked else (),
+                    )
+                )
+    return cases, rows
+
+
+def one_to_many() -> tuple[list[Case], list[Row]]:
+    name = "publish-subscribe 1->8 subscriptions in 2 processes 100 B"
+    many = "publish-subscribe 1,000 topics in turn 100 B"
+    raw_fan, raw_many = "raw PUB-SUB 1->8 100 B", "raw PUB-SUB 1,000 topics 100 B"
+    cases = [
+        stream(name, 100, FAN_OUT_COUNT, processes=PROCESSES, subscribers=SUBSCRIBERS),
+        stream(many, 100, TOPICS_COUNT, topics=TOPICS),
+        raw.publish_subscribe(
+            raw_fan, 100, FAN_OUT_COUNT, processes=PROCESSES, subscribers=SUBSCRIBERS
+        ),
+        raw.publish_subscribe(
+            raw_many, 100, TOPICS_COUNT, processes=1, subscribers=1, topics=TOPICS
+        ),
+    ]
+    rows = [
+        Row(
+            name=name,
+            unit="deliveries/CPU-s",
+            case=name,
+            value="per_cpu_s",
+            reference=(raw_fan, "per_cpu_s"),
+        ),
+        Row(name=many, unit="msg/s", case=many, value="per_s", reference=(raw_many, "per_s")),
+    ]
+    return cases, rows
+
+
+def family() -> list[Family]:
+    one_cases, one_rows = one_to_one()
+    many_cases, many_rows = one_to_many()
+    return [
+        Family(name="topics", cases=one_cases, rows=one_rows),
+        Family(name="fan-out", cases=many_cases, rows=many_rows),
+    ]

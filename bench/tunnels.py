@@ -1,0 +1,58 @@
+"""A tunnel of 1 GB in 64 KB parts, beside raw PUSH-PULL of the same parts, encrypted as well."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from . import raw
+from .figure import Bound
+from .network import Network
+from .plan import Case, Family, Outcome, Row, Scale
+from .stream import measure_stream
+
+if TYPE_CHECKING:
+    from .processes import Troupe
+
+PART_BYTES = 1 << 16
+PARTS = (1 << 30) // PART_BYTES
+RING_COUNT = 64
+"""Distinct parts: 4 MiB, more than one core's L2."""
+
+TUNNEL, RAW_CURVE = "tunnel 1 GB in 64 KB parts", "raw CURVE PUSH-PULL 64 KB"
+
+
+def tunnel(name: str, parts: int) -> Case:
+    """From the first `send` to the part before the end of the tunnel, at its reader."""
+
+    def run(troupe: Troupe, scale: Scale) -> Outcome:
+        network = Network()
+        common = {"size_bytes": PART_BYTES, "ring_count": RING_COUNT}
+        settings = network.node("bench-archive", seeds=[], service="tunnel", **common)
+        member = troupe.start("mesh_member", settings)
+        opener = troupe.start(
+            "mesh_opener",
+            network.node(
+                "bench-opener", seeds=[settings["endpoint"]], target="bench-archive", **common
+            ),
+        )
+        return measure_stream(
+            troupe, opener, [member], size_bytes=PART_BYTES, count=scale.count(parts)
+        )
+
+    return Case(name, run)
+
+
+def family() -> list[Family]:
+    cases = [
+        tunnel(TUNNEL, PARTS),
+        raw.push_pull(RAW_CURVE, PART_BYTES, PARTS, curve=True, ring_count=RING_COUNT),
+    ]
+    row = Row(
+        name=TUNNEL,
+        unit="MB/s",
+        case=TUNNEL,
+        value="mb_per_s",
+        reference=(RAW_CURVE, "mb_per_s"),
+        bounds=(Bound("ratio", "at least", 0.8),),
+    )
+    return [Family(name="tunnels", cases=[*cases], rows=[row])]

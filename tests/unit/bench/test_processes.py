@@ -1,0 +1,106 @@
+"""Real role processes: they answer, they are counted, and none is left behind."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from bench.plan import Scale
+from bench.processes import MeasurementFailed, Role, Troupe
+from bench.raw import publish_subscribe, push_pull, request_reply
+
+TINY = 2000
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_roles_answer_and_report_what_they_used() -> None:
+    with Troupe() as troupe:
+        role = troupe.start("raw_reply", {"window": 1})
+        assert role.ready["endpoint"].startswith("tcp://127.0.0.1:")
+        (usage,) = troupe.usage().values()
+        assert usage.cpu_s > 0
+        assert 0 < usage.rss_bytes <= usage.peak_rss_bytes
+        pid = role.pid
+        assert is_alive(pid)
+    assert not is_alive(pid)
+
+
+def test_an_error_in_the_block_ends_the_roles_too() -> None:
+    started: list[Role] = []
+    with pytest.raises(KeyboardInterrupt), Troupe() as troupe:
+        started.append(troupe.start("raw_reply", {"window": 1}))
+        raise KeyboardInterrupt
+    assert not is_alive(started[0].pid)
+
+
+def test_ctrl_c_while_the_roles_leave_ends_them_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    end, impatient = Role.end, [KeyboardInterrupt()]
+
+    def interrupted(role: Role, patience_s: float) -> None:
+        if impatient:
+            raise impatient.pop()
+        end(role, patience_s)
+
+    started: list[Role] = []
+    with pytest.raises(KeyboardInterrupt), Troupe() as troupe:
+        started += [troupe.start("raw_reply", {"window": 1}) for _ in range(2)]
+        monkeypatch.setattr(Role, "end", interrupted)
+    assert not any(is_alive(role.pid) for role in started)
+
+
+def test_a_role_that_fails_says_why() -> None:
+    with (
+        pytest.raises(MeasurementFailed, match=r"raw_push: KeyError: 'size_bytes'"),
+        Troupe() as troupe,
+    ):
+        troupe.start("raw_push", {})
+
+
+def test_a_role_that_cannot_start_shows_its_stderr() -> None:
+    with pytest.raises(MeasurementFailed, match="No module named"), Troupe() as troupe:
+        troupe.start("no_such_role", {})
+
+
+def test_a_role_that_is_killed_is_a_failed_measurement() -> None:
+    with Troupe() as troupe:
+        role = troupe.start("raw_reply", {"window": 1})
+        os.kill(role.pid, 9)
+        with pytest.raises(MeasurementFailed, match="died"):
+            role.hear()
+
+
+def test_a_silent_role_is_a_failed_measurement() -> None:
+    with Troupe() as troupe:
+        role = troupe.start("raw_reply", {"window": 1})
+        assert role.poll(0) is None
+        with pytest.raises(MeasurementFailed, match="no answer"):
+            role.hear(timeout_s=0)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        push_pull("plain", 100, TINY),
+        push_pull("curve", 100, TINY, curve=True),
+        publish_subscribe("fan", 100, TINY, processes=2, subscribers=2),
+        publish_subscribe("topics", 100, TINY, processes=1, subscribers=1, topics=10),
+        request_reply("one", 100, TINY, window=1),
+        request_reply("many", 100, TINY, window=16),
+    ],
+    ids=lambda case: case.name,
+)
+def test_raw_references_lose_nothing(case) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+    with Troupe() as troupe:
+        outcome = case.run(troupe, Scale())
+    assert outcome.wrong == 0
+    assert all(value > 0 for value in outcome.values.values())

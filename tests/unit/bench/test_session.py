@@ -1,0 +1,215 @@
+"""Rounds, their order, what is kept of failures and of Ctrl-C, and what the user is told."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bench import __main__ as command
+from bench.figure import Bound
+from bench.plan import Case, Family, Outcome, Row, Scale, pick
+from bench.processes import MeasurementFailed, Troupe
+from bench.session import Session
+from bench.table import render
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Script:
+    """Stands in for measuring: answers the next of its outcomes, or raises it."""
+
+    def __init__(self, *outcomes: Outcome | BaseException) -> None:
+        self._outcomes = list(outcomes)
+
+    def __call__(self, troupe: Troupe, scale: Scale) -> Outcome:
+        outcome = self._outcomes.pop(0)
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+
+def rate(per_s: float, wrong: int = 0) -> Outcome:
+    return Outcome({"per_s": per_s}, wrong=wrong)
+
+
+def family(mesh: Script, raw: Script) -> Family:
+    row = Row(
+        name="publish",
+        unit="msg/s",
+        case="mesh",
+        value="per_s",
+        reference=("raw", "per_s"),
+        bounds=(Bound("ratio", "at least", 2.0),),
+    )
+    return Family(name="topics", cases=[Case("mesh", mesh), Case("raw", raw)], rows=[row])
+
+
+def session(entry: Family, rounds: int, said: list[str] | None = None) -> Session:
+    say = (said if said is not None else []).append
+    return Session([entry], rounds=rounds, scale=Scale(), say=say)
+
+
+def test_each_round_runs_every_case_and_pairs_it_with_its_own_reference() -> None:
+    said: list[str] = []
+    run = session(family(Script(rate(6), rate(9)), Script(rate(2), rate(3))), 2, said)
+    run.run()
+    (figure,) = run.figures()
+    assert [entry["ratio"] for entry in figure.runs] == [3.0, 3.0]
+    assert (figure.value, figure.reference, figure.holds) == (7.5, 2.5, True)
+    assert len(said) == 4
+
+
+def test_rounds_differ_in_order_and_repeat_for_the_same_number() -> None:
+    orders = []
+    for _ in range(2):
+        said: list[str] = []
+        entry = family(Script(*[rate(1)] * 20), Script(*[rate(1)] * 20))
+        session(entry, 20, said).run()
+        orders.append([line.split("  ")[1].split(":")[0] for line in said])
+    assert orders[0] == orders[1]
+    assert {tuple(orders[0][i : i + 2]) for i in range(0, 40, 2)} == {
+        ("mesh", "raw"),
+        ("raw", "mesh"),
+    }
+
+
+def test_a_loss_prints_no_rate() -> None:
+    run = session(family(Script(rate(6, wrong=4)), Script(rate(2))), 1)
+    run.run()
+    (figure,) = run.figures()
+    assert (figure.value, figure.lost, figure.holds) == (None, 4, False)
+    assert "LOST 4" in render([figure])
+
+
+def test_a_reference_that_lost_messages_is_no_reference() -> None:
+    run = session(family(Script(rate(6)), Script(rate(2, wrong=1))), 1)
+    run.run()
+    (figure,) = run.figures()
+    assert (figure.value, figure.reference, figure.ratio) == (6.0, None, None)
+
+
+def test_a_failed_run_is_told_and_the_rest_goes_on() -> None:
+    run = session(family(Script(MeasurementFailed("died"), rate(9)), Script(rate(2), rate(3))), 2)
+    run.run()
+    (figure,) = run.figures()
+    assert run.failures == ["mesh, round 1: died"]
+    assert [entry["value"] for entry in figure.runs] == [9]
+
+
+def test_a_family_may_want_fewer_rounds() -> None:
+    entry = family(Script(rate(1)), Script(rate(1)))
+    run = session(Family(name="x", cases=entry.cases, rows=entry.rows, rounds_max=1), 3)
+    run.run()
+    assert len(run.figures()[0].runs) == 1
+
+
+def test_pick_by_family_by_row_and_with_the_cases_these_need() -> None:
+    entry = family(Script(), Script())
+    other = Family(
+        name="idle",
+        cases=[Case("node", Script()), Case("links", Script())],
+        rows=[
+            Row(name="idle CPU", unit="%", case="node", value="cpu"),
+            Row(name="links", unit="MB", case="links", value="mb"),
+        ],
+    )
+    assert pick([entry, other], []) == [entry, other]
+    assert [picked.name for picked in pick([entry, other], ["topics"])] == ["topics"]
+    (picked,) = pick([entry, other], ["CPU"])
+    assert [case.name for case in picked.cases] == ["node"]
+    (picked,) = pick([entry, other], ["publish"])
+    assert [case.name for case in picked.cases] == ["mesh", "raw"]
+    with pytest.raises(ValueError, match="nothing"):
+        pick([entry], ["nothing"])
+
+
+class Module:
+    """Stands in for a workload's module."""
+
+    def __init__(self, entry: Family) -> None:
+        self._entry = entry
+
+    def family(self) -> list[Family]:
+        return [self._entry]
+
+
+def run_command(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mesh: Script, raw: Script
+) -> tuple[int, dict[str, list[dict[str, object]]]]:
+    monkeypatch.setattr(command, "BENCHES", {"mesh": (Module(family(mesh, raw)),)})
+    out = tmp_path / "out.json"
+    status = command.main(["mesh", "--rounds", "2", "--json", str(out)])
+    return status, json.loads(out.read_text())
+
+
+def test_a_missed_mark_is_no_failure(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mesh, raw = Script(rate(1), rate(1)), Script(rate(1), rate(1))
+    status, content = run_command(monkeypatch, tmp_path, mesh, raw)
+    assert status == 0
+    assert set(content) == {"machine", "commit", "figures"}
+    assert content["figures"][0]["holds"] is False
+    assert "NO" in capsys.readouterr().out
+
+
+def test_a_failed_measurement_is_a_failure(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mesh = Script(MeasurementFailed("died"), MeasurementFailed("died"))
+    status, content = run_command(monkeypatch, tmp_path, mesh, Script(rate(1), rate(1)))
+    assert status == 1
+    assert content["figures"][0]["value"] is None
+    captured = capsys.readouterr()
+    assert "not measured" in captured.out
+    assert "mesh, round 1: died" in captured.err
+
+
+def test_ctrl_c_keeps_what_was_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    mesh, raw = Script(rate(6), KeyboardInterrupt()), Script(rate(2), KeyboardInterrupt())
+    status, content = run_command(monkeypatch, tmp_path, mesh, raw)
+    assert status == 130
+    assert content["figures"][0]["value"] == 6
+    assert content["figures"][0]["ratio"] == 3
+
+
+def test_an_unknown_name_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        command.main(["mesh", "--only", "no such figure"])
+    assert left.value.code == 2
+    assert "no such figure" in capsys.readouterr().err
+
+
+ROWS_OF_THE_ISSUE = [
+    "publish-subscribe 1->1 100 B, publish, batch iterator",
+    "publish-subscribe 1->1 100 B, publish, message iterator",
+    "publish-subscribe 1->1 1 KB, publish, batch iterator",
+    "publish-subscribe 1->1 1 KB, publish, message iterator",
+    "publish-subscribe 1->8 subscriptions in 2 processes 100 B",
+    "publish-subscribe 1,000 topics in turn 100 B",
+    "request-reply one at a time 256 B, p50",
+    "request-reply one at a time 256 B, p99",
+    "request-reply 256 outstanding, beside one at a time",
+    "tunnel 1 GB in 64 KB parts",
+    "p99 with one of four members 4x slower, beside random choice",
+    "published messages lost over 20 TCP resets under load",
+    "idle node, CPU",
+    "idle node, RSS",
+    "200 links, more RSS",
+]
+
+
+def test_every_row_of_the_table_is_a_figure_of_a_case_that_exists() -> None:
+    families = [entry for module in command.BENCHES["mesh"] for entry in module.family()]
+    names = [row.name for entry in families for row in entry.rows]
+    assert len(names) == len(set(names))
+    assert set(ROWS_OF_THE_ISSUE) <= set(names)
+    for entry in families:
+        cases = [case.name for case in entry.cases]
+        assert len(cases) == len(set(cases))
+        needed = {row.case for row in entry.rows}
+        needed |= {row.reference[0] for row in entry.rows if row.reference}
+        assert needed == set(cases)
