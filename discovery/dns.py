@@ -1,0 +1,68 @@
+"""A DNS name behind which nodes stand: `dns://name:port`, as a Kubernetes headless service.
+
+Every address of the name (A and AAAA) is reported as an endpoint at `port`, and again at every
+look-up: addresses come and go with the nodes behind the name.
+"""
+
+from __future__ import annotations
+
+import trio
+
+from .endpoint import format_endpoint, parse_endpoint
+from .finder import Found, LookingOnly, Sink
+
+ANSWER_S_MAX = 10.0
+"""Longest wait for the resolver; glibc alone would take 5 s times attempts times servers."""
+ADDRESSES_MAX = 256
+"""Most addresses taken from one answer. One is enough to learn the network from."""
+
+
+class DnsFinder(LookingOnly):
+    """Resolves `name` (`dns://name:port`) every `repeat_s`, after a failure every `retry_s`.
+
+    Raises:
+        BadEndpoint: `name` has another form.
+    """
+
+    source = "dns"
+
+    def __init__(self, name: str, *, repeat_s: float = 30.0, retry_s: float = 5.0) -> None:
+        self._host, self._port = parse_endpoint(name, "dns")
+        self._name = name
+        self._repeat_s, self._retry_s = repeat_s, min(retry_s, repeat_s)
+        self._problem: str | None = None
+
+    def __repr__(self) -> str:
+        return f"DnsFinder({self._name}, problem={self._problem!r})"
+
+    async def run(
+        self, sink: Sink, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """See `Finder.run`."""
+        task_status.started()
+        while True:
+            for address in await self._addresses():
+                sink(Found(endpoint=format_endpoint(address, self._port), source=self.source))
+            await trio.sleep(self._retry_s if self._problem else self._repeat_s)
+
+    def problem(self) -> str | None:
+        """Why the name has no addresses at present."""
+        return self._problem
+
+    async def _addresses(self) -> list[str]:
+        self._problem = f"{self._name}: no answer from the resolver within {ANSWER_S_MAX:.0f} s"
+        found: dict[str, None] = {}
+        with trio.move_on_after(ANSWER_S_MAX):
+            try:
+                # Off-thread inside trio, and abandoned when the time is up.
+                answers = await trio.socket.getaddrinfo(
+                    self._host, self._port, type=trio.socket.SOCK_STREAM
+                )
+            except (OSError, UnicodeError) as error:
+                self._problem = f"{self._name}: {error}"
+            else:
+                # A link-local IPv6 address means nothing without its interface.
+                addresses = (str(answer[4][0]) for answer in answers)
+                found = dict.fromkeys(a for a in addresses if not a.lower().startswith("fe80:"))
+                self._problem = None if found else f"{self._name}: the name has no addresses"
+        return list(found)[:ADDRESSES_MAX]

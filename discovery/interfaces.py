@@ -1,0 +1,66 @@
+"""This machine's addresses, and who shares its loopback."""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import os
+import socket
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MDNS_GROUP, MDNS_PORT = "224.0.0.251", 5353
+
+
+def addresses() -> list[str]:
+    """IPv4 addresses of this host in the order of its interfaces, loopback last."""
+    import ifaddr  # 2 ms; most users of this package never list interfaces
+
+    ips = [ip for adapter in ifaddr.get_adapters() for ip in adapter.ips]
+    found = dict.fromkeys(str(ip.ip) for ip in ips if ip.is_IPv4)
+    return sorted(found, key=lambda text: ipaddress.IPv4Address(text).is_loopback)
+
+
+def host_id() -> bytes:
+    """8 bytes that two processes share exactly when they reach each other over loopback.
+
+    BLAKE2b over the kernel's boot id and the network namespace: containers of one machine differ,
+    unless they share a namespace (a Kubernetes pod, `--network host`). Where /proc does not tell,
+    the host's name has to do.
+    """
+    try:
+        with open("/proc/sys/kernel/random/boot_id", "rb") as file:
+            text = b"%b %d" % (file.read().strip(), os.stat("/proc/self/ns/net").st_ino)
+    except OSError:
+        text = socket.gethostname().encode()
+    return hashlib.blake2b(text, digest_size=8, person=b"mesh-host-id").digest()
+
+
+def multicast_addresses(candidates: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Those of `candidates` on whose interface mDNS can work, and for the others why not.
+
+    Tried with a socket of our own: one bad address makes zeroconf's constructor raise, and what
+    it had opened by then is never closed.
+    """
+    usable: list[str] = []
+    reasons: list[str] = []
+    for address in candidates:
+        try:
+            _join(address)
+        except OSError as error:
+            reasons.append(f"{address}: {error.strerror or error}")
+        else:
+            usable.append(address)
+    return usable, reasons
+
+
+def _join(address: str) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "SO_REUSEPORT"):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        probe.bind((address, MDNS_PORT))
+        group = socket.inet_aton(MDNS_GROUP) + socket.inet_aton(address)
+        probe.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, group)

@@ -1,0 +1,268 @@
+"""zeroconf: nodes of one network find each other without any configuration.
+
+    our announcement --> TXT record --> multicast --> everyone's sink
+    wait 1 s: did we hear ourselves? --no--> problem(), and new sockets every 30 s
+
+What others sent is reported once per content. Whether a node is alive is not learned here: only
+goodbyes are heard, not crashes. Hearing ourselves proves multicast on this machine; it cannot
+prove that the network forwards it, so a lonely node with no problem may still need a seed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import trio
+
+from .errors import ResponderError
+from .finder import Found, Sink
+from .handover import Handover
+from .responder import OpenResponder, Responder, open_zeroconf
+from .txt import decode_txt, encode_txt
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_INSTANCE = re.compile(r"[0-9a-z-]{1,63}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MdnsSettings:
+    """Times and limits of `MdnsFinder`."""
+
+    echo_s: float = 1.0
+    """Silence after our own announcement that means: no multicast. Usual is 5 ms."""
+    retry_s: float = 30.0
+    """Between two attempts while multicast does not work."""
+    relist_s: float = 10.0
+    """Between two looks at everything: changes that were dropped, interfaces that came."""
+    goodbye_s_max: float = 3.0
+    """Longest that closing and withdrawing may hold up the node. Usual is 0.3 s."""
+    instances_max: int = 4096
+    """Other nodes remembered; a flood of invented ones costs memory up to here."""
+    asks_max: int = 50
+    """Questions in `relist_s` about instances whose announcement got lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class MdnsStatistics:
+    """Counts since construction, and `instances` at present."""
+
+    instances: int
+    """Others heard of who have not said goodbye, readable or not."""
+    reported: int
+    unreadable: int
+    """Records under our service type that are none of ours."""
+    dropped: int
+    """Changes over a limit; the next relist makes up for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Publication:
+    txt: bytes
+    port: int
+
+
+class MdnsFinder:
+    """Announces as `instance`, a random name in lower-case hex, and reports all others.
+
+    `interfaces` are IPv4 addresses of this machine to use; None means all, loopback included.
+    """
+
+    source = "zeroconf"
+
+    def __init__(
+        self,
+        instance: str,
+        *,
+        interfaces: Sequence[str] | None = None,
+        settings: MdnsSettings | None = None,
+        open_responder: OpenResponder = open_zeroconf,
+    ) -> None:
+        assert _INSTANCE.fullmatch(instance), f"not an instance name: {instance!r}"
+        self._instance, self._interfaces = instance, interfaces
+        self._settings = settings or MdnsSettings()
+        self._open_responder = open_responder
+        self._wanted: _Publication | None = None
+        self._published: _Publication | None = None
+        self._changed, self._settled, self._heard = trio.Event(), trio.Event(), trio.Event()
+        self._cannot_open: str | None = None
+        self._deaf: str | None = None
+        self._seen: dict[str, bytes] = {}  # instance -> digest of what was reported last
+        self._reported = self._unreadable = self._dropped = 0
+        self._asks = 0  # since the last relist
+        self._handover: Handover | None = None
+
+    def __repr__(self) -> str:
+        return f"MdnsFinder({self._instance}, {self.statistics()}, problem={self.problem()!r})"
+
+    async def announce(self, announcement: bytes, port: int) -> None:
+        """See `Finder.announce`. Raises AnnouncementTooLarge."""
+        self._want(_Publication(encode_txt(announcement), port))
+
+    async def withdraw(self) -> None:
+        """See `Finder.withdraw`."""
+        self._want(None)
+        with trio.move_on_after(self._settings.goodbye_s_max):
+            while self._published is not None:
+                await self._settled.wait()
+
+    def problem(self) -> str | None:
+        """See `Finder.problem`."""
+        return self._cannot_open or self._deaf
+
+    def statistics(self) -> MdnsStatistics:
+        """Plain numbers for `mesh doctor`."""
+        dropped = self._dropped + (self._handover.dropped if self._handover else 0)
+        return MdnsStatistics(len(self._seen), self._reported, self._unreadable, dropped)
+
+    async def run(
+        self, sink: Sink, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """See `Finder.run`. When cancelled, says goodbye within `goodbye_s_max`."""
+        handover = self._handover = Handover(instances_max=self._settings.instances_max)
+        started = False
+        while True:
+            responder = await self._open(handover)
+            if not started:
+                task_status.started()
+                started = True
+            if responder is not None:
+                await self._session(responder, handover, sink)
+            if self._cannot_open is not None:
+                await trio.sleep(self._settings.retry_s)
+
+    async def _open(self, handover: Handover) -> Responder | None:
+        try:
+            responder = await self._open_responder(self._instance, self._interfaces, handover.put)
+        except ResponderError as error:
+            self._cannot_open = f"no multicast on this machine: {error}"
+            return None
+        self._cannot_open = None
+        return responder
+
+    async def _session(self, responder: Responder, handover: Handover, sink: Sink) -> None:
+        """Work with one set of sockets, until cancelled or until they should be replaced."""
+        self._heard = trio.Event()
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._report_changes, responder, handover, sink)
+                nursery.start_soon(self._publish, responder)
+                nursery.start_soon(self._relist, responder, sink)
+                await self._wait_deaf()
+                nursery.cancel_scope.cancel()
+        except* ResponderError as errors:
+            self._cannot_open = f"zeroconf failed: {errors.exceptions[0]}"
+        finally:
+            self._published = None
+            self._settle()
+            with trio.CancelScope(shield=True, deadline=self._deadline_s()):
+                try:
+                    await responder.close()
+                except ResponderError as error:
+                    self._cannot_open = f"zeroconf failed to close: {error}"
+
+    async def _wait_deaf(self) -> None:
+        """Return when we have announced and not heard ourselves for `retry_s`."""
+        while True:
+            while self._wanted is None:
+                await self._changed.wait()
+            if await self._echo(self._settings.echo_s):
+                break
+            if self._wanted is None:
+                continue  # Withdrawn before it could come back.
+            self._deaf = (
+                "no multicast on this machine: own announcement not heard back "
+                f"within {self._settings.echo_s:.1f} s (firewall, or a container without it?)"
+            )
+            if not await self._echo(self._settings.retry_s):
+                return
+            break
+        self._deaf = None
+        await trio.sleep_forever()
+
+    async def _echo(self, wait_s: float) -> bool:
+        with trio.move_on_after(wait_s):
+            await self._heard.wait()
+        return self._heard.is_set()
+
+    async def _publish(self, responder: Responder) -> None:
+        """Make what is published what is wanted, one call at a time.
+
+        zeroconf repeats each broadcast for 0.45 s: two at once would send old after new.
+        """
+        while True:
+            wanted, changed = self._wanted, self._changed
+            if wanted != self._published:
+                if wanted is None:
+                    await responder.withdraw()
+                else:
+                    await responder.publish(wanted.txt, wanted.port)
+                self._published = wanted
+                self._settle()
+            await changed.wait()
+
+    async def _report_changes(self, responder: Responder, handover: Handover, sink: Sink) -> None:
+        while True:
+            for instance, change in (await handover.take()).items():
+                if change.gone_between:
+                    self._seen.pop(instance, None)
+                if change.present and not self._look(instance, responder, sink):
+                    self._ask(instance, responder)
+
+    async def _relist(self, responder: Responder, sink: Sink) -> None:
+        """Go through everything again: a change may have been dropped, a packet lost."""
+        while True:
+            await trio.sleep(self._settings.relist_s)
+            await responder.follow_interfaces()
+            present = responder.instances()
+            for gone in self._seen.keys() - set(present):
+                del self._seen[gone]
+            self._asks = 0
+            for instance in present:
+                if not self._look(instance, responder, sink):
+                    self._ask(instance, responder)
+
+    def _look(self, instance: str, responder: Responder, sink: Sink) -> bool:
+        """Report `instance` if its announcement is new; False when it has not been heard yet."""
+        if instance == self._instance:
+            self._heard.set()
+            return True
+        txt = responder.txt(instance)
+        if txt is None:
+            return False
+        digest = hashlib.blake2b(txt, digest_size=16).digest()
+        if self._seen.get(instance) == digest:
+            return True
+        if instance not in self._seen and len(self._seen) >= self._settings.instances_max:
+            self._dropped += 1
+            return True
+        self._seen[instance] = digest
+        announcement = decode_txt(txt)
+        if announcement is None:
+            self._unreadable += 1
+            return True
+        self._reported += 1
+        sink(Found(announcement=announcement, source=self.source))
+        return True
+
+    def _ask(self, instance: str, responder: Responder) -> None:
+        # Limited: whoever sends invented names must not make us flood the network with questions.
+        if self._asks < self._settings.asks_max:
+            self._asks += 1
+            responder.ask(instance)
+
+    def _want(self, publication: _Publication | None) -> None:
+        self._wanted = publication
+        self._changed.set()
+        self._changed = trio.Event()
+
+    def _settle(self) -> None:
+        self._settled.set()
+        self._settled = trio.Event()
+
+    def _deadline_s(self) -> float:
+        return trio.current_time() + self._settings.goodbye_s_max

@@ -1,0 +1,49 @@
+"""Seeds: endpoints from the configuration, reported again and again.
+
+Again, because a seed that starts after us must still be found; the caller skips those it knows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from .endpoint import parse_endpoint
+from .finder import Found, LookingOnly, Sink
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class SeedFinder(LookingOnly):
+    """Reports each of `seeds` at once and again every `repeat_s`.
+
+    Raises:
+        BadEndpoint: one of `seeds` is not `tcp://host:port`; the text names it.
+    """
+
+    source = "seeds"
+
+    def __init__(self, seeds: Iterable[str], *, repeat_s: float = 5.0) -> None:
+        self._seeds = tuple(dict.fromkeys(seeds))
+        for seed in self._seeds:
+            parse_endpoint(seed)
+        self._repeat_s = repeat_s
+
+    def __repr__(self) -> str:
+        return f"SeedFinder({', '.join(self._seeds)})"
+
+    async def run(
+        self, sink: Sink, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """See `Finder.run`."""
+        task_status.started()
+        while True:
+            for seed in self._seeds:
+                sink(Found(endpoint=seed, source=self.source))
+            await trio.sleep(self._repeat_s)
+
+    def problem(self) -> str | None:
+        """Never one: a seed that does not answer is seen by whoever dials it."""
+        return None

@@ -1,0 +1,109 @@
+"""DNS names, with trio's own seam for a fake resolver."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+
+from discovery import BadEndpoint, DnsFinder
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+Answer = list[str] | Exception | None
+
+
+class FakeResolver(trio.abc.HostnameResolver):
+    """Gives its answers in turn, the last one for ever. None: no answer at all."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self.answers = list(answers)
+        self.asked_s: list[float] = []
+
+    async def getaddrinfo(
+        self, host: bytes | None, port: Any, family: int = 0, kind: int = 0, *_: Any
+    ) -> list[Any]:
+        self.asked_s.append(trio.current_time())
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if answer is None:
+            await trio.sleep_forever()
+        if isinstance(answer, Exception):
+            raise answer
+        assert host == b"nodes.example"
+        return [(socket.AF_INET, kind, 6, "", (address, port)) for address in answer or []]
+
+    async def getnameinfo(self, sockaddr: Any, flags: int) -> tuple[str, str]:
+        raise NotImplementedError
+
+
+class Run:
+    """A finder at work against `answers`."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self.resolver = FakeResolver(*answers)
+        trio.socket.set_custom_hostname_resolver(self.resolver)
+        self.finder = DnsFinder("dns://nodes.example:9000")
+        self.found: list[str] = []
+
+    async def start(self, nursery: trio.Nursery) -> Run:
+        await nursery.start(self.finder.run, lambda found: self.found.append(found.endpoint))
+        return self
+
+    def waits_s(self) -> list[int]:
+        asked_s = self.resolver.asked_s
+        return [round(after - before) for before, after in itertools.pairwise(asked_s)]
+
+
+async def test_every_address_every_30_s(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    run = await Run(["10.0.0.1", "10.0.0.1", "2001:db8::1", "fe80::1"], ["10.0.0.2"]).start(nursery)
+    await trio.sleep(31)
+    nursery.cancel_scope.cancel()
+    assert run.found == ["tcp://10.0.0.1:9000", "tcp://[2001:db8::1]:9000", "tcp://10.0.0.2:9000"]
+    assert run.waits_s() == [30]
+    assert run.finder.problem() is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), "Name or service not"),
+        (OSError("no network"), "no network"),
+        (UnicodeError("label too long"), "label too long"),
+        ([], "the name has no addresses"),
+    ],
+)
+async def test_a_failure_is_a_problem_until_it_passes(
+    nursery: trio.Nursery, autojump_clock: MockClock, answer: Answer, words: str
+) -> None:
+    run = await Run(answer, ["10.0.0.1"]).start(nursery)
+    await trio.sleep(1)
+    problem = run.finder.problem()
+    assert problem is not None
+    assert problem.startswith("dns://nodes.example:9000: ")
+    assert words in problem
+    await trio.sleep(5)
+    nursery.cancel_scope.cancel()
+    assert run.finder.problem() is None
+    assert run.found == ["tcp://10.0.0.1:9000"]
+    assert run.waits_s() == [5]
+
+
+async def test_a_silent_resolver_is_given_up(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    run = await Run(None, ["10.0.0.1"]).start(nursery)
+    await trio.sleep(11)
+    assert "no answer from the resolver within 10 s" in (run.finder.problem() or "")
+    await trio.sleep(5)
+    nursery.cancel_scope.cancel()
+    assert run.found == ["tcp://10.0.0.1:9000"]
+
+
+@pytest.mark.parametrize("name", ["nodes.example:9000", "tcp://a:1", "dns://a", "dns://a:0"])
+def test_a_malformed_name_is_named_at_construction(name: str) -> None:
+    with pytest.raises(BadEndpoint, match=name):
+        DnsFinder(name)
