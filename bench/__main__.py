@@ -94,7 +94,7 @@ def run(args: argparse.Namespace, families: list[Family]) -> int:
         content = document(facts, machine.commit(), figures)
         args.json.write_text(json.dumps(content, indent=1) + "\n")
     for failure in session.failures:
-        say(f"not measured: {failure.partition(chr(10))[0]}")
+        say(f"not measured: {failure}")
     return status or (1 if session.failures else 0)
 
 

@@ -44,7 +44,7 @@ class Round:
 
     value: float | None
     reference: float | None = None
-    lost: int = 0
+    wrong: int = 0
     detail: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -58,7 +58,7 @@ class Round:
             "value": self.value,
             "reference": self.reference,
             "ratio": self.ratio,
-            "lost": self.lost,
+            "wrong": self.wrong,
             **self.detail,
         }
 
@@ -77,8 +77,9 @@ class Figure:
     runs: list[dict[str, Any]]
 
     @property
-    def lost(self) -> int:
-        return sum(run["lost"] for run in self.runs)
+    def wrong(self) -> int:
+        """Messages lost, doubled, damaged or out of order, over all rounds."""
+        return sum(run["wrong"] for run in self.runs)
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -7,7 +7,7 @@ Family  cases that are run one after the other within a round, and their rows
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -72,26 +72,25 @@ class Family:
 def pick(families: Sequence[Family], wanted: Sequence[str]) -> list[Family]:
     """The families and rows that `wanted` names, and only the cases these need.
 
-    A name is a family's, or part of a row's. Nothing wanted: everything.
+    A name is a family's, or else part of a row's. Nothing wanted: everything.
     Raises:
         ValueError: a name that matches nothing.
     """
     if not wanted:
         return list(families)
+    names = {family.name for family in families}
+
+    def is_wanted(family: Family, row: Row, name: str) -> bool:
+        return family.name == name if name in names else name.lower() in row.name.lower()
+
     for name in wanted:
-        if not any(matches(family, row, name) for family in families for row in family.rows):
+        if not any(is_wanted(family, row, name) for family in families for row in family.rows):
             raise ValueError(f"no figure or family is called {name!r}")
     picked = []
     for family in families:
-        rows = [row for row in family.rows if any(matches(family, row, name) for name in wanted)]
+        rows = [row for row in family.rows if any(is_wanted(family, row, name) for name in wanted)]
         needed = {row.case for row in rows} | {row.reference[0] for row in rows if row.reference}
         cases = [case for case in family.cases if case.name in needed]
         if rows:
-            picked.append(
-                Family(name=family.name, cases=cases, rows=rows, rounds_max=family.rounds_max)
-            )
+            picked.append(replace(family, cases=cases, rows=rows))
     return picked
-
-
-def matches(family: Family, row: Row, name: str) -> bool:
-    return family.name == name or name.lower() in row.name.lower()

@@ -37,7 +37,7 @@ STDERR_TAIL_BYTES = 2000
 
 
 class MeasurementFailed(Exception):
-    """A role died, was silent for too long or said that it failed; the text has its stderr."""
+    """A role died, was silent for too long or said that it failed; the notes have all stderr."""
 
 
 class Role:
@@ -80,9 +80,7 @@ class Role:
         """
         answer = self.poll(timeout_s)
         if answer is None:
-            raise MeasurementFailed(
-                f"{self.name}: no answer within {timeout_s:.0f} s{self.last_words()}"
-            )
+            raise MeasurementFailed(f"{self.name}: no answer within {timeout_s:.0f} s")
         return answer
 
     def poll(self, timeout_s: float) -> dict[str, Any] | None:
@@ -93,12 +91,12 @@ class Role:
                 return None
             chunk = os.read(self._stdout.fileno(), 1 << 16)
             if not chunk:
-                raise MeasurementFailed(f"{self.name}: died{self.last_words()}")
+                raise MeasurementFailed(f"{self.name}: died")
             self._pending += chunk
         line, _, self._pending = self._pending.partition(b"\n")
         answer: dict[str, Any] = json.loads(line)
         if answer.pop("say") == "failed":
-            raise MeasurementFailed(f"{self.name}: {answer['why']}{self.last_words()}")
+            raise MeasurementFailed(f"{self.name}: {answer['why']}")
         return answer
 
     def ask(self, do: str, **facts: Any) -> dict[str, Any]:
@@ -135,7 +133,8 @@ class Role:
         try:
             self._stdin.write(json.dumps(words).encode() + b"\n")
         except BrokenPipeError:
-            raise MeasurementFailed(f"{self.name}: died{self.last_words()}") from None
+            self.poll(0)  # Its last word says why, if it had one.
+            raise MeasurementFailed(f"{self.name}: died") from None
 
 
 class Troupe:
@@ -154,6 +153,10 @@ class Troupe:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if isinstance(error, MeasurementFailed):
+            for role in self._roles:
+                if words := role.last_words():
+                    error.add_note(f"-- stderr of {role.name}:{words}")
         try:
             for role in self._roles:
                 role.dismiss()

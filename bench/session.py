@@ -56,7 +56,7 @@ class Session:
                 outcome = case.run(troupe, self._scale)
         except MeasurementFailed as error:
             self.failures.append(f"{case.name}, round {number + 1}: {error}")
-            self._say(f"{place}: FAILED: {error}")
+            self._say("\n".join([f"{place}: FAILED: {error}", *getattr(error, "__notes__", ())]))
             return
         self._outcomes.setdefault(case.name, {})[number] = outcome
         words = ", ".join(f"{name} {value:,.6g}" for name, value in outcome.values.items())
@@ -75,7 +75,7 @@ class Session:
                 Round(
                     value=None if outcome.wrong else outcome.values[row.value],
                     reference=value_of(row, reference),
-                    lost=outcome.wrong,
+                    wrong=outcome.wrong,
                     detail=outcome.detail,
                 )
             )

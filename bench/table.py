@@ -36,10 +36,10 @@ def cells(figure: Figure) -> tuple[str, ...]:
 
 
 def measured(figure: Figure) -> str:
-    """The value and its unit; or that messages were lost, or that nothing was measured."""
+    """The value and its unit, or why there is none."""
     if figure.value is not None:
         return f"{number(figure.value)} {figure.unit}"
-    return f"LOST {figure.lost:,}" if figure.runs else "not measured"
+    return f"LOST OR WRONG {figure.wrong:,}" if figure.runs else "not measured"
 
 
 def ratio(figure: Figure) -> str:

@@ -78,8 +78,16 @@ def play(role: Callable[[Stage], None]) -> None:
         profiled(stage, lambda: role(stage))
     except Exception as error:
         traceback.print_exc()
-        stage.failed(f"{type(error).__name__}: {error}")
+        cause = first_cause(error)
+        stage.failed(f"{type(cause).__name__}: {cause}")
         sys.exit(1)
+
+
+def first_cause(error: BaseException) -> BaseException:
+    """The first error inside the groups that nurseries put around it."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 def play_async(role: Callable[[Stage], Awaitable[None]]) -> None:

@@ -23,9 +23,9 @@ def test_ratio_is_the_median_of_the_rounds_ratios_not_the_ratio_of_the_medians()
 
 def test_a_round_that_lost_messages_leaves_no_value_and_does_not_hold() -> None:
     bound = Bound("ratio", "at least", 1.0)
-    figure = make_figure("x", "msg/s", [Round(9.0, 1.0), Round(None, 1.0, lost=17)], [bound])
+    figure = make_figure("x", "msg/s", [Round(9.0, 1.0), Round(None, 1.0, wrong=17)], [bound])
     assert (figure.value, figure.ratio, figure.holds) == (None, None, False)
-    assert figure.lost == 17
+    assert figure.wrong == 17
 
 
 def test_nothing_measured_does_not_hold() -> None:
@@ -103,7 +103,7 @@ def test_the_file_has_exactly_this_shape() -> None:
                 "mark": "reported",
                 "holds": None,
                 "runs": [
-                    {"value": 2.0, "reference": 1.0, "ratio": 2.0, "lost": 0, "cpu_s": {"a": 1.5}}
+                    {"value": 2.0, "reference": 1.0, "ratio": 2.0, "wrong": 0, "cpu_s": {"a": 1.5}}
                 ],
             }
         ],

@@ -67,8 +67,9 @@ def test_a_role_that_fails_says_why() -> None:
 
 
 def test_a_role_that_cannot_start_shows_its_stderr() -> None:
-    with pytest.raises(MeasurementFailed, match="No module named"), Troupe() as troupe:
+    with pytest.raises(MeasurementFailed, match="died") as caught, Troupe() as troupe:
         troupe.start("no_such_role", {})
+    assert "No module named" in "".join(caught.value.__notes__)
 
 
 def test_a_role_that_is_killed_is_a_failed_measurement() -> None:

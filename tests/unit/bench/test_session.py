@@ -80,8 +80,8 @@ def test_a_loss_prints_no_rate() -> None:
     run = session(family(Script(rate(6, wrong=4)), Script(rate(2))), 1)
     run.run()
     (figure,) = run.figures()
-    assert (figure.value, figure.lost, figure.holds) == (None, 4, False)
-    assert "LOST 4" in render([figure])
+    assert (figure.value, figure.wrong, figure.holds) == (None, 4, False)
+    assert "LOST OR WRONG 4" in render([figure])
 
 
 def test_a_reference_that_lost_messages_is_no_reference() -> None:
@@ -117,6 +117,7 @@ def test_pick_by_family_by_row_and_with_the_cases_these_need() -> None:
         ],
     )
     assert pick([entry, other], []) == [entry, other]
+    assert [row.name for row in pick([entry, other], ["idle"])[0].rows] == ["idle CPU", "links"]
     assert [picked.name for picked in pick([entry, other], ["topics"])] == ["topics"]
     (picked,) = pick([entry, other], ["CPU"])
     assert [case.name for case in picked.cases] == ["node"]
