@@ -68,18 +68,24 @@ class Tally:
 
 
 class Ring:
-    """`count` payloads of `size_bytes`; payload i starts with i, the rest is random."""
+    """`count` distinct payloads of `size_bytes`, for sequences 0, 1, 2 ... over and over."""
 
     def __init__(self, size_bytes: int, count: int = RING_COUNT) -> None:
         assert size_bytes >= SEQUENCE_BYTES, "the sequence must fit"
         fill = random.Random(size_bytes)
         rest = size_bytes - SEQUENCE_BYTES
-        self.size_bytes, self.count = size_bytes, count
-        self.payloads = [
-            index.to_bytes(SEQUENCE_BYTES, "little") + fill.randbytes(rest)
-            for index in range(count)
-        ]
-        self._twice = self.payloads * 2
+        self.size_bytes = size_bytes
+        self._hold(
+            [
+                index.to_bytes(SEQUENCE_BYTES, "little") + fill.randbytes(rest)
+                for index in range(count)
+            ]
+        )
+
+    def _hold(self, payloads: list[bytes]) -> None:
+        self.payloads, self.count = payloads, len(payloads)
+        self._twice = payloads * 2
+        self._places: dict[bytes, int] = {}
 
     def slice(self, start: int, count: int) -> list[bytes]:
         """The `count` payloads of sequences start, start + 1, ..."""
@@ -87,6 +93,20 @@ class Ring:
         if count <= self.count:
             return self._twice[at : at + count]
         return [self.payloads[(at + step) % self.count] for step in range(count)]
+
+    def strand(self, first: int, step: int) -> Ring:
+        """The ring of every `step`-th payload from `first` on: what one of `step` topics gets."""
+        assert self.count % step == 0, "a strand must close"
+        ring = object.__new__(Ring)
+        ring.size_bytes = self.size_bytes
+        ring._hold(self.payloads[first::step])
+        return ring
+
+    def place(self, payload: bytes) -> int | None:
+        """Which of the ring's payloads that is; None if it is none of them."""
+        if not self._places:
+            self._places = {known: place for place, known in enumerate(self.payloads)}
+        return self._places.get(payload)
 
 
 class Follower:
@@ -115,17 +135,17 @@ class Follower:
             self._next += count
             return
         for payload in payloads:
-            self._place(payload)
+            self._find(payload)
 
-    def _place(self, payload: bytes) -> None:
-        ring = self._ring
-        index = int.from_bytes(payload[:SEQUENCE_BYTES], "little")
-        if index >= ring.count or payload != ring.payloads[index]:
+    def _find(self, payload: bytes) -> None:
+        place = self._ring.place(payload)
+        if place is None:
             self.damaged += 1
             return
-        ahead = (index - self._next) % ring.count
-        if ahead > ring.count // 2 and self._next >= ring.count - ahead:
-            ahead -= ring.count
+        count = self._ring.count
+        ahead = (place - self._next) % count
+        if ahead > count // 2 and self._next >= count - ahead:
+            ahead -= count
         self.tally.add(self._next + ahead)
         self._next = max(self._next, self._next + ahead + 1)
 

@@ -14,6 +14,7 @@ from .figure import Bound
 from .network import Network
 from .plan import Case, Family, Outcome, Row, Scale
 from .processes import READY_S_MAX, MeasurementFailed
+from .sequence import RING_COUNT
 from .stream import measure_stream
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ SIZES = {
 FAN_OUT_COUNT = 200_000
 PROCESSES, SUBSCRIBERS = 2, 4
 TOPICS, TOPICS_COUNT = 1000, 500_000
+TURNS_PER_RING = 32
 KNOCK_S = 0.02
 
 
@@ -47,7 +49,12 @@ def stream(
 
     def run(troupe: Troupe, scale: Scale) -> Outcome:
         network = Network()
-        common = {"size_bytes": size_bytes, "topics": topics, "subscribers": subscribers}
+        common = {
+            "size_bytes": size_bytes,
+            "ring_count": ring_count(topics),
+            "topics": topics,
+            "subscribers": subscribers,
+        }
         settings = network.node("bench-publisher", seeds=[], **common)
         publisher = troupe.start("mesh_publisher", settings)
         readers = [
@@ -72,6 +79,11 @@ def stream(
         )
 
     return Case(name, run)
+
+
+def ring_count(topics: int) -> int:
+    """Enough that each topic has a ring of its own to be followed by."""
+    return max(RING_COUNT, topics * TURNS_PER_RING)
 
 
 def knock_until_ready(publisher: Role, readers: list[Role]) -> None:

@@ -33,6 +33,10 @@ def join(
     )
 
 
+def topic_names(count: int) -> list[str]:
+    return [f"bench.{index}" for index in range(count)]
+
+
 async def until_silent(received: Callable[[], int], scope: trio.CancelScope) -> None:
     """Cancel `scope` when `received()` has not moved for SILENCE_S_MAX: messages were lost."""
     last = -1

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from bench.roles.mesh_node import KNOCK, join
+from bench.roles.mesh_node import KNOCK, join, topic_names
 from bench.roles.stage import Stage, play_async
 from bench.sequence import Ring
 
@@ -20,8 +20,8 @@ LIST_COUNT = 100
 
 async def run(stage: Stage) -> None:
     settings = stage.settings
-    ring = Ring(settings["size_bytes"])
-    topics = [f"bench.{index}" for index in range(settings["topics"])]
+    ring = Ring(settings["size_bytes"], settings["ring_count"])
+    topics = topic_names(settings["topics"])
     ways = {
         "publish": publish,
         "publish_nowait": publish_nowait,

@@ -7,12 +7,13 @@ is one at which everything arrives.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 import trio
 
-from bench.roles.mesh_node import drain, join, until_silent
+from bench.roles.mesh_node import drain, join, topic_names, until_silent
 from bench.roles.stage import Stage, play_async
 from bench.sequence import Follower, Ring
 
@@ -23,65 +24,102 @@ CHUNK = 500
 """Single messages checked at once."""
 
 
+class Reader:
+    """One subscription and a follower for each topic: order is promised within a topic."""
+
+    def __init__(self, subscription: mesh.Subscription, topics: list[str], ring: Ring) -> None:
+        self._subscription, self._topics = subscription, topics
+        self._batches = subscription.batches()
+        self._followers = {
+            topic: Follower(ring.strand(first, len(topics))) for first, topic in enumerate(topics)
+        }
+
+    @property
+    def received(self) -> int:
+        return sum(follower.received for follower in self._followers.values())
+
+    def report(self, sent: int) -> dict[str, int]:
+        """Summed over the topics, each of which got its turns of the `sent` messages."""
+        total: Counter[str] = Counter()
+        for first, topic in enumerate(self._topics):
+            turns = len(range(first, sent, len(self._topics)))
+            total.update(self._followers[topic].report(turns))
+        return dict(total)
+
+    async def wait_knock(self) -> None:
+        await anext(aiter(self._subscription))
+
+    async def drain(self) -> None:
+        await drain(aiter(self._subscription))
+
+    async def follow_batches(self, count: int) -> None:
+        followers = self._followers
+        async for batch in self._batches:
+            payloads = batch.payloads
+            followers[batch.topic].take(payloads)
+            count -= len(payloads)
+            if count <= 0:
+                return
+
+    async def follow_messages(self, count: int) -> None:
+        """One topic only: messages are checked in chunks, to keep the check out of the rate."""
+        (follower,) = self._followers.values()
+        chunk: list[bytes] = []
+        append, room = chunk.append, min(CHUNK, count)
+        try:
+            async for message in self._subscription:
+                append(message.payload)
+                if len(chunk) == room:
+                    count -= room
+                    if count == 0:
+                        return
+                    follower.take(chunk)
+                    chunk.clear()
+                    room = min(CHUNK, count)
+        finally:
+            follower.take(chunk)
+
+
 async def run(stage: Stage) -> None:
     settings = stage.settings
-    ring = Ring(settings["size_bytes"])
-    iterators = {"batches": follow_batches, "messages": follow_messages}
+    ring = Ring(settings["size_bytes"], settings["ring_count"])
+    topics = topic_names(settings["topics"])
     async with join(settings) as node, AsyncExitStack() as stack:
-        subscriptions = [
-            await stack.enter_async_context(node.subscribe("bench.>", when_full="block"))
-            for _ in range(settings["subscribers"])
-        ]
-        followers = [Follower(ring) for _ in subscriptions]
-        for subscription in subscriptions:
-            await anext(aiter(subscription))
+        readers = []
+        for _ in range(settings["subscribers"]):
+            opening = node.subscribe("bench.>", when_full="block")
+            subscription = await stack.enter_async_context(opening)
+            readers.append(Reader(subscription, topics, ring))
+        for reader in readers:
+            await reader.wait_knock()
         stage.ready()
         async for order in stage.orders_async():
             if order["do"] == "drain":
-                for subscription in subscriptions:
-                    await drain(aiter(subscription))
+                for reader in readers:
+                    await reader.drain()
                 stage.done()
                 continue
-            follow = iterators[order["iterator"]]
-            async with trio.open_nursery() as watching:
-                watching.start_soon(
-                    until_silent,
-                    lambda: sum(follower.received for follower in followers),
-                    watching.cancel_scope,
-                )
-                async with trio.open_nursery() as following:
-                    for subscription, follower in zip(subscriptions, followers, strict=True):
-                        following.start_soon(follow, subscription, follower, order["count"])
-                watching.cancel_scope.cancel()
+            await follow(readers, order["iterator"], order["count"])
             end_ns = time.perf_counter_ns()
             sent = order["start"] + order["count"]
-            stage.done(end_ns=end_ns, reports=[follower.report(sent) for follower in followers])
+            stage.done(end_ns=end_ns, reports=[reader.report(sent) for reader in readers])
 
 
-async def follow_batches(subscription: mesh.Subscription, follower: Follower, count: int) -> None:
-    async for batch in subscription.batches():
-        payloads = batch.payloads
-        follower.take(payloads)
-        count -= len(payloads)
-        if count <= 0:
-            return
-
-
-async def follow_messages(subscription: mesh.Subscription, follower: Follower, count: int) -> None:
-    chunk: list[bytes] = []
-    append, room = chunk.append, min(CHUNK, count)
-    try:
-        async for message in subscription:
-            append(message.payload)
-            if len(chunk) == room:
-                count -= room
-                if count == 0:
-                    return
-                follower.take(chunk)
-                chunk.clear()
-                room = min(CHUNK, count)
-    finally:
-        follower.take(chunk)
+async def follow(readers: list[Reader], iterator: str, count: int) -> None:
+    """Until each has `count` messages, or nothing comes any more."""
+    async with trio.open_nursery() as watching:
+        watching.start_soon(
+            until_silent,
+            lambda: sum(reader.received for reader in readers),
+            watching.cancel_scope,
+        )
+        async with trio.open_nursery() as following:
+            for reader in readers:
+                batches = iterator == "batches"
+                following.start_soon(
+                    reader.follow_batches if batches else reader.follow_messages, count
+                )
+        watching.cancel_scope.cancel()
 
 
 if __name__ == "__main__":

@@ -129,3 +129,16 @@ def test_follower_finds_scattered_losses_exactly(sent: int, missing: set[int], c
     sequences = [sequence for sequence in range(sent) if sequence not in missing]
     report = followed(ring, sequences, sent, chunk)
     assert report == {"received": len(sequences), **CLEAN, "lost": sent - len(sequences)}
+
+
+def test_strands_of_a_ring_follow_one_topic_each() -> None:
+    """Topics in turn: messages of different topics may overtake each other, of one they may not."""
+    ring, topics, sent = Ring(8, 12), 3, 50
+    for first in range(topics):
+        strand = ring.strand(first, topics)
+        sequences = range(first, sent, topics)
+        follower = Follower(strand)
+        follower.take([ring.payloads[sequence % ring.count] for sequence in sequences])
+        assert follower.report(len(sequences)) == {"received": len(sequences), **CLEAN}
+        follower.take([ring.payloads[(first + 1) % topics]])
+        assert follower.damaged == 1  # Another topic's message is none of this one's.
