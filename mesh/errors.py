@@ -1,23 +1,23 @@
 """Every error a user of the mesh can meet, in one tree.
 
-    MeshError
-    ├── ConfigError (ValueError)      a setting is wrong; raised before any socket opens
-    ├── KeyMissing                    no key for a cluster; says how to make one
-    ├── TooLarge (ValueError)         payload over a limit; checked before anything is sent
-    ├── InvalidName (ValueError)      a cluster, endpoint, topic or pattern that cannot be one
-    ├── LimitReached                  one of the node's named limits; nothing was sent
-    ├── RequestError                  abstract: a request that brought no reply
-    │   ├── NoMembers                 nobody in the cluster to ask
-    │   ├── RequestTimeout            the deadline passed; `maybe_executed`
-    │   ├── Overloaded                every member tried said BUSY; `retry_after_s`
-    │   ├── PeerLost                  the member vanished with the request; `maybe_executed`
-    │   └── ServiceError              the handler said no: `code`, `message`
-    ├── TunnelBroken                  the other end or the link is gone; bytes sent and received
-    ├── NodeClosed                    the node has left, or is leaving
-    ├── NodeCrashed                   a background task of ours failed: a bug, please report it
-    └── ProtocolError                 abstract; never reaches a user, costs one link
-        ├── LocalProtocolError        our fault
-        └── RemoteProtocolError       the peer's fault
+MeshError
+├── ConfigError (ValueError)      a setting is wrong; raised before any socket opens
+├── KeyMissing                    no key for a cluster; says how to make one
+├── TooLarge (ValueError)         payload over a limit; checked before anything is sent
+├── InvalidName (ValueError)      a cluster, endpoint, topic or pattern that cannot be one
+├── LimitReached                  one of the node's named limits; nothing was sent
+├── RequestError                  abstract: a request that brought no reply
+│   ├── NoMembers                 nobody in the cluster to ask
+│   ├── RequestTimeout            the deadline passed; `maybe_executed`
+│   ├── Overloaded                every member tried said BUSY; `retry_after_s`
+│   ├── PeerLost                  the member vanished with the request; `maybe_executed`
+│   └── ServiceError              the handler said no: `code`, `message`
+├── TunnelBroken                  the other end or the link is gone; bytes sent and received
+├── NodeClosed                    the node has left, or is leaving
+├── NodeCrashed                   a background task of ours failed: a bug, please report it
+└── ProtocolError                 abstract; never reaches a user, costs one link
+    ├── LocalProtocolError        our fault
+    └── RemoteProtocolError       the peer's fault
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Names: clusters, endpoints of clusters, topics, patterns, node ids.
 
-    cluster    databases             [a-z0-9][a-z0-9._-]{0,62}
-    target     databases/get         cluster, then an endpoint of its service
-    topic      orders.eu.created     tokens of printable characters without space, * and >
-    pattern    orders.*.created      `*` is any one token, a last `>` is one or more tokens
+cluster    databases             [a-z0-9][a-z0-9._-]{0,62}
+target     databases/get         cluster, then an endpoint of its service
+topic      orders.eu.created     tokens of printable characters without space, * and >
+pattern    orders.*.created      `*` is any one token, a last `>` is one or more tokens
 """
 
 from __future__ import annotations

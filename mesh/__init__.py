@@ -1,0 +1,66 @@
+"""The mesh: Python processes that find each other, talk over encrypted links and need no server.
+
+Names are loaded when first used, so that whoever wants only the batch codec loads neither trio
+nor zmq.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .config import MeshConfig as MeshConfig
+    from .errors import ConfigError as ConfigError
+    from .errors import InvalidName as InvalidName
+    from .errors import KeyMissing as KeyMissing
+    from .errors import LimitReached as LimitReached
+    from .errors import MeshError as MeshError
+    from .errors import NodeClosed as NodeClosed
+    from .errors import NodeCrashed as NodeCrashed
+    from .errors import NoMembers as NoMembers
+    from .errors import Overloaded as Overloaded
+    from .errors import PeerLost as PeerLost
+    from .errors import RequestError as RequestError
+    from .errors import RequestTimeout as RequestTimeout
+    from .errors import ServiceError as ServiceError
+    from .errors import TooLarge as TooLarge
+    from .errors import TunnelBroken as TunnelBroken
+    from .joining import join as join
+    from .message import Message as Message
+    from .node import Node as Node
+    from .protocol.membership import Change as Change
+    from .protocol.membership import Member as Member
+    from .service import Request as Request
+    from .service import Service as Service
+    from .subscription import Subscription as Subscription
+    from .tunnel import Tunnel as Tunnel
+
+_HOMES = {
+    "MeshConfig": "config", "Message": "message", "Node": "node", "Change": "protocol.membership",
+    "Member": "protocol.membership", "Request": "service", "Service": "service",
+    "Subscription": "subscription", "Tunnel": "tunnel", "join": "joining",
+    **dict.fromkeys(
+        (
+            "ConfigError", "InvalidName", "KeyMissing", "LimitReached", "MeshError", "NoMembers",
+            "NodeClosed", "NodeCrashed", "Overloaded", "PeerLost", "RequestError",
+            "RequestTimeout", "ServiceError", "TooLarge", "TunnelBroken",
+        ),
+        "errors",
+    ),
+}  # fmt: skip
+
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'mesh' has no attribute {name!r}")
+    value = getattr(import_module(f".{home}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

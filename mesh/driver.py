@@ -1,0 +1,196 @@
+"""Runs a core: carries its instructions to the transport and back, keeps its clock, feeds it finds.
+
+    user task ──verb──> core ──┬─ alone ──> settle: flush, send             at once
+                               └─ in company ──> pump's turn ──> settle     batched
+    reader task ──frames──> core ──> settle
+
+No linger timer: the pump runs when every task that is ready has had its turn, so a batch is what
+gathered meanwhile. All protocol is in the core; there is no decision about it in here.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Sequence
+
+import trio
+from security.announcement import Endpoint
+
+from discovery.finder import Finder, Found
+
+from .protocol.core import Core
+from .protocol.instructions import Dial, Hangup
+from .protocol.lane import Conn
+from .protocol.membership import Change
+from .protocol.topics import TopicStream
+from .protocol.tunnel import TunnelEnd
+from .transport import Transport
+from .waker import Bell, Waker
+
+logger = logging.getLogger("mesh")
+
+
+class Driver:
+    """Implements the core's Shell and the transport's Receiver."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self.finders: Sequence[Finder] = ()
+        self._pump = Waker()
+        self._sleep: trio.CancelScope | None = None
+        self.core: Core
+        """Set once, right after the core was made with this driver as its shell."""
+        self.topics_freed = Bell()
+        self.tunnel_opened: Callable[[TunnelEnd, str, str], str | None]
+        self.watchers: list[Callable[[Change], None]] = []
+        self.endpoints: tuple[Endpoint, ...] = ()
+        self._announcement = b""
+        self._nursery: trio.Nursery
+
+    # Tasks
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Join the network, then keep going until cancelled."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            self.core.timers.sooner = self._sooner
+            endpoints = await nursery.start(self._transport.run, self)
+            self.endpoints = tuple(endpoints)
+            self.core.announce(self.endpoints, trio.current_time())
+            nursery.start_soon(self._keep_time)
+            nursery.start_soon(self._run_pump)
+            for finder in self.finders:
+                nursery.start_soon(finder.run, self._found)
+            await self._announce()
+            self.settle()
+            task_status.started()
+
+    async def _run_pump(self) -> None:
+        while True:
+            await self._pump.wait()
+            self.settle()
+            while self._transport.receive():
+                self.settle()
+                await trio.lowlevel.checkpoint()
+            self.settle()
+
+    async def _keep_time(self) -> None:
+        timers = self.core.timers
+        while True:
+            due_s = timers.due_s()
+            with trio.CancelScope(deadline=math.inf if due_s is None else due_s) as self._sleep:
+                await trio.sleep_forever()
+            self._sleep = None
+            self.core.tick(trio.current_time())
+            self.settle()
+
+    def _sooner(self) -> None:
+        if self._sleep is not None:
+            due_s = self.core.timers.due_s()
+            self._sleep.deadline = math.inf if due_s is None else due_s
+
+    def _found(self, found: Found) -> None:
+        self.core.found(found.endpoint, found.announcement, trio.current_time())
+        self.settle()
+
+    async def _announce(self) -> None:
+        port = int(self.endpoints[0].uri.rpartition(":")[2]) if self.endpoints else 0
+        for finder in self.finders:
+            await finder.announce(self._announcement, port)
+
+    async def leave(self) -> None:
+        """Finish what runs, within `drain_s`, then say goodbye."""
+        core = self.core
+        core.drain()
+        with trio.move_on_after(core.config.drain_s):
+            self.settle()
+            while core.busy():
+                await trio.sleep(0.01)
+        core.leave(trio.current_time())
+        self.settle()
+        with trio.move_on_after(1.0):
+            for finder in self.finders:
+                await finder.withdraw()
+
+    # Carrying out
+
+    def wake_pump(self) -> None:
+        """Something is ready to leave: in the pump's turn."""
+        self._pump.wake()
+
+    def answered(self, *, alone: bool) -> None:
+        """A handler answered; `alone`: no other runs, so nothing to travel with is coming."""
+        if alone:
+            self.settle()
+        else:
+            self._pump.wake()
+
+    def settle(self) -> None:
+        """Flush the core and carry out everything it wants done, what follows from it included."""
+        core, transport = self.core, self._transport
+        core.flush()
+        out = core.out
+        at = 0
+        send = transport.send
+        while at < len(out):
+            item = out[at]
+            at += 1
+            if type(item) is tuple:
+                if not send(item[0], item[1]):
+                    core.lost(item[0], trio.current_time())
+            elif isinstance(item, Dial):
+                transport.dial(item)
+            elif isinstance(item, Hangup):
+                transport.hang_up(item.conn)
+            else:
+                transport.probe(item.endpoint, item.node)  # type: ignore[union-attr]
+            if at == len(out):
+                core.flush()
+        if out:
+            out.clear()
+            if transport.poke():
+                self._pump.wake()
+
+    # Receiver
+
+    def received(self, conn: Conn, user: str | None, data: bytes) -> None:
+        self.core.received(conn, user, data, trio.current_time())
+
+    def lost(self, conn: Conn, *, denied: bool = False) -> None:
+        self.core.lost(conn, trio.current_time(), denied=denied)
+
+    def inbound_lost(self) -> None:
+        # The monitor is told before the socket is: look now and again a little later.
+        now_s = trio.current_time()
+        for delay_s in (0.002, 0.02, 0.2):
+            self.core.timers.at(now_s + delay_s, self.core.inbound_lost)
+
+    def probed(self, node: bytes, *, refused: bool) -> None:
+        self.core.probed(node, trio.current_time(), refused=refused)
+
+    def refused(self, reason: str) -> None:
+        kind = reason.split(" from ")[0]
+        if self.core.refusals.count(kind):
+            logger.warning("refused %s; further ones are counted", reason)
+
+    # Shell
+
+    def opened(self, end: TunnelEnd, cluster: str, endpoint: str) -> str | None:
+        return self.tunnel_opened(end, cluster, endpoint)
+
+    def changed(self, change: Change) -> None:
+        logger.info("%r: %s %s", change.member, change.kind, change.reason)
+        for watcher in self.watchers:
+            watcher(change)
+
+    def announced(self, raw: bytes) -> None:
+        self._announcement = raw
+        if self.endpoints:
+            self._nursery.start_soon(self._announce)
+
+    def freed(self, streams: list[TopicStream]) -> None:
+        self.topics_freed.wake()
+
+    def log(self, text: str) -> None:
+        logger.warning("%s", text)

@@ -1,0 +1,31 @@
+"""Which finders a node's settings ask for."""
+
+from __future__ import annotations
+
+from discovery.dns import DnsFinder
+from discovery.errors import DiscoveryError
+from discovery.file import FileFinder
+from discovery.finder import Finder
+from discovery.seeds import SeedFinder
+
+from .config import MeshConfig
+from .errors import ConfigError
+
+
+def make_finders(config: MeshConfig, node: bytes) -> tuple[Finder, ...]:
+    """Raises ConfigError where a setting is no address."""
+    finders: list[Finder] = []
+    try:
+        if config.seeds:
+            finders.append(SeedFinder(config.seeds))
+        finders += [DnsFinder(name) for name in config.dns]
+        if config.seeds_file is not None:
+            finders.append(FileFinder(config.seeds_file))
+        if config.zeroconf:
+            # Imported here: zeroconf costs 60 ms that nodes without it need not pay.
+            from discovery.mdns import MdnsFinder
+
+            finders.append(MdnsFinder(node.hex(), interfaces=config.zeroconf_interfaces or None))
+    except DiscoveryError as error:
+        raise ConfigError(str(error)) from error
+    return tuple(finders)

@@ -1,0 +1,185 @@
+"""Joining: from settings to a running node, for the length of an `async with` block."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from random import Random
+from secrets import token_bytes
+from typing import Any
+
+import trio
+from security.errors import SecurityError
+from security.files import load_keyring
+from security.keyring import Keyring
+
+from discovery.interfaces import host_id
+
+from .config import MeshConfig
+from .driver import Driver
+from .errors import ConfigError, KeyMissing, NodeCrashed, TunnelBroken
+from .finders import make_finders
+from .node import Node
+from .protocol.balancer import Choose, choose_of_two
+from .protocol.core import Core, Identity
+from .protocol.dispatch import Dispatcher
+from .protocol.tunnel import TunnelEnd
+from .service import Service
+from .settings import load_config
+from .transport import Transport
+from .tunnel import Tunnel
+from .workers import Workers
+from .zmq_transport import ZmqTransport
+
+logger = logging.getLogger("mesh")
+
+Joins = str | Service | Sequence[str | Service]
+
+
+@asynccontextmanager
+async def join(
+    clusters: Joins, *, keyring: Keyring | None = None, choose: Choose = choose_of_two,
+    transport: Transport | None = None, **settings: Any,
+) -> AsyncGenerator[Node]:  # fmt: skip
+    """Be a member of one or more clusters for the length of the `async with` block.
+
+    Leaving the block drains: what runs is finished within `drain_s`, then goodbye is said. An
+    exception of the block leaves it unchanged.
+
+    Args:
+        clusters: a cluster's name, a Service, or several of them.
+        keyring: instead of the settings about keys.
+        choose: balancing policy; for measurements.
+        transport: instead of ZeroMQ; for tests.
+        settings: any field of MeshConfig. What is not given here comes from `MESH_*` variables,
+            then from mesh.toml.
+    Raises:
+        ConfigError, KeyMissing: before any socket opens.
+        NodeCrashed: one of our background tasks failed; the block was cancelled.
+    """
+    joined = [clusters] if isinstance(clusters, str | Service) else list(clusters)
+    names = tuple(one.cluster if isinstance(one, Service) else one for one in joined)
+    services = [one for one in joined if isinstance(one, Service)]
+    config = load_config(names, settings, has_keyring=keyring is not None)
+    keyring = keyring or _load_keyring(config)
+    _check_keys(keyring, names)
+    driver = Driver(transport or ZmqTransport(config, keyring))
+    identity = Identity(node=token_bytes(16), incarnation=time.time_ns() // 1000, host=host_id())
+    driver.finders = make_finders(config, identity.node)
+    driver.core = Core(
+        identity, config, keyring, driver, Random(token_bytes(16)), _wall_us, choose=choose,
+        idempotent=tuple(name for service in services for name in service.idempotent_targets()),
+    )  # fmt: skip
+    node = Node(driver, config)
+    crash: Exception | None = None
+    alone: BaseException | None = None
+
+    async def background(*, task_status: trio.TaskStatus[None]) -> None:
+        nonlocal crash
+        try:
+            async with trio.open_nursery() as inside:
+                _serve(driver, config, services, inside)
+                await driver.run(task_status=task_status)
+        except* ConfigError:
+            raise
+        except* Exception as group:
+            crash = group
+            nursery.cancel_scope.cancel()
+
+    try:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(background)
+            try:
+                yield node
+            finally:
+                with trio.CancelScope(shield=True):
+                    await driver.leave()
+            nursery.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        alone = _single(group)
+        if alone is None:
+            raise
+    if crash is not None:
+        both = BaseExceptionGroup("ours, then the block's", [crash, alone]) if alone else crash
+        raise NodeCrashed("a background task of the node failed") from both
+    if alone is not None:
+        raise alone
+
+
+def _single(group: BaseExceptionGroup[BaseException]) -> BaseException | None:
+    """The one exception in there, if it is one: that there are nurseries is our business."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        if len(error.exceptions) > 1:
+            return None
+        error = error.exceptions[0]
+    return error
+
+
+def _wall_us() -> int:
+    return time.time_ns() // 1000
+
+
+def _load_keyring(config: MeshConfig) -> Keyring:
+    try:
+        return load_keyring(
+            network_secret=config.network_secret, network_secret_file=config.network_secret_file,
+            keys_dir=config.keys_dir,
+        )  # fmt: skip
+    except SecurityError as error:
+        raise KeyMissing(str(error)) from error
+
+
+def _check_keys(keyring: Keyring, names: Sequence[str]) -> None:
+    for name in names:
+        try:
+            keyring.own(name)
+        except SecurityError as error:
+            raise KeyMissing(str(error)) from error
+
+
+def _serve(
+    driver: Driver, config: MeshConfig, services: Sequence[Service], nursery: trio.Nursery
+) -> None:
+    """Put the services' handlers behind the core."""
+    core = driver.core
+    for service in services:
+        workers = Workers(
+            nursery, service.requests.functions, service.broadcasts.functions,
+            payload_bytes_max=config.payload_bytes_max, answered=driver.answered,
+        )  # fmt: skip
+        workers.dispatcher = core.patterns.dispatchers[service.cluster] = Dispatcher(
+            service.cluster, service.requests.endpoints, service.broadcasts.endpoints,
+            concurrency=service.concurrency or config.concurrency,
+            queue_max=config.queue_requests, queue_bytes_max=config.queue_bytes,
+            start=workers.start, touched=core.touch,
+        )  # fmt: skip
+    by_name = {service.cluster: service for service in services}
+
+    def opened(end: TunnelEnd, cluster: str, endpoint: str) -> str | None:
+        service = by_name.get(cluster)
+        handler = service.tunnels.functions.get(endpoint) if service is not None else None
+        if service is None or handler is None:
+            return "no_such_endpoint"
+        allow = service.tunnels.endpoints[endpoint].allow
+        if allow is not None and end.link.cluster not in allow:
+            return "not_allowed"
+        if core.closing:
+            return "busy"
+        tunnel = Tunnel(driver, end)
+        nursery.start_soon(_run_tunnel, handler, tunnel)
+        return None
+
+    driver.tunnel_opened = opened
+
+
+async def _run_tunnel(handler: Any, tunnel: Tunnel) -> None:
+    try:
+        async with tunnel:
+            await handler(tunnel)
+    except TunnelBroken:
+        pass  # The other end knows why; the counters know that.
+    except Exception as error:
+        logger.error("tunnel handler of %r failed", tunnel.target, exc_info=error)

@@ -1,0 +1,93 @@
+"""Which ports a node binds, one per server key, and which addresses it tells others.
+
+listen = tcp://0.0.0.0:0            any free ports; told: every address of this host
+listen = tcp://127.0.0.1:5600-5602  the door on 5600, then one port per cluster key
+advertise = tcp://203.0.113.7:6600-6602   told instead, port by port (a proxy, a NAT)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from security.keys import ClusterKeys
+
+from discovery.interfaces import addresses
+
+from .errors import ConfigError
+
+WILDCARDS = ("0.0.0.0", "*", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """`tcp://host:first-last`; port 0 is any free one."""
+
+    host: str
+    first: int
+    last: int
+
+    def port(self, place: int, setting: str) -> int:
+        if self.first == 0:
+            return 0
+        if self.first == self.last and place > 0:
+            return 0  # One port was given: it is the door, the others need no fixed place.
+        if self.first + place > self.last:
+            raise ConfigError(
+                f"{setting}: ports {self.first} to {self.last} are too few, "
+                f"this node binds more than {place}"
+            )
+        return self.first + place
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """One address to bind and what to tell others about it."""
+
+    uri: str
+    keys: ClusterKeys
+    advertise: str | None
+
+    def announced(self, bound: str) -> list[str]:
+        """What others are told, given the address that was bound in the end."""
+        if self.advertise is not None:
+            return [self.advertise]
+        host, _, port = bound.removeprefix("tcp://").rpartition(":")
+        if host not in WILDCARDS:
+            return [f"tcp://{host}:{port}"]
+        return [f"tcp://{address}:{port}" for address in addresses()]
+
+
+def parse_place(text: str, setting: str) -> Place:
+    """Raises ConfigError."""
+    host, _, ports = text.removeprefix("tcp://").rpartition(":")
+    first, _, last = ports.partition("-")
+    try:
+        place = Place(host, int(first), int(last or first))
+    except ValueError:
+        raise ConfigError(
+            f"{setting}: want tcp://HOST:PORT or HOST:FIRST-LAST, got {text!r}"
+        ) from None
+    if not text.startswith("tcp://") or not 0 <= place.first <= place.last <= 65535:
+        raise ConfigError(f"{setting}: want tcp://HOST:PORT or HOST:FIRST-LAST, got {text!r}")
+    return place
+
+
+def bind_plan(listen: str, advertise: str | None, keys: Sequence[ClusterKeys]) -> list[Bind]:
+    """What to bind for these server keys, in this order. Raises ConfigError."""
+    place = parse_place(listen, "listen")
+    told = parse_place(advertise, "advertise") if advertise is not None else None
+    plan = []
+    for number, one in enumerate(keys):
+        port = place.port(number, "listen")
+        uri = f"tcp://{place.host or '*'}:{port or '*'}"
+        told_uri = None
+        if told is not None:
+            told_port = told.first + number
+            if told_port > told.last:
+                raise ConfigError(
+                    f"advertise: {told.last - told.first + 1} ports for {len(keys)} keys"
+                )
+            told_uri = f"tcp://{told.host}:{told_port}"
+        plan.append(Bind(uri, one, told_uri))
+    return plan

@@ -1,0 +1,421 @@
+"""The whole protocol of one node, without I/O: frames, losses and finds in; instructions out.
+
+    received ──> link (sequence, credit) ──> records ──> patterns
+    request, publish, ... ──> outboxes ──> flush ──> frames ──> `out`
+
+After every call the shell carries out `out`, in order. Nothing here reads a clock or a random
+source; `now_s` is monotonic seconds, `wall_us` is microseconds since 1970. Not safe for threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Protocol
+
+from security.announcement import Announcement, Endpoint
+from security.errors import BadAnnouncement
+from security.keyring import Keyring
+
+from ..config import MeshConfig
+from ..errors import LimitReached, NodeClosed, RemoteProtocolError
+from ..names import short, split_target
+from .balancer import Candidate, Choose, choose_of_two
+from .dialling import PeeringSettings
+from .frame import Frame, Kind, pack_record
+from .hello import (
+    ANNOUNCEMENTS_MAX,
+    decode_announcements,
+    decode_values,
+    encode_announcements,
+    encode_values,
+)
+from .inbox import Inbox
+from .instructions import Instruction
+from .lane import Conn
+from .link import Link, LinkLimits, Received
+from .membership import Change, Membership, State
+from .patterns import Patterns
+from .peering import Peering
+from .requests import Pending
+from .roster import Peer, Refusals, Roster
+from .rotation import Rotation
+from .timers import Timers
+from .topics import TopicStream
+from .tunnel import TunnelEnd
+
+TICK_S = 0.25
+SUSPECT_GRACE_S = 0.5
+"""A reset connection is redialled in milliseconds; only a path lost for longer is worth a word."""
+
+
+class Shell(Protocol):
+    """What the core tells the shell that is not an instruction to the transport."""
+
+    def opened(self, end: TunnelEnd, cluster: str, endpoint: str) -> str | None: ...
+    def changed(self, change: Change) -> None: ...
+    def announced(self, raw: bytes) -> None: ...
+    def freed(self, streams: list[TopicStream]) -> None: ...
+    def log(self, text: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Who this node is.
+
+    Args:
+        node: 16 random bytes per process start.
+        incarnation: microseconds since 1970 when it joined; a lower one never wins.
+        host: same value = same machine and network namespace, so loopback reaches it.
+    """
+
+    node: bytes
+    incarnation: int
+    host: bytes
+
+
+class Core:
+    """One node. Subscriptions, requests and tunnels are objects of their own machines."""
+
+    def __init__(
+        self, identity: Identity, config: MeshConfig, keyring: Keyring, shell: Shell, rng: Random,
+        wall_us: Callable[[], int], *, idempotent: tuple[str, ...] = (),
+        choose: Choose = choose_of_two,
+    ) -> None:  # fmt: skip
+        """
+        Args:
+            idempotent: targets of this node's services that are safe to ask twice.
+            choose: picks one of several members; replaced by the bench to compare.
+        """
+        self.identity, self.config, self.keyring = identity, config, keyring
+        self._shell, self._wall_us = shell, wall_us
+        self._choose, self._rng = choose, rng
+        self.out: list[Instruction] = []
+        self.timers = Timers()
+        self.refusals = Refusals()
+        self.closing = False
+        self._touched: dict[Link, None] = {}
+        self._now_s = 0.0
+        self._tick_due_s: float | None = None
+        self._heartbeat_due_s = self._announce_due_s = 0.0
+        self._endpoints: tuple[Endpoint, ...] = ()
+        self._violators = 0
+        roster = Roster(
+            identity.node, identity.host, keyring, skew_s=config.clock_skew_s,
+            tombstone_s=config.tombstone_s, peers_max=config.peers_max, refusals=self.refusals,
+        )  # fmt: skip
+        self.roster = roster
+        limits = LinkLimits(
+            window_bytes=config.window_bytes, frame_bytes_max=config.frame_bytes_max,
+            chunk_bytes=config.chunk_bytes, outbox_bytes=config.outbox_bytes,
+            record_bytes_max=config.payload_bytes_max + 64 * 1024,
+            reassembly_bytes_max=config.reassembly_bytes_max, ack_delay_s=config.ack_delay_s,
+        )  # fmt: skip
+        settings = PeeringSettings(
+            me=identity.node, clusters=config.clusters, limits=limits, idempotent=idempotent,
+            handshake_s=config.handshake_s, resume_s=config.resume_s,
+        )  # fmt: skip
+        self.peering = Peering(settings, roster, self.timers, rng, self.out, self, wall_us)
+        self.membership = Membership(
+            stalled_s=config.stalled_s, suspect_grace_s=SUSPECT_GRACE_S,
+            dead_after_s=config.dead_s - config.suspect_s, changed=self._member_changed,
+        )  # fmt: skip
+        self.rotation = Rotation(self.membership, self.peering.links)
+        self.patterns = Patterns(
+            identity.node, identity.incarnation, config, self.rotation, self.timers, rng,
+            choose=choose, opened=shell.opened, touched=self.touch, wall_us=wall_us,
+        )  # fmt: skip
+
+    # Life
+
+    def announce(self, endpoints: Sequence[Endpoint], now_s: float) -> None:
+        """The node can be reached there from now on."""
+        self._endpoints = tuple(endpoints)
+        self._sign(now_s)
+        self._tick_due_s = now_s + TICK_S
+        self.timers.at(self._tick_due_s, self._tick)
+
+    def _sign(self, now_s: float, *, left: bool = False) -> None:
+        config, identity = self.config, self.identity
+        announcement = Announcement(
+            node=identity.node, incarnation=identity.incarnation, issued_us=self._wall_us(),
+            lifetime_s=config.lifetime_s, host=identity.host, clusters=config.clusters,
+            endpoints=self._endpoints, left=left,
+        )  # fmt: skip
+        keys = [keys for cluster in config.clusters for keys in self.keyring.own(cluster)]
+        self.peering.announcement = announcement.sign(keys)
+        self._announce_due_s = now_s + config.announce_s
+        self._shell.announced(self.peering.announcement)
+
+    def drain(self) -> None:
+        """Stop taking work; what runs goes on."""
+        self.closing = self.peering.closing = True
+        for dispatcher in self.patterns.dispatchers.values():
+            dispatcher.draining = True
+
+    def busy(self) -> bool:
+        """Something is still running, waiting to leave or not yet acknowledged."""
+        if any(dispatcher.running for dispatcher in self.patterns.dispatchers.values()):
+            return True
+        return any(
+            link.connected and (link.outbox or link.data.unacked)
+            for link in self.peering.links.values()
+        )
+
+    def leave(self, now_s: float) -> None:
+        """Say goodbye on every link and hang up."""
+        self.patterns.requests.close(NodeClosed("the node has left"))
+        self._sign(now_s, left=True)
+        for link in list(self.peering.links.values()):
+            link.send_control(Kind.BYE, 0, encode_announcements([self.peering.announcement]))
+            link.flush(self.out)
+
+    # Things that happen
+
+    def found(self, endpoint: str, announcement: bytes, now_s: float) -> None:
+        """A finder found an address, or an announcement."""
+        try:
+            if announcement:
+                self.peering.heard_of(announcement, now_s)
+            else:
+                self.peering.dialler.found(endpoint, now_s)
+        except BadAnnouncement as error:
+            self.peering.warn_bad(error)
+
+    def received(self, conn: Conn, user: str | None, data: bytes, now_s: float) -> None:
+        """A frame came in on `conn`; `user` is the cluster ZAP admitted, None where we dialled."""
+        self._now_s = now_s
+        link = self.peering.bound.get(conn)
+        try:
+            frame = Frame(data)
+            if link is None:
+                self.peering.greeted(conn, user, frame, now_s)
+                return
+            records = link.receive(frame, len(data), now_s)
+            member = self.membership.members.get(link.peer)
+            if member is not None:
+                self.membership.heard(member, now_s)
+            for record in records:
+                kind = record[0]
+                if kind in (Kind.HEARTBEAT, Kind.GOSSIP, Kind.BYE):
+                    self._own_record(link, record, now_s)
+                else:
+                    self.patterns.record(link, record, now_s)
+            if link.ack_now():
+                link.unsequenced(self.out, [])
+            self._touched[link] = None
+        except RemoteProtocolError as error:
+            self._violated(conn, link, error, now_s)
+
+    def _violated(
+        self, conn: Conn, link: Link | None, error: RemoteProtocolError, now_s: float
+    ) -> None:
+        who = f"node {short(link.peer)} of {link.cluster}" if link is not None else "a connection"
+        if self.refusals.count(f"protocol violation by {who}"):
+            self._shell.log(f"{who} broke the protocol and was cut off: {error}")
+        if link is not None:
+            self.peering.fail(link, f"broke the protocol: {error}", now_s=now_s)
+        self.peering.dialler.hang_up(conn)
+
+    def lost(
+        self, conn: Conn, now_s: float, *, refused: bool = False, denied: bool = False
+    ) -> None:
+        """A connection failed or ended."""
+        self._now_s = now_s
+        self.peering.lost(conn, now_s, refused=refused, denied=denied)
+
+    def inbound_lost(self, now_s: float) -> None:
+        """Some accepted connection ended, the transport does not know which: touch them all."""
+        for link in self.peering.links.values():
+            if not link.dialled:
+                link.touch_lanes(self.out)
+
+    def probed(self, node: bytes, now_s: float, *, refused: bool) -> None:
+        self._now_s = now_s
+        self.peering.probed(node, now_s, refused=refused)
+
+    def _own_record(self, link: Link, record: Received, now_s: float) -> None:
+        kind, _, data, start, end = record
+        body = data[start:end]
+        if kind == Kind.HEARTBEAT:
+            (loads,) = decode_values(body, "HEARTBEAT", (dict,))
+            if not all(type(k) is str and type(v) is int for k, v in loads.items()):
+                raise RemoteProtocolError("HEARTBEAT with impossible loads")
+            self.rotation.load(link.peer, loads)
+            return
+        for raw in decode_announcements(body):
+            try:
+                self.peering.heard_of(raw, now_s, relay=link.peer)
+            except BadAnnouncement as error:
+                self.peering.warn_bad(error)
+
+    # Time
+
+    def tick(self, now_s: float) -> None:
+        """Run what is due. Call at `timers.due_s()`, or whenever."""
+        self._now_s = now_s
+        self.timers.run(now_s)
+
+    def _tick(self, now_s: float) -> None:
+        assert self._tick_due_s is not None
+        lag_s = now_s - self._tick_due_s
+        if lag_s > 2 * TICK_S:  # We were not running: silence meanwhile says nothing about others.
+            self.membership.shift(lag_s)
+        self.membership.tick(now_s)
+        if now_s >= self._heartbeat_due_s:
+            self._heartbeat_due_s = now_s + self.config.heartbeat_s
+            self._heartbeat(now_s)
+        self._tick_due_s = now_s + TICK_S
+        self.timers.at(self._tick_due_s, self._tick)
+
+    def _heartbeat(self, now_s: float) -> None:
+        loads = {name: one.load for name, one in self.patterns.dispatchers.items()}
+        record = pack_record(Kind.HEARTBEAT, 0, encode_values(loads))
+        for link in self.peering.links.values():
+            link.unsequenced(self.out, [record])
+        self.peering.tick(now_s)
+        if now_s >= self._announce_due_s and not self.closing:
+            self._sign(now_s)
+            body = encode_announcements([self.peering.announcement])
+            for link in self.peering.links.values():
+                if link.up:
+                    link.send_control(Kind.GOSSIP, 0, body)
+                    self.touch(link)
+
+    def touch(self, link: Link) -> None:
+        """The link has something to send."""
+        self._touched[link] = None
+
+    def flush(self) -> None:
+        """Put everything that may leave into `out`: gathered topics first, then link by link."""
+        publisher = self.patterns.publisher
+        if publisher.dirty:
+            dirty, publisher.dirty = publisher.dirty, []
+            for stream in dirty:
+                stream.dirty = False
+                publisher.flush(stream)
+        if publisher.blocked:
+            self._flush_links()
+            freed = publisher.retry()
+            if freed:
+                self._shell.freed(freed)
+        self._flush_links()
+
+    def _flush_links(self) -> None:
+        touched, self._touched = self._touched, {}
+        for link in touched:
+            link.flush(self.out)
+            if link.ack_due_s is not None and not link.ack_timer:
+                link.ack_timer = True
+                self.timers.at(link.ack_due_s, lambda now, link=link: self._ack(link, now))
+
+    def _ack(self, link: Link, now_s: float) -> None:
+        link.ack_timer = False
+        if link.ack_due_s is None:
+            return
+        if link.ack_due_s <= now_s:
+            link.unsequenced(self.out, [])
+        else:  # Acknowledged meanwhile by other frames, and more came since.
+            self._touched[link] = None
+
+    # What peering reports
+
+    def link_up(self, link: Link, peer: Peer, idempotent: Sequence[str]) -> None:
+        announcement = peer.announcement
+        uris = tuple(endpoint.uri for endpoint in announcement.endpoints)
+        self.patterns.link_up(link, idempotent)
+        known = list(self.roster.others(peer.node))
+        for at in range(0, len(known), ANNOUNCEMENTS_MAX):
+            body = encode_announcements(known[at : at + ANNOUNCEMENTS_MAX])
+            link.send_control(Kind.GOSSIP, 0, body)
+        self.touch(link)
+        self.rotation.changed()
+        self.membership.linked(link.peer, announcement.clusters, uris, self._now_s)
+        self._rotation_grew(announcement.clusters)
+
+    def path_lost(self, link: Link) -> None:
+        self.membership.path_lost(link.peer, self._now_s)
+        self.rotation.changed()
+
+    def path_back(self, link: Link) -> None:
+        self.rotation.changed()
+        self.membership.path_back(link.peer, self._now_s)
+        self.touch(link)
+        member = self.membership.members.get(link.peer)
+        self._rotation_grew(member.clusters if member is not None else ())
+
+    def _rotation_grew(self, clusters: Sequence[str]) -> None:
+        self.rotation.changed()
+        for cluster in clusters:
+            self.patterns.requests.members_came(cluster, self._now_s)
+
+    def link_down(self, link: Link, reason: str, *, proof: bool) -> None:
+        self.rotation.changed()
+        state = State.LEFT if reason == "left" else State.DEAD
+        self.membership.gone(link.peer, state, reason)
+        self.patterns.link_down(link, reason, self._now_s)
+        self.rotation.forget(link.peer)
+        self._touched.pop(link, None)
+
+    def warn(self, kind: str, text: str) -> None:
+        self._shell.log(text)
+
+    def _member_changed(self, change: Change) -> None:
+        self.rotation.changed()
+        link = self.peering.links.get(change.member.node)
+        if change.kind == "dead" and link is not None:
+            self.patterns.requests.lost(link, self._now_s)
+        if change.kind == "alive":
+            self._rotation_grew(change.member.clusters)
+        self._shell.changed(change)
+
+    # What the application asks for
+
+    def check_open(self) -> None:
+        """Raises NodeClosed once the node is leaving."""
+        if self.closing:
+            raise NodeClosed("the node is leaving, or has left")
+
+    def choose(self, cluster: str, tried: Sequence[bytes]) -> Candidate | None:
+        """A member that may take a tunnel and was not tried, None when there is none."""
+        candidates = self.rotation.of_cluster(cluster)
+        fresh = [one for one in candidates if one.node not in tried]
+        return self._choose(fresh, self._rng) if fresh else None
+
+    def request(
+        self, target: str, payload: bytes, *, now_s: float, deadline_s: float,
+        expires_s: float, wake: Callable[[], object], to: bytes | None = None,
+    ) -> Pending:  # fmt: skip
+        """Begin a request; `to` names one member. Raises InvalidName, LimitReached, NodeClosed."""
+        self.check_open()
+        only = None
+        if to is not None:
+            link = self.peering.links.get(to)
+            if link is None:
+                raise NodeClosed(f"no link to node {short(to)}")
+            only = self.rotation.candidate(link, split_target(target)[0])
+        return self.patterns.requests.start(
+            target, payload, now_s=now_s, deadline_s=deadline_s, expires_s=expires_s, wake=wake,
+            only=only,
+        )  # fmt: skip
+
+    def subscribe(
+        self, pattern: str, policy: str, limit_bytes: int, wake: Callable[[], object]
+    ) -> Inbox:
+        """Raises InvalidName, LimitReached."""
+        limit = self.config.subscriptions_max
+        if len(self.patterns.inboxes) >= limit:
+            raise LimitReached("subscriptions_max", limit)
+        inbox = self.patterns.subscribe(pattern, policy, limit_bytes, wake)
+        for link in self.peering.links.values():
+            if link.up:
+                self.patterns.announce_inbox(link, inbox)
+        return inbox
+
+    def unsubscribe(self, inbox: Inbox) -> None:
+        self.patterns.unsubscribe(inbox)
+        for link in self.peering.links.values():
+            if link.up:
+                link.send_control(Kind.UNSUBSCRIBE, inbox.ident, b"")
+                self.touch(link)

@@ -1,0 +1,356 @@
+"""The dialling side: from a found address to a link that both ends have welcomed.
+
+    address ──INTRODUCE──> INTRODUCED: announcements ──> peers without a link
+    peer ──(INTRODUCE, if it cannot know our key yet)──> HELLO x 2 lanes ──> WELCOME x 2 ──> link
+
+A connection is never reconnected by libzmq but dialled anew, so HELLO is the first frame of every
+connection, and a connection belongs to one lane of one link for good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Protocol
+
+from security.errors import BadAnnouncement
+from security.keys import ClusterKeys
+
+from ..errors import RemoteProtocolError
+from .frame import CONTROL, DATA, Kind, pack_frame, pack_record
+from .hello import (
+    CROSSING,
+    GONE,
+    NOT_ME,
+    UNTRUSTED,
+    Hello,
+    Welcome,
+    decode_announcements,
+    encode_announcements,
+)
+from .instructions import Dial, Hangup, Instruction
+from .lane import Conn
+from .link import Link, LinkLimits, agreed
+from .roster import Attempt, Peer, Roster
+from .timers import Timers
+
+BACKOFF_S, BACKOFF_S_MAX = 0.1, 5.0
+SEEDS_MAX = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeeringSettings:
+    me: bytes
+    clusters: tuple[str, ...]
+    limits: LinkLimits
+    idempotent: tuple[str, ...]
+    handshake_s: float
+    resume_s: float
+
+
+@dataclass(slots=True, eq=False)
+class Seed:
+    """An address somebody gave us; `tries` chooses among the keys that may answer there."""
+
+    endpoint: str
+    tries: int = 0
+    busy: bool = False
+    ours: bool = False
+    node: bytes = b""
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """A dialled connection without an answer yet. `link` is None for an introduction."""
+
+    owner: Peer | Seed
+    lane: int
+    link: Link | None = None
+    resume: bool = False
+
+
+class Exchange(Protocol):
+    """What the dialler needs from the rest of peering."""
+
+    announcement: bytes
+    closing: bool
+    links: dict[bytes, Link]
+
+    def heard_of(self, raw: bytes, now_s: float) -> Peer | None: ...
+    def bind(
+        self, conn: Conn, link: Link, peer: Peer, lane: int, expects: int,
+        idempotent: Sequence[str], now_s: float,
+    ) -> None: ...  # fmt: skip
+    def unbind(self, conn: Conn) -> None: ...
+    def fail(self, link: Link, reason: str, *, now_s: float, proof: bool = False) -> None: ...
+    def warn_bad(self, error: BadAnnouncement) -> None: ...
+    def warn(self, kind: str, text: str) -> None: ...
+
+
+class Dialler:
+    """Owns every connection this node opened, until a link takes it."""
+
+    def __init__(
+        self, settings: PeeringSettings, roster: Roster, timers: Timers, rng: Random,
+        out: list[Instruction], exchange: Exchange,
+    ) -> None:  # fmt: skip
+        self._settings, self._roster, self._timers, self._rng = settings, roster, timers, rng
+        self._out, self._exchange = out, exchange
+        self._calls: dict[Conn, Call] = {}
+        self._seeds: dict[str, Seed] = {}
+        self._next_conn = 0
+
+    # Opening
+
+    def found(self, endpoint: str, now_s: float) -> None:
+        """A finder gave an address and nothing else: ask there who is who."""
+        seed = self._seeds.get(endpoint)
+        if seed is None:
+            if len(self._seeds) >= SEEDS_MAX:
+                self._roster.refusals.count(f"seeds over {SEEDS_MAX}")
+                return
+            seed = self._seeds[endpoint] = Seed(endpoint)
+        if seed.busy or seed.ours or seed.node in self._exchange.links or self._exchange.closing:
+            return
+        keys = self._roster.keyring.introduction_keys()
+        if not keys:
+            return
+        server, client = keys[seed.tries % len(keys)], self._client(seed.tries // len(keys))
+        seed.tries += 1
+        seed.busy = True
+        self._introduce(seed, endpoint, server, client, now_s)
+
+    def connect(self, peer: Peer, now_s: float) -> None:
+        """Do what is next towards a link with `peer`: introduce, dial, or wait for its dial."""
+        if peer.link is not None or peer.attempt is not None or self._exchange.closing:
+            return
+        if self._roster.peers.get(peer.node) is not peer:
+            return
+        doors = self._roster.endpoints(peer, door=True)
+        # Without a door (per-cluster key files) the endpoint itself takes introductions, which
+        # only the node that must not dial needs: they are its way to ask for a dial.
+        places = doors or self._roster.endpoints(peer, door=False)
+        if not places:
+            return
+        if not peer.knows_us and (doors or self._settings.me < peer.node):
+            endpoint, server = places[peer.failures % len(places)]
+            peer.attempt = Attempt()
+            client = self._client(peer.generation)
+            peer.attempt.conns.append(self._introduce(peer, endpoint, server, client, now_s))
+        elif self._settings.me > peer.node or peer.failures:
+            self._dial_link(peer, now_s)
+        else:
+            peer.failures += 1
+            self.later(peer, now_s, self._settings.handshake_s)
+
+    def later(self, peer: Peer, now_s: float, delay_s: float) -> None:
+        self._timers.at(now_s + delay_s, lambda now: self.connect(peer, now))
+
+    def backoff_s(self, failures: int) -> float:
+        spread = self._rng.uniform(0.75, 1.25)
+        return float(min(BACKOFF_S_MAX, BACKOFF_S * 2 ** min(failures, 10)) * spread)
+
+    def redial(self, link: Link, now_s: float) -> None:
+        """Dial whatever lane of an established link has no connection, to go on where it stopped."""
+        peer = self._roster.peers.get(link.peer)
+        if self._exchange.links.get(link.peer) is not link or peer is None:
+            return
+        places = self._roster.endpoints(peer, door=False)
+        busy = {call.lane for call in self._calls.values() if call.link is link}
+        for lane in (CONTROL, DATA):
+            if places and link.lane(lane).conn is None and lane not in busy:
+                self._hello(link, lane, peer, *places[0], now_s, resume=True)
+
+    def _client(self, generation: int) -> ClusterKeys:
+        keys = self._roster.keyring.door() or self._own()
+        return keys[generation % len(keys)]
+
+    def _own(self) -> tuple[ClusterKeys, ...]:
+        return self._roster.keyring.own(self._settings.clusters[0])
+
+    def _open(
+        self, call: Call, endpoint: str, server: ClusterKeys, client: ClusterKeys, kind: int,
+        body: bytes, now_s: float,
+    ) -> int:  # fmt: skip
+        self._next_conn += 1
+        conn = self._next_conn
+        self._calls[conn] = call
+        self._timers.at(now_s + self._settings.handshake_s, lambda now: self._timeout(conn, now))
+        self._out.append(Dial(conn, call.lane, endpoint, server, client))
+        self._out.append((conn, greeting(call.lane, kind, body)))
+        return conn
+
+    def _introduce(
+        self, owner: Peer | Seed, endpoint: str, server: ClusterKeys, client: ClusterKeys,
+        now_s: float,
+    ) -> int:  # fmt: skip
+        body = encode_announcements([self._exchange.announcement])
+        call = Call(owner, CONTROL)
+        return self._open(call, endpoint, server, client, Kind.INTRODUCE, body, now_s)
+
+    def _dial_link(self, peer: Peer, now_s: float) -> None:
+        places = self._roster.endpoints(peer, door=False)
+        if not places:
+            return
+        endpoint, server = places[peer.failures % len(places)]
+        link = Link(
+            peer.node, server.cluster, self._rng.randbytes(16), dialled=True,
+            limits=self._settings.limits,
+        )  # fmt: skip
+        peer.attempt = attempt = Attempt(link=link)
+        for lane in (CONTROL, DATA):
+            attempt.conns.append(
+                self._hello(link, lane, peer, endpoint, server, now_s, resume=False)
+            )
+
+    def _hello(
+        self, link: Link, lane: int, peer: Peer, endpoint: str, server: ClusterKeys, now_s: float,
+        *, resume: bool,
+    ) -> int:  # fmt: skip
+        settings, own = self._settings, self._own()
+        hello = Hello(
+            lane=lane, node=settings.me, target=peer.node, link_id=link.link_id, resume=resume,
+            expects=link.lane(lane).expected, window_bytes=settings.limits.window_bytes,
+            frame_bytes_max=settings.limits.frame_bytes_max,
+            announcement=self._exchange.announcement, idempotent=settings.idempotent,
+        )  # fmt: skip
+        client = own[peer.generation % len(own)]
+        call = Call(peer, lane, link, resume)
+        return self._open(call, endpoint, server, client, Kind.HELLO, hello.encode(), now_s)
+
+    # Closing
+
+    def hang_up(self, conn: Conn) -> None:
+        """Close a connection, dialled or accepted; nothing more is heard of it."""
+        self._calls.pop(conn, None)
+        self._exchange.unbind(conn)
+        self._out.append(Hangup(conn))
+
+    def end_attempt(self, peer: Peer) -> None:
+        attempt, peer.attempt = peer.attempt, None
+        for conn in attempt.conns if attempt is not None else ():
+            self.hang_up(conn)
+
+    def forget(self, link: Link) -> None:
+        """The link is given up: so are the dials to resume it."""
+        for conn in [conn for conn, call in self._calls.items() if call.link is link]:
+            self.hang_up(conn)
+
+    def _timeout(self, conn: int, now_s: float) -> None:
+        if conn in self._calls:
+            self._out.append(Hangup(conn))
+            self.lost(conn, now_s)
+
+    def lost(
+        self, conn: Conn, now_s: float, *, refused: bool = False, denied: bool = False
+    ) -> None:
+        """A call failed.
+
+        Args:
+            refused: nothing listens there.
+            denied: they do not admit our key, or do not have the key we expect.
+        """
+        call = self._calls.pop(conn, None)
+        if call is None:
+            return
+        owner, link = call.owner, call.link
+        if isinstance(owner, Seed):
+            owner.busy = False
+            return
+        if denied:
+            owner.generation += 1
+            owner.knows_us = False
+            self._exchange.warn(
+                "denied", f"node {owner.node.hex()[:8]} does not take our key, or has another one"
+            )
+        if link is not None and call.resume:
+            if refused:
+                reason = "nothing listens there any more"
+                self._exchange.fail(link, reason, now_s=now_s, proof=True)
+            else:
+                self._timers.at(now_s + BACKOFF_S, lambda now: self.redial(link, now))
+        else:
+            self.try_again(owner, now_s)
+
+    def try_again(self, peer: Peer, now_s: float) -> None:
+        """The attempt came to nothing: another one, later, perhaps elsewhere."""
+        peer.failures += 1
+        self.end_attempt(peer)
+        self.later(peer, now_s, self.backoff_s(peer.failures))
+
+    # Answers
+
+    def introduced(self, conn: Conn, body: bytes, now_s: float) -> None:
+        """INTRODUCED: who is there. The first announcement is of the node that answers."""
+        call = self._calls.get(conn)
+        self.hang_up(conn)
+        if call is None or call.link is not None:
+            raise RemoteProtocolError("INTRODUCED without INTRODUCE")
+        owner = call.owner
+        for place, raw in enumerate(decode_announcements(body)):
+            try:
+                peer = self._exchange.heard_of(raw, now_s)
+            except BadAnnouncement as error:
+                self._exchange.warn_bad(error)
+                continue
+            if place == 0 and peer is not None:
+                peer.knows_us = True
+            if place == 0 and isinstance(owner, Seed):
+                owner.ours = raw == self._exchange.announcement
+                owner.node = peer.node if peer is not None else b""
+        if isinstance(owner, Seed):
+            owner.busy = False
+            return
+        owner.attempt = None
+        if owner.knows_us:
+            self.connect(owner, now_s)
+        else:  # Somebody else answers where this node said it is.
+            self.try_again(owner, now_s)
+
+    def welcomed(self, conn: Conn, welcome: Welcome, now_s: float) -> None:
+        """WELCOME on one lane. The link is a link once both lanes have it."""
+        call = self._calls.pop(conn, None)
+        if call is None or call.link is None or not isinstance(call.owner, Peer):
+            raise RemoteProtocolError("WELCOME without HELLO")
+        peer, link = call.owner, call.link
+        if link.link_id != welcome.link_id or welcome.node != peer.node:
+            raise RemoteProtocolError("WELCOME to another link")
+        if not call.resume:
+            attempt = peer.attempt
+            if attempt is None or attempt.link is not link:
+                raise RemoteProtocolError("WELCOME to a link given up")
+            link.adopt(agreed(link.limits, welcome.window_bytes, welcome.frame_bytes_max))
+            attempt.welcomed.add(welcome.lane)
+            if len(attempt.welcomed) == 2:
+                peer.attempt, peer.link = None, link
+                self._exchange.links[peer.node] = link
+        self._exchange.bind(
+            conn, link, peer, welcome.lane, welcome.expects, welcome.idempotent, now_s
+        )
+
+    def refused(self, conn: Conn, reason: str, now_s: float) -> None:
+        """REFUSE, with one of the reasons of hello.py."""
+        call = self._calls.get(conn)
+        self.hang_up(conn)
+        if call is None or not isinstance(call.owner, Peer):
+            return
+        peer, link = call.owner, call.link
+        if link is not None and call.resume:
+            gone = reason == NOT_ME
+            self._exchange.fail(link, f"the peer says {reason}", now_s=now_s, proof=gone)
+            return
+        self.end_attempt(peer)
+        if reason == NOT_ME:
+            self._roster.bury(peer.node, now_s=now_s)
+            return
+        peer.failures += 1
+        if reason in (UNTRUSTED, GONE):
+            peer.knows_us = False
+        crossing_s = 2 * self._settings.handshake_s
+        self.later(peer, now_s, crossing_s if reason == CROSSING else self.backoff_s(peer.failures))
+
+
+def greeting(lane: int, kind: int, body: bytes) -> bytes:
+    """A frame outside the sequence with one record."""
+    return pack_frame(lane, 0, 0, 0, 1, [pack_record(kind, 0, body)])

@@ -1,0 +1,223 @@
+"""The member's side of requests and broadcasts: admission, queue, deadline, cancellation.
+
+    offered ──room──> RUNNING ──handler ends──> reply, error
+       │  └─concurrency reached──> QUEUED ──a slot──> RUNNING
+       │                             └─deadline──> ERROR expired, never started
+       ├─two more than concurrency, and the caller has other members to try: BUSY (soft)
+       └─queue full: BUSY (hard)
+
+BUSY is said before anything has started, so it is always safe to go elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from .frame import Kind
+from .hello import encode_values
+from .link import Link
+from .outbox import REQUESTS
+from .requests import MAY_BE_BUSY, REPLY_PREFIX
+
+SOFT_MARGIN = 2
+"""Requests over `concurrency` that are still taken although the caller could go elsewhere."""
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """One call of a handler. `reply` is False for a broadcast."""
+
+    link: Link
+    ident: int
+    endpoint: str
+    payload: bytes
+    deadline_s: float | None
+    reply: bool = True
+    started_s: float = 0.0
+    cancelled: bool = False
+    cancel: Callable[[], None] | None = None
+    """Set by the shell while the handler runs."""
+
+    @property
+    def caller(self) -> str:
+        """The cluster whose key the caller holds."""
+        return self.link.cluster
+
+    @property
+    def node(self) -> bytes:
+        return self.link.peer
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """What the dispatcher must know of a handler; `allow` is None for everybody."""
+
+    allow: frozenset[str] | None = None
+    idempotent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceStatistics:
+    """Plain counters of one service of this node."""
+
+    cluster: str
+    running: int
+    queued: int
+    served: int
+    failed: int
+    busy: int
+    expired: int
+    cancelled: int
+    broadcasts_dropped: int
+
+
+@dataclass(slots=True, eq=False)
+class Dispatcher:
+    """Decides when a handler runs; `start` is called with each job that may."""
+
+    cluster: str
+    requests: dict[str, Endpoint]
+    broadcasts: dict[str, Endpoint]
+    concurrency: int
+    queue_max: int
+    queue_bytes_max: int
+    start: Callable[[Job], None]
+    touched: Callable[[Link], None]
+    draining: bool = False
+    running: int = 0
+    _queue: deque[Job] = field(default_factory=deque)
+    _queue_bytes: int = 0
+    _jobs: dict[tuple[Link, int], Job] = field(default_factory=dict)
+    _service_s: float = 0.001
+    served: int = 0
+    failed: int = 0
+    busy: int = 0
+    expired: int = 0
+    cancelled: int = 0
+    broadcasts_dropped: int = 0
+
+    @property
+    def load(self) -> int:
+        """What callers weigh: requests that run or wait."""
+        return self.running + len(self._queue)
+
+    def offer(self, job: Job, flags: int, now_s: float) -> None:
+        """A request arrived."""
+        endpoint = self.requests.get(job.endpoint)
+        if endpoint is None:
+            self._error(job, "no_such_endpoint", f"{self.cluster} has no endpoint {job.endpoint!r}")
+        elif endpoint.allow is not None and job.caller not in endpoint.allow:
+            self._error(job, "not_allowed", f"{job.caller} may not call {job.endpoint!r}")
+        elif self.draining or self._full(job):
+            self._busy(job, hard=True)
+        elif flags & MAY_BE_BUSY and self.load >= self.concurrency + SOFT_MARGIN:
+            self._busy(job, hard=False)
+        else:
+            self._jobs[job.link, job.ident] = job
+            self._admit(job, now_s)
+
+    def offer_broadcast(self, job: Job, now_s: float) -> None:
+        """A broadcast arrived: run it when there is room, drop and count it when there is none."""
+        endpoint = self.broadcasts.get(job.endpoint)
+        allowed = endpoint is not None and (endpoint.allow is None or job.caller in endpoint.allow)
+        if not allowed or self.draining or self._full(job):
+            self.broadcasts_dropped += 1
+            return
+        self._admit(job, now_s)
+
+    def _full(self, job: Job) -> bool:
+        if self.running < self.concurrency:
+            return False
+        return (
+            len(self._queue) >= self.queue_max
+            or self._queue_bytes + len(job.payload) > self.queue_bytes_max
+        )
+
+    def _admit(self, job: Job, now_s: float) -> None:
+        if self.running < self.concurrency:
+            self._run(job, now_s)
+        else:
+            self._queue.append(job)
+            self._queue_bytes += len(job.payload)
+
+    def _run(self, job: Job, now_s: float) -> None:
+        self.running += 1
+        job.started_s = now_s
+        self.start(job)
+
+    def replied(self, job: Job, payload: bytes, now_s: float) -> None:
+        """The handler returned."""
+        self.served += 1
+        self._answer(job, Kind.REPLY, payload, now_s)
+        self.finished(job, now_s)
+
+    def raised(self, job: Job, code: str, message: str, now_s: float) -> None:
+        """The handler raised."""
+        self.failed += 1
+        self._answer(job, Kind.ERROR, encode_values(code, message[:4096]), now_s)
+        self.finished(job, now_s)
+
+    def finished(self, job: Job, now_s: float) -> None:
+        """The handler is out of the way, with or without an answer: the next may run."""
+        self.running -= 1
+        service_s = now_s - job.started_s
+        self._service_s += 0.1 * (service_s - self._service_s)
+        self._jobs.pop((job.link, job.ident), None)
+        while self._queue and self.running < self.concurrency:
+            following = self._queue.popleft()
+            self._queue_bytes -= len(following.payload)
+            if following.cancelled:
+                continue
+            if following.deadline_s is not None and now_s >= following.deadline_s:
+                self.expired += 1
+                self._jobs.pop((following.link, following.ident), None)
+                if following.reply:
+                    self._error(following, "expired", "the deadline passed in the queue")
+                continue
+            self._run(following, now_s)
+
+    def cancelled_by(self, link: Link, ident: int) -> bool:
+        """CANCEL. False: no such request here, it ended or is yet to come."""
+        job = self._jobs.pop((link, ident), None)
+        if job is None:
+            return False
+        self._cancel(job)
+        return True
+
+    def lost(self, link: Link) -> None:
+        """The callers at the other end of `link` are gone."""
+        for key in [key for key in self._jobs if key[0] is link]:
+            self._cancel(self._jobs.pop(key))
+
+    def _cancel(self, job: Job) -> None:
+        self.cancelled += 1
+        job.cancelled = True
+        if job.cancel is not None:
+            job.cancel()
+
+    def _answer(self, job: Job, kind: int, body: bytes, now_s: float) -> None:
+        if job.cancelled or not job.reply or not job.link.up:
+            return
+        service_us = min(int((now_s - job.started_s) * 1e6), 0xFFFFFFFF) if job.started_s else 0
+        prefix = REPLY_PREFIX.pack(service_us, min(max(self.load - 1, 0), 0xFFFF))
+        job.link.outbox.push(REQUESTS, kind, job.ident, body, prefix=prefix)
+        self.touched(job.link)
+
+    def _error(self, job: Job, code: str, message: str) -> None:
+        self.failed += 1
+        self._answer(job, Kind.ERROR, encode_values(code, message), 0.0)
+
+    def _busy(self, job: Job, *, hard: bool) -> None:
+        self.busy += 1
+        retry_after_ms = min(60_000, max(1, int(1000 * self._service_s * self.load)))
+        body = encode_values(self.load, retry_after_ms, hard)
+        job.link.send_control(Kind.BUSY, job.ident, body)
+        self.touched(job.link)
+
+    def statistics(self) -> ServiceStatistics:
+        return ServiceStatistics(
+            self.cluster, self.running, len(self._queue), self.served, self.failed, self.busy,
+            self.expired, self.cancelled, self.broadcasts_dropped,
+        )  # fmt: skip

@@ -1,0 +1,185 @@
+"""What waits for one subscription: bounded in bytes, with a policy for when it is full.
+
+    drop_oldest   make room by dropping from the front, message by message where it must be
+    drop_newest   keep what is there, drop what comes
+    block         never full: publishers have credit for `limit_bytes` each, returned as it is read
+
+Every drop, here or at the publisher, becomes a hole in the sequence of (publisher, topic), and
+`take` reports the hole with the next messages of the same stream. Drops before the first message
+of a stream set the point from which the hole is measured.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .batch import LOST, Batch
+from .interest import BLOCK, DROP_NEWEST
+from .link import Link
+
+STREAMS_MAX = 100_000
+"""(publisher, topic) pairs whose last sequence one subscription remembers."""
+
+MESSAGE_OVERHEAD_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionStatistics:
+    """Plain counters of one subscription, in messages unless they say bytes.
+
+    `dropped` was dropped here, for want of room. `lost` is what is missing between messages that
+    were delivered, wherever it was dropped: those dropped here included, once the gap was passed.
+    """
+
+    pattern: str
+    when_full: str
+    delivered: int
+    dropped: int
+    lost: int
+    waiting_bytes: int
+    limit_bytes: int
+
+
+class Delivery:
+    """Messages of one topic by one sender, in order. `lost`: how many are missing just before.
+
+    `payloads[i]` has sequence `sequence + i`.
+    """
+
+    __slots__ = ("_batch", "lost", "payloads", "sender", "sequence", "topic")
+
+    def __init__(self, batch: Batch, payloads: list[bytes], sequence: int, lost: int) -> None:
+        self._batch, self.payloads, self.sequence, self.lost = batch, payloads, sequence, lost
+        self.topic, self.sender = batch.topic, batch.publisher
+
+    @property
+    def batch(self) -> Batch:
+        """The batch as it travelled; it may hold more messages than `payloads` when some dropped."""
+        return self._batch
+
+    @property
+    def headers(self) -> list[bytes] | None:
+        """Per message, as msgpack maps; None when the batch has none."""
+        column = self._batch.message_headers()
+        if column is None or len(column) == len(self.payloads):
+            return column
+        first = self.sequence - self._batch.base_sequence
+        return column[first : first + len(self.payloads)]
+
+    def __len__(self) -> int:
+        return len(self.payloads)
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """A batch that waits; `payloads` only when some of it was dropped."""
+
+    batch: Batch
+    link: Link | None
+    size_bytes: int
+    sequence: int
+    payloads: list[bytes] | None = None
+
+
+class Inbox:
+    """One subscription's end of it all. `wake` is called when it stops being empty."""
+
+    def __init__(
+        self, ident: int, pattern: tuple[str, ...], policy: str, limit_bytes: int,
+        wake: Callable[[], object],
+    ) -> None:  # fmt: skip
+        self.ident, self.pattern, self.policy = ident, pattern, policy
+        self.limit_bytes = limit_bytes
+        self._wake = wake
+        self._entries: deque[Entry] = deque()
+        self._waiting_bytes = 0
+        self._expected: OrderedDict[tuple[bytes, int, str], int] = OrderedDict()
+        self.owed: dict[Link, int] = {}
+        """Bytes read and not yet returned as credit, per link; only with `block`."""
+        self._delivered = self._dropped = self._lost = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._entries)
+
+    def may_take(self, size_bytes: int) -> bool:
+        """Whether a publisher of this node may go on; others ask their credit."""
+        waiting = self._waiting_bytes
+        return self.policy != BLOCK or not waiting or waiting + size_bytes <= self.limit_bytes
+
+    def push(self, batch: Batch, link: Link | None) -> None:
+        """A batch arrived. `link` is None for messages of this very node."""
+        if batch.kind == LOST:
+            self._baseline(batch, batch.base_sequence)
+            return
+        entry = Entry(batch, link, batch.size_bytes, batch.base_sequence)
+        excess = self._waiting_bytes + entry.size_bytes - self.limit_bytes
+        if excess > 0 and self.policy == DROP_NEWEST:
+            self._shorten(entry, entry.size_bytes - excess, from_front=False)
+        elif excess > 0 and self.policy != BLOCK:
+            self._make_room(entry)
+        if entry.payloads == []:
+            return
+        self._entries.append(entry)
+        self._waiting_bytes += entry.size_bytes
+        if len(self._entries) == 1:
+            self._wake()
+
+    def take(self) -> Delivery:
+        """The oldest waiting messages. Raises IndexError when nothing waits."""
+        entry = self._entries.popleft()
+        batch = entry.batch
+        payloads = batch.payloads if entry.payloads is None else entry.payloads
+        self._waiting_bytes -= entry.size_bytes
+        key = (batch.publisher, batch.epoch, batch.topic)
+        lost = max(0, entry.sequence - self._expected.get(key, entry.sequence))
+        self._expected[key] = entry.sequence + len(payloads)
+        self._expected.move_to_end(key)
+        if len(self._expected) > STREAMS_MAX:
+            self._expected.popitem(last=False)
+        self._lost += lost
+        self._delivered += len(payloads)
+        if self.policy == BLOCK and entry.link is not None:
+            self.owed[entry.link] = self.owed.get(entry.link, 0) + batch.size_bytes
+        return Delivery(batch, payloads, entry.sequence, lost)
+
+    def _baseline(self, batch: Batch, sequence: int) -> None:
+        """Messages from `sequence` on exist: should they be missing, that counts as a loss."""
+        self._expected.setdefault((batch.publisher, batch.epoch, batch.topic), sequence)
+
+    def _make_room(self, entry: Entry) -> None:
+        """Drop from the front, message by message where a whole batch is too much."""
+        entries = self._entries
+        while entries and (excess := self._waiting_bytes + entry.size_bytes - self.limit_bytes) > 0:
+            oldest = entries[0]
+            self._waiting_bytes -= oldest.size_bytes
+            self._shorten(oldest, oldest.size_bytes - excess, from_front=True)
+            if oldest.payloads == []:
+                entries.popleft()
+            else:
+                self._waiting_bytes += oldest.size_bytes
+        if entry.size_bytes > self.limit_bytes:
+            self._shorten(entry, self.limit_bytes, from_front=True)
+
+    def _shorten(self, entry: Entry, room: int, *, from_front: bool) -> None:
+        """Drop messages at one end until the rest fits into `room` bytes; maybe all of them."""
+        payloads = entry.batch.payloads if entry.payloads is None else entry.payloads
+        size = kept = 0
+        for payload in reversed(payloads) if from_front else payloads:
+            if size + len(payload) + MESSAGE_OVERHEAD_BYTES > room:
+                break
+            size += len(payload) + MESSAGE_OVERHEAD_BYTES
+            kept += 1
+        dropped = len(payloads) - kept
+        self._dropped += dropped
+        self._baseline(entry.batch, entry.sequence)
+        entry.payloads = payloads[dropped:] if from_front else payloads[:kept]
+        entry.sequence += dropped if from_front else 0
+        entry.size_bytes = size
+
+    def statistics(self) -> SubscriptionStatistics:
+        return SubscriptionStatistics(
+            ".".join(self.pattern), self.policy, self._delivered, self._dropped, self._lost,
+            self._waiting_bytes, self.limit_bytes,
+        )  # fmt: skip

@@ -1,0 +1,104 @@
+"""Who wants a topic: a trie of patterns, and what each subscription still has credit for.
+
+    orders.*.created   `*` stands for exactly one token
+    orders.>           a last `>` stands for one or more
+
+The trie holds subscriptions of peers and of this node alike; a topic's matches are computed once
+and kept until `version` moves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from .link import Link
+
+BLOCK, DROP_OLDEST, DROP_NEWEST = "block", "drop_oldest", "drop_newest"
+POLICIES = (DROP_OLDEST, DROP_NEWEST, BLOCK)
+
+V = TypeVar("V")
+
+
+@dataclass(slots=True, eq=False)
+class RemoteSubscription:
+    """A subscription of a peer, as its publishers know it.
+
+    With `block`, `credit_bytes` is what the subscriber still has room for from this publisher.
+    """
+
+    link: Link
+    ident: int
+    pattern: tuple[str, ...]
+    policy: str
+    window_bytes: int
+    credit_bytes: int
+
+    def may_take(self, size_bytes: int) -> bool:
+        # One batch larger than the whole window would never fit: let it through when nothing is
+        # outstanding.
+        return size_bytes <= self.credit_bytes or self.credit_bytes >= self.window_bytes
+
+
+@dataclass(slots=True)
+class Branch(Generic[V]):
+    children: dict[str, Branch[V]] = field(default_factory=dict)
+    here: list[V] = field(default_factory=list)
+    below: list[V] = field(default_factory=list)
+    """Values whose pattern ends in `>` here."""
+
+    def __bool__(self) -> bool:
+        return bool(self.children or self.here or self.below)
+
+
+class Interest(Generic[V]):
+    """Patterns to values. Adding and removing moves `version`."""
+
+    def __init__(self) -> None:
+        self._root: Branch[V] = Branch()
+        self.version = 0
+
+    def add(self, pattern: tuple[str, ...], value: V) -> None:
+        branch = self._root
+        tail = pattern[-1] == ">"
+        for token in pattern[:-1] if tail else pattern:
+            branch = branch.children.setdefault(token, Branch())
+        (branch.below if tail else branch.here).append(value)
+        self.version += 1
+
+    def remove(self, pattern: tuple[str, ...], value: V) -> None:
+        """Take out what `add` put in. Raises ValueError when it is not there."""
+        path: list[tuple[Branch[V], str]] = []
+        branch = self._root
+        tail = pattern[-1] == ">"
+        for token in pattern[:-1] if tail else pattern:
+            path.append((branch, token))
+            found = branch.children.get(token)
+            if found is None:
+                raise ValueError(f"{'.'.join(pattern)} is not in the trie")
+            branch = found
+        (branch.below if tail else branch.here).remove(value)
+        for parent, token in reversed(path):
+            if parent.children[token]:
+                break
+            del parent.children[token]
+        self.version += 1
+
+    def match(self, topic: str) -> list[V]:
+        """Values of all patterns that match `topic`, in no particular order, each `add` once."""
+        found: list[V] = []
+        branches = [self._root]
+        for token in topic.split("."):
+            ahead: list[Branch[V]] = []
+            for branch in branches:
+                found += branch.below
+                for name in (token, "*"):
+                    child = branch.children.get(name)
+                    if child is not None:
+                        ahead.append(child)
+            branches = ahead
+            if not branches:
+                return found
+        for branch in branches:
+            found += branch.here
+        return found

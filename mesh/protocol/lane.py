@@ -1,0 +1,83 @@
+"""One lane of a link: sequence, acknowledgement, credit, resumption.
+
+libzmq loses what the kernel held when a connection resets (3 resets in 30,000 sends: 353 to 392
+frames, no error), so every frame has a sequence and the sender keeps it until it is acknowledged:
+
+    send:     frame n --> unacked --> ack >= n --> forgotten; sum(unacked) <= window_bytes
+    receive:  n == expected: deliver | n < expected: duplicate, drop | n > expected: Gap
+    resume:   the peer names what it expects; everything from there is sent again, in order
+
+The acknowledgement is the credit: one mechanism bounds memory, gives back-pressure, heals resets.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable
+
+from ..errors import RemoteProtocolError
+
+Conn = Hashable
+"""A connection as the transport names it. Equal means the same connection."""
+
+
+class Lane:
+    """Sender and receiver state of one lane. Survives its connections."""
+
+    __slots__ = ("conn", "expected", "next_sequence", "number", "unacked", "unacked_bytes",
+                 "unconfirmed_bytes", "window_bytes")  # fmt: skip
+
+    def __init__(self, number: int, window_bytes: int) -> None:
+        self.number, self.window_bytes = number, window_bytes
+        self.conn: Conn | None = None
+        self.next_sequence, self.expected = 1, 1
+        self.unacked: deque[tuple[int, bytes]] = deque()
+        self.unacked_bytes = 0
+        self.unconfirmed_bytes = 0
+        """Received and not yet acknowledged to the peer."""
+
+    def credit_bytes(self) -> int:
+        return self.window_bytes - self.unacked_bytes
+
+    def keep(self, frame: bytes) -> None:
+        """Remember a frame that was packed with `next_sequence`, until it is acknowledged."""
+        self.unacked.append((self.next_sequence, frame))
+        self.unacked_bytes += len(frame)
+        self.next_sequence += 1
+
+    def acknowledge(self, through: int) -> bool:
+        """The peer has everything up to `through`. True when that freed credit."""
+        unacked = self.unacked
+        if not unacked or through < unacked[0][0]:
+            return False
+        if through >= self.next_sequence:
+            raise RemoteProtocolError(
+                f"acknowledges frame {through}, {self.next_sequence - 1} were sent"
+            )
+        while unacked and unacked[0][0] <= through:
+            self.unacked_bytes -= len(unacked.popleft()[1])
+        return True
+
+    def accept(self, sequence: int, size_bytes: int) -> bool:
+        """True: deliver it. False: seen before, drop it. Raises RemoteProtocolError on a gap."""
+        if sequence == self.expected:
+            self.expected += 1
+            self.unconfirmed_bytes += size_bytes
+            return True
+        if sequence < self.expected:
+            return False
+        raise RemoteProtocolError(f"frame {sequence} where {self.expected} was due")
+
+    def check_resume(self, peer_expects: int) -> None:
+        """Raises RemoteProtocolError when the peer cannot be expecting that frame next."""
+        oldest = self.unacked[0][0] if self.unacked else self.next_sequence
+        if not oldest <= peer_expects <= self.next_sequence:
+            raise RemoteProtocolError(
+                f"expects frame {peer_expects}, kept are {oldest} to {self.next_sequence - 1}"
+            )
+
+    def resume(self, peer_expects: int) -> list[bytes]:
+        """After a new connection: what to send again, given what the peer expects next."""
+        self.check_resume(peer_expects)
+        self.acknowledge(peer_expects - 1)
+        return [frame for _, frame in self.unacked]

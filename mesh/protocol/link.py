@@ -1,0 +1,270 @@
+"""One link: what two adjacent nodes share, and no I/O.
+
+Two lanes, each a connection of its own, so that control never waits behind data:
+
+    control  acks and credit, heartbeats, interest, cancel, busy, gossip     sequence, unacked
+    data     requests, replies, batches, broadcasts, tunnels ──> outbox ──>  sequence, unacked
+
+The caller feeds every frame of a bound connection to `receive` and sends what `flush` returns, in
+order, before the next call. A link survives its connections: `attach` binds a new one to a lane and
+says what to send again. Nothing here reads a clock: time enters as `now_s`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import RemoteProtocolError
+from .frame import CONTROL, DATA, FRAME_BYTES, MORE, Frame, pack_frame, pack_record
+from .instructions import Instruction
+from .lane import Conn, Lane
+from .outbox import Outbox
+
+Received = tuple[int, int, bytes, int, int]
+"""(kind, id, data, start, end): a whole record, its body is `data[start:end]`."""
+
+CONTROL_QUEUE_BYTES_MAX = 4 << 20
+"""Control records that may wait for a peer; more means it has stopped listening for good."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkLimits:
+    """What both ends agreed on: the smaller of each."""
+
+    window_bytes: int
+    frame_bytes_max: int
+    chunk_bytes: int
+    outbox_bytes: int
+    record_bytes_max: int
+    reassembly_bytes_max: int
+    ack_delay_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class LinkStatistics:
+    """Plain counters since the link came up; bytes are of frames."""
+
+    peer: bytes
+    cluster: str
+    dialled: bool
+    frames_sent: int
+    frames_received: int
+    bytes_sent: int
+    bytes_received: int
+    frames_sent_again: int
+    duplicates_dropped: int
+    resumes: int
+    unacked_bytes: int
+    outbox_bytes: int
+
+
+class Link:
+    """State of one link. `up` once both lanes have a connection for the first time."""
+
+    def __init__(
+        self, peer: bytes, cluster: str, link_id: bytes, *, dialled: bool, limits: LinkLimits
+    ) -> None:
+        self.peer, self.cluster, self.link_id = peer, cluster, link_id
+        self.dialled, self.limits = dialled, limits
+        self.control = Lane(CONTROL, limits.window_bytes)
+        self.data = Lane(DATA, limits.window_bytes)
+        self.outbox = Outbox(limit_bytes=limits.outbox_bytes, chunk_bytes=limits.chunk_bytes)
+        self.up = False
+        self.ack_due_s: float | None = None
+        self.ack_timer = False
+        self.outstanding = 0
+        """Requests of ours this link carries; kept by the request table."""
+        self.next_id = 0
+        self._ack_bytes = limits.window_bytes // 8
+        self._control: list[bytes] = []
+        self._control_bytes = 0
+        self._pieces: dict[tuple[int, int], list[bytes]] = {}
+        self._pieces_bytes = 0
+        self._frames_sent = self._bytes_sent = self._frames_received = self._bytes_received = 0
+        self._sent_again = self._duplicates = self._resumes = 0
+
+    def __repr__(self) -> str:
+        lanes = f"{self.control.conn!r}/{self.data.conn!r}"
+        return f"<Link to {self.peer.hex()[:8]} ({self.cluster}) {lanes} up={self.up}>"
+
+    @property
+    def connected(self) -> bool:
+        """Both lanes have a connection now: what is sent leaves at once."""
+        return self.control.conn is not None and self.data.conn is not None
+
+    def adopt(self, limits: LinkLimits) -> None:
+        """The peer answered: these are the limits both keep to. Before anything was sent."""
+        self.limits = limits
+        self.control.window_bytes = self.data.window_bytes = limits.window_bytes
+        self._ack_bytes = limits.window_bytes // 8
+        self.outbox.chunk_bytes = limits.chunk_bytes
+
+    def lane(self, number: int) -> Lane:
+        return self.data if number == DATA else self.control
+
+    # Connections
+
+    def attach(self, lane_number: int, conn: Conn, peer_expects: int) -> list[bytes]:
+        """Bind `conn` to a lane; return the frames to send again on it, before anything else."""
+        lane = self.lane(lane_number)
+        again = lane.resume(peer_expects)
+        lane.conn = conn
+        self._sent_again += len(again)
+        if self.up:
+            self._resumes += 1
+        elif self.connected:
+            self.up = True
+        return again
+
+    def detach(self, conn: Conn) -> Lane | None:
+        """The connection is gone; return the lane that lost it, None if it was not ours."""
+        for lane in (self.control, self.data):
+            if lane.conn == conn:
+                lane.conn = None
+                return lane
+        return None
+
+    # Sending
+
+    def send_control(self, kind: int, ident: int, body: bytes) -> None:
+        """Queue a control record. Raises RemoteProtocolError when the peer takes none for long."""
+        record = pack_record(kind, ident, body)
+        self._control.append(record)
+        self._control_bytes += len(record)
+        if self._control_bytes > CONTROL_QUEUE_BYTES_MAX:
+            raise RemoteProtocolError(f"{self._control_bytes} bytes of control wait for the peer")
+
+    def new_id(self) -> int:
+        self.next_id += 1
+        return self.next_id
+
+    def flush(self, out: list[Instruction]) -> None:
+        """Append to `out` what may leave now: connections up, credit left."""
+        if self._control and self.control.conn is not None:
+            self._flush_control(out)
+        data, limits = self.data, self.limits
+        outbox = self.outbox
+        if data.conn is None or not outbox:
+            return
+        while outbox and data.credit_bytes() >= limits.frame_bytes_max:
+            parts, count = outbox.take(limits.frame_bytes_max - FRAME_BYTES)
+            frame = self._frame(DATA, data.next_sequence, count, parts)
+            data.keep(frame)
+            out.append((data.conn, frame))
+
+    def _flush_control(self, out: list[Instruction]) -> None:
+        lane, limit = self.control, self.limits.frame_bytes_max
+        while self._control and lane.credit_bytes() >= limit:
+            records, size = [], FRAME_BYTES
+            for record in self._control:
+                if size + len(record) > limit and records:
+                    break
+                records.append(record)
+                size += len(record)
+            del self._control[: len(records)]
+            self._control_bytes -= size - FRAME_BYTES
+            frame = self._frame(CONTROL, lane.next_sequence, len(records), records)
+            lane.keep(frame)
+            out.append((lane.conn, frame))
+
+    def _frame(self, lane: int, sequence: int, count: int, parts: list[bytes]) -> bytes:
+        frame = pack_frame(
+            lane, sequence, self.control.expected - 1, self.data.expected - 1, count, parts
+        )
+        self.control.unconfirmed_bytes = self.data.unconfirmed_bytes = 0
+        self.ack_due_s = None
+        self._frames_sent += 1
+        self._bytes_sent += len(frame)
+        return frame
+
+    def unsequenced(self, out: list[Instruction], records: list[bytes]) -> None:
+        """Send records that need no delivery, or none at all: a heartbeat, a pure ack."""
+        if self.control.conn is not None:
+            out.append((self.control.conn, self._frame(CONTROL, 0, len(records), records)))
+
+    def touch_lanes(self, out: list[Instruction]) -> None:
+        """An empty frame on each lane: the transport finds out whether they still exist."""
+        for lane in (self.control, self.data):
+            if lane.conn is not None:
+                out.append((lane.conn, self._frame(lane.number, 0, 0, [])))
+
+    def ack_now(self) -> bool:
+        """Enough has been received that the peer should not wait for its credit."""
+        return self.data.unconfirmed_bytes >= self._ack_bytes
+
+    # Receiving
+
+    def receive(self, frame: Frame, size_bytes: int, now_s: float) -> list[Received]:
+        """Take one frame; return the records it completes, in order.
+
+        Raises:
+            RemoteProtocolError: a gap, credit that was never given, a record over its limit.
+        """
+        self._frames_received += 1
+        self._bytes_received += size_bytes
+        self.control.acknowledge(frame.ack_control)
+        self.data.acknowledge(frame.ack_data)
+        if frame.sequence:
+            lane = self.lane(frame.lane)
+            if not lane.accept(frame.sequence, size_bytes):
+                self._duplicates += 1
+                self.ack_due_s = now_s  # Our ack got lost, or it would not be here again.
+                return []
+            if lane.unconfirmed_bytes > lane.window_bytes:
+                raise RemoteProtocolError(
+                    f"{lane.unconfirmed_bytes} bytes in flight, the window is {lane.window_bytes}"
+                )
+            if self.ack_due_s is None:
+                self.ack_due_s = now_s + self.limits.ack_delay_s
+        data = frame.data
+        whole: list[Received] = []
+        for kind, flags, ident, start, end in frame.records:
+            if flags & MORE or (kind, ident) in self._pieces:
+                self._reassemble(whole, kind, flags, ident, data[start:end])
+            else:
+                whole.append((kind, ident, data, start, end))
+        return whole
+
+    def _reassemble(
+        self, whole: list[Received], kind: int, flags: int, ident: int, piece: bytes
+    ) -> None:
+        pieces = self._pieces.setdefault((kind, ident), [])
+        pieces.append(piece)
+        self._pieces_bytes += len(piece)
+        if self._pieces_bytes > self.limits.reassembly_bytes_max:
+            raise RemoteProtocolError(
+                f"{self._pieces_bytes} bytes of unfinished records, "
+                f"the limit is {self.limits.reassembly_bytes_max}"
+            )
+        if len(pieces) * len(pieces[0]) > self.limits.record_bytes_max + len(pieces[0]):
+            raise RemoteProtocolError(f"record over {self.limits.record_bytes_max} bytes")
+        if not flags & MORE:
+            self.forget_pieces(kind, ident)
+            body = b"".join(pieces)
+            whole.append((kind, ident, body, 0, len(body)))
+
+    def forget_pieces(self, kind: int, ident: int) -> None:
+        """Drop an unfinished record: its sender cancelled it."""
+        pieces = self._pieces.pop((kind, ident), None)
+        if pieces is not None:
+            self._pieces_bytes -= sum(map(len, pieces))
+
+    def statistics(self) -> LinkStatistics:
+        return LinkStatistics(
+            self.peer, self.cluster, self.dialled, self._frames_sent, self._frames_received,
+            self._bytes_sent, self._bytes_received, self._sent_again, self._duplicates,
+            self._resumes, self.data.unacked_bytes, self.outbox.size_bytes,
+        )  # fmt: skip
+
+
+def agreed(limits: LinkLimits, window_bytes: int, frame_bytes_max: int) -> LinkLimits:
+    """Both ends' limits: the smaller of each. Raises RemoteProtocolError when they make no sense."""
+    frame = min(limits.frame_bytes_max, frame_bytes_max)
+    window = min(limits.window_bytes, window_bytes)
+    if frame < 1024 or window < 2 * frame:
+        raise RemoteProtocolError(f"window of {window} bytes for frames of {frame}")
+    return LinkLimits(
+        window_bytes=window, frame_bytes_max=frame, chunk_bytes=min(limits.chunk_bytes, frame // 2),
+        outbox_bytes=limits.outbox_bytes, record_bytes_max=limits.record_bytes_max,
+        reassembly_bytes_max=limits.reassembly_bytes_max, ack_delay_s=limits.ack_delay_s,
+    )  # fmt: skip

@@ -1,0 +1,175 @@
+"""Who is here: the state of every node this one has had a link with.
+
+    (new) ──linked──> ALIVE <──heard── STALLED      loop silent, path alive: out of rotation, links kept
+                      │  ^ └─silent 3 s──^
+             path lost│  │linked
+                      v  │
+                   SUSPECT ──silent 3 s more──> DEAD     a refused dial after a disconnect: at once
+     any ──goodbye──> LEFT
+
+Liveness has two voices: the path (libzmq's I/O thread answers heartbeats even while the event loop
+is blocked) and the loop (its own heartbeat on the control lane). This node's own lag is no evidence
+against others: `shift` moves every clock by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class State(Enum):
+    ALIVE = "alive"
+    STALLED = "stalled"
+    SUSPECT = "suspect"
+    DEAD = "dead"
+    LEFT = "left"
+
+
+TRANSITIONS: dict[tuple[State, State], str] = {
+    (State.ALIVE, State.STALLED): "stalled",
+    (State.ALIVE, State.SUSPECT): "suspect",
+    (State.ALIVE, State.DEAD): "dead",
+    (State.ALIVE, State.LEFT): "left",
+    (State.STALLED, State.ALIVE): "alive",
+    (State.STALLED, State.SUSPECT): "suspect",
+    (State.STALLED, State.DEAD): "dead",
+    (State.STALLED, State.LEFT): "left",
+    (State.SUSPECT, State.ALIVE): "alive",
+    (State.SUSPECT, State.DEAD): "dead",
+    (State.SUSPECT, State.LEFT): "left",
+    (State.DEAD, State.ALIVE): "alive",
+    (State.DEAD, State.LEFT): "left",
+}
+"""Every change there is, and the name under which `watch` reports it; `joined` comes before all."""
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """A node as this one sees it. Read-only for users."""
+
+    node: bytes
+    clusters: tuple[str, ...]
+    endpoints: tuple[str, ...] = ()
+    state: State = State.ALIVE
+    reason: str = ""
+    heard_s: float = 0.0
+    path_lost_s: float | None = None
+    load: dict[str, int] = field(default_factory=dict)
+    """Requests queued and running per cluster, as it last said."""
+
+    @property
+    def cluster(self) -> str:
+        """The first of its clusters: the one it names itself by."""
+        return self.clusters[0]
+
+    def __repr__(self) -> str:
+        return f"<Member {self.node.hex()[:8]} of {','.join(self.clusters)} {self.state.value}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """`kind` is joined, alive (again), stalled, suspect, dead or left."""
+
+    kind: str
+    member: Member
+    reason: str = ""
+
+
+class Membership:
+    """Feeds on what links report, tells `changed` about every transition."""
+
+    def __init__(
+        self, *, stalled_s: float, suspect_grace_s: float, dead_after_s: float,
+        changed: Callable[[Change], None],
+    ) -> None:  # fmt: skip
+        """
+        Args:
+            stalled_s: loop silence that makes a member stalled.
+            suspect_grace_s: how long a lost path may take to come back unnoticed.
+            dead_after_s: from a lost path to dead.
+        """
+        self._stalled_s, self._grace_s, self._dead_s = stalled_s, suspect_grace_s, dead_after_s
+        self._changed = changed
+        self.members: dict[bytes, Member] = {}
+
+    def of_cluster(self, cluster: str) -> Iterable[Member]:
+        """Members of `cluster` that have not left and are not dead."""
+        gone = (State.DEAD, State.LEFT)
+        return (
+            member
+            for member in self.members.values()
+            if cluster in member.clusters and member.state not in gone
+        )
+
+    def linked(
+        self, node: bytes, clusters: tuple[str, ...], endpoints: tuple[str, ...], now_s: float
+    ) -> Member:
+        """A link to the node is up, for the first time or again."""
+        member = self.members.get(node)
+        if member is None or member.state is State.LEFT:
+            member = self.members[node] = Member(node, clusters, endpoints, heard_s=now_s)
+            self._changed(Change("joined", member))
+            return member
+        member.clusters, member.endpoints = clusters, endpoints
+        member.heard_s, member.path_lost_s = now_s, None
+        self._move(member, State.ALIVE, "link is up")
+        return member
+
+    def heard(self, member: Member, now_s: float) -> None:
+        """The member's event loop said something."""
+        member.heard_s = now_s
+        if member.state is State.STALLED:
+            self._move(member, State.ALIVE, "its event loop runs again")
+
+    def path_lost(self, node: bytes, now_s: float) -> None:
+        member = self.members.get(node)
+        if member is not None and member.path_lost_s is None:
+            member.path_lost_s = now_s
+
+    def path_back(self, node: bytes, now_s: float) -> None:
+        member = self.members.get(node)
+        if member is not None:
+            member.path_lost_s, member.heard_s = None, now_s
+            self._move(member, State.ALIVE, "path is back")
+
+    def gone(self, node: bytes, state: State, reason: str) -> None:
+        """It said goodbye (LEFT), or there is proof that it is not there (DEAD)."""
+        member = self.members.get(node)
+        if member is not None:
+            self._move(member, state, reason)
+
+    def forget(self, node: bytes) -> None:
+        self.members.pop(node, None)
+
+    def shift(self, lag_s: float) -> None:
+        """This node was not running for `lag_s`: nobody could have been heard in that time."""
+        for member in self.members.values():
+            member.heard_s += lag_s
+            if member.path_lost_s is not None:
+                member.path_lost_s += lag_s
+
+    def tick(self, now_s: float) -> None:
+        """Draw the conclusions that time alone allows. Call a few times a second."""
+        for member in list(self.members.values()):
+            if member.state in (State.DEAD, State.LEFT):
+                continue
+            if member.path_lost_s is not None:
+                silence_s = now_s - member.path_lost_s
+                if silence_s >= self._dead_s:
+                    self._move(member, State.DEAD, f"no path for {silence_s:.1f} s")
+                elif silence_s >= self._grace_s:
+                    self._move(member, State.SUSPECT, f"no path for {silence_s:.1f} s")
+            elif now_s - member.heard_s >= self._stalled_s:
+                silence_s = now_s - member.heard_s
+                self._move(member, State.STALLED, f"its event loop is silent for {silence_s:.1f} s")
+
+    def _move(self, member: Member, state: State, reason: str) -> None:
+        if member.state is state:
+            return
+        kind = TRANSITIONS.get((member.state, state))
+        if kind is None:  # LEFT is for ever; a stalled one is suspect already, and so on.
+            return
+        member.state, member.reason = state, reason
+        self._changed(Change(kind, member, reason))

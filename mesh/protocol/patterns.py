@@ -1,0 +1,299 @@
+"""The four patterns on top of links: which record goes to which machine, and what links do to them.
+
+    REQUEST ──> dispatcher          REPLY, ERROR, BUSY ──> request table       CANCEL ──> dispatcher
+    BATCH ──> inboxes               SUBSCRIBE, UNSUBSCRIBE, CREDIT ──> interest, publisher
+    BROADCAST ──> dispatcher        TUNNEL_* ──> tunnel table
+
+Not safe for threads; the core calls it and flushes what it touched.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from ..config import MeshConfig
+from ..errors import RemoteProtocolError
+from ..names import check_pattern
+from .balancer import Choose
+from .batch import Batch
+from .dispatch import Dispatcher, Job
+from .frame import Kind
+from .hello import decode_values, encode_values
+from .inbox import Delivery, Inbox
+from .interest import BLOCK, POLICIES, Interest, RemoteSubscription
+from .link import Link, Received
+from .outbox import REQUESTS
+from .requests import PREFIX, RequestTable
+from .rotation import Rotation
+from .timers import Timers
+from .topics import Publisher, Wanted
+from .tunnels import Opened, TunnelTable
+
+CANCELLED_MAX = 10_000
+"""Cancellations remembered because they overtook their request on the other lane."""
+
+
+@dataclass(slots=True)
+class BroadcastCounters:
+    sent: int = 0
+    skipped: int = 0
+    received: int = 0
+    unwanted: int = 0
+
+
+class Patterns:
+    """Machines of one node. `touched` is called with every link that got something to send."""
+
+    def __init__(
+        self, me: bytes, incarnation: int, config: MeshConfig, rotation: Rotation, timers: Timers,
+        rng: Random, *, choose: Choose, opened: Opened, touched: Callable[[Link], None],
+        wall_us: Callable[[], int],
+    ) -> None:  # fmt: skip
+        self._config, self._rotation, self._touched = config, rotation, touched
+        self._idempotent: dict[bytes, frozenset[str]] = {}
+        self.requests = RequestTable(
+            rotation.of_cluster, choose, timers, rng, settle_s=config.settle_s,
+            requests_max=config.requests_max, touched=touched,
+            idempotent=lambda node, target: target in self._idempotent.get(node, ()),
+        )  # fmt: skip
+        self.tunnels = TunnelTable(
+            tunnels_max=config.tunnels_max, window_bytes=config.tunnel_window_bytes,
+            opened=opened, touched=touched,
+        )  # fmt: skip
+        self.interest: Interest[Wanted] = Interest()
+        self.publisher = Publisher(
+            me, self.interest, frame_bytes_max=config.frame_bytes_max,
+            topics_max=config.topics_max, epoch=incarnation, wall_us=wall_us, touched=touched,
+        )  # fmt: skip
+        self.inboxes: dict[int, Inbox] = {}
+        self.dispatchers: dict[str, Dispatcher] = {}
+        self.broadcasts = BroadcastCounters()
+        self._local: Interest[Inbox] = Interest()
+        self._matches: dict[str, list[Inbox]] = {}
+        self._remote: dict[Link, dict[int, RemoteSubscription]] = {}
+        self._cancelled: OrderedDict[tuple[Link, int], None] = OrderedDict()
+        self._next_inbox = 0
+        self.unwanted_batches = 0
+        self._on: dict[int, Callable[[Link, int, bytes, int, int, float], None]] = {
+            Kind.BATCH: self._on_batch,
+            Kind.REQUEST: self._on_request,
+            Kind.REPLY: self._on_reply,
+            Kind.ERROR: self._on_error,
+            Kind.BUSY: self._on_busy,
+            Kind.CANCEL: self._on_cancel,
+            Kind.BROADCAST: self._on_broadcast,
+            Kind.SUBSCRIBE: self._on_subscribe,
+            Kind.UNSUBSCRIBE: self._on_unsubscribe,
+            Kind.CREDIT: self._on_credit,
+        }
+
+    # Records
+
+    def record(self, link: Link, record: Received, now_s: float) -> None:
+        """One whole record of a link. Raises RemoteProtocolError."""
+        kind, ident, data, start, end = record
+        handler = self._on.get(kind)
+        if handler is not None:
+            handler(link, ident, data, start, end, now_s)
+        elif Kind.TUNNEL_OPEN <= kind <= Kind.TUNNEL_RESET:
+            self.tunnels.record(link, kind, ident, data[start:end])
+        else:
+            raise RemoteProtocolError(f"record type {kind} on a link")
+
+    def _on_batch(
+        self, link: Link, _ident: int, data: bytes, start: int, end: int, _now_s: float
+    ) -> None:
+        batch = Batch(data, start, end)
+        if batch.publisher != link.peer:
+            raise RemoteProtocolError("batch of another publisher")
+        inboxes = self._matches.get(batch.topic)
+        if inboxes is None:
+            if len(self._matches) >= self._config.topics_max:
+                self._matches.clear()
+            inboxes = self._matches[batch.topic] = self._local.match(batch.topic)
+        if not inboxes:
+            self.unwanted_batches += 1  # Unsubscribed while it was on its way.
+        for inbox in inboxes:
+            inbox.push(batch, link)
+
+    def _on_request(
+        self, link: Link, ident: int, data: bytes, start: int, end: int, now_s: float
+    ) -> None:
+        if self._cancelled and self._cancelled.pop((link, ident), False) is None:
+            return
+        cluster, endpoint, at, left_ms, flags = self._prefix(data, start, end)
+        deadline_s = now_s + left_ms / 1000 if left_ms else None
+        job = Job(link, ident, endpoint, data[at:end], deadline_s)
+        dispatcher = self.dispatchers.get(cluster)
+        if dispatcher is None:
+            body = encode_values("no_such_endpoint", f"this member serves no {cluster!r}")
+            link.outbox.push(REQUESTS, Kind.ERROR, ident, body, prefix=bytes(6))
+            self._touched(link)
+        else:
+            dispatcher.offer(job, flags, now_s)
+
+    @staticmethod
+    def _prefix(data: bytes, start: int, end: int) -> tuple[str, str, int, int, int]:
+        if end - start < PREFIX.size:
+            raise RemoteProtocolError(f"request of {end - start} bytes")
+        left_ms, flags, cluster_length, endpoint_length = PREFIX.unpack_from(data, start)
+        cluster_at = start + PREFIX.size
+        endpoint_at = cluster_at + cluster_length
+        at = endpoint_at + endpoint_length
+        if at > end:
+            raise RemoteProtocolError("request whose names do not fit")
+        try:
+            return data[cluster_at:endpoint_at].decode(), data[endpoint_at:at].decode(), at, left_ms, flags  # fmt: skip
+        except UnicodeDecodeError:
+            raise RemoteProtocolError("request for a name that is not UTF-8") from None
+
+    def _on_reply(
+        self, link: Link, ident: int, data: bytes, start: int, end: int, _now_s: float
+    ) -> None:
+        self.requests.replied_to(link, ident, data, start, end)
+
+    def _on_error(
+        self, link: Link, ident: int, data: bytes, start: int, end: int, _now_s: float
+    ) -> None:
+        self.requests.error_for(link, ident, data, start, end)
+
+    def _on_busy(
+        self, link: Link, ident: int, data: bytes, start: int, end: int, now_s: float
+    ) -> None:
+        self.requests.busy_for(link, ident, data[start:end], now_s)
+
+    def _on_cancel(
+        self, link: Link, ident: int, _data: bytes, _start: int, _end: int, _now_s: float
+    ) -> None:
+        if any(one.cancelled_by(link, ident) for one in self.dispatchers.values()):
+            return
+        # It may have overtaken its request on the other lane.
+        self._cancelled[link, ident] = None
+        if len(self._cancelled) > CANCELLED_MAX:
+            self._cancelled.popitem(last=False)
+
+    def _on_broadcast(
+        self, link: Link, ident: int, data: bytes, start: int, end: int, now_s: float
+    ) -> None:
+        cluster, endpoint, at, _, _ = self._prefix(data, start, end)
+        self.broadcasts.received += 1
+        dispatcher = self.dispatchers.get(cluster)
+        if dispatcher is None:
+            self.broadcasts.unwanted += 1
+            return
+        dispatcher.offer_broadcast(Job(link, ident, endpoint, data[at:end], None, False), now_s)
+
+    # Topics
+
+    def subscribe(self, pattern: str, policy: str, limit_bytes: int, wake: Callable[[], object]) -> Inbox:  # fmt: skip
+        """A new subscription of this node; tell the links with `announce_inbox`."""
+        self._next_inbox += 1
+        inbox = Inbox(self._next_inbox, check_pattern(pattern), policy, limit_bytes, wake)
+        self.inboxes[inbox.ident] = inbox
+        self._local.add(inbox.pattern, inbox)
+        self.interest.add(inbox.pattern, inbox)
+        self._matches.clear()
+        return inbox
+
+    def unsubscribe(self, inbox: Inbox) -> None:
+        if self.inboxes.pop(inbox.ident, None) is not None:
+            self._local.remove(inbox.pattern, inbox)
+            self.interest.remove(inbox.pattern, inbox)
+            self._matches.clear()
+
+    def announce_inbox(self, link: Link, inbox: Inbox) -> None:
+        policy = POLICIES.index(inbox.policy)
+        body = encode_values(".".join(inbox.pattern), policy, inbox.limit_bytes)
+        link.send_control(Kind.SUBSCRIBE, inbox.ident, body)
+        self._touched(link)
+
+    def take(self, inbox: Inbox) -> Delivery:
+        """The next messages of a subscription; returns credit to their publisher when due."""
+        delivery = inbox.take()
+        if inbox.policy == BLOCK:
+            for link, owed in list(inbox.owed.items()):
+                if owed * 4 >= inbox.limit_bytes or not inbox:
+                    del inbox.owed[link]
+                    if link.up:
+                        link.send_control(Kind.CREDIT, inbox.ident, encode_values(owed))
+                        self._touched(link)
+        return delivery
+
+    def _on_subscribe(
+        self, link: Link, ident: int, data: bytes, start: int, end: int, _now_s: float
+    ) -> None:
+        pattern, policy, window = decode_values(data[start:end], "SUBSCRIBE", (str, int, int))
+        remote = self._remote.setdefault(link, {})
+        if ident in remote or not 0 <= policy < len(POLICIES) or window < 1:
+            raise RemoteProtocolError(f"SUBSCRIBE {ident} to {pattern!r}, policy {policy}")
+        if len(remote) >= self._config.subscriptions_max:
+            raise RemoteProtocolError(f"more than {self._config.subscriptions_max} subscriptions")
+        try:
+            tokens = check_pattern(pattern)
+        except ValueError as error:
+            raise RemoteProtocolError(str(error)) from None
+        subscription = RemoteSubscription(link, ident, tokens, POLICIES[policy], window, window)
+        remote[ident] = subscription
+        self.interest.add(tokens, subscription)
+
+    def _on_unsubscribe(
+        self, link: Link, ident: int, _data: bytes, _start: int, _end: int, _now_s: float
+    ) -> None:
+        subscription = self._remote.get(link, {}).pop(ident, None)
+        if subscription is None:
+            raise RemoteProtocolError(f"UNSUBSCRIBE {ident}, which was never subscribed")
+        self.interest.remove(subscription.pattern, subscription)
+
+    def _on_credit(
+        self, link: Link, ident: int, data: bytes, start: int, end: int, _now_s: float
+    ) -> None:
+        (size,) = decode_values(data[start:end], "CREDIT", (int,))
+        subscription = self._remote.get(link, {}).get(ident)
+        if subscription is None:
+            return  # Unsubscribed meanwhile.
+        subscription.credit_bytes += size
+        if size < 1 or subscription.credit_bytes > subscription.window_bytes:
+            raise RemoteProtocolError(
+                f"credit of {size} bytes makes {subscription.credit_bytes}, "
+                f"the window is {subscription.window_bytes}"
+            )
+
+    # Broadcast
+
+    def broadcast(self, cluster: str, endpoint: str, payload: bytes) -> int:
+        """Tell every member known now; return how many that were."""
+        prefix = PREFIX.pack(0, 0, len(cluster), len(endpoint)) + f"{cluster}{endpoint}".encode()
+        told = 0
+        for _, link in self._rotation.linked(cluster):
+            if link.outbox.room_bytes < len(payload) and link.outbox:
+                self.broadcasts.skipped += 1
+                continue
+            link.outbox.push(REQUESTS, Kind.BROADCAST, link.new_id(), payload, prefix=prefix)
+            self._touched(link)
+            told += 1
+        self.broadcasts.sent += told
+        return told
+
+    # Links
+
+    def link_up(self, link: Link, idempotent: Sequence[str]) -> None:
+        self._idempotent[link.peer] = frozenset(idempotent)
+        for inbox in self.inboxes.values():
+            self.announce_inbox(link, inbox)
+
+    def link_down(self, link: Link, reason: str, now_s: float) -> None:
+        """The link is gone for good: nothing of it remains."""
+        for subscription in self._remote.pop(link, {}).values():
+            self.interest.remove(subscription.pattern, subscription)
+        self.publisher.forget(link)
+        for inbox in self.inboxes.values():
+            inbox.owed.pop(link, None)
+        self.tunnels.lost(link, reason)
+        for dispatcher in self.dispatchers.values():
+            dispatcher.lost(link)
+        for key in [key for key in self._cancelled if key[0] is link]:
+            del self._cancelled[key]
+        self.requests.lost(link, now_s)

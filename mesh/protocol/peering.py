@@ -1,0 +1,311 @@
+"""Peering: which links there are, and who may have one.
+
+One link per pair of nodes. Whoever learns of the other first introduces itself at once; then the
+node with the larger id dials, the other waits `handshake_s` and dials if nothing came (the larger
+one may be unable to reach it). Dials that cross all the same: the larger id's wins.
+
+    HELLO, new link   ──> untrusted | crossing | not me | WELCOME, and an older link is given up
+    HELLO, resume     ──> gone | WELCOME with what was received, then everything after that again
+    lane lost         ──> dialler redials, acceptor probes; after `resume_s` the link is given up
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Protocol
+
+from security.errors import BadAnnouncement
+from security.keys import DOOR
+
+from ..errors import RemoteProtocolError
+from .dialling import Dialler, PeeringSettings, greeting
+from .frame import CONTROL, Frame, Kind
+from .hello import (
+    ANNOUNCEMENTS_MAX,
+    BAD,
+    CROSSING,
+    FULL,
+    GONE,
+    NOT_ME,
+    UNTRUSTED,
+    Hello,
+    Welcome,
+    decode_announcements,
+    decode_hello,
+    decode_welcome,
+    encode_announcements,
+)
+from .instructions import Instruction, Probe
+from .lane import Conn
+from .link import Link, agreed
+from .roster import Peer, Roster
+from .timers import Timers
+
+
+class Listener(Protocol):
+    """What peering tells the core."""
+
+    def link_up(self, link: Link, peer: Peer, idempotent: Sequence[str]) -> None: ...
+    def path_lost(self, link: Link) -> None: ...
+    def path_back(self, link: Link) -> None: ...
+    def link_down(self, link: Link, reason: str, *, proof: bool) -> None: ...
+    def warn(self, kind: str, text: str) -> None: ...
+
+
+class Peering:
+    """Owns the links. Time enters as `now_s`, chance as `rng`, instructions leave by `out`."""
+
+    def __init__(
+        self, settings: PeeringSettings, roster: Roster, timers: Timers, rng: Random,
+        out: list[Instruction], listener: Listener, wall_us: Callable[[], int],
+    ) -> None:  # fmt: skip
+        """
+        Args:
+            wall_us: microseconds since 1970, for the lifetimes of announcements only.
+        """
+        self._settings, self._roster, self._timers, self._rng = settings, roster, timers, rng
+        self._out, self._listener, self._wall_us = out, listener, wall_us
+        self.announcement = b""
+        self.closing = False
+        self.links: dict[bytes, Link] = {}
+        self.bound: dict[Conn, Link] = {}
+        self.dialler = Dialler(settings, roster, timers, rng, out, self)
+
+    # Things found
+
+    def heard_of(self, raw: bytes, now_s: float, *, relay: bytes = b"") -> Peer | None:
+        """An announcement came from a finder, a greeting, or by gossip from node `relay`.
+
+        Raises:
+            BadAnnouncement: see Roster.learn.
+        """
+        peer, news = self._roster.learn(raw, now_s=now_s, wall_us=self._wall_us())
+        if peer is None or not news:
+            return peer
+        if peer.announcement.left:
+            if peer.link is not None:
+                self.fail(peer.link, "left", now_s=now_s)
+            self._roster.bury(peer.node, now_s=now_s)
+            self._gossip(raw, relay)
+            return None
+        if peer.link is None and peer.attempt is None:
+            self._gossip(raw, relay)
+            self.dialler.connect(peer, now_s)
+        return peer
+
+    def _gossip(self, raw: bytes, relay: bytes) -> None:
+        # Everybody hears news from whoever links to the newcomer; three more copies are enough to
+        # bridge nodes that cannot reach it, and 1,000 nodes do not each send 1,000.
+        others = [link for node, link in self.links.items() if node != relay and link.up]
+        body = encode_announcements([raw])
+        for link in self._rng.sample(others, min(3, len(others))):
+            link.send_control(Kind.GOSSIP, 0, body)
+
+    def warn_bad(self, error: BadAnnouncement) -> None:
+        """Count a refused announcement, and say so once per kind."""
+        kind = f"announcement {type(error).__name__.lower()}"
+        if self._roster.refusals.count(kind):
+            self._listener.warn(kind, f"refused an announcement: {error}")
+
+    def warn(self, kind: str, text: str) -> None:
+        if self._roster.refusals.count(kind):
+            self._listener.warn(kind, text)
+
+    # Connections
+
+    def bind(
+        self, conn: Conn, link: Link, peer: Peer, lane: int, expects: int,
+        idempotent: Sequence[str], now_s: float,
+    ) -> None:  # fmt: skip
+        """The lane has a connection: send again what the peer lacks, report what that changes."""
+        was_up, was_connected = link.up, link.connected
+        for frame in link.attach(lane, conn, expects):
+            self._out.append((conn, frame))
+        self.bound[conn] = link
+        if link.up and not was_up:
+            peer.failures, peer.up_since_s = 0, now_s
+            self._listener.link_up(link, peer, idempotent)
+        elif link.connected and not was_connected:
+            self._listener.path_back(link)
+
+    def unbind(self, conn: Conn) -> None:
+        self.bound.pop(conn, None)
+
+    def lost(
+        self, conn: Conn, now_s: float, *, refused: bool = False, denied: bool = False
+    ) -> None:
+        """A connection failed or ended by itself; see Dialler.lost for the reasons."""
+        link = self.bound.pop(conn, None)
+        if link is None:
+            self.dialler.lost(conn, now_s, refused=refused, denied=denied)
+            return
+        link.detach(conn)
+        peer = self._roster.peers.get(link.peer)
+        if not link.up:
+            if link.dialled and peer is not None:
+                self.dialler.try_again(peer, now_s)
+            return
+        self._listener.path_lost(link)
+        if link.dialled:
+            self.dialler.redial(link, now_s)
+        elif peer is not None:
+            for endpoint, _ in self._roster.endpoints(peer, door=False)[:1]:
+                self._out.append(Probe(endpoint, link.peer))
+        self._timers.at(now_s + self._settings.resume_s, lambda now: self._give_up(link, now))
+
+    def probed(self, node: bytes, now_s: float, *, refused: bool) -> None:
+        """Answer to a Probe."""
+        link = self.links.get(node)
+        if refused and link is not None and not link.connected:
+            self.fail(link, "nothing listens there any more", now_s=now_s, proof=True)
+
+    def _give_up(self, link: Link, now_s: float) -> None:
+        if self.links.get(link.peer) is link and not link.connected:
+            self.fail(link, f"no path for {self._settings.resume_s:.0f} s", now_s=now_s)
+
+    def _half_open(self, link: Link, now_s: float) -> None:
+        if not link.up and self.links.get(link.peer) is link:
+            self.fail(link, "the second lane never came", now_s=now_s)
+
+    def fail(self, link: Link, reason: str, *, now_s: float, proof: bool = False) -> None:
+        """Give the link up. `proof`: the process is gone for certain."""
+        for lane in (link.control, link.data):
+            if lane.conn is not None:
+                self.dialler.hang_up(lane.conn)
+                lane.conn = None
+        self.dialler.forget(link)
+        if self.links.get(link.peer) is not link:
+            return
+        del self.links[link.peer]
+        was_up, link.up = link.up, False
+        peer = self._roster.peers.get(link.peer)
+        if peer is not None:
+            peer.link = None
+            peer.failures += 1
+            delay_s = self.dialler.backoff_s(peer.failures + (3 if proof else 0))
+            self.dialler.later(peer, now_s, delay_s)
+        if was_up:
+            self._listener.link_down(link, reason, proof=proof)
+
+    # Greetings
+
+    def greeted(self, conn: Conn, user: str | None, frame: Frame, now_s: float) -> None:
+        """A frame on a connection without a link. `user`: cluster ZAP admitted; None: we dialled.
+
+        Raises:
+            RemoteProtocolError: it is no greeting, or an impossible one.
+        """
+        if len(frame.records) != 1 or frame.sequence:
+            raise RemoteProtocolError("first frame of a connection is not a greeting")
+        kind, _, _, start, end = frame.records[0]
+        body = frame.data[start:end]
+        if user is None:
+            self._answered(conn, kind, body, now_s)
+            return
+        try:
+            if kind == Kind.INTRODUCE:
+                self._introduce(conn, body, now_s)
+            elif kind == Kind.HELLO:
+                hello = decode_hello(body)
+                refusal = self._consider(conn, user, hello, now_s)
+                if refusal is not None:
+                    self._say(conn, hello.lane, Kind.REFUSE, refusal.encode())
+            else:
+                raise RemoteProtocolError(f"record type {kind} before HELLO")
+        except BadAnnouncement as error:
+            self.warn_bad(error)
+            self._say(conn, frame.lane, Kind.REFUSE, UNTRUSTED.encode())
+
+    def _answered(self, conn: Conn, kind: int, body: bytes, now_s: float) -> None:
+        if kind == Kind.INTRODUCED:
+            self.dialler.introduced(conn, body, now_s)
+        elif kind == Kind.WELCOME:
+            self.dialler.welcomed(conn, decode_welcome(body), now_s)
+        elif kind == Kind.REFUSE:
+            self.dialler.refused(conn, body.decode("ascii", "replace"), now_s)
+        else:
+            raise RemoteProtocolError(f"record type {kind} before WELCOME")
+
+    def _say(self, conn: Conn, lane: int, kind: int, body: bytes) -> None:
+        self._out.append((conn, greeting(lane, kind, body)))
+
+    def _introduce(self, conn: Conn, body: bytes, now_s: float) -> None:
+        announcements = decode_announcements(body)
+        if len(announcements) != 1:
+            raise RemoteProtocolError(f"INTRODUCE with {len(announcements)} announcements")
+        peer = self.heard_of(announcements[0], now_s)
+        # Ours first; then enough to start from. A link brings the rest.
+        known = [self.announcement, *self._roster.others(peer.node if peer else b"")]
+        answer = encode_announcements(known[:ANNOUNCEMENTS_MAX])
+        self._say(conn, CONTROL, Kind.INTRODUCED, answer)
+        if peer is not None:
+            peer.knows_us = True
+            self.dialler.connect(peer, now_s)
+
+    def _consider(self, conn: Conn, user: str, hello: Hello, now_s: float) -> str | None:
+        """Accept the HELLO, or return why not."""
+        if hello.target != self._settings.me:
+            return NOT_ME
+        if hello.node == self._settings.me or user == DOOR:
+            return BAD
+        peer = self.heard_of(hello.announcement, now_s)
+        if peer is None or peer.node != hello.node or user not in peer.announcement.clusters:
+            return UNTRUSTED
+        peer.knows_us = True
+        link = peer.link
+        if link is not None and link.link_id == hello.link_id:
+            if link.cluster != user or link.dialled:
+                return BAD
+            old = link.lane(hello.lane).conn
+            if old is not None:
+                self.dialler.hang_up(old)
+                link.detach(old)
+        elif hello.resume:
+            return GONE
+        else:
+            if self.closing:
+                return FULL
+            if self._ours_first(peer, now_s):
+                return CROSSING
+            link = self._new_link(peer, user, hello, now_s)
+        self._accept(conn, link, peer, hello, now_s)
+        return None
+
+    def _ours_first(self, peer: Peer, now_s: float) -> bool:
+        """Our own dial to the same node is under way, or has just succeeded, and has precedence."""
+        if self._settings.me < peer.node:
+            return False
+        dialling = peer.attempt is not None and peer.attempt.link is not None
+        link, young_s = peer.link, 2 * self._settings.handshake_s
+        young = link is not None and link.dialled and now_s - peer.up_since_s < young_s
+        return dialling or young
+
+    def _new_link(self, peer: Peer, user: str, hello: Hello, now_s: float) -> Link:
+        limits = agreed(self._settings.limits, hello.window_bytes, hello.frame_bytes_max)
+        if peer.link is not None:
+            self.fail(peer.link, "the peer started a new link", now_s=now_s)
+        self.dialler.end_attempt(peer)
+        link = Link(peer.node, user, hello.link_id, dialled=False, limits=limits)
+        peer.link = self.links[peer.node] = link
+        half_open_s = 2 * self._settings.handshake_s
+        self._timers.at(now_s + half_open_s, lambda now: self._half_open(link, now))
+        return link
+
+    def _accept(self, conn: Conn, link: Link, peer: Peer, hello: Hello, now_s: float) -> None:
+        lane, settings = link.lane(hello.lane), self._settings
+        lane.check_resume(hello.expects)  # Before anything is said.
+        welcome = Welcome(
+            lane=hello.lane, node=settings.me, link_id=link.link_id, expects=lane.expected,
+            window_bytes=settings.limits.window_bytes,
+            frame_bytes_max=settings.limits.frame_bytes_max,
+            announcement=self.announcement, idempotent=settings.idempotent,
+        )  # fmt: skip
+        self._say(conn, hello.lane, Kind.WELCOME, welcome.encode())
+        self.bind(conn, link, peer, hello.lane, hello.expects, hello.idempotent, now_s)
+
+    def tick(self, now_s: float) -> None:
+        """Forget peers whose announcement ran out. Call now and then."""
+        for peer in self._roster.expired(wall_us=self._wall_us()):
+            self.dialler.end_attempt(peer)
+            self._roster.bury(peer.node, now_s=now_s)

@@ -1,0 +1,319 @@
+"""The caller's side of request-reply: every request ends once, with a reply or a typed error.
+
+    WAITING ──a member──> QUEUED ──in a frame──> SENT ──reply, error──> DONE
+       ^ │                  │                      │
+       │ └─settle_s: NoMembers                     ├─BUSY: not started, another member
+       └── link gone ───────┴──── idempotent ──────┘ otherwise PeerLost(maybe_executed)
+
+    any ──deadline──> RequestTimeout, CANCEL to the member        any ──caller gives up──> CANCEL
+
+REQUEST body: u32 time left in ms (0: none), u8 flags (1: you may say BUSY early), u8 length of the
+cluster, u8 length of the endpoint, both names, payload. REPLY and ERROR: u32 service time in us,
+u16 queue, then the payload or msgpack [code, message]. BUSY: msgpack [queue, retry_after_ms, hard].
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from random import Random
+
+from ..errors import (
+    LimitReached,
+    MeshError,
+    NoMembers,
+    Overloaded,
+    PeerLost,
+    RemoteProtocolError,
+    RequestTimeout,
+    ServiceError,
+)
+from ..names import short, split_target
+from .balancer import Candidate, Choose
+from .frame import Kind
+from .hello import decode_values
+from .link import Link
+from .outbox import REQUESTS
+from .timers import Timer, Timers
+
+PREFIX = struct.Struct("<IBBB")
+REPLY_PREFIX = struct.Struct("<IH")
+MAY_BE_BUSY = 1
+SOFT_TRIES = 3
+"""Members that may answer BUSY although they have room, before one is told to queue the request."""
+
+WAITING, QUEUED, SENT, DONE = range(4)
+
+
+class Pending:
+    """One request under way. `outcome` is a reply or an error once `state` is DONE."""
+
+    __slots__ = (
+        "candidate",
+        "cluster",
+        "deadline_s",
+        "endpoint",
+        "idempotent",
+        "ident",
+        "only",
+        "outcome",
+        "payload",
+        "started_s",
+        "state",
+        "target",
+        "timer",
+        "tried",
+        "wake",
+    )  # fmt: skip
+
+    def __init__(
+        self, ident: int, target: str, payload: bytes, started_s: float, deadline_s: float,
+        wake: Callable[[], object], only: Candidate | None,
+    ) -> None:  # fmt: skip
+        self.ident, self.target, self.payload = ident, target, payload
+        self.cluster, self.endpoint = split_target(target)
+        self.started_s, self.deadline_s, self.wake, self.only = started_s, deadline_s, wake, only
+        self.state = WAITING
+        self.candidate: Candidate | None = None
+        self.idempotent = False
+        self.tried: list[bytes] = []
+        self.timer: Timer | None = None
+        self.outcome: bytes | MeshError | None = None
+
+    def mark_sent(self) -> None:
+        if self.state == QUEUED:
+            self.state = SENT
+
+
+class RequestTable:
+    """All requests of one node."""
+
+    def __init__(
+        self, rotation: Callable[[str], list[Candidate]], choose: Choose, timers: Timers,
+        rng: Random, *, settle_s: float, requests_max: int, idempotent: Callable[[bytes, str], bool],
+        touched: Callable[[Link], None],
+    ) -> None:  # fmt: skip
+        """
+        Args:
+            rotation: members of a cluster that can take a request now.
+            idempotent: whether a node declares a target safe to ask twice.
+            touched: called with every link that got something to send.
+        """
+        self._rotation, self._choose, self._timers, self._rng = rotation, choose, timers, rng
+        self._settle_s, self._requests_max = settle_s, requests_max
+        self._idempotent, self._touched = idempotent, touched
+        self._pending: dict[int, Pending] = {}
+        self._waiting: dict[str, list[Pending]] = {}
+        self._next_id = 0
+        self._heads: dict[tuple[str, str], bytes] = {}
+        self.sent = self.replied = self.failed = self.busy = self.retried = self.late = 0
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def start(
+        self, target: str, payload: bytes, *, now_s: float, deadline_s: float,
+        expires_s: float, wake: Callable[[], object], only: Candidate | None = None,
+    ) -> Pending:  # fmt: skip
+        """Begin a request.
+
+        Args:
+            deadline_s: what the member is told.
+            expires_s: when it ends here with RequestTimeout.
+            only: ask this member and no other (gather).
+
+        Raises:
+            InvalidName, LimitReached: nothing was begun.
+        """
+        if len(self._pending) >= self._requests_max:
+            raise LimitReached("requests_max", self._requests_max)
+        self._next_id += 1
+        pending = Pending(self._next_id, target, payload, now_s, deadline_s, wake, only)
+        self._pending[pending.ident] = pending
+        pending.timer = self._timers.at(expires_s, lambda now: self._expire(pending, now))
+        self._assign(pending, now_s)
+        return pending
+
+    def _assign(self, pending: Pending, now_s: float) -> None:
+        """Give the request to a member, or let it wait for one."""
+        candidate = pending.only
+        if candidate is None:
+            candidates = self._rotation(pending.cluster)
+            if pending.tried:
+                fresh = [one for one in candidates if one.node not in pending.tried]
+                candidates = fresh or candidates
+            if not candidates:
+                self._wait(pending, now_s)
+                return
+            candidate = self._choose(candidates, self._rng)
+        link = candidate.link
+        pending.candidate, pending.state = candidate, QUEUED
+        pending.idempotent = self._idempotent(candidate.node, pending.target)
+        candidate.outstanding += 1
+        link.outstanding += 1
+        self.sent += 1
+        left_ms = max(1, int((pending.deadline_s - now_s) * 1000))
+        soft = pending.only is None and len(pending.tried) < SOFT_TRIES
+        prefix = PREFIX.pack(
+            min(left_ms, 0xFFFFFFFF), MAY_BE_BUSY if soft else 0,
+            len(pending.cluster), len(pending.endpoint),
+        ) + self._head(pending)  # fmt: skip
+        link.outbox.push(
+            REQUESTS, Kind.REQUEST, pending.ident, pending.payload, prefix=prefix,
+            key=pending.ident, sent=pending.mark_sent,
+        )  # fmt: skip
+        self._touched(link)
+
+    def _head(self, pending: Pending) -> bytes:
+        key = (pending.cluster, pending.endpoint)
+        head = self._heads.get(key)
+        if head is None:
+            if len(self._heads) > 4096:
+                self._heads.clear()
+            head = self._heads[key] = f"{pending.cluster}{pending.endpoint}".encode()
+        return head
+
+    def _wait(self, pending: Pending, now_s: float) -> None:
+        settled_s = pending.started_s + self._settle_s
+        if now_s >= settled_s:
+            self._finish(pending, NoMembers(pending.cluster, now_s - pending.started_s))
+            return
+        pending.state, pending.candidate = WAITING, None
+        self._waiting.setdefault(pending.cluster, []).append(pending)
+        if settled_s < pending.deadline_s:
+            self._timers.at(settled_s, lambda now: self._settled(pending, now))
+
+    def _settled(self, pending: Pending, now_s: float) -> None:
+        if pending.state == WAITING:
+            self._finish(pending, NoMembers(pending.cluster, now_s - pending.started_s))
+
+    def members_came(self, cluster: str, now_s: float) -> None:
+        """The cluster's rotation grew: whoever waits for it goes."""
+        for pending in self._waiting.pop(cluster, ()):
+            if pending.state == WAITING:
+                self._assign(pending, now_s)
+
+    # Answers
+
+    def _answered(self, ident: int) -> Pending | None:
+        pending = self._pending.get(ident)
+        if pending is None or pending.state != SENT:
+            self.late += 1
+            return None
+        return pending
+
+    def replied_to(self, link: Link, ident: int, data: bytes, start: int, end: int) -> None:
+        """REPLY or, with `data[start:end]` unpacked elsewhere, the outcome of a request."""
+        pending = self._answered(ident)
+        if pending is None or pending.candidate is None or pending.candidate.link is not link:
+            return
+        body_at = self._observe(pending.candidate, data, start, end)
+        self.replied += 1
+        self._finish(pending, data[body_at:end])
+
+    def error_for(self, link: Link, ident: int, data: bytes, start: int, end: int) -> None:
+        """ERROR: the handler, or the member before it, said no."""
+        pending = self._answered(ident)
+        if pending is None or pending.candidate is None or pending.candidate.link is not link:
+            return
+        body_at = self._observe(pending.candidate, data, start, end)
+        code, message = decode_values(data[body_at:end], "ERROR", (str, str))
+        self._finish(pending, ServiceError(code, message))
+
+    def _observe(self, candidate: Candidate, data: bytes, start: int, end: int) -> int:
+        if end - start < REPLY_PREFIX.size:
+            raise RemoteProtocolError(f"reply of {end - start} bytes")
+        service_us, queue = REPLY_PREFIX.unpack_from(data, start)
+        candidate.observe(service_us / 1e6, queue)
+        return start + REPLY_PREFIX.size
+
+    def busy_for(self, link: Link, ident: int, body: bytes, now_s: float) -> None:
+        """BUSY: not started. Another member, or Overloaded."""
+        queue, retry_after_ms, hard = decode_values(body, "BUSY", (int, int, bool))
+        pending = self._answered(ident)
+        if pending is None or pending.candidate is None or pending.candidate.link is not link:
+            return
+        candidate = pending.candidate
+        candidate.queue = queue
+        self.busy += 1
+        pending.tried.append(candidate.node)
+        self._release(pending)
+        others = any(one.node not in pending.tried for one in self._rotation(pending.cluster))
+        if pending.only is not None or (hard and not others):
+            overloaded = Overloaded(pending.target, len(pending.tried), retry_after_ms / 1000)
+            self._finish(pending, overloaded)
+        else:
+            if not others:
+                pending.tried += [
+                    b""
+                ] * SOFT_TRIES  # Everybody is busy: now somebody must queue it.
+            self._assign(pending, now_s)
+
+    # Endings
+
+    def lost(self, link: Link, now_s: float) -> None:
+        """The link is gone or its peer is dead: what it held fails, or goes elsewhere."""
+        for pending in [
+            one for one in self._pending.values()
+            if one.candidate is not None and one.candidate.link is link
+        ]:  # fmt: skip
+            executed = pending.state == SENT
+            node = link.peer
+            link.outbox.discard(REQUESTS, pending.ident)
+            self._release(pending)
+            if pending.only is None and (not executed or pending.idempotent):
+                self.retried += 1
+                pending.tried.append(node)
+                self._assign(pending, now_s)
+            else:
+                error = PeerLost(pending.target, short(node), maybe_executed=executed)
+                self._finish(pending, error)
+
+    def cancel(self, pending: Pending) -> None:
+        """The caller does not want the answer any more."""
+        self._withdraw(pending)
+        self._finish(pending, None)
+
+    def _expire(self, pending: Pending, now_s: float) -> None:
+        if pending.state == DONE:
+            return
+        waited_s = now_s - pending.started_s
+        executed = pending.state == SENT
+        error: MeshError = RequestTimeout(pending.target, waited_s, maybe_executed=executed)
+        if pending.state == WAITING:
+            error = NoMembers(pending.cluster, waited_s)
+        self._withdraw(pending)
+        self._finish(pending, error)
+
+    def _withdraw(self, pending: Pending) -> None:
+        """Take it back if it has not left; tell the member if it has."""
+        if pending.candidate is None:
+            return
+        link = pending.candidate.link
+        if pending.state == QUEUED:
+            link.outbox.discard(REQUESTS, pending.ident)
+        elif pending.state == SENT and link.up:
+            link.send_control(Kind.CANCEL, pending.ident, b"")
+            self._touched(link)
+
+    def _release(self, pending: Pending) -> None:
+        if pending.candidate is not None:
+            pending.candidate.outstanding -= 1
+            pending.candidate.link.outstanding -= 1
+            pending.candidate = None
+
+    def _finish(self, pending: Pending, outcome: bytes | MeshError | None) -> None:
+        self._release(pending)
+        self._pending.pop(pending.ident, None)
+        pending.state, pending.outcome = DONE, outcome
+        if pending.timer is not None:
+            pending.timer.cancel()
+        if isinstance(outcome, MeshError):
+            self.failed += 1
+        pending.wake()
+
+    def close(self, error: MeshError) -> None:
+        """The node leaves: nobody waits any longer."""
+        for pending in list(self._pending.values()):
+            self._withdraw(pending)
+            self._finish(pending, error)

@@ -1,0 +1,153 @@
+"""Every node known from a valid announcement, linked or not, and the ones that must stay away.
+
+An announcement replaces an older one of the same node, never a newer one; a node that left stays
+left until its tombstone is older than any announcement of it could be. So a replay changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from security.announcement import Announcement, read_announcement
+from security.keyring import Keyring
+from security.keys import DOOR, ClusterKeys
+
+from .link import Link
+
+
+@dataclass(slots=True, eq=False)
+class Attempt:
+    """A dial under way: an introduction (one connection) or a link (one per lane)."""
+
+    conns: list[int] = field(default_factory=list)
+    link: Link | None = None
+    welcomed: set[int] = field(default_factory=set)
+
+
+@dataclass(slots=True, eq=False)
+class Peer:
+    """What this node knows of another one."""
+
+    node: bytes
+    raw: bytes
+    announcement: Announcement
+    link: Link | None = None
+    attempt: Attempt | None = None
+    knows_us: bool = False
+    failures: int = 0
+    generation: int = 0
+    """Which of our own key generations to dial with: the older one helps while keys rotate."""
+    up_since_s: float = 0.0
+
+
+@dataclass(slots=True)
+class Refusals:
+    """Announcements and connections turned away, by reason. Plain counters."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def count(self, reason: str) -> bool:
+        """True for the first of its kind: log that one."""
+        self.counts[reason] = self.counts.get(reason, 0) + 1
+        return self.counts[reason] == 1
+
+
+class Roster:
+    """Announcements in, peers out."""
+
+    def __init__(
+        self, me: bytes, host: bytes, keyring: Keyring, *, skew_s: int, tombstone_s: float,
+        peers_max: int, refusals: Refusals,
+    ) -> None:  # fmt: skip
+        self.me, self.host, self.keyring = me, host, keyring
+        self._skew_s, self._tombstone_s, self._peers_max = skew_s, tombstone_s, peers_max
+        self.refusals = refusals
+        self.peers: dict[bytes, Peer] = {}
+        self._tombstones: dict[bytes, float] = {}
+        self._by_raw: dict[bytes, Peer] = {}
+
+    def learn(self, raw: bytes, *, now_s: float, wall_us: int) -> tuple[Peer | None, bool]:
+        """Take an announcement; return its peer (None: not wanted, or our own) and whether it is news.
+
+        A goodbye is news once; its peer has `announcement.left` then.
+
+        Raises:
+            BadAnnouncement: malformed, forged, expired, or of clusters this keyring does not know.
+        """
+        known = self._by_raw.get(raw)  # Gossip repeats itself: no second signature check.
+        if known is not None:
+            return known, False
+        announcement = read_announcement(raw, self.keyring, now_us=wall_us, skew_s=self._skew_s)
+        node = announcement.node
+        if node == self.me:
+            return None, False
+        peer = self.peers.get(node)
+        if self._tombstones.get(node, 0.0) > now_s:
+            self.refusals.count("announcement of a node that left")
+            return None, False
+        if peer is not None and announcement.version <= peer.announcement.version:
+            if announcement.version < peer.announcement.version:
+                self.refusals.count("announcement replayed")
+            return peer, False
+        if peer is not None and announcement.clusters != peer.announcement.clusters:
+            # A node keeps its clusters for life, so this is another cluster's key speaking for it.
+            self.refusals.count("announcement of another's node")
+            return None, False
+        if peer is None:
+            if announcement.left:
+                return None, False
+            if len(self.peers) >= self._peers_max:
+                self.refusals.count("peers_max")
+                return None, False
+            peer = self.peers[node] = Peer(node, raw, announcement)
+        else:
+            self._by_raw.pop(peer.raw, None)
+            peer.raw, peer.announcement = raw, announcement
+        self._by_raw[raw] = peer
+        return peer, True
+
+    def bury(self, node: bytes, *, now_s: float) -> None:
+        """The node left, or its lifetime ended: forget it and refuse what is still said of it."""
+        peer = self.peers.pop(node, None)
+        if peer is not None:
+            self._by_raw.pop(peer.raw, None)
+        self._tombstones[node] = now_s + self._tombstone_s
+        if len(self._tombstones) > 4 * self._peers_max:
+            self._tombstones = {
+                other: until for other, until in self._tombstones.items() if until > now_s
+            }
+
+    def expired(self, *, wall_us: int) -> list[Peer]:
+        """Peers without a link whose announcement has run out."""
+        return [
+            peer
+            for peer in self.peers.values()
+            if peer.link is None and peer.announcement.expires_us < wall_us
+        ]
+
+    def endpoints(self, peer: Peer, *, door: bool) -> list[tuple[str, ClusterKeys]]:
+        """Where to dial the peer, best first, each with the server key *our keyring* has for it."""
+        announcement = peer.announcement
+        same_host = announcement.host == self.host
+        found: list[tuple[str, ClusterKeys]] = []
+        for endpoint in announcement.endpoints:
+            keys = self.keyring.by_id(endpoint.key_id)
+            if keys is None or (keys.cluster == DOOR) is not door:
+                continue
+            if not door and keys.cluster not in announcement.clusters:
+                continue
+            loopback = is_loopback(endpoint.uri)
+            if loopback and not same_host:
+                continue
+            found.append((endpoint.uri, keys))
+        found.sort(key=lambda pair: not is_loopback(pair[0]))
+        return found
+
+    def others(self, excluded: bytes = b"") -> Iterable[bytes]:
+        """The announcements worth telling: of nodes that are not `excluded`."""
+        return (peer.raw for node, peer in self.peers.items() if node != excluded)
+
+
+def is_loopback(uri: str) -> bool:
+    return uri.startswith(("tcp://127.", "tcp://[::1]", "tcp://localhost"))

@@ -1,0 +1,61 @@
+"""Who may take a request now: alive members with a link whose both lanes are up, per cluster."""
+
+from __future__ import annotations
+
+from .balancer import Candidate
+from .link import Link
+from .membership import Member, Membership, State
+
+
+class Rotation:
+    """Candidates per cluster, kept current by the core; lists are rebuilt only after a change."""
+
+    def __init__(self, membership: Membership, links: dict[bytes, Link]) -> None:
+        self._membership, self._links = membership, links
+        self._candidates: dict[tuple[bytes, str], Candidate] = {}
+        self._lists: dict[str, list[Candidate]] = {}
+
+    def changed(self) -> None:
+        """Some member or link is not what it was."""
+        self._lists.clear()
+
+    def of_cluster(self, cluster: str) -> list[Candidate]:
+        """Members that may take a request; do not modify."""
+        found = self._lists.get(cluster)
+        if found is None:
+            found = self._lists[cluster] = [
+                self._candidate(link, cluster)
+                for member, link in self.linked(cluster)
+                if member.state is State.ALIVE and link.connected
+            ]
+        return found
+
+    def linked(self, cluster: str) -> list[tuple[Member, Link]]:
+        """All members that could be told something now or a little later."""
+        return [
+            (member, link)
+            for member in self._membership.of_cluster(cluster)
+            if (link := self._links.get(member.node)) is not None and link.up
+        ]
+
+    def _candidate(self, link: Link, cluster: str) -> Candidate:
+        candidate = self._candidates.get((link.peer, cluster))
+        if candidate is None or candidate.link is not link:
+            candidate = self._candidates[link.peer, cluster] = Candidate(link.peer, link)
+        return candidate
+
+    def candidate(self, link: Link, cluster: str) -> Candidate:
+        """The balancer's record of one linked member, for a request to just that one."""
+        return self._candidate(link, cluster)
+
+    def load(self, node: bytes, loads: dict[str, int]) -> None:
+        """A heartbeat said how long the member's queues are."""
+        for cluster, queue in loads.items():
+            candidate = self._candidates.get((node, cluster))
+            if candidate is not None:
+                candidate.queue = queue
+
+    def forget(self, node: bytes) -> None:
+        for key in [key for key in self._candidates if key[0] == node]:
+            del self._candidates[key]
+        self._lists.clear()

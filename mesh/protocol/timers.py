@@ -1,0 +1,62 @@
+"""Deadlines as data: the machines say when they are due, the shell's clock task sleeps until then."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from itertools import count
+
+
+class Timer:
+    """One deadline. Cancelling is free; the heap forgets it later."""
+
+    __slots__ = ("at_s", "callback")
+
+    def __init__(self, at_s: float, callback: Callable[[float], None]) -> None:
+        self.at_s = at_s
+        self.callback: Callable[[float], None] | None = callback
+
+    def cancel(self) -> None:
+        self.callback = None
+
+
+class Timers:
+    """`sooner` is called when the earliest deadline moved forward, so a sleeper can be woken."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Timer]] = []
+        self._order = count()
+        self._cancelled_limit = 1024
+        self.sooner: Callable[[], None] = lambda: None
+
+    def at(self, at_s: float, callback: Callable[[float], None]) -> Timer:
+        timer = Timer(at_s, callback)
+        heap = self._heap
+        sooner = not heap or at_s < heap[0][0]
+        heapq.heappush(heap, (at_s, next(self._order), timer))
+        if len(heap) > self._cancelled_limit:
+            self._forget_cancelled()
+        if sooner:
+            self.sooner()
+        return timer
+
+    def _forget_cancelled(self) -> None:
+        # Requests set a timer each and nearly always cancel it: without this the heap would hold
+        # five seconds' worth of answered ones.
+        self._heap = [entry for entry in self._heap if entry[2].callback is not None]
+        heapq.heapify(self._heap)
+        self._cancelled_limit = max(1024, 2 * len(self._heap))
+
+    def due_s(self) -> float | None:
+        heap = self._heap
+        while heap and heap[0][2].callback is None:
+            heapq.heappop(heap)
+        return heap[0][0] if heap else None
+
+    def run(self, now_s: float) -> None:
+        """Call back everything due; callbacks may set new timers."""
+        while (due := self.due_s()) is not None and due <= now_s:
+            timer = heapq.heappop(self._heap)[2]
+            callback, timer.callback = timer.callback, None
+            if callback is not None:
+                callback(now_s)

@@ -1,0 +1,174 @@
+"""One end of a tunnel: an ordered, throttled stream of parts to one member.
+
+    opener   OPENING ──ACCEPT──> OPEN            acceptor   OPEN from the start
+             BUSY, no member, refused ──> BROKEN
+    both     OPEN ──send_eof──> no more to send; ──EOF in──> no more to read; both: CLOSED
+             STOP in: it will not read any more, sending is refused from then on
+             OPEN ──RESET in or out, link gone──> BROKEN
+
+The reader throttles the writer: `window_bytes` may be in flight or unread, and credit comes back as
+parts are read. Invariants, checked by properties: what was delivered is a prefix of what was sent;
+credit is never negative; never more than the window is in flight. A part arrives as it was sent.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..errors import RemoteProtocolError
+from .link import Link
+
+OPENING, OPEN, CLOSED, BROKEN = "opening", "open", "closed", "broken"
+
+
+@dataclass(frozen=True, slots=True)
+class TunnelStatistics:
+    """Plain counters of one end; bytes are of parts."""
+
+    peer: bytes
+    target: str
+    state: str
+    sent_parts: int
+    sent_bytes: int
+    received_parts: int
+    received_bytes: int
+    unread_bytes: int
+    credit_bytes: int
+
+
+class TunnelEnd:
+    """State of one end. `wake` is called whenever somebody who waits should look again."""
+
+    def __init__(
+        self, link: Link, ident: int, target: str, *, opener: bool, window_bytes: int,
+        wake: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """
+        Args:
+            ident: unique per link and opener; `opener` tells the two ends' numbers apart.
+            window_bytes: what this end grants the other one.
+        """
+        self.link, self.ident, self.target, self.opener = link, ident, target, opener
+        self.wake = wake
+        self.state = OPENING if opener else OPEN
+        self.reason = ""
+        self.refusal = ""
+        self.window_bytes, self.peer_window_bytes = window_bytes, 0
+        self.credit_bytes = 0
+        self.sent_eof = self.received_eof = self.stopped = self.peer_stopped = False
+        self._parts: deque[bytes] = deque()
+        self._unread_bytes = self._owed_bytes = 0
+        self._sent_parts = self.sent_bytes = self._received_parts = self.received_bytes = 0
+
+    @property
+    def key(self) -> tuple[bool, int]:
+        return self.opener, self.ident
+
+    # The other end's words
+
+    def accepted(self, window_bytes: int) -> None:
+        """It granted us a window; the opener may send now."""
+        if self.credit_bytes or self.peer_window_bytes or window_bytes < 1:
+            raise RemoteProtocolError(f"tunnel accepted with a window of {window_bytes} bytes")
+        self.peer_window_bytes = self.credit_bytes = window_bytes
+        if self.state == OPENING:
+            self.state = OPEN
+        self.wake()
+
+    def credited(self, size_bytes: int) -> None:
+        self.credit_bytes += size_bytes
+        if size_bytes < 1 or self.credit_bytes > self.peer_window_bytes:
+            raise RemoteProtocolError(
+                f"tunnel credit of {size_bytes} bytes makes {self.credit_bytes}, "
+                f"the window is {self.peer_window_bytes}"
+            )
+        self.wake()
+
+    def received(self, part: bytes) -> None:
+        if self.received_eof:
+            raise RemoteProtocolError("tunnel data after its end")
+        self._unread_bytes += max(1, len(part))
+        if self._unread_bytes + self._owed_bytes > self.window_bytes:
+            raise RemoteProtocolError(
+                f"{self._unread_bytes + self._owed_bytes} bytes in a tunnel, "
+                f"the window is {self.window_bytes}"
+            )
+        self._received_parts += 1
+        self.received_bytes += len(part)
+        if self.stopped:  # Nobody reads any more: let it run out, so that the close stays clean.
+            self._unread_bytes -= max(1, len(part))
+            return
+        self._parts.append(part)
+        self.wake()
+
+    def ended(self) -> None:
+        """EOF: the other end sends no more."""
+        self.received_eof = True
+        self._maybe_closed()
+        self.wake()
+
+    def peer_stops(self) -> None:
+        """STOP: the other end will not read what else we send."""
+        self.peer_stopped = True
+        self.wake()
+
+    def broke(self, reason: str) -> None:
+        """RESET, or the link is gone. What was read stays read, the rest is dropped."""
+        if self.state not in (CLOSED, BROKEN):
+            self.state, self.reason = BROKEN, reason
+            self._parts.clear()
+            self._unread_bytes = 0
+        self.wake()
+
+    # Our side
+
+    def may_send(self, size_bytes: int) -> bool:
+        return self.credit_bytes >= max(1, size_bytes)
+
+    def sending(self, size_bytes: int) -> None:
+        """A part is on its way: it uses credit. Check `may_send` first."""
+        self.credit_bytes -= max(1, size_bytes)
+        assert self.credit_bytes >= 0, "sent without credit"
+        self._sent_parts += 1
+        self.sent_bytes += size_bytes
+
+    def sending_eof(self) -> None:
+        self.sent_eof = True
+        self._maybe_closed()
+
+    def _maybe_closed(self) -> None:
+        if self.sent_eof and self.received_eof and self.state == OPEN:
+            self.state = CLOSED
+
+    @property
+    def readable(self) -> bool:
+        return bool(self._parts)
+
+    def read(self) -> tuple[bytes, int]:
+        """The next part, and the credit to return to the writer now (0: not yet worth a word)."""
+        part = self._parts.popleft()
+        size = max(1, len(part))
+        self._unread_bytes -= size
+        self._owed_bytes += size
+        if self._owed_bytes * 4 < self.window_bytes and not self._needy(size):
+            return part, 0
+        owed, self._owed_bytes = self._owed_bytes, 0
+        return part, owed
+
+    def _needy(self, size: int) -> bool:
+        # With parts nearly as large as the window, a quarter of it may never come together.
+        return self._owed_bytes + size > self.window_bytes // 2
+
+    def stop_reading(self) -> None:
+        """Nobody here will read the rest."""
+        self.stopped = True
+        self._parts.clear()
+        self._unread_bytes = 0
+
+    def statistics(self) -> TunnelStatistics:
+        return TunnelStatistics(
+            self.link.peer, self.target, self.state, self._sent_parts, self.sent_bytes,
+            self._received_parts, self.received_bytes, self._unread_bytes, self.credit_bytes,
+        )  # fmt: skip

@@ -1,0 +1,172 @@
+"""All tunnels of one node: which records belong to which end, and what they make it do.
+
+Record ids carry who opened: `number << 1 | 1` from the opener, `number << 1` from the acceptor. Data
+and EOF travel on the data lane, in order; accept, credit, stop and reset on the control lane.
+
+TUNNEL_OPEN: msgpack [cluster, endpoint, window]. TUNNEL_ACCEPT, TUNNEL_CREDIT: msgpack [bytes].
+TUNNEL_RESET: msgpack [code, text].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from ..errors import LimitReached, RemoteProtocolError
+from .frame import Kind
+from .hello import decode_values, encode_values
+from .link import Link
+from .tunnel import BROKEN, CLOSED, OPENING, TunnelEnd
+
+REFUSED_CODES = ("busy", "no_such_endpoint", "not_allowed")
+
+Opened = Callable[[TunnelEnd, str, str], str | None]
+"""Told of an incoming tunnel, cluster and endpoint; returns why it is refused, or None."""
+
+
+class TunnelTable:
+    """Ends by link, opener and number."""
+
+    def __init__(
+        self, *, tunnels_max: int, window_bytes: int, opened: Opened,
+        touched: Callable[[Link], None],
+    ) -> None:  # fmt: skip
+        self._tunnels_max, self._window_bytes = tunnels_max, window_bytes
+        self._opened, self._touched = opened, touched
+        self._ends: dict[tuple[Link, bool, int], TunnelEnd] = {}
+        self.opened = self.accepted = self.broken = self.closed = self.late = 0
+
+    def __iter__(self) -> Iterator[TunnelEnd]:
+        return iter(self._ends.values())
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def open(
+        self, link: Link, cluster: str, endpoint: str, wake: Callable[[], None], window_bytes: int
+    ) -> TunnelEnd:
+        """Ask the peer for a tunnel. Raises LimitReached."""
+        if len(self._ends) >= self._tunnels_max:
+            raise LimitReached("tunnels_max", self._tunnels_max)
+        end = TunnelEnd(
+            link, link.new_id(), f"{cluster}/{endpoint}", opener=True,
+            window_bytes=window_bytes or self._window_bytes, wake=wake,
+        )  # fmt: skip
+        self._ends[link, True, end.ident] = end
+        self.opened += 1
+        self._push(end, Kind.TUNNEL_OPEN, encode_values(cluster, endpoint, end.window_bytes))
+        return end
+
+    def send(self, end: TunnelEnd, part: bytes) -> None:
+        """Put a part on its way. The caller has checked `may_send`."""
+        end.sending(len(part))
+        self._push(end, Kind.TUNNEL_DATA, part)
+
+    def send_eof(self, end: TunnelEnd) -> None:
+        if not end.sent_eof and end.state not in (CLOSED, BROKEN):
+            end.sending_eof()
+            self._push(end, Kind.TUNNEL_EOF, b"")
+            self._settle(end)
+
+    def read(self, end: TunnelEnd) -> bytes:
+        part, credit = end.read()
+        if credit and not end.received_eof and end.state != BROKEN:
+            self._control(end, Kind.TUNNEL_CREDIT, encode_values(credit))
+        return part
+
+    def stop_reading(self, end: TunnelEnd) -> None:
+        """This end reads no more; the other one learns that sending is pointless."""
+        if not end.stopped and not end.received_eof and end.state not in (CLOSED, BROKEN):
+            self._control(end, Kind.TUNNEL_STOP, b"")
+        end.stop_reading()
+
+    def reset(self, end: TunnelEnd, code: str, text: str) -> None:
+        """Break it, on both sides."""
+        if end.state in (CLOSED, BROKEN):
+            return
+        self._discard(end)
+        self._control(end, Kind.TUNNEL_RESET, encode_values(code, text[:1024]))
+        end.broke(text)
+        self._settle(end)
+
+    def _discard(self, end: TunnelEnd) -> None:
+        end.link.outbox.discard(("tunnel", end.key), ("tunnel", end.key))
+
+    def _wire_id(self, end: TunnelEnd) -> int:
+        return end.ident << 1 | end.opener
+
+    def _push(self, end: TunnelEnd, kind: int, body: bytes) -> None:
+        flow = ("tunnel", end.key)
+        end.link.outbox.push(flow, kind, self._wire_id(end), body, key=flow)
+        self._touched(end.link)
+
+    def _control(self, end: TunnelEnd, kind: int, body: bytes) -> None:
+        if end.link.up:
+            end.link.send_control(kind, self._wire_id(end), body)
+            self._touched(end.link)
+
+    def _settle(self, end: TunnelEnd) -> None:
+        """Forget an end that has nothing to do any more."""
+        if end.state in (CLOSED, BROKEN):
+            if self._ends.pop((end.link, end.opener, end.ident), None) is not None:
+                self.broken += end.state == BROKEN
+                self.closed += end.state == CLOSED
+
+    # Records
+
+    def record(self, link: Link, kind: int, ident: int, body: bytes) -> None:
+        """A tunnel record came.
+
+        Raises:
+            RemoteProtocolError: more data than the window, credit that makes no sense, and so on.
+        """
+        if kind == Kind.TUNNEL_OPEN:
+            self._incoming(link, ident, body)
+            return
+        end = self._ends.get((link, not ident & 1, ident >> 1))
+        if end is None:
+            self.late += 1  # It broke or was reset here while this was on its way.
+        elif kind == Kind.TUNNEL_DATA:
+            end.received(body)
+        elif kind == Kind.TUNNEL_EOF:
+            end.ended()
+        elif kind == Kind.TUNNEL_ACCEPT:
+            end.accepted(decode_values(body, "TUNNEL_ACCEPT", (int,))[0])
+        elif kind == Kind.TUNNEL_CREDIT:
+            end.credited(decode_values(body, "TUNNEL_CREDIT", (int,))[0])
+        elif kind == Kind.TUNNEL_STOP:
+            end.peer_stops()
+        else:
+            code, text = decode_values(body, "TUNNEL_RESET", (str, str))
+            if end.state == OPENING:
+                end.refusal = code
+            self._discard(end)
+            end.broke(text)
+        if end is not None:
+            self._settle(end)
+
+    def _incoming(self, link: Link, ident: int, body: bytes) -> None:
+        cluster, endpoint, window = decode_values(body, "TUNNEL_OPEN", (str, str, int))
+        key = (link, False, ident >> 1)
+        if not ident & 1 or key in self._ends or window < 1:
+            raise RemoteProtocolError(f"TUNNEL_OPEN with id {ident}, window {window}")
+        end = TunnelEnd(
+            link, ident >> 1, f"{cluster}/{endpoint}", opener=False,
+            window_bytes=self._window_bytes, wake=lambda: None,
+        )  # fmt: skip
+        end.accepted(window)
+        refusal: str | None = "busy"
+        if len(self._ends) < self._tunnels_max:
+            self._ends[key] = end
+            refusal = self._opened(end, cluster, endpoint)
+        if refusal is not None:
+            self._ends.pop(key, None)
+            self._control(end, Kind.TUNNEL_RESET, encode_values(refusal, refusal))
+            return
+        self.accepted += 1
+        self._control(end, Kind.TUNNEL_ACCEPT, encode_values(end.window_bytes))
+
+    def lost(self, link: Link, reason: str) -> None:
+        """The link is gone, and its tunnels with it: a tunnel never moves to another member."""
+        for end in [end for key, end in self._ends.items() if key[0] is link]:
+            end.broke(reason)
+            self._settle(end)

@@ -1,0 +1,136 @@
+"""A service: the handlers behind a cluster's name.
+
+service = mesh.Service("databases", concurrency=64)
+
+@service.request("get", idempotent=True, allow=["shop"])
+async def get(request): return rows[request.payload]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, overload
+
+from .errors import InvalidName
+from .names import DEFAULT_ENDPOINT, ENDPOINT, check_cluster
+from .protocol.dispatch import Endpoint
+
+Handler = Callable[..., Awaitable[Any]]
+H = TypeVar("H", bound=Handler)
+
+
+class Request:
+    """A request as its handler sees it. Return bytes to reply; raise ServiceError to refuse."""
+
+    __slots__ = ("caller", "deadline", "endpoint", "node", "payload")
+
+    def __init__(
+        self, payload: bytes, endpoint: str, caller: str, node: bytes, deadline: float | None
+    ) -> None:
+        self.payload, self.endpoint = payload, endpoint
+        self.caller, self.node = caller, node
+        """The cluster whose key the caller holds, and the id of its node."""
+        self.deadline = deadline
+        """On trio's clock; the handler is cancelled then. None: the caller waits for ever."""
+
+
+@dataclass(slots=True, eq=False)
+class Handlers:
+    """One kind of handler: functions by endpoint name, and what callers must know of each."""
+
+    functions: dict[str, Handler] = field(default_factory=dict)
+    endpoints: dict[str, Endpoint] = field(default_factory=dict)
+
+    def register(
+        self, name: str, handler: Handler, *, idempotent: bool, allow: Iterable[str] | None
+    ) -> None:
+        if not ENDPOINT.fullmatch(name):
+            raise InvalidName(f"endpoint {name!r}: want 1 to 63 of A-Z a-z 0-9 . _ -")
+        if name in self.functions:
+            raise InvalidName(f"endpoint {name!r} has a handler already")
+        allowed = None if allow is None else frozenset(map(check_cluster, allow))
+        self.functions[name] = handler
+        self.endpoints[name] = Endpoint(allowed, idempotent)
+
+
+class Service:
+    """Handlers of one cluster. Give it to `mesh.join`; one object may be given to several nodes.
+
+    Args:
+        cluster: whose member the node becomes.
+        concurrency: handlers that run at a time; None takes the node's setting. What comes on
+            top waits in a queue, then callers are told BUSY and go elsewhere.
+    """
+
+    def __init__(self, cluster: str, *, concurrency: int | None = None) -> None:
+        self.cluster = check_cluster(cluster)
+        if concurrency is not None and concurrency < 1:
+            raise ValueError(f"concurrency: must be at least 1, got {concurrency}")
+        self.concurrency = concurrency
+        self.requests, self.broadcasts, self.tunnels = Handlers(), Handlers(), Handlers()
+
+    def __repr__(self) -> str:
+        return f"<Service {self.cluster} {', '.join(self.requests.functions) or 'no requests'}>"
+
+    @overload
+    def request(self, name: H, /) -> H: ...
+    @overload
+    def request(
+        self, name: str = ..., /, *, idempotent: bool = ..., allow: Iterable[str] | None = ...
+    ) -> Callable[[H], H]: ...
+    def request(
+        self, name: Any = DEFAULT_ENDPOINT, /, *, idempotent: bool = False,
+        allow: Iterable[str] | None = None,
+    ) -> Any:  # fmt: skip
+        """Answer requests to `cluster/name` with `async def handler(request) -> bytes`.
+
+        Args:
+            idempotent: safe to run twice; a request is then asked again elsewhere when the member
+                that held it is lost.
+            allow: clusters that may call it; None for all that are admitted.
+        """
+        return self._register(self.requests, name, idempotent=idempotent, allow=allow)
+
+    @overload
+    def broadcast(self, name: H, /) -> H: ...
+    @overload
+    def broadcast(
+        self, name: str = ..., /, *, allow: Iterable[str] | None = ...
+    ) -> Callable[[H], H]: ...
+    def broadcast(
+        self, name: Any = DEFAULT_ENDPOINT, /, *, allow: Iterable[str] | None = None
+    ) -> Any:
+        """Take broadcasts to `cluster/name` with `async def handler(request) -> None`."""
+        return self._register(self.broadcasts, name, idempotent=False, allow=allow)
+
+    @overload
+    def tunnel(self, name: H, /) -> H: ...
+    @overload
+    def tunnel(
+        self, name: str = ..., /, *, allow: Iterable[str] | None = ...
+    ) -> Callable[[H], H]: ...
+    def tunnel(self, name: Any = DEFAULT_ENDPOINT, /, *, allow: Iterable[str] | None = None) -> Any:
+        """Serve tunnels to `cluster/name` with `async def handler(tunnel) -> None`."""
+        return self._register(self.tunnels, name, idempotent=False, allow=allow)
+
+    @staticmethod
+    def _register(
+        handlers: Handlers, name: Any, *, idempotent: bool, allow: Iterable[str] | None
+    ) -> Any:
+        if callable(name):
+            handlers.register(DEFAULT_ENDPOINT, name, idempotent=idempotent, allow=allow)
+            return name
+
+        def decorate(handler: H) -> H:
+            handlers.register(name, handler, idempotent=idempotent, allow=allow)
+            return handler
+
+        return decorate
+
+    def idempotent_targets(self) -> tuple[str, ...]:
+        return tuple(
+            f"{self.cluster}/{name}"
+            for name, endpoint in self.requests.endpoints.items()
+            if endpoint.idempotent
+        )

@@ -1,0 +1,69 @@
+"""What a node counts, frozen at one moment: plain ints, read at scrape time, never per message."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .protocol.core import Core
+from .protocol.dispatch import ServiceStatistics
+from .protocol.inbox import SubscriptionStatistics
+from .protocol.link import LinkStatistics
+from .protocol.topics import PublisherStatistics
+from .protocol.tunnel import TunnelStatistics
+
+
+@dataclass(frozen=True, slots=True)
+class RequestStatistics:
+    """Requests of this node. `late` answers came after their request had ended."""
+
+    outstanding: int
+    sent: int
+    replied: int
+    failed: int
+    busy: int
+    retried: int
+    late: int
+
+
+@dataclass(frozen=True, slots=True)
+class BroadcastStatistics:
+    """`skipped`: members whose outbox was full; `unwanted`: received without a handler for it."""
+
+    sent: int
+    skipped: int
+    received: int
+    unwanted: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatistics:
+    """Everything. `refused` counts what was turned away, by reason."""
+
+    links: tuple[LinkStatistics, ...]
+    requests: RequestStatistics
+    services: tuple[ServiceStatistics, ...]
+    publishing: PublisherStatistics
+    subscriptions: tuple[SubscriptionStatistics, ...]
+    broadcasts: BroadcastStatistics
+    tunnels: tuple[TunnelStatistics, ...]
+    refused: dict[str, int]
+
+
+def node_statistics(core: Core) -> NodeStatistics:
+    patterns = core.patterns
+    requests, broadcasts = patterns.requests, patterns.broadcasts
+    return NodeStatistics(
+        links=tuple(link.statistics() for link in core.peering.links.values()),
+        requests=RequestStatistics(
+            len(requests), requests.sent, requests.replied, requests.failed, requests.busy,
+            requests.retried, requests.late,
+        ),
+        services=tuple(one.statistics() for one in patterns.dispatchers.values()),
+        publishing=patterns.publisher.statistics(),
+        subscriptions=tuple(inbox.statistics() for inbox in patterns.inboxes.values()),
+        broadcasts=BroadcastStatistics(
+            broadcasts.sent, broadcasts.skipped, broadcasts.received, broadcasts.unwanted
+        ),
+        tunnels=tuple(end.statistics() for end in patterns.tunnels),
+        refused=dict(core.refusals.counts),
+    )  # fmt: skip

@@ -1,0 +1,84 @@
+"""A subscription: a bounded async iterator over the messages of one pattern."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from types import TracebackType
+
+import trio
+
+from .driver import Driver
+from .errors import NodeClosed
+from .message import Message, messages
+from .protocol.inbox import Delivery, Inbox, SubscriptionStatistics
+from .protocol.interest import BLOCK
+from .waker import Waker
+
+
+class Subscription:
+    """Made by `Node.subscribe`; receives from entering its `async with` block until leaving it.
+
+    Iterate it for messages, or `batches()` for whole batches, which is several times faster. One
+    task at a time may iterate.
+    """
+
+    def __init__(self, driver: Driver, pattern: str, when_full: str, limit_bytes: int) -> None:
+        self._driver, self.pattern = driver, pattern
+        self._when_full, self._limit_bytes = when_full, limit_bytes
+        self._inbox: Inbox | None = None
+        self._waker = Waker()
+        self._messages: Iterator[Message] = iter(())
+        self._closed = False
+
+    async def __aenter__(self) -> Subscription:
+        self._inbox = self._driver.core.subscribe(
+            self.pattern, self._when_full, self._limit_bytes, self._waker.wake
+        )
+        self._driver.settle()
+        await trio.lowlevel.checkpoint()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        self._closed = True
+        if self._inbox is not None:
+            self._driver.core.unsubscribe(self._inbox)
+            self._driver.settle()
+        self._waker.wake()
+
+    def __aiter__(self) -> Subscription:
+        return self
+
+    async def __anext__(self) -> Message:
+        for message in self._messages:
+            return message
+        while True:
+            self._messages = messages(await self._take())
+            for message in self._messages:
+                return message
+
+    async def batches(self) -> AsyncIterator[Delivery]:
+        """Yield what arrived, batch by batch: `.topic`, `.payloads`, `.sender`, `.lost`."""
+        while True:
+            yield await self._take()
+
+    async def _take(self) -> Delivery:
+        inbox = self._inbox
+        if inbox is None:
+            raise RuntimeError("subscription used outside of its `async with` block")
+        while not inbox:
+            if self._closed:
+                raise NodeClosed(f"the subscription to {self.pattern!r} is closed")
+            await self._waker.wait()
+        delivery = self._driver.core.patterns.take(inbox)
+        if self._when_full == BLOCK:
+            self._driver.wake_pump()
+        await trio.lowlevel.cancel_shielded_checkpoint()
+        return delivery
+
+    def statistics(self) -> SubscriptionStatistics:
+        if self._inbox is None:
+            raise RuntimeError("subscription used outside of its `async with` block")
+        return self._inbox.statistics()

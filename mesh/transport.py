@@ -1,0 +1,48 @@
+"""The door to the network: what a node needs of whatever carries its frames.
+
+Production: `zmq_transport`. Tests and simulations bring their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from security.announcement import Endpoint
+
+from .protocol.instructions import Dial
+from .protocol.lane import Conn
+
+
+class Receiver(Protocol):
+    """Who is told what the transport met; all calls come from the trio thread."""
+
+    def received(self, conn: Conn, user: str | None, data: bytes) -> None: ...
+    def lost(self, conn: Conn, *, denied: bool = False) -> None: ...
+    def inbound_lost(self) -> None: ...
+    def probed(self, node: bytes, *, refused: bool) -> None: ...
+    def refused(self, reason: str) -> None: ...
+    def settle(self) -> None: ...
+
+
+class Transport(Protocol):
+    """Connections are named by the core (ints, dialled) or by the transport (bytes, accepted)."""
+
+    async def run(self, receiver: Receiver, *, task_status: object) -> None:
+        """Bind, report `endpoints` by task_status.started, then receive until cancelled."""
+
+    def dial(self, dial: Dial) -> None: ...
+    def hang_up(self, conn: Conn) -> None: ...
+    def send(self, conn: Conn, frame: bytes) -> bool:
+        """Queue a frame; never blocks. False: the connection is not there any more."""
+
+    def probe(self, endpoint: str, node: bytes) -> None: ...
+    def poke(self) -> bool:
+        """After sending: whether frames arrived meanwhile and `receive` should be called."""
+
+    def receive(self) -> bool:
+        """Take in what is there, within a budget. True: there is more."""
+
+
+Endpoints = Sequence[Endpoint]
+Admit = Callable[[bytes], str | None]

@@ -1,0 +1,135 @@
+"""A tunnel: an ordered stream of parts to one member, throttled by its reader."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+import trio
+
+from .driver import Driver
+from .errors import TooLarge, TunnelBroken
+from .protocol.tunnel import BROKEN, OPENING, TunnelEnd, TunnelStatistics
+from .waker import Bell
+
+
+class Tunnel:
+    """One end. Made by `Node.open_tunnel`, or given to a `@service.tunnel` handler.
+
+    What is sent arrives in order, part by part, complete while both ends live; `send` waits while
+    the reader lags by a window. Leaving the block, or the handler, says that this end is done:
+    after an exception both ends are broken, otherwise the other end reads all that was sent.
+    """
+
+    def __init__(self, driver: Driver, end: TunnelEnd) -> None:
+        self._driver, self._end = driver, end
+        self._bell = Bell()
+        end.wake = self._bell.wake
+
+    @property
+    def caller(self) -> str:
+        """The cluster whose key the node at the other end showed."""
+        return self._end.link.cluster
+
+    @property
+    def node(self) -> bytes:
+        """Id of the node at the other end."""
+        return self._end.link.peer
+
+    @property
+    def target(self) -> str:
+        """`cluster/endpoint` it was opened to."""
+        return self._end.target
+
+    @property
+    def window_bytes(self) -> int:
+        """What may be on its way to the other end, unread; also the largest part."""
+        return self._end.peer_window_bytes
+
+    async def wait_open(self) -> str:
+        """Wait for the other end's answer; return why it refused, empty when it accepted."""
+        while self._end.state == OPENING:
+            await self._bell.wait()
+        return self._end.refusal
+
+    async def send(self, part: bytes) -> None:
+        """Send one part; waits while the window is full. Cancelled: nothing was sent.
+
+        Raises:
+            TooLarge: the part is larger than the window.
+            TunnelBroken: the other end is gone, or has stopped reading.
+        """
+        end = self._end
+        size = len(part)
+        if not isinstance(part, bytes):
+            raise TypeError(f"part: want bytes, got {type(part).__name__}")
+        if size > end.peer_window_bytes:
+            raise TooLarge("part", size, end.peer_window_bytes)
+        if end.sent_eof:
+            raise TunnelBroken("already ended by send_eof", **self._counts())
+        while True:
+            if end.state == BROKEN:
+                raise TunnelBroken(end.reason, **self._counts())
+            if end.peer_stopped:
+                raise TunnelBroken("the other end stopped reading", **self._counts())
+            if end.may_send(size):
+                break
+            await self._bell.wait()
+        self._driver.core.patterns.tunnels.send(end, part)
+        self._driver.wake_pump()
+        await trio.lowlevel.cancel_shielded_checkpoint()
+
+    async def send_eof(self) -> None:
+        """This end sends no more; the other end's iteration ends. Reading goes on."""
+        self._driver.core.patterns.tunnels.send_eof(self._end)
+        self._driver.settle()
+        await trio.lowlevel.checkpoint()
+
+    def __aiter__(self) -> Tunnel:
+        return self
+
+    async def __anext__(self) -> bytes:
+        end = self._end
+        while not end.readable:
+            if end.state == BROKEN:
+                raise TunnelBroken(end.reason, **self._counts())
+            if end.received_eof:
+                raise StopAsyncIteration
+            await self._bell.wait()
+        part = self._driver.core.patterns.tunnels.read(end)
+        self._driver.wake_pump()
+        if not end.readable:  # Let others run when it is cheap: once per burst.
+            await trio.lowlevel.cancel_shielded_checkpoint()
+        return part
+
+    async def __aenter__(self) -> Tunnel:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        if error is None:
+            await self.aclose()
+        else:
+            self.abort(f"the other end failed: {type(error).__name__}")
+
+    async def aclose(self) -> None:
+        """End cleanly: the other end can still read all that was sent."""
+        tunnels = self._driver.core.patterns.tunnels
+        tunnels.send_eof(self._end)
+        tunnels.stop_reading(self._end)
+        self._driver.settle()
+        await trio.lowlevel.checkpoint()
+
+    def abort(self, reason: str) -> None:
+        """Break both ends."""
+        self._driver.core.patterns.tunnels.reset(self._end, "aborted", reason)
+        self._driver.settle()
+
+    def _counts(self) -> dict[str, int]:
+        return {
+            "sent_bytes": self._end.sent_bytes, "received_bytes": self._end.received_bytes
+        }  # fmt: skip
+
+    def statistics(self) -> TunnelStatistics:
+        return self._end.statistics()

@@ -1,0 +1,60 @@
+"""Waking tasks from outside a task: what the pure machines are given as `wake`.
+
+A trio.Event is used up after one set and costs an allocation per wait; these park a task directly.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import trio
+from trio.lowlevel import Abort, ParkingLot, Task, current_task, reschedule, wait_task_rescheduled
+
+
+class Waker:
+    """One task at most waits; `wake` may come before, and is remembered."""
+
+    __slots__ = ("_task", "_woken")
+
+    def __init__(self) -> None:
+        self._task: Task | None = None
+        self._woken = False
+
+    def wake(self) -> None:
+        task = self._task
+        if task is None:
+            self._woken = True
+        else:
+            self._task = None
+            reschedule(task)
+
+    async def wait(self) -> None:
+        """Return after a `wake` that no `wait` has seen yet."""
+        if self._woken:
+            self._woken = False
+            await trio.lowlevel.checkpoint()
+            return
+        assert self._task is None, "two tasks wait"
+        self._task = current_task()
+        try:
+            await wait_task_rescheduled(self._abort)
+        finally:
+            self._task = None
+
+    def _abort(self, _raise_cancel: Any) -> Abort:
+        return Abort.SUCCEEDED
+
+
+class Bell:
+    """Any number of tasks wait; `wake` wakes them all, and all look again."""
+
+    __slots__ = ("_lot",)
+
+    def __init__(self) -> None:
+        self._lot = ParkingLot()
+
+    def wake(self) -> None:
+        self._lot.unpark_all()
+
+    async def wait(self) -> None:
+        await self._lot.park()

@@ -1,0 +1,104 @@
+"""Tasks that run handlers: kept and reused, for starting a task per request costs more than it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import trio
+
+from .errors import ServiceError, TooLarge
+from .protocol.dispatch import Dispatcher, Job
+from .service import Handler, Request
+from .waker import Waker
+
+logger = logging.getLogger("mesh")
+IDLE_MAX = 64
+
+
+class Worker:
+    __slots__ = ("job", "waker")
+
+    def __init__(self) -> None:
+        self.job: Job | None = None
+        self.waker = Waker()
+
+
+class Workers:
+    """Runs the jobs of one service. The dispatcher bounds how many there are."""
+
+    def __init__(
+        self, nursery: trio.Nursery, requests: dict[str, Handler], broadcasts: dict[str, Handler],
+        *, payload_bytes_max: int, answered: Callable[..., None],
+    ) -> None:  # fmt: skip
+        self._nursery = nursery
+        self._requests, self._broadcasts = requests, broadcasts
+        self._payload_bytes_max, self._answered = payload_bytes_max, answered
+        self._idle: list[Worker] = []
+        self._complained: set[tuple[str, str]] = set()
+        self.dispatcher: Dispatcher
+        """Set once, right after the dispatcher was made with `start`."""
+
+    def start(self, job: Job) -> None:
+        if self._idle:
+            worker = self._idle.pop()
+            worker.job = job
+            worker.waker.wake()
+        else:
+            worker = Worker()
+            worker.job = job
+            self._nursery.start_soon(self._work, worker)
+
+    async def _work(self, worker: Worker) -> None:
+        while True:
+            job, worker.job = worker.job, None
+            assert job is not None
+            await self._run(job)
+            if len(self._idle) >= IDLE_MAX:
+                return
+            self._idle.append(worker)
+            await worker.waker.wait()
+
+    async def _run(self, job: Job) -> None:
+        handlers = self._requests if job.reply else self._broadcasts
+        request = Request(job.payload, job.endpoint, job.caller, job.node, job.deadline_s)
+        reply: object = None
+        refusal: ServiceError | None = None
+        deadline_s = float("inf") if job.deadline_s is None else job.deadline_s
+        with trio.CancelScope(deadline=deadline_s) as scope:
+            job.cancel = scope.cancel
+            if job.cancelled:
+                scope.cancel()
+            try:
+                reply = await handlers[job.endpoint](request)
+            except ServiceError as error:
+                refusal = error
+            except Exception as error:
+                refusal = ServiceError("failed", f"{type(error).__name__}: {error}")
+                self._complain(job, error)
+        job.cancel = None
+        now_s = trio.current_time()
+        if scope.cancelled_caught or not job.reply:
+            self.dispatcher.finished(job, now_s)
+        elif refusal is not None:
+            self.dispatcher.raised(job, refusal.code, refusal.message, now_s)
+        else:
+            self._reply(job, reply, now_s)
+        self._answered(alone=not self.dispatcher.running)
+
+    def _reply(self, job: Job, reply: object, now_s: float) -> None:
+        if not isinstance(reply, bytes):
+            kind = type(reply).__name__
+            self.dispatcher.raised(job, "failed", f"handler returned {kind}, not bytes", now_s)
+        elif len(reply) > self._payload_bytes_max:
+            error = TooLarge("reply", len(reply), self._payload_bytes_max)
+            self.dispatcher.raised(job, "failed", str(error), now_s)
+        else:
+            self.dispatcher.replied(job, reply, now_s)
+
+    def _complain(self, job: Job, error: Exception) -> None:
+        # Once per endpoint and kind: callers get every one of them, the counters count the rest.
+        key = (job.endpoint, type(error).__name__)
+        if key not in self._complained and len(self._complained) < 1000:
+            self._complained.add(key)
+            logger.error("handler of %r failed; this is logged once", job.endpoint, exc_info=error)

@@ -1,0 +1,57 @@
+"""One zmq socket on trio. The only file that knows the file descriptor is edge-triggered.
+
+The descriptor turns readable when libzmq's state is stale, for either direction, and ANY call on the
+socket may use that signal up. So: one task waits per socket, nothing is believed but EVENTS, and
+whoever sent something asks `readable` afterwards and sees to it that the socket is drained.
+
+Sockets here never block on sending: their limits are off, links keep windows of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import trio
+import zmq
+
+NOBLOCK, SNDMORE = int(zmq.NOBLOCK), int(zmq.SNDMORE)
+POLLIN = int(zmq.POLLIN)
+
+
+class ZmqSocket:
+    """Owns `raw`. Close it before its context is terminated."""
+
+    __slots__ = ("_getsockopt", "closed", "fd", "raw")
+
+    def __init__(self, raw: zmq.Socket[bytes]) -> None:
+        self.raw = raw
+        self.fd: int = int(raw.getsockopt(zmq.FD))  # type: ignore[call-overload]
+        self.closed = False
+        self._getsockopt = raw.getsockopt
+
+    def readable(self) -> bool:
+        return bool(self._getsockopt(zmq.EVENTS) & POLLIN)  # type: ignore[operator]
+
+    async def wait_readable(self) -> None:
+        """Return when there may be something to receive; the only waiter of this socket calls it."""
+        if self.readable():
+            await trio.lowlevel.checkpoint()
+            return
+        await trio.lowlevel.wait_readable(self.fd)
+
+    async def each(self, handle: Callable[[list[bytes]], None], limit: int = 64) -> None:
+        """Hand every multipart message to `handle`, for ever: for sockets with little traffic."""
+        while not self.closed:
+            await self.wait_readable()
+            for _ in range(limit):
+                try:
+                    parts = self.raw.recv_multipart(NOBLOCK)
+                except zmq.Again:
+                    break
+                handle(parts)
+
+    def close(self, linger_ms: int = 0) -> None:
+        if not self.closed:
+            self.closed = True
+            trio.lowlevel.notify_closing(self.fd)
+            self.raw.close(linger_ms)

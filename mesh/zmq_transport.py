@@ -1,0 +1,337 @@
+"""Transport over ZeroMQ: every connection CURVE, admission by ZAP, dials that never reconnect.
+
+    inbound   one ROUTER, CURVE server; bound once per key: the door, each cluster, each generation
+    control   one ROUTER that makes all dials of control lanes   } RECONNECT_IVL -1: a dial is one
+    data      one ROUTER that makes all dials of data lanes      } connection, its end is its end
+
+A socket never has two dials to one endpoint: libzmq ends both when one ends. Its own high-water
+marks are off (a ROUTER reports "full" for one peer as writable for all); links have windows.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import trio
+import zmq
+from security.announcement import Endpoint
+from security.keyring import Keyring
+from security.keys import ClusterKeys
+from zmq.utils.monitor import parse_monitor_message
+
+from .config import MeshConfig
+from .errors import ConfigError
+from .listening import Bind, bind_plan
+from .protocol.frame import CONTROL, DATA
+from .protocol.instructions import Dial
+from .protocol.lane import Conn
+from .transport import Receiver
+from .zmq_socket import NOBLOCK, SNDMORE, ZmqSocket
+
+FRAMES_PER_TURN, BYTES_PER_TURN = 64, 2 << 20
+IGNORED_MAX = 10_000
+USERS_MAX = 65_536
+PROBE_S = 1.0
+LINGER_MS = 500
+HEARTBEAT_MS = 1000
+
+DENIED = {
+    int(zmq.Event.HANDSHAKE_FAILED_AUTH),
+    int(zmq.Event.HANDSHAKE_FAILED_NO_DETAIL),
+    int(zmq.Event.HANDSHAKE_FAILED_PROTOCOL),
+}
+ENDED = {int(zmq.Event.CLOSED), int(zmq.Event.DISCONNECTED)}
+
+
+class ZmqTransport:
+    """One node's sockets, in a context of their own (ZAP's address is per context)."""
+
+    def __init__(self, config: MeshConfig, keyring: Keyring) -> None:
+        self._config, self._keyring = config, keyring
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._dialled: dict[int, tuple[ZmqSocket, bytes, str]] = {}
+        self._by_rid: dict[bytes, int] = {}
+        self._by_endpoint: dict[tuple[int, str], int] = {}
+        self._users: OrderedDict[bytes, str] = OrderedDict()
+        self._ignored: OrderedDict[bytes, None] = OrderedDict()
+        self._hurried: list[ZmqSocket] = []
+        self._denied: set[int] = set()
+        self._used: dict[ZmqSocket, None] = {}
+        self.binds: Sequence[Bind] = ()
+
+    # Life
+
+    async def run(
+        self, receiver: Receiver,
+        *, task_status: trio.TaskStatus[Sequence[Endpoint]] = trio.TASK_STATUS_IGNORED,
+    ) -> None:  # fmt: skip
+        """Bind, report the endpoints to announce, then receive until cancelled.
+
+        Raises:
+            ConfigError: an address cannot be bound; the text names it.
+        """
+        # glibc returns the heap's top to the kernel after each big frame and faults it in again,
+        # 120 us per 256 KiB here, until one freed block has raised its thresholds.
+        del_me = bytes(8 << 20)
+        del del_me
+        self._receiver = receiver
+        sockets: list[ZmqSocket] = []
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                zap = ZmqSocket(self._context.socket(zmq.ROUTER))
+                sockets.append(zap)
+                zap.raw.bind("inproc://zeromq.zap.01")
+                nursery.start_soon(zap.each, lambda parts: self._admit(zap, parts))
+                self._inbound = self._router(sockets)
+                self._out = {CONTROL: self._router(sockets), DATA: self._router(sockets)}
+                for socket in self._out.values():
+                    socket.raw.setsockopt(zmq.RECONNECT_IVL, -1)
+                    socket.raw.setsockopt(zmq.CONNECT_TIMEOUT, int(self._config.handshake_s * 1000))
+                endpoints = self._bind()
+                for socket in (self._inbound, *self._out.values()):
+                    monitor = ZmqSocket(socket.raw.get_monitor_socket())
+                    sockets.append(monitor)
+                    nursery.start_soon(monitor.each, self._on_event(socket))
+                    nursery.start_soon(self._read, socket)
+                task_status.started(endpoints)
+        finally:
+            for socket in (self._inbound, *self._out.values()):
+                socket.raw.disable_monitor()
+            for socket in sockets:
+                socket.close(LINGER_MS)
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(self._context.term)
+
+    def _router(self, sockets: list[ZmqSocket]) -> ZmqSocket:
+        raw = self._context.socket(zmq.ROUTER)
+        for option, value in (
+            (zmq.ROUTER_MANDATORY, 1),
+            (zmq.SNDHWM, 0),
+            (zmq.RCVHWM, 0),
+            (zmq.LINGER, LINGER_MS),
+            (zmq.MAXMSGSIZE, 4 * self._config.frame_bytes_max),
+            (zmq.HANDSHAKE_IVL, int(self._config.handshake_s * 1000)),
+            (zmq.HEARTBEAT_IVL, HEARTBEAT_MS),
+            (zmq.HEARTBEAT_TIMEOUT, int(self._config.suspect_s * 1000)),
+        ):
+            raw.setsockopt(option, value)
+        raw.setsockopt(zmq.ZAP_DOMAIN, b"mesh")
+        socket = ZmqSocket(raw)
+        sockets.append(socket)
+        return socket
+
+    def _bind(self) -> list[Endpoint]:
+        raw = self._inbound.raw
+        raw.setsockopt(zmq.CURVE_SERVER, 1)
+        keys = [*self._keyring.door()]
+        for cluster in self._config.clusters:
+            keys += self._keyring.own(cluster)
+        self.binds = bind_plan(self._config.listen, self._config.advertise, keys)
+        endpoints: list[Endpoint] = []
+        for bind in self.binds:
+            raw.setsockopt(zmq.CURVE_SECRETKEY, _secret(bind.keys))
+            try:
+                raw.bind(bind.uri)
+            except zmq.ZMQError as error:
+                raise ConfigError(f"listen: cannot bind {bind.uri}: {error.strerror}") from error
+            bound = raw.getsockopt(zmq.LAST_ENDPOINT).rstrip(b"\0").decode()
+            endpoints += [Endpoint(uri, bind.keys.key_id) for uri in bind.announced(bound)]
+        return endpoints
+
+    def _admit(self, zap: ZmqSocket, parts: list[bytes]) -> None:
+        """ZAP (RFC 27): who may connect. `User-Id` becomes the cluster, which every frame carries."""
+        if len(parts) < 8:
+            return
+        ident, _, version, request, _, address, _, mechanism, *credentials = parts
+        user = None
+        if mechanism == b"CURVE" and len(credentials) == 1:
+            user = self._keyring.admit(credentials[0])
+        if user is None:
+            self._receiver.refused(f"a connection from {address.decode('ascii', 'replace')}")
+        status, text = (b"200", b"OK") if user is not None else (b"400", b"unknown key")
+        name = user.encode() if user is not None else b""
+        zap.raw.send_multipart([ident, b"", version, request, status, text, name, b""], NOBLOCK)
+
+    # Events
+
+    def _on_event(self, socket: ZmqSocket):  # type: ignore[no-untyped-def]
+        inbound = socket is self._inbound
+
+        def handle(parts: list[bytes]) -> None:
+            event = parse_monitor_message(parts)
+            kind, endpoint = int(event["event"]), event["endpoint"].decode()
+            if inbound:
+                if kind == int(zmq.Event.DISCONNECTED):
+                    self._receiver.inbound_lost()
+                    self._receiver.settle()
+                elif kind in DENIED and kind != int(zmq.Event.HANDSHAKE_FAILED_AUTH):
+                    self._receiver.refused("a connection that does not speak our protocol")
+                return
+            conn = self._by_endpoint.get((socket.fd, endpoint))
+            if conn is None:
+                return
+            if kind in DENIED:
+                self._denied.add(conn)
+            elif kind in ENDED:
+                denied = conn in self._denied
+                self._forget(conn)
+                self._receiver.lost(conn, denied=denied)
+                self._receiver.settle()
+
+        return handle
+
+    async def _read(self, socket: ZmqSocket) -> None:
+        while True:
+            await socket.wait_readable()
+            while self._take(socket):
+                self._receiver.settle()
+                await trio.lowlevel.checkpoint()
+            self._receiver.settle()
+
+    def _take(self, socket: ZmqSocket) -> bool:
+        """Receive within a budget, so that no peer keeps the loop for itself. True: there is more."""
+        if not socket.readable():
+            return False
+        recv, received = socket.raw.recv, self._receiver.received
+        inbound = socket is self._inbound
+        taken = 0
+        for _ in range(FRAMES_PER_TURN):
+            rid = recv(NOBLOCK)
+            if inbound:
+                user = self._users.get(rid)
+                if user is None:
+                    frame = recv(NOBLOCK, copy=False)
+                    self._take_first(rid, frame)
+                    data = b""
+                else:
+                    data = recv(NOBLOCK)
+                    received(rid, user, data)
+            else:
+                data = recv(NOBLOCK)
+                conn = self._by_rid.get(rid)
+                if conn is not None:
+                    received(conn, None, data)
+            taken += len(data)
+            if not socket.readable():
+                return False
+            if taken > BYTES_PER_TURN:
+                break
+        return True
+
+    def _take_first(self, rid: bytes, frame: zmq.Frame) -> None:
+        """First frame of an accepted connection: who it is stands in its metadata."""
+        if rid in self._ignored:
+            return
+        user = frame.get("User-Id")
+        name = user if isinstance(user, str) else ""
+        self._users[rid] = name
+        if len(self._users) > USERS_MAX:
+            self._users.popitem(last=False)
+        self._receiver.received(rid, name, frame.bytes)
+
+    def poke(self) -> bool:
+        """After sending: whether frames arrived whose signal the sends may have used up."""
+        used, self._used = self._used, {}
+        self._hurried = [socket for socket in used if socket.readable()]
+        return bool(self._hurried)
+
+    def receive(self) -> bool:
+        """Take in what `poke` found. True: there is more."""
+        self._hurried = [socket for socket in self._hurried if self._take(socket)]
+        return bool(self._hurried)
+
+    # Doing
+
+    def dial(self, dial: Dial) -> None:
+        socket = self._out[dial.lane]
+        if (socket.fd, dial.endpoint) in self._by_endpoint:
+            # Another node is linked at that very address: this one cannot be there.
+            trio.lowlevel.current_trio_token().run_sync_soon(self._lost_soon, dial.conn)
+            return
+        raw, rid = socket.raw, b"\x01" + struct.pack("<Q", dial.conn)
+        raw.setsockopt(zmq.CURVE_SERVERKEY, dial.server.public)
+        raw.setsockopt(zmq.CURVE_PUBLICKEY, dial.client.public)
+        raw.setsockopt(zmq.CURVE_SECRETKEY, _secret(dial.client))
+        raw.setsockopt(zmq.CONNECT_ROUTING_ID, rid)
+        try:
+            raw.connect(dial.endpoint)
+        except zmq.ZMQError:
+            trio.lowlevel.current_trio_token().run_sync_soon(self._lost_soon, dial.conn)
+            return
+        self._dialled[dial.conn] = (socket, rid, dial.endpoint)
+        self._by_rid[rid] = dial.conn
+        self._by_endpoint[socket.fd, dial.endpoint] = dial.conn
+
+    def _lost_soon(self, conn: int) -> None:
+        self._receiver.lost(conn)
+        self._receiver.settle()
+
+    def _forget(self, conn: int) -> tuple[ZmqSocket, bytes, str] | None:
+        entry = self._dialled.pop(conn, None)
+        self._denied.discard(conn)
+        if entry is not None:
+            socket, rid, endpoint = entry
+            self._by_rid.pop(rid, None)
+            self._by_endpoint.pop((socket.fd, endpoint), None)
+        return entry
+
+    def hang_up(self, conn: Conn) -> None:
+        if isinstance(conn, bytes):
+            # A ROUTER cannot close one accepted connection: what it still says is not heard.
+            self._users.pop(conn, None)
+            self._ignored[conn] = None
+            if len(self._ignored) > IGNORED_MAX:
+                self._ignored.popitem(last=False)
+            return
+        entry = self._forget(conn) if isinstance(conn, int) else None
+        if entry is not None:
+            socket, _, endpoint = entry
+            try:
+                socket.raw.disconnect(endpoint)
+            except zmq.ZMQError:
+                pass  # It has ended by itself.
+
+    def send(self, conn: Conn, frame: bytes) -> bool:
+        """Queue a frame; never blocks. False: the connection is not there any more."""
+        if isinstance(conn, bytes):
+            socket, rid = self._inbound, conn
+        else:
+            entry = self._dialled.get(conn)  # type: ignore[call-overload]
+            if entry is None:
+                return True  # It has been hung up, or its loss is on its way here.
+            socket, rid, _ = entry
+        raw = socket.raw
+        self._used[socket] = None
+        try:
+            raw.send(rid, SNDMORE | NOBLOCK)
+            raw.send(frame, NOBLOCK)
+        except zmq.ZMQError as error:
+            if error.errno not in (zmq.EHOSTUNREACH, zmq.EAGAIN):
+                raise
+            return False
+        return True
+
+    def probe(self, endpoint: str, node: bytes) -> None:
+        self._nursery.start_soon(self._probe, endpoint, node)
+
+    async def _probe(self, endpoint: str, node: bytes) -> None:
+        host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
+        refused = False
+        with trio.move_on_after(PROBE_S):
+            try:
+                stream = await trio.open_tcp_stream(host.strip("[]"), int(port))
+                await stream.aclose()
+            except OSError as error:
+                cause = error.__cause__ or error
+                refused = isinstance(cause, ConnectionRefusedError) or "refused" in str(cause)
+        self._receiver.probed(node, refused=refused)
+        self._receiver.settle()
+
+
+def _secret(keys: ClusterKeys) -> bytes:
+    if keys.secret is None:
+        raise ConfigError(f"no secret key of cluster {keys.cluster!r}")
+    return keys.secret
