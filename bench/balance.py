@@ -26,6 +26,8 @@ SLOWNESS = 4.0
 DEMAND_US_MEAN = 10_000.0
 LOAD = 0.7
 CAPACITY_PER_S = CONCURRENCY * 1e6 / DEMAND_US_MEAN * (MEMBERS - 1 + 1 / SLOWNESS)
+QUEUE_REQUESTS = 100_000
+"""No request is refused for want of room: random choice is to be seen with its whole queue."""
 WARM_S, MEASURED_S = 2.0, 10.0
 SEED = 20
 
@@ -48,22 +50,24 @@ def balance(name: str, choose: Callable[[int], str], *, promised: bool) -> Case:
     def run(troupe: Troupe, scale: Scale) -> Outcome:
         network = Network()
         members = [
-            network.node(
-                choose(member),
-                seeds=[],
-                service="worker",
-                concurrency=CONCURRENCY,
-                slowness=SLOWNESS if member == MEMBERS - 1 else 1.0,
+            troupe.start(
+                "mesh_member",
+                network.node(
+                    choose(member),
+                    seeds=[],
+                    service="worker",
+                    concurrency=CONCURRENCY,
+                    slowness=SLOWNESS if member == MEMBERS - 1 else 1.0,
+                    queue_requests=QUEUE_REQUESTS,
+                ),
             )
             for member in range(MEMBERS)
         ]
-        for settings in members:
-            troupe.start("mesh_member", settings)
         caller = troupe.start(
             "mesh_open_loop",
             network.node(
                 "bench-caller",
-                seeds=[settings["endpoint"] for settings in members],
+                seeds=[member.ready["endpoint"] for member in members],
                 targets=sorted({choose(member) for member in range(MEMBERS)}),
                 members=MEMBERS,
                 rate_per_s=CAPACITY_PER_S * LOAD,

@@ -24,9 +24,9 @@ def idle(name: str) -> Case:
 
     def run(troupe: Troupe, scale: Scale) -> Outcome:
         network = Network()
-        settings = network.node("bench-idle", seeds=[])
-        watched = troupe.start("mesh_idle", settings)
-        troupe.start("mesh_idle", network.node("bench-peer", seeds=[settings["endpoint"]]))
+        watched = troupe.start("mesh_idle", network.node("bench-idle", seeds=[]))
+        seeds = [watched.ready["endpoint"]]
+        troupe.start("mesh_idle", network.node("bench-peer", seeds=seeds))
         watched.ask("wait", cluster="bench-peer", count=1)
         time.sleep(scale.seconds(SETTLE_S))
         before, began_s = watched.ask("usage"), time.monotonic()
@@ -44,17 +44,19 @@ def idle(name: str) -> Case:
 
 
 def many_links(name: str) -> Case:
-    """A hub's memory before and after 200 nodes linked to it."""
+    """A hub's memory before and after 200 nodes linked to it.
+
+    They know the hub only (`peers_max`): linked to each other too they would be 20,000 links.
+    """
 
     def run(troupe: Troupe, scale: Scale) -> Outcome:
         network = Network()
-        settings = network.node("bench-hub", seeds=[])
-        hub = troupe.start("mesh_idle", settings)
+        hub = troupe.start("mesh_idle", network.node("bench-hub", seeds=[]))
         time.sleep(scale.seconds(SETTLE_S))
         before = hub.ask("usage")
         for _ in range(SPOKES_PROCESSES):
             nodes = [
-                network.node("bench-spoke", seeds=[settings["endpoint"]])
+                network.node("bench-spoke", seeds=[hub.ready["endpoint"]], peers_max=1)
                 for _ in range(LINKS // SPOKES_PROCESSES)
             ]
             troupe.start("mesh_spokes", {"nodes": nodes, "hub": "bench-hub"})

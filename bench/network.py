@@ -5,24 +5,31 @@ Every node is encrypted, listens on 127.0.0.1, uses no zeroconf and knows its se
 
 from __future__ import annotations
 
+import base64
 import secrets
 import socket
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LOOPBACK = "127.0.0.1"
+PORTS = range(20_000, 32_000, 10)
+"""Below Linux' range for ports that nobody chose (32768 and up)."""
 
 
 class Network:
-    """One network secret, and an endpoint for every node that asks."""
+    """One network secret for all nodes of a measurement."""
 
     def __init__(self) -> None:
         self._secret = new_network_secret()
 
     def node(self, cluster: str, *, seeds: list[str], **more: Any) -> dict[str, Any]:
-        """Settings of a role that joins; `endpoint` is where others reach it."""
-        endpoint = f"tcp://127.0.0.1:{free_port()}"
+        """Settings of a role that joins. It says its `endpoint` when it is ready."""
         return {
             "cluster": cluster,
-            "listen": endpoint,
-            "endpoint": endpoint,
+            "listen": f"tcp://{LOOPBACK}:0",
             "seeds": seeds,
             "network_secret": self._secret,
             **more,
@@ -30,17 +37,44 @@ class Network:
 
 
 def new_network_secret() -> str:
-    """What `mesh keys new-network` prints."""
-    return secrets.token_hex(32)
+    """What `mesh keys new-network` prints: 32 random bytes in base 32, behind a version."""
+    code = base64.b32encode(secrets.token_bytes(32)).decode().rstrip("=").lower()
+    return f"mesh-network-1-{code}"
 
 
-def free_port() -> int:
-    """A port that was free a moment ago; a role binds it within milliseconds."""
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """`count` ports in a row, for a node that must be told where to be."""
+
+    first: int
+    count: int
+
+    @property
+    def endpoint(self) -> str:
+        """The first one, as a seed."""
+        return f"tcp://{LOOPBACK}:{self.first}"
+
+    @property
+    def places(self) -> str:
+        """All of them, as `listen` and `advertise` take them."""
+        return f"{self.endpoint}-{self.first + self.count - 1}"
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.first, self.first + self.count))
+
+
+def free_ports(count: int) -> Ports:
+    """Ports that were free a moment ago, and that the system gives to nobody who asks for any."""
+    while True:
+        ports = Ports(secrets.choice(PORTS), count)
+        if all(map(is_free, ports)):
+            return ports
+
+
+def is_free(port: int) -> bool:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def port_of(endpoint: str) -> int:
-    return int(endpoint.rpartition(":")[2])
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+        return True

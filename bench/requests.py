@@ -28,13 +28,12 @@ def requests(name: str, count: int, *, window: int) -> Case:
     def run(troupe: Troupe, scale: Scale) -> Outcome:
         network = Network()
         service = {"service": "echo", "concurrency": WINDOW}
-        settings = network.node("bench-echo", seeds=[], **service)
-        troupe.start("mesh_member", settings)
+        member = troupe.start("mesh_member", network.node("bench-echo", seeds=[], **service))
         caller = troupe.start(
             "mesh_caller",
             network.node(
                 "bench-caller",
-                seeds=[settings["endpoint"]],
+                seeds=[member.ready["endpoint"]],
                 size_bytes=SIZE_BYTES,
                 window=window,
                 target="bench-echo",

@@ -8,11 +8,11 @@ Beside raw pyzmq in the same run: DEALER to ROUTER through the same proxy.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from . import raw
 from .figure import Bound
-from .network import Network, free_port, port_of
+from .network import Network, free_ports
 from .plan import Case, Family, Outcome, Row, Scale
 from .topics import knock_until_ready
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from .processes import Troupe
 
 RESETS = 20
+PORTS_PER_NODE = 2
+"""The door, and its cluster's key."""
 SIZE_BYTES = 200
 TRAFFIC_BYTES = 200_000
 """A reset waits for so much since the last one, so each one hits links that carry something."""
@@ -28,24 +30,29 @@ PATTERNS = {"publish": "published messages", "request": "requests", "tunnel": "t
 RAW = "raw DEALER-ROUTER through resets"
 
 
+def behind_proxy(
+    network: Network, cluster: str
+) -> tuple[dict[str, Any], str, list[tuple[int, int]]]:
+    """Settings of a node, its endpoint in front of the proxy, and the proxy's routes to it."""
+    inside, outside = free_ports(PORTS_PER_NODE), free_ports(PORTS_PER_NODE)
+    settings = network.node(cluster, seeds=[], advertise=outside.places)
+    settings["listen"] = inside.places
+    return settings, outside.endpoint, list(zip(outside, inside, strict=True))
+
+
 def resets(name: str, pattern: str) -> Case:
     def run(troupe: Troupe, scale: Scale) -> Outcome:
         network = Network()
-        ports = [free_port(), free_port()]
-        fronts = [f"tcp://127.0.0.1:{port}" for port in ports]
-        sink_settings = network.node(
-            "bench-sink", seeds=[fronts[1]], advertise=fronts[0], pattern=pattern
-        )
-        load_settings = network.node(
-            "bench-load",
-            seeds=[fronts[0]],
-            advertise=fronts[1],
-            pattern=pattern,
-            target="bench-sink",
-            size_bytes=SIZE_BYTES,
-        )
-        targets = [port_of(node["listen"]) for node in (sink_settings, load_settings)]
-        proxy = troupe.start("proxy", {"routes": list(zip(ports, targets, strict=True))})
+        sink_settings, sink_front, sink_routes = behind_proxy(network, "bench-sink")
+        load_settings, load_front, load_routes = behind_proxy(network, "bench-load")
+        sink_settings |= {"seeds": [load_front], "pattern": pattern}
+        load_settings |= {
+            "seeds": [sink_front],
+            "pattern": pattern,
+            "target": "bench-sink",
+            "size_bytes": SIZE_BYTES,
+        }
+        proxy = troupe.start("proxy", {"routes": sink_routes + load_routes})
         sink = troupe.start("mesh_sink", sink_settings, wait=False)
         load = troupe.start("mesh_load", load_settings)
         if pattern == "publish":

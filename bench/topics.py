@@ -55,12 +55,13 @@ def stream(
             "topics": topics,
             "subscribers": subscribers,
         }
-        settings = network.node("bench-publisher", seeds=[], **common)
-        publisher = troupe.start("mesh_publisher", settings)
+        publisher = troupe.start(
+            "mesh_publisher", network.node("bench-publisher", seeds=[], **common)
+        )
         readers = [
             troupe.start(
                 "mesh_subscriber",
-                network.node("bench-subscriber", seeds=[settings["endpoint"]], **common),
+                network.node("bench-subscriber", seeds=[publisher.ready["endpoint"]], **common),
                 wait=False,
             )
             for _ in range(processes)

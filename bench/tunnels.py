@@ -27,12 +27,13 @@ def tunnel(name: str, parts: int) -> Case:
     def run(troupe: Troupe, scale: Scale) -> Outcome:
         network = Network()
         common = {"size_bytes": PART_BYTES, "ring_count": RING_COUNT}
-        settings = network.node("bench-archive", seeds=[], service="tunnel", **common)
-        member = troupe.start("mesh_member", settings)
+        member = troupe.start(
+            "mesh_member", network.node("bench-archive", seeds=[], service="tunnel", **common)
+        )
         opener = troupe.start(
             "mesh_opener",
             network.node(
-                "bench-opener", seeds=[settings["endpoint"]], target="bench-archive", **common
+                "bench-opener", seeds=[member.ready["endpoint"]], target="bench-archive", **common
             ),
         )
         return measure_stream(

@@ -8,7 +8,7 @@ from bench.roles.stage import Stage, play_async
 
 async def run(stage: Stage) -> None:
     async with join(stage.settings) as node:
-        stage.ready()
+        stage.ready(endpoint=node.endpoints[0])
         async for order in stage.orders_async():
             await node.wait_members(order["cluster"], count=order["count"])
             stage.done()

@@ -75,8 +75,8 @@ async def run(stage: Stage) -> None:
         service = worker_service(settings)
     else:
         service = echo_service(settings)
-    async with join(settings, service):
-        stage.ready()
+    async with join(settings, service) as node:
+        stage.ready(endpoint=node.endpoints[0])
         async for order in stage.orders_async():
             arrival = await arrivals.receive()
             report = arrival["follower"].report(order["count"])

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
     from contextlib import AbstractAsyncContextManager
 
+OPTIONAL = ("advertise", "queue_requests", "peers_max")
+"""Settings of MeshConfig that some measurement needs other than they are."""
+
 SILENCE_S_MAX = 5.0
 
 KNOCK = b"knock"
@@ -22,7 +25,7 @@ def join(
     settings: Mapping[str, Any], who: str | mesh.Service | None = None
 ) -> AbstractAsyncContextManager[mesh.Node]:
     """Join as the settings say; `who` is a service, or nothing for a plain member."""
-    more = {"advertise": settings["advertise"]} if "advertise" in settings else {}
+    more = {name: settings[name] for name in OPTIONAL if name in settings}
     return mesh.join(
         who or settings["cluster"],
         listen=settings["listen"],

@@ -28,7 +28,7 @@ async def run(stage: Stage) -> None:
         "publish_many": publish_many,
     }
     async with join(settings) as node:
-        stage.ready()
+        stage.ready(endpoint=node.endpoints[0])
         async for order in stage.orders_async():
             if order["do"] == "knock":
                 await node.publish(topics[0], KNOCK)
