@@ -15,9 +15,9 @@ import math
 from collections.abc import Callable, Sequence
 
 import trio
-from security.announcement import Endpoint
 
 from discovery.finder import Finder, Found
+from security.announcement import Endpoint
 
 from .protocol.core import Core
 from .protocol.instructions import Dial, Hangup
@@ -154,7 +154,7 @@ class Driver:
 
     # Receiver
 
-    def received(self, conn: Conn, user: str | None, data: bytes) -> None:
+    def received(self, conn: Conn, user: str | None, data: bytes | memoryview) -> None:
         self.core.received(conn, user, data, trio.current_time())
 
     def lost(self, conn: Conn, *, denied: bool = False) -> None:

@@ -11,11 +11,11 @@ from secrets import token_bytes
 from typing import Any
 
 import trio
+
+from discovery.interfaces import host_id
 from security.errors import SecurityError
 from security.files import load_keyring
 from security.keyring import Keyring
-
-from discovery.interfaces import host_id
 
 from .config import MeshConfig
 from .driver import Driver

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from security.keys import ClusterKeys
-
 from discovery.interfaces import addresses
+from security.keys import ClusterKeys
 
 from .errors import ConfigError
 

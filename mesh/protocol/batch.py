@@ -6,10 +6,10 @@ Layout, little endian, version 1 (pinned by tests/golden/batch-v1.hex):
      0     2  magic 0x424D ("MB")
      2     1  version, 1
      3     1  kind: 0 messages, 1 lost (no columns; `count` messages were dropped here)
-     4     2  flags: 1 a per-message headers column follows the lengths
+     4     2  flags: 1 a per-message headers column follows the lengths; 2 the checksum is set
      6     2  topic length in bytes
      8     4  total length in bytes, this header included
-    12     4  CRC-32 of bytes [16, total)
+    12     4  CRC-32 of bytes [16, total), with flag 2; else 0
     16     4  count of messages
     20     4  shared headers length in bytes
     24     8  publisher's epoch
@@ -21,8 +21,8 @@ Layout, little endian, version 1 (pinned by tests/golden/batch-v1.hex):
               bodies back to back
 
 `(publisher, epoch, topic, sequence)` names a message for ever: a hole in the sequence is a loss
-anybody can see, a repeated one a duplicate anybody can refuse. Links are authenticated, so the
-checksum is for the disk: written here, checked by whoever reads it back from somewhere slower.
+anybody can see, a repeated one a duplicate anybody can refuse. Links are authenticated, so live
+batches carry no checksum (it would be a tenth of the sender's work); whoever stores one sets it.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ from itertools import accumulate, pairwise
 from zlib import crc32
 
 from ..errors import RemoteProtocolError
+from .frame import Buffer
 
 MAGIC, VERSION = 0x424D, 1
 MESSAGES, LOST = 0, 1
-FLAG_HEADERS = 1
+FLAG_HEADERS, FLAG_CHECKED = 1, 2
 HEADER = struct.Struct("<HBBHHIIIIQQq16s")
 HEADER_BYTES = HEADER.size
 CHECKED_FROM = 16
@@ -55,7 +56,7 @@ class Batch:
         "publisher", "shared_headers", "start", "time_us", "topic",
     )  # fmt: skip
 
-    def __init__(self, buffer: bytes, start: int = 0, end: int | None = None) -> None:
+    def __init__(self, buffer: Buffer, start: int = 0, end: int | None = None) -> None:
         """Read the header of the batch at `buffer[start:end]`.
 
         Raises:
@@ -78,10 +79,10 @@ class Batch:
         if self.kind == MESSAGES and not 0 < self.count <= COUNT_MAX:
             raise RemoteProtocolError(f"batch of {self.count} messages")
         try:
-            self.topic = buffer[topic_at : topic_at + topic_length].decode()
+            self.topic = str(buffer[topic_at : topic_at + topic_length], "utf-8")
         except UnicodeDecodeError:
             raise RemoteProtocolError("batch with a topic that is not UTF-8") from None
-        self.shared_headers = buffer[topic_at + topic_length : self._lengths_at]
+        self.shared_headers = bytes(buffer[topic_at + topic_length : self._lengths_at])
         self.buffer, self.start, self.end = buffer, start, end
 
     @property
@@ -93,12 +94,15 @@ class Batch:
         return self.base_sequence + self.count
 
     def checksum_ok(self) -> bool:
+        """Whether the checksum is right; a batch without one has nothing that could be wrong."""
+        if not self.flags & FLAG_CHECKED:
+            return True
         stored = struct.unpack_from("<I", self.buffer, self.start + 12)[0]
         return bool(crc32(memoryview(self.buffer)[self.start + CHECKED_FROM : self.end]) == stored)
 
     def raw(self) -> bytes:
         """The batch's own bytes."""
-        return self.buffer[self.start : self.end]
+        return bytes(self.buffer[self.start : self.end])
 
     def message_headers(self) -> list[bytes] | None:
         """The per-message headers column, or None when the batch has none."""
@@ -133,10 +137,12 @@ class Batch:
         if size and lengths.count(size) == len(lengths):  # Equal bodies are cut in C: 3x faster.
             cutter = struct.iter_unpack(f"{size}s", memoryview(buffer)[at:end])
             return [body for (body,) in cutter]
+        if isinstance(buffer, memoryview):
+            buffer, at = bytes(buffer[at:end]), 0
         return [buffer[a:b] for a, b in pairwise(accumulate(lengths, initial=at))]
 
 
-def encode_batch(
+def batch_pieces(
     publisher: bytes,
     epoch: int,
     base_sequence: int,
@@ -146,38 +152,46 @@ def encode_batch(
     *,
     shared_headers: bytes = b"",
     message_headers: Sequence[bytes] | None = None,
-) -> bytes:
-    """Pack messages of one topic. `message_headers`, when given, is as long as `payloads`."""
+) -> tuple[list[bytes], int]:
+    """Pack messages of one topic: the batch in pieces to be joined once, and its size in bytes.
+
+    Args:
+        message_headers: when given, as long as `payloads`.
+    """
     count = len(payloads)
-    columns = [topic, shared_headers, struct.pack(f"<{count}I", *map(len, payloads))]
+    lengths = struct.pack(f"<{count}I", *map(len, payloads))
+    pieces = [b"", topic, shared_headers, lengths]
+    flags = 0
+    total = HEADER_BYTES + len(topic) + len(shared_headers) + len(lengths)
     if message_headers is not None:
-        columns.append(struct.pack(f"<{count}I", *map(len, message_headers)))
-        columns += message_headers
-    flags = 0 if message_headers is None else FLAG_HEADERS
-    body = b"".join((*columns, *payloads))
-    return _seal_header(
-        MESSAGES, flags, len(topic), len(shared_headers), count, publisher, epoch, base_sequence,
-        time_us, body,
+        flags = FLAG_HEADERS
+        column = struct.pack(f"<{count}I", *map(len, message_headers))
+        pieces += (column, *message_headers)
+        total += len(column) + sum(map(len, message_headers))
+    pieces += payloads
+    total += sum(map(len, payloads))
+    pieces[0] = HEADER.pack(
+        MAGIC, VERSION, MESSAGES, flags, len(topic), total, 0, count, len(shared_headers), epoch,
+        base_sequence, time_us, publisher,
     )  # fmt: skip
+    return pieces, total
+
+
+def with_checksum(batch: bytes) -> bytes:
+    """The same batch with its checksum set, for storage."""
+    flags = struct.unpack_from("<H", batch, 4)[0] | FLAG_CHECKED
+    checksum = crc32(memoryview(batch)[CHECKED_FROM:])
+    return b"".join(
+        (batch[:4], struct.pack("<H", flags), batch[6:12], struct.pack("<I", checksum), batch[16:])
+    )
 
 
 def encode_lost(
     publisher: bytes, epoch: int, base_sequence: int, time_us: int, topic: bytes, count: int
 ) -> bytes:
     """Say that `count` messages from `base_sequence` on were dropped before this point."""
-    return _seal_header(
-        LOST, 0, len(topic), 0, count, publisher, epoch, base_sequence, time_us, topic
-    )
-
-
-def _seal_header(
-    kind: int, flags: int, topic_length: int, headers_length: int, count: int, publisher: bytes,
-    epoch: int, base_sequence: int, time_us: int, body: bytes,
-) -> bytes:  # fmt: skip
-    total = HEADER_BYTES + len(body)
     header = HEADER.pack(
-        MAGIC, VERSION, kind, flags, topic_length, total, 0, count, headers_length, epoch,
+        MAGIC, VERSION, LOST, 0, len(topic), HEADER_BYTES + len(topic), 0, count, 0, epoch,
         base_sequence, time_us, publisher,
     )  # fmt: skip
-    checksum = crc32(body, crc32(header[CHECKED_FROM:]))
-    return b"".join((header[:12], checksum.to_bytes(4, "little"), header[16:], body))
+    return header + topic

@@ -23,7 +23,7 @@ from ..errors import LimitReached, NodeClosed, RemoteProtocolError
 from ..names import short, split_target
 from .balancer import Candidate, Choose, choose_of_two
 from .dialling import PeeringSettings
-from .frame import Frame, Kind, pack_record
+from .frame import Buffer, Frame, Kind, pack_record
 from .hello import (
     ANNOUNCEMENTS_MAX,
     decode_announcements,
@@ -183,7 +183,7 @@ class Core:
         except BadAnnouncement as error:
             self.peering.warn_bad(error)
 
-    def received(self, conn: Conn, user: str | None, data: bytes, now_s: float) -> None:
+    def received(self, conn: Conn, user: str | None, data: Buffer, now_s: float) -> None:
         """A frame came in on `conn`; `user` is the cluster ZAP admitted, None where we dialled."""
         self._now_s = now_s
         link = self.peering.bound.get(conn)
@@ -237,7 +237,7 @@ class Core:
 
     def _own_record(self, link: Link, record: Received, now_s: float) -> None:
         kind, _, data, start, end = record
-        body = data[start:end]
+        body = bytes(data[start:end])
         if kind == Kind.HEARTBEAT:
             (loads,) = decode_values(body, "HEARTBEAT", (dict,))
             if not all(type(k) is str and type(v) is int for k, v in loads.items()):

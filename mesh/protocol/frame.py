@@ -35,6 +35,8 @@ from ..errors import RemoteProtocolError
 MAGIC, VERSION = 0xAE, 1
 CONTROL, DATA = 0, 1
 MORE = 1
+Buffer = bytes | memoryview
+"""A frame as it arrives: bytes, or for a large one a view of libzmq's own memory."""
 FRAME = struct.Struct("<BBBBIQQQ")
 RECORD = struct.Struct("<BBHIQ")
 FRAME_BYTES, RECORD_BYTES = FRAME.size, RECORD.size
@@ -82,7 +84,7 @@ class Frame:
 
     __slots__ = ("ack_control", "ack_data", "data", "lane", "records", "sequence")
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: Buffer) -> None:
         """Decode one zmq part.
 
         Raises:

@@ -15,12 +15,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..errors import RemoteProtocolError
-from .frame import CONTROL, DATA, FRAME_BYTES, MORE, Frame, pack_frame, pack_record
+from .frame import CONTROL, DATA, FRAME_BYTES, MORE, Buffer, Frame, pack_frame, pack_record
 from .instructions import Instruction
 from .lane import Conn, Lane
 from .outbox import Outbox
 
-Received = tuple[int, int, bytes, int, int]
+Received = tuple[int, int, Buffer, int, int]
 """(kind, id, data, start, end): a whole record, its body is `data[start:end]`."""
 
 CONTROL_QUEUE_BYTES_MAX = 4 << 20
@@ -220,7 +220,7 @@ class Link:
         whole: list[Received] = []
         for kind, flags, ident, start, end in frame.records:
             if flags & MORE or (kind, ident) in self._pieces:
-                self._reassemble(whole, kind, flags, ident, data[start:end])
+                self._reassemble(whole, kind, flags, ident, bytes(data[start:end]))
             else:
                 whole.append((kind, ident, data, start, end))
         return whole

@@ -12,7 +12,7 @@ from the flows in turn, a quantum each, so a 16 MiB reply delays a small one by 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 
 from .frame import MORE, RECORD, RECORD_BYTES
@@ -29,7 +29,7 @@ class Item:
     `key` was discarded leaves silently.
     """
 
-    parts: tuple[bytes, ...]
+    parts: Sequence[bytes]
     size_bytes: int
     key: Hashable = None
     sent: Callable[[], object] | None = None
@@ -76,18 +76,15 @@ class Outbox:
         prefix: bytes = b"",
         key: Hashable = None,
         sent: Callable[[], object] | None = None,
-        whole_bytes_max: int = 0,
     ) -> None:
         """Queue one record; `prefix + body` is its body. Cut into chunks when it is large.
 
         Args:
             key: what `discard` finds it by.
             sent: called once, when its first piece enters a frame.
-            whole_bytes_max: do not cut up to this size (batches are cut to a frame already).
         """
-        limit = max(self.chunk_bytes, whole_bytes_max)
         total = len(prefix) + len(body)
-        if total <= limit:
+        if total <= self.chunk_bytes:
             header = RECORD.pack(kind, 0, 0, total, ident)
             size = RECORD_BYTES + total
             self._append(flow, Item((header, prefix, body), size, key, sent))
@@ -102,6 +99,14 @@ class Outbox:
             item.first, item.last = first, at >= len(body)
             self._append(flow, item)
             prefix, sent, first = b"", None, False
+
+    def push_whole(
+        self, flow: Hashable, kind: int, ident: int, pieces: list[bytes], size_bytes: int, *,
+        key: Hashable,
+    ) -> None:  # fmt: skip
+        """Queue a record that fits a frame and is not to be cut; `pieces` are joined only there."""
+        header = RECORD.pack(kind, 0, 0, size_bytes, ident)
+        self._append(flow, Item((header, *pieces), RECORD_BYTES + size_bytes, key))
 
     def _append(self, flow: Hashable, item: Item) -> None:
         found = self._flows.get(flow)

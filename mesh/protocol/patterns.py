@@ -20,7 +20,7 @@ from ..names import check_pattern
 from .balancer import Choose
 from .batch import Batch
 from .dispatch import Dispatcher, Job
-from .frame import Kind
+from .frame import Buffer, Kind
 from .hello import decode_values, encode_values
 from .inbox import Delivery, Inbox
 from .interest import BLOCK, POLICIES, Interest, RemoteSubscription
@@ -77,7 +77,7 @@ class Patterns:
         self._cancelled: OrderedDict[tuple[Link, int], None] = OrderedDict()
         self._next_inbox = 0
         self.unwanted_batches = 0
-        self._on: dict[int, Callable[[Link, int, bytes, int, int, float], None]] = {
+        self._on: dict[int, Callable[[Link, int, Buffer, int, int, float], None]] = {
             Kind.BATCH: self._on_batch,
             Kind.REQUEST: self._on_request,
             Kind.REPLY: self._on_reply,
@@ -99,12 +99,12 @@ class Patterns:
         if handler is not None:
             handler(link, ident, data, start, end, now_s)
         elif Kind.TUNNEL_OPEN <= kind <= Kind.TUNNEL_RESET:
-            self.tunnels.record(link, kind, ident, data[start:end])
+            self.tunnels.record(link, kind, ident, bytes(data[start:end]))
         else:
             raise RemoteProtocolError(f"record type {kind} on a link")
 
     def _on_batch(
-        self, link: Link, _ident: int, data: bytes, start: int, end: int, _now_s: float
+        self, link: Link, _ident: int, data: Buffer, start: int, end: int, _now_s: float
     ) -> None:
         batch = Batch(data, start, end)
         if batch.publisher != link.peer:
@@ -120,13 +120,13 @@ class Patterns:
             inbox.push(batch, link)
 
     def _on_request(
-        self, link: Link, ident: int, data: bytes, start: int, end: int, now_s: float
+        self, link: Link, ident: int, data: Buffer, start: int, end: int, now_s: float
     ) -> None:
         if self._cancelled and self._cancelled.pop((link, ident), False) is None:
             return
         cluster, endpoint, at, left_ms, flags = self._prefix(data, start, end)
         deadline_s = now_s + left_ms / 1000 if left_ms else None
-        job = Job(link, ident, endpoint, data[at:end], deadline_s)
+        job = Job(link, ident, endpoint, bytes(data[at:end]), deadline_s)
         dispatcher = self.dispatchers.get(cluster)
         if dispatcher is None:
             body = encode_values("no_such_endpoint", f"this member serves no {cluster!r}")
@@ -136,7 +136,7 @@ class Patterns:
             dispatcher.offer(job, flags, now_s)
 
     @staticmethod
-    def _prefix(data: bytes, start: int, end: int) -> tuple[str, str, int, int, int]:
+    def _prefix(data: Buffer, start: int, end: int) -> tuple[str, str, int, int, int]:
         if end - start < PREFIX.size:
             raise RemoteProtocolError(f"request of {end - start} bytes")
         left_ms, flags, cluster_length, endpoint_length = PREFIX.unpack_from(data, start)
@@ -146,27 +146,28 @@ class Patterns:
         if at > end:
             raise RemoteProtocolError("request whose names do not fit")
         try:
-            return data[cluster_at:endpoint_at].decode(), data[endpoint_at:at].decode(), at, left_ms, flags  # fmt: skip
+            cluster = str(data[cluster_at:endpoint_at], "utf-8")
+            return cluster, str(data[endpoint_at:at], "utf-8"), at, left_ms, flags
         except UnicodeDecodeError:
             raise RemoteProtocolError("request for a name that is not UTF-8") from None
 
     def _on_reply(
-        self, link: Link, ident: int, data: bytes, start: int, end: int, _now_s: float
+        self, link: Link, ident: int, data: Buffer, start: int, end: int, _now_s: float
     ) -> None:
         self.requests.replied_to(link, ident, data, start, end)
 
     def _on_error(
-        self, link: Link, ident: int, data: bytes, start: int, end: int, _now_s: float
+        self, link: Link, ident: int, data: Buffer, start: int, end: int, _now_s: float
     ) -> None:
         self.requests.error_for(link, ident, data, start, end)
 
     def _on_busy(
-        self, link: Link, ident: int, data: bytes, start: int, end: int, now_s: float
+        self, link: Link, ident: int, data: Buffer, start: int, end: int, now_s: float
     ) -> None:
-        self.requests.busy_for(link, ident, data[start:end], now_s)
+        self.requests.busy_for(link, ident, bytes(data[start:end]), now_s)
 
     def _on_cancel(
-        self, link: Link, ident: int, _data: bytes, _start: int, _end: int, _now_s: float
+        self, link: Link, ident: int, _data: Buffer, _start: int, _end: int, _now_s: float
     ) -> None:
         if any(one.cancelled_by(link, ident) for one in self.dispatchers.values()):
             return
@@ -176,7 +177,7 @@ class Patterns:
             self._cancelled.popitem(last=False)
 
     def _on_broadcast(
-        self, link: Link, ident: int, data: bytes, start: int, end: int, now_s: float
+        self, link: Link, ident: int, data: Buffer, start: int, end: int, now_s: float
     ) -> None:
         cluster, endpoint, at, _, _ = self._prefix(data, start, end)
         self.broadcasts.received += 1
@@ -184,7 +185,9 @@ class Patterns:
         if dispatcher is None:
             self.broadcasts.unwanted += 1
             return
-        dispatcher.offer_broadcast(Job(link, ident, endpoint, data[at:end], None, False), now_s)
+        dispatcher.offer_broadcast(
+            Job(link, ident, endpoint, bytes(data[at:end]), None, False), now_s
+        )
 
     # Topics
 
@@ -223,9 +226,11 @@ class Patterns:
         return delivery
 
     def _on_subscribe(
-        self, link: Link, ident: int, data: bytes, start: int, end: int, _now_s: float
+        self, link: Link, ident: int, data: Buffer, start: int, end: int, _now_s: float
     ) -> None:
-        pattern, policy, window = decode_values(data[start:end], "SUBSCRIBE", (str, int, int))
+        pattern, policy, window = decode_values(
+            bytes(data[start:end]), "SUBSCRIBE", (str, int, int)
+        )
         remote = self._remote.setdefault(link, {})
         if ident in remote or not 0 <= policy < len(POLICIES) or window < 1:
             raise RemoteProtocolError(f"SUBSCRIBE {ident} to {pattern!r}, policy {policy}")
@@ -240,7 +245,7 @@ class Patterns:
         self.interest.add(tokens, subscription)
 
     def _on_unsubscribe(
-        self, link: Link, ident: int, _data: bytes, _start: int, _end: int, _now_s: float
+        self, link: Link, ident: int, _data: Buffer, _start: int, _end: int, _now_s: float
     ) -> None:
         subscription = self._remote.get(link, {}).pop(ident, None)
         if subscription is None:
@@ -248,9 +253,9 @@ class Patterns:
         self.interest.remove(subscription.pattern, subscription)
 
     def _on_credit(
-        self, link: Link, ident: int, data: bytes, start: int, end: int, _now_s: float
+        self, link: Link, ident: int, data: Buffer, start: int, end: int, _now_s: float
     ) -> None:
-        (size,) = decode_values(data[start:end], "CREDIT", (int,))
+        (size,) = decode_values(bytes(data[start:end]), "CREDIT", (int,))
         subscription = self._remote.get(link, {}).get(ident)
         if subscription is None:
             return  # Unsubscribed meanwhile.

@@ -199,7 +199,7 @@ class Peering:
         if len(frame.records) != 1 or frame.sequence:
             raise RemoteProtocolError("first frame of a connection is not a greeting")
         kind, _, _, start, end = frame.records[0]
-        body = frame.data[start:end]
+        body = bytes(frame.data[start:end])
         if user is None:
             self._answered(conn, kind, body, now_s)
             return

@@ -30,7 +30,7 @@ from ..errors import (
 )
 from ..names import short, split_target
 from .balancer import Candidate, Choose
-from .frame import Kind
+from .frame import Buffer, Kind
 from .hello import decode_values
 from .link import Link
 from .outbox import REQUESTS
@@ -202,25 +202,25 @@ class RequestTable:
             return None
         return pending
 
-    def replied_to(self, link: Link, ident: int, data: bytes, start: int, end: int) -> None:
+    def replied_to(self, link: Link, ident: int, data: Buffer, start: int, end: int) -> None:
         """REPLY or, with `data[start:end]` unpacked elsewhere, the outcome of a request."""
         pending = self._answered(ident)
         if pending is None or pending.candidate is None or pending.candidate.link is not link:
             return
         body_at = self._observe(pending.candidate, data, start, end)
         self.replied += 1
-        self._finish(pending, data[body_at:end])
+        self._finish(pending, bytes(data[body_at:end]))
 
-    def error_for(self, link: Link, ident: int, data: bytes, start: int, end: int) -> None:
+    def error_for(self, link: Link, ident: int, data: Buffer, start: int, end: int) -> None:
         """ERROR: the handler, or the member before it, said no."""
         pending = self._answered(ident)
         if pending is None or pending.candidate is None or pending.candidate.link is not link:
             return
         body_at = self._observe(pending.candidate, data, start, end)
-        code, message = decode_values(data[body_at:end], "ERROR", (str, str))
+        code, message = decode_values(bytes(data[body_at:end]), "ERROR", (str, str))
         self._finish(pending, ServiceError(code, message))
 
-    def _observe(self, candidate: Candidate, data: bytes, start: int, end: int) -> int:
+    def _observe(self, candidate: Candidate, data: Buffer, start: int, end: int) -> int:
         if end - start < REPLY_PREFIX.size:
             raise RemoteProtocolError(f"reply of {end - start} bytes")
         service_us, queue = REPLY_PREFIX.unpack_from(data, start)

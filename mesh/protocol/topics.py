@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from ..errors import LimitReached
 from ..names import check_topic
-from .batch import HEADER_BYTES, Batch, encode_batch, encode_lost
+from .batch import HEADER_BYTES, Batch, batch_pieces, encode_lost
 from .frame import FRAME_BYTES, RECORD_BYTES, Kind, pack_record
 from .inbox import Inbox
 from .interest import BLOCK, DROP_NEWEST, Interest, RemoteSubscription
@@ -93,7 +93,6 @@ class Publisher:
         """
         self._me, self._interest = me, interest
         self._batch_bytes_max = frame_bytes_max - FRAME_BYTES - RECORD_BYTES - HEADER_BYTES - 256
-        self.frame_bytes_max = frame_bytes_max
         self._topics_max, self._next_epoch = topics_max, epoch
         self._wall_us, self._touched = wall_us, touched
         self.streams: OrderedDict[str, TopicStream] = OrderedDict()
@@ -185,7 +184,7 @@ class Publisher:
         return all(blocker.may_take(size) for blocker in stream.blockers)
 
     def _send(self, stream: TopicStream, payloads: list[bytes]) -> None:
-        data = encode_batch(
+        pieces, size = batch_pieces(
             self._me, stream.epoch, stream.sequence, self._wall_us(), stream.raw, payloads,
             message_headers=stream.headers,
         )  # fmt: skip
@@ -196,17 +195,20 @@ class Publisher:
         self._batches += 1
         self._batch_id += 1
         for blocker in stream.blockers:
-            blocker.credit_bytes -= len(data)
+            blocker.credit_bytes -= size
         for link, policy in stream.links.items():
-            self._push(link, policy, stream, data, first, count)
-        for inbox in stream.inboxes:
-            inbox.push(Batch(data), None)
+            self._push(link, policy, stream, pieces, size, first, count)
+        if stream.inboxes:
+            batch = Batch(b"".join(pieces))
+            for inbox in stream.inboxes:
+                inbox.push(batch, None)
 
     def _push(
-        self, link: Link, policy: str, stream: TopicStream, data: bytes, first: int, count: int
-    ) -> None:
+        self, link: Link, policy: str, stream: TopicStream, pieces: list[bytes], size: int,
+        first: int, count: int,
+    ) -> None:  # fmt: skip
         outbox = link.outbox
-        while outbox.room_bytes < len(data) and policy != BLOCK:
+        while outbox.room_bytes < size and policy != BLOCK:
             if policy == DROP_NEWEST:
                 self._note(link, stream, first, count, front=False)
                 return
@@ -218,10 +220,11 @@ class Publisher:
             self._note(link, other, other_first, other_count, front=True)
         if self._back_notes:
             self._back_notes.pop((link, stream), None)
-        outbox.push(
-            TOPICS, Kind.BATCH, self._batch_id, data, key=(stream, first, count),
-            whole_bytes_max=self.frame_bytes_max - FRAME_BYTES - RECORD_BYTES,
-        )  # fmt: skip
+        key = (stream, first, count)
+        if size <= link.limits.frame_bytes_max - FRAME_BYTES - RECORD_BYTES:
+            outbox.push_whole(TOPICS, Kind.BATCH, self._batch_id, pieces, size, key=key)
+        else:  # One message larger than a frame, or a peer with smaller frames than ours.
+            outbox.push(TOPICS, Kind.BATCH, self._batch_id, b"".join(pieces), key=key)
         self._touched(link)
 
     def _note(
