@@ -6,6 +6,7 @@ Every node is encrypted, listens on 127.0.0.1, uses no zeroconf and knows its se
 from __future__ import annotations
 
 import base64
+import random
 import secrets
 import socket
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ class Network:
 
     def __init__(self) -> None:
         self._secret = new_network_secret()
+        self._starts = random.sample(PORTS, len(PORTS))
 
     def node(self, cluster: str, *, seeds: list[str], **more: Any) -> dict[str, Any]:
         """Settings of a role that joins. It says its `endpoint` when it is ready."""
@@ -34,6 +36,13 @@ class Network:
             "network_secret": self._secret,
             **more,
         }
+
+    def free_ports(self, count: int) -> Ports:
+        """Ports that were free a moment ago; given once, and to nobody who asks for any port."""
+        while True:
+            ports = Ports(self._starts.pop(), count)
+            if all(map(is_free, ports)):
+                return ports
 
 
 def new_network_secret() -> str:
@@ -61,14 +70,6 @@ class Ports:
 
     def __iter__(self) -> Iterator[int]:
         return iter(range(self.first, self.first + self.count))
-
-
-def free_ports(count: int) -> Ports:
-    """Ports that were free a moment ago, and that the system gives to nobody who asks for any."""
-    while True:
-        ports = Ports(secrets.choice(PORTS), count)
-        if all(map(is_free, ports)):
-            return ports
 
 
 def is_free(port: int) -> bool:

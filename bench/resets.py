@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import raw
 from .figure import Bound
-from .network import Network, free_ports
+from .network import Network
 from .plan import Case, Family, Outcome, Row, Scale
 from .topics import knock_until_ready
 
@@ -34,13 +34,13 @@ def behind_proxy(
     network: Network, cluster: str
 ) -> tuple[dict[str, Any], str, list[tuple[int, int]]]:
     """Settings of a node, its endpoint in front of the proxy, and the proxy's routes to it."""
-    inside, outside = free_ports(PORTS_PER_NODE), free_ports(PORTS_PER_NODE)
+    inside, outside = network.free_ports(PORTS_PER_NODE), network.free_ports(PORTS_PER_NODE)
     settings = network.node(cluster, seeds=[], advertise=outside.places)
     settings["listen"] = inside.places
     return settings, outside.endpoint, list(zip(outside, inside, strict=True))
 
 
-def resets(name: str, pattern: str) -> Case:
+def resets(name: str, pattern: str, count: int = RESETS) -> Case:
     def run(troupe: Troupe, scale: Scale) -> Outcome:
         network = Network()
         sink_settings, sink_front, sink_routes = behind_proxy(network, "bench-sink")
@@ -60,7 +60,7 @@ def resets(name: str, pattern: str) -> Case:
         else:
             sink.hear()
         load.ask("load")
-        connections = raw.reset_all(proxy, RESETS, TRAFFIC_BYTES)
+        connections = raw.reset_all(proxy, count, TRAFFIC_BYTES)
         sent = load.ask("stop")
         report = sink.ask("settle", sent=sent["sent"])
         return Outcome(

@@ -5,9 +5,9 @@
     Tally     which sequences of 0..n-1 were seen, exactly
 
 A rate is only worth printing when every message arrived once and in order, so each receiver here
-compares whole payloads. Comparing a list of them with a slice of the ring costs 30-40 ns a
-message; making a payload with its own sequence inside the clock would cost three times that, on
-both sides, and hide what is measured.
+compares whole payloads, inside the clock, with raw pyzmq as with the mesh. Comparing a list of them
+with a slice of the ring costs 15 ns a message of 100 B and about 100 ns at 1 KB; making payloads
+with a sequence of their own inside the clock would cost more, on both sides, and check less.
 """
 
 from __future__ import annotations

@@ -24,12 +24,12 @@ WAYS = ("publish", "publish_nowait", "publish_many")
 ITERATORS = {"batches": "batch iterator", "messages": "message iterator"}
 SIZES = {
     # name: size in bytes, messages, least ratio to raw with the batch / message iterator
-    "100 B": (100, 2_000_000, {"batches": 2.0, "messages": 1.0}),
+    "100 B": (100, 4_000_000, {"batches": 2.0, "messages": 1.0}),
     "1 KB": (1024, 1_000_000, {"batches": 1.2, "messages": 1.0}),
 }
-FAN_OUT_COUNT = 200_000
+FAN_OUT_COUNT = 500_000
 PROCESSES, SUBSCRIBERS = 2, 4
-TOPICS, TOPICS_COUNT = 1000, 500_000
+TOPICS, TOPICS_COUNT = 1000, 1_000_000
 TURNS_PER_RING = 32
 KNOCK_S = 0.02
 

@@ -1,0 +1,34 @@
+"""Ports and the secret that the mesh side of a measurement starts with."""
+
+from __future__ import annotations
+
+import socket
+
+from bench.network import LOOPBACK, Network, Ports, is_free
+
+
+def test_ports_in_a_row_as_a_seed_and_as_places() -> None:
+    ports = Ports(20_000, 3)
+    assert list(ports) == [20_000, 20_001, 20_002]
+    assert ports.endpoint == "tcp://127.0.0.1:20000"
+    assert ports.places == "tcp://127.0.0.1:20000-20002"
+
+
+def test_a_port_in_use_is_not_free() -> None:
+    with socket.socket() as taken:
+        taken.bind((LOOPBACK, 0))
+        assert not is_free(taken.getsockname()[1])
+
+
+def test_free_ports_are_given_once() -> None:
+    network = Network()
+    given = [port for _ in range(100) for port in network.free_ports(2)]
+    assert len(given) == len(set(given)) == 200
+
+
+def test_nodes_of_a_network_share_its_secret_and_no_other_network_has_it() -> None:
+    one, other = Network(), Network()
+    a, b = one.node("a", seeds=[]), one.node("b", seeds=["tcp://127.0.0.1:1"], peers_max=1)
+    assert a["network_secret"] == b["network_secret"]
+    assert a["network_secret"] != other.node("a", seeds=[])["network_secret"]
+    assert b["peers_max"] == 1
