@@ -58,7 +58,7 @@ class ZmqTransport:
         self._by_endpoint: dict[tuple[int, str], int] = {}
         self._users: OrderedDict[bytes, str] = OrderedDict()
         self._ignored: OrderedDict[bytes, None] = OrderedDict()
-        self._hurried: list[ZmqSocket] = []
+        self._hurried: dict[ZmqSocket, None] = {}
         self._denied: set[int] = set()
         self._used: dict[ZmqSocket, None] = {}
         self.binds: Sequence[Bind] = ()
@@ -237,12 +237,17 @@ class ZmqTransport:
     def poke(self) -> bool:
         """After sending: whether frames arrived whose signal the sends may have used up."""
         used, self._used = self._used, {}
-        self._hurried = [socket for socket in used if socket.readable()]
+        for socket in used:
+            if socket.readable():
+                self._hurried[socket] = None
         return bool(self._hurried)
 
     def receive(self) -> bool:
         """Take in what `poke` found. True: there is more."""
-        self._hurried = [socket for socket in self._hurried if self._take(socket)]
+        hurried, self._hurried = self._hurried, {}
+        for socket in hurried:
+            if self._take(socket):
+                self._hurried[socket] = None
         return bool(self._hurried)
 
     # Doing

@@ -46,6 +46,7 @@ from .topics import TopicStream
 from .tunnel import TunnelEnd
 
 TICK_S = 0.25
+LEAVING_LOAD = 1_000_000_000
 SUSPECT_GRACE_S = 0.5
 """A reset connection is redialled in milliseconds; only a path lost for longer is worth a word."""
 
@@ -153,6 +154,11 @@ class Core:
         self.closing = self.peering.closing = True
         for dispatcher in self.patterns.dispatchers.values():
             dispatcher.draining = True
+        # Callers hear at once that there is no room here, before they try.
+        loads = dict.fromkeys(self.patterns.dispatchers, LEAVING_LOAD)
+        record = pack_record(Kind.HEARTBEAT, 0, encode_values(loads))
+        for link in self.peering.links.values():
+            link.unsequenced(self.out, [record])
 
     def busy(self) -> bool:
         """Something is still running, waiting to leave or not yet acknowledged."""
@@ -190,6 +196,8 @@ class Core:
         try:
             frame = Frame(data)
             if link is None:
+                if conn in self.peering.dialler.gone:
+                    return
                 self.peering.greeted(conn, user, frame, now_s)
                 return
             records = link.receive(frame, len(data), now_s)

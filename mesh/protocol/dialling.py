@@ -9,6 +9,7 @@ connection, and a connection belongs to one lane of one link for good.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
@@ -37,6 +38,7 @@ from .timers import Timers
 
 BACKOFF_S, BACKOFF_S_MAX = 0.1, 5.0
 SEEDS_MAX = 1024
+GONE_MAX = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +102,8 @@ class Dialler:
         self._calls: dict[Conn, Call] = {}
         self._seeds: dict[str, Seed] = {}
         self._next_conn = 0
+        self.gone: OrderedDict[Conn, None] = OrderedDict()
+        """Hung up lately: what was received before the transport did so is not heard."""
 
     # Opening
 
@@ -226,6 +230,9 @@ class Dialler:
         self._calls.pop(conn, None)
         self._exchange.unbind(conn)
         self._out.append(Hangup(conn))
+        self.gone[conn] = None
+        if len(self.gone) > GONE_MAX:
+            self.gone.popitem(last=False)
 
     def end_attempt(self, peer: Peer) -> None:
         attempt, peer.attempt = peer.attempt, None

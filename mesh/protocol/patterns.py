@@ -301,4 +301,4 @@ class Patterns:
             dispatcher.lost(link)
         for key in [key for key in self._cancelled if key[0] is link]:
             del self._cancelled[key]
-        self.requests.lost(link, now_s)
+        self.requests.lost(link, now_s, left=reason == "left")

@@ -53,11 +53,14 @@ class Pending:
         "cluster",
         "deadline_s",
         "endpoint",
+        "full",
         "idempotent",
         "ident",
         "only",
         "outcome",
         "payload",
+        "retry_after_s",
+        "sequence",
         "started_s",
         "state",
         "target",
@@ -77,12 +80,19 @@ class Pending:
         self.candidate: Candidate | None = None
         self.idempotent = False
         self.tried: list[bytes] = []
+        """Members that were lost, or said BUSY although they have room."""
+        self.full: list[bytes] = []
+        """Members that can take nothing."""
+        self.retry_after_s = 0.0
+        self.sequence = 0
+        """Of the data frame it left in."""
         self.timer: Timer | None = None
         self.outcome: bytes | MeshError | None = None
 
     def mark_sent(self) -> None:
-        if self.state == QUEUED:
+        if self.state == QUEUED and self.candidate is not None:
             self.state = SENT
+            self.sequence = self.candidate.link.data.next_sequence
 
 
 class RequestTable:
@@ -136,16 +146,20 @@ class RequestTable:
 
     def _assign(self, pending: Pending, now_s: float) -> None:
         """Give the request to a member, or let it wait for one."""
-        candidate = pending.only
+        candidate, soft = pending.only, False
         if candidate is None:
             candidates = self._rotation(pending.cluster)
+            if pending.full:
+                candidates = [one for one in candidates if one.node not in pending.full]
+            if not candidates:
+                self._nobody(pending, now_s)
+                return
+            fresh = candidates
             if pending.tried:
                 fresh = [one for one in candidates if one.node not in pending.tried]
-                candidates = fresh or candidates
-            if not candidates:
-                self._wait(pending, now_s)
-                return
-            candidate = self._choose(candidates, self._rng)
+            # BUSY before it must is welcome only while there is somebody else to go to.
+            soft = len(fresh) > 1 and len(pending.tried) < SOFT_TRIES
+            candidate = self._choose(fresh or candidates, self._rng)
         link = candidate.link
         pending.candidate, pending.state = candidate, QUEUED
         pending.idempotent = self._idempotent(candidate.node, pending.target)
@@ -153,7 +167,6 @@ class RequestTable:
         link.outstanding += 1
         self.sent += 1
         left_ms = max(1, int((pending.deadline_s - now_s) * 1000))
-        soft = pending.only is None and len(pending.tried) < SOFT_TRIES
         prefix = PREFIX.pack(
             min(left_ms, 0xFFFFFFFF), MAY_BE_BUSY if soft else 0,
             len(pending.cluster), len(pending.endpoint),
@@ -172,6 +185,13 @@ class RequestTable:
                 self._heads.clear()
             head = self._heads[key] = f"{pending.cluster}{pending.endpoint}".encode()
         return head
+
+    def _nobody(self, pending: Pending, now_s: float) -> None:
+        if pending.full:
+            tried = len(pending.full)
+            self._finish(pending, Overloaded(pending.target, tried, pending.retry_after_s))
+        else:
+            self._wait(pending, now_s)
 
     def _wait(self, pending: Pending, now_s: float) -> None:
         settled_s = pending.started_s + self._settle_s
@@ -236,28 +256,29 @@ class RequestTable:
         candidate = pending.candidate
         candidate.queue = queue
         self.busy += 1
-        pending.tried.append(candidate.node)
+        (pending.full if hard else pending.tried).append(candidate.node)
+        pending.retry_after_s = retry_after_ms / 1000
         self._release(pending)
-        others = any(one.node not in pending.tried for one in self._rotation(pending.cluster))
-        if pending.only is not None or (hard and not others):
-            overloaded = Overloaded(pending.target, len(pending.tried), retry_after_ms / 1000)
-            self._finish(pending, overloaded)
+        if pending.only is not None:
+            self._finish(pending, Overloaded(pending.target, 1, pending.retry_after_s))
         else:
-            if not others:
-                pending.tried += [
-                    b""
-                ] * SOFT_TRIES  # Everybody is busy: now somebody must queue it.
             self._assign(pending, now_s)
 
     # Endings
 
-    def lost(self, link: Link, now_s: float) -> None:
-        """The link is gone or its peer is dead: what it held fails, or goes elsewhere."""
+    def lost(self, link: Link, now_s: float, *, left: bool = False) -> None:
+        """The link is gone or its peer is dead: what it held fails, or goes elsewhere.
+
+        Args:
+            left: the peer said goodbye, and acknowledged in doing so all that it will ever take.
+        """
         for pending in [
             one for one in self._pending.values()
             if one.candidate is not None and one.candidate.link is link
         ]:  # fmt: skip
-            executed = pending.state == SENT
+            executed = pending.state == SENT and not (
+                left and link.data.is_unacked(pending.sequence)
+            )
             node = link.peer
             link.outbox.discard(REQUESTS, pending.ident)
             self._release(pending)
