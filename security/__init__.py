@@ -1,0 +1,1 @@
+"""Keys, who may use them, and signed announcements. Imports nothing from the mesh."""

@@ -1,0 +1,157 @@
+"""The keyring: whose secret keys this node holds, and whose public keys it trusts.
+
+Two ways to fill it, one mechanism. At most two generations of a pair are held while keys rotate:
+both are accepted, the newer is used.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from .errors import KeyChoice, NoKey
+from .keys import DOOR, SECRET_BYTES, ClusterKeys, derive
+
+GENERATIONS_MAX = 2
+LEARNED_MAX = 10_000
+
+
+class Keyring(Protocol):
+    """Tuples are newest generation first."""
+
+    def own(self, cluster: str) -> tuple[ClusterKeys, ...]:
+        """Pairs with their secret halves. Raises NoKey."""
+
+    def trusted(self, cluster: str) -> tuple[ClusterKeys, ...]:
+        """Public keys of a cluster; empty when it is not trusted."""
+
+    def door(self) -> tuple[ClusterKeys, ...]:
+        """The pair for introductions, where there is one network secret; else empty."""
+
+    def introduction_keys(self) -> tuple[ClusterKeys, ...]:
+        """Keys that may answer at an address of which nothing else is known."""
+
+    def by_id(self, key_id: bytes) -> ClusterKeys | None:
+        """A trusted key by its name on the wire."""
+
+    def admit(self, client_public: bytes) -> str | None:
+        """The ZAP question: whose key is this? A cluster, DOOR, or None: refuse."""
+
+    def learn(self, cluster: str) -> None:
+        """The cluster has proven that it belongs to the network: know its keys from now on."""
+
+
+class NetworkKeyring:
+    """Everything from one secret, or two while it is being replaced.
+
+    Any holder of the secret can derive every pair, but a public key alone does not tell whose it
+    is: clusters are learned when an announcement of theirs has verified.
+    """
+
+    def __init__(self, secrets: Sequence[bytes], *, learned_max: int = LEARNED_MAX) -> None:
+        if not 1 <= len(secrets) <= GENERATIONS_MAX:
+            raise KeyChoice(f"{len(secrets)} network secrets, want 1 or {GENERATIONS_MAX}")
+        if any(len(secret) != SECRET_BYTES for secret in secrets):
+            raise KeyChoice(f"a network secret has {SECRET_BYTES} bytes")
+        self._secrets, self._learned_max = tuple(secrets), learned_max
+        self._pinned: dict[str, tuple[ClusterKeys, ...]] = {}
+        self._learned: OrderedDict[str, tuple[ClusterKeys, ...]] = OrderedDict()
+        self._by_id: dict[bytes, ClusterKeys] = {}
+        self._names: dict[bytes, str] = {}
+        self._pinned[DOOR] = self._derive(DOOR)
+        self._enter(self._pinned[DOOR])
+
+    def __repr__(self) -> str:
+        return f"<NetworkKeyring of {len(self._secrets)} generations>"
+
+    def _derive(self, cluster: str) -> tuple[ClusterKeys, ...]:
+        return tuple(derive(secret, cluster) for secret in self._secrets)
+
+    def _enter(self, pairs: Iterable[ClusterKeys]) -> None:
+        for pair in pairs:
+            self._by_id[pair.key_id] = pair
+            self._names[pair.public] = pair.cluster
+
+    def own(self, cluster: str) -> tuple[ClusterKeys, ...]:
+        pairs = self._pinned.get(cluster)
+        if pairs is None:
+            pairs = self._pinned[cluster] = self._derive(cluster)
+            self._learned.pop(cluster, None)
+            self._enter(pairs)
+        return pairs
+
+    def trusted(self, cluster: str) -> tuple[ClusterKeys, ...]:
+        # Derived, not remembered: a forged announcement may name any cluster it likes.
+        return self._pinned.get(cluster) or self._learned.get(cluster) or self._derive(cluster)
+
+    def door(self) -> tuple[ClusterKeys, ...]:
+        return self._pinned[DOOR]
+
+    def introduction_keys(self) -> tuple[ClusterKeys, ...]:
+        return self._pinned[DOOR]
+
+    def by_id(self, key_id: bytes) -> ClusterKeys | None:
+        return self._by_id.get(key_id)
+
+    def admit(self, client_public: bytes) -> str | None:
+        return self._names.get(client_public)
+
+    def learn(self, cluster: str) -> None:
+        if cluster in self._pinned:
+            return
+        if cluster in self._learned:
+            self._learned.move_to_end(cluster)
+            return
+        pairs = self._learned[cluster] = self._derive(cluster)
+        self._enter(pairs)
+        if len(self._learned) > self._learned_max:
+            _, forgotten = self._learned.popitem(last=False)
+            for pair in forgotten:
+                del self._by_id[pair.key_id], self._names[pair.public]
+
+
+class FileKeyring:
+    """Pairs from files: secret halves of the clusters this node belongs to, public ones of others.
+
+    Args:
+        pairs: of each cluster at most two, newest first.
+    """
+
+    def __init__(self, pairs: Iterable[ClusterKeys]) -> None:
+        self._pairs: dict[str, list[ClusterKeys]] = {}
+        for pair in pairs:
+            generations = self._pairs.setdefault(pair.cluster, [])
+            generations.append(pair)
+            if len(generations) > GENERATIONS_MAX:
+                raise KeyChoice(f"more than {GENERATIONS_MAX} key generations of {pair.cluster!r}")
+        every = [pair for generations in self._pairs.values() for pair in generations]
+        self._by_id = {pair.key_id: pair for pair in every}
+        self._names = {pair.public: pair.cluster for pair in every}
+
+    def __repr__(self) -> str:
+        return f"<FileKeyring of {', '.join(self._pairs) or 'nobody'}>"
+
+    def own(self, cluster: str) -> tuple[ClusterKeys, ...]:
+        pairs = tuple(pair for pair in self._pairs.get(cluster, ()) if pair.secret is not None)
+        if not pairs:
+            raise NoKey(cluster)
+        return pairs
+
+    def trusted(self, cluster: str) -> tuple[ClusterKeys, ...]:
+        return tuple(self._pairs.get(cluster, ()))
+
+    def door(self) -> tuple[ClusterKeys, ...]:
+        return ()
+
+    def introduction_keys(self) -> tuple[ClusterKeys, ...]:
+        return tuple(self._by_id.values())
+
+    def by_id(self, key_id: bytes) -> ClusterKeys | None:
+        return self._by_id.get(key_id)
+
+    def admit(self, client_public: bytes) -> str | None:
+        return self._names.get(client_public)
+
+    def learn(self, cluster: str) -> None:
+        pass  # What is trusted stands in the files.

@@ -1,0 +1,79 @@
+"""Key pairs of clusters: X25519 for links (CURVE), Ed25519 for announcements.
+
+From one network secret every cluster's pair is derived by keyed BLAKE2b, each purpose with a person
+string of its own, so one secret is all the configuration there is. Where clusters must not be able
+to impersonate each other, a pair is generated for each and only its public half handed around.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+from nacl.bindings import crypto_scalarmult_base
+from nacl.exceptions import BadSignatureError
+from nacl.signing import SigningKey, VerifyKey
+
+DOOR = "@door"
+"""Pseudo cluster of a network secret: its pair is for introductions only, by any holder of it."""
+
+SECRET_BYTES = 32
+GENERATE_BYTES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterKeys:
+    """One generation of one cluster's pair; `secret` and `seed` are None for the public half."""
+
+    cluster: str
+    public: bytes
+    verify: bytes
+    secret: bytes | None = field(default=None, repr=False)
+    seed: bytes | None = field(default=None, repr=False)
+    key_id: bytes = field(init=False)
+    """8 bytes of BLAKE2b over both public keys: how a pair is named on the wire."""
+
+    def __post_init__(self) -> None:
+        name = blake2b(self.public + self.verify, digest_size=8, person=b"mesh-key-id").digest()
+        object.__setattr__(self, "key_id", name)
+
+    def sign(self, message: bytes) -> bytes:
+        """64 bytes of Ed25519 signature. Only with the secret half."""
+        assert self.seed is not None, f"no signing key of {self.cluster}"
+        return SigningKey(self.seed).sign(message).signature
+
+    def verifies(self, message: bytes, signature: bytes) -> bool:
+        """Whether this pair's secret half signed `message`."""
+        try:
+            VerifyKey(self.verify).verify(message, signature)
+        except (BadSignatureError, ValueError):
+            return False
+        return True
+
+    def public_half(self) -> ClusterKeys:
+        return ClusterKeys(self.cluster, self.public, self.verify)
+
+
+def derive(network_secret: bytes, cluster: str) -> ClusterKeys:
+    """The pair of `cluster` in the network of this secret (32 bytes)."""
+    name = cluster.encode()
+    secret = blake2b(name, key=network_secret, digest_size=32, person=b"mesh-curve-1").digest()
+    seed = blake2b(name, key=network_secret, digest_size=32, person=b"mesh-sign-1").digest()
+    return _pair(cluster, secret, seed)
+
+
+def generate(cluster: str, randomness: bytes) -> ClusterKeys:
+    """A pair of its own, from 64 random bytes."""
+    if len(randomness) != GENERATE_BYTES:
+        raise ValueError(f"randomness: want {GENERATE_BYTES} bytes, got {len(randomness)}")
+    return _pair(cluster, randomness[:32], randomness[32:])
+
+
+def from_secrets(cluster: str, secret: bytes, seed: bytes) -> ClusterKeys:
+    """The pair with these secret halves, 32 bytes each."""
+    return _pair(cluster, secret, seed)
+
+
+def _pair(cluster: str, secret: bytes, seed: bytes) -> ClusterKeys:
+    public = crypto_scalarmult_base(secret)
+    return ClusterKeys(cluster, public, bytes(SigningKey(seed).verify_key), secret, seed)
