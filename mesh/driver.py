@@ -105,7 +105,7 @@ class Driver:
         core.drain()
         with trio.move_on_after(core.config.drain_s):
             self.settle()
-            while core.busy():
+            while core.busy():  # noqa: ASYNC110 (an event for a moment that comes once in a life)
                 await trio.sleep(0.01)
         core.leave(trio.current_time())
         self.settle()

@@ -36,7 +36,7 @@ def messages(delivery: Delivery) -> Iterator[Message]:
     column = delivery.headers
     if column is not None:
         headers = map(_headers, column)
-    return map(  # type: ignore[return-value]
+    return map(
         _make,
         zip(
             repeat(delivery.topic), delivery.payloads, repeat(delivery.sender), headers,

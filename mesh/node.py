@@ -36,7 +36,6 @@ class Node:
         self._driver, self._core, self.config = driver, driver.core, config
         self._publisher = driver.core.patterns.publisher
         self._streams = self._publisher.streams
-        self._dirty = self._publisher.dirty
         self._payload_bytes_max = config.payload_bytes_max
 
     def __repr__(self) -> str:
@@ -164,15 +163,19 @@ class Node:
         try:
             stream = self._streams[topic]
             size = stream.size_bytes + len(payload) + PER_MESSAGE_BYTES
-            if size <= stream.limit_bytes and type(payload) is bytes and headers is None:
-                if stream.headers is None:
-                    stream.payloads.append(payload)
-                    stream.size_bytes = size
-                    if not stream.dirty:
-                        stream.dirty = True
-                        self._publisher.dirty.append(stream)
-                        self._driver.wake_pump()
-                    return
+            if (
+                size <= stream.limit_bytes
+                and type(payload) is bytes
+                and headers is None
+                and stream.headers is None
+            ):
+                stream.payloads.append(payload)
+                stream.size_bytes = size
+                if not stream.dirty:
+                    stream.dirty = True
+                    self._publisher.dirty.append(stream)
+                    self._driver.wake_pump()
+                return
         except (KeyError, TypeError):
             pass  # A new topic, or something wrong that `_prepare` names.
         stream, packed = self._prepare(topic, payload, headers)
@@ -184,6 +187,15 @@ class Node:
         self, topic: str, payload: bytes, *, headers: dict[str, Any] | None = None
     ) -> None:
         """Like `publish`, and raises trio.WouldBlock, with nothing published, where it would wait."""
+        if headers is None and type(payload) is bytes:
+            stream = self._streams.get(topic)
+            if stream is not None and stream.headers is None:
+                size = stream.size_bytes + len(payload) + PER_MESSAGE_BYTES
+                if size <= stream.limit_bytes:
+                    stream.payloads.append(payload)
+                    stream.size_bytes = size
+                    self._mark(stream)
+                    return
         stream, packed = self._prepare(topic, payload, headers)
         if not self._append(stream, payload, packed):
             raise trio.WouldBlock

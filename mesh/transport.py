@@ -5,8 +5,10 @@ Production: `zmq_transport`. Tests and simulations bring their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
+
+import trio
 
 from security.announcement import Endpoint
 
@@ -28,7 +30,9 @@ class Receiver(Protocol):
 class Transport(Protocol):
     """Connections are named by the core (ints, dialled) or by the transport (bytes, accepted)."""
 
-    async def run(self, receiver: Receiver, *, task_status: object) -> None:
+    async def run(
+        self, receiver: Receiver, *, task_status: trio.TaskStatus[Sequence[Endpoint]] = ...
+    ) -> None:
         """Bind, report `endpoints` by task_status.started, then receive until cancelled."""
 
     def dial(self, dial: Dial) -> None: ...
@@ -42,7 +46,3 @@ class Transport(Protocol):
 
     def receive(self) -> bool:
         """Take in what is there, within a budget. True: there is more."""
-
-
-Endpoints = Sequence[Endpoint]
-Admit = Callable[[bytes], str | None]

@@ -25,12 +25,12 @@ class ZmqSocket:
 
     def __init__(self, raw: zmq.Socket[bytes]) -> None:
         self.raw = raw
-        self.fd: int = int(raw.getsockopt(zmq.FD))  # type: ignore[call-overload]
+        self.fd: int = int(raw.getsockopt(zmq.FD))
         self.closed = False
         self._getsockopt = raw.getsockopt
 
     def readable(self) -> bool:
-        return bool(self._getsockopt(zmq.EVENTS) & POLLIN)  # type: ignore[operator]
+        return bool(int(self._getsockopt(zmq.EVENTS)) & POLLIN)
 
     async def wait_readable(self) -> None:
         """Return when there may be something to receive; the only waiter of this socket calls it."""

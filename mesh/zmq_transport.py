@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import struct
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import trio
 import zmq
@@ -139,7 +140,7 @@ class ZmqTransport:
                 raw.bind(bind.uri)
             except zmq.ZMQError as error:
                 raise ConfigError(f"listen: cannot bind {bind.uri}: {error.strerror}") from error
-            bound = raw.getsockopt(zmq.LAST_ENDPOINT).rstrip(b"\0").decode()
+            bound = raw.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
             endpoints += [Endpoint(uri, bind.keys.key_id) for uri in bind.announced(bound)]
         return endpoints
 
@@ -159,7 +160,7 @@ class ZmqTransport:
 
     # Events
 
-    def _on_event(self, socket: ZmqSocket):  # type: ignore[no-untyped-def]
+    def _on_event(self, socket: ZmqSocket) -> Callable[[list[bytes]], None]:
         inbound = socket is self._inbound
 
         def handle(parts: list[bytes]) -> None:
@@ -296,10 +297,8 @@ class ZmqTransport:
         entry = self._forget(conn) if isinstance(conn, int) else None
         if entry is not None:
             socket, _, endpoint = entry
-            try:
+            with suppress(zmq.ZMQError):  # It may have ended by itself.
                 socket.raw.disconnect(endpoint)
-            except zmq.ZMQError:
-                pass  # It has ended by itself.
 
     def send(self, conn: Conn, frame: bytes) -> bool:
         """Queue a frame; never blocks. False: the connection is not there any more."""

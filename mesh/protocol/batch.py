@@ -91,7 +91,7 @@ class Batch:
 
     @property
     def next_sequence(self) -> int:
-        return self.base_sequence + self.count
+        return int(self.base_sequence) + int(self.count)
 
     def checksum_ok(self) -> bool:
         """Whether the checksum is right; a batch without one has nothing that could be wrong."""
@@ -116,7 +116,7 @@ class Batch:
         if self.kind == LOST:
             return []
         at = self._lengths_at
-        bodies_at = at + 4 * self.count
+        bodies_at: int = at + 4 * self.count
         if self.flags & FLAG_HEADERS:
             bodies_at = self._column(bodies_at)[1]
         lengths = struct.unpack_from(f"<{self.count}I", self.buffer, at)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Protocol
 
@@ -316,7 +317,7 @@ class Core:
             link.flush(self.out)
             if link.ack_due_s is not None and not link.ack_timer:
                 link.ack_timer = True
-                self.timers.at(link.ack_due_s, lambda now, link=link: self._ack(link, now))
+                self.timers.at(link.ack_due_s, partial(self._ack, link))
 
     def _ack(self, link: Link, now_s: float) -> None:
         link.ack_timer = False

@@ -155,7 +155,8 @@ class Link:
     def _flush_control(self, out: list[Instruction]) -> None:
         lane, limit = self.control, self.limits.frame_bytes_max
         while self._control and lane.credit_bytes() >= limit:
-            records, size = [], FRAME_BYTES
+            records: list[bytes] = []
+            size = FRAME_BYTES
             for record in self._control:
                 if size + len(record) > limit and records:
                     break
@@ -184,9 +185,8 @@ class Link:
 
     def touch_lanes(self, out: list[Instruction]) -> None:
         """An empty frame on each lane: the transport finds out whether they still exist."""
-        for lane in (self.control, self.data):
-            if lane.conn is not None:
-                out.append((lane.conn, self._frame(lane.number, 0, 0, [])))
+        lanes = [lane for lane in (self.control, self.data) if lane.conn is not None]
+        out += [(lane.conn, self._frame(lane.number, 0, 0, [])) for lane in lanes]
 
     def ack_now(self) -> bool:
         """Enough has been received that the peer should not wait for its credit."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import cast
 
 from ..errors import LimitReached
 from ..names import check_topic
@@ -22,6 +23,9 @@ from .inbox import Inbox
 from .interest import BLOCK, DROP_NEWEST, Interest, RemoteSubscription
 from .link import Link
 from .outbox import TOPICS, Item
+
+Dropped = tuple["TopicStream", int, int]
+"""What an outbox knows a batch by: its stream, first sequence and count."""
 
 PER_MESSAGE_BYTES = 8
 """Length columns, with headers."""
@@ -216,8 +220,7 @@ class Publisher:
             if dropped is None:  # Other flows fill the outbox; this one gives way.
                 self._note(link, stream, first, count, front=False)
                 return
-            other, other_first, other_count = dropped  # type: ignore[misc]
-            self._note(link, other, other_first, other_count, front=True)
+            self._note(link, *cast("Dropped", dropped), front=True)
         if self._back_notes:
             self._back_notes.pop((link, stream), None)
         key = (stream, first, count)

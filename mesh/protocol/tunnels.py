@@ -106,10 +106,10 @@ class TunnelTable:
 
     def _settle(self, end: TunnelEnd) -> None:
         """Forget an end that has nothing to do any more."""
-        if end.state in (CLOSED, BROKEN):
-            if self._ends.pop((end.link, end.opener, end.ident), None) is not None:
-                self.broken += end.state == BROKEN
-                self.closed += end.state == CLOSED
+        done = end.state in (CLOSED, BROKEN)
+        if done and self._ends.pop((end.link, end.opener, end.ident), None) is not None:
+            self.broken += end.state == BROKEN
+            self.closed += end.state == CLOSED
 
     # Records
 

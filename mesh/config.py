@@ -1,0 +1,216 @@
+"""MeshConfig: every setting of a node, with its unit, its default and the reason for it.
+
+Where settings come from is `settings.py`: keywords, then `MESH_*` variables, then mesh.toml.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .errors import ConfigError
+from .names import check_cluster
+
+KIB, MIB = 1 << 10, 1 << 20
+
+AT_LEAST: dict[str, float] = {
+    "request_timeout_s": 0.001, "settle_s": 0.0, "concurrency": 1, "queue_requests": 0,
+    "queue_bytes": 0, "requests_max": 1, "heartbeat_s": 0.05, "handshake_s": 0.05, "drain_s": 0.0,
+    "announce_s": 1.0, "lifetime_s": 2, "clock_skew_s": 0, "tombstone_s": 1.0,
+    "payload_bytes_max": 1, "headers_bytes_max": 16, "frame_bytes_max": 4 * KIB,
+    "chunk_bytes": KIB, "outbox_bytes": KIB, "subscription_bytes": 1, "ack_delay_s": 0.0,
+    "subscriptions_max": 1, "tunnels_max": 1, "topics_max": 1, "peers_max": 1,
+}  # fmt: skip
+"""Smallest sensible value of each setting that has one."""
+
+RELATIONS: tuple[tuple[str, float, str], ...] = (
+    ("stalled_s", 2, "heartbeat_s"),
+    ("suspect_s", 2, "heartbeat_s"),
+    ("dead_s", 1.1, "suspect_s"),
+    ("resume_s", 1, "dead_s"),
+    ("lifetime_s", 2, "announce_s"),
+    ("frame_bytes_max", 2, "chunk_bytes"),
+    ("window_bytes", 2, "frame_bytes_max"),
+    ("tunnel_window_bytes", 1, "chunk_bytes"),
+    ("reassembly_bytes_max", 1, "payload_bytes_max"),
+)
+"""(setting, factor, other): the setting must be at least factor times the other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeshConfig:
+    """Settings of one node; the defaults suit a LAN of up to 100 of them.
+
+    Raises:
+        ConfigError: a value is out of range or contradicts another; the text names both.
+    """
+
+    clusters: tuple[str, ...]
+    """Clusters this node is a member of, at least one; the first one's key dials."""
+
+    # Where
+
+    listen: str = "tcp://0.0.0.0:0"
+    """Address to bind; port 0 is any free one. With a range, `tcp://HOST:5600-5605`, ports are taken in
+    order: the door for introductions first (with a network secret), then one per cluster key."""
+
+    advertise: str | None = None
+    """What others are told instead of `listen`, port by port: for a proxy or a NAT in between."""
+
+    seeds: tuple[str, ...] = ()
+    """Addresses of other nodes, `tcp://HOST:PORT`. One that answers is enough to learn all."""
+
+    dns: tuple[str, ...] = ()
+    """Names that resolve to nodes, `dns://NAME:PORT`, as a headless service has."""
+
+    seeds_file: Path | None = None
+    """A file of addresses, one a line; read again when it changes."""
+
+    zeroconf: bool = True
+    """Find others on the local network, and be found, by multicast DNS."""
+
+    zeroconf_interfaces: tuple[str, ...] = ()
+    """Addresses of the interfaces to use for that; none given: all."""
+
+    # Keys; exactly one of the three
+
+    network_secret: str | None = field(default=None, repr=False)
+    """`mesh-network-1-...`, as `mesh keys new-network` makes it; two words while it is replaced."""
+
+    network_secret_file: Path | None = None
+    """A file with the same, mode 0600."""
+
+    keys_dir: Path | None = None
+    """Directory of per-cluster key files, for clusters that must not impersonate each other."""
+
+    # Requests
+
+    request_timeout_s: float = 5.0
+    """Default timeout of a request. There is no waiting for ever."""
+
+    settle_s: float = 2.0
+    """How long a request waits for the first member of its cluster before NoMembers."""
+
+    concurrency: int = 64
+    """Handlers of one service that run at a time, unless the service says otherwise."""
+
+    queue_requests: int = 256
+    """Requests that wait behind those; more are told BUSY."""
+
+    queue_bytes: int = 64 * MIB
+    """Payload bytes that wait there."""
+
+    requests_max: int = 100_000
+    """Requests of this node without an answer yet."""
+
+    # Liveness
+
+    heartbeat_s: float = 1.0
+    """Pause between heartbeats on every link. Idle cost: one small frame per link and second."""
+
+    stalled_s: float = 3.0
+    """Silence of a member's event loop, its path alive, after which it is out of rotation."""
+
+    suspect_s: float = 3.0
+    """Silence of the path before libzmq ends the connection: three of its heartbeats."""
+
+    dead_s: float = 6.0
+    """Silence of the path after which requests to a member fail."""
+
+    resume_s: float = 15.0
+    """How long a broken link may take to come back with nothing lost."""
+
+    handshake_s: float = 1.0
+    """What a dial may take; unreachable addresses are given up after it."""
+
+    drain_s: float = 5.0
+    """What running handlers and unsent data get when the node leaves."""
+
+    # Announcements
+
+    announce_s: float = 60.0
+    """Pause between renewals of this node's announcement."""
+
+    lifetime_s: int = 600
+    """How long an announcement is believed; ten renewals may get lost."""
+
+    clock_skew_s: int = 300
+    """How far the clocks of two nodes may be apart."""
+
+    tombstone_s: float = 600.0
+    """How long a node that left is refused, whatever is replayed of it."""
+
+    # Sizes
+
+    payload_bytes_max: int = 16 * MIB
+    """Largest payload, ours or a peer's. Larger things belong into a tunnel."""
+
+    headers_bytes_max: int = 8 * KIB
+    """Largest headers of one message, as msgpack."""
+
+    frame_bytes_max: int = 256 * KIB
+    """Largest frame. Measured: half of it costs a fifth more CPU per byte, twice gains nothing."""
+
+    chunk_bytes: int = 64 * KIB
+    """Pieces large records travel in, so that small ones are not stuck behind them."""
+
+    window_bytes: int = 4 * MIB
+    """Unacknowledged bytes per lane of a link: 4 MiB fill 10 ms at 3 Gbit/s."""
+
+    outbox_bytes: int = 16 * MIB
+    """What may wait for one link before the policies of its subscriptions apply."""
+
+    subscription_bytes: int = 16 * MIB
+    """Default `limit_bytes` of a subscription."""
+
+    tunnel_window_bytes: int = MIB
+    """What may be in flight or unread in a tunnel; also its largest part."""
+
+    reassembly_bytes_max: int = 64 * MIB
+    """Unfinished records of one link; a peer that exceeds it loses the link."""
+
+    ack_delay_s: float = 0.05
+    """Longest an acknowledgement waits for something to travel with."""
+
+    # Counts
+
+    subscriptions_max: int = 10_000
+    """Subscriptions of this node, and of one peer at this node."""
+
+    tunnels_max: int = 10_000
+    """Open tunnels of this node, both directions together."""
+
+    topics_max: int = 100_000
+    """Topics whose sequence this node remembers as a publisher; idle ones go first."""
+
+    peers_max: int = 1_000
+    """Nodes this one knows; each is a link with two connections."""
+
+    def __post_init__(self) -> None:
+        if not self.clusters:
+            raise ConfigError("clusters: a node is a member of at least one")
+        if len(set(self.clusters)) < len(self.clusters):
+            raise ConfigError(f"clusters: {', '.join(self.clusters)} names one twice")
+        for cluster in self.clusters:
+            check_cluster(cluster)
+        for name, least in AT_LEAST.items():
+            value = getattr(self, name)
+            if value < least:
+                raise ConfigError(f"{name}: must be at least {least}, got {value}")
+        for name, factor, other in RELATIONS:
+            value, least = getattr(self, name), factor * getattr(self, other)
+            if value < least:
+                raise ConfigError(
+                    f"{name}: {value} is too little for {other} of {getattr(self, other)}, "
+                    f"want at least {least}"
+                )
+        self._check_keys()
+
+    def _check_keys(self) -> None:
+        given = [
+            name
+            for name in ("network_secret", "network_secret_file", "keys_dir")
+            if getattr(self, name) is not None
+        ]
+        if len(given) > 1:
+            raise ConfigError(f"{' and '.join(given)}: give one source of keys, not several")
