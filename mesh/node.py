@@ -67,6 +67,8 @@ class Node:
             PeerLost, RequestTimeout: see their `maybe_executed`.
             TooLarge, InvalidName, LimitReached: nothing was sent.
         """
+        if trio.current_effective_deadline() <= trio.current_time():
+            await trio.lowlevel.checkpoint()  # Cancelled already: nothing is sent.
         waker = Waker()
         pending = self._start(target, payload, timeout, waker.wake, None)
         if pending.state != DONE:

@@ -170,7 +170,7 @@ class ZmqTransport:
                 if kind == int(zmq.Event.DISCONNECTED):
                     self._receiver.inbound_lost()
                     self._receiver.settle()
-                elif kind in DENIED and kind != int(zmq.Event.HANDSHAKE_FAILED_AUTH):
+                elif kind == int(zmq.Event.HANDSHAKE_FAILED_PROTOCOL):
                     self._receiver.refused("a connection that does not speak our protocol")
                 return
             conn = self._by_endpoint.get((socket.fd, endpoint))
@@ -326,13 +326,13 @@ class ZmqTransport:
     async def _probe(self, endpoint: str, node: bytes) -> None:
         host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
         refused = False
-        with trio.move_on_after(PROBE_S):
+        with trio.move_on_after(PROBE_S), trio.socket.socket() as probe:
             try:
-                stream = await trio.open_tcp_stream(host.strip("[]"), int(port))
-                await stream.aclose()
-            except OSError as error:
-                cause = error.__cause__ or error
-                refused = isinstance(cause, ConnectionRefusedError) or "refused" in str(cause)
+                await probe.connect((host, int(port)))
+            except ConnectionRefusedError:
+                refused = True
+            except OSError:
+                pass  # No answer is no proof.
         self._receiver.probed(node, refused=refused)
         self._receiver.settle()
 

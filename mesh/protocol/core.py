@@ -227,12 +227,10 @@ class Core:
             self.peering.fail(link, f"broke the protocol: {error}", now_s=now_s)
         self.peering.dialler.hang_up(conn)
 
-    def lost(
-        self, conn: Conn, now_s: float, *, refused: bool = False, denied: bool = False
-    ) -> None:
+    def lost(self, conn: Conn, now_s: float, *, denied: bool = False) -> None:
         """A connection failed or ended."""
         self._now_s = now_s
-        self.peering.lost(conn, now_s, refused=refused, denied=denied)
+        self.peering.lost(conn, now_s, denied=denied)
 
     def inbound_lost(self, now_s: float) -> None:
         """Some accepted connection ended, the transport does not know which: touch them all."""

@@ -86,6 +86,7 @@ class Exchange(Protocol):
     ) -> None: ...  # fmt: skip
     def unbind(self, conn: Conn) -> None: ...
     def fail(self, link: Link, reason: str, *, now_s: float, proof: bool = False) -> None: ...
+    def probe(self, peer: Peer) -> None: ...
     def warn_bad(self, error: BadAnnouncement) -> None: ...
     def warn(self, kind: str, text: str) -> None: ...
 
@@ -249,15 +250,8 @@ class Dialler:
             self._out.append(Hangup(conn))
             self.lost(conn, now_s)
 
-    def lost(
-        self, conn: Conn, now_s: float, *, refused: bool = False, denied: bool = False
-    ) -> None:
-        """A call failed.
-
-        Args:
-            refused: nothing listens there.
-            denied: they do not admit our key, or do not have the key we expect.
-        """
+    def lost(self, conn: Conn, now_s: float, *, denied: bool = False) -> None:
+        """A call failed. `denied`: they do not admit our key, or do not have the one we expect."""
         call = self._calls.pop(conn, None)
         if call is None:
             return
@@ -272,11 +266,8 @@ class Dialler:
                 "denied", f"node {owner.node.hex()[:8]} does not take our key, or has another one"
             )
         if link is not None and call.resume:
-            if refused:
-                reason = "nothing listens there any more"
-                self._exchange.fail(link, reason, now_s=now_s, proof=True)
-            else:
-                self._timers.at(now_s + BACKOFF_S, lambda now: self.redial(link, now))
+            self._exchange.probe(owner)
+            self._timers.at(now_s + BACKOFF_S, lambda now: self.redial(link, now))
         else:
             self.try_again(owner, now_s)
 

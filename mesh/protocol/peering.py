@@ -132,13 +132,11 @@ class Peering:
     def unbind(self, conn: Conn) -> None:
         self.bound.pop(conn, None)
 
-    def lost(
-        self, conn: Conn, now_s: float, *, refused: bool = False, denied: bool = False
-    ) -> None:
+    def lost(self, conn: Conn, now_s: float, *, denied: bool = False) -> None:
         """A connection failed or ended by itself; see Dialler.lost for the reasons."""
         link = self.bound.pop(conn, None)
         if link is None:
-            self.dialler.lost(conn, now_s, refused=refused, denied=denied)
+            self.dialler.lost(conn, now_s, denied=denied)
             return
         link.detach(conn)
         peer = self._roster.peers.get(link.peer)
@@ -149,10 +147,14 @@ class Peering:
         self._listener.path_lost(link)
         if link.dialled:
             self.dialler.redial(link, now_s)
-        elif peer is not None:
-            for endpoint, _ in self._roster.endpoints(peer, door=False)[:1]:
-                self._out.append(Probe(endpoint, link.peer))
+        if peer is not None:
+            self.probe(peer)
         self._timers.at(now_s + self._settings.resume_s, lambda now: self._give_up(link, now))
+
+    def probe(self, peer: Peer) -> None:
+        """Find out whether the process is there at all: a refusal is proof that it is not."""
+        for endpoint, _ in self._roster.endpoints(peer, door=False)[:1]:
+            self._out.append(Probe(endpoint, peer.node))
 
     def probed(self, node: bytes, now_s: float, *, refused: bool) -> None:
         """Answer to a Probe."""

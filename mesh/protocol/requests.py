@@ -166,9 +166,9 @@ class RequestTable:
         candidate.outstanding += 1
         link.outstanding += 1
         self.sent += 1
-        left_ms = max(1, int((pending.deadline_s - now_s) * 1000))
+        left_ms = int(min(max((pending.deadline_s - now_s) * 1000, 1), 0xFFFFFFFF))
         prefix = PREFIX.pack(
-            min(left_ms, 0xFFFFFFFF), MAY_BE_BUSY if soft else 0,
+            left_ms, MAY_BE_BUSY if soft else 0,
             len(pending.cluster), len(pending.endpoint),
         ) + self._head(pending)  # fmt: skip
         link.outbox.push(

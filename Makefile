@@ -1,0 +1,33 @@
+# Everything a newcomer, a developer and CI need; each target installs what it uses.
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test check sim bench clean
+
+$(STAMP): requirements.txt pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r requirements.txt
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $(STAMP)
+
+demo: $(STAMP)            ## the main job on real processes, under a minute
+	@$(RUN) -m examples.demo
+
+test: check               ## everything CI runs
+	$(RUN) -m pytest -q -n 2 --dist loadgroup tests
+
+check: $(STAMP)           ## format, lint, types
+	$(VENV)/bin/ruff format --check --quiet .
+	$(VENV)/bin/ruff check --quiet .
+	$(VENV)/bin/mypy
+
+sim: $(STAMP)             ## one seed of the network simulation: make sim SEED=7
+	MESH_SIM_SEED=$(SEED) $(RUN) -m pytest -q tests/sim/test_random.py
+
+bench: $(STAMP)           ## the figures of docs/performance.md
+	$(RUN) -m bench mesh --json out.json
+
+clean:
+	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

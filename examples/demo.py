@@ -1,0 +1,139 @@
+"""The main job on real processes: make a network's key, start services, lose one, get it back.
+
+make demo      ends by itself; exit status 0 only when everything held
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import trio
+
+from discovery.finder import Found
+from discovery.mdns import MdnsFinder
+from security.files import new_network
+
+SECONDS_MAX = 60
+
+
+async def multicast_problem() -> str | None:
+    """None when nodes on this machine can find each other by zeroconf, else why not."""
+    one, other = MdnsFinder("demo-one"), MdnsFinder("demo-other")
+    heard = trio.Event()
+
+    def found(item: Found) -> None:
+        heard.set()
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(one.run, found)
+        await nursery.start(other.run, lambda item: None)
+        await other.announce(b"demo", 9)
+        with trio.move_on_after(3):
+            await heard.wait()
+        problem = None if heard.is_set() else one.problem() or "we do not hear ourselves"
+        nursery.cancel_scope.cancel()
+    return problem
+
+
+class Processes:
+    """The services, each a process of its own; all are ended when the demo ends."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        self._environment = environment
+        self._running: dict[int, subprocess.Popen[str]] = {}
+
+    def start(self, module: str, **settings: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", module], env={**self._environment, **settings}, text=True,
+            stdin=subprocess.PIPE if module.endswith("shop") else subprocess.DEVNULL,
+            stdout=subprocess.PIPE if module.endswith("shop") else None,
+        )  # fmt: skip
+        self._running[process.pid] = process
+        return process
+
+    def kill(self, pid: int) -> None:
+        process = self._running.pop(pid)
+        process.kill()
+        process.wait()
+
+    def end(self) -> None:
+        for process in self._running.values():
+            process.terminate()
+        for process in self._running.values():
+            try:
+                process.wait(5)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def follow_shop(processes: Processes, shop: subprocess.Popen[str], deadline_s: float) -> int:
+    """Print what the shop says, do what its lines with `@` ask for, return its exit status."""
+    assert shop.stdout is not None
+    assert shop.stdin is not None
+    for line in shop.stdout:
+        if time.monotonic() > deadline_s:
+            print(f"demo: not done within {SECONDS_MAX} s", file=sys.stderr)
+            return 1
+        if not line.startswith("@"):
+            print(line, end="", flush=True)
+            continue
+        command, _, argument = line[1:].strip().partition(" ")
+        answer = "done"
+        if command == "kill":
+            processes.kill(int(argument))
+        else:
+            answer = str(processes.start("examples.databases").pid)
+        shop.stdin.write(answer + "\n")
+        shop.stdin.flush()
+    return shop.wait()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def main() -> int:
+    """Exit status 0 only when everything that is promised held."""
+    start_s = time.monotonic()
+    with tempfile.TemporaryDirectory() as directory:
+        secret = Path(directory) / "network.secret"
+        new_network(secret)
+        print("a network secret was made; every cluster's keys derive from it")
+        environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("MESH_")},
+            "MESH_NETWORK_SECRET_FILE": str(secret),
+        }
+        first: dict[str, str] = {}
+        problem = trio.run(multicast_problem)
+        if problem is None:
+            print("processes find each other through zeroconf")
+        else:
+            seed = f"tcp://127.0.0.1:{free_port()}"
+            print(f"no multicast here ({problem}): using the seed {seed} instead")
+            environment |= {"MESH_ZEROCONF": "false", "MESH_SEEDS": seed}
+            environment["MESH_LISTEN"] = "tcp://127.0.0.1:0"
+            first = {"MESH_LISTEN": seed}
+        processes = Processes(environment)
+        try:
+            processes.start("examples.databases", **first)
+            for module in ("databases", "databases", "caches"):
+                processes.start(f"examples.{module}")
+            shop = processes.start("examples.shop")
+            status = follow_shop(processes, shop, start_s + SECONDS_MAX)
+        finally:
+            processes.end()
+    seconds = time.monotonic() - start_s
+    print(f"{'everything held' if status == 0 else 'FAILED'}, {seconds:.0f} s")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

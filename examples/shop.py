@@ -1,0 +1,168 @@
+"""The shop: uses every pattern once, then keeps asking while a database dies and comes back.
+
+python -m examples.shop      started by examples.demo, which does what lines with `@` ask for
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections import Counter
+from dataclasses import dataclass, field
+
+import trio
+
+import mesh
+
+DATABASES = 3
+FILE_BYTES = 256 << 20
+PART_BYTES = 64 << 10
+WORKERS = 24
+
+
+class NotAsPromised(Exception):
+    """What was found is not what the README says."""
+
+
+def say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def check(holds: bool, what: str) -> None:
+    """Say what was found; the demo ends when it is not as promised."""
+    say(f"  {'ok' if holds else 'NOT AS PROMISED'}: {what}")
+    if not holds:
+        raise NotAsPromised
+
+
+async def requests(node: mesh.Node) -> None:
+    say("requests spread over the members of a cluster, which is all the shop knows of them")
+    answered: Counter[bytes] = Counter()
+
+    async def ask() -> None:
+        for _ in range(25):
+            answered[await node.request("databases", b"select 1")] += 1
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(WORKERS):
+            nursery.start_soon(ask)
+    shares = ", ".join(f"{pid.decode()}: {count}" for pid, count in sorted(answered.items()))
+    check(len(answered) == DATABASES, f"600 requests, answered by process {shares}")
+
+
+async def topics(node: mesh.Node) -> None:
+    say("orders are published; whoever wants them gets them")
+    for number, region in enumerate(("eu", "us", "asia"), start=1):
+        await node.publish(f"orders.{region}.created", f"number {number}".encode())
+    told = await node.broadcast("caches", b"flush")
+    check(told == 1, f"a broadcast went to {told} member of caches")
+
+
+async def file_transfer(node: mesh.Node) -> None:
+    say(f"a file of {FILE_BYTES >> 20} MB goes through a tunnel to one database")
+    part = bytes(range(256)) * (PART_BYTES // 256)
+    parts = FILE_BYTES // PART_BYTES
+    sent = hashlib.sha256()
+    start_s = trio.current_time()
+    async with node.open_tunnel("databases/store") as tunnel:
+        for number in range(parts):
+            part = number.to_bytes(8, "little") + part[8:]
+            sent.update(part)
+            await tunnel.send(part)
+            bar(number + 1, parts)
+        await tunnel.send_eof()
+        received = b"".join([answer async for answer in tunnel])
+    rate = FILE_BYTES / 1e6 / (trio.current_time() - start_s)
+    check(received == sent.digest(), f"SHA-256 matches, {rate:.0f} MB/s with hashing at both ends")
+
+
+def bar(done: int, total: int) -> None:
+    """One line that grows on a terminal, a line per quarter elsewhere."""
+    if sys.stderr.isatty() and done % 64 == 0:
+        filled = 40 * done // total
+        end = "\n" if done == total else ""
+        sys.stderr.write(f"\r  [{'#' * filled:<40}] {100 * done // total:3} %{end}")
+        sys.stderr.flush()
+    elif done % (total // 4) == 0:
+        say(f"  {100 * done // total:3} %")
+
+
+@dataclass
+class Traffic:
+    """What the workers met: answers by process, failures by kind and peer, and when."""
+
+    answered: Counter[int] = field(default_factory=Counter)
+    last_answer_s: dict[int, float] = field(default_factory=dict)
+    failures: list[mesh.MeshError] = field(default_factory=list)
+    running: bool = True
+
+    async def work(self, node: mesh.Node) -> None:
+        while self.running:
+            try:
+                pid = int(await node.request("databases", b"select 1"))
+            except mesh.MeshError as error:
+                self.failures.append(error)
+            else:
+                self.answered[pid] += 1
+                self.last_answer_s[pid] = trio.current_time()
+
+
+async def ask_demo(command: str) -> str:
+    """Have the demo do something to a process; return its answer."""
+    say(f"@{command}")
+    answer: str = await trio.to_thread.run_sync(sys.stdin.readline)
+    return answer.strip()
+
+
+async def crash(node: mesh.Node) -> None:
+    say("one database is killed with SIGKILL while requests run")
+    traffic = Traffic()
+    async with trio.open_nursery() as nursery:
+        for _ in range(WORKERS):
+            nursery.start_soon(traffic.work, node)
+        while len(traffic.answered) < DATABASES:
+            await trio.sleep(0.05)
+        victim = min(traffic.answered)
+        killed_s = trio.current_time()
+        await ask_demo(f"kill {victim}")
+        with trio.fail_after(5):
+            while len(node.members("databases")) == DATABASES:
+                await trio.sleep(0.001)
+        gone_s = trio.current_time() - killed_s
+        await trio.sleep(1)
+        lost = [error for error in traffic.failures if isinstance(error, mesh.PeerLost)]
+        check(len(lost) == len(traffic.failures) <= WORKERS,
+              f"{len(traffic.failures)} requests failed, all of them in flight on process {victim}")  # fmt: skip
+        check(gone_s < 2, f"nobody calls it any more {1000 * gone_s:.0f} ms after the kill")
+        failed = len(traffic.failures)
+        restarted = int(await ask_demo("restart"))
+        with trio.fail_after(10):
+            await node.wait_members("databases", count=DATABASES)
+            while not traffic.answered[restarted]:
+                await trio.sleep(0.01)
+        await trio.sleep(0.5)
+        check(len(traffic.failures) == failed, "no request failed after that")
+        check(True, f"the restarted member, process {restarted}, "
+                    f"answered {traffic.answered[restarted]} requests since")  # fmt: skip
+        traffic.running = False
+
+
+async def main() -> None:
+    start_s = trio.current_time()
+    async with mesh.join("shop") as node:
+        with trio.fail_after(15):
+            await node.wait_members("databases", count=DATABASES)
+            await node.wait_members("caches")
+        say(f"shop: found everybody {1000 * (trio.current_time() - start_s):.0f} ms after joining")
+        await requests(node)
+        await topics(node)
+        await file_transfer(node)
+        await crash(node)
+
+
+if __name__ == "__main__":
+    try:
+        trio.run(main)
+    except* NotAsPromised:
+        sys.exit(1)
