@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Sequence
+from weakref import WeakSet
 
 import trio
 
@@ -27,6 +28,7 @@ from .protocol.topics import TopicStream
 from .protocol.tunnel import TunnelEnd
 from .transport import Transport
 from .waker import Bell, Waker
+from .watching import Watch
 
 logger = logging.getLogger("mesh")
 
@@ -41,9 +43,9 @@ class Driver:
         self._sleep: trio.CancelScope | None = None
         self.core: Core
         """Set once, right after the core was made with this driver as its shell."""
-        self.topics_freed = Bell()
+        self.topics_freed, self.rotation_grew = Bell(), Bell()
         self.tunnel_opened: Callable[[TunnelEnd, str, str], str | None]
-        self.watchers: list[Callable[[Change], None]] = []
+        self.watches: WeakSet[Watch] = WeakSet()
         self.endpoints: tuple[Endpoint, ...] = ()
         self._announcement = b""
         self._nursery: trio.Nursery
@@ -181,8 +183,8 @@ class Driver:
 
     def changed(self, change: Change) -> None:
         logger.info("%r: %s %s", change.member, change.kind, change.reason)
-        for watcher in self.watchers:
-            watcher(change)
+        for watch in list(self.watches):
+            watch.changed(change)
 
     def announced(self, raw: bytes) -> None:
         self._announcement = raw
@@ -191,6 +193,9 @@ class Driver:
 
     def freed(self, streams: list[TopicStream]) -> None:
         self.topics_freed.wake()
+
+    def grew(self) -> None:
+        self.rotation_grew.wake()
 
     def log(self, text: str) -> None:
         logger.warning("%s", text)

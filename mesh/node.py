@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgpack
@@ -22,9 +21,7 @@ from .statistics import NodeStatistics, node_statistics
 from .subscription import Subscription
 from .tunnel import Tunnel
 from .waker import Bell, Waker
-
-CHANGES_MAX = 10_000
-"""Membership changes one watcher may fall behind by; older ones are dropped then."""
+from .watching import Gathering, Watch
 
 TUNNEL_TRIES = 3
 
@@ -111,34 +108,19 @@ class Node:
         if len(payload) > self._payload_bytes_max:
             raise TooLarge("payload", len(payload), self._payload_bytes_max)
 
-    async def gather(
-        self, target: str, payload: bytes, *, timeout: float | None = None
-    ) -> AsyncIterator[tuple[Member, bytes | MeshError]]:
-        """Ask every member known now; yield each with its reply, or its error, as they come.
+    def gather(self, target: str, payload: bytes, *, timeout: float | None = None) -> Gathering:
+        """Ask every member known now; iterate over each with its reply, or its error, as they come.
 
         Ends when all have answered or `timeout` is over; nobody there: ends at once.
         """
-        bell = Bell()
         cluster, _ = split_target(target)
-        asked: list[tuple[Member, Pending]] = []
-        try:
-            for member, link in self._core.rotation.linked(cluster):
-                asked.append((member, self._start(target, payload, timeout, bell.wake, link.peer)))
-            self._driver.settle()
-            waiting = asked
-            while waiting:
-                answered = [pair for pair in waiting if pair[1].state == DONE]
-                waiting = [pair for pair in waiting if pair[1].state != DONE]
-                for member, pending in answered:
-                    assert pending.outcome is not None
-                    yield member, pending.outcome
-                if waiting and not answered:
-                    await bell.wait()
-        finally:
-            for _, pending in asked:
-                if pending.state != DONE:
-                    self._core.patterns.requests.cancel(pending)
-            self._driver.settle()
+        bell = Bell()
+        asked = [
+            (member, self._start(target, payload, timeout, bell.wake, link.peer))
+            for member, link in self._core.rotation.linked(cluster)
+        ]
+        self._driver.settle()
+        return Gathering(asked, bell)
 
     async def broadcast(self, target: str, payload: bytes) -> int:
         """Tell every member known now, without an answer; return how many that were."""
@@ -337,9 +319,8 @@ class Node:
     async def _wait_rotation(self, cluster: str) -> None:
         settle_s = self.config.settle_s
         with trio.move_on_after(settle_s):
-            async for _ in self.watch(cluster):
-                if self._core.rotation.of_cluster(cluster):
-                    return
+            await self.wait_members(cluster)
+            return
         raise NoMembers(cluster, settle_s)
 
     # Members
@@ -349,38 +330,19 @@ class Node:
         return list(self._core.membership.of_cluster(check_cluster(cluster)))
 
     async def wait_members(self, cluster: str, *, count: int = 1) -> list[Member]:
-        """Wait until at least `count` members are alive; put a timeout around it."""
-        async for _ in self.watch(cluster):
-            ready = self._core.rotation.of_cluster(cluster)
-            if len(ready) >= count:
-                break
+        """Wait until at least `count` members can take requests; put a timeout around it."""
+        check_cluster(cluster)
+        while len(self._core.rotation.of_cluster(cluster)) < count:
+            self._core.check_open()
+            await self._driver.rotation_grew.wait()
         return self.members(cluster)
 
-    async def watch(self, cluster: str) -> AsyncIterator[Change]:
-        """Yield what is known of the members now, as `joined`, then every change of them.
-
-        Ends with the node; a first item with `kind` "watching" and no member comes even when
-        nobody is known.
-        """
-        check_cluster(cluster)
-        waker = Waker()
-        changes: deque[Change] = deque(maxlen=CHANGES_MAX)
-        for member in self._core.membership.of_cluster(cluster):
-            changes.append(Change("joined", member))
-
-        def watcher(change: Change) -> None:
-            if cluster in change.member.clusters:
-                changes.append(change)
-                waker.wake()
-
-        self._driver.watchers.append(watcher)
-        try:
-            while True:
-                while changes:
-                    yield changes.popleft()
-                await waker.wait()
-        finally:
-            self._driver.watchers.remove(watcher)
+    def watch(self, cluster: str) -> Watch:
+        """Iterate over what is known of the members now, as `joined`, then every change of them."""
+        known = [Change("joined", one) for one in self.members(cluster)]
+        watch = Watch(cluster, known)
+        self._driver.watches.add(watch)
+        return watch
 
     def statistics(self) -> NodeStatistics:
         """Plain counters of everything, frozen at this moment."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from types import TracebackType
 
 import trio
@@ -55,16 +55,16 @@ class Subscription:
         for message in self._messages:
             return message
         while True:
-            self._messages = messages(await self._take())
+            self._messages = messages(await self.take())
             for message in self._messages:
                 return message
 
-    async def batches(self) -> AsyncIterator[Delivery]:
-        """Yield what arrived, batch by batch: `.topic`, `.payloads`, `.sender`, `.lost`."""
-        while True:
-            yield await self._take()
+    def batches(self) -> Batches:
+        """Iterate over what arrived, batch by batch: `.topic`, `.payloads`, `.sender`, `.lost`."""
+        return Batches(self)
 
-    async def _take(self) -> Delivery:
+    async def take(self) -> Delivery:
+        """The messages that wait, as one batch; waits for some."""
         inbox = self._inbox
         if inbox is None:
             raise RuntimeError("subscription used outside of its `async with` block")
@@ -82,3 +82,16 @@ class Subscription:
         if self._inbox is None:
             raise RuntimeError("subscription used outside of its `async with` block")
         return self._inbox.statistics()
+
+
+class Batches:
+    """Made by `Subscription.batches`."""
+
+    def __init__(self, subscription: Subscription) -> None:
+        self._subscription = subscription
+
+    def __aiter__(self) -> Batches:
+        return self
+
+    async def __anext__(self) -> Delivery:
+        return await self._subscription.take()

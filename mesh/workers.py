@@ -79,6 +79,7 @@ class Workers:
         job.cancel = None
         now_s = trio.current_time()
         if scope.cancelled_caught or not job.reply:
+            self.dispatcher.expired += scope.cancelled_caught and not job.cancelled
             self.dispatcher.finished(job, now_s)
         elif refusal is not None:
             self.dispatcher.raised(job, refusal.code, refusal.message, now_s)

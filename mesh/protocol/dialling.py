@@ -39,6 +39,7 @@ from .timers import Timers
 BACKOFF_S, BACKOFF_S_MAX = 0.1, 5.0
 SEEDS_MAX = 1024
 GONE_MAX = 1024
+DENIALS_WORTH_A_WORD = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,6 +263,8 @@ class Dialler:
         if denied:
             owner.generation += 1
             owner.knows_us = False
+            owner.denials += 1
+        if denied and owner.denials >= DENIALS_WORTH_A_WORD:
             self._exchange.warn(
                 "denied", f"node {owner.node.hex()[:8]} does not take our key, or has another one"
             )

@@ -60,7 +60,10 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class ServiceStatistics:
-    """Plain counters of one service of this node."""
+    """Plain counters of one service of this node.
+
+    `expired`: the deadline passed, in the queue or in the handler; `cancelled`: the caller gave up.
+    """
 
     cluster: str
     running: int

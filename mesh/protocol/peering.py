@@ -42,6 +42,8 @@ from .link import Link, agreed
 from .roster import Peer, Roster
 from .timers import Timers
 
+ANSWER_FIRST_S = 0.005
+
 
 class Listener(Protocol):
     """What peering tells the core."""
@@ -124,7 +126,8 @@ class Peering:
             self._out.append((conn, frame))
         self.bound[conn] = link
         if link.up and not was_up:
-            peer.failures, peer.up_since_s = 0, now_s
+            peer.failures = peer.denials = 0
+            peer.up_since_s = now_s
             self._listener.link_up(link, peer, idempotent)
         elif link.connected and not was_connected:
             self._listener.path_back(link)
@@ -242,8 +245,9 @@ class Peering:
         answer = encode_announcements(known[:ANNOUNCEMENTS_MAX])
         self._say(conn, CONTROL, Kind.INTRODUCED, answer)
         if peer is not None:
+            # Our answer must be there before our dial is, or our key is a stranger's to it.
             peer.knows_us = True
-            self.dialler.connect(peer, now_s)
+            self.dialler.later(peer, now_s, ANSWER_FIRST_S)
 
     def _consider(self, conn: Conn, user: str, hello: Hello, now_s: float) -> str | None:
         """Accept the HELLO, or return why not."""

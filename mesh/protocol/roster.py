@@ -39,6 +39,8 @@ class Peer:
     generation: int = 0
     """Which of our own key generations to dial with: the older one helps while keys rotate."""
     up_since_s: float = 0.0
+    denials: int = 0
+    """Dials in a row that ended because one side does not know the other's key."""
 
 
 @dataclass(slots=True)

@@ -1,0 +1,63 @@
+"""Iterators over what happens: changes of a cluster's members, answers of all of them.
+
+Plain objects, not generators: leaving the loop early needs no cleaning up.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from .errors import MeshError
+from .protocol.membership import Change, Member
+from .protocol.requests import DONE, Pending
+from .waker import Bell, Waker
+
+CHANGES_MAX = 10_000
+"""Changes one watch may fall behind by; older ones are dropped then."""
+
+
+class Watch:
+    """Made by `Node.watch`; one task at a time may iterate it."""
+
+    def __init__(self, cluster: str, known: Iterable[Change]) -> None:
+        self.cluster = cluster
+        self._changes: deque[Change] = deque(known, maxlen=CHANGES_MAX)
+        self._waker = Waker()
+
+    def changed(self, change: Change) -> None:
+        """Called with every change of any member."""
+        if self.cluster in change.member.clusters:
+            self._changes.append(change)
+            self._waker.wake()
+
+    def __aiter__(self) -> Watch:
+        return self
+
+    async def __anext__(self) -> Change:
+        while not self._changes:
+            await self._waker.wait()
+        return self._changes.popleft()
+
+
+class Gathering:
+    """Made by `Node.gather`: the answers of all members, each once, as they come."""
+
+    def __init__(self, asked: Sequence[tuple[Member, Pending]], bell: Bell) -> None:
+        self._waiting, self._bell = list(asked), bell
+
+    def __len__(self) -> int:
+        """How many members have yet to answer."""
+        return len(self._waiting)
+
+    def __aiter__(self) -> Gathering:
+        return self
+
+    async def __anext__(self) -> tuple[Member, bytes | MeshError]:
+        while self._waiting:
+            for place, (member, pending) in enumerate(self._waiting):
+                if pending.state == DONE and pending.outcome is not None:
+                    del self._waiting[place]
+                    return member, pending.outcome
+            await self._bell.wait()
+        raise StopAsyncIteration

@@ -1,0 +1,192 @@
+"""Members that die, freeze, stall, leave and return: real processes, real signals.
+
+Times are the promise itself here (out of rotation within N seconds), so they are backstops of
+`trio.fail_after`, with room for a loaded machine, never measurements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+
+import mesh
+from tests.processes import SECRET, Process, member
+
+MARGIN_S = 2.0
+"""For a machine that does other things too."""
+
+
+@asynccontextmanager
+async def shop(*seeds: Process, **settings: Any) -> AsyncIterator[mesh.Node]:
+    async with mesh.join(
+        "shop", zeroconf=False, network_secret=SECRET, listen="tcp://127.0.0.1:0",
+        seeds=[seed.ready["endpoint"] for seed in seeds], **settings,
+    ) as node:  # fmt: skip
+        with trio.fail_after(5):
+            await node.wait_members("databases", count=len(seeds))
+        yield node
+
+
+@pytest.fixture
+def databases() -> Iterator[list[Process]]:
+    with member("databases") as one, member("databases", seeds=[one.ready["endpoint"]]) as other:
+        yield [one, other]
+
+
+async def changed(node: mesh.Node, process: Process, kind: str, within_s: float) -> mesh.Change:
+    with trio.fail_after(within_s):
+        async for change in node.watch("databases"):
+            if change.kind == kind and change.member.node.hex() == process.ready["node"]:
+                return change
+    raise AssertionError("the node left")
+
+
+async def test_killed_member_is_out_of_rotation_within_2_s(databases: list[Process]) -> None:
+    """Promise: killed. Only requests in flight on it fail, and each says that it may have run."""
+    async with shop(*databases) as node:
+        victim, survivor = databases
+        errors: list[mesh.MeshError] = []
+        answered: set[int] = set()
+        stop = False
+
+        async def ask() -> None:
+            while not stop:
+                try:
+                    answered.add(int(await node.request("databases/pid", b"")))
+                except mesh.MeshError as error:
+                    errors.append(error)
+
+        async def hang() -> None:
+            with pytest.raises(mesh.PeerLost) as caught:
+                while True:
+                    with trio.move_on_after(0.05):
+                        await node.request("databases/hang", b"")
+            assert caught.value.maybe_executed
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(16):
+                nursery.start_soon(ask)
+            while len(answered) < 2:
+                await trio.sleep(0.01)
+            victim.kill()
+            await changed(node, victim, "dead", 2 + MARGIN_S)
+            answered.clear()
+            await node.request("databases/pid", b"")
+            while not answered:
+                await trio.sleep(0.01)
+            stop = True
+        assert not errors, "the endpoint is idempotent: requests in flight were asked again"
+        assert answered == {survivor.pid}
+
+
+async def test_requests_in_flight_on_a_killed_member_say_maybe_executed() -> None:
+    """Promise: PeerLost(maybe_executed=True), at once, for what may have run."""
+    with member("databases") as only:
+        async with shop(only) as node:
+            async with trio.open_nursery() as nursery:
+
+                async def ask() -> None:
+                    with pytest.raises(mesh.PeerLost) as caught:
+                        await node.request("databases/hang", b"", timeout=30)
+                    assert caught.value.maybe_executed
+
+                nursery.start_soon(ask)
+                while only.call("counts").get("hangs", 0) == 0:
+                    await trio.sleep(0.01)
+                only.kill()
+                with trio.fail_after(2 + MARGIN_S):
+                    while nursery.child_tasks:
+                        await trio.sleep(0.01)
+            with pytest.raises(mesh.NoMembers):
+                await node.request("databases", b"", timeout=1)
+
+
+@pytest.mark.slow
+async def test_frozen_member_is_out_of_rotation_within_4_s_and_returns(
+    databases: list[Process],
+) -> None:
+    """Promise: SIGSTOP. Out within 4 s; SIGCONT: it takes load again by itself."""
+    async with shop(*databases) as node:
+        frozen, other = databases
+        frozen.freeze()
+        with trio.fail_after(4 + MARGIN_S):
+            async for change in node.watch("databases"):
+                if (
+                    change.kind in ("stalled", "suspect")
+                    and change.member.node.hex() == (frozen.ready["node"])
+                ):
+                    break
+        for _ in range(20):
+            assert int(await node.request("databases/pid", b"")) == other.pid
+        frozen.thaw()
+        with trio.fail_after(10 + MARGIN_S):
+            while int(await node.request("databases/pid", b"")) != frozen.pid:
+                pass
+
+
+@pytest.mark.slow
+async def test_blocked_event_loop_is_stalled_within_4_s_and_returns(
+    databases: list[Process],
+) -> None:
+    """Promise: stalled, not dead; links are kept; back by itself."""
+    async with shop(*databases) as node, trio.open_nursery() as nursery:
+        answers: list[bytes] = []
+
+        async def block() -> None:
+            answers.append(await node.request("databases/block", b"6", timeout=20))
+
+        nursery.start_soon(block)
+        stalled: mesh.Member | None = None
+        with trio.fail_after(4 + MARGIN_S):
+            async for change in node.watch("databases"):
+                if change.kind == "stalled":
+                    stalled = change.member
+                    break
+        with trio.fail_after(8 + MARGIN_S):
+            async for change in node.watch("databases"):
+                assert change.kind != "dead"
+                if change.kind == "alive" and change.member is stalled:
+                    break
+        with trio.fail_after(8):
+            while not answers:
+                await trio.sleep(0.01)
+        assert answers == [b"done"]
+
+
+async def test_a_member_that_leaves_is_gone_at_once(databases: list[Process]) -> None:
+    """Promise: goodbye. Nothing fails, and nobody asks it any more."""
+    async with shop(*databases) as node:
+        leaver, stays = databases
+        leaver.tell("leave")
+        change = await changed(node, leaver, "left", 5)
+        assert change.reason == "left"
+        assert int(await node.request("databases/pid", b"")) == stays.pid
+
+
+async def test_a_restarted_member_takes_load_again(databases: list[Process]) -> None:
+    """Promise: a new process at another address is found through any node that knows it."""
+    async with shop(*databases) as node:
+        victim, survivor = databases
+        victim.kill()
+        await changed(node, victim, "dead", 2 + MARGIN_S)
+        with member("databases", seeds=[survivor.ready["endpoint"]]) as new:
+            with trio.fail_after(5):
+                while int(await node.request("databases/pid", b"")) != new.pid:
+                    pass
+
+
+async def test_cancelling_a_request_cancels_its_handler() -> None:
+    """Promise: cancellation reaches the member; so does the deadline."""
+    with member("databases") as only:
+        async with shop(only) as node:
+            with trio.move_on_after(0.3):
+                await node.request("databases/hang", b"", timeout=30)
+            with pytest.raises(mesh.RequestTimeout):
+                await node.request("databases/hang", b"", timeout=0.3)
+            with trio.fail_after(5):
+                while only.call("counts").get("cancelled", 0) < 2:
+                    await trio.sleep(0.02)

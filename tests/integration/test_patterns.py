@@ -1,0 +1,313 @@
+"""The four patterns between nodes over real, encrypted links on loopback."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+import mesh
+from mesh.protocol.interest import POLICIES
+from tests.nodes import linked, node, until
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+
+def databases(**options: object) -> mesh.Service:
+    service = mesh.Service("databases", concurrency=4)
+
+    @service.request
+    async def echo(request: mesh.Request) -> bytes:
+        return request.payload
+
+    @service.request("fail")
+    async def fail(request: mesh.Request) -> bytes:
+        raise mesh.ServiceError("no_row", "row 7 does not exist")
+
+    @service.request("crash")
+    async def crash(request: mesh.Request) -> bytes:
+        raise KeyError("oops")
+
+    @service.request("wrong")
+    async def wrong(request: mesh.Request) -> str:
+        return "not bytes"
+
+    @service.request("caller", allow=["shop"])
+    async def caller(request: mesh.Request) -> bytes:
+        return request.caller.encode()
+
+    @service.request("slow")
+    async def slow(request: mesh.Request) -> bytes:
+        await trio.sleep_forever()
+        return b""
+
+    @service.tunnel
+    async def mirror(tunnel: mesh.Tunnel) -> None:
+        async for part in tunnel:
+            await tunnel.send(part)
+
+    return service
+
+
+async def test_request_reply_small_and_large() -> None:
+    async with node(databases()) as db, node("shop", db) as shop:
+        await linked(shop, db)
+        for size in (0, 1, 70_000, 5 << 20):
+            payload = bytes(size)
+            assert await shop.request("databases", payload) == payload
+
+
+async def test_errors_of_handlers_reach_the_caller(caplog: pytest.LogCaptureFixture) -> None:
+    async with node(databases()) as db, node("shop", db) as shop:
+        await linked(shop, db)
+        for endpoint, code, message in (
+            ("fail", "no_row", "row 7 does not exist"),
+            ("crash", "failed", "KeyError"),
+            ("wrong", "failed", "not bytes"),
+            ("nothing", "no_such_endpoint", "nothing"),
+        ):
+            with pytest.raises(mesh.ServiceError, match=message) as caught:
+                await shop.request(f"databases/{endpoint}", b"")
+            assert caught.value.code == code
+        with pytest.raises(mesh.ServiceError):
+            await shop.request("databases/crash", b"")
+    failures = [record for record in caplog.records if "logged once" in record.message]
+    assert len(failures) == 1, "one line per kind of failure, however often it happens"
+
+
+async def test_allow_and_caller() -> None:
+    async with node(databases()) as db, node("shop", db) as shop, node("web", db) as web:
+        await linked(shop, db)
+        await linked(web, db)
+        assert await shop.request("databases/caller", b"") == b"shop"
+        with pytest.raises(mesh.ServiceError, match="not_allowed"):
+            await web.request("databases/caller", b"")
+
+
+async def test_nobody_there() -> None:
+    async with node("shop", settle_s=0.2) as shop:
+        with pytest.raises(mesh.NoMembers):
+            await shop.request("databases", b"")
+        assert [answer async for answer in shop.gather("databases", b"")] == []
+        assert await shop.broadcast("databases", b"") == 0
+        await shop.publish("orders.new", b"")
+        assert shop.statistics().publishing.nobody == 1
+        with pytest.raises(mesh.NoMembers):
+            async with shop.open_tunnel("databases"):
+                pass
+
+
+async def test_deadline_of_the_enclosing_scope_ends_the_wait() -> None:
+    async with node(databases()) as db, node("shop", db) as shop:
+        await linked(shop, db)
+        with trio.move_on_after(0.1) as scope:
+            await shop.request("databases/slow", b"")
+        assert scope.cancelled_caught
+        await until(lambda: db.statistics().services[0].running == 0)
+        service = db.statistics().services[0]
+        assert service.cancelled + service.expired == 1
+        assert shop.statistics().requests.outstanding == 0
+
+
+async def test_overload_is_said_before_anything_starts() -> None:
+    async with (
+        node(databases(), queue_requests=2) as db,
+        node("shop", db) as shop,
+        trio.open_nursery() as nursery,
+    ):
+        await linked(shop, db)
+        for _ in range(4 + 2):
+            nursery.start_soon(shop.request, "databases/slow", b"")
+        await until(lambda: db.statistics().services[0].queued == 2)
+        with pytest.raises(mesh.Overloaded) as caught:
+            await shop.request("databases/slow", b"")
+        assert caught.value.retry_after_s > 0
+        assert not caught.value.maybe_executed
+        nursery.cancel_scope.cancel()
+
+
+async def test_gather_yields_every_member_once() -> None:
+    async with node(databases()) as one, node(databases(), one) as two, node("shop", one) as shop:
+        await linked(shop, one, two)
+        answers = {member.node: answer async for member, answer in shop.gather("databases", b"q")}
+        assert answers == {one.id: b"q", two.id: b"q"}
+        async for _, answer in shop.gather("databases/slow", b"", timeout=0.1):
+            assert isinstance(answer, mesh.RequestTimeout)
+
+
+async def test_broadcast_reaches_every_member() -> None:
+    heard: list[tuple[str, bytes]] = []
+
+    def caches() -> mesh.Service:
+        service = mesh.Service("caches")
+
+        @service.broadcast("flush")
+        async def flush(request: mesh.Request) -> None:
+            heard.append((request.caller, request.payload))
+
+        return service
+
+    async with node(caches()) as one, node(caches(), one) as two, node("shop", one) as shop:
+        await linked(shop, one, two)
+        assert await shop.broadcast("caches/flush", b"all") == 2
+        await until(lambda: len(heard) == 2)
+        assert heard == [("shop", b"all")] * 2
+
+
+async def test_topics_match_at_the_publisher() -> None:
+    async with node("shop") as shop, node("audit", shop) as audit:
+        await linked(shop, audit)
+        async with audit.subscribe("orders.*.created") as created, audit.subscribe("orders.>") as every:  # fmt: skip
+            await until(lambda: len(shop._core.patterns.interest.match("orders.x.created")) == 2)
+            sent_before = shop.statistics().links[0].frames_sent
+            for _ in range(50):
+                await shop.publish("unwanted.topic", b"x")
+            assert shop.statistics().publishing.nobody == 50
+            await shop.publish("orders.eu.created", b"1", headers={"trace": 7})
+            await shop.publish("orders.eu", b"2")
+            message = await anext(created)
+            assert (message.topic, message.payload) == ("orders.eu.created", b"1")
+            assert message.headers == {"trace": 7}
+            assert message.sender == shop.id
+            assert [(await anext(every)).payload for _ in range(2)] == [b"1", b"2"]
+            assert shop.statistics().links[0].frames_sent - sent_before <= 4
+
+
+async def test_a_node_hears_its_own_topics() -> None:
+    async with node("shop") as shop, shop.subscribe("a.>") as subscription:
+        await shop.publish("a.b", b"x")
+        assert (await anext(subscription)).payload == b"x"
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+async def test_slow_subscriber_under_each_policy(policy: str) -> None:
+    """Promise: every drop is counted and seen as a gap; `block` loses nothing."""
+    count, limit = 20_000, 64 * 1024
+    async with node("shop") as shop, node("audit", shop) as audit:
+        await linked(shop, audit)
+        async with audit.subscribe("t", when_full=policy, limit_bytes=limit) as slow:
+            await until(lambda: shop._core.patterns.interest.match("t"))
+            got = lost = 0
+
+            async def publish() -> None:
+                for number in range(count):
+                    await shop.publish("t", number.to_bytes(4, "little") * 8)
+                await shop.publish("t", b"end")
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(publish)
+                if policy != "block":
+                    await until(lambda: slow.statistics().dropped > 0)
+                with trio.move_on_after(20 if policy != "drop_newest" else 3):
+                    async for message in slow:
+                        lost += message.lost
+                        got += 1
+                        if message.payload == b"end":
+                            break
+                        assert int.from_bytes(message.payload[:4], "little") == message.sequence
+                        assert got + lost == message.sequence + 1
+                        assert slow.statistics().waiting_bytes <= limit
+            if policy == "block":
+                assert (got, lost) == (count + 1, 0)
+            else:
+                dropped = slow.statistics().dropped + shop.statistics().publishing.dropped
+                assert got + dropped == count + 1
+                assert policy == "drop_newest" or lost == dropped > 0
+
+
+async def test_one_stuck_subscriber_does_not_stop_the_others() -> None:
+    async with node("shop") as shop, node("audit", shop) as audit, node("stuck", shop) as stuck:
+        await linked(shop, audit, stuck)
+        async with audit.subscribe("t") as reading, stuck.subscribe("t", limit_bytes=1000):
+            await until(lambda: len(shop._core.patterns.interest.match("t")) == 2)
+            for number in range(5000):
+                await shop.publish("t", str(number).encode())
+            for number in range(5000):
+                assert (await anext(reading)).payload == str(number).encode()
+
+
+async def test_tunnel_keeps_parts_and_half_closes() -> None:
+    async with node(databases()) as db, node("shop", db) as shop:
+        await linked(shop, db)
+        parts = [bytes([n]) * size for n, size in enumerate((0, 1, 1000, 65_536, 300_000))]
+        async with shop.open_tunnel("databases") as tunnel:
+            for part in parts:
+                await tunnel.send(part)
+            await tunnel.send_eof()
+            assert [part async for part in tunnel] == parts
+        await until(lambda: not shop.statistics().tunnels and not db.statistics().tunnels)
+
+
+async def test_a_reader_that_stops_stops_the_writer() -> None:
+    service = mesh.Service("archive")
+
+    @service.tunnel
+    async def never_read(tunnel: mesh.Tunnel) -> None:
+        await trio.sleep_forever()
+
+    async with node(service) as archive, node("shop", archive) as shop:
+        await linked(shop, archive)
+        async with shop.open_tunnel("archive") as tunnel:
+            sent = 0
+            with trio.move_on_after(0.5):
+                while True:
+                    await tunnel.send(bytes(50_000))
+                    sent += 50_000
+            assert sent <= tunnel.window_bytes
+            assert archive.statistics().tunnels[0].unread_bytes <= tunnel.window_bytes
+            with pytest.raises(mesh.TooLarge):
+                await tunnel.send(bytes(tunnel.window_bytes + 1))
+
+
+async def test_a_tunnel_breaks_on_both_sides() -> None:
+    broken: list[mesh.TunnelBroken] = []
+    service = mesh.Service("archive")
+
+    @service.tunnel
+    async def read(tunnel: mesh.Tunnel) -> None:
+        try:
+            async for _ in tunnel:
+                pass
+        except mesh.TunnelBroken as error:
+            broken.append(error)
+            raise
+
+    @service.tunnel("fails")
+    async def fails(tunnel: mesh.Tunnel) -> None:
+        await anext(tunnel)
+        raise ValueError("disk on fire")
+
+    async with node(service) as archive, node("shop", archive) as shop:
+        await linked(shop, archive)
+        with pytest.raises(KeyError):
+            async with shop.open_tunnel("archive") as tunnel:
+                await tunnel.send(b"x")
+                raise KeyError
+        await until(lambda: broken)
+        with pytest.raises(mesh.TunnelBroken):
+            async with shop.open_tunnel("archive/fails") as tunnel:
+                await tunnel.send(b"x")
+                async for _ in tunnel:
+                    pass
+
+
+async def test_tunnels_do_not_starve_requests() -> None:
+    async with node(databases()) as db, node("shop", db) as shop, trio.open_nursery() as nursery:
+        await linked(shop, db)
+
+        async def pour() -> None:
+            async with shop.open_tunnel("databases") as tunnel, trio.open_nursery() as both:
+
+                async def drain() -> None:
+                    async for _ in tunnel:
+                        pass
+
+                both.start_soon(drain)
+                while True:
+                    await tunnel.send(bytes(65_536))
+
+        for _ in range(4):
+            nursery.start_soon(pour)
+        await until(lambda: len(shop.statistics().tunnels) == 4)
+        for _ in range(50):
+            await shop.request("databases", b"x", timeout=5)
+        nursery.cancel_scope.cancel()

@@ -1,0 +1,105 @@
+"""The node that runs in a test's process: serves every pattern, obeys commands from its stdin."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import time
+from collections import Counter
+from typing import Any
+
+import trio
+
+import mesh
+
+received: Counter[str] = Counter()
+
+
+def make_service(cluster: str) -> mesh.Service:
+    service = mesh.Service(cluster, concurrency=64)
+
+    @service.request
+    async def echo(request: mesh.Request) -> bytes:
+        received["requests"] += 1
+        return request.payload
+
+    @service.request("pid", idempotent=True)
+    async def pid(request: mesh.Request) -> bytes:
+        return str(os.getpid()).encode()
+
+    @service.request("hang")
+    async def hang(request: mesh.Request) -> bytes:
+        received["hangs"] += 1
+        try:
+            await trio.sleep_forever()
+        finally:
+            received["cancelled"] += 1
+        return b""
+
+    @service.request("block")
+    async def block(request: mesh.Request) -> bytes:
+        time.sleep(float(request.payload))  # noqa: ASYNC251 (the event loop is to be blocked)
+        return b"done"
+
+    @service.broadcast
+    async def note(request: mesh.Request) -> None:
+        received["broadcasts"] += 1
+
+    @service.tunnel
+    async def digest(tunnel: mesh.Tunnel) -> None:
+        total = hashlib.sha256()
+        async for part in tunnel:
+            total.update(part)
+        await tunnel.send(total.digest())
+
+    return service
+
+
+async def subscribe(node: mesh.Node, pattern: str, options: dict[str, Any]) -> None:
+    async with node.subscribe(pattern, **options) as subscription:
+        async for message in subscription:
+            received[pattern] += 1
+            received[f"{pattern} lost"] += message.lost
+
+
+def rss_kib() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
+
+
+async def obey(node: mesh.Node, command: dict[str, Any], nursery: trio.Nursery) -> Any:
+    what = command["do"]
+    if what == "counts":
+        return dict(received)
+    if what == "subscribe":
+        nursery.start_soon(subscribe, node, command["pattern"], command.get("options", {}))
+        return "subscribed"
+    if what == "members":
+        return {one.node.hex(): one.state.value for one in node.members(command["cluster"])}
+    if what == "refused":
+        return node.statistics().refused
+    if what == "memory":
+        return rss_kib()
+    raise ValueError(what)
+
+
+async def main() -> None:
+    arguments = json.loads(sys.argv[1])
+    async with (
+        mesh.join(make_service(arguments["cluster"]), **arguments["settings"]) as node,
+        trio.open_nursery() as nursery,
+    ):
+        ready = {"node": node.id.hex(), "endpoint": node.endpoints[0], "pid": os.getpid()}
+        print(json.dumps(ready), flush=True)
+        while line := await trio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True):
+            command = json.loads(line)
+            if command["do"] == "leave":
+                break
+            print(json.dumps(await obey(node, command, nursery)), flush=True)
+        nursery.cancel_scope.cancel()
+
+
+if __name__ == "__main__":
+    trio.run(main)

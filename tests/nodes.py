@@ -1,0 +1,60 @@
+"""Nodes of one process over real sockets on loopback, for tests of what they promise together."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack, asynccontextmanager
+from typing import Any
+
+import trio
+
+import mesh
+from tests.processes import SECRET
+
+PATIENCE_S = 10
+
+
+@asynccontextmanager
+async def node(clusters: Any, *seeds: mesh.Node, **settings: Any) -> AsyncIterator[mesh.Node]:
+    """A node on loopback that knows `seeds` and no others."""
+    defaults: dict[str, Any] = {
+        "zeroconf": False, "listen": "tcp://127.0.0.1:0",
+        "seeds": [one.endpoints[0] for one in seeds],
+    }  # fmt: skip
+    if "keys_dir" not in settings and "keyring" not in settings:
+        defaults["network_secret"] = SECRET
+    async with mesh.join(clusters, **{**defaults, **settings}) as joined:
+        yield joined
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    """Wait for something that comes by itself; a test that waits too long fails."""
+    with trio.fail_after(PATIENCE_S):
+        while not condition():
+            await trio.sleep(0.005)
+
+
+async def linked(one: mesh.Node, *others: mesh.Node) -> None:
+    """Wait until `one` has an alive member for every other node."""
+    for other in others:
+
+        def known(other: mesh.Node = other) -> bool:
+            return other.id in {member.node for member in one.members(other.config.clusters[0])}
+
+        await until(known)
+
+
+def free_ports(count: int) -> int:
+    """The first of `count` consecutive free ports on loopback."""
+    for _ in range(100):
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            first: int = server.getsockname()[1]
+        try:
+            with ExitStack() as stack:
+                for port in range(first, first + count):
+                    stack.enter_context(socket.create_server(("127.0.0.1", port)))
+        except OSError:
+            continue
+        return first
+    raise AssertionError("no free ports")

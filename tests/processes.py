@@ -1,0 +1,92 @@
+"""Real processes for tests: one node each, told what to do by lines of JSON, ended by their id.
+
+with Member(secret, "databases", seeds=[...]) as member:
+    member.call("pid"); member.kill(); member.freeze(); member.thaw()
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from security.files import format_network_secret
+
+SECRET = format_network_secret(b"tests of the mesh, 32 bytes long")
+ANSWER_S_MAX = 20
+
+
+class Process:
+    """A `python -m MODULE` that prints one line of JSON when it is ready, and one per command."""
+
+    def __init__(self, module: str, arguments: Mapping[str, Any]) -> None:
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("MESH_")}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", module, json.dumps(arguments)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment,
+        )  # fmt: skip
+        self._buffer = b""
+        self.ready: dict[str, Any] = self.read()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def read(self) -> Any:
+        """The next line it prints, decoded."""
+        assert self._process.stdout is not None
+        while b"\n" not in self._buffer:
+            readable, _, _ = select.select([self._process.stdout], [], [], ANSWER_S_MAX)
+            assert readable, f"process {self.pid} said nothing for {ANSWER_S_MAX} s"
+            piece = os.read(self._process.stdout.fileno(), 1 << 16)
+            assert piece, f"process {self.pid} ended, status {self._process.wait(5)}"
+            self._buffer += piece
+        line, self._buffer = self._buffer.split(b"\n", 1)
+        return json.loads(line)
+
+    def tell(self, command: str, **arguments: Any) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"do": command, **arguments}).encode() + b"\n")
+        self._process.stdin.flush()
+
+    def call(self, command: str, **arguments: Any) -> Any:
+        self.tell(command, **arguments)
+        return self.read()
+
+    def freeze(self) -> None:
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait(10)
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        if self._process.poll() is None:
+            os.kill(self.pid, signal.SIGCONT)
+        self.kill()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            pipe.close()
+
+
+def member(cluster: str, **settings: Any) -> Process:
+    """A member of `cluster` in a process of its own; `.ready["endpoint"]` is its address."""
+    settings = {
+        "zeroconf": False, "network_secret": SECRET, "listen": "tcp://127.0.0.1:0", **settings
+    }  # fmt: skip
+    return Process("tests.member", {"cluster": cluster, "settings": settings})
