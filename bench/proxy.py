@@ -63,6 +63,9 @@ class Proxy:
                     self.accepted += 1
                     nursery.start_soon(self._forward, client)
 
+    def saw(self, data: bytes) -> None:
+        """Called with everything that passes; for those who want to look at it."""
+
     def reset(self) -> int:
         """Reset every connection; how many that were."""
         connections, self._connections = self._connections, set()
@@ -99,6 +102,7 @@ class Proxy:
         try:
             while data := await source.recv(CHUNK_BYTES):
                 self.forwarded_bytes += len(data)
+                self.saw(data)
                 view = memoryview(data)
                 while view:
                     view = view[await sink.send(view) :]

@@ -259,6 +259,8 @@ class Dialler:
         owner, link = call.owner, call.link
         if isinstance(owner, Seed):
             owner.busy = False
+            if owner.tries % max(1, len(self._roster.keyring.introduction_keys())):
+                self.found(owner.endpoint, now_s)  # Another of the keys that may answer there.
             return
         if denied:
             owner.generation += 1

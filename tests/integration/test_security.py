@@ -1,0 +1,283 @@
+"""Who is refused, on real sockets: each is logged once, counted, and slows nobody down."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+
+import pytest
+import trio
+import zmq
+
+import mesh
+from mesh.protocol.frame import CONTROL, DATA, FRAME, Kind, pack_frame, pack_record
+from mesh.protocol.hello import encode_announcements
+from security.announcement import Announcement, Endpoint
+from security.files import drop_old_cluster, format_network_secret, new_cluster, rotate_cluster
+from security.keyring import FileKeyring, NetworkKeyring
+from security.keys import DOOR, ClusterKeys, derive, generate
+from tests.nodes import linked, node, until
+
+SECRET_BYTES = b"tests of the mesh, 32 bytes long"
+OTHER_SECRET = format_network_secret(b"another network's secret, 32 byt")
+
+
+def echo_service(cluster: str = "databases") -> mesh.Service:
+    service = mesh.Service(cluster)
+
+    @service.request
+    async def echo(request: mesh.Request) -> bytes:
+        return request.payload
+
+    return service
+
+
+def counted(one: mesh.Node, word: str) -> int:
+    return sum(count for reason, count in one.statistics().refused.items() if word in reason)
+
+
+class Stranger:
+    """A DEALER with whatever keys it likes."""
+
+    def __init__(
+        self, endpoint: str, server: ClusterKeys | None, client: ClusterKeys | None
+    ) -> None:
+        self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self.socket = self.context.socket(zmq.DEALER)
+        self.socket.linger = 0
+        self.socket.sndhwm = 0
+        if server is not None and client is not None:
+            assert client.secret is not None
+            self.socket.setsockopt(zmq.CURVE_SERVERKEY, server.public)
+            self.socket.setsockopt(zmq.CURVE_PUBLICKEY, client.public)
+            self.socket.setsockopt(zmq.CURVE_SECRETKEY, client.secret)
+        self.socket.connect(endpoint)
+
+    def __enter__(self) -> Stranger:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close(0)
+        self.context.term()
+
+    async def answer(self) -> bytes | None:
+        """What comes back within a while; None for silence."""
+        for _ in range(60):
+            try:
+                return self.socket.recv(zmq.NOBLOCK)
+            except zmq.Again:
+                await trio.sleep(0.01)
+        return None
+
+
+def server_endpoint(one: mesh.Node, cluster: str) -> tuple[str, ClusterKeys]:
+    keyring = NetworkKeyring([SECRET_BYTES])
+    keyring.own(cluster)
+    for endpoint in one._driver.endpoints:
+        keys = keyring.by_id(endpoint.key_id)
+        if keys is not None and keys.cluster == cluster:
+            return endpoint.uri, keys
+    raise AssertionError(cluster)
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
+
+
+async def test_a_stranger_without_a_key_is_refused(caplog: pytest.LogCaptureFixture) -> None:
+    async with node(echo_service()) as db, node("shop", db) as shop:
+        await linked(shop, db)
+        uri, server = server_endpoint(db, "databases")
+        for number in range(3):
+            with Stranger(uri, server, generate("evil", bytes([number]) * 64)) as stranger:
+                stranger.socket.send(b"let me in")
+                assert await stranger.answer() is None
+        await until(lambda: counted(db, "a connection") >= 3)
+        assert len([line for line in warnings(caplog) if "refused" in line]) == 1
+        assert await shop.request("databases", b"x") == b"x"
+
+
+async def test_a_plain_zmq_socket_is_refused() -> None:
+    async with node(echo_service()) as db, node("shop", db) as shop:
+        await linked(shop, db)
+        uri, _ = server_endpoint(db, "databases")
+        with Stranger(uri, None, None) as stranger:
+            stranger.socket.send(b"hello")
+            assert await stranger.answer() is None
+        await until(lambda: counted(db, "does not speak our protocol"))
+        assert await shop.request("databases", b"x") == b"x"
+
+
+async def test_a_node_of_another_network_is_refused() -> None:
+    async with node(echo_service()) as db, node("shop", db, network_secret=OTHER_SECRET) as alien:
+        with pytest.raises(mesh.NoMembers):
+            await alien.request("databases", b"x", timeout=1)
+        assert not db.statistics().links
+        assert not db.members("shop")
+
+
+async def test_a_cluster_whose_key_is_not_trusted_is_refused(tmp_path: Path) -> None:
+    """Per-cluster files: `web` holds the public key of `databases`, which does not trust `web`."""
+    databases, web = new_cluster(tmp_path, "databases"), new_cluster(tmp_path, "web")
+    trusting = FileKeyring([databases, web.public_half()])
+    distrusting = FileKeyring([databases])
+    caller = FileKeyring([web, databases.public_half()])
+    async with (
+        node(echo_service(), keyring=distrusting) as db,
+        node("web", db, keyring=caller) as one,
+    ):
+        with pytest.raises(mesh.NoMembers):
+            await one.request("databases", b"x", timeout=1)
+        assert counted(db, "a connection") > 0
+    async with node(echo_service(), keyring=trusting) as db, node("web", db, keyring=caller) as one:
+        await linked(one, db)
+        assert await one.request("databases", b"x") == b"x"
+
+
+async def test_forged_altered_replayed_and_expired_announcements() -> None:
+    async with node(echo_service()) as db, node("shop", db) as shop:
+        await linked(shop, db)
+        now_us = time.time_ns() // 1000
+        ring = NetworkKeyring([SECRET_BYTES])
+
+        def announcement(keys: ClusterKeys, **changes: object) -> bytes:
+            fields: dict[str, object] = {
+                "node": b"n" * 16, "incarnation": now_us, "issued_us": now_us, "lifetime_s": 600,
+                "host": b"h" * 8, "clusters": (keys.cluster,),
+                "endpoints": (Endpoint("tcp://127.0.0.1:1", keys.key_id),), **changes,
+            }  # fmt: skip
+            return Announcement(**fields).sign([keys])  # type: ignore[arg-type]
+
+        good = announcement(ring.own("web")[0])
+        altered = bytearray(good)
+        altered[10] ^= 1
+        replayed = next(iter(db._core.roster.peers.values())).raw
+        expired = announcement(ring.own("web")[0], issued_us=now_us - 10**10)
+        forged = announcement(derive(b"x" * 32, "web"))
+        before = {one.node for one in db.members("web")}
+        for raw in (bytes(altered), expired, forged, replayed, b"garbage"):
+            db._core.found("", raw, trio.current_time())
+        # A goodbye for the shop, signed by another cluster's key, must not remove it.
+        db._core.found("", announcement(ring.own("web")[0], node=shop.id, left=True), trio.current_time())  # fmt: skip
+        await trio.sleep(0.1)
+        assert {one.node for one in db.members("web")} == before
+        assert shop.id in {one.node for one in db.members("shop")}
+        refused = db.statistics().refused
+        for reason in ("forged", "expired", "untrusted", "malformed", "another's node"):
+            assert any(reason in key for key in refused), (reason, refused)
+        assert await shop.request("databases", b"x") == b"x"
+
+
+def garbage() -> list[bytes]:
+    hello = pack_record(Kind.HELLO, 0, b"\x9a" + b"\x00" * 9)
+    bomb = pack_record(Kind.HELLO, 0, b"\xdd\xff\xff\xff\xff")
+    nested = pack_record(Kind.INTRODUCE, 0, b"\x91" * 5000)
+    return [
+        b"", b"x", b"\x00" * 32, b"\xae\x02" + bytes(30), b"\xae" * 1000,
+        FRAME.pack(0xAE, 1, 0, 0, 0xFFFFFFFF, 0, 0, 0),
+        pack_frame(CONTROL, 0, 0, 0, 1, [hello]), pack_frame(CONTROL, 0, 0, 0, 1, [bomb]),
+        pack_frame(CONTROL, 0, 0, 0, 1, [nested]),
+        pack_frame(DATA, 7, 0, 0, 1, [pack_record(Kind.REQUEST, 1, bytes(100))]),
+        pack_frame(CONTROL, 0, 1 << 60, 1 << 60, 0, []),
+        pack_frame(CONTROL, 0, 0, 0, 1, [pack_record(Kind.INTRODUCE, 0, encode_announcements([b"junk"] * 32))]),
+        bytes(3 << 20),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(len(garbage())))
+async def test_a_peer_with_a_key_that_sends_garbage(
+    number: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It loses its own connection, with one line at most; nobody else notices."""
+    async with node(echo_service()) as db, node("shop", db) as shop:
+        await linked(shop, db)
+        uri, server = server_endpoint(db, DOOR)
+        with Stranger(uri, server, server) as insider:
+            for _ in range(20):
+                insider.socket.send(garbage()[number])
+            for _ in range(20):
+                assert await shop.request("databases", b"x", timeout=2) == b"x"
+        assert len(warnings(caplog)) <= 2
+        assert len(db.statistics().links) == 1
+
+
+async def test_a_flood_of_hellos_is_cut_off() -> None:
+    async with node(echo_service()) as db, node("shop", db) as shop:
+        await linked(shop, db)
+        uri, server = server_endpoint(db, DOOR)
+        with Stranger(uri, server, server) as insider:
+            junk = pack_frame(CONTROL, 0, 0, 0, 1, [pack_record(Kind.HELLO, 0, b"\xc0")])
+            for _ in range(5000):
+                insider.socket.send(junk)
+            for _ in range(20):
+                assert await shop.request("databases", b"x", timeout=2) == b"x"
+        assert counted(db, "violation") <= 2, "the connection is not heard after the first"
+
+
+async def test_captured_bytes_contain_none_of_the_payload() -> None:
+    """Everything a node sends passes a recorder, which finds no plaintext in it."""
+    from bench.proxy import Proxy
+    from tests.nodes import free_ports
+
+    word = b"the secret recipe of the mesh"
+    ports = free_ports(8)
+    recorded = bytearray()
+
+    class Recorder(Proxy):
+        def saw(self, data: bytes) -> None:
+            recorded.extend(data)
+
+    async with trio.open_nursery() as nursery:
+        for place in range(4):
+            recorder = Recorder(("127.0.0.1", ports + place))
+            await nursery.start(recorder.serve, ("127.0.0.1", ports + 4 + place))
+        places = [
+            {
+                "listen": f"tcp://127.0.0.1:{at}-{at + 1}",
+                "advertise": f"tcp://127.0.0.1:{at + 4}-{at + 5}",
+            }
+            for at in (ports, ports + 2)
+        ]
+        async with node(echo_service(), **places[0]) as db, node("shop", db, **places[1]) as shop:
+            await linked(shop, db)
+            async with db.subscribe("t") as subscription:
+                await until(lambda: shop._core.patterns.interest.match("t"))
+                await shop.publish("t", word * 50)
+                assert (await anext(subscription)).payload == word * 50
+            assert await shop.request("databases", word * 50) == word * 50
+        assert len(recorded) > 4 * 50 * len(word)
+        assert word not in recorded
+        assert b"databases" not in recorded
+        nursery.cancel_scope.cancel()
+
+
+async def test_rotation_with_two_generations(tmp_path: Path) -> None:
+    """Old and new keys work side by side; a member with a dropped key is refused."""
+    old = generate("databases", b"o" * 64)
+    new = generate("databases", b"n" * 64)
+    shop_pair = generate("shop", b"s" * 64)
+    both_shop = FileKeyring([shop_pair, new.public_half(), old.public_half()])
+    async with (
+        node(echo_service(), keyring=FileKeyring([old, shop_pair.public_half()])) as old_db,
+        node(echo_service(), keyring=FileKeyring([new, old, shop_pair.public_half()])) as new_db,
+        node("shop", old_db, new_db, keyring=both_shop) as shop,
+    ):
+        await linked(shop, old_db, new_db)
+        assert {member.node async for member, _ in shop.gather("databases", b"")} == {old_db.id, new_db.id}  # fmt: skip
+        only_new = FileKeyring([shop_pair, new.public_half()])
+        async with node("shop", new_db, keyring=only_new) as later:
+            await linked(later, new_db)
+            with trio.move_on_after(0.5):
+                await linked(later, old_db)
+            assert {member.node for member in later.members("databases")} == {new_db.id}
+
+
+def test_rotating_files_keeps_both_generations_until_dropped(tmp_path: Path) -> None:
+    first = new_cluster(tmp_path, "databases")
+    second = rotate_cluster(tmp_path, "databases")
+    from security.files import read_pairs
+
+    assert [pair.key_id for pair in read_pairs(tmp_path)] == [second.key_id, first.key_id]
+    assert drop_old_cluster(tmp_path, "databases")
+    assert [pair.key_id for pair in read_pairs(tmp_path)] == [second.key_id]
