@@ -325,9 +325,11 @@ class Node:
 
     # Members
 
-    def members(self, cluster: str) -> list[Member]:
-        """Members of the cluster that this node has a link with, whatever their state but gone."""
-        return list(self._core.membership.of_cluster(check_cluster(cluster)))
+    def members(self, cluster: str | None = None) -> list[Member]:
+        """Members this node has a link with, not dead and not gone; None for every cluster's."""
+        if cluster is not None:
+            check_cluster(cluster)
+        return list(self._core.membership.of_cluster(cluster))
 
     async def wait_members(self, cluster: str, *, count: int = 1) -> list[Member]:
         """Wait until at least `count` members can take requests; put a timeout around it."""
@@ -337,7 +339,7 @@ class Node:
             await self._driver.rotation_grew.wait()
         return self.members(cluster)
 
-    def watch(self, cluster: str) -> Watch:
+    def watch(self, cluster: str | None = None) -> Watch:
         """Iterate over what is known of the members now, as `joined`, then every change of them."""
         known = [Change("joined", one) for one in self.members(cluster)]
         watch = Watch(cluster, known)

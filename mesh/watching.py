@@ -20,14 +20,14 @@ CHANGES_MAX = 10_000
 class Watch:
     """Made by `Node.watch`; one task at a time may iterate it."""
 
-    def __init__(self, cluster: str, known: Iterable[Change]) -> None:
+    def __init__(self, cluster: str | None, known: Iterable[Change]) -> None:
         self.cluster = cluster
         self._changes: deque[Change] = deque(known, maxlen=CHANGES_MAX)
         self._waker = Waker()
 
     def changed(self, change: Change) -> None:
         """Called with every change of any member."""
-        if self.cluster in change.member.clusters:
+        if self.cluster is None or self.cluster in change.member.clusters:
             self._changes.append(change)
             self._waker.wake()
 

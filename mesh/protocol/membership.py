@@ -94,13 +94,13 @@ class Membership:
         self._changed = changed
         self.members: dict[bytes, Member] = {}
 
-    def of_cluster(self, cluster: str) -> Iterable[Member]:
-        """Members of `cluster` that have not left and are not dead."""
+    def of_cluster(self, cluster: str | None) -> Iterable[Member]:
+        """Members of `cluster`, None: of any, that have not left and are not dead."""
         gone = (State.DEAD, State.LEFT)
         return (
             member
             for member in self.members.values()
-            if cluster in member.clusters and member.state not in gone
+            if (cluster is None or cluster in member.clusters) and member.state not in gone
         )
 
     def linked(

@@ -1,0 +1,1 @@
+"""Subcommands of `mesh`, one file per family; each registers itself with the parser."""

@@ -1,0 +1,48 @@
+"""`mesh members`: who is here."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+import trio
+
+from ..protocol.membership import Member
+from .options import add_joining, joined, words
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    command = commands.add_parser("members", help="list members and their state")
+    command.add_argument("of", metavar="CLUSTER", nargs="?", help="default: every cluster")
+    command.add_argument("--watch", action="store_true", help="go on with every change")
+    command.add_argument("--json", action="store_true", help="one JSON document per line")
+    command.add_argument("--wait", type=float, default=1.0, help="seconds to look around")
+    add_joining(command)
+    command.set_defaults(run=members)
+
+
+async def members(args: argparse.Namespace) -> int:
+    """Exit status 1 when nobody is there."""
+    async with joined(args) as node:
+        if args.watch:
+            async for change in node.watch(args.of):
+                show(change.member, change.kind, as_json=args.json)
+        await trio.sleep(args.wait)
+        found = node.members(args.of)
+        for member in sorted(found, key=lambda one: (one.clusters, one.node)):
+            show(member, member.state.value, as_json=args.json)
+        if not found:
+            words("nobody is here; `mesh doctor` may say why")
+        return 0 if found else 1
+
+
+def show(member: Member, state: str, *, as_json: bool) -> None:
+    if as_json:
+        row = {
+            "node": member.node.hex(), "clusters": member.clusters, "state": state,
+            "endpoints": member.endpoints, "reason": member.reason,
+        }  # fmt: skip
+        print(json.dumps(row), flush=True)
+    else:
+        clusters, where = ",".join(member.clusters), " ".join(member.endpoints)
+        print(f"{member.node.hex()[:8]}  {clusters:20} {state:8} {where}", flush=True)
