@@ -1,0 +1,111 @@
+"""Properties of the code itself: the tree of docs/architecture.md is true, and is kept.
+
+Every file stands in the tree; a file imports only what stands below it in its package or what the
+package `sees`; files marked P do no I/O; nothing is too long; no bin for odds and ends.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from importlib.util import resolve_name
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+TREE = (ROOT / "docs/architecture.md").read_text().split("```")[1]
+IMPURE = {
+    "trio", "zmq", "zeroconf", "asyncio", "threading", "socket", "os", "time", "secrets",
+}  # fmt: skip
+LINES_MAX, FUNCTION_LINES_MAX = 500, 70
+BINS = {"utils", "util", "helpers", "common", "misc", "manager", "managers"}
+
+
+def read_tree() -> tuple[list[str], set[str], dict[str, list[str]]]:
+    """Modules in reading order, the pure ones, and what each package sees."""
+    order: list[str] = []
+    pure: set[str] = set()
+    sees: dict[str, list[str]] = {}
+    path: list[str] = []
+    for indent, name, ending, note in re.findall(r"^( *)(\w+)(/|\.py)(.*)$", TREE, re.MULTILINE):
+        path[len(indent) // 2 :] = [name]
+        module = ".".join(path)
+        order.append(module)
+        if re.search(r"\bP\b", note) or any(module.startswith(f"{one}.") for one in pure):
+            pure.add(module)
+        if ending == "/" and "sees:" in note:
+            sees[module] = re.findall(r"[\w.]+", note.split("sees:")[1])
+    return order, pure, sees
+
+
+ORDER, PURE, SEES = read_tree()
+TOPS = {module for module in SEES if "." not in module}
+FILES = sorted(path for top in TOPS for path in (ROOT / top).rglob("*.py"))
+
+
+def imports(tree: ast.AST, package: str) -> list[str]:
+    names: list[str] = []
+    for one in ast.walk(tree):
+        if isinstance(one, ast.ImportFrom):
+            level = "." * one.level
+            source = resolve_name(level + (one.module or ""), package) if level else one.module
+            names += [f"{source}.{alias.name}" for alias in one.names]
+        elif isinstance(one, ast.Import):
+            names += [alias.name for alias in one.names]
+    return names
+
+
+def within(name: str, package: str) -> bool:
+    return f"{name}.".startswith(f"{package}.")
+
+
+def check_import(module: str, home: str, name: str) -> None:
+    assert not (module in PURE and name.split(".")[0] in IMPURE), f"{module} is pure: {name}"
+    if name.split(".")[0] not in TOPS or any(within(name, one) for one in SEES[home]):
+        return
+    assert within(name, home), f"{module} may not see {name}"
+    target = max((one for one in ORDER if within(name, one)), key=len)
+    assert ORDER.index(target) > ORDER.index(module), f"{module} imports upwards: {name}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_tidy(path: Path) -> None:
+    module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    text = path.read_text()
+    tree = ast.parse(text)
+    assert module in ORDER, f"{module} is not in docs/architecture.md"
+    assert path.stem not in BINS
+    assert text.count("\n") <= LINES_MAX
+    assert "FIXME" not in text
+    for one in ast.walk(tree):
+        if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (one.end_lineno or 0) - one.lineno
+            assert length < FUNCTION_LINES_MAX, f"{module}:{one.lineno} is {length} lines long"
+    if path.stem == "__init__":
+        return
+    home = max((package for package in SEES if within(module, package)), key=len)
+    for name in imports(tree, module.rpartition(".")[0]):
+        check_import(module, home, name)
+
+
+def test_every_file_in_the_tree_exists() -> None:
+    for module in ORDER:
+        path = ROOT / module.replace(".", "/")
+        assert path.is_dir() or path.with_suffix(".py").exists(), module
+
+
+def test_tests_bench_and_examples_are_short_too() -> None:
+    for top in ("tests", "bench", "examples"):
+        for path in (ROOT / top).rglob("*.py"):
+            assert path.read_text().count("\n") <= LINES_MAX, path
+
+
+@pytest.mark.parametrize("module", ["mesh.protocol.batch", "security.keyring", "discovery"])
+def test_what_an_executor_imports_is_light(module: str) -> None:
+    """The batch codec and the keyring load neither trio nor zmq; discovery loads no zeroconf."""
+    heavy = "zeroconf" if module == "discovery" else "trio"
+    code = f"import sys, {module}; sys.exit({heavy!r} in sys.modules or 'zmq' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
