@@ -1,0 +1,360 @@
+"""Oracles for the pure machines: each beside a version so dumb that it is obviously right."""
+
+from __future__ import annotations
+
+from collections import deque
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from mesh.protocol.balancer import Candidate, choose_of_two
+from mesh.protocol.batch import Batch, batch_pieces
+from mesh.protocol.frame import CONTROL, DATA, Frame, Kind
+from mesh.protocol.inbox import Inbox
+from mesh.protocol.interest import BLOCK, POLICIES, Interest
+from mesh.protocol.link import Link, LinkLimits
+from mesh.protocol.membership import Change, Membership, State
+from mesh.protocol.outbox import Outbox
+from mesh.protocol.tunnel import TunnelEnd
+
+LIMITS = LinkLimits(
+    window_bytes=8192, frame_bytes_max=2048, chunk_bytes=512, outbox_bytes=1 << 20,
+    record_bytes_max=1 << 20, reassembly_bytes_max=1 << 20, ack_delay_s=0.05,
+)  # fmt: skip
+
+
+def make_link(*, dialled: bool = True) -> Link:
+    return Link(b"p" * 16, "x", b"k" * 16, dialled=dialled, limits=LIMITS)
+
+
+# Interest
+
+tokens = st.sampled_from(["a", "b", "c"])
+topics = st.lists(tokens, min_size=1, max_size=4).map(tuple)
+patterns = st.builds(
+    lambda body, tail: (*body, ">") if tail or not body else tuple(body),
+    st.lists(st.sampled_from(["a", "b", "c", "*"]), max_size=4), st.booleans(),
+)  # fmt: skip
+
+
+def dumb_match(pattern: tuple[str, ...], topic: tuple[str, ...]) -> bool:
+    if pattern[-1] == ">":
+        head = pattern[:-1]
+        return len(topic) > len(head) and all(p in ("*", t) for p, t in zip(head, topic, strict=False))  # fmt: skip
+    return len(pattern) == len(topic) and all(p in ("*", t) for p, t in zip(pattern, topic, strict=True))  # fmt: skip
+
+
+@given(st.lists(st.tuples(patterns, st.booleans()), max_size=20), topics)
+def test_interest_agrees_with_a_dumb_matcher(
+    steps: list[tuple[tuple[str, ...], bool]], topic: tuple[str, ...]
+) -> None:
+    """Goal: match what was added and not removed. Oracle: a list, asked pattern by pattern."""
+    trie: Interest[int] = Interest()
+    listed: list[tuple[tuple[str, ...], int]] = []
+    for number, (pattern, remove) in enumerate(steps):
+        if remove and listed:
+            gone = listed.pop(number % len(listed))
+            trie.remove(*gone)
+        else:
+            trie.add(pattern, number)
+            listed.append((pattern, number))
+    dumb = sorted(number for pattern, number in listed if dumb_match(pattern, topic))
+    assert sorted(trie.match(".".join(topic))) == dumb
+
+
+# Links
+
+
+class LinkPair(RuleBasedStateMachine):
+    """Two ends of a link whose connections break at any moment, losing what was on its way.
+
+    Invariant: delivered is a prefix of sent, in both directions; never more than the window in
+    flight; after a last repair and enough turns, everything has arrived.
+    """
+
+    @initialize()
+    def start(self) -> None:
+        self.ends = (make_link(dialled=True), make_link(dialled=False))
+        self.sent: tuple[list[bytes], list[bytes]] = ([], [])
+        self.got: tuple[list[bytes], list[bytes]] = ([], [])
+        self.wire: dict[tuple[int, int], deque[bytes]] = {}
+        self.conn = 0
+        self.now_s = 0.0
+        for lane in (CONTROL, DATA):
+            self.reconnect(lane)
+
+    def reconnect(self, lane: int) -> None:
+        self.conn += 1
+        conn = (lane, self.conn)
+        expects = [end.lane(lane).expected for end in self.ends]
+        self.wire = {key: value for key, value in self.wire.items() if key[1] // 2 != lane}
+        for side in (0, 1):
+            self.wire[side, 2 * lane] = deque(self.ends[side].attach(lane, conn, expects[1 - side]))
+
+    def carry_out(self, side: int) -> None:
+        out: list[object] = []
+        end = self.ends[side]
+        end.flush(out)  # type: ignore[arg-type]
+        if end.ack_due_s is not None and end.ack_due_s <= self.now_s:
+            end.unsequenced(out, [])  # type: ignore[arg-type]
+        for conn, frame in out:  # type: ignore[misc, attr-defined]
+            self.wire[side, 2 * conn[0]].append(frame)
+
+    @rule(side=st.sampled_from([0, 1]), size=st.integers(0, 1500))
+    def send(self, side: int, size: int) -> None:
+        body = len(self.sent[side]).to_bytes(4, "little") + bytes(size)
+        self.sent[side].append(body)
+        self.ends[side].outbox.push("requests", Kind.REPLY, len(self.sent[side]), body)
+        self.carry_out(side)
+
+    @rule(side=st.sampled_from([0, 1]), lane=st.sampled_from([CONTROL, DATA]))
+    def deliver(self, side: int, lane: int) -> None:
+        queue = self.wire[side, 2 * lane]
+        if queue:
+            data = queue.popleft()
+            receiver = self.ends[1 - side]
+            for kind, _, buffer, start, end in receiver.receive(Frame(data), len(data), self.now_s):
+                assert kind == Kind.REPLY
+                self.got[1 - side].append(bytes(buffer[start:end]))
+            if receiver.ack_now():
+                receiver.ack_due_s = self.now_s
+            self.carry_out(1 - side)
+
+    @rule(lane=st.sampled_from([CONTROL, DATA]))
+    def break_and_resume(self, lane: int) -> None:
+        for end in self.ends:
+            end.lane(lane).conn = None
+        self.reconnect(lane)
+        for side in (0, 1):
+            self.carry_out(side)
+
+    @rule()
+    def time_passes(self) -> None:
+        self.now_s += 0.1
+        for side in (0, 1):
+            self.carry_out(side)
+
+    @invariant()
+    def delivered_is_a_prefix(self) -> None:
+        for side in (0, 1):
+            assert self.got[1 - side] == self.sent[side][: len(self.got[1 - side])]
+            assert self.ends[side].data.unacked_bytes <= LIMITS.window_bytes
+
+    def teardown(self) -> None:
+        if not hasattr(self, "ends"):
+            return
+        for _ in range(3000):
+            self.time_passes()
+            for side in (0, 1):
+                for lane in (CONTROL, DATA):
+                    self.deliver(side, lane)
+            if all(len(self.got[1 - side]) == len(self.sent[side]) for side in (0, 1)):
+                return
+        raise AssertionError("something never arrived")
+
+
+TestLinkPair = LinkPair.TestCase
+
+
+# Tunnels
+
+
+class TunnelPair(RuleBasedStateMachine):
+    """A writer and a reader: delivered is a prefix of sent, credit never negative, window kept."""
+
+    WINDOW = 1000
+
+    @initialize()
+    def start(self) -> None:
+        self.writer = TunnelEnd(make_link(), 1, "x/y", opener=True, window_bytes=10, wake=lambda: None)  # fmt: skip
+        self.reader = TunnelEnd(make_link(), 1, "x/y", opener=False, window_bytes=self.WINDOW, wake=lambda: None)  # fmt: skip
+        self.writer.accepted(self.WINDOW)
+        self.flight: deque[bytes] = deque()
+        self.credits: deque[int] = deque()
+        self.sent: list[bytes] = []
+        self.got: list[bytes] = []
+
+    @rule(size=st.integers(0, 1000))
+    def send(self, size: int) -> None:
+        if self.writer.may_send(size):
+            part = bytes([len(self.sent) % 251]) * size
+            self.writer.sending(size)
+            self.sent.append(part)
+            self.flight.append(part)
+
+    @rule()
+    def arrive(self) -> None:
+        if self.flight:
+            self.reader.received(self.flight.popleft())
+
+    @rule()
+    def read(self) -> None:
+        if self.reader.readable:
+            part, credit = self.reader.read()
+            self.got.append(part)
+            if credit:
+                self.credits.append(credit)
+
+    @rule()
+    def credit_arrives(self) -> None:
+        if self.credits:
+            self.writer.credited(self.credits.popleft())
+
+    @invariant()
+    def promises(self) -> None:
+        assert self.got == self.sent[: len(self.got)]
+        assert 0 <= self.writer.credit_bytes <= self.WINDOW
+        unread = sum(max(1, len(part)) for part in self.sent[len(self.got) :])
+        assert unread <= self.WINDOW
+
+    def teardown(self) -> None:
+        if not hasattr(self, "writer"):
+            return
+        while self.flight:
+            self.arrive()
+        while self.reader.readable:
+            self.read()
+        while self.credits:
+            self.credit_arrives()
+        assert self.got == self.sent
+        assert self.writer.may_send(self.WINDOW // 2), "credit came back: it does not leak away"
+
+
+TestTunnelPair = TunnelPair.TestCase
+
+
+# Inbox
+
+
+@given(
+    st.sampled_from(POLICIES), st.integers(100, 3000),
+    st.lists(st.one_of(st.none(), st.lists(st.integers(0, 60), min_size=1, max_size=12)), max_size=40),
+)  # fmt: skip
+def test_inbox_accounts_for_every_message(
+    policy: str, limit: int, steps: list[list[int] | None]
+) -> None:
+    """Goal: pushed == delivered + dropped + waiting, in order, gaps exact. Oracle: the numbers."""
+    inbox = Inbox(1, ("t",), policy, limit, lambda: None)
+    pushed = delivered = position = 0
+
+    def take() -> None:
+        nonlocal delivered, position
+        delivery = inbox.take()
+        assert delivery.sequence == position + delivery.lost
+        position = delivery.sequence + len(delivery.payloads)
+        delivered += len(delivery.payloads)
+
+    for sizes in steps:
+        if sizes is None:
+            if inbox:
+                take()
+            continue
+        payloads = [bytes(size) for size in sizes]
+        data = b"".join(batch_pieces(b"p" * 16, 1, pushed, 0, b"t", payloads)[0])
+        inbox.push(Batch(data), None)
+        pushed += len(payloads)
+        statistics = inbox.statistics()
+        assert policy == BLOCK or statistics.waiting_bytes <= limit
+    while inbox:
+        take()
+    statistics = inbox.statistics()
+    assert delivered + statistics.dropped == pushed
+    assert statistics.delivered == delivered
+    assert policy != BLOCK or statistics.dropped == 0
+    assert statistics.lost + (pushed - position) == statistics.dropped
+
+
+# Membership
+
+
+@given(st.lists(st.tuples(st.sampled_from(["hear", "lose", "back", "wait", "left", "link"]), st.floats(0, 3)), max_size=40))  # fmt: skip
+def test_membership_agrees_with_a_dumb_version(steps: list[tuple[str, float]]) -> None:
+    """Oracle: the state follows from two times alone, when the path was lost and who spoke last."""
+    changes: list[Change] = []
+    table = Membership(stalled_s=3.0, suspect_grace_s=0.5, dead_after_s=3.0, changed=changes.append)
+    node, now_s = b"n" * 16, 0.0
+    member = table.linked(node, ("x",), (), now_s)
+    heard_s, lost_s, dead, left = 0.0, None, False, False
+    for what, wait_s in steps:
+        if what == "wait":
+            now_s += wait_s
+            table.tick(now_s)
+            dead = dead or (lost_s is not None and now_s - lost_s >= 3.0 and not left)
+        elif what == "hear" and lost_s is None and not left and not dead:
+            table.heard(member, now_s)
+            heard_s = now_s
+        elif what == "lose" and not left and lost_s is None and not dead:
+            table.path_lost(node, now_s)
+            lost_s = now_s
+        elif what == "back" and lost_s is not None and not left and not dead:
+            table.path_back(node, now_s)
+            heard_s, lost_s = now_s, None
+        elif what == "left":
+            table.gone(node, State.LEFT, "left")
+            left = True
+        elif what == "link" and (dead or left):
+            member = table.linked(node, ("x",), (), now_s)
+            heard_s, lost_s, dead, left = now_s, None, False, False
+        table.tick(now_s)
+        if left:
+            dumb = State.LEFT
+        elif dead:
+            dumb = State.DEAD
+        elif lost_s is not None and now_s - lost_s >= 0.5:
+            dumb = State.SUSPECT
+        elif lost_s is None and now_s - heard_s >= 3.0:
+            dumb = State.STALLED
+        else:
+            dumb = member.state if lost_s is not None else State.ALIVE
+        assert member.state is dumb
+    assert changes[0].kind == "joined"
+
+
+# Balancer
+
+
+@given(st.integers(1, 8), st.integers(0, 1000))
+def test_the_balancer_prefers_the_idle_and_the_fast(count: int, seed: int) -> None:
+    rng = Random(seed)
+    candidates = [Candidate(bytes([n]), make_link()) for n in range(count)]
+    for candidate in candidates:
+        candidate.observe(0.010, 0)
+    candidates[0].observe(1.0, 50)
+    picks = [choose_of_two(candidates, rng) for _ in range(200)]
+    assert set(map(id, picks)) <= set(map(id, candidates))
+    if count > 1:
+        assert candidates[0] not in picks, "of two, the slow and busy one is never the better"
+
+
+# Outbox
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3000)), max_size=30),
+    st.integers(600, 4000),
+)
+def test_the_outbox_keeps_order_within_flows_and_loses_nothing(
+    pushes: list[tuple[int, int]], limit: int
+) -> None:
+    outbox = Outbox(limit_bytes=1 << 20, chunk_bytes=512)
+    for number, (flow, size) in enumerate(pushes):
+        outbox.push(flow, Kind.REPLY, number, bytes([number]) * size)
+    bodies: dict[int, bytes] = {}
+    finished: list[int] = []
+    while outbox:
+        parts, count = outbox.take(limit)
+        assert sum(map(len, parts)) <= max(limit, 512 + 16)
+        from mesh.protocol.frame import pack_frame
+
+        frame = Frame(pack_frame(DATA, 1, 0, 0, count, parts))
+        for _, flags, ident, start, end in frame.records:
+            bodies[ident] = bodies.get(ident, b"") + bytes(frame.data[start:end])
+            if not flags:
+                finished.append(ident)
+    assert outbox.size_bytes == 0
+    assert bodies == {n: bytes([n]) * size for n, (_, size) in enumerate(pushes)}
+    for flow in range(4):
+        mine = [n for n in finished if pushes[n][0] == flow]
+        assert mine == sorted(mine)
