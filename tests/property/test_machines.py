@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from random import Random
+from typing import cast
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from mesh.protocol.balancer import Candidate, choose_of_two
 from mesh.protocol.batch import Batch, batch_pieces
 from mesh.protocol.frame import CONTROL, DATA, Frame, Kind
 from mesh.protocol.inbox import Inbox
+from mesh.protocol.instructions import Instruction
 from mesh.protocol.interest import BLOCK, POLICIES, Interest
 from mesh.protocol.link import Link, LinkLimits
 from mesh.protocol.membership import Change, Membership, State
@@ -94,13 +96,15 @@ class LinkPair(RuleBasedStateMachine):
             self.wire[side, 2 * lane] = deque(self.ends[side].attach(lane, conn, expects[1 - side]))
 
     def carry_out(self, side: int) -> None:
-        out: list[object] = []
+        out: list[Instruction] = []
         end = self.ends[side]
-        end.flush(out)  # type: ignore[arg-type]
+        end.flush(out)
         if end.ack_due_s is not None and end.ack_due_s <= self.now_s:
-            end.unsequenced(out, [])  # type: ignore[arg-type]
-        for conn, frame in out:  # type: ignore[misc, attr-defined]
-            self.wire[side, 2 * conn[0]].append(frame)
+            end.unsequenced(out, [])
+        for item in out:
+            assert isinstance(item, tuple)
+            lane, _ = cast("tuple[int, int]", item[0])
+            self.wire[side, 2 * lane].append(item[1])
 
     @rule(side=st.sampled_from([0, 1]), size=st.integers(0, 1500))
     def send(self, side: int, size: int) -> None:
