@@ -38,7 +38,7 @@ from .lane import Conn
 from .link import Link, LinkLimits, Received
 from .membership import Change, Membership, State
 from .patterns import Patterns
-from .peering import Peering
+from .peering import LEFT, LEFT_HEARSAY, Peering
 from .requests import Pending
 from .roster import Peer, Refusals, Roster
 from .rotation import Rotation
@@ -179,6 +179,12 @@ class Core:
             link.send_control(Kind.BYE, 0, encode_announcements([self.peering.announcement]))
             link.flush(self.out)
 
+    def goodbye_heard(self) -> bool:
+        """Every peer has acknowledged the goodbye, or is gone."""
+        return not any(
+            link.connected and link.control.unacked for link in self.peering.links.values()
+        )
+
     # Things that happen
 
     def found(self, endpoint: str, announcement: bytes, now_s: float) -> None:
@@ -252,6 +258,8 @@ class Core:
                 raise RemoteProtocolError("HEARTBEAT with impossible loads")
             self.rotation.load(link.peer, loads)
             return
+        if kind == Kind.BYE:  # The leaver waits for this: what is unread when it goes is lost.
+            link.unsequenced(self.out, [])
         for raw in decode_announcements(body):
             try:
                 self.peering.heard_of(raw, now_s, relay=link.peer)
@@ -361,8 +369,10 @@ class Core:
 
     def link_down(self, link: Link, reason: str, *, proof: bool) -> None:
         self.rotation.changed()
-        state = State.LEFT if reason == "left" else State.DEAD
-        self.membership.gone(link.peer, state, reason)
+        if reason in (LEFT, LEFT_HEARSAY):
+            self.membership.gone(link.peer, State.LEFT, LEFT)
+        else:
+            self.membership.gone(link.peer, State.DEAD, reason)
         self.patterns.link_down(link, reason, self._now_s)
         self.rotation.forget(link.peer)
         self._touched.pop(link, None)

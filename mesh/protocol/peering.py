@@ -43,6 +43,7 @@ from .roster import Peer, Roster
 from .timers import Timers
 
 ANSWER_FIRST_S = 0.005
+LEFT, LEFT_HEARSAY = "left", "left, as others say"
 
 
 class Listener(Protocol):
@@ -87,7 +88,9 @@ class Peering:
             return peer
         if peer.announcement.left:
             if peer.link is not None:
-                self.fail(peer.link, "left", now_s=now_s)
+                # Only its own goodbye says what it took; hearsay may overtake that it ran something.
+                reason = LEFT if relay == peer.node else LEFT_HEARSAY
+                self.fail(peer.link, reason, now_s=now_s)
             self._roster.bury(peer.node, now_s=now_s)
             self._gossip(raw, relay)
             return None
