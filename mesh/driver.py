@@ -31,6 +31,8 @@ from .waker import Bell, Waker
 from .watching import Watch
 
 logger = logging.getLogger("mesh")
+GOODBYE_S = 0.5
+"""How long the last word may take to be heard; a peer that is frozen does not get longer."""
 
 
 class Driver:
@@ -111,6 +113,9 @@ class Driver:
                 await trio.sleep(0.01)
         core.leave(trio.current_time())
         self.settle()
+        with trio.move_on_after(GOODBYE_S):
+            while not core.goodbye_heard():  # noqa: ASYNC110
+                await trio.sleep(0.002)
         with trio.move_on_after(1.0):
             for finder in self.finders:
                 await finder.withdraw()

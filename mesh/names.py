@@ -51,7 +51,11 @@ def check_pattern(pattern: str) -> tuple[str, ...]:
 
 
 def _check_tokens(whole: str, kind: str, tokens: list[str]) -> bytes:
-    if not tokens or not all(TOKEN.fullmatch(token) for token in tokens):
+    if (
+        not isinstance(whole, str)
+        or not tokens
+        or not all(TOKEN.fullmatch(token) for token in tokens)
+    ):
         raise InvalidName(f"{kind} {whole!r}: want tokens joined by dots, as in orders.eu.created")
     try:
         raw = whole.encode()

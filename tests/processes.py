@@ -12,7 +12,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -25,10 +25,12 @@ ANSWER_S_MAX = 20
 class Process:
     """A `python -m MODULE` that prints one line of JSON when it is ready, and one per command."""
 
-    def __init__(self, module: str, arguments: Mapping[str, Any]) -> None:
+    def __init__(
+        self, module: str, arguments: Mapping[str, Any], python: Sequence[str] = (sys.executable,)
+    ) -> None:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("MESH_")}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", module, json.dumps(arguments)],
+            [*python, "-m", module, json.dumps(arguments)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment,
         )  # fmt: skip
         self._buffer = b""

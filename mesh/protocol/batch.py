@@ -52,8 +52,8 @@ class Batch:
     """
 
     __slots__ = (
-        "_lengths_at", "base_sequence", "buffer", "count", "end", "epoch", "flags", "kind",
-        "publisher", "shared_headers", "start", "time_us", "topic",
+        "_bodies_at", "_lengths", "_lengths_at", "base_sequence", "buffer", "count", "end",
+        "epoch", "flags", "kind", "publisher", "shared_headers", "start", "time_us", "topic",
     )  # fmt: skip
 
     def __init__(self, buffer: Buffer, start: int = 0, end: int | None = None) -> None:
@@ -76,6 +76,8 @@ class Batch:
         columns = 0 if self.kind == LOST else 4 * self.count
         if total != end - start or self._lengths_at + columns > end:
             raise RemoteProtocolError(f"batch of {end - start} bytes claims {total}")
+        if self.kind not in (MESSAGES, LOST):
+            raise RemoteProtocolError(f"batch of kind {self.kind}")
         if self.kind == MESSAGES and not 0 < self.count <= COUNT_MAX:
             raise RemoteProtocolError(f"batch of {self.count} messages")
         try:
@@ -84,6 +86,8 @@ class Batch:
             raise RemoteProtocolError("batch with a topic that is not UTF-8") from None
         self.shared_headers = bytes(buffer[topic_at + topic_length : self._lengths_at])
         self.buffer, self.start, self.end = buffer, start, end
+        self._lengths: tuple[int, ...] = ()
+        self._bodies_at = 0
 
     @property
     def size_bytes(self) -> int:
@@ -104,35 +108,40 @@ class Batch:
         """The batch's own bytes."""
         return bytes(self.buffer[self.start : self.end])
 
+    def check(self) -> None:
+        """Raise RemoteProtocolError unless the lengths add up; reading cannot fail after that."""
+        if self._lengths or self.kind == LOST:
+            return
+        at = self._lengths_at + 4 * self.count
+        if self.flags & FLAG_HEADERS:
+            if at + 4 * self.count > self.end:
+                raise RemoteProtocolError("batch whose headers column does not fit")
+            at += 4 * self.count + sum(self._column(at))
+        lengths = self._column(self._lengths_at)
+        if at + sum(lengths) != self.end:
+            raise RemoteProtocolError("batch whose lengths do not add up")
+        self._lengths, self._bodies_at = lengths, at
+
     def message_headers(self) -> list[bytes] | None:
-        """The per-message headers column, or None when the batch has none."""
+        """The per-message headers column, None when the batch has none. Raises as `check` does."""
         if not self.flags & FLAG_HEADERS or self.kind == LOST:
             return None
-        return self._column(self._lengths_at + 4 * self.count)[0]
+        self.check()
+        at = self._lengths_at + 4 * self.count
+        return self._cut(self._column(at), at + 4 * self.count, self._bodies_at)
 
     @property
     def payloads(self) -> list[bytes]:
-        """The bodies. Raises RemoteProtocolError when the lengths do not add up."""
+        """The bodies. Raises as `check` does."""
         if self.kind == LOST:
             return []
-        at = self._lengths_at
-        bodies_at: int = at + 4 * self.count
-        if self.flags & FLAG_HEADERS:
-            bodies_at = self._column(bodies_at)[1]
-        lengths = struct.unpack_from(f"<{self.count}I", self.buffer, at)
-        return self._cut(lengths, bodies_at, self.end)
+        self.check()
+        return self._cut(self._lengths, self._bodies_at, self.end)
 
-    def _column(self, at: int) -> tuple[list[bytes], int]:
-        data_at = at + 4 * self.count
-        if data_at > self.end:
-            raise RemoteProtocolError("batch whose headers column does not fit")
-        lengths = struct.unpack_from(f"<{self.count}I", self.buffer, at)
-        end = data_at + sum(lengths)
-        return self._cut(lengths, data_at, end), end
+    def _column(self, at: int) -> tuple[int, ...]:
+        return struct.unpack_from(f"<{self.count}I", self.buffer, at)
 
     def _cut(self, lengths: tuple[int, ...], at: int, end: int) -> list[bytes]:
-        if at + sum(lengths) != end or end > self.end:
-            raise RemoteProtocolError("batch whose lengths do not add up")
         buffer, size = self.buffer, lengths[0]
         if size and lengths.count(size) == len(lengths):  # Equal bodies are cut in C: 3x faster.
             cutter = struct.iter_unpack(f"{size}s", memoryview(buffer)[at:end])

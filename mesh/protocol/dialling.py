@@ -105,7 +105,7 @@ class Dialler:
         self._seeds: dict[str, Seed] = {}
         self._next_conn = 0
         self.gone: OrderedDict[Conn, None] = OrderedDict()
-        """Hung up lately: what was received before the transport did so is not heard."""
+        """Ended lately: what the transport reads of them after that is not heard."""
 
     # Opening
 
@@ -232,6 +232,10 @@ class Dialler:
         self._calls.pop(conn, None)
         self._exchange.unbind(conn)
         self._out.append(Hangup(conn))
+        self.note_gone(conn)
+
+    def note_gone(self, conn: Conn) -> None:
+        """Whatever is still read from this connection is not heard."""
         self.gone[conn] = None
         if len(self.gone) > GONE_MAX:
             self.gone.popitem(last=False)

@@ -116,6 +116,8 @@ class Patterns:
             inboxes = self._matches[batch.topic] = self._local.match(batch.topic)
         if not inboxes:
             self.unwanted_batches += 1  # Unsubscribed while it was on its way.
+            return
+        batch.check()  # Here it costs the link; later it would hit whoever reads the subscription.
         for inbox in inboxes:
             inbox.push(batch, link)
 

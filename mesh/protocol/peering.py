@@ -141,6 +141,7 @@ class Peering:
     def lost(self, conn: Conn, now_s: float, *, denied: bool = False) -> None:
         """A connection failed or ended by itself; see Dialler.lost for the reasons."""
         link = self.bound.pop(conn, None)
+        self.dialler.note_gone(conn)
         if link is None:
             self.dialler.lost(conn, now_s, denied=denied)
             return

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from mesh.errors import MeshError, PeerLost
 from mesh.protocol.requests import DONE, Pending
 
@@ -49,7 +51,7 @@ def test_crossing_dials_end_with_one_link() -> None:
         one.settle()
         other.settle()
         pair = [one, other]
-        took_s = network.run_until(lambda pair=pair: everybody_linked(pair), within_s=3)
+        took_s = network.run_until(partial(everybody_linked, pair), within_s=3)
         network.run(3)
         assert len(network.connections) == 2, f"seed {seed}"
         assert took_s < 0.1, f"seed {seed}: {took_s} s"
@@ -69,13 +71,13 @@ def test_killed_is_out_at_once_and_a_restart_comes_back() -> None:
 def test_frozen_is_out_within_4_s_and_comes_back() -> None:
     for pause_s in (5, 20, 60):
         network, nodes = start(3, 4)
-        network.run_until(lambda nodes=nodes: everybody_linked(nodes), within_s=3)
+        network.run_until(partial(everybody_linked, nodes), within_s=3)
         nodes[2].freeze()
         rest = [node for node in nodes if node is not nodes[2]]
-        network.run_until(lambda rest=rest: everybody_linked(rest), within_s=4)
+        network.run_until(partial(everybody_linked, rest), within_s=4)
         network.run(pause_s)
         nodes[2].thaw()
-        network.run_until(lambda nodes=nodes: everybody_linked(nodes), within_s=8)
+        network.run_until(partial(everybody_linked, nodes), within_s=8)
 
 
 def test_blocked_loop_is_stalled_and_keeps_its_links() -> None:

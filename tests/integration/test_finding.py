@@ -1,0 +1,129 @@
+"""Finding each other without multicast: late seeds, lying seeds, files, and two hosts."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trio
+
+import mesh
+from security.announcement import Announcement, Endpoint
+from security.keys import derive
+from tests.nodes import free_ports, linked, node, until
+from tests.processes import SECRET, Process
+
+
+async def test_a_node_that_knows_one_seed_learns_the_whole_network() -> None:
+    async with (
+        node("databases") as first, node("caches", first) as second, node("web", second) as third,
+        node("shop", third) as last,
+    ):  # fmt: skip
+        await linked(last, first, second, third)
+        await linked(first, last, second, third)
+
+
+async def test_a_seed_that_comes_up_late() -> None:
+    port = free_ports(1)
+    seed = f"tcp://127.0.0.1:{port}"
+    async with mesh.join(
+        "shop", zeroconf=False, network_secret=SECRET, listen="tcp://127.0.0.1:0", seeds=[seed]
+    ) as shop:
+        await trio.sleep(0.3)
+        async with node("databases", listen=seed) as late:
+            await linked(shop, late)
+
+
+async def test_addresses_from_a_file_that_changes(tmp_path: Path) -> None:
+    path = tmp_path / "seeds"
+    path.write_text("# nobody yet\n")
+    async with node("databases") as db, node("shop", seeds_file=path) as shop:
+        path.write_text(f"{db.endpoints[0]}\n")
+        await linked(shop, db)
+
+
+async def test_a_seed_that_lies_adds_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    """It forwards invented members, signed by a key that is not theirs, at addresses of others."""
+    now_us = time.time_ns() // 1000
+    fake = derive(b"f" * 32, "databases")
+    invented = Announcement(
+        node=b"i" * 16, incarnation=now_us, issued_us=now_us, lifetime_s=600, host=bytes(8),
+        clusters=("databases",), endpoints=(Endpoint("tcp://127.0.0.1:9", fake.key_id),),
+    ).sign([fake])  # fmt: skip
+    async with node("databases") as db, node("liar", db) as liar:
+        await linked(liar, db)
+        liar._core.roster.others = lambda excluded=b"": [invented]  # type: ignore[method-assign]
+        async with node("shop", liar) as shop:
+            await linked(shop, liar)
+            await until(lambda: any("announcement" in key for key in shop.statistics().refused))
+            assert not [one for one in shop.members("databases") if one.node == b"i" * 16]
+
+
+async def test_found_and_linked_on_one_host_by_zeroconf() -> None:
+    """With multicast where the machine has it; skipped, with the reason, where it has not."""
+    from examples.demo import multicast_problem
+
+    problem = await multicast_problem()
+    if problem is not None:
+        pytest.skip(f"no multicast: {problem}")
+    async with (
+        mesh.join("databases", network_secret=SECRET) as db,
+        mesh.join("shop", network_secret=SECRET) as shop,
+    ):
+        await linked(shop, db)
+        await linked(db, shop)
+
+
+HOSTS = ("mesh-test-a", "mesh-test-b")
+
+
+def run(*words: str) -> None:
+    subprocess.run(words, check=True, capture_output=True)
+
+
+@pytest.fixture
+def two_hosts() -> Iterator[tuple[str, str]]:
+    """Two network namespaces joined by a cable: two hosts, as far as the network is concerned."""
+    if shutil.which("ip") is None:
+        pytest.skip("no `ip` command to make network namespaces with")
+    try:
+        for host in HOSTS:
+            run("ip", "netns", "add", host)
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"network namespaces are not allowed here: {error.stderr.decode().strip()}")
+    try:
+        run("ip", "link", "add", "mesh-t0", "netns", HOSTS[0], "type", "veth", "peer", "name", "mesh-t1", "netns", HOSTS[1])  # fmt: skip
+        for number, host in enumerate(HOSTS):
+            run("ip", "-n", host, "addr", "add", f"10.99.0.{number + 1}/24", "dev", f"mesh-t{number}")  # fmt: skip
+            run("ip", "-n", host, "link", "set", f"mesh-t{number}", "up")
+            run("ip", "-n", host, "link", "set", "lo", "up")
+        yield HOSTS
+    finally:
+        for host in HOSTS:
+            subprocess.run(["ip", "netns", "delete", host], check=False, capture_output=True)
+
+
+@pytest.mark.parametrize("zeroconf", [False, True])
+def test_two_hosts(two_hosts: tuple[str, str], zeroconf: bool) -> None:
+    """By a seed with multicast out of use, and by zeroconf alone."""
+    settings = {"network_secret": SECRET, "zeroconf": zeroconf, "listen": "tcp://0.0.0.0:5600"}
+    first = {"cluster": "databases", "settings": settings}
+    second = {"cluster": "shop", "settings": dict(settings)}
+    if not zeroconf:
+        second["settings"] = {**settings, "seeds": ["tcp://10.99.0.1:5600"]}
+    prefix = [["ip", "netns", "exec", host, sys.executable] for host in two_hosts]
+    with (
+        Process("tests.member", first, python=prefix[0]) as database,
+        Process("tests.member", second, python=prefix[1]) as shop,
+    ):
+        for _ in range(200):
+            if database.ready["node"] in shop.call("members", cluster="databases"):
+                break
+            time.sleep(0.05)
+        assert database.ready["node"] in shop.call("members", cluster="databases")
+        assert shop.ready["node"] in database.call("members", cluster="shop")

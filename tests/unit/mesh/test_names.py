@@ -1,0 +1,47 @@
+"""Names: what is one, and what is said of what is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mesh.errors import InvalidName
+from mesh.names import check_cluster, check_pattern, check_topic, split_target
+
+
+def test_targets() -> None:
+    assert split_target("databases") == ("databases", "default")
+    assert split_target("databases/get") == ("databases", "get")
+
+
+@pytest.mark.parametrize("bad", ["", "/x", "UP", "a/", "a/b/c", "a b", "-a", "a" * 64])
+def test_bad_targets(bad: str) -> None:
+    with pytest.raises(InvalidName):
+        split_target(bad)
+
+
+@pytest.mark.parametrize(
+    "bad", ["", ".", "a.", ".a", "a..b", "a.*", ">", "a b", "a\x00", "x" * 256]
+)
+def test_bad_topics(bad: str) -> None:
+    with pytest.raises(InvalidName):
+        check_topic(bad)
+
+
+@pytest.mark.parametrize("good", [">", "*", "a.*.b", "a.>", "ümlaut.ok"])
+def test_good_patterns(good: str) -> None:
+    assert check_pattern(good) == tuple(good.split("."))
+
+
+@pytest.mark.parametrize("bad", ["", "a.>.b", "a.b*", "a..>", "a >"])
+def test_bad_patterns(bad: str) -> None:
+    with pytest.raises(InvalidName):
+        check_pattern(bad)
+
+
+@pytest.mark.parametrize("bad", [None, 7, b"bytes"])
+def test_names_are_strings(bad: Any) -> None:
+    for check in (check_cluster, check_topic, check_pattern):
+        with pytest.raises(InvalidName):
+            check(bad)
