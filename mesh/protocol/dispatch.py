@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from .frame import Kind
-from .hello import encode_values
+from .hello import clip, encode_values
 from .link import Link
 from .outbox import REQUESTS
 from .requests import MAY_BE_BUSY, REPLY_PREFIX
@@ -159,7 +159,7 @@ class Dispatcher:
     def raised(self, job: Job, code: str, message: str, now_s: float) -> None:
         """The handler raised."""
         self.failed += 1
-        self._answer(job, Kind.ERROR, encode_values(code, message[:4096]), now_s)
+        self._answer(job, Kind.ERROR, encode_values(clip(code), clip(message)), now_s)
         self.finished(job, now_s)
 
     def finished(self, job: Job, now_s: float) -> None:

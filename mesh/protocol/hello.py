@@ -23,6 +23,7 @@ from ..errors import RemoteProtocolError
 BODY_BYTES_MAX = 192 * 1024
 ANNOUNCEMENTS_MAX = 32
 """Per GOSSIP or INTRODUCED record; more travel in several."""
+TEXT_BYTES_MAX = 4096
 
 CROSSING, NOT_ME, GONE, FULL, UNTRUSTED, BAD = (
     "crossing", "not me", "gone", "full", "untrusted", "bad",
@@ -125,6 +126,11 @@ def decode_values(body: bytes, what: str, types: Sequence[type]) -> list[Any]:
     return _unpack(body, what, types)
 
 
+def clip(text: str) -> str:
+    """Text of any origin, as much of it as a peer accepts: a longer one would cost the link."""
+    return text.encode(errors="replace")[:TEXT_BYTES_MAX].decode(errors="ignore")
+
+
 def _pack(*fields: Any) -> bytes:
     packed: bytes = msgpack.packb(fields)
     return packed
@@ -135,7 +141,7 @@ def _load(body: bytes, what: str) -> list[Any]:
         raise RemoteProtocolError(f"{what} of {len(body)} bytes, the limit is {BODY_BYTES_MAX}")
     try:
         fields = msgpack.unpackb(
-            body, max_array_len=1024, max_map_len=256, max_str_len=4096, max_bin_len=8192,
+            body, max_array_len=1024, max_map_len=256, max_str_len=TEXT_BYTES_MAX, max_bin_len=8192,
             max_ext_len=0,
         )  # fmt: skip
     except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:

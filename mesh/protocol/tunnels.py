@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 from ..errors import LimitReached, RemoteProtocolError
 from .frame import Kind
-from .hello import decode_values, encode_values
+from .hello import clip, decode_values, encode_values
 from .link import Link
 from .tunnel import BROKEN, CLOSED, OPENING, TunnelEnd
 
@@ -84,7 +84,7 @@ class TunnelTable:
         if end.state in (CLOSED, BROKEN):
             return
         self._discard(end)
-        self._control(end, Kind.TUNNEL_RESET, encode_values(code, text[:1024]))
+        self._control(end, Kind.TUNNEL_RESET, encode_values(clip(code), clip(text[:1024])))
         end.broke(text)
         self._settle(end)
 
