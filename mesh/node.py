@@ -64,10 +64,11 @@ class Node:
             PeerLost, RequestTimeout: see their `maybe_executed`.
             TooLarge, InvalidName, LimitReached: nothing was sent.
         """
-        if trio.current_effective_deadline() <= trio.current_time():
+        scope_s, now_s = trio.current_effective_deadline(), trio.current_time()
+        if scope_s <= now_s:
             await trio.lowlevel.checkpoint()  # Cancelled already: nothing is sent.
         waker = Waker()
-        pending = self._start(target, payload, timeout, waker.wake, None)
+        pending = self._start(target, payload, timeout, waker.wake, None, now_s, scope_s)
         if pending.state != DONE:
             candidate = pending.candidate
             if candidate is not None and candidate.link.outstanding == 1:
@@ -89,12 +90,11 @@ class Node:
         raise outcome
 
     def _start(
-        self, target: str, payload: bytes, timeout: float | None, wake: Any, to: bytes | None
-    ) -> Pending:
+        self, target: str, payload: bytes, timeout: float | None, wake: Any, to: bytes | None,
+        now_s: float, scope_s: float,
+    ) -> Pending:  # fmt: skip
         self._check_payload(payload)
-        now_s = trio.current_time()
         limit_s = now_s + (self.config.request_timeout_s if timeout is None else timeout)
-        scope_s = trio.current_effective_deadline()
         # Where the scope's deadline comes first, it is the scope that ends the wait.
         expires_s = limit_s if limit_s <= scope_s else scope_s + 1.0
         return self._core.request(
@@ -115,8 +115,9 @@ class Node:
         """
         cluster, _ = split_target(target)
         bell = Bell()
+        scope_s, now_s = trio.current_effective_deadline(), trio.current_time()
         asked = [
-            (member, self._start(target, payload, timeout, bell.wake, link.peer))
+            (member, self._start(target, payload, timeout, bell.wake, link.peer, now_s, scope_s))
             for member, link in self._core.rotation.linked(cluster)
         ]
         self._driver.settle()
