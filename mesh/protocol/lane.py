@@ -47,13 +47,13 @@ class Lane:
 
     def acknowledge(self, through: int) -> bool:
         """The peer has everything up to `through`. True when that freed credit."""
-        unacked = self.unacked
-        if not unacked or through < unacked[0][0]:
-            return False
         if through >= self.next_sequence:
             raise RemoteProtocolError(
                 f"acknowledges frame {through}, {self.next_sequence - 1} were sent"
             )
+        unacked = self.unacked
+        if not unacked or through < unacked[0][0]:
+            return False
         while unacked and unacked[0][0] <= through:
             self.unacked_bytes -= len(unacked.popleft()[1])
         return True

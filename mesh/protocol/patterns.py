@@ -259,10 +259,12 @@ class Patterns:
     ) -> None:
         (size,) = decode_values(bytes(data[start:end]), "CREDIT", (int,))
         subscription = self._remote.get(link, {}).get(ident)
+        if size < 1:
+            raise RemoteProtocolError(f"credit of {size} bytes")
         if subscription is None:
             return  # Unsubscribed meanwhile.
         subscription.credit_bytes += size
-        if size < 1 or subscription.credit_bytes > subscription.window_bytes:
+        if subscription.credit_bytes > subscription.window_bytes:
             raise RemoteProtocolError(
                 f"credit of {size} bytes makes {subscription.credit_bytes}, "
                 f"the window is {subscription.window_bytes}"

@@ -1,0 +1,141 @@
+"""Every limit a user can meet raises an error that carries its number, and nothing is sent."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+import mesh
+from mesh.protocol.frame import DATA, Kind, pack_frame, pack_record
+from tests.nodes import linked, node, until
+
+
+def archive() -> mesh.Service:
+    service = mesh.Service("archive")
+
+    @service.request
+    async def hang(request: mesh.Request) -> bytes:
+        await trio.sleep_forever()
+        return b""
+
+    @service.request("big")
+    async def big(request: mesh.Request) -> bytes:
+        return bytes(20_000)
+
+    @service.tunnel
+    async def keep(tunnel: mesh.Tunnel) -> None:
+        await trio.sleep_forever()
+
+    return service
+
+
+async def test_payload_and_headers() -> None:
+    async with node("shop", payload_bytes_max=10_000, headers_bytes_max=100) as shop:
+        for send in (
+            shop.request("archive", bytes(10_001)), shop.broadcast("archive", bytes(10_001)),
+            shop.publish("t", bytes(10_001)), shop.publish_many("t", [b"", bytes(10_001)]),
+        ):  # fmt: skip
+            with pytest.raises(mesh.TooLarge) as caught:
+                await send
+            assert (caught.value.size_bytes, caught.value.limit_bytes) == (10_001, 10_000)
+        with pytest.raises(mesh.TooLarge):
+            shop.publish_nowait("t", bytes(10_001))
+        with pytest.raises(mesh.TooLarge) as caught:
+            await shop.publish("t", b"", headers={"a": "x" * 100})
+        assert caught.value.limit_bytes == 100
+        assert shop.statistics().publishing.published == 0
+
+
+async def test_what_is_no_bytes_is_a_type_error_and_harms_nobody() -> None:
+    async with node("shop") as shop, shop.subscribe("t") as subscription:
+        for wrong in ("text", bytearray(b"x"), None, 7):
+            with pytest.raises(TypeError):
+                await shop.publish("t", wrong)  # type: ignore[arg-type]
+            with pytest.raises(TypeError):
+                await shop.request("archive", wrong)  # type: ignore[arg-type]
+        await shop.publish("t", b"right")
+        assert (await anext(subscription)).payload == b"right"
+
+
+async def test_requests_max_and_a_reply_that_is_too_large() -> None:
+    async with (
+        node(archive(), payload_bytes_max=10_000) as member,
+        node("shop", member, requests_max=3) as shop,
+        trio.open_nursery() as nursery,
+    ):
+        await linked(shop, member)
+        with pytest.raises(mesh.ServiceError, match="20000 bytes exceeds the limit of 10000"):
+            await shop.request("archive/big", b"")
+        for _ in range(3):
+            nursery.start_soon(shop.request, "archive", b"")
+        await until(lambda: shop.statistics().requests.outstanding == 3)
+        with pytest.raises(mesh.LimitReached) as caught:
+            await shop.request("archive", b"")
+        assert (caught.value.setting, caught.value.limit) == ("requests_max", 3)
+        nursery.cancel_scope.cancel()
+
+
+async def test_subscriptions_tunnels_and_topics() -> None:
+    settings = {"subscriptions_max": 2, "tunnels_max": 2, "topics_max": 2}
+    async with node(archive()) as member, node("shop", member, **settings) as shop:
+        await linked(shop, member)
+        async with shop.subscribe("a"), shop.subscribe("b"):
+            with pytest.raises(mesh.LimitReached, match="subscriptions_max is 2"):
+                async with shop.subscribe("c"):
+                    pass
+        async with shop.open_tunnel("archive"), shop.open_tunnel("archive"):
+            with pytest.raises(mesh.LimitReached, match="tunnels_max is 2"):
+                async with shop.open_tunnel("archive"):
+                    pass
+        for number in range(10):  # Idle topics give way to new ones.
+            await shop.publish(f"t.{number}", b"")
+        assert shop.statistics().publishing.topics == 2
+
+
+async def test_peers_max() -> None:
+    async with node("a", peers_max=1) as hub, node("b", hub) as one:
+        await linked(hub, one)
+        async with node("c", hub, settle_s=0.3) as other:
+            with pytest.raises(mesh.NoMembers):
+                await other.request("a", b"", timeout=1)
+            assert any("peers_max" in reason for reason in hub.statistics().refused)
+        assert len(hub.statistics().links) == 1
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"garbage",
+        pack_frame(DATA, 99, 0, 0, 0, []),
+        pack_frame(DATA, 0, 0, 10**9, 0, []),
+        pack_frame(DATA, 0, 0, 0, 1, [pack_record(Kind.TUNNEL_DATA, 9, b"?"), b"x"]),
+        pack_frame(DATA, 0, 0, 0, 1, [pack_record(Kind.TUNNEL_OPEN, 2, b"\xc0")]),
+        pack_frame(DATA, 0, 0, 0, 1, [pack_record(Kind.CREDIT, 1, b"\x91\xff")]),
+        pack_frame(DATA, 0, 0, 0, 1, [pack_record(Kind.REQUEST, 1, b"")]),
+        pack_frame(DATA, 0, 0, 0, 1, [pack_record(Kind.BATCH, 1, b"")]),
+        pack_frame(DATA, 0, 0, 0, 1, [pack_record(Kind.SUBSCRIBE, 1, b"\x93\xa1*\x09\x01")]),
+        pack_frame(DATA, 0, 0, 0, 1, [pack_record(Kind.UNSUBSCRIBE, 77, b"")]),
+        pack_frame(DATA, 0, 0, 0, 1, [pack_record(Kind.HELLO, 1, b"")]),
+    ],
+)
+async def test_a_member_that_breaks_the_protocol_on_its_link_loses_it(
+    frame: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One line, one link; and the link comes back, for a bug may pass."""
+    async with node(archive()) as victim, node("shop", victim) as liar, node("web", victim) as web:
+        await linked(victim, liar, web)
+        link = liar._core.peering.links[victim.id]
+        before = link.link_id
+        assert link.data.conn is not None
+        liar._core.out.append((link.data.conn, frame))
+        liar._driver.settle()
+        await until(lambda: any("violation" in key for key in victim.statistics().refused))
+        lines = [one.getMessage() for one in caplog.records if "was cut off" in one.getMessage()]
+        assert len(lines) == 1
+
+        def linked_anew() -> bool:
+            link = victim._core.peering.links.get(liar.id)
+            return link is not None and link.link_id != before
+
+        await until(linked_anew)
+        assert web.id in {one.node for one in victim.members("web")}
