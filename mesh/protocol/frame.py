@@ -22,7 +22,8 @@ Record:
      8     8  id: of the request, tunnel, subscription or batch; scoped by type and sender
     16        body
 
-A record larger than a chunk travels in pieces with the same type and id, all but the last flagged.
+A record larger than a chunk travels in pieces with the same type and id, all but the last flagged
+and of at least 512 bytes.
 """
 
 from __future__ import annotations

@@ -26,6 +26,10 @@ Received = tuple[int, int, Buffer, int, int]
 CONTROL_QUEUE_BYTES_MAX = 4 << 20
 """Control records that may wait for a peer; more means it has stopped listening for good."""
 
+PIECE_BYTES_MIN = 512
+"""Every piece but the last has this much, the smallest chunk two nodes can agree on: what unfinished
+records cost is then what they are counted with."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkLimits:
@@ -109,6 +113,7 @@ class Link:
         lane = self.lane(lane_number)
         again = lane.resume(peer_expects)
         lane.conn = conn
+        lane.unconfirmed_bytes = 0  # Our greeting said what we have: the peer has its credit back.
         self._sent_again += len(again)
         if self.up:
             self._resumes += 1
@@ -128,9 +133,12 @@ class Link:
 
     def send_control(self, kind: int, ident: int, body: bytes) -> None:
         """Queue a control record. Raises RemoteProtocolError when the peer takes none for long."""
-        record = pack_record(kind, ident, body)
-        self._control.append(record)
-        self._control_bytes += len(record)
+        chunk = self.limits.chunk_bytes
+        for at in range(0, len(body) or 1, chunk):
+            flags = MORE if at + chunk < len(body) else 0
+            record = pack_record(kind, ident, body[at : at + chunk], flags)
+            self._control.append(record)
+            self._control_bytes += len(record)
         if self._control_bytes > CONTROL_QUEUE_BYTES_MAX:
             raise RemoteProtocolError(f"{self._control_bytes} bytes of control wait for the peer")
 
@@ -228,6 +236,8 @@ class Link:
     def _reassemble(
         self, whole: list[Received], kind: int, flags: int, ident: int, piece: bytes
     ) -> None:
+        if flags & MORE and len(piece) < PIECE_BYTES_MIN:
+            raise RemoteProtocolError(f"piece of {len(piece)} bytes, and more to follow")
         pieces = self._pieces.setdefault((kind, ident), [])
         pieces.append(piece)
         self._pieces_bytes += len(piece)

@@ -36,7 +36,7 @@ class Item:
     first: bool = True
     last: bool = True
     stays: bool = False
-    """Never given up by `drop_oldest`: it is the note of a loss."""
+    """Never given up by `drop_oldest`: it is the note of a loss, or for a subscriber that blocks."""
 
 
 @dataclass(slots=True, eq=False)
@@ -76,18 +76,20 @@ class Outbox:
         prefix: bytes = b"",
         key: Hashable = None,
         sent: Callable[[], object] | None = None,
+        stays: bool = False,
     ) -> None:
         """Queue one record; `prefix + body` is its body. Cut into chunks when it is large.
 
         Args:
             key: what `discard` finds it by.
             sent: called once, when its first piece enters a frame.
+            stays: `drop_oldest` passes over it.
         """
         total = len(prefix) + len(body)
         if total <= self.chunk_bytes:
             header = RECORD.pack(kind, 0, 0, total, ident)
             size = RECORD_BYTES + total
-            self._append(flow, Item((header, prefix, body), size, key, sent))
+            self._append(flow, Item((header, prefix, body), size, key, sent, stays=stays))
             return
         at, first = 0, True
         while at < len(body) or prefix:
@@ -95,18 +97,21 @@ class Outbox:
             at += len(piece)
             length = len(prefix) + len(piece)
             header = RECORD.pack(kind, MORE if at < len(body) else 0, 0, length, ident)
-            item = Item((header, prefix, piece), RECORD_BYTES + length, key, sent)
-            item.first, item.last = first, at >= len(body)
-            self._append(flow, item)
+            self._append(
+                flow,
+                Item((header, prefix, piece), RECORD_BYTES + length, key, sent, first,
+                     at >= len(body), stays),
+            )  # fmt: skip
             prefix, sent, first = b"", None, False
 
     def push_whole(
         self, flow: Hashable, kind: int, ident: int, pieces: list[bytes], size_bytes: int, *,
-        key: Hashable,
+        key: Hashable, stays: bool = False,
     ) -> None:  # fmt: skip
         """Queue a record that fits a frame and is not to be cut; `pieces` are joined only there."""
         header = RECORD.pack(kind, 0, 0, size_bytes, ident)
-        self._append(flow, Item((header, *pieces), RECORD_BYTES + size_bytes, key))
+        size_bytes += RECORD_BYTES
+        self._append(flow, Item((header, *pieces), size_bytes, key, stays=stays))
 
     def _append(self, flow: Hashable, item: Item) -> None:
         found = self._flows.get(flow)
@@ -132,7 +137,8 @@ class Outbox:
             while items and quantum < QUANTUM_BYTES:
                 size = items[0].size_bytes
                 if taken + size > limit_bytes and count:
-                    self._turn(flow)
+                    if quantum:  # Else its turn is still to come: first in the next frame.
+                        self._turn(flow)
                     self.size_bytes -= taken
                     return parts, count
                 item = items.popleft()
