@@ -176,9 +176,9 @@ class Driver:
     def probed(self, node: bytes, *, refused: bool) -> None:
         self.core.probed(node, trio.current_time(), refused=refused)
 
-    def refused(self, reason: str) -> None:
+    def refused(self, reason: str, *, quiet: bool = False) -> None:
         kind = reason.split(" from ")[0]
-        if self.core.refusals.count(kind):
+        if self.core.refusals.count(kind) and not quiet:
             logger.warning("refused %s; further ones are counted", reason)
 
     # Shell

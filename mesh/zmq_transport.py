@@ -10,6 +10,7 @@ marks are off (a ROUTER reports "full" for one peer as writable for all); links 
 
 from __future__ import annotations
 
+import errno
 import struct
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -40,11 +41,9 @@ VIEW_BYTES_MIN = 16 * 1024
 LINGER_MS = 500
 HEARTBEAT_MS = 1000
 
-DENIED = {
-    int(zmq.Event.HANDSHAKE_FAILED_AUTH),
-    int(zmq.Event.HANDSHAKE_FAILED_NO_DETAIL),
-    int(zmq.Event.HANDSHAKE_FAILED_PROTOCOL),
-}
+FAILED_AUTH = int(zmq.Event.HANDSHAKE_FAILED_AUTH)
+FAILED_NO_DETAIL = int(zmq.Event.HANDSHAKE_FAILED_NO_DETAIL)
+DENIED = {FAILED_AUTH, FAILED_NO_DETAIL, int(zmq.Event.HANDSHAKE_FAILED_PROTOCOL)}
 ENDED = {int(zmq.Event.CLOSED), int(zmq.Event.DISCONNECTED)}
 
 
@@ -170,8 +169,8 @@ class ZmqTransport:
                 if kind == int(zmq.Event.DISCONNECTED):
                     self._receiver.inbound_lost()
                     self._receiver.settle()
-                elif kind == int(zmq.Event.HANDSHAKE_FAILED_PROTOCOL):
-                    self._receiver.refused("a connection that does not speak our protocol")
+                elif kind in DENIED:
+                    self._refused_handshake(kind, int(event["value"]))
                 return
             conn = self._by_endpoint.get((socket.fd, endpoint))
             if conn is None:
@@ -185,6 +184,15 @@ class ZmqTransport:
                 self._receiver.settle()
 
         return handle
+
+    def _refused_handshake(self, kind: int, error: int) -> None:
+        if kind == FAILED_AUTH:
+            return  # ZAP has said so.
+        if kind == FAILED_NO_DETAIL and error != errno.EAGAIN:
+            # Closed by the other side: one of our own probes, or a client that found us strange.
+            self._receiver.refused("a handshake that was broken off", quiet=True)
+        else:
+            self._receiver.refused("a connection that does not speak our protocol")
 
     async def _read(self, socket: ZmqSocket) -> None:
         while True:

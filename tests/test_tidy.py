@@ -103,6 +103,17 @@ def test_tests_bench_and_examples_are_short_too() -> None:
             assert path.read_text().count("\n") <= LINES_MAX, path
 
 
+def test_every_promise_of_the_readme_names_a_test_that_exists() -> None:
+    """`path::name` or `::name` (in the file named last) in the last column of the table."""
+    path = ""
+    named = re.findall(r"\| `(tests/[\w/]+\.py)?(?:::(\w+))?` \|", (ROOT / "README.md").read_text())
+    assert len(named) > 10
+    for file, function in named:
+        path = file or path
+        text = (ROOT / path).read_text()
+        assert not function or f"def {function}(" in text, f"{path}::{function}"
+
+
 @pytest.mark.parametrize("module", ["mesh.protocol.batch", "security.keyring", "discovery"])
 def test_what_an_executor_imports_is_light(module: str) -> None:
     """The batch codec and the keyring load neither trio nor zmq; discovery loads no zeroconf."""

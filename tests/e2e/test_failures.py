@@ -179,6 +179,34 @@ async def test_a_restarted_member_takes_load_again(databases: list[Process]) -> 
                     pass
 
 
+async def test_a_tunnel_breaks_when_its_other_end_is_killed() -> None:
+    """Promise: TunnelBroken, for the writer and for the reader, and never silence."""
+    with member("databases") as only:
+        async with shop(only) as node, trio.open_nursery() as nursery:
+
+            async def write() -> None:
+                with pytest.raises(mesh.TunnelBroken) as caught:
+                    async with node.open_tunnel("databases") as tunnel:
+                        while True:
+                            await tunnel.send(bytes(10_000))
+                assert caught.value.sent_bytes > 0
+
+            async def read() -> None:
+                with pytest.raises(mesh.TunnelBroken):
+                    async with node.open_tunnel("databases") as tunnel:
+                        async for _ in tunnel:
+                            pass
+
+            nursery.start_soon(write)
+            nursery.start_soon(read)
+            while sum(one.state == "open" for one in node.statistics().tunnels) < 2:
+                await trio.sleep(0.01)
+            only.kill()
+            with trio.fail_after(2 + MARGIN_S):
+                while nursery.child_tasks:
+                    await trio.sleep(0.01)
+
+
 async def test_cancelling_a_request_cancels_its_handler() -> None:
     """Promise: cancellation reaches the member; so does the deadline."""
     with member("databases") as only:

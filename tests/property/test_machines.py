@@ -162,6 +162,23 @@ class LinkPair(RuleBasedStateMachine):
 TestLinkPair = LinkPair.TestCase
 
 
+def test_control_never_waits_behind_data() -> None:
+    """With the data window full and megabytes waiting, a control record still leaves at once."""
+    link = make_link()
+    for lane in (CONTROL, DATA):
+        link.attach(lane, (lane, 1), 1)
+    link.outbox.push("requests", Kind.REPLY, 1, bytes(100_000))
+    out: list[Instruction] = []
+    link.flush(out)
+    assert link.outbox, "the window is full"
+    out.clear()
+    link.send_control(Kind.CANCEL, 7, b"")
+    link.flush(out)
+    (sent,) = out
+    assert isinstance(sent, tuple)
+    assert [record[0] for record in Frame(sent[1]).records] == [Kind.CANCEL]
+
+
 # Tunnels
 
 
