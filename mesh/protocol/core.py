@@ -322,6 +322,9 @@ class Core:
         touched, self._touched = self._touched, {}
         for link in touched:
             link.flush(self.out)
+            if link.overdue:
+                self.peering.fail(link, "takes no control", now_s=self._now_s)
+                continue
             if link.ack_due_s is not None and not link.ack_timer:
                 link.ack_timer = True
                 self.timers.at(link.ack_due_s, partial(self._ack, link))

@@ -76,6 +76,8 @@ class Link:
         self.up = False
         self.ack_due_s: float | None = None
         self.ack_timer = False
+        self.overdue = False
+        """So much control waits that the link has to be given up; the core does, when it flushes."""
         self.outstanding = 0
         """Requests of ours this link carries; kept by the request table."""
         self.next_id = 0
@@ -132,15 +134,14 @@ class Link:
     # Sending
 
     def send_control(self, kind: int, ident: int, body: bytes) -> None:
-        """Queue a control record. Raises RemoteProtocolError when the peer takes none for long."""
+        """Queue a control record. A peer that takes none for too long makes the link `overdue`."""
         chunk = self.limits.chunk_bytes
         for at in range(0, len(body) or 1, chunk):
             flags = MORE if at + chunk < len(body) else 0
             record = pack_record(kind, ident, body[at : at + chunk], flags)
             self._control.append(record)
             self._control_bytes += len(record)
-        if self._control_bytes > CONTROL_QUEUE_BYTES_MAX:
-            raise RemoteProtocolError(f"{self._control_bytes} bytes of control wait for the peer")
+        self.overdue = self._control_bytes > CONTROL_QUEUE_BYTES_MAX
 
     def new_id(self) -> int:
         self.next_id += 1

@@ -36,7 +36,7 @@ class Item:
     first: bool = True
     last: bool = True
     stays: bool = False
-    """Never given up by `drop_oldest`: it is the note of a loss, or for a subscriber that blocks."""
+    """Never given up by `drop_oldest`: it is the note of a loss, or its subscriber wants it kept."""
 
 
 @dataclass(slots=True, eq=False)
@@ -61,6 +61,11 @@ class Outbox:
     @property
     def room_bytes(self) -> int:
         return self.limit_bytes - self.size_bytes
+
+    def only_notes(self) -> bool:
+        """Whether nothing waits but notes of what was lost."""
+        flows = self._flows.values()
+        return all(item.stays and item.key is None for flow in flows for item in flow.items)
 
     def flow_bytes(self, flow: Hashable) -> int:
         found = self._flows.get(flow)

@@ -20,7 +20,7 @@ from ..names import check_topic
 from .batch import HEADER_BYTES, Batch, batch_pieces, encode_lost
 from .frame import FRAME_BYTES, RECORD_BYTES, Kind, pack_record
 from .inbox import Inbox
-from .interest import BLOCK, DROP_NEWEST, Interest, RemoteSubscription
+from .interest import BLOCK, DROP_OLDEST, Interest, RemoteSubscription
 from .link import Link
 from .outbox import TOPICS, Item
 
@@ -213,21 +213,25 @@ class Publisher:
     ) -> None:  # fmt: skip
         outbox = link.outbox
         while outbox.room_bytes < size and policy != BLOCK:
-            if policy == DROP_NEWEST:
-                self._note(link, stream, first, count, front=False)
-                return
-            dropped = outbox.drop_oldest(TOPICS)
-            if dropped is None:  # Other flows fill the outbox; this one gives way.
-                self._note(link, stream, first, count, front=False)
-                return
-            self._note(link, *cast("Dropped", dropped), front=True)
+            dropped = outbox.drop_oldest(TOPICS) if policy == DROP_OLDEST else None
+            if dropped is not None:
+                self._note(link, *cast("Dropped", dropped), front=True)
+                continue
+            if 2 * size > outbox.limit_bytes and outbox.only_notes():
+                break  # Nearly as large as the outbox, or larger: alone, it may go.
+            # This one gives way: to what its policy keeps, or to others' that fill the outbox.
+            self._note(link, stream, first, count, front=False)
+            return
         if self._back_notes:
             self._back_notes.pop((link, stream), None)
-        key = (stream, first, count)
+        key, stays = (stream, first, count), policy != DROP_OLDEST
         if size <= link.limits.frame_bytes_max - FRAME_BYTES - RECORD_BYTES:
-            outbox.push_whole(TOPICS, Kind.BATCH, self._batch_id, pieces, size, key=key)
+            outbox.push_whole(
+                TOPICS, Kind.BATCH, self._batch_id, pieces, size, key=key, stays=stays
+            )
         else:  # One message larger than a frame, or a peer with smaller frames than ours.
-            outbox.push(TOPICS, Kind.BATCH, self._batch_id, b"".join(pieces), key=key)
+            whole = b"".join(pieces)
+            outbox.push(TOPICS, Kind.BATCH, self._batch_id, whole, key=key, stays=stays)
         self._touched(link)
 
     def _note(
@@ -247,10 +251,6 @@ class Publisher:
         else:
             note.item.parts = (record,)  # As long as before: only counts have changed.
         self._touched(link)
-
-    def credit(self, subscription: RemoteSubscription, size_bytes: int) -> None:
-        """A `block` subscriber has read `size_bytes`."""
-        subscription.credit_bytes += size_bytes
 
     def retry(self) -> list[TopicStream]:
         """Flush the blocked streams again; return those that go on."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from mesh.errors import MeshError, PeerLost
+from mesh.protocol.frame import Kind
 from mesh.protocol.requests import DONE, Pending
 
 from .network import Network, SimNode
@@ -175,3 +176,19 @@ def test_garbage_costs_its_sender_its_own_link() -> None:
     assert everybody_linked(others) or all(len(node.knows("x")) >= 2 for node in others)
     assert sum("was cut off" in line for line in network.log) == 1
     network.run_until(lambda: everybody_linked(nodes), within_s=8)
+
+
+def test_a_peer_that_takes_no_control_for_too_long_loses_its_link_and_nobody_crashes() -> None:
+    network, nodes = start(10, 3)
+    network.run_until(lambda: everybody_linked(nodes), within_s=3)
+    talker, frozen = nodes[0], nodes[2]
+    frozen.freeze()
+    network.run(3.5)
+    link = talker.core.peering.links[frozen.core.identity.node]
+    for _ in range(80):
+        link.send_control(Kind.GOSSIP, 0, bytes(60_000))
+    talker.core.touch(link)
+    talker.settle()
+    assert frozen.core.identity.node not in talker.core.peering.links
+    frozen.thaw()
+    network.run_until(lambda: everybody_linked(nodes), within_s=10)
