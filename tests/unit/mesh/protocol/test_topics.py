@@ -1,0 +1,360 @@
+from __future__ import annotations
+
+import pytest
+
+from mesh.errors import InvalidName, LimitReached
+from mesh.protocol.batch import LOST, Batch
+from mesh.protocol.frame import Kind
+from mesh.protocol.inbox import Inbox
+from mesh.protocol.interest import BLOCK, DROP_NEWEST, DROP_OLDEST, Interest, RemoteSubscription
+from mesh.protocol.link import Link
+from mesh.protocol.outbox import REQUESTS
+from mesh.protocol.topics import PER_MESSAGE_BYTES, Publisher, PublisherStatistics, Wanted
+from tests.machines import ME, make_link, take_records
+
+BODY = bytes(150)
+BATCH_BYTES = 64 + 1 + 4 + len(BODY)
+"""Of one BODY on a topic of one letter, which is a record of 16 bytes more in an outbox."""
+
+
+class Bench:
+    """A publisher, and links whose outboxes hold three batches of one BODY each."""
+
+    def __init__(self, topics_max: int = 100) -> None:
+        self.interest: Interest[Wanted] = Interest()
+        self.touched: list[Link] = []
+        self.publisher = Publisher(
+            ME, self.interest, frame_bytes_max=2048, topics_max=topics_max, epoch=100,
+            wall_us=lambda: 7, touched=self.touched.append,
+        )  # fmt: skip
+
+    def link(self, name: int = 1, outbox_bytes: int = 3 * (BATCH_BYTES + 16)) -> Link:
+        return make_link(bytes([name]) * 16, outbox_bytes=outbox_bytes)
+
+    def subscribe(
+        self, link: Link, pattern: str, policy: str = DROP_OLDEST, window: int = 1 << 20
+    ) -> RemoteSubscription:
+        tokens = tuple(pattern.split("."))
+        subscription = RemoteSubscription(link, 1, tokens, policy, window, window)
+        self.interest.add(tokens, subscription)
+        return subscription
+
+    def inbox(self, pattern: str, policy: str = DROP_OLDEST, limit: int = 1 << 20) -> Inbox:
+        inbox = Inbox(1, tuple(pattern.split(".")), policy, limit, lambda: None)
+        self.interest.add(inbox.pattern, inbox)
+        return inbox
+
+    def publish(self, topic: str, *payloads: bytes) -> bool:
+        stream = self.publisher.stream(topic)
+        stream.payloads += payloads
+        stream.size_bytes += sum(map(len, payloads)) + PER_MESSAGE_BYTES * len(payloads)
+        return self.publisher.flush(stream)
+
+    def statistics(self) -> PublisherStatistics:
+        return self.publisher.statistics()
+
+
+def arrive(link: Link) -> list[tuple[str, int, int | list[bytes]]]:
+    """(topic, first sequence, payloads or the number lost) of every batch that leaves."""
+    batches = [Batch(body) for kind, _, body in take_records(link) if kind == Kind.BATCH]
+    return [(b.topic, b.base_sequence, b.count if b.kind == LOST else b.payloads) for b in batches]
+
+
+def test_one_batch_goes_to_every_link_and_inbox_that_wants_it() -> None:
+    bench = Bench()
+    one, other, third = bench.link(1), bench.link(2), bench.link(3)
+    bench.subscribe(one, "a.>")
+    bench.subscribe(other, "*.b")
+    bench.subscribe(third, "b")
+    inbox = bench.inbox("a.b")
+    assert bench.publish("a.b", b"x", b"y")
+    assert arrive(one) == arrive(other) == [("a.b", 0, [b"x", b"y"])]
+    assert arrive(third) == []
+    assert inbox.take().payloads == [b"x", b"y"]
+    assert bench.touched == [one, other]
+    assert bench.statistics() == PublisherStatistics(2, 1, 0, 0, 1)
+
+
+def test_batches_say_who_when_and_what_number() -> None:
+    bench = Bench()
+    link = bench.link()
+    bench.subscribe(link, "a")
+    bench.publish("a", b"x", b"y")
+    bench.publish("a", b"z")
+    (_, _, first), (_, _, second) = take_records(link)
+    batch = Batch(second)
+    assert (batch.publisher, batch.epoch, batch.time_us) == (ME, 100, 7)
+    assert (Batch(first).base_sequence, batch.base_sequence) == (0, 2)
+
+
+def test_headers_travel_with_their_messages() -> None:
+    bench = Bench()
+    inbox = bench.inbox("a")
+    stream = bench.publisher.stream("a")
+    stream.headers = [b"", b"\x80"]
+    bench.publish("a", b"x", b"y")
+    assert inbox.take().headers == [b"", b"\x80"]
+    bench.publish("a", b"z")
+    assert inbox.take().headers is None
+
+
+def test_two_subscriptions_of_one_link_get_one_copy() -> None:
+    bench = Bench()
+    link = bench.link()
+    bench.subscribe(link, "a")
+    bench.subscribe(link, ">")
+    bench.publish("a", b"x")
+    assert arrive(link) == [("a", 0, [b"x"])]
+
+
+def test_what_nobody_wants_is_counted_and_takes_no_number() -> None:
+    bench = Bench()
+    assert bench.publish("a", b"x", b"y")
+    bench.publisher.nobody(3)
+    assert bench.statistics() == PublisherStatistics(0, 0, 5, 0, 1)
+    inbox = bench.inbox("a")
+    bench.publish("a", b"z")
+    assert inbox.take().sequence == 0
+
+
+def test_interest_that_comes_and_goes_is_noticed() -> None:
+    bench = Bench()
+    stream = bench.publisher.stream("a")
+    assert (stream.limit_bytes, stream.wanted) == (-1, False)
+    inbox = bench.inbox("a")
+    bench.publisher.refresh(stream)
+    assert stream.limit_bytes > 1000
+    bench.interest.remove(("a",), inbox)
+    bench.publish("a", b"x")
+    assert (stream.limit_bytes, bool(inbox)) == (-1, False)
+
+
+def test_flushing_nothing_sends_nothing() -> None:
+    bench = Bench()
+    bench.inbox("a")
+    assert bench.publish("a")
+    assert bench.statistics().batches == 0
+
+
+def test_a_message_larger_than_a_frame_travels_in_pieces() -> None:
+    bench = Bench()
+    link = bench.link(outbox_bytes=1 << 20)
+    bench.subscribe(link, "a")
+    bench.publish("a", bytes(5000))
+    assert arrive(link) == [("a", 0, [bytes(5000)])]
+
+
+# Streams
+
+
+def test_a_bad_topic_is_refused() -> None:
+    with pytest.raises(InvalidName):
+        Bench().publisher.stream("a.*")
+
+
+def test_an_idle_topic_makes_room_and_starts_a_new_epoch_when_it_is_back() -> None:
+    bench = Bench(topics_max=2)
+    inbox = bench.inbox(">")
+    for topic in ("a", "b", "c", "a"):
+        bench.publish(topic, b"x")
+    epochs = [(one.topic, one.batch.epoch, one.sequence) for one in (inbox.take() for _ in "abca")]
+    assert epochs == [("a", 100, 0), ("b", 101, 0), ("c", 102, 0), ("a", 103, 0)]
+    assert list(bench.publisher.streams) == ["c", "a"]
+
+
+def test_topics_with_messages_waiting_are_not_given_up() -> None:
+    bench = Bench(topics_max=2)
+    bench.inbox(">", BLOCK, 100)
+    for topic in ("a", "b"):
+        bench.publisher.stream(topic).payloads.append(b"x")
+    with pytest.raises(LimitReached, match="topics_max"):
+        bench.publisher.stream("c")
+
+
+# A link that cannot keep up
+
+
+def test_drop_oldest_makes_room_and_says_so_in_front() -> None:
+    bench = Bench()
+    link = bench.link()
+    bench.subscribe(link, "*")
+    for _ in range(5):
+        bench.publish("a", BODY)
+    assert arrive(link) == [("a", 0, 3), ("a", 3, [BODY]), ("a", 4, [BODY])]
+    assert bench.statistics().dropped == 3
+
+
+def test_drop_newest_keeps_what_waits_and_says_so_behind_it() -> None:
+    bench = Bench()
+    link = bench.link()
+    bench.subscribe(link, "a", DROP_NEWEST)
+    for _ in range(5):
+        bench.publish("a", BODY)
+    assert arrive(link) == [
+        ("a", 0, [BODY]), ("a", 1, [BODY]), ("a", 2, [BODY]), ("a", 3, 2),
+    ]  # fmt: skip
+    bench.publish("a", BODY)
+    assert arrive(link) == [("a", 5, [BODY])]
+
+
+def test_a_new_loss_after_a_success_is_a_note_of_its_own() -> None:
+    bench = Bench()
+    link = bench.link()
+    bench.subscribe(link, "a", DROP_NEWEST)
+    for _ in range(4):
+        bench.publish("a", BODY)
+    (frame_bytes, _) = link.outbox.take(BATCH_BYTES + 16)  # One batch leaves.
+    assert frame_bytes
+    bench.publish("a", b"")
+    bench.publish("a", BODY)
+    assert arrive(link)[1:] == [("a", 2, [BODY]), ("a", 3, 1), ("a", 4, [b""]), ("a", 5, 1)]
+
+
+def test_other_traffic_is_not_dropped_for_topics() -> None:
+    bench = Bench()
+    link = bench.link()
+    bench.subscribe(link, "a")
+    link.outbox.push(REQUESTS, Kind.REPLY, 1, bytes(600))
+    bench.publish("a", BODY)
+    assert arrive(link) == [("a", 0, 1)]
+
+
+@pytest.mark.parametrize("kept", [BLOCK, DROP_NEWEST])
+def test_one_subscription_never_drops_what_another_one_keeps(kept: str) -> None:
+    """Found: drop_oldest of one topic took the batches of a subscriber that blocks, for good."""
+    bench = Bench()
+    link = bench.link()
+    bench.subscribe(link, "kept", kept)
+    bench.subscribe(link, "a", DROP_OLDEST)
+    small = BODY[:-3]  # The topic is longer by three.
+    for _ in range(3):
+        assert bench.publish("kept", small)
+    bench.publish("a", BODY)
+    assert arrive(link) == [
+        ("kept", 0, [small]), ("kept", 1, [small]), ("kept", 2, [small]), ("a", 0, 1),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("policy", [DROP_OLDEST, DROP_NEWEST])
+def test_a_message_larger_than_the_outbox_goes_when_it_is_alone(policy: str) -> None:
+    """Found: the largest payload is as large as the default outbox, and never left."""
+    bench = Bench()
+    link = bench.link(outbox_bytes=1000)
+    bench.subscribe(link, "a", policy)
+    bench.publish("a", bytes(1000))
+    bench.publish("a", bytes(1001))
+    expected = {
+        DROP_OLDEST: [("a", 0, 1), ("a", 1, [bytes(1001)])],
+        DROP_NEWEST: [("a", 0, [bytes(1000)]), ("a", 1, 1)],
+    }
+    assert arrive(link) == expected[policy]
+
+
+def test_what_was_noted_for_a_lost_link_is_forgotten() -> None:
+    bench = Bench()
+    link = bench.link()
+    subscription = bench.subscribe(link, "a")
+    for _ in range(5):
+        bench.publish("a", BODY)
+    bench.interest.remove(("a",), subscription)
+    bench.publisher.forget(link)
+    fresh = bench.link()
+    bench.subscribe(fresh, "a")
+    bench.publish("a", BODY)
+    assert arrive(fresh) == [("a", 5, [BODY])]
+
+
+# Subscribers that block
+
+
+def test_a_blocking_subscriber_is_sent_what_it_has_credit_for() -> None:
+    bench = Bench()
+    link = bench.link(outbox_bytes=1 << 20)
+    subscription = bench.subscribe(link, "a", BLOCK, window=2 * BATCH_BYTES + 20)
+    stream = bench.publisher.stream("a")
+    assert bench.publish("a", BODY)
+    assert bench.publish("a", BODY)
+    assert not bench.publish("a", BODY)
+    assert not bench.publish("a")
+    assert (stream.blocked, stream.limit_bytes, bench.publisher.blocked) == (True, -1, [stream])
+    assert bench.publisher.retry() == []
+    subscription.credit_bytes += BATCH_BYTES
+    assert bench.publisher.retry() == [stream]
+    assert (stream.blocked, bench.publisher.blocked) == (False, [])
+    assert [first for _, first, _ in arrive(link)] == [0, 1, 2]
+    assert bench.statistics().dropped == 0
+
+
+def test_a_batch_larger_than_the_whole_credit_goes_when_all_of_it_is_back() -> None:
+    bench = Bench()
+    subscription = bench.subscribe(bench.link(), "a", BLOCK, window=50)
+    assert bench.publish("a", BODY)
+    assert subscription.credit_bytes == 50 - BATCH_BYTES
+    assert not bench.publish("a", BODY)
+    subscription.credit_bytes = 50
+    assert len(bench.publisher.retry()) == 1
+
+
+def test_a_blocking_subscriber_waits_for_room_in_the_outbox() -> None:
+    bench = Bench()
+    link = bench.link()
+    bench.subscribe(link, "a", BLOCK)
+    for _ in range(3):
+        assert bench.publish("a", BODY)
+    assert not bench.publish("a", BODY)
+    assert len(arrive(link)) == 3
+    assert len(bench.publisher.retry()) == 1
+    assert arrive(link) == [("a", 3, [BODY])]
+
+
+def test_a_blocking_inbox_of_this_node_is_waited_for() -> None:
+    bench = Bench()
+    inbox = bench.inbox("a", BLOCK, limit=BATCH_BYTES + 50)
+    assert bench.publish("a", BODY)
+    assert not bench.publish("a", BODY)
+    inbox.take()
+    assert len(bench.publisher.retry()) == 1
+    assert inbox.take().sequence == 1
+
+
+def test_the_slowest_of_several_blocks_all() -> None:
+    bench = Bench()
+    slow, fast = bench.link(1, 1 << 20), bench.link(2, 1 << 20)
+    bench.subscribe(slow, "a", BLOCK, window=BATCH_BYTES + 20)
+    bench.subscribe(fast, "a")
+    assert bench.publish("a", BODY)
+    assert not bench.publish("a", BODY)
+    assert len(arrive(fast)) == 1
+
+
+def test_one_blocking_subscription_makes_the_link_block() -> None:
+    bench = Bench()
+    link = bench.link()
+    bench.subscribe(link, "a", DROP_OLDEST)
+    bench.subscribe(link, ">", BLOCK)
+    bench.subscribe(link, "*", DROP_NEWEST)
+    assert [bench.publish("a", BODY) for _ in range(4)] == [True, True, True, False]
+    assert len(arrive(link)) == 3
+
+
+def test_what_was_blocked_by_somebody_who_left_is_wanted_by_nobody() -> None:
+    bench = Bench()
+    subscription = bench.subscribe(bench.link(), "a", BLOCK, window=50)
+    bench.publish("a", BODY)
+    assert not bench.publish("a", BODY, BODY)
+    bench.interest.remove(("a",), subscription)
+    assert len(bench.publisher.retry()) == 1
+    assert bench.statistics() == PublisherStatistics(1, 1, 2, 0, 1)
+
+
+def test_little_credit_means_small_batches() -> None:
+    bench = Bench()
+    subscription = bench.subscribe(bench.link(), "a", BLOCK, window=1 << 20)
+    stream = bench.publisher.stream("a")
+    plenty = stream.limit_bytes
+    subscription.credit_bytes = 1000
+    bench.publisher.refresh(stream)
+    assert 0 < stream.limit_bytes < 1000 < plenty < 2048
+    subscription.credit_bytes = -5
+    bench.publisher.refresh(stream)
+    assert stream.limit_bytes == 1
