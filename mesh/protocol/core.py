@@ -123,6 +123,7 @@ class Core:
         self.membership = Membership(
             stalled_s=config.stalled_s, suspect_grace_s=SUSPECT_GRACE_S,
             dead_after_s=config.dead_s - config.suspect_s, changed=self._member_changed,
+            forget_s=max(config.tombstone_s, 2 * config.resume_s),
         )  # fmt: skip
         self.rotation = Rotation(self.membership, self.peering.links)
         self.patterns = Patterns(

@@ -136,8 +136,7 @@ class Inbox:
         lost = max(0, entry.sequence - self._expected.get(key, entry.sequence))
         self._expected[key] = entry.sequence + len(payloads)
         self._expected.move_to_end(key)
-        if len(self._expected) > STREAMS_MAX:
-            self._expected.popitem(last=False)
+        self._forget_streams()
         self._lost += lost
         self._delivered += len(payloads)
         if self.policy == BLOCK and entry.link is not None:
@@ -147,6 +146,11 @@ class Inbox:
     def _baseline(self, batch: Batch, sequence: int) -> None:
         """Messages from `sequence` on exist: should they be missing, that counts as a loss."""
         self._expected.setdefault((batch.publisher, batch.epoch, batch.topic), sequence)
+        self._forget_streams()
+
+    def _forget_streams(self) -> None:
+        if len(self._expected) > STREAMS_MAX:
+            self._expected.popitem(last=False)
 
     def _make_room(self, entry: Entry) -> None:
         """Drop from the front, message by message where a whole batch is too much."""

@@ -56,6 +56,8 @@ class Member:
     reason: str = ""
     heard_s: float = 0.0
     path_lost_s: float | None = None
+    gone_s: float | None = None
+    """Since when it is known to be dead or to have left."""
     load: dict[str, int] = field(default_factory=dict)
     """Requests queued and running per cluster, as it last said."""
 
@@ -82,16 +84,17 @@ class Membership:
 
     def __init__(
         self, *, stalled_s: float, suspect_grace_s: float, dead_after_s: float,
-        changed: Callable[[Change], None],
+        changed: Callable[[Change], None], forget_s: float = 600.0,
     ) -> None:  # fmt: skip
         """
         Args:
             stalled_s: loop silence that makes a member stalled.
             suspect_grace_s: how long a lost path may take to come back unnoticed.
             dead_after_s: from a lost path to dead.
+            forget_s: how long the dead and the gone are remembered.
         """
         self._stalled_s, self._grace_s, self._dead_s = stalled_s, suspect_grace_s, dead_after_s
-        self._changed = changed
+        self._changed, self._forget_s = changed, forget_s
         self.members: dict[bytes, Member] = {}
 
     def of_cluster(self, cluster: str | None) -> Iterable[Member]:
@@ -154,6 +157,10 @@ class Membership:
         """Draw the conclusions that time alone allows. Call a few times a second."""
         for member in list(self.members.values()):
             if member.state in (State.DEAD, State.LEFT):
+                if member.gone_s is None:
+                    member.gone_s = now_s
+                elif now_s - member.gone_s >= self._forget_s:
+                    self.forget(member.node)
                 continue
             if member.path_lost_s is not None:
                 silence_s = now_s - member.path_lost_s
@@ -171,5 +178,5 @@ class Membership:
         kind = TRANSITIONS.get((member.state, state))
         if kind is None:  # LEFT is for ever; a stalled one is suspect already, and so on.
             return
-        member.state, member.reason = state, reason
+        member.state, member.reason, member.gone_s = state, reason, None
         self._changed(Change(kind, member, reason))

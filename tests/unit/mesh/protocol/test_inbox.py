@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import pytest
+
+from mesh.protocol import inbox as module
+from mesh.protocol.batch import Batch, encode_lost
+from mesh.protocol.inbox import Inbox
+from mesh.protocol.interest import BLOCK, DROP_NEWEST, DROP_OLDEST, POLICIES
+from tests.machines import ME, OTHER, make_batch, make_link
+
+BODY = b"1234567890"
+KEPT_BYTES = len(BODY) + 4
+"""What one BODY counts when the rest of its batch was dropped."""
+
+
+def make_inbox(policy: str = DROP_OLDEST, limit: int = 1 << 20) -> tuple[Inbox, list[int]]:
+    """An inbox, and a list that grows whenever it wakes its reader."""
+    woken: list[int] = []
+    return Inbox(1, ("t",), policy, limit, lambda: woken.append(1)), woken
+
+
+def fill(inbox: Inbox, *ranges: range) -> None:
+    for numbers in ranges:
+        inbox.push(make_batch(numbers.start, [BODY] * len(numbers)), None)
+
+
+def drain(inbox: Inbox) -> list[tuple[int, int, int]]:
+    """(first sequence, how many, how many are missing before) of all that waits."""
+    found = []
+    while inbox:
+        delivery = inbox.take()
+        found.append((delivery.sequence, len(delivery), delivery.lost))
+    return found
+
+
+def lost(first: int, count: int, topic: str = "t", publisher: bytes = OTHER) -> Batch:
+    return Batch(encode_lost(publisher, 1, first, 0, topic.encode(), count))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_gives_what_came_in_order(policy: str) -> None:
+    inbox, woken = make_inbox(policy)
+    assert not inbox
+    first = make_batch(5, [b"a", b"b"], headers=[b"", b"h"])
+    inbox.push(first, None)
+    inbox.push(make_batch(7, [b"c"]), None)
+    assert len(woken) == 1, "woken when it stops being empty"
+    delivery = inbox.take()
+    assert (delivery.payloads, delivery.sequence, delivery.lost) == ([b"a", b"b"], 5, 0)
+    assert (delivery.topic, delivery.sender) == ("t", OTHER)
+    assert delivery.headers == [b"", b"h"]
+    assert delivery.batch is first
+    assert drain(inbox) == [(7, 1, 0)]
+    assert not inbox
+    fill(inbox, range(8, 9))
+    assert len(woken) == 2
+
+
+def test_taking_from_an_empty_one_is_an_error() -> None:
+    with pytest.raises(IndexError):
+        make_inbox()[0].take()
+
+
+# Gaps
+
+
+def test_a_gap_is_reported_with_what_follows_it() -> None:
+    inbox, _ = make_inbox()
+    fill(inbox, range(2), range(5, 6), range(6, 7))
+    assert drain(inbox) == [(0, 2, 0), (5, 1, 3), (6, 1, 0)]
+    assert inbox.statistics().lost == 3
+
+
+def test_joining_late_is_no_loss() -> None:
+    inbox, _ = make_inbox()
+    fill(inbox, range(100, 101))
+    assert drain(inbox) == [(100, 1, 0)]
+
+
+def test_a_note_of_a_loss_is_a_place_to_measure_from() -> None:
+    inbox, woken = make_inbox()
+    inbox.push(lost(100, 3), None)
+    assert (bool(inbox), woken) == (False, [])
+    fill(inbox, range(104, 105))
+    assert drain(inbox) == [(104, 1, 4)]
+
+
+def test_a_note_for_a_known_stream_adds_nothing_to_the_gap() -> None:
+    inbox, _ = make_inbox()
+    fill(inbox, range(2))
+    drain(inbox)
+    inbox.push(lost(2, 3), None)
+    fill(inbox, range(5, 6))
+    assert drain(inbox) == [(5, 1, 3)]
+
+
+def test_streams_are_publisher_epoch_and_topic() -> None:
+    inbox, _ = make_inbox()
+    fill(inbox, range(2))
+    for other in (
+        make_batch(7, [b""], publisher=ME), make_batch(7, [b""], epoch=2),
+        make_batch(7, [b""], topic="u"),
+    ):  # fmt: skip
+        inbox.push(other, None)
+    assert [missing for _, _, missing in drain(inbox)] == [0, 0, 0, 0]
+
+
+def test_what_is_remembered_of_streams_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found: notes of losses, which a peer may send for any topic, were remembered without end."""
+    monkeypatch.setattr(module, "STREAMS_MAX", 3)
+    inbox, _ = make_inbox()
+    for n in range(10):
+        inbox.push(lost(0, 1, topic=f"a{n}"), None)
+    for n in range(10):
+        inbox.push(make_batch(5, [b""], topic=f"b{n}"), None)
+    drain(inbox)
+    assert len(inbox._expected) == 3
+    inbox.push(make_batch(7, [b""], topic="b9"), None)
+    assert drain(inbox) == [(7, 1, 1)], "the latest is remembered"
+
+
+# Full
+
+
+def test_drop_oldest_drops_message_by_message_from_the_front() -> None:
+    size = make_batch(0, [BODY] * 3).size_bytes
+    inbox, woken = make_inbox(DROP_OLDEST, limit=2 * size)
+    fill(inbox, range(3), range(3, 6), range(6, 9))
+    assert inbox.statistics().waiting_bytes <= 2 * size
+    assert drain(inbox) == [(3, 3, 3), (6, 3, 0)]
+    assert (inbox.statistics().dropped, inbox.statistics().lost) == (3, 3)
+    inbox, woken = make_inbox(DROP_OLDEST, limit=2 * size + 2 * KEPT_BYTES)
+    fill(inbox, range(3), range(3, 6), range(6, 9))
+    assert inbox.statistics().waiting_bytes == 2 * size + 2 * KEPT_BYTES
+    assert drain(inbox) == [(1, 2, 1), (3, 3, 0), (6, 3, 0)]
+    assert len(woken) == 1
+
+
+def test_drop_newest_keeps_what_waits() -> None:
+    size = make_batch(0, [BODY] * 3).size_bytes
+    inbox, _ = make_inbox(DROP_NEWEST, limit=size + 2 * KEPT_BYTES)
+    fill(inbox, range(3), range(3, 6), range(6, 9))
+    assert drain(inbox) == [(0, 3, 0), (3, 2, 0)]
+    assert inbox.statistics().dropped == 4
+    fill(inbox, range(9, 10))
+    assert drain(inbox) == [(9, 1, 4)]
+
+
+@pytest.mark.parametrize("policy", [DROP_OLDEST, DROP_NEWEST])
+def test_drops_before_anything_was_delivered_are_seen(policy: str) -> None:
+    inbox, woken = make_inbox(policy, limit=50)
+    inbox.push(make_batch(0, [bytes(100)]), None)
+    assert (bool(inbox), woken) == (False, [])
+    inbox.push(make_batch(1, [bytes(10)]), None)
+    assert drain(inbox) == [(1, 1, 1)]
+
+
+def test_shortened_deliveries_have_the_right_headers() -> None:
+    headers = [b"h0", b"h1", b"h2"]
+    for policy, kept in ((DROP_OLDEST, headers[1:]), (DROP_NEWEST, headers[:2])):
+        inbox, _ = make_inbox(policy, limit=2 * KEPT_BYTES)
+        inbox.push(make_batch(7, [BODY] * 3, headers=headers), None)
+        assert inbox.take().headers == kept
+    inbox, _ = make_inbox(DROP_OLDEST, limit=2 * KEPT_BYTES)
+    fill(inbox, range(3))
+    assert inbox.take().headers is None
+
+
+# Blocking
+
+
+def test_block_never_drops_and_remembers_what_it_owes() -> None:
+    one, other = make_link(), make_link()
+    inbox, _ = make_inbox(BLOCK, limit=10)
+    sizes = []
+    for first, link in ((0, one), (1, one), (2, other), (3, None)):
+        batch = make_batch(first, [BODY])
+        sizes.append(batch.size_bytes)
+        inbox.push(batch, link)
+    assert inbox.owed == {}
+    assert drain(inbox) == [(0, 1, 0), (1, 1, 0), (2, 1, 0), (3, 1, 0)]
+    assert inbox.owed == {one: sizes[0] + sizes[1], other: sizes[2]}
+
+
+def test_others_owe_nothing() -> None:
+    inbox, _ = make_inbox(DROP_OLDEST)
+    inbox.push(make_batch(0, [BODY]), make_link())
+    inbox.take()
+    assert inbox.owed == {}
+
+
+@pytest.mark.parametrize(
+    ("policy", "waiting", "size", "may"),
+    [
+        (BLOCK, 0, 1000, True), (BLOCK, 1, 100 - 79, True), (BLOCK, 1, 100 - 78, False),
+        (DROP_OLDEST, 1, 1000, True), (DROP_NEWEST, 1, 1000, True),
+    ],
+)  # fmt: skip
+def test_publishers_of_this_node_ask_first(policy: str, waiting: int, size: int, may: bool) -> None:
+    inbox, _ = make_inbox(policy, limit=100)
+    fill(inbox, *[range(1)] * waiting)
+    assert inbox.statistics().waiting_bytes == 79 * waiting
+    assert inbox.may_take(size) is may
+
+
+def test_statistics_name_the_subscription() -> None:
+    statistics = Inbox(1, ("a", "*", ">"), BLOCK, 10, lambda: None).statistics()
+    assert (statistics.pattern, statistics.when_full, statistics.limit_bytes) == (
+        "a.*.>",
+        BLOCK,
+        10,
+    )
