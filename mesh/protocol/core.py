@@ -213,17 +213,23 @@ class Core:
             member = self.membership.members.get(link.peer)
             if member is not None:
                 self.membership.heard(member, now_s)
-            for record in records:
-                kind = record[0]
-                if kind in (Kind.HEARTBEAT, Kind.GOSSIP, Kind.BYE):
-                    self._own_record(link, record, now_s)
-                else:
-                    self.patterns.record(link, record, now_s)
-            if link.ack_now():
-                link.unsequenced(self.out, [])
-            self._touched[link] = None
+            self._take(link, records, now_s)
+            if link.up:
+                if link.ack_now():
+                    link.unsequenced(self.out, [])
+                self._touched[link] = None
         except RemoteProtocolError as error:
             self._violated(conn, link, error, now_s)
+
+    def _take(self, link: Link, records: Sequence[Received], now_s: float) -> None:
+        for record in records:
+            kind = record[0]
+            if kind in (Kind.HEARTBEAT, Kind.GOSSIP, Kind.BYE):
+                self._own_record(link, record, now_s)
+            elif link.up:
+                self.patterns.record(link, record, now_s)
+            else:
+                link.early.append(record)
 
     def _violated(
         self, conn: Conn, link: Link | None, error: RemoteProtocolError, now_s: float
@@ -353,6 +359,11 @@ class Core:
         self.rotation.changed()
         self.membership.linked(link.peer, announcement.clusters, uris, self._now_s)
         self._rotation_grew(announcement.clusters)
+        early, link.early = link.early, []
+        try:
+            self._take(link, early, self._now_s)
+        except RemoteProtocolError as error:
+            self._violated(link.data.conn, link, error, self._now_s)
 
     def path_lost(self, link: Link) -> None:
         self.membership.path_lost(link.peer, self._now_s)

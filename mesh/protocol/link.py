@@ -81,6 +81,9 @@ class Link:
         self.outstanding = 0
         """Requests of ours this link carries; kept by the request table."""
         self.next_id = 0
+        self.early: list[Received] = []
+        """Received while the link was not up at this end: nothing could be answered, and if it never
+        comes up nothing of it may remain. Not acknowledged, so the window bounds it."""
         self._ack_bytes = limits.window_bytes // 8
         self._control: list[bytes] = []
         self._control_bytes = 0
