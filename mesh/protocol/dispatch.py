@@ -167,12 +167,11 @@ class Dispatcher:
         self.running -= 1
         service_s = now_s - job.started_s
         self._service_s += 0.1 * (service_s - self._service_s)
-        self._jobs.pop((job.link, job.ident), None)
+        if self._jobs.get((job.link, job.ident)) is job:  # A broadcast may have the same number.
+            del self._jobs[job.link, job.ident]
         while self._queue and self.running < self.concurrency:
             following = self._queue.popleft()
             self._queue_bytes -= len(following.payload)
-            if following.cancelled:
-                continue
             if following.deadline_s is not None and now_s >= following.deadline_s:
                 self.expired += 1
                 self._jobs.pop((following.link, following.ident), None)
@@ -197,6 +196,9 @@ class Dispatcher:
     def _cancel(self, job: Job) -> None:
         self.cancelled += 1
         job.cancelled = True
+        if job in self._queue:  # It takes nobody else's place.
+            self._queue.remove(job)
+            self._queue_bytes -= len(job.payload)
         if job.cancel is not None:
             job.cancel()
 

@@ -113,7 +113,7 @@ class RequestTable:
         self._settle_s, self._requests_max = settle_s, requests_max
         self._idempotent, self._touched = idempotent, touched
         self._pending: dict[int, Pending] = {}
-        self._waiting: dict[str, list[Pending]] = {}
+        self._waiting: dict[str, dict[Pending, None]] = {}
         self._next_id = 0
         self._heads: dict[tuple[str, str], bytes] = {}
         self.sent = self.replied = self.failed = self.busy = self.retried = self.late = 0
@@ -199,7 +199,7 @@ class RequestTable:
             self._finish(pending, NoMembers(pending.cluster, now_s - pending.started_s))
             return
         pending.state, pending.candidate = WAITING, None
-        self._waiting.setdefault(pending.cluster, []).append(pending)
+        self._waiting.setdefault(pending.cluster, {})[pending] = None
         if settled_s < pending.deadline_s:
             self._timers.at(settled_s, lambda now: self._settled(pending, now))
 
@@ -291,7 +291,9 @@ class RequestTable:
                 self._finish(pending, error)
 
     def cancel(self, pending: Pending) -> None:
-        """The caller does not want the answer any more."""
+        """The caller does not want the answer any more; once there is one, that changes nothing."""
+        if pending.state == DONE:
+            return
         self._withdraw(pending)
         self._finish(pending, None)
 
@@ -326,6 +328,10 @@ class RequestTable:
     def _finish(self, pending: Pending, outcome: bytes | MeshError | None) -> None:
         self._release(pending)
         self._pending.pop(pending.ident, None)
+        if pending.state == WAITING and (waiting := self._waiting.get(pending.cluster)) is not None:
+            waiting.pop(pending, None)
+            if not waiting:
+                del self._waiting[pending.cluster]
         pending.state, pending.outcome = DONE, outcome
         if pending.timer is not None:
             pending.timer.cancel()

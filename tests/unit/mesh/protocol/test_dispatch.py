@@ -1,0 +1,310 @@
+from __future__ import annotations
+
+import pytest
+
+from mesh.protocol.dispatch import SOFT_MARGIN, Dispatcher, Endpoint, Job, ServiceStatistics
+from mesh.protocol.frame import Kind
+from mesh.protocol.hello import decode_values
+from mesh.protocol.link import Link
+from mesh.protocol.requests import MAY_BE_BUSY, REPLY_PREFIX
+from tests.machines import OTHER, make_link, take_records
+
+CONCURRENCY, QUEUE, QUEUE_BYTES = 2, 5, 1000
+
+
+class Bench:
+    """A dispatcher of `shop`, a caller of cluster `till`, and the jobs that were started."""
+
+    def __init__(self) -> None:
+        self.link = make_link(cluster="till")
+        self.started: list[Job] = []
+        self.touched: list[Link] = []
+        self.now_s = 50.0
+        self.jobs = 0
+        self.dispatcher = Dispatcher(
+            "shop",
+            {"get": Endpoint(), "guarded": Endpoint(frozenset({"till"}))},
+            {"flush": Endpoint(), "guarded": Endpoint(frozenset({"till"}))},
+            concurrency=CONCURRENCY, queue_max=QUEUE, queue_bytes_max=QUEUE_BYTES,
+            start=self.started.append, touched=self.touched.append,
+        )  # fmt: skip
+
+    def offer(
+        self, endpoint: str = "get", *, payload: bytes = b"", flags: int = 0,
+        deadline_s: float | None = None, link: Link | None = None,
+    ) -> Job:  # fmt: skip
+        self.jobs += 1
+        job = Job(link or self.link, self.jobs, endpoint, payload, deadline_s)
+        self.dispatcher.offer(job, flags, self.now_s)
+        return job
+
+    def offer_broadcast(self, endpoint: str = "flush", ident: int = 900) -> Job:
+        job = Job(self.link, ident, endpoint, b"", None, reply=False)
+        self.dispatcher.offer_broadcast(job, self.now_s)
+        return job
+
+    def reply(self, job: Job, payload: bytes = b"reply") -> None:
+        self.dispatcher.replied(job, payload, self.now_s)
+
+    def answers(self) -> list[tuple[str, int]]:
+        return [(Kind(kind).name, ident) for kind, ident, _ in take_records(self.link)]
+
+    def counts(self) -> dict[str, int]:
+        one = self.dispatcher.statistics()
+        counted = {
+            "running": one.running, "queued": one.queued, "served": one.served,
+            "failed": one.failed, "busy": one.busy, "expired": one.expired,
+            "cancelled": one.cancelled, "dropped": one.broadcasts_dropped,
+        }  # fmt: skip
+        return {name: count for name, count in counted.items() if count}
+
+
+def error(link: Link) -> tuple[str, str]:
+    ((kind, _, body),) = take_records(link)
+    assert kind == Kind.ERROR
+    code, text = decode_values(body[REPLY_PREFIX.size :], "ERROR", (str, str))
+    return code, text
+
+
+def test_runs_at_once_and_answers() -> None:
+    bench = Bench()
+    job = bench.offer(payload=b"question")
+    assert bench.started == [job]
+    assert (job.caller, job.node, job.payload) == ("till", OTHER, b"question")
+    bench.offer()
+    bench.now_s += 1.5
+    bench.reply(job, b"answer")
+    ((kind, ident, body),) = take_records(bench.link)
+    assert (kind, ident) == (Kind.REPLY, job.ident)
+    assert REPLY_PREFIX.unpack_from(body) == (1_500_000, 1), "how long it took, who else is here"
+    assert body[REPLY_PREFIX.size :] == b"answer"
+    assert bench.touched == [bench.link]
+    assert bench.counts() == {"running": 1, "served": 1}
+
+
+def test_never_more_than_concurrency_and_in_order() -> None:
+    bench = Bench()
+    jobs = [bench.offer() for _ in range(5)]
+    assert bench.started == jobs[:2]
+    assert (bench.dispatcher.load, bench.counts()) == (5, {"running": 2, "queued": 3})
+    bench.reply(jobs[1])
+    assert bench.started == jobs[:3]
+    bench.reply(jobs[0])
+    bench.reply(jobs[2])
+    bench.reply(jobs[3])
+    assert bench.started == jobs
+    bench.reply(jobs[4])
+    assert bench.counts() == {"served": 5}
+
+
+def test_what_a_handler_raises_is_told() -> None:
+    bench = Bench()
+    job = bench.offer()
+    bench.dispatcher.raised(job, "no", "because", bench.now_s)
+    assert error(bench.link) == ("no", "because")
+    assert bench.counts() == {"failed": 1}
+
+
+@pytest.mark.parametrize("text", ["\N{SNOWMAN}" * 9000, "file \udcff"])
+def test_whatever_a_handler_raises_can_be_told(text: str) -> None:
+    """Found: a long text cost the caller its link, a lone surrogate this node its life."""
+    bench = Bench()
+    bench.dispatcher.raised(bench.offer(), text, text, bench.now_s)
+    code, told = error(bench.link)
+    assert code == told
+    assert text.replace("\udcff", "?").startswith(told)
+
+
+def test_an_unknown_endpoint_is_refused() -> None:
+    bench = Bench()
+    bench.offer("other")
+    assert error(bench.link) == ("no_such_endpoint", "shop has no endpoint 'other'")
+    assert (bench.started, bench.counts()) == ([], {"failed": 1})
+
+
+def test_only_those_who_may_call() -> None:
+    bench = Bench()
+    bench.offer("guarded")
+    assert len(bench.started) == 1
+    stranger = make_link(cluster="street")
+    bench.offer("guarded", link=stranger)
+    assert error(stranger) == ("not_allowed", "street may not call 'guarded'")
+    assert len(bench.started) == 1
+
+
+# BUSY
+
+
+def test_a_full_queue_is_busy_and_says_until_when() -> None:
+    bench = Bench()
+    jobs = [bench.offer() for _ in range(CONCURRENCY + QUEUE)]
+    bench.now_s += 2.0
+    for _ in range(40):  # Two seconds each is what it learns.
+        bench.reply(bench.started[-1])
+        bench.offer()
+        bench.now_s += 2.0
+    take_records(bench.link)
+    bench.offer(flags=MAY_BE_BUSY)
+    ((kind, ident, body),) = take_records(bench.link)
+    assert (kind, ident) == (Kind.BUSY, bench.jobs)
+    queue, retry_after_ms, hard = decode_values(body, "BUSY", (int, int, bool))
+    assert (queue, hard) == (CONCURRENCY + QUEUE, True)
+    assert 10_000 < retry_after_ms <= 14_000
+    assert bench.counts()["busy"] == 1
+    assert len(jobs) == bench.dispatcher.load
+
+
+def test_soft_busy_when_the_caller_has_others_to_try() -> None:
+    bench = Bench()
+    for _ in range(CONCURRENCY + SOFT_MARGIN):
+        bench.offer(flags=MAY_BE_BUSY)
+    assert bench.answers() == []
+    bench.offer(flags=MAY_BE_BUSY)
+    ((_, _, body),) = take_records(bench.link)
+    assert decode_values(body, "BUSY", (int, int, bool))[2] is False
+    bench.offer()
+    assert bench.answers() == [], "this caller has nobody else: it waits"
+
+
+def test_the_queue_is_bounded_in_bytes() -> None:
+    bench = Bench()
+    running = [bench.offer(payload=bytes(QUEUE_BYTES)) for _ in range(CONCURRENCY)]
+    bench.offer(payload=bytes(QUEUE_BYTES - 10))
+    bench.offer(payload=bytes(11))
+    assert bench.answers() == [("BUSY", 4)]
+    bench.offer(payload=bytes(10))
+    bench.offer(payload=b"x")
+    assert bench.answers() == [("BUSY", 6)]
+    bench.reply(running[0])
+    bench.offer(payload=bytes(QUEUE_BYTES - 10))
+    assert bench.answers() == [("REPLY", 1)]
+
+
+def test_a_draining_service_finishes_what_it_took() -> None:
+    bench = Bench()
+    jobs = [bench.offer() for _ in range(3)]
+    bench.dispatcher.draining = True
+    bench.offer()
+    bench.offer_broadcast()
+    assert bench.answers() == [("BUSY", 4)]
+    for job in jobs:
+        bench.reply(job)
+    assert (bench.started, len(bench.answers())) == (jobs, 3)
+    assert bench.counts() == {"served": 3, "busy": 1, "dropped": 1}
+
+
+# Deadlines and callers that give up
+
+
+def test_an_expired_one_is_never_started() -> None:
+    bench = Bench()
+    running = [bench.offer() for _ in range(CONCURRENCY)]
+    expired, alive = bench.offer(deadline_s=51.0), bench.offer(deadline_s=51.1)
+    bench.now_s = 51.0
+    bench.reply(running[0])
+    assert bench.started == [*running, alive]
+    assert bench.answers() == [("REPLY", 1), ("ERROR", expired.ident)]
+    assert bench.counts() == {"running": 2, "served": 1, "failed": 1, "expired": 1}
+    assert not bench.dispatcher.cancelled_by(bench.link, expired.ident)
+
+
+def test_cancelling_reaches_the_handler() -> None:
+    bench = Bench()
+    job = bench.offer()
+    cancelled: list[bool] = []
+    job.cancel = lambda: cancelled.append(True)
+    assert bench.dispatcher.cancelled_by(bench.link, job.ident)
+    assert (cancelled, job.cancelled) == ([True], True)
+    assert not bench.dispatcher.cancelled_by(bench.link, job.ident)
+    bench.reply(job)
+    assert bench.answers() == [], "nobody waits for it"
+    assert bench.counts() == {"served": 1, "cancelled": 1}
+
+
+def test_a_cancelled_one_is_never_started() -> None:
+    bench = Bench()
+    running = [bench.offer() for _ in range(CONCURRENCY)]
+    waiting, other = bench.offer(), bench.offer()
+    assert bench.dispatcher.cancelled_by(bench.link, waiting.ident)
+    bench.reply(running[0])
+    assert bench.started == [*running, other]
+    assert bench.answers() == [("REPLY", 1)]
+
+
+def test_a_cancelled_one_takes_no_place_in_the_queue() -> None:
+    """Found: callers that had given up kept the queue full, and others were told BUSY."""
+    bench = Bench()
+    for _ in range(CONCURRENCY):
+        bench.offer()
+    waiting = [bench.offer(payload=bytes(QUEUE_BYTES // QUEUE)) for _ in range(QUEUE)]
+    for job in waiting:
+        bench.dispatcher.cancelled_by(bench.link, job.ident)
+    assert bench.counts() == {"running": CONCURRENCY, "cancelled": QUEUE}
+    bench.offer(payload=bytes(QUEUE_BYTES))
+    assert bench.answers() == []
+
+
+def test_only_requests_that_are_here_can_be_cancelled() -> None:
+    bench = Bench()
+    job = bench.offer()
+    assert not bench.dispatcher.cancelled_by(make_link(), job.ident)
+    bench.reply(job)
+    assert not bench.dispatcher.cancelled_by(bench.link, job.ident)
+
+
+def test_callers_that_are_lost_are_cancelled() -> None:
+    bench = Bench()
+    other = make_link()
+    mine, theirs, queued = bench.offer(), bench.offer(link=other), bench.offer()
+    bench.dispatcher.lost(bench.link)
+    assert (mine.cancelled, theirs.cancelled, queued.cancelled) == (True, False, True)
+    bench.link.up = False
+    bench.reply(mine)
+    assert not bench.link.outbox
+    assert bench.dispatcher.load == 1
+
+
+# Broadcasts
+
+
+def test_broadcasts_run_without_an_answer() -> None:
+    bench = Bench()
+    job = bench.offer_broadcast()
+    assert bench.started == [job]
+    bench.reply(job)
+    bench.dispatcher.raised(bench.offer_broadcast(), "no", "", bench.now_s)
+    assert bench.answers() == []
+
+
+def test_broadcasts_nobody_handles_or_may_send_are_dropped_and_counted() -> None:
+    bench = Bench()
+    bench.offer_broadcast("get")
+    bench.link.cluster = "street"
+    bench.offer_broadcast("guarded")
+    assert bench.started == []
+    bench.link.cluster = "till"
+    bench.offer_broadcast("guarded")
+    assert len(bench.started) == 1
+    assert bench.counts() == {"running": 1, "dropped": 2}
+
+
+def test_broadcasts_wait_their_turn_or_are_dropped() -> None:
+    bench = Bench()
+    for _ in range(CONCURRENCY + QUEUE + 1):
+        bench.offer_broadcast()
+    assert bench.counts() == {"running": CONCURRENCY, "queued": QUEUE, "dropped": 1}
+    bench.reply(bench.started[0])
+    assert len(bench.started) == CONCURRENCY + 1
+
+
+def test_a_broadcast_that_ends_is_not_taken_for_a_request() -> None:
+    """Found: both count from one, and a request was beyond cancelling once a broadcast ended."""
+    bench = Bench()
+    request = bench.offer()
+    broadcast = bench.offer_broadcast(ident=request.ident)
+    bench.reply(broadcast)
+    assert bench.dispatcher.cancelled_by(bench.link, request.ident)
+
+
+def test_statistics_name_the_service() -> None:
+    assert Bench().dispatcher.statistics() == ServiceStatistics("shop", 0, 0, 0, 0, 0, 0, 0, 0)

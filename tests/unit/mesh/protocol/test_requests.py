@@ -1,0 +1,490 @@
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from mesh.errors import (
+    InvalidName,
+    LimitReached,
+    MeshError,
+    NodeClosed,
+    NoMembers,
+    Overloaded,
+    PeerLost,
+    RemoteProtocolError,
+    RequestTimeout,
+    ServiceError,
+)
+from mesh.protocol.balancer import Candidate
+from mesh.protocol.frame import Kind
+from mesh.protocol.hello import encode_values
+from mesh.protocol.link import Link
+from mesh.protocol.requests import (
+    DONE,
+    MAY_BE_BUSY,
+    PREFIX,
+    QUEUED,
+    REPLY_PREFIX,
+    SENT,
+    SOFT_TRIES,
+    WAITING,
+    Pending,
+    RequestTable,
+)
+from mesh.protocol.timers import Timers
+from tests.machines import make_link, take_frames, take_records
+
+START_S, SETTLE_S, TIMEOUT_S = 100.0, 2.0, 5.0
+
+
+class Bench:
+    """A table, members by number (the first listed is chosen), and a clock."""
+
+    def __init__(self, members: int = 1) -> None:
+        self.now_s = START_S
+        self.timers = Timers()
+        self.candidates: list[Candidate] = []
+        self.idempotent: set[str] = set()
+        self.woken: list[Pending] = []
+        self.table = RequestTable(
+            lambda cluster: list(self.candidates), lambda candidates, rng: candidates[0],
+            self.timers, Random(1), settle_s=SETTLE_S, requests_max=3,
+            idempotent=lambda node, target: target in self.idempotent, touched=lambda link: None,
+        )  # fmt: skip
+        for name in range(1, members + 1):
+            self.add(name)
+
+    def add(self, name: int) -> Candidate:
+        candidate = Candidate(bytes([name]) * 16, make_link(bytes([name]) * 16))
+        self.candidates.append(candidate)
+        return candidate
+
+    def links(self) -> list[Link]:
+        return [candidate.link for candidate in self.candidates]
+
+    def ask(
+        self, target: str = "shop/get", payload: bytes = b"payload", *,
+        timeout_s: float = TIMEOUT_S, only: Candidate | None = None,
+    ) -> Pending:  # fmt: skip
+        until_s = self.now_s + timeout_s
+        pending = self.table.start(
+            target, payload, now_s=self.now_s, deadline_s=until_s, expires_s=until_s,
+            wake=lambda: self.woken.append(pending), only=only,
+        )  # fmt: skip
+        return pending
+
+    def wait(self, seconds: float) -> None:
+        self.now_s += seconds
+        self.timers.run(self.now_s)
+
+    def reply(self, link: Link, pending: Pending, body: bytes = b"reply") -> None:
+        data = b"?" + REPLY_PREFIX.pack(2_000_000, 7) + body
+        self.table.replied_to(link, pending.ident, data, 1, len(data))
+
+    def error(self, link: Link, pending: Pending, *values: object) -> None:
+        data = REPLY_PREFIX.pack(0, 0) + encode_values(*values)
+        self.table.error_for(link, pending.ident, data, 0, len(data))
+
+    def busy(self, link: Link, pending: Pending, *, hard: bool, queue: int = 9) -> None:
+        body = encode_values(queue, 250, hard)
+        self.table.busy_for(link, pending.ident, body, self.now_s)
+
+    def counts(self) -> tuple[int, ...]:
+        table = self.table
+        return table.sent, table.replied, table.failed, table.busy, table.retried, table.late
+
+
+def outcome(pending: Pending) -> MeshError:
+    assert pending.state == DONE
+    assert isinstance(pending.outcome, MeshError)
+    return pending.outcome
+
+
+def prefix(link: Link) -> tuple[int, int]:
+    """Time left and flags of the one request that waits to leave."""
+    ((_, _, body),) = take_records(link)
+    left_ms, flags, _, _ = PREFIX.unpack_from(body)
+    return left_ms, flags
+
+
+def test_a_request_as_it_travels() -> None:
+    bench = Bench()
+    bench.ask("databases/get", b"payload", timeout_s=1.5)
+    ((kind, ident, body),) = take_records(bench.links()[0])
+    assert (kind, ident) == (Kind.REQUEST, 1)
+    assert PREFIX.unpack_from(body) == (1500, 0, 9, 3)
+    assert body[PREFIX.size :] == b"databasesgetpayload"
+
+
+@pytest.mark.parametrize(
+    ("timeout_s", "left_ms"), [(0.0, 1), (-5.0, 1), (1e9, 0xFFFFFFFF), (float("inf"), 0xFFFFFFFF)]
+)
+def test_time_left_always_fits_and_is_never_none(timeout_s: float, left_ms: int) -> None:
+    bench = Bench()
+    bench.ask(timeout_s=timeout_s)
+    assert prefix(bench.links()[0])[0] == left_ms
+
+
+def test_a_reply_ends_it_once_and_teaches_the_balancer() -> None:
+    bench = Bench()
+    (candidate,) = bench.candidates
+    pending = bench.ask()
+    assert (pending.state, candidate.outstanding, candidate.link.outstanding) == (QUEUED, 1, 1)
+    take_records(candidate.link)
+    assert pending.state == SENT
+    bench.reply(candidate.link, pending)
+    assert (pending.state, pending.outcome, bench.woken) == (DONE, b"reply", [pending])
+    assert (candidate.outstanding, candidate.link.outstanding, len(bench.table)) == (0, 0, 0)
+    assert (candidate.service_s, candidate.queue) == (2.0, 7)
+    bench.reply(candidate.link, pending, b"again")
+    bench.wait(60.0)
+    assert (pending.outcome, bench.woken) == (b"reply", [pending])
+    assert bench.counts() == (1, 1, 0, 0, 0, 1)
+
+
+def test_an_error_ends_it() -> None:
+    bench = Bench()
+    pending = bench.ask()
+    take_records(bench.links()[0])
+    bench.error(bench.links()[0], pending, "no", "because")
+    error = outcome(pending)
+    assert isinstance(error, ServiceError)
+    assert (error.code, error.message) == ("no", "because")
+    assert bench.counts() == (1, 0, 1, 0, 0, 0)
+
+
+def test_answers_nobody_may_give_change_nothing() -> None:
+    bench = Bench(members=2)
+    holder, stranger = bench.links()
+    pending = bench.ask()
+    bench.reply(holder, pending)
+    assert pending.state == QUEUED, "it has not left yet"
+    take_records(holder)
+    bench.reply(stranger, pending)
+    bench.error(stranger, pending, "no", "because")
+    bench.busy(stranger, pending, hard=True)
+    assert (pending.state, bench.table.late, bench.woken) == (SENT, 1, [])
+
+
+def test_malformed_answers_cost_the_link_that_sent_them() -> None:
+    bench = Bench()
+    pending = bench.ask()
+    link = bench.links()[0]
+    take_records(link)
+    with pytest.raises(RemoteProtocolError, match="reply of 5 bytes"):
+        bench.table.replied_to(link, pending.ident, bytes(5), 0, 5)
+    for values in (("code",), (1, "text"), ("code", b"text")):
+        with pytest.raises(RemoteProtocolError):
+            bench.error(link, pending, *values)
+    with pytest.raises(RemoteProtocolError):
+        bench.table.busy_for(link, pending.ident, encode_values(1, 2), bench.now_s)
+    assert pending.state == SENT
+
+
+# Nobody there
+
+
+def test_waits_for_the_first_member_until_settled() -> None:
+    bench = Bench(members=0)
+    pending = bench.ask()
+    bench.wait(SETTLE_S - 0.1)
+    assert pending.state == WAITING
+    bench.wait(0.1)
+    error = outcome(pending)
+    assert isinstance(error, NoMembers)
+    assert error.waited_s == pytest.approx(SETTLE_S)
+
+
+def test_goes_as_soon_as_somebody_comes() -> None:
+    bench = Bench(members=0)
+    pending, cancelled = bench.ask(), bench.ask()
+    bench.table.cancel(cancelled)
+    link = bench.add(1).link
+    bench.table.members_came("depot", bench.now_s)
+    assert pending.state == WAITING
+    bench.table.members_came("shop", bench.now_s)
+    assert [ident for _, ident, _ in take_records(link)] == [pending.ident]
+    bench.wait(SETTLE_S)
+    assert pending.state == SENT
+
+
+def test_members_that_are_gone_again_are_waited_for_again() -> None:
+    bench = Bench(members=0)
+    pending = bench.ask()
+    bench.table.members_came("shop", bench.now_s)
+    assert pending.state == WAITING
+    bench.add(1)
+    bench.table.members_came("shop", bench.now_s)
+    assert pending.state == QUEUED
+
+
+def test_the_deadline_may_come_before_settled() -> None:
+    bench = Bench(members=0)
+    pending = bench.ask(timeout_s=1.0)
+    bench.wait(1.0)
+    assert isinstance(outcome(pending), NoMembers)
+
+
+def test_nobody_left_after_it_was_settled() -> None:
+    bench = Bench()
+    pending = bench.ask()
+    bench.wait(SETTLE_S + 1.0)
+    link = bench.candidates.pop().link
+    bench.table.lost(link, bench.now_s)
+    assert isinstance(outcome(pending), NoMembers)
+
+
+def test_requests_to_nobody_leave_nothing_behind() -> None:
+    """Found: each stayed in a list, payload and all, until its cluster came; some never come."""
+    bench = Bench(members=0)
+    for target in ("shop", "shop/get", "depot"):
+        bench.ask(target)
+    bench.wait(60.0)
+    assert bench.table._waiting == {}
+    bench.table.cancel(bench.ask())
+    assert bench.table._waiting == {}
+
+
+# BUSY
+
+
+def test_soft_busy_is_welcome_only_while_there_are_others() -> None:
+    bench = Bench(members=2)
+    one, other = bench.links()
+    pending = bench.ask()
+    assert prefix(one)[1] == MAY_BE_BUSY
+    bench.busy(one, pending, hard=False)
+    assert (bench.candidates[0].queue, bench.candidates[0].outstanding, one.outstanding) == (
+        9,
+        0,
+        0,
+    )
+    assert prefix(other)[1] == 0, "nobody else is left to go to"
+    bench.reply(other, pending)
+    assert pending.outcome == b"reply"
+    assert bench.counts() == (2, 1, 0, 1, 0, 0)
+
+
+def test_after_some_soft_busy_one_is_told_to_queue_it() -> None:
+    bench = Bench(members=SOFT_TRIES + 3)
+    pending = bench.ask()
+    flags = []
+    for link in bench.links()[: SOFT_TRIES + 1]:
+        flags.append(prefix(link)[1])
+        bench.busy(link, pending, hard=False)
+    assert flags == [MAY_BE_BUSY] * SOFT_TRIES + [0]
+
+
+def test_when_all_said_soft_busy_they_are_asked_again() -> None:
+    bench = Bench(members=1)
+    (link,) = bench.links()
+    pending = bench.ask()
+    for _ in range(3):
+        assert prefix(link)[1] == 0
+        bench.busy(link, pending, hard=False)
+    assert pending.state == QUEUED
+
+
+def test_when_all_are_full_it_is_overloaded() -> None:
+    bench = Bench(members=2)
+    pending = bench.ask()
+    for link in bench.links():
+        take_records(link)
+        bench.busy(link, pending, hard=True)
+    error = outcome(pending)
+    assert isinstance(error, Overloaded)
+    assert (error.tried, error.retry_after_s) == (2, 0.25)
+    assert not error.maybe_executed
+
+
+# Members that are lost
+
+
+def test_what_had_not_left_goes_elsewhere() -> None:
+    bench = Bench(members=2)
+    gone, other = bench.links()
+    pending = bench.ask()
+    bench.candidates.pop(0)
+    bench.table.lost(gone, bench.now_s)
+    assert take_records(gone) == []
+    assert [ident for _, ident, _ in take_records(other)] == [pending.ident]
+    bench.table.lost(gone, bench.now_s)
+    assert bench.counts() == (2, 0, 0, 0, 1, 0)
+
+
+def test_one_that_was_lost_is_the_last_to_be_asked_again() -> None:
+    bench = Bench(members=2)
+    flapping, other = bench.links()
+    pending = bench.ask()
+    bench.table.lost(flapping, bench.now_s)
+    assert pending.candidate is bench.candidates[1]
+    assert take_records(other)
+
+
+def test_what_had_left_fails_and_may_have_been_executed() -> None:
+    bench = Bench(members=2)
+    gone, other = bench.links()
+    pending = bench.ask()
+    take_records(gone)
+    bench.table.lost(gone, bench.now_s)
+    error = outcome(pending)
+    assert isinstance(error, PeerLost)
+    assert error.maybe_executed
+    assert take_records(other) == []
+
+
+def test_what_is_safe_to_ask_twice_is() -> None:
+    bench = Bench(members=2)
+    bench.idempotent.add("shop/get")
+    gone, other = bench.links()
+    pending = bench.ask()
+    take_records(gone)
+    bench.table.lost(gone, bench.now_s)
+    take_records(other)
+    bench.reply(gone, pending, b"from the dead")
+    assert pending.state == SENT
+    bench.reply(other, pending)
+    assert pending.outcome == b"reply"
+
+
+@pytest.mark.parametrize("acknowledged", [True, False])
+def test_one_that_left_says_what_it_never_took(acknowledged: bool) -> None:
+    bench = Bench(members=2)
+    leaving, other = bench.links()
+    pending = bench.ask()
+    take_frames(leaving)
+    assert pending.state == SENT
+    if acknowledged:
+        leaving.data.acknowledge(1)
+    bench.table.lost(leaving, bench.now_s, left=True)
+    assert isinstance(pending.outcome, PeerLost) is acknowledged
+    assert len(take_records(other)) == (not acknowledged)
+
+
+def test_one_that_died_is_not_asked_what_it_took() -> None:
+    bench = Bench(members=2)
+    gone, _ = bench.links()
+    pending = bench.ask()
+    take_frames(gone)
+    bench.table.lost(gone, bench.now_s)
+    assert outcome(pending)
+
+
+@pytest.mark.parametrize("left", [True, False])
+def test_a_request_to_one_member_never_goes_elsewhere(left: bool) -> None:
+    bench = Bench(members=2)
+    other, only = bench.candidates
+    bench.idempotent.add("shop/get")
+    pending = bench.ask(only=only)
+    if left:
+        assert prefix(only.link)[1] == 0
+    bench.table.lost(only.link, bench.now_s)
+    error = outcome(pending)
+    assert isinstance(error, PeerLost)
+    assert error.maybe_executed is left
+    assert take_records(other.link) == []
+
+
+def test_the_one_member_asked_may_be_busy() -> None:
+    bench = Bench(members=2)
+    other, only = bench.candidates
+    pending = bench.ask(only=only)
+    take_records(only.link)
+    bench.busy(only.link, pending, hard=False)
+    assert isinstance(outcome(pending), Overloaded)
+    assert take_records(other.link) == []
+
+
+# Endings
+
+
+def test_the_deadline_takes_it_back_if_it_has_not_left() -> None:
+    bench = Bench()
+    (link,) = bench.links()
+    pending = bench.ask()
+    bench.wait(TIMEOUT_S)
+    error = outcome(pending)
+    assert isinstance(error, RequestTimeout)
+    assert not error.maybe_executed
+    assert take_records(link) == []
+    assert link.outstanding == 0
+
+
+def test_the_deadline_tells_the_member_if_it_has() -> None:
+    bench = Bench()
+    (link,) = bench.links()
+    pending = bench.ask()
+    take_records(link)
+    bench.wait(TIMEOUT_S)
+    error = outcome(pending)
+    assert isinstance(error, RequestTimeout)
+    assert error.maybe_executed
+    assert take_records(link) == [(Kind.CANCEL, pending.ident, b"")]
+
+
+def test_a_caller_who_gives_up_gets_no_outcome() -> None:
+    bench = Bench()
+    (link,) = bench.links()
+    queued = bench.ask()
+    bench.table.cancel(queued)
+    assert take_records(link) == []
+    sent = bench.ask()
+    take_records(link)
+    bench.table.cancel(sent)
+    assert take_records(link) == [(Kind.CANCEL, sent.ident, b"")]
+    assert (queued.outcome, sent.outcome, bench.woken) == (None, None, [queued, sent])
+    assert (len(bench.table), link.outstanding, bench.table.failed) == (0, 0, 0)
+
+
+def test_giving_up_after_the_end_changes_nothing() -> None:
+    """Found: it woke the caller a second time, and took the reply away."""
+    bench = Bench()
+    pending = bench.ask()
+    take_records(bench.links()[0])
+    bench.reply(bench.links()[0], pending)
+    bench.table.cancel(pending)
+    assert (pending.outcome, bench.woken) == (b"reply", [pending])
+
+
+def test_a_link_that_is_down_is_not_told() -> None:
+    bench = Bench()
+    (link,) = bench.links()
+    pending = bench.ask()
+    take_records(link)
+    link.up = False
+    bench.table.cancel(pending)
+    link.up = True
+    assert take_records(link) == []
+
+
+def test_closing_ends_all() -> None:
+    bench = Bench()
+    (link,) = bench.links()
+    sent = bench.ask()
+    take_records(link)
+    queued = bench.ask()
+    bench.candidates.clear()
+    waiting = bench.ask()
+    bench.table.close(NodeClosed("bye"))
+    assert {str(outcome(one)) for one in (sent, queued, waiting)} == {"bye"}
+    assert take_records(link) == [(Kind.CANCEL, sent.ident, b"")]
+    assert (len(bench.table), len(bench.woken)) == (0, 3)
+
+
+def test_limits_and_names_are_checked_before_anything_begins() -> None:
+    bench = Bench()
+    with pytest.raises(InvalidName):
+        bench.ask("No Cluster")
+    for _ in range(3):
+        bench.ask()
+    with pytest.raises(LimitReached, match="requests_max"):
+        bench.ask()
+    assert (len(bench.table), bench.links()[0].outstanding) == (3, 3)
+
+
+def test_many_targets_do_not_pile_up() -> None:
+    bench = Bench()
+    for n in range(5000):
+        bench.table.cancel(bench.ask(f"shop/e{n}"))
+    assert len(bench.table._heads) <= 4097
