@@ -1,39 +1,55 @@
 """Announcements: "node X runs, is a member of these clusters, and can be reached there", signed.
 
-Version 1 (pinned by tests/golden/announcement-v1.hex):
+Version 1 (pinned by tests/golden/announcement-v1.hex), at most 4096 bytes:
 
     at  size  field
      0     1  version, 1
      1     2  length of the statement, little endian
-     3        statement: msgpack array [node (16 bytes), incarnation, issued us, lifetime s,
-              host (8 bytes), [cluster, ...], [[uri, key id (8 bytes)], ...], left]
-              signatures: msgpack array [[cluster, key id (8 bytes), Ed25519 (64 bytes)], ...]
+     3        statement: msgpack array of 8
+                node          bin, 16 bytes
+                incarnation   int, 0 <= n < 2**64
+                issued        int, us since 1970, 0 <= n < 2**64
+                lifetime      int, s, 1 to 604,800 (a week)
+                host          bin, 8 bytes
+                clusters      array of 1 to 16 different str
+                endpoints     array of 0 to 64 [uri: str "tcp://host:port", key id: bin, 8 bytes]
+                left          bool
+              signatures: msgpack array of 1 to 32 different
+                [cluster: str, key id: bin, 8 bytes, Ed25519 signature: bin, 64 bytes]
 
 A signature covers bytes [0, 3 + length). Every generation of every cluster signs, so whoever knows
-one of the keys can verify; only clusters whose signature verified count as claimed. A host value is
-equal for nodes on one machine and in one network namespace, so that loopback reaches them.
+one of the keys can verify; only clusters whose signature verified count as claimed. The list of
+signatures is itself not signed: who strips one makes a node look like a member of fewer clusters,
+never of others. A host value is equal for nodes on one machine and in one network namespace, so
+that loopback reaches them.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgpack
 
-from .errors import Expired, Forged, Malformed, Untrusted
+from .errors import CannotAnnounce, Expired, Forged, Malformed, Untrusted
 from .keyring import Keyring
 from .keys import ClusterKeys
 
 VERSION = 1
 PREFIX_BYTES = 3
 SIZE_BYTES_MAX = 4096
-CLUSTERS_MAX, ENDPOINTS_MAX = 16, 64
-NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
-URI = re.compile(r"tcp://[A-Za-z0-9_.:\[\]-]{1,255}:[0-9]{1,5}")
+"""Enough for 16 clusters with two generations each, little enough to copy around in gossip."""
+CLUSTERS_MAX, ENDPOINTS_MAX, SIGNATURES_MAX = 16, 64, 32
+LIFETIME_S_MAX = 7 * 86400
 U64_MAX = (1 << 64) - 1
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+URI = re.compile(
+    r"tcp://(?:[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}|\[[0-9A-Fa-f:.]{2,45}\]):(?P<port>[0-9]{1,5})"
+)
+Signature = tuple[str, bytes, bytes]
+"""Cluster, key id, signature."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +83,12 @@ class Announcement:
         return self.issued_us + self.lifetime_s * 1_000_000
 
     def sign(self, keys: Sequence[ClusterKeys]) -> bytes:
-        """The announcement as bytes, signed with each of `keys`."""
+        """The announcement as bytes, signed with each of `keys`: every generation of every cluster.
+
+        Raises:
+            CannotAnnounce: a limit is exceeded or a field impossible, so nobody would believe it.
+            NoKey: one of `keys` is a public half.
+        """
         endpoints = [[endpoint.uri, endpoint.key_id] for endpoint in self.endpoints]
         statement = msgpack.packb(
             [
@@ -75,31 +96,36 @@ class Announcement:
                 list(self.clusters), endpoints, self.left,
             ]
         )  # fmt: skip
+        if len(statement) > SIZE_BYTES_MAX:
+            raise CannotAnnounce(f"a statement of {len(statement)} bytes, limit {SIZE_BYTES_MAX}")
         signed = bytes((VERSION,)) + len(statement).to_bytes(2, "little") + statement
-        signatures = [[pair.cluster, pair.key_id, pair.sign(signed)] for pair in keys]
-        return signed + msgpack.packb(signatures)
+        data = signed + msgpack.packb([[key.cluster, key.key_id, key.sign(signed)] for key in keys])
+        try:  # What every reader checks, before it is said rather than after nobody listened.
+            _parse(data)
+        except Malformed as error:
+            raise CannotAnnounce(str(error)) from None
+        return data
 
 
 def read_announcement(
     data: bytes, keyring: Keyring, *, now_us: int, skew_s: int = 300
 ) -> Announcement:
-    """Decode and verify.
+    """Decode and verify; the keyring learns the clusters that were proven.
 
     Args:
+        data: from anybody. What it costs is bounded: at most 32 signatures are looked at.
         now_us: microseconds since 1970.
         skew_s: how far clocks may be apart.
     Returns:
         `clusters` are only those whose claim was proven, in their original order; at least one.
     Raises:
-        Malformed, Untrusted, Forged, Expired: it is not to be believed.
+        Malformed: not of this form, or issued more than `skew_s` in the future.
+        Forged: a key the keyring trusts did not make the signature that is said to be its own.
+        Untrusted: no claimed cluster is signed by a key the keyring trusts for that name.
+        Expired: more than `skew_s` past its lifetime.
     """
-    if not PREFIX_BYTES < len(data) <= SIZE_BYTES_MAX:
-        raise Malformed(f"{len(data)} bytes, want at most {SIZE_BYTES_MAX}")
-    if data[0] != VERSION:
-        raise Malformed(f"version {data[0]}, this node reads {VERSION}")
-    end = PREFIX_BYTES + int.from_bytes(data[1:3], "little")
-    claimed = _statement(_unpack(data[PREFIX_BYTES:end]))
-    proven = _proven(data[:end], _unpack(data[end:]), keyring)
+    claimed, signed, signatures = _parse(data)
+    proven = _proven(signed, signatures, keyring)
     clusters = tuple(cluster for cluster in claimed.clusters if cluster in proven)
     if not clusters:
         raise Untrusted("of no cluster that is trusted here")
@@ -110,19 +136,12 @@ def read_announcement(
         raise Malformed("issued in the future")
     for cluster in clusters:
         keyring.learn(cluster)
-    return Announcement(
-        node=claimed.node, incarnation=claimed.incarnation, issued_us=claimed.issued_us,
-        lifetime_s=claimed.lifetime_s, host=claimed.host, clusters=clusters,
-        endpoints=claimed.endpoints, left=claimed.left,
-    )  # fmt: skip
+    return replace(claimed, clusters=clusters)
 
 
-def _proven(signed: bytes, signatures: list[Any], keyring: Keyring) -> set[str]:
-    _check(len(signatures) <= 2 * CLUSTERS_MAX)
+def _proven(signed: bytes, signatures: Sequence[Signature], keyring: Keyring) -> set[str]:
     proven: set[str] = set()
-    for entry in signatures:
-        cluster, key_id, signature = _fields(entry, (str, bytes, bytes))
-        _check(NAME.fullmatch(cluster) is not None, len(key_id) == 8, len(signature) == 64)
+    for cluster, key_id, signature in signatures:
         for pair in keyring.trusted(cluster):
             if pair.key_id != key_id:
                 continue
@@ -132,44 +151,77 @@ def _proven(signed: bytes, signatures: list[Any], keyring: Keyring) -> set[str]:
     return proven
 
 
-def _statement(fields: list[Any]) -> Announcement:
+def _parse(data: bytes) -> tuple[Announcement, bytes, list[Signature]]:
+    """The statement, the bytes that signatures cover, and the signatures; nothing is verified."""
+    if not PREFIX_BYTES < len(data) <= SIZE_BYTES_MAX:
+        raise Malformed(f"{len(data)} bytes, want at most {SIZE_BYTES_MAX}")
+    if data[0] != VERSION:
+        raise Malformed(f"version {data[0]}, this node reads {VERSION}")
+    end = PREFIX_BYTES + int.from_bytes(data[1:PREFIX_BYTES], "little")
+    claimed = _statement(_unpack(data[PREFIX_BYTES:end]))
+    return claimed, data[:end], _signatures(_unpack(data[end:]))
+
+
+def _statement(value: Any) -> Announcement:
     node, incarnation, issued_us, lifetime_s, host, clusters, endpoints, left = _fields(
-        fields, (bytes, int, int, int, bytes, list, list, bool)
+        "statement", value, (bytes, int, int, int, bytes, list, list, bool)
     )
-    _check(
-        len(node) == 16, len(host) == 8, 0 <= incarnation <= U64_MAX, 0 <= issued_us <= U64_MAX,
-        0 < lifetime_s <= 7 * 86400, 0 < len(clusters) <= CLUSTERS_MAX,
-        len(endpoints) <= ENDPOINTS_MAX,
-        *(type(name) is str and NAME.fullmatch(name) is not None for name in clusters),
-    )  # fmt: skip
-    places: list[Endpoint] = []
-    for entry in endpoints:
-        uri, key_id = _fields(entry, (str, bytes))
-        _check(URI.fullmatch(uri) is not None, len(key_id) == 8)
-        places.append(Endpoint(uri, key_id))
+    _check("node", len(node) == 16)
+    _check("incarnation", 0 <= incarnation <= U64_MAX)
+    _check("issued", 0 <= issued_us <= U64_MAX)
+    _check("lifetime", 0 < lifetime_s <= LIFETIME_S_MAX)
+    _check("host", len(host) == 8)
+    _check(f"clusters (1 to {CLUSTERS_MAX})", 0 < len(clusters) <= CLUSTERS_MAX)
+    _check("cluster name", all(_is_name(cluster) for cluster in clusters))
+    _check("clusters: one is named twice", len(set(clusters)) == len(clusters))
+    _check(f"endpoints (at most {ENDPOINTS_MAX})", len(endpoints) <= ENDPOINTS_MAX)
     return Announcement(
         node=node, incarnation=incarnation, issued_us=issued_us, lifetime_s=lifetime_s, host=host,
-        clusters=tuple(clusters), endpoints=tuple(places), left=left,
+        clusters=tuple(clusters), endpoints=tuple(map(_endpoint, endpoints)), left=left,
     )  # fmt: skip
 
 
-def _fields(value: Any, types: tuple[type, ...]) -> list[Any]:
-    _check(isinstance(value, list) and len(value) == len(types))
-    _check(*(type(field) is wanted for field, wanted in zip(value, types, strict=True)))
+def _endpoint(value: Any) -> Endpoint:
+    uri, key_id = _fields("endpoint", value, (str, bytes))
+    match = URI.fullmatch(uri)
+    _check("endpoint: want tcp://host:port", match is not None and 0 < int(match["port"]) < 65536)
+    _check("endpoint's key id", len(key_id) == 8)
+    return Endpoint(uri, key_id)
+
+
+def _signatures(value: Any) -> list[Signature]:
+    # Limited before anything is looked up: for each a network keyring derives keys (50 us).
+    _check("signatures", type(value) is list and 0 < len(value) <= SIGNATURES_MAX)
+    signatures: list[Signature] = []
+    for entry in value:
+        cluster, key_id, signature = _fields("signature", entry, (str, bytes, bytes))
+        _check("signing cluster", _is_name(cluster))
+        _check("signature", len(key_id) == 8 and len(signature) == 64)
+        signatures.append((cluster, key_id, signature))
+    _check("signatures: a key signs twice", len({key for _, key, _ in signatures}) == len(value))
+    return signatures
+
+
+def _is_name(value: Any) -> bool:
+    return type(value) is str and NAME.fullmatch(value) is not None
+
+
+def _fields(name: str, value: Any, types: tuple[type, ...]) -> list[Any]:
+    """`value`, if it is an array of exactly these types (so that True is no integer)."""
+    _check(name, type(value) is list and tuple(map(type, value)) == types)
     return list(value)
 
 
-def _unpack(data: bytes) -> list[Any]:
+def _unpack(data: bytes) -> Any:
     try:
-        value = msgpack.unpackb(
-            data, max_str_len=512, max_bin_len=512, max_array_len=128, max_map_len=0, max_ext_len=0
-        )
+        return msgpack.unpackb(
+            data, max_str_len=512, max_bin_len=512, max_array_len=ENDPOINTS_MAX, max_map_len=0,
+            max_ext_len=0,
+        )  # fmt: skip
     except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
         raise Malformed(f"not msgpack: {type(error).__name__}") from None
-    _check(isinstance(value, list))
-    return list(value)
 
 
-def _check(*conditions: bool) -> None:
-    if not all(conditions):
-        raise Malformed("a field is missing, or impossible")
+def _check(name: str, condition: bool) -> None:
+    if not condition:
+        raise Malformed(f"missing or impossible: {name}")

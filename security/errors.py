@@ -1,18 +1,22 @@
 """SecurityError
-├── NoKey                 no key of a cluster; the text says how to make one
-├── UnsafeKeyFile         a secret that others can read
-├── BadKeyFile            a file, or a secret, that does not parse
-├── KeyChoice             no source of keys, or more than one
-└── BadAnnouncement       abstract: a claim that is not believed
-    ├── Malformed         not an announcement at all
-    ├── Untrusted         of no cluster this keyring knows
-    ├── Forged            a signature that does not verify
-    └── Expired           its lifetime is over
+├── NoKey                       no key of a cluster; the text says how to make one
+├── UnsafeKeyFile               a secret that others can reach
+├── BadKeyFile                  a file, or a secret, that does not parse
+├── KeyChoice                   no source of keys, too many, or keys that contradict each other
+├── CannotAnnounce (ValueError) our own fault: nobody could read what is to be signed
+└── BadAnnouncement             abstract, a peer's fault: a claim that is not believed
+    ├── Malformed               not an announcement at all
+    ├── Untrusted               signed by no key this keyring knows
+    ├── Forged                  a signature that does not verify
+    └── Expired                 its lifetime is over
 """
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from os import PathLike
 
 
 class SecurityError(Exception):
@@ -30,31 +34,43 @@ class NoKey(SecurityError):
 
 
 class UnsafeKeyFile(SecurityError):
-    def __init__(self, path: Path, mode: int) -> None:
-        super().__init__(f"{path} can be read by others (mode {mode:04o}): chmod 600 {path}")
+    def __init__(self, path: PathLike[str], mode: int) -> None:
+        super().__init__(
+            f"{path} is open to others than its owner (mode {mode:04o}): chmod 600 {path}"
+        )
         self.path, self.mode = path, mode
 
 
 class BadKeyFile(SecurityError):
-    def __init__(self, what: object, why: str) -> None:
-        super().__init__(f"{what}: {why}")
-        self.why = why
+    """`path` is a file, or the name of the setting that holds the text."""
+
+    def __init__(self, path: object, why: str) -> None:
+        super().__init__(f"{path}: {why}")
+        self.path, self.why = path, why
 
 
 class KeyChoice(SecurityError):
-    """Which keys to use is not said, or said twice."""
+    """Which keys to use is not said, said twice, or said in contradiction."""
+
+
+class CannotAnnounce(SecurityError, ValueError):
+    """What a node is to say of itself exceeds a limit that every reader enforces."""
 
 
 class BadAnnouncement(SecurityError):
     """Abstract; it is counted, and never changes what is known."""
 
+    def __init__(self, text: str) -> None:
+        assert type(self) is not BadAnnouncement, "say which kind"
+        super().__init__(text)
+
 
 class Malformed(BadAnnouncement):
-    """The bytes are no announcement of a version this node reads."""
+    """The bytes are no announcement of a version this node reads, or one from the future."""
 
 
 class Untrusted(BadAnnouncement):
-    """None of its clusters has a key that this keyring trusts."""
+    """None of its clusters has signed with a key that this keyring trusts for that name."""
 
 
 class Forged(BadAnnouncement):

@@ -47,6 +47,13 @@ class NetworkKeyring:
 
     Any holder of the secret can derive every pair, but a public key alone does not tell whose it
     is: clusters are learned when an announcement of theirs has verified.
+
+    Args:
+        secrets: 32 bytes each, newest first.
+        learned_max: of the clusters learned, the one not heard of for longest gives way; own
+            clusters and the door never do.
+    Raises:
+        KeyChoice: no secret, more than two, one of another length, or the same one twice.
     """
 
     def __init__(self, secrets: Sequence[bytes], *, learned_max: int = LEARNED_MAX) -> None:
@@ -54,6 +61,8 @@ class NetworkKeyring:
             raise KeyChoice(f"{len(secrets)} network secrets, want 1 or {GENERATIONS_MAX}")
         if any(len(secret) != SECRET_BYTES for secret in secrets):
             raise KeyChoice(f"a network secret has {SECRET_BYTES} bytes")
+        if len(set(secrets)) < len(secrets):
+            raise KeyChoice("both generations of the network secret are the same one")
         self._secrets, self._learned_max = tuple(secrets), learned_max
         self._pinned: dict[str, tuple[ClusterKeys, ...]] = {}
         self._learned: OrderedDict[str, tuple[ClusterKeys, ...]] = OrderedDict()
@@ -115,19 +124,25 @@ class FileKeyring:
     """Pairs from files: secret halves of the clusters this node belongs to, public ones of others.
 
     Args:
-        pairs: of each cluster at most two, newest first.
+        pairs: of each cluster at most two, newest first; no key twice.
+    Raises:
+        KeyChoice: too many, or one key under two names.
     """
 
     def __init__(self, pairs: Iterable[ClusterKeys]) -> None:
         self._pairs: dict[str, list[ClusterKeys]] = {}
+        self._by_id: dict[bytes, ClusterKeys] = {}
+        self._names: dict[bytes, str] = {}
         for pair in pairs:
             generations = self._pairs.setdefault(pair.cluster, [])
             generations.append(pair)
             if len(generations) > GENERATIONS_MAX:
                 raise KeyChoice(f"more than {GENERATIONS_MAX} key generations of {pair.cluster!r}")
-        every = [pair for generations in self._pairs.values() for pair in generations]
-        self._by_id = {pair.key_id: pair for pair in every}
-        self._names = {pair.public: pair.cluster for pair in every}
+            # Or whose callers would be taken for whom depended on the order of files.
+            other = self._names.setdefault(pair.public, pair.cluster)
+            if pair.key_id in self._by_id or other != pair.cluster:
+                raise KeyChoice(f"one key is given twice, for {other!r} and for {pair.cluster!r}")
+            self._by_id[pair.key_id] = pair
 
     def __repr__(self) -> str:
         return f"<FileKeyring of {', '.join(self._pairs) or 'nobody'}>"

@@ -14,16 +14,22 @@ from nacl.bindings import crypto_scalarmult_base
 from nacl.exceptions import BadSignatureError
 from nacl.signing import SigningKey, VerifyKey
 
+from .errors import NoKey
+
 DOOR = "@door"
 """Pseudo cluster of a network secret: its pair is for introductions only, by any holder of it."""
 
 SECRET_BYTES = 32
+"""Of a network secret, and of every half of a pair."""
 GENERATE_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterKeys:
-    """One generation of one cluster's pair; `secret` and `seed` are None for the public half."""
+    """One generation of one cluster's pair; `secret` and `seed` are None for the public half.
+
+    `public` and `secret` are X25519 (CURVE), `verify` and `seed` Ed25519, 32 bytes each.
+    """
 
     cluster: str
     public: bytes
@@ -34,12 +40,16 @@ class ClusterKeys:
     """8 bytes of BLAKE2b over both public keys: how a pair is named on the wire."""
 
     def __post_init__(self) -> None:
+        for half in (self.public, self.verify, self.secret, self.seed):
+            if half is not None and len(half) != SECRET_BYTES:
+                raise ValueError(f"a key of {len(half)} bytes, want {SECRET_BYTES}")
         name = blake2b(self.public + self.verify, digest_size=8, person=b"mesh-key-id").digest()
         object.__setattr__(self, "key_id", name)
 
     def sign(self, message: bytes) -> bytes:
-        """64 bytes of Ed25519 signature. Only with the secret half."""
-        assert self.seed is not None, f"no signing key of {self.cluster}"
+        """64 bytes of Ed25519 signature. Raises NoKey when this is the public half."""
+        if self.seed is None:
+            raise NoKey(self.cluster)
         return SigningKey(self.seed).sign(message).signature
 
     def verifies(self, message: bytes, signature: bytes) -> bool:
@@ -56,6 +66,8 @@ class ClusterKeys:
 
 def derive(network_secret: bytes, cluster: str) -> ClusterKeys:
     """The pair of `cluster` in the network of this secret (32 bytes)."""
+    if len(network_secret) != SECRET_BYTES:  # BLAKE2b takes any key up to 64 bytes, even none.
+        raise ValueError(f"a network secret of {len(network_secret)} bytes, want {SECRET_BYTES}")
     name = cluster.encode()
     secret = blake2b(name, key=network_secret, digest_size=32, person=b"mesh-curve-1").digest()
     seed = blake2b(name, key=network_secret, digest_size=32, person=b"mesh-sign-1").digest()
