@@ -1,19 +1,24 @@
-"""Key files: made with mode 0600, refused when others can read them, replaced atomically.
+"""Key files: made with mode 0600, refused when others can reach them, replaced atomically.
 
-network secret   mesh-network-1-<base32 of 32 bytes>; a second line is the previous generation
+network secret   mesh-network-1-<base32 of 32 bytes, lower case, no padding>; a second one, after
+                 white space, is the previous generation
 C.secret         mesh-cluster-secret-1 C <hex secret> <hex seed>          0600, on members
 C.public         mesh-cluster-public-1 C <hex public> <hex verify>        on callers
-C.old.secret, C.old.public: the previous generation, until `drop_old`
+C.old.secret, C.old.public: the previous generation, until it is dropped
+
+A file appears whole or not at all, and is on disk when the function returns. A rotation that is
+killed halfway leaves keys that still load; `drop-old` and `rotate` again complete it.
 """
 
 from __future__ import annotations
 
 import base64
+import errno
 import os
 import stat
 from dataclasses import dataclass
 from pathlib import Path
-from secrets import token_bytes
+from secrets import token_bytes, token_hex
 
 from .announcement import NAME
 from .errors import BadKeyFile, KeyChoice, UnsafeKeyFile
@@ -23,6 +28,7 @@ from .keys import GENERATE_BYTES, SECRET_BYTES, ClusterKeys, from_secrets, gener
 NETWORK_PREFIX = "mesh-network-1-"
 SECRET_WORD, PUBLIC_WORD = "mesh-cluster-secret-1", "mesh-cluster-public-1"
 FILE_BYTES_MAX = 4096
+OLD = ".old"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +56,14 @@ def load_keyring(
     if network_secret:
         return NetworkKeyring(parse_network_secret(network_secret, "network_secret"))
     if network_secret_file:
-        text = _read_secret(network_secret_file)
+        text = _read(network_secret_file, private=True)
         return NetworkKeyring(parse_network_secret(text, str(network_secret_file)))
     if keys_dir:
         return FileKeyring(read_pairs(keys_dir))
     raise KeyChoice(
-        "no keys: set MESH_NETWORK_SECRET, network_secret_file or keys_dir. "
-        "`mesh keys new-network FILE` makes a secret for a whole network"
+        "no keys: set network_secret (MESH_NETWORK_SECRET), network_secret_file or keys_dir. "
+        "`mesh keys new-network FILE` makes a secret for a whole network, "
+        "`mesh keys new-cluster NAME` a pair for one cluster"
     )
 
 
@@ -76,6 +83,8 @@ def parse_network_secret(text: str, what: str) -> list[bytes]:
         secrets.append(secret)
     if not 1 <= len(secrets) <= 2:
         raise BadKeyFile(what, f"{len(secrets)} secrets, want one, or two while rotating")
+    if len(set(secrets)) < len(secrets):
+        raise BadKeyFile(what, "holds the same secret twice; drop the old generation")
     return secrets
 
 
@@ -92,7 +101,7 @@ def new_network(path: Path) -> str:
 
 def rotate_network(path: Path) -> None:
     """Put a new secret before the one in use. Raises BadKeyFile when two are there already."""
-    current = parse_network_secret(_read_secret(path), str(path))
+    current = parse_network_secret(_read(path, private=True), str(path))
     if len(current) > 1:
         raise BadKeyFile(path, "a rotation is under way; drop the old generation first")
     new = format_network_secret(token_bytes(SECRET_BYTES))
@@ -102,7 +111,10 @@ def rotate_network(path: Path) -> None:
 
 def drop_old_network(path: Path) -> bool:
     """Keep only the newest secret; False when there was no other."""
-    current = parse_network_secret(_read_secret(path), str(path))
+    words = _read(path, private=True).split()
+    if len(words) == 2 and words[0] == words[1]:
+        words.pop()  # Refused by every reader, and this is the way out.
+    current = parse_network_secret(" ".join(words), str(path))
     _write(path, format_network_secret(current[0]) + "\n", mode=0o600, replace=True)
     return len(current) > 1
 
@@ -111,31 +123,42 @@ def new_cluster(directory: Path, cluster: str) -> ClusterKeys:
     """Make `C.secret` and `C.public`. Raises FileExistsError, BadKeyFile."""
     _check_name(cluster)
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _check_absent(directory, cluster)  # Both, before either is made: two halves must match.
     pair = generate(cluster, token_bytes(GENERATE_BYTES))
-    _write_pair(directory, cluster, pair, replace=False)
+    _write_pair(directory, pair, replace=False)
     return pair
 
 
 def rotate_cluster(directory: Path, cluster: str) -> ClusterKeys:
-    """Make a new pair and keep the one in use as the old generation."""
+    """Make a new pair and keep the one in use as the old generation.
+
+    Raises:
+        BadKeyFile: there is no secret to rotate, or two generations are there already.
+    """
     _check_name(cluster)
-    if (directory / f"{cluster}.old.secret").exists():
-        raise BadKeyFile(directory, f"{cluster} is rotating; drop the old generation first")
-    for ending in ("secret", "public"):
-        os.replace(directory / f"{cluster}.{ending}", directory / f"{cluster}.old.{ending}")
+    current = _read_pair(directory / f"{cluster}.secret", cluster)
+    try:
+        _check_absent(directory, cluster + OLD)
+    except FileExistsError:
+        why = f"{cluster} is rotating; drop the old generation first"
+        raise BadKeyFile(directory, why) from None
     pair = generate(cluster, token_bytes(GENERATE_BYTES))
-    _write_pair(directory, cluster, pair, replace=False)
+    # In this order there is never a moment without a secret that callers know.
+    _write_pair(directory, current, ending=OLD, replace=False)
+    _write_pair(directory, pair, replace=True)
     return pair
 
 
 def drop_old_cluster(directory: Path, cluster: str) -> bool:
     """Remove the old generation; False when there was none."""
+    _check_name(cluster)
     found = False
-    for ending in ("secret", "public"):
-        path = directory / f"{cluster}.old.{ending}"
+    for kind in ("secret", "public"):
+        path = directory / f"{cluster}{OLD}.{kind}"
         if path.exists():
             path.unlink()
             found = True
+    _sync(directory)
     return found
 
 
@@ -145,22 +168,25 @@ def read_pairs(directory: Path) -> list[ClusterKeys]:
         raise BadKeyFile(directory, "is no directory; `mesh keys new-cluster NAME` makes one")
     found: dict[tuple[str, bool], ClusterKeys] = {}
     for path in sorted(directory.glob("*.public")) + sorted(directory.glob("*.secret")):
-        old = path.stem.endswith(".old")
-        pair = _parse_pair(path)
-        if path.stem.removesuffix(".old") != pair.cluster:
-            raise BadKeyFile(path, f"holds the key of cluster {pair.cluster!r}")
+        old = path.stem.endswith(OLD)
+        pair = _read_pair(path, path.stem.removesuffix(OLD))
         found[pair.cluster, old] = pair  # The secret half, read later, holds the public one too.
-    return [found[key] for key in sorted(found)]
+    pairs: list[ClusterKeys] = []
+    for (cluster, old), pair in sorted(found.items(), key=lambda item: item[0]):
+        new = found.get((cluster, False))
+        if not (old and new is not None and new.key_id == pair.key_id):  # A rotation was killed.
+            pairs.append(pair)
+    return pairs
 
 
 def describe(*, network_secret_file: Path | None = None, keys_dir: Path | None = None) -> list[KeyRow]:  # fmt: skip
-    """What there is, without a secret in it."""
+    """What there is, without a secret in it; reads every file. Raises SecurityError."""
     if network_secret_file is not None:
-        text = _read_secret(network_secret_file)
+        text = _read(network_secret_file, private=True)
         keyring = NetworkKeyring(parse_network_secret(text, str(network_secret_file)))
         pairs = [(pair, place) for place, pair in enumerate(keyring.door())]
     else:
-        every = read_pairs(keys_dir) if keys_dir is not None else []
+        every = _read_matching(keys_dir) if keys_dir is not None else []
         places = [sum(one.cluster == pair.cluster for one in every[:at]) for at, pair in enumerate(every)]  # fmt: skip
         pairs = list(zip(every, places, strict=True))
     return [
@@ -169,54 +195,110 @@ def describe(*, network_secret_file: Path | None = None, keys_dir: Path | None =
     ]
 
 
+def _read_matching(directory: Path) -> list[ClusterKeys]:
+    """As `read_pairs`, and no `C.public` that would lead callers astray.
+
+    A member needs only the secret half, so it starts nevertheless.
+    """
+    pairs = read_pairs(directory)
+    FileKeyring(pairs)
+    for path in sorted(directory.glob("*.secret")):
+        public = path.with_suffix(".public")
+        if public.exists():
+            cluster = path.stem.removesuffix(OLD)
+            if _read_pair(public, cluster) != _read_pair(path, cluster).public_half():
+                raise BadKeyFile(public, f"is not the public half of {path.name}")
+    return pairs
+
+
 def _check_name(cluster: str) -> None:
     if NAME.fullmatch(cluster) is None:
         raise BadKeyFile(f"cluster {cluster!r}", "want 1 to 63 of a-z 0-9 . _ -")
+    if cluster.endswith(OLD):  # C.old.secret is the old generation of C.
+        raise BadKeyFile(f"cluster {cluster!r}", f"a name in {OLD} cannot have key files")
 
 
-def _parse_pair(path: Path) -> ClusterKeys:
+def _check_absent(directory: Path, stem: str) -> None:
+    for kind in ("secret", "public"):
+        path = directory / f"{stem}.{kind}"
+        if path.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+
+
+def _read_pair(path: Path, cluster: str) -> ClusterKeys:
     secret = path.suffix == ".secret"
-    words = (_read_secret(path) if secret else path.read_text()[:FILE_BYTES_MAX]).split()
+    words = _read(path, private=secret).split()
     try:
-        word, cluster, one, other = words
+        word, name, one, other = words
         first, second = bytes.fromhex(one), bytes.fromhex(other)
-        if word != (SECRET_WORD if secret else PUBLIC_WORD) or len(first) != 32 != len(second):
+        if word != (SECRET_WORD if secret else PUBLIC_WORD):
             raise ValueError
+        make = from_secrets if secret else ClusterKeys
+        pair = make(name, first, second)
     except ValueError:
         raise BadKeyFile(path, "not a key file as `mesh keys` makes it") from None
-    _check_name(cluster)
-    return from_secrets(cluster, first, second) if secret else ClusterKeys(cluster, first, second)
+    _check_name(name)
+    if name != cluster:
+        raise BadKeyFile(path, f"holds the key of cluster {name!r}")
+    return pair
 
 
-def _read_secret(path: Path) -> str:
-    """Raises UnsafeKeyFile when anybody but the owner may touch it, BadKeyFile when unreadable."""
+def _read(path: Path, *, private: bool) -> str:
+    """Raises BadKeyFile when unreadable, and UnsafeKeyFile when it is private and others may touch it."""
     try:
         with path.open("rb") as file:
+            # Of what was opened: a path can be exchanged between a look at it and its opening.
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-            if mode & 0o077:
+            if private and mode & 0o077:
                 raise UnsafeKeyFile(path, mode)
-            return file.read(FILE_BYTES_MAX).decode("ascii")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadKeyFile(path, getattr(error, "strerror", None) or "not a key file") from error
+            data = file.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise BadKeyFile(path, error.strerror or str(error)) from error
+    if len(data) > FILE_BYTES_MAX or not data.isascii():
+        raise BadKeyFile(path, "not a key file as `mesh keys` makes it")
+    return data.decode("ascii")
 
 
-def _write_pair(directory: Path, cluster: str, pair: ClusterKeys, *, replace: bool) -> None:
+def _write_pair(directory: Path, pair: ClusterKeys, *, ending: str = "", replace: bool) -> None:
     assert pair.secret is not None
     assert pair.seed is not None
-    secret = f"{SECRET_WORD} {cluster} {pair.secret.hex()} {pair.seed.hex()}\n"
-    public = f"{PUBLIC_WORD} {cluster} {pair.public.hex()} {pair.verify.hex()}\n"
-    _write(directory / f"{cluster}.secret", secret, mode=0o600, replace=replace)
-    _write(directory / f"{cluster}.public", public, mode=0o644, replace=replace)
+    secret = f"{SECRET_WORD} {pair.cluster} {pair.secret.hex()} {pair.seed.hex()}\n"
+    public = f"{PUBLIC_WORD} {pair.cluster} {pair.public.hex()} {pair.verify.hex()}\n"
+    stem = f"{pair.cluster}{ending}"
+    _write(directory / f"{stem}.secret", secret, mode=0o600, replace=replace)
+    _write(directory / f"{stem}.public", public, mode=0o644, replace=replace)
 
 
 def _write(path: Path, text: str, *, mode: int, replace: bool) -> None:
-    """Write whole or not at all, never readable by others for an instant."""
-    target = path.with_name(f".{path.name}.{os.getpid()}") if replace else path
-    file = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    """Whole or not at all, never readable by others for an instant, on disk when it returns.
+
+    Raises FileExistsError when `path` is there and shall not be replaced.
+    """
+    if replace:
+        path = path.resolve()  # A link stays, what it points to is replaced.
+    part = path.with_name(f".{path.name}.{token_hex(4)}")
+    file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
-        os.write(file, text.encode())
+        with open(file, "wb") as stream:
+            if replace and path.exists() and os.geteuid() == 0:
+                owner = path.stat()  # Root may rotate what a service must go on reading.
+                os.fchown(file, owner.st_uid, owner.st_gid)
+            stream.write(text.encode())
+            stream.flush()
+            os.fsync(file)
+        if replace:
+            os.replace(part, path)
+        else:
+            os.link(part, path)  # As a rename, but fails when there is one already.
+    finally:
+        part.unlink(missing_ok=True)
+    _sync(path.parent)
+
+
+def _sync(directory: Path) -> None:
+    """A name is on disk only when its directory is."""
+    file = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
         os.fsync(file)
     finally:
         os.close(file)
-    if replace:
-        os.replace(target, path)

@@ -40,9 +40,7 @@ class ClusterKeys:
     """8 bytes of BLAKE2b over both public keys: how a pair is named on the wire."""
 
     def __post_init__(self) -> None:
-        for half in (self.public, self.verify, self.secret, self.seed):
-            if half is not None and len(half) != SECRET_BYTES:
-                raise ValueError(f"a key of {len(half)} bytes, want {SECRET_BYTES}")
+        _check_lengths(self.public, self.verify, self.secret, self.seed)
         name = blake2b(self.public + self.verify, digest_size=8, person=b"mesh-key-id").digest()
         object.__setattr__(self, "key_id", name)
 
@@ -65,7 +63,7 @@ class ClusterKeys:
 
 
 def derive(network_secret: bytes, cluster: str) -> ClusterKeys:
-    """The pair of `cluster` in the network of this secret (32 bytes)."""
+    """The pair of `cluster` in the network of this secret. Raises ValueError unless it has 32 bytes."""
     if len(network_secret) != SECRET_BYTES:  # BLAKE2b takes any key up to 64 bytes, even none.
         raise ValueError(f"a network secret of {len(network_secret)} bytes, want {SECRET_BYTES}")
     name = cluster.encode()
@@ -75,17 +73,26 @@ def derive(network_secret: bytes, cluster: str) -> ClusterKeys:
 
 
 def generate(cluster: str, randomness: bytes) -> ClusterKeys:
-    """A pair of its own, from 64 random bytes."""
+    """A pair of its own, from 64 random bytes. Raises ValueError for another number of them."""
     if len(randomness) != GENERATE_BYTES:
         raise ValueError(f"randomness: want {GENERATE_BYTES} bytes, got {len(randomness)}")
     return _pair(cluster, randomness[:32], randomness[32:])
 
 
 def from_secrets(cluster: str, secret: bytes, seed: bytes) -> ClusterKeys:
-    """The pair with these secret halves, 32 bytes each."""
+    """The pair with these secret halves. Raises ValueError when they are not 32 bytes each."""
     return _pair(cluster, secret, seed)
 
 
 def _pair(cluster: str, secret: bytes, seed: bytes) -> ClusterKeys:
+    _check_lengths(
+        secret, seed
+    )  # Nothing else does: libsodium reads 32 bytes whatever it is given.
     public = crypto_scalarmult_base(secret)
     return ClusterKeys(cluster, public, bytes(SigningKey(seed).verify_key), secret, seed)
+
+
+def _check_lengths(*halves: bytes | None) -> None:
+    for half in halves:
+        if half is not None and len(half) != SECRET_BYTES:
+            raise ValueError(f"a key of {len(half)} bytes, want {SECRET_BYTES}")
