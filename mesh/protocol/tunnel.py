@@ -75,6 +75,7 @@ class TunnelEnd:
         self.peer_window_bytes = self.credit_bytes = window_bytes
         if self.state == OPENING:
             self.state = OPEN
+            self._maybe_closed()  # Data and EOF, on the other lane, may have been faster.
         self.wake()
 
     def credited(self, size_bytes: int) -> None:
@@ -152,14 +153,12 @@ class TunnelEnd:
         size = max(1, len(part))
         self._unread_bytes -= size
         self._owed_bytes += size
-        if self._owed_bytes * 4 < self.window_bytes and not self._needy(size):
+        # By the quarter while there is more to read; all of it then, for the next part may be as
+        # large as the window.
+        if self._parts and self._owed_bytes * 4 < self.window_bytes:
             return part, 0
         owed, self._owed_bytes = self._owed_bytes, 0
         return part, owed
-
-    def _needy(self, size: int) -> bool:
-        # With parts nearly as large as the window, a quarter of it may never come together.
-        return self._owed_bytes + size > self.window_bytes // 2
 
     def stop_reading(self) -> None:
         """Nobody here will read the rest."""

@@ -125,6 +125,9 @@ class TunnelTable:
         end = self._ends.get((link, not ident & 1, ident >> 1))
         if end is None:
             self.late += 1  # It broke or was reset here while this was on its way.
+            if kind == Kind.TUNNEL_ACCEPT:  # And our RESET overtook the OPEN on the other lane.
+                link.send_control(Kind.TUNNEL_RESET, ident | 1, encode_values("late", "given up"))
+                self._touched(link)
         elif kind == Kind.TUNNEL_DATA:
             end.received(body)
         elif kind == Kind.TUNNEL_EOF:

@@ -1,0 +1,325 @@
+from __future__ import annotations
+
+import pytest
+
+from mesh.errors import LimitReached, RemoteProtocolError
+from mesh.protocol.frame import CONTROL, DATA, Kind
+from mesh.protocol.hello import TEXT_BYTES_MAX, encode_values
+from mesh.protocol.link import Link
+from mesh.protocol.tunnel import BROKEN, CLOSED, OPEN, OPENING, TunnelEnd
+from mesh.protocol.tunnels import TunnelTable
+from tests.machines import LANES, Cable, make_link
+
+WINDOW, TUNNELS_MAX = 1000, 3
+
+
+class Bench:
+    """Two nodes' tables on the two ends of a cable. Side 0 opens tunnels to side 1."""
+
+    def __init__(self, *, window_bytes: int = WINDOW) -> None:
+        self.links = (make_link(up=False), make_link(up=False))
+        self.cable = Cable(*self.links)
+        self.incoming: list[tuple[TunnelEnd, str, str]] = []
+        self.refusal: str | None = None
+        self.woken = 0
+        self.tables = tuple(
+            TunnelTable(
+                tunnels_max=TUNNELS_MAX, window_bytes=window_bytes, opened=self.opened,
+                touched=lambda link: None,
+            )
+            for _ in range(2)
+        )  # fmt: skip
+
+    def opened(self, end: TunnelEnd, cluster: str, endpoint: str) -> str | None:
+        self.incoming.append((end, cluster, endpoint))
+        return self.refusal
+
+    def wake(self) -> None:
+        self.woken += 1
+
+    def open(self, window_bytes: int = 0) -> TunnelEnd:
+        return self.tables[0].open(self.links[0], "archive", "store", self.wake, window_bytes)
+
+    def pair(self) -> tuple[TunnelEnd, TunnelEnd]:
+        end = self.open()
+        self.settle()
+        return end, self.incoming[-1][0]
+
+    def deliver(self, side: int, lane: int) -> None:
+        """What `side` has sent on one lane arrives; nothing of the other lane does."""
+        self.cable.flush(side)
+        while self.cable.wires[side, lane]:
+            for kind, ident, body in self.cable.carry(side, lane):
+                self.tables[1 - side].record(self.links[1 - side], kind, ident, body)
+
+    def settle(self) -> None:
+        for _ in range(4):
+            self.cable.wait(1.0)
+            for side in (0, 1):
+                for lane in LANES:
+                    self.deliver(side, lane)
+
+    def sizes(self) -> tuple[int, int]:
+        return len(self.tables[0]), len(self.tables[1])
+
+
+def test_opens_with_a_window_each_way() -> None:
+    bench = Bench()
+    end = bench.open(window_bytes=300)
+    assert (end.state, end.target, bench.sizes()) == (OPENING, "archive/store", (1, 0))
+    bench.settle()
+    other, cluster, endpoint = bench.incoming[0]
+    assert (cluster, endpoint, other.target) == ("archive", "store", "archive/store")
+    assert (end.state, other.state, bench.sizes()) == (OPEN, OPEN, (1, 1))
+    assert (end.credit_bytes, other.credit_bytes) == (WINDOW, 300)
+    assert (end.window_bytes, other.window_bytes) == (300, WINDOW)
+    assert (list(bench.tables[0]), list(bench.tables[1])) == ([end], [other])
+    assert (bench.tables[0].opened, bench.tables[1].accepted) == (1, 1)
+
+
+def test_parts_go_both_ways_and_credit_comes_back() -> None:
+    bench = Bench()
+    end, other = bench.pair()
+    for sender, receiver, side in ((end, other, 0), (other, end, 1)):
+        bench.tables[side].send(sender, b"x" * 900)
+        bench.settle()
+        assert sender.credit_bytes == 100
+        assert bench.tables[1 - side].read(receiver) == b"x" * 900
+        bench.settle()
+        assert sender.credit_bytes == WINDOW
+
+
+def test_a_part_larger_than_a_frame_arrives_whole() -> None:
+    bench = Bench(window_bytes=1 << 17)
+    end, other = bench.pair()
+    part = bytes(n % 251 for n in range(100_000))
+    bench.tables[0].send(end, part)
+    for _ in range(50):
+        bench.settle()
+    assert bench.tables[1].read(other) == part
+
+
+def test_both_ends_may_open_under_the_same_number() -> None:
+    bench = Bench()
+    one, accepted = bench.pair()
+    other = bench.tables[1].open(bench.links[1], "shop", "till", lambda: None, 0)
+    bench.settle()
+    assert (one.ident, other.ident, bench.sizes()) == (1, 1, (2, 2))
+    bench.tables[0].send(one, b"for the acceptor")
+    bench.settle()
+    assert (accepted.readable, other.readable) == (True, False)
+
+
+# Endings
+
+
+def test_closed_when_both_ended_and_forgotten() -> None:
+    bench = Bench()
+    end, other = bench.pair()
+    bench.tables[0].send(end, b"last")
+    bench.tables[0].send_eof(end)
+    bench.tables[0].send_eof(end)
+    bench.settle()
+    assert (other.received_eof, bench.sizes()) == (True, (1, 1))
+    bench.tables[1].send_eof(other)
+    bench.settle()
+    assert (end.state, other.state, bench.sizes()) == (CLOSED, CLOSED, (0, 0))
+    assert bench.tables[1].read(other) == b"last", "it was sent before the end"
+    bench.settle()
+    assert [table.closed for table in bench.tables] == [1, 1]
+    assert [table.late for table in bench.tables] == [0, 0], "no credit for who has ended"
+
+
+def test_a_reset_breaks_both_ends_and_what_has_not_left_stays() -> None:
+    bench = Bench()
+    end, other = bench.pair()
+    bench.tables[0].send(end, b"never leaves")
+    bench.tables[0].reset(end, "aborted", "had enough")
+    assert not bench.links[0].outbox
+    bench.settle()
+    assert [one.state for one in (end, other)] == [BROKEN, BROKEN]
+    assert [one.reason for one in (end, other)] == ["had enough", "had enough"]
+    assert bench.sizes() == (0, 0)
+    bench.tables[0].reset(end, "aborted", "again")
+    bench.settle()
+    assert [table.broken for table in bench.tables] == [1, 1]
+    assert bench.tables[1].late == 0
+
+
+def test_a_reset_stops_what_the_other_end_has_not_sent_yet() -> None:
+    bench = Bench()
+    end, other = bench.pair()
+    bench.tables[1].send(other, b"never leaves")
+    bench.tables[0].reset(end, "aborted", "")
+    bench.cable.flush(0)
+    for kind, ident, body in bench.cable.carry(0, CONTROL):
+        bench.tables[1].record(bench.links[1], kind, ident, body)
+    assert not bench.links[1].outbox
+
+
+def test_words_that_come_after_the_end_are_counted() -> None:
+    bench = Bench()
+    end, other = bench.pair()
+    bench.tables[1].send(other, b"on its way")
+    bench.tables[1].send_eof(other)
+    bench.cable.flush(1)
+    bench.tables[0].reset(end, "aborted", "")
+    bench.settle()
+    assert bench.tables[0].late == 2
+
+
+@pytest.mark.parametrize("text", ["\N{SNOWMAN}" * 9000, "lone \udcff"])
+def test_any_reason_can_be_told(text: str) -> None:
+    bench = Bench()
+    end, other = bench.pair()
+    bench.tables[0].reset(end, text, text)
+    bench.settle()
+    assert other.state == BROKEN
+    assert 0 < len(other.reason.encode()) <= TEXT_BYTES_MAX
+
+
+def test_a_lost_link_breaks_its_tunnels_and_no_others() -> None:
+    bench = Bench()
+    end, _ = bench.pair()
+    elsewhere = bench.tables[0].open(make_link(), "archive", "store", lambda: None, 0)
+    bench.tables[0].lost(bench.links[0], "link lost")
+    assert (end.state, end.reason, elsewhere.state) == (BROKEN, "link lost", OPENING)
+    assert (list(bench.tables[0]), bench.tables[0].broken) == ([elsewhere], 1)
+
+
+def test_an_end_of_a_link_that_is_down_says_nothing() -> None:
+    bench = Bench()
+    end, _ = bench.pair()
+    bench.links[0].up = False
+    bench.tables[0].reset(end, "aborted", "")
+    bench.links[0].up = True
+    bench.cable.flush(0)
+    assert not bench.cable.wires[0, CONTROL]
+
+
+def test_who_stops_reading_says_so_once() -> None:
+    bench = Bench()
+    end, other = bench.pair()
+    bench.tables[1].stop_reading(other)
+    bench.tables[1].stop_reading(other)
+    bench.cable.flush(1)
+    assert sum(len(bench.cable.carry(1, CONTROL)) for _ in range(3)) == 1
+    bench.tables[0].record(bench.links[0], Kind.TUNNEL_STOP, other.ident << 1, b"")
+    assert end.peer_stopped
+
+
+def test_who_has_read_all_there_is_need_not_say_that_it_stops() -> None:
+    bench = Bench()
+    end, other = bench.pair()
+    bench.tables[0].send_eof(end)
+    bench.settle()
+    bench.tables[1].stop_reading(other)
+    bench.settle()
+    assert not end.peer_stopped
+
+
+# Refusals
+
+
+def test_a_refused_tunnel_says_why() -> None:
+    bench = Bench()
+    bench.refusal = "not_allowed"
+    end = bench.open()
+    bench.settle()
+    assert (end.state, end.refusal, bench.sizes()) == (BROKEN, "not_allowed", (0, 0))
+    assert bench.tables[1].accepted == 0
+    assert bench.woken == 1
+
+
+def test_full_here_is_an_error_and_full_there_busy() -> None:
+    bench = Bench()
+    for _ in range(TUNNELS_MAX):
+        bench.tables[1].open(make_link(), "x", "y", lambda: None, 0)
+    end = bench.open()
+    bench.settle()
+    assert (end.state, end.refusal, bench.incoming) == (BROKEN, "busy", [])
+    with pytest.raises(LimitReached, match="tunnels_max"):
+        bench.tables[1].open(make_link(), "x", "y", lambda: None, 0)
+
+
+def test_a_tunnel_that_broke_was_not_refused() -> None:
+    bench = Bench()
+    end, other = bench.pair()
+    bench.tables[1].reset(other, "aborted", "failed")
+    bench.settle()
+    assert (end.refusal, end.reason) == ("", "failed")
+
+
+# One lane may be faster than the other
+
+
+def test_a_reset_that_overtakes_the_opening_leaves_nobody_waiting() -> None:
+    """Found: the acceptor opened an end that nobody would ever write to, read or close."""
+    bench = Bench()
+    end = bench.open()
+    bench.cable.flush(0)
+    bench.tables[0].reset(end, "aborted", "gave up")
+    bench.deliver(0, CONTROL)
+    bench.deliver(0, DATA)
+    assert bench.sizes() == (0, 1)
+    bench.settle()
+    assert (bench.sizes(), bench.incoming[0][0].state) == ((0, 0), BROKEN)
+
+
+def test_data_and_end_may_overtake_the_acceptance() -> None:
+    bench = Bench()
+    end = bench.open()
+    bench.deliver(0, DATA)
+    other = bench.incoming[0][0]
+    bench.tables[1].send(other, b"early")
+    bench.tables[1].send_eof(other)
+    bench.deliver(1, DATA)
+    assert (end.state, end.readable, end.received_eof) == (OPENING, True, True)
+    bench.settle()
+    assert end.state == OPEN
+    bench.tables[0].send_eof(end)
+    bench.settle()
+    assert bench.sizes() == (0, 0)
+
+
+# Peers that break the protocol
+
+
+@pytest.mark.parametrize(
+    ("kind", "ident", "body"),
+    [
+        (Kind.TUNNEL_OPEN, 2, encode_values("a", "b", 100)),
+        (Kind.TUNNEL_OPEN, 3, encode_values("a", "b", 0)),
+        (Kind.TUNNEL_OPEN, 3, encode_values("a", "b")),
+        (Kind.TUNNEL_OPEN, 3, encode_values("a", b"b", 1)),
+        (Kind.TUNNEL_ACCEPT, 3, encode_values(100)),
+        (Kind.TUNNEL_CREDIT, 3, encode_values(1)),
+        (Kind.TUNNEL_CREDIT, 3, encode_values("1")),
+        (Kind.TUNNEL_DATA, 3, bytes(WINDOW + 1)),
+        (Kind.TUNNEL_RESET, 3, b""),
+    ],
+)
+def test_impossible_records_are_refused(kind: Kind, ident: int, body: bytes) -> None:
+    table = Bench().tables[1]
+    link = make_link()
+    if kind != Kind.TUNNEL_OPEN:
+        table.record(link, Kind.TUNNEL_OPEN, 3, encode_values("a", "b", 100))
+    with pytest.raises(RemoteProtocolError):
+        table.record(link, kind, ident, body)
+
+
+def test_opening_twice_is_refused() -> None:
+    table, link = Bench().tables[1], make_link()
+    table.record(link, Kind.TUNNEL_OPEN, 3, encode_values("a", "b", 100))
+    with pytest.raises(RemoteProtocolError, match="id 3"):
+        table.record(link, Kind.TUNNEL_OPEN, 3, encode_values("a", "b", 100))
+
+
+def test_records_of_tunnels_nobody_knows_are_counted() -> None:
+    bench = Bench()
+    link: Link = bench.links[1]
+    for kind in (Kind.TUNNEL_DATA, Kind.TUNNEL_EOF, Kind.TUNNEL_STOP, Kind.TUNNEL_RESET):
+        bench.tables[1].record(link, kind, 41, b"\xc1")
+    assert bench.tables[1].late == 4
+    bench.cable.flush(1)
+    assert not bench.cable.wires[1, CONTROL]
