@@ -1,0 +1,438 @@
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from mesh.config import MeshConfig
+from mesh.errors import PeerLost, RemoteProtocolError, ServiceError
+from mesh.protocol import patterns as module
+from mesh.protocol.balancer import choose_of_two
+from mesh.protocol.batch import batch_pieces, encode_lost
+from mesh.protocol.dispatch import Dispatcher, Endpoint, Job
+from mesh.protocol.frame import Kind
+from mesh.protocol.hello import decode_values, encode_values
+from mesh.protocol.inbox import Inbox
+from mesh.protocol.interest import BLOCK, DROP_OLDEST, RemoteSubscription
+from mesh.protocol.link import Link
+from mesh.protocol.membership import Membership
+from mesh.protocol.patterns import BroadcastCounters, Patterns
+from mesh.protocol.requests import PREFIX, REPLY_PREFIX, Pending
+from mesh.protocol.rotation import Rotation
+from mesh.protocol.timers import Timers
+from tests.machines import ME, OTHER, Record, make_batch, make_link, take_records
+
+NOW_S = 10.0
+
+
+class Bench:
+    """The patterns of a node with one member of `shop` at the other end of its link."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.link = make_link()
+        self.started: list[Job] = []
+        self.touched: list[Link] = []
+        membership = Membership(
+            stalled_s=3.0, suspect_grace_s=0.5, dead_after_s=3.0, changed=lambda change: None
+        )
+        membership.linked(OTHER, ("shop",), (), NOW_S)
+        self.patterns = Patterns(
+            ME, 100, MeshConfig(clusters=("depot",), **settings),
+            Rotation(membership, {OTHER: self.link}), Timers(), Random(1), choose=choose_of_two,
+            opened=lambda end, cluster, endpoint: None, touched=self.touched.append,
+            wall_us=lambda: 7,
+        )  # fmt: skip
+        self.dispatcher = Dispatcher(
+            "depot", {"get": Endpoint()}, {"flush": Endpoint()}, concurrency=1, queue_max=2,
+            queue_bytes_max=1000, start=self.started.append, touched=self.touched.append,
+        )  # fmt: skip
+        self.patterns.dispatchers["depot"] = self.dispatcher
+
+    def record(self, kind: int, ident: int, body: bytes, link: Link | None = None) -> None:
+        data = b"<<" + body + b">>"
+        self.patterns.record(link or self.link, (kind, ident, data, 2, 2 + len(body)), NOW_S)
+
+    def sent(self) -> list[Record]:
+        return take_records(self.link)
+
+    def subscribe(self, pattern: str, policy: str = DROP_OLDEST, limit: int = 1 << 20) -> Inbox:
+        return self.patterns.subscribe(pattern, policy, limit, lambda: None)
+
+    def publish(self, topic: str, payload: bytes) -> bool:
+        stream = self.patterns.publisher.stream(topic)
+        stream.payloads.append(payload)
+        stream.size_bytes += len(payload) + 8
+        return self.patterns.publisher.flush(stream)
+
+    def ask(self, target: str) -> Pending:
+        return self.patterns.requests.start(
+            target, b"", now_s=NOW_S, deadline_s=20.0, expires_s=20.0, wake=lambda: None
+        )
+
+
+def call(cluster: str, endpoint: str, payload: bytes = b"", left_ms: int = 0) -> bytes:
+    head = PREFIX.pack(left_ms, 0, len(cluster), len(endpoint))
+    return head + f"{cluster}{endpoint}".encode() + payload
+
+
+def refused(bench: Bench, kind: int, ident: int, body: bytes, says: str) -> None:
+    with pytest.raises(RemoteProtocolError, match=says):
+        bench.record(kind, ident, body)
+
+
+# Requests
+
+
+def test_a_request_reaches_its_handler_and_the_answer_the_caller() -> None:
+    bench = Bench()
+    bench.record(Kind.REQUEST, 5, call("depot", "get", b"payload", left_ms=1500))
+    (job,) = bench.started
+    assert (job.ident, job.endpoint, job.payload, job.deadline_s) == (5, "get", b"payload", 11.5)
+    bench.dispatcher.replied(job, b"reply", NOW_S)
+    ((kind, ident, body),) = bench.sent()
+    assert (kind, ident, body[REPLY_PREFIX.size :]) == (Kind.REPLY, 5, b"reply")
+
+
+def test_a_request_without_a_deadline() -> None:
+    bench = Bench()
+    bench.record(Kind.REQUEST, 5, call("depot", "get"))
+    assert bench.started[0].deadline_s is None
+
+
+def test_a_cluster_this_node_does_not_serve() -> None:
+    bench, caller = Bench(), Bench()
+    bench.record(Kind.REQUEST, 5, call("other", "get"))
+    ((kind, ident, body),) = bench.sent()
+    assert (kind, ident) == (Kind.ERROR, 5)
+    for _ in range(5):
+        pending = caller.ask("shop")
+    caller.sent()
+    caller.record(kind, ident, body)
+    assert isinstance(pending.outcome, ServiceError)
+    assert pending.outcome.code == "no_such_endpoint"
+
+
+def test_answers_reach_the_requests() -> None:
+    bench = Bench()
+    replied, failed, busy = (bench.ask("shop") for _ in range(3))
+    bench.sent()
+    bench.record(Kind.REPLY, 1, REPLY_PREFIX.pack(5, 6) + b"reply")
+    bench.record(Kind.ERROR, 2, REPLY_PREFIX.pack(5, 6) + encode_values("no", "because"))
+    bench.record(Kind.BUSY, 3, encode_values(1, 2, True))
+    assert replied.outcome == b"reply"
+    assert str(failed.outcome) == "no: because"
+    assert "busy" in str(busy.outcome)
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (b"", "request of 0 bytes"),
+        (bytes(6), "request of 6 bytes"),
+        (PREFIX.pack(0, 0, 3, 3) + b"abcde", "do not fit"),
+        (PREFIX.pack(0, 0, 255, 255), "do not fit"),
+        (PREFIX.pack(0, 0, 1, 1) + b"a\xff", "not UTF-8"),
+        (PREFIX.pack(0, 0, 1, 1) + b"\xffa", "not UTF-8"),
+    ],
+)
+@pytest.mark.parametrize("kind", [Kind.REQUEST, Kind.BROADCAST])
+def test_malformed_requests_are_refused(kind: int, body: bytes, says: str) -> None:
+    refused(Bench(), kind, 1, body, says)
+
+
+def test_cancelling_reaches_the_handler_or_the_request_that_is_yet_to_come() -> None:
+    bench = Bench()
+    bench.record(Kind.REQUEST, 1, call("depot", "get"))
+    bench.record(Kind.CANCEL, 1, b"")
+    assert bench.started[0].cancelled
+    bench.record(Kind.CANCEL, 2, b"")
+    bench.record(Kind.REQUEST, 2, call("depot", "get"))
+    assert bench.dispatcher.load == 1, "the second one was never taken"
+    bench.record(Kind.REQUEST, 2, call("depot", "get"))
+    assert bench.dispatcher.load == 2, "it was cancelled once"
+    assert bench.sent() == []
+
+
+def test_cancellations_of_another_link_do_not_count() -> None:
+    bench = Bench()
+    bench.record(Kind.CANCEL, 2, b"", make_link())
+    bench.record(Kind.REQUEST, 2, call("depot", "get"))
+    assert len(bench.started) == 1
+
+
+def test_cancellations_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CANCELLED_MAX", 3)
+    bench = Bench()
+    for ident in range(10):
+        bench.record(Kind.CANCEL, ident, b"")
+    assert list(bench.patterns._cancelled) == [(bench.link, ident) for ident in (7, 8, 9)]
+
+
+# Broadcasts
+
+
+def test_a_broadcast_goes_to_all_and_is_counted() -> None:
+    bench = Bench()
+    assert bench.patterns.broadcast("shop", "flush", b"now") == 1
+    assert bench.patterns.broadcast("nobody", "flush", b"now") == 0
+    ((kind, _, body),) = bench.sent()
+    assert kind == Kind.BROADCAST
+    other = Bench()
+    other.record(kind, 1, call("depot", "flush", b"now"))
+    assert (other.started[0].payload, other.started[0].reply) == (b"now", False)
+    other.record(kind, 1, body)
+    assert bench.patterns.broadcasts == BroadcastCounters(sent=1)
+    assert other.patterns.broadcasts == BroadcastCounters(received=2, unwanted=1)
+
+
+def test_a_member_that_cannot_keep_up_is_skipped() -> None:
+    bench = Bench()
+    room = bench.link.outbox.room_bytes
+    assert bench.patterns.broadcast("shop", "flush", bytes(room + 1)) == 1, "alone, it goes"
+    assert bench.patterns.broadcast("shop", "flush", b"") == 0
+    assert bench.patterns.broadcasts == BroadcastCounters(sent=1, skipped=1)
+
+
+# Topics, as their subscriber
+
+
+def test_batches_go_to_all_who_match_and_only_them() -> None:
+    bench = Bench()
+    inboxes = [bench.subscribe(pattern) for pattern in ("a.*", "a.>", "b")]
+    bench.record(Kind.BATCH, 1, make_batch(0, [b"x"], topic="a.b").raw())
+    assert [bool(inbox) for inbox in inboxes] == [True, True, False]
+    assert bench.patterns.take(inboxes[0]).payloads == [b"x"]
+    bench.patterns.unsubscribe(inboxes[1])
+    bench.patterns.unsubscribe(inboxes[1])
+    late = bench.subscribe("a.b")
+    bench.record(Kind.BATCH, 1, make_batch(1, [b"y"], topic="a.b").raw())
+    assert len(inboxes[1].take()) == 1
+    assert not inboxes[1]
+    assert (bool(inboxes[0]), bool(late)) == (True, True)
+
+
+def test_batches_nobody_wants_any_more_are_counted() -> None:
+    bench = Bench()
+    bench.record(Kind.BATCH, 1, make_batch(0, [b"x"]).raw())
+    assert bench.patterns.unwanted_batches == 1
+
+
+def test_a_node_speaks_for_itself_only() -> None:
+    batch = make_batch(0, [b"x"], publisher=ME)
+    refused(Bench(), Kind.BATCH, 1, batch.raw(), "another publisher")
+
+
+def test_a_batch_that_lies_costs_its_link_and_not_the_subscriber() -> None:
+    """Found: its lengths were looked at when the subscriber read it, who then got the error."""
+    bench = Bench()
+    inbox = bench.subscribe("t")
+    raw = bytearray(make_batch(0, [b"abc", b"def"]).raw())
+    raw[65] = 2
+    refused(bench, Kind.BATCH, 1, bytes(raw), "do not add up")
+    assert not inbox
+
+
+def test_topics_remembered_are_bounded() -> None:
+    bench = Bench(topics_max=3)
+    bench.subscribe("a9")
+    for n in range(10):
+        bench.record(Kind.BATCH, 1, make_batch(0, [b"x"], topic=f"a{n}").raw())
+    assert len(bench.patterns._matches) <= 3
+    assert bench.patterns.unwanted_batches == 9
+
+
+def test_a_small_batch_does_not_keep_its_frame_alive() -> None:
+    """Found: an inbox of 10 KiB could pin every large frame of which it wanted one small batch."""
+    bench = Bench()
+    inbox = bench.subscribe("t")
+    raw = make_batch(3, [b"x"]).raw()
+    for filler in (0, 300, 100_000):
+        frame = memoryview(bytes(filler) + raw + bytes(filler))
+        record = (int(Kind.BATCH), 1, frame, filler, filler + len(raw))
+        bench.patterns.record(bench.link, record, NOW_S)
+        delivery = bench.patterns.take(inbox)
+        assert (delivery.payloads, delivery.sequence) == ([b"x"], 3)
+        assert delivery.batch.raw() == raw
+        assert len(delivery.batch.buffer) <= 4 * len(raw) or filler == 300
+        assert len(delivery.batch.buffer) < 100_000
+
+
+def test_subscriptions_are_announced_with_policy_and_window() -> None:
+    bench = Bench()
+    inbox = bench.subscribe("a.>", BLOCK, 1000)
+    bench.patterns.announce_inbox(bench.link, inbox)
+    assert bench.sent() == [(Kind.SUBSCRIBE, inbox.ident, encode_values("a.>", 2, 1000))]
+    other = bench.subscribe("b")
+    bench.patterns.link_up(bench.link, ())
+    assert [ident for _, ident, _ in bench.sent()] == [inbox.ident, other.ident]
+
+
+def test_credit_comes_back_by_the_quarter_and_when_all_is_read() -> None:
+    bench = Bench()
+    batch = make_batch(0, [b"x" * 31])
+    inbox = bench.subscribe("t", BLOCK, 4 * batch.size_bytes + 4)
+    for first in range(4):
+        bench.record(Kind.BATCH, 1, make_batch(first, [b"x" * 31]).raw())
+    returned = []
+    while inbox:
+        bench.patterns.take(inbox)
+        returned.append([decode_values(body, "", (int,)) for _, _, body in bench.sent()])
+    assert returned == [[], [[2 * batch.size_bytes]], [], [[2 * batch.size_bytes]]]
+
+
+def test_no_credit_for_a_link_that_is_down_or_a_policy_that_drops() -> None:
+    bench = Bench()
+    for policy, up in ((BLOCK, False), (DROP_OLDEST, True)):
+        inbox = bench.subscribe("t", policy)
+        bench.record(Kind.BATCH, 1, make_batch(0, [b"x"]).raw())
+        bench.link.up = up
+        bench.patterns.take(inbox)
+        bench.link.up = True
+        assert bench.sent() == []
+        bench.patterns.unsubscribe(inbox)
+
+
+# Topics, as their publisher
+
+
+def subscribe(pattern: str = "t", policy: int = 0, window: int = 1000) -> bytes:
+    return encode_values(pattern, policy, window)
+
+
+def test_a_peer_subscribes_and_unsubscribes() -> None:
+    bench = Bench()
+    bench.record(Kind.SUBSCRIBE, 7, subscribe("t.*"))
+    assert bench.publish("t.a", b"x")
+    assert [kind for kind, _, _ in bench.sent()] == [Kind.BATCH]
+    bench.record(Kind.UNSUBSCRIBE, 7, b"")
+    bench.publish("t.a", b"x")
+    assert bench.sent() == []
+    bench.record(Kind.SUBSCRIBE, 7, subscribe("t.*"))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        subscribe("a..b"), subscribe(""), subscribe("a.>.b"), subscribe(policy=3),
+        subscribe(policy=-1), subscribe(window=0), subscribe(window=-1), b"", encode_values("t", 1),
+        subscribe("x" * 256), encode_values(b"t", 0, 1),
+    ],
+)  # fmt: skip
+def test_impossible_subscriptions_are_refused(body: bytes) -> None:
+    bench = Bench()
+    refused(bench, Kind.SUBSCRIBE, 7, body, "")
+    assert bench.patterns.interest.match("t") == []
+
+
+def test_subscriptions_of_a_peer_are_bounded_and_have_numbers_of_their_own() -> None:
+    bench = Bench(subscriptions_max=2)
+    bench.record(Kind.SUBSCRIBE, 7, subscribe())
+    refused(bench, Kind.SUBSCRIBE, 7, subscribe(), "SUBSCRIBE 7")
+    bench.record(Kind.SUBSCRIBE, 8, subscribe())
+    refused(bench, Kind.SUBSCRIBE, 9, subscribe(), "more than 2")
+    bench.record(Kind.SUBSCRIBE, 7, subscribe(), make_link())
+    refused(bench, Kind.UNSUBSCRIBE, 9, b"", "never subscribed")
+
+
+def credit(bench: Bench) -> int:
+    (subscription,) = bench.patterns.interest.match("t")
+    assert isinstance(subscription, RemoteSubscription)
+    return subscription.credit_bytes
+
+
+def test_credit_of_a_peer() -> None:
+    bench = Bench()
+    bench.record(Kind.SUBSCRIBE, 7, subscribe(policy=2, window=1000))
+    bench.publish("t", bytes(100))
+    assert credit(bench) == 1000 - 64 - 1 - 4 - 100
+    bench.record(Kind.CREDIT, 7, encode_values(100))
+    assert credit(bench) == 1000 - 64 - 1 - 4
+    for size in (0, -1):
+        refused(bench, Kind.CREDIT, 7, encode_values(size), "credit of")
+    refused(bench, Kind.CREDIT, 7, encode_values("1"), "impossible field")
+    bench.record(Kind.CREDIT, 8, encode_values(100))
+
+
+def test_credit_for_what_was_sent_before_the_subscription_is_no_crime() -> None:
+    """Found: batches on their way when a blocking one was added cost its node the link.
+
+    They match the new subscription as well, so it returns credit that was never taken from it.
+    """
+    publisher, subscriber = Bench(), Bench()
+    publisher.record(Kind.SUBSCRIBE, 1, subscribe("*"))
+    publisher.publish("t", b"x")
+    ((kind, ident, body),) = publisher.sent()
+    publisher.patterns.publisher.streams.clear()
+    blocking = subscriber.subscribe("t", BLOCK, 1000)
+    raw = b"".join(batch_pieces(OTHER, 100, 0, 7, b"t", [b"x"])[0])
+    assert len(raw) == len(body)
+    subscriber.record(kind, ident, raw)
+    subscriber.patterns.take(blocking)
+    ((kind, _, returned),) = subscriber.sent()
+    publisher.record(Kind.SUBSCRIBE, 2, subscribe("t", 2, 1000))
+    publisher.record(kind, 2, returned)
+    found = publisher.patterns.interest.match("t")
+    assert [one.credit_bytes for one in found if isinstance(one, RemoteSubscription)] == [
+        1000,
+        1000,
+    ]
+
+
+# Other records, and links
+
+
+@pytest.mark.parametrize("kind", [Kind.HELLO, Kind.WELCOME, Kind.INTRODUCE, Kind.HEARTBEAT, 0])
+def test_records_that_do_not_belong_on_a_link_are_refused(kind: int) -> None:
+    refused(Bench(), kind, 1, b"", f"record type {int(kind)} on a link")
+
+
+def test_tunnel_records_go_to_the_tunnels() -> None:
+    bench = Bench()
+    bench.record(Kind.TUNNEL_OPEN, 3, encode_values("depot", "store", 100))
+    (end,) = bench.patterns.tunnels
+    assert end.target == "depot/store"
+    bench.record(Kind.TUNNEL_RESET, 3, encode_values("aborted", "why"))
+    assert end.reason == "why"
+
+
+@pytest.mark.parametrize("left", [True, False])
+def test_nothing_remains_of_a_link_that_is_gone(left: bool) -> None:
+    bench = Bench()
+    bench.patterns.link_up(bench.link, ("shop/get",))
+    bench.record(Kind.SUBSCRIBE, 7, subscribe())
+    bench.record(Kind.SUBSCRIBE, 8, subscribe("other.>"))
+    bench.record(Kind.REQUEST, 1, call("depot", "get"))
+    bench.record(Kind.CANCEL, 9, b"")
+    bench.record(Kind.TUNNEL_OPEN, 3, encode_values("depot", "store", 100))
+    inbox = bench.subscribe("t", BLOCK)
+    for first in (0, 1):
+        bench.record(Kind.BATCH, 1, make_batch(first, [b"x"]).raw())
+    bench.patterns.take(inbox)
+    pending = bench.ask("shop")
+    bench.sent()
+    bench.link.up = False
+    bench.patterns.link_down(bench.link, "left" if left else "gone", NOW_S)
+    patterns = bench.patterns
+    assert patterns.interest.match("t") == [inbox]
+    assert patterns.interest.match("other.a") == []
+    assert (patterns._remote, patterns._cancelled, patterns._idempotent) == ({}, {}, {})
+    assert (len(patterns.tunnels), inbox.owed) == (0, {})
+    assert bench.started[0].cancelled
+    assert isinstance(pending.outcome, PeerLost)
+    patterns.link_down(make_link(), "a stranger", NOW_S)
+
+
+def test_idempotent_targets_are_those_the_member_named() -> None:
+    bench = Bench()
+    bench.patterns.link_up(bench.link, ("shop/get",))
+    get, put = bench.ask("shop/get"), bench.ask("shop/put")
+    assert (get.idempotent, put.idempotent) == (True, False)
+
+
+def test_a_note_of_a_loss_reaches_the_inbox() -> None:
+    bench = Bench()
+    inbox = bench.subscribe("t")
+    bench.record(Kind.BATCH, 0, encode_lost(OTHER, 1, 5, 0, b"t", 2))
+    bench.record(Kind.BATCH, 1, make_batch(7, [b"x"]).raw())
+    assert bench.patterns.take(inbox).lost == 2
