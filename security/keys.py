@@ -85,9 +85,7 @@ def from_secrets(cluster: str, secret: bytes, seed: bytes) -> ClusterKeys:
 
 
 def _pair(cluster: str, secret: bytes, seed: bytes) -> ClusterKeys:
-    _check_lengths(
-        secret, seed
-    )  # Nothing else does: libsodium reads 32 bytes whatever it is given.
+    _check_lengths(secret, seed)  # Nothing else does: libsodium reads 32 bytes of whatever it gets.
     public = crypto_scalarmult_base(secret)
     return ClusterKeys(cluster, public, bytes(SigningKey(seed).verify_key), secret, seed)
 

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 import pytest
 
-from security.errors import BadKeyFile, KeyChoice, UnsafeKeyFile
+from security.errors import BadKeyFile, KeyChoice, SecurityError, UnsafeKeyFile
 from security.files import (
+    KeyRow,
     describe,
+    drop_old_cluster,
     drop_old_network,
+    format_network_secret,
     load_keyring,
     new_cluster,
     new_network,
     parse_network_secret,
+    read_pairs,
     rotate_cluster,
     rotate_network,
 )
-from security.keyring import FileKeyring
+from security.keyring import FileKeyring, NetworkKeyring
 
 
 def load(**given: object) -> object:
@@ -113,9 +118,256 @@ def test_the_wrong_key_in_a_file_is_named(tmp_path: Path) -> None:
 
 
 def test_exactly_one_source(tmp_path: Path) -> None:
-    with pytest.raises(KeyChoice, match="mesh keys new-network"):
+    with pytest.raises(KeyChoice) as caught:
         load()
+    for word in ("network_secret", "MESH_NETWORK_SECRET", "network_secret_file", "keys_dir"):
+        assert word in str(caught.value)
+    assert "mesh keys new-network" in str(caught.value)
+    assert "mesh keys new-cluster" in str(caught.value)
     with pytest.raises(KeyChoice, match="not several"):
         load(network_secret="a", keys_dir=tmp_path)
-    with pytest.raises(BadKeyFile):
-        new_cluster(tmp_path, "../evil")
+
+
+SECRET_FORM = "mesh-network-1-aaaqeayeaudaocajbifqydiob4ibceqtcqkrmfyydenbwha5dypq"
+
+
+def test_the_form_of_a_network_secret_is_pinned() -> None:
+    assert format_network_secret(bytes(range(32))) == SECRET_FORM
+    assert parse_network_secret(SECRET_FORM, "x") == [bytes(range(32))]
+
+
+@pytest.mark.parametrize("between", ["\n", " ", "\t", "\r\n\n"])
+def test_two_secrets_in_one_text_are_newest_first(between: str) -> None:
+    old = format_network_secret(bytes(32))
+    assert parse_network_secret(f"{SECRET_FORM}{between}{old}\n", "x") == [
+        bytes(range(32)),
+        bytes(32),
+    ]
+    ring = load(network_secret=f"{SECRET_FORM}{between}{old}")
+    assert isinstance(ring, NetworkKeyring)
+    assert ring.own("a")[0] == NetworkKeyring([bytes(range(32))]).own("a")[0]
+    assert len(ring.own("a")) == 2
+
+
+def test_an_error_never_shows_a_secret() -> None:
+    for text in (
+        SECRET_FORM[:-1],
+        f"{SECRET_FORM} {SECRET_FORM}",
+        SECRET_FORM.replace("-1-", "-2-"),
+    ):
+        with pytest.raises(BadKeyFile) as caught:
+            parse_network_secret(text, "network_secret")
+        assert "aaaqeayeau" not in str(caught.value)
+        assert caught.value.__cause__ is None
+
+
+def test_the_same_secret_twice_is_refused_and_can_be_mended(tmp_path: Path) -> None:
+    path = tmp_path / "network.secret"
+    text = new_network(path)
+    path.write_text(f"{text}\n{text}\n")
+    with pytest.raises(BadKeyFile, match="twice"):
+        load(network_secret_file=path)
+    drop_old_network(path)
+    assert path.read_text() == f"{text}\n"
+
+
+def test_a_secret_keeps_its_link_when_it_rotates(tmp_path: Path) -> None:
+    new_network(tmp_path / "real")
+    (tmp_path / "network.secret").symlink_to("real")
+    rotate_network(tmp_path / "network.secret")
+    assert (tmp_path / "network.secret").is_symlink()
+    assert len((tmp_path / "real").read_text().split()) == 2
+
+
+def test_a_planted_link_does_not_choose_where_a_secret_goes(tmp_path: Path) -> None:
+    (tmp_path / "network.secret").symlink_to("elsewhere")
+    with pytest.raises(FileExistsError):
+        new_network(tmp_path / "network.secret")
+    assert [one.name for one in tmp_path.iterdir()] == ["network.secret"], "nothing was left behind"
+
+
+def test_a_write_that_fails_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "network.secret"
+    text = new_network(path)
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        rotate_network(path)
+    with pytest.raises(OSError, match="No space"):
+        new_network(tmp_path / "other")
+    assert path.read_text() == f"{text}\n"
+    assert [one.name for one in tmp_path.iterdir()] == ["network.secret"]
+
+
+def test_secrets_are_never_open_to_others_not_even_while_they_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[str, int]] = []
+    fsync = os.fsync
+
+    def look(file: int) -> None:
+        status = os.fstat(file)
+        if stat.S_ISREG(status.st_mode):
+            seen.append((os.readlink(f"/proc/self/fd/{file}"), stat.S_IMODE(status.st_mode)))
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", look)
+    before = os.umask(0)
+    try:
+        new_network(tmp_path / "network.secret")
+        rotate_network(tmp_path / "network.secret")
+        new_cluster(tmp_path / "keys", "a")
+    finally:
+        os.umask(before)
+    assert [mode for name, mode in seen if ".secret" in name] == [0o600] * 3
+    assert stat.S_IMODE((tmp_path / "keys").stat().st_mode) == 0o700
+
+
+def test_an_existing_cluster_is_left_as_it_is(tmp_path: Path) -> None:
+    pair = new_cluster(tmp_path, "a")
+    for kept in ("a.public", "a.secret"):
+        saved = {one: (tmp_path / one).read_text() for one in ("a.public", "a.secret")}
+        other = "a.secret" if kept == "a.public" else "a.public"
+        (tmp_path / other).unlink()
+        with pytest.raises(FileExistsError, match=kept):
+            new_cluster(tmp_path, "a")
+        assert [one.name for one in tmp_path.iterdir()] == [kept], "not half of another pair"
+        (tmp_path / other).write_text(saved[other])
+        (tmp_path / other).chmod(0o600)
+    assert read_pairs(tmp_path) == [pair]
+
+
+@pytest.mark.parametrize("name", ["", "../evil", "A", "a/b", "-a", "a" * 64, "a.old", "@door"])
+def test_names_that_cannot_be_files(tmp_path: Path, name: str) -> None:
+    """`a.old` would be the old generation of `a`."""
+    for work in (new_cluster, rotate_cluster, drop_old_cluster):
+        with pytest.raises(BadKeyFile, match="cluster"):
+            work(tmp_path, name)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("stop", range(4))
+def test_a_rotation_killed_halfway_still_loads_and_can_be_completed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: int
+) -> None:
+    """Killed before its n-th file appears."""
+    first = new_cluster(tmp_path, "a")
+    before = (tmp_path / "a.public").read_text()
+    done = 0
+
+    def killed(real: object) -> object:
+        def call(*args: object) -> None:
+            nonlocal done
+            if done == stop:
+                raise KeyboardInterrupt
+            done += 1
+            real(*args)  # type: ignore[operator]
+
+        return call
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "link", killed(os.link))
+        patched.setattr(os, "replace", killed(os.replace))
+        with pytest.raises(KeyboardInterrupt):
+            rotate_cluster(tmp_path, "a")
+    ring = load(keys_dir=tmp_path)
+    assert isinstance(ring, FileKeyring)
+    assert ring.own("a")[-1] == first, "callers that know only the first key are still served"
+    assert len(ring.own("a")) == (2 if stop == 3 else 1)
+    if stop == 3:
+        assert (tmp_path / "a.public").read_text() == before
+        with pytest.raises(BadKeyFile, match=r"a\.public: is not the public half of a\.secret"):
+            describe(keys_dir=tmp_path)
+    assert drop_old_cluster(tmp_path, "a") is (stop > 0)
+    rotate_cluster(tmp_path, "a")
+    assert [row.generation for row in describe(keys_dir=tmp_path)] == ["new", "old"]
+
+
+def test_dropping_the_old_generation(tmp_path: Path) -> None:
+    new_cluster(tmp_path, "a")
+    second = rotate_cluster(tmp_path, "a")
+    assert drop_old_cluster(tmp_path, "a")
+    assert not drop_old_cluster(tmp_path, "a")
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["a.public", "a.secret"]
+    assert read_pairs(tmp_path) == [second]
+
+
+def test_only_a_secret_can_be_rotated(tmp_path: Path) -> None:
+    new_cluster(tmp_path, "a")
+    (tmp_path / "a.secret").unlink()
+    with pytest.raises(BadKeyFile, match=r"a\.secret: No such file"):
+        rotate_cluster(tmp_path, "a")
+    assert [one.name for one in tmp_path.iterdir()] == ["a.public"]
+
+
+def test_rows_say_what_there_is_and_no_secret(tmp_path: Path) -> None:
+    old = new_cluster(tmp_path / "keys", "a")
+    new = rotate_cluster(tmp_path / "keys", "a")
+    other = new_cluster(tmp_path / "keys", "b")
+    (tmp_path / "keys/b.secret").unlink()
+    rows = describe(keys_dir=tmp_path / "keys")
+    assert rows == [
+        KeyRow("a", new.key_id.hex(), "new", True),
+        KeyRow("a", old.key_id.hex(), "old", True),
+        KeyRow("b", other.key_id.hex(), "new", False),
+    ]
+    text = new_network(tmp_path / "network.secret")
+    (row,) = describe(network_secret_file=tmp_path / "network.secret")
+    assert (row.cluster, row.generation, row.has_secret) == ("@door", "new", True)
+    assert text not in repr(row)
+
+
+KEY = "00" * 32
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"", b"hello", f"WORD a {KEY}".encode(), f"WORD a {KEY} {KEY[2:]}".encode(),
+        f"WORD a {KEY[2:]} {KEY}".encode(), f"WORD a {KEY} {KEY}00".encode(),
+        f"WORD a {KEY}00 {KEY}".encode(), f"WORD a {KEY} {KEY} x".encode(),
+        f"WORD a {KEY} {'zz' * 32}".encode(), f"other a {KEY} {KEY}".encode(),
+        f"WORD A {KEY} {KEY}".encode(), f"WORD b {KEY} {KEY}".encode(), b"\xff\xfe" * 20,
+        f"WORD a {KEY} {KEY}".encode() + b" " * 5000,
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("kind", ["secret", "public"])
+def test_a_bad_key_file_is_named_and_never_half_believed(
+    tmp_path: Path, kind: str, content: bytes
+) -> None:
+    path = tmp_path / f"a.{kind}"
+    path.write_bytes(content.replace(b"WORD", f"mesh-cluster-{kind}-1".encode()))
+    path.chmod(0o600)
+    with pytest.raises(BadKeyFile, match=rf"a\.{kind}|cluster 'A'"):
+        load(keys_dir=tmp_path)
+
+
+def test_a_good_key_file_by_hand(tmp_path: Path) -> None:
+    """Or the refusals above would prove nothing."""
+    path = tmp_path / "a.public"
+    path.write_text(f"mesh-cluster-public-1 a {KEY} {KEY}")
+    assert [pair.public for pair in read_pairs(tmp_path)] == [bytes(32)]
+
+
+def test_what_is_no_file(tmp_path: Path) -> None:
+    for name in ("a.public", "b.secret", "network.secret"):
+        (tmp_path / name).mkdir(mode=0o700)
+    for given in ({"keys_dir": tmp_path}, {"network_secret_file": tmp_path / "network.secret"}):
+        with pytest.raises(SecurityError, match="directory"):
+            load(**given)
+    with pytest.raises(BadKeyFile, match="No such file") as caught:
+        load(network_secret_file=tmp_path / "missing")
+    assert caught.value.path == tmp_path / "missing"
+
+
+def test_numbers_of_an_unsafe_file_are_attributes(tmp_path: Path) -> None:
+    new_network(tmp_path / "n")
+    (tmp_path / "n").chmod(0o644)
+    with pytest.raises(UnsafeKeyFile) as caught:
+        load(network_secret_file=tmp_path / "n")
+    assert (caught.value.path, caught.value.mode) == (tmp_path / "n", 0o644)

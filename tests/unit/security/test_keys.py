@@ -1,15 +1,24 @@
-"""Keys and keyrings: derivation is stable, secrets are not shown, two generations work."""
+"""Key pairs: derivation is pinned, purposes and generations differ, secrets are not shown."""
 
 from __future__ import annotations
 
-import pytest
+from dataclasses import fields
 
-from security.announcement import Announcement, read_announcement
-from security.errors import Expired, Forged, KeyChoice, NoKey, Untrusted
-from security.keyring import FileKeyring, NetworkKeyring
-from security.keys import DOOR, derive, generate
+import pytest
+from nacl.bindings import crypto_scalarmult_base
+
+from security.errors import NoKey
+from security.keys import DOOR, ClusterKeys, derive, from_secrets, generate
 
 SECRET, OLD = bytes(range(32)), bytes(32)
+
+
+def test_derivation_is_pinned() -> None:
+    """Another value here cuts every network in two, the nodes before and after the change."""
+    pair = derive(SECRET, "databases")
+    assert pair.public.hex() == "4a26808e38595e04a0d739b065f73ca92a6990a9e890a2b4a5d28867684b2c16"
+    assert pair.verify.hex() == "8610c07a4b55da4b26be6028f79249a4401be8af66a1c034aae4e1fa407d766c"
+    assert pair.key_id.hex() == "a56098a102a649e4"
 
 
 def test_derivation_depends_on_secret_and_name_only() -> None:
@@ -20,12 +29,36 @@ def test_derivation_depends_on_secret_and_name_only() -> None:
     assert pair.secret != pair.seed, "one secret per purpose"
 
 
-def test_secrets_are_not_shown() -> None:
-    pair = derive(SECRET, "a")
+def test_halves_belong_together() -> None:
+    pair = generate("a", bytes(range(64)))
+    assert pair == from_secrets("a", bytes(range(32)), bytes(range(32, 64)))
     assert pair.secret is not None
-    assert repr(pair.secret)[2:-1] not in repr(pair)
-    assert "seed" not in repr(pair)
-    assert "00" * 8 not in repr(NetworkKeyring([OLD]))
+    assert crypto_scalarmult_base(pair.secret) == pair.public
+    assert len({pair.public, pair.verify, pair.secret, pair.seed}) == 4
+
+
+def test_the_public_half_keeps_the_name_and_loses_the_secrets() -> None:
+    pair = derive(SECRET, "a")
+    half = pair.public_half()
+    assert half == ClusterKeys("a", pair.public, pair.verify)
+    assert (half.secret, half.seed) == (None, None)
+    assert half.key_id == pair.key_id
+    with pytest.raises(NoKey, match="new-cluster a"):
+        half.sign(b"x")
+
+
+def test_a_key_id_depends_on_both_keys() -> None:
+    one, other = derive(SECRET, "a"), derive(SECRET, "b")
+    ids = {ClusterKeys("a", p, v).key_id for p in (one.public, other.public) for v in (one.verify, other.verify)}  # fmt: skip
+    assert len(ids) == 4
+    assert {len(key_id) for key_id in ids} == {8}
+
+
+def test_secrets_are_not_shown() -> None:
+    pair = generate("a", b"secret half, 32 bytes, of CURVE " + b"seed of signatures, 32 bytes too")
+    assert "secret half" not in repr(pair)
+    assert "seed of" not in repr(pair)
+    assert {field.name for field in fields(pair) if not field.repr} == {"secret", "seed"}
 
 
 def test_signatures() -> None:
@@ -37,85 +70,16 @@ def test_signatures() -> None:
     assert not derive(OLD, "a").verifies(b"x", signature)
 
 
-def test_a_network_keyring_learns_and_forgets_but_never_its_own() -> None:
-    ring = NetworkKeyring([SECRET], learned_max=2)
-    own = ring.own("mine")[0]
-    for name in ("a", "b", "c"):
-        ring.learn(name)
-    assert ring.admit(derive(SECRET, "a").public) is None, "the first learned gave way"
-    assert ring.admit(derive(SECRET, "c").public) == "c"
-    assert ring.admit(own.public) == "mine"
-    assert ring.admit(ring.door()[0].public) == DOOR
-    assert ring.by_id(own.key_id) == own
-    assert ring.trusted("never-learned") == (derive(SECRET, "never-learned"),)
-    assert ring.admit(derive(SECRET, "never-learned").public) is None, "asking is not learning"
-
-
-def test_two_generations_newest_first() -> None:
-    ring = NetworkKeyring([SECRET, OLD])
-    assert ring.own("a") == (derive(SECRET, "a"), derive(OLD, "a"))
-    assert {ring.admit(pair.public) for pair in ring.own("a")} == {"a"}
-    for wrong in ([], [SECRET] * 3, [b"short"]):
-        with pytest.raises(KeyChoice):
-            NetworkKeyring(wrong)
-
-
-def test_a_file_keyring_trusts_what_it_was_given() -> None:
-    mine, theirs = generate("mine", b"m" * 64), generate("theirs", b"t" * 64).public_half()
-    ring = FileKeyring([mine, theirs])
-    assert ring.own("mine") == (mine,)
-    with pytest.raises(NoKey, match="mesh keys new-cluster theirs"):
-        ring.own("theirs")
-    assert ring.trusted("theirs") == (theirs,)
-    assert ring.trusted("nobody") == ()
-    assert ring.door() == ()
-    assert set(ring.introduction_keys()) == {mine, theirs}
-    ring.learn("nobody")
-    assert ring.trusted("nobody") == ()
-
-
-def make(clusters: tuple[str, ...] = ("a",), **changes: object) -> Announcement:
-    fields: dict[str, object] = {
-        "node": bytes(16), "incarnation": 5, "issued_us": 10**15, "lifetime_s": 600,
-        "host": bytes(8), "clusters": clusters, "endpoints": (), **changes,
-    }  # fmt: skip
-    return Announcement(**fields)  # type: ignore[arg-type]
-
-
-def test_only_proven_clusters_count() -> None:
-    mine, theirs = generate("a", b"m" * 64), generate("b", b"t" * 64)
-    raw = make(("a", "b")).sign([mine, theirs])
-    ring = FileKeyring([mine.public_half()])
-    assert read_announcement(raw, ring, now_us=10**15).clusters == ("a",)
-    raw = make(("a", "b")).sign([mine])
-    assert read_announcement(raw, FileKeyring([mine, theirs]), now_us=10**15).clusters == ("a",)
-    with pytest.raises(Untrusted):
-        read_announcement(make(("b",)).sign([theirs]), ring, now_us=10**15)
-
-
-def test_a_key_speaks_only_for_its_own_cluster() -> None:
-    mine, theirs = generate("a", b"m" * 64), generate("b", b"t" * 64)
-    raw = make(("b",)).sign([mine])
-    with pytest.raises(Untrusted):
-        read_announcement(raw, FileKeyring([mine, theirs]), now_us=10**15)
-
-
-def test_expiry_and_skew() -> None:
-    pair = derive(SECRET, "a")
-    raw, ring = make().sign([pair]), NetworkKeyring([SECRET])
-    late_us = 10**15 + 600 * 10**6
-    assert read_announcement(raw, ring, now_us=late_us + 299 * 10**6)
-    with pytest.raises(Expired) as caught:
-        read_announcement(raw, ring, now_us=late_us + 301 * 10**6)
-    assert caught.value.seconds == pytest.approx(1)
-    assert read_announcement(raw, ring, now_us=10**15 - 299 * 10**6)
-
-
-def test_a_wrong_signature_by_a_known_key_is_forged() -> None:
-    pair = derive(SECRET, "a")
-    raw = bytearray(make().sign([pair]))
-    raw[-1] ^= 1
-    ring = NetworkKeyring([SECRET])
-    with pytest.raises(Forged):
-        read_announcement(bytes(raw), ring, now_us=10**15)
-    assert ring.admit(pair.public) is None, "nothing was learned from it"
+@pytest.mark.parametrize("size", [0, 31, 33, 64])
+def test_keys_of_a_wrong_length_are_refused(size: int) -> None:
+    """libsodium would read on in memory behind a short secret."""
+    with pytest.raises(ValueError, match=str(size)):
+        from_secrets("a", bytes(size), bytes(32))
+    with pytest.raises(ValueError, match=str(size)):
+        from_secrets("a", bytes(32), bytes(size))
+    with pytest.raises(ValueError, match=str(size)):
+        ClusterKeys("a", bytes(32), bytes(size))
+    with pytest.raises(ValueError, match=str(size)):
+        derive(bytes(size), "a")
+    with pytest.raises(ValueError, match="64"):
+        generate("a", bytes(size // 2))

@@ -1,0 +1,297 @@
+"""Announcements: whose claims count, and each field that is refused."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pytest
+
+from security.announcement import SIZE_BYTES_MAX, Announcement, Endpoint, read_announcement
+from security.errors import CannotAnnounce, Expired, Forged, Malformed, NoKey, Untrusted
+from security.keyring import FileKeyring, NetworkKeyring
+from security.keys import ClusterKeys, derive, generate
+
+SECRET, OLD = bytes(range(32)), bytes(32)
+NOW_US = 10**15
+MINE, THEIRS = generate("a", b"m" * 64), generate("b", b"t" * 64)
+GOLDEN = Path(__file__).parents[2] / "golden/announcement-v1.hex"
+
+
+def make(clusters: tuple[str, ...] = ("a",), **changes: object) -> Announcement:
+    fields: dict[str, object] = {
+        "node": bytes(16), "incarnation": 5, "issued_us": NOW_US, "lifetime_s": 600,
+        "host": bytes(8), "clusters": clusters, "endpoints": (), **changes,
+    }  # fmt: skip
+    return Announcement(**fields)  # type: ignore[arg-type]
+
+
+def read(raw: bytes, ring: FileKeyring | NetworkKeyring, **options: int) -> Announcement:
+    return read_announcement(raw, ring, **{"now_us": NOW_US, **options})
+
+
+def assembled(statement: Any, signatures: Any = None) -> bytes:
+    """Signed properly by cluster `a` of SECRET, whatever it says; packed by hand."""
+    body = msgpack.packb(statement)
+    signed = b"\x01" + len(body).to_bytes(2, "little") + body
+    pair = derive(SECRET, "a")
+    own = [["a", pair.key_id, pair.sign(signed)]]
+    return signed + msgpack.packb(own if signatures is None else signatures)
+
+
+def statement(at: int | None = None, value: object = None) -> list[Any]:
+    fields: list[Any] = [bytes(16), 5, NOW_US, 600, bytes(8), ["a"], [["tcp://h:1", bytes(8)]], False]  # fmt: skip
+    if at is not None:
+        fields[at] = value
+    return fields
+
+
+def test_the_bytes_are_as_specified() -> None:
+    """Against the specification itself: nothing of the writer is used but the golden bytes."""
+    data = bytes.fromhex(GOLDEN.read_text())
+    assert data[0] == 1
+    end = 3 + int.from_bytes(data[1:3], "little")
+    pair = derive(SECRET, "databases")
+    node, incarnation, issued_us, lifetime_s, host, *rest = msgpack.unpackb(data[3:end])
+    assert (node, incarnation, issued_us, lifetime_s) == (bytes(range(16)), 1, 2, 600)
+    assert host == b"hosthost"
+    assert rest == [["databases"], [["tcp://10.0.0.5:7400", pair.key_id]], False]
+    ((cluster, key_id, signature),) = msgpack.unpackb(data[end:])
+    assert (cluster, key_id) == ("databases", pair.key_id)
+    assert pair.verifies(data[:end], signature)
+
+
+def test_what_was_assembled_by_hand_is_read() -> None:
+    """Or the refusals below would prove nothing."""
+    got = read(assembled(statement()), NetworkKeyring([SECRET]))
+    assert got == make(endpoints=(Endpoint("tcp://h:1", bytes(8)),))
+
+
+def test_version_and_expiry() -> None:
+    announcement = make()
+    assert announcement.version < make(issued_us=NOW_US + 1).version
+    assert make(issued_us=NOW_US + 1).version < make(incarnation=6, issued_us=0).version
+    assert announcement.expires_us == NOW_US + 600_000_000
+
+
+def test_only_proven_clusters_count_in_their_order() -> None:
+    raw = make(("a", "b")).sign([MINE, THEIRS])
+    assert read(raw, FileKeyring([MINE.public_half()])).clusters == ("a",)
+    assert read(raw, FileKeyring([THEIRS.public_half()])).clusters == ("b",)
+    assert read(raw, FileKeyring([THEIRS, MINE])).clusters == ("a", "b")
+    reverse = make(("b", "a")).sign([MINE, THEIRS])
+    assert read(reverse, FileKeyring([MINE, THEIRS])).clusters == ("b", "a")
+    unsigned = make(("a", "b")).sign([MINE])
+    assert read(unsigned, FileKeyring([MINE, THEIRS])).clusters == ("a",)
+
+
+def test_a_signature_for_a_cluster_that_is_not_claimed_adds_nothing() -> None:
+    raw = make(("a",)).sign([MINE, THEIRS])
+    assert read(raw, FileKeyring([MINE, THEIRS])).clusters == ("a",)
+
+
+def test_a_key_speaks_only_for_its_own_cluster() -> None:
+    ring = FileKeyring([MINE, THEIRS])
+    with pytest.raises(Untrusted):
+        read(make(("b",)).sign([MINE]), ring)
+    renamed = ClusterKeys("b", MINE.public, MINE.verify, MINE.secret, MINE.seed)
+    with pytest.raises(Untrusted):
+        read(make(("b",)).sign([renamed]), ring)
+
+
+def test_keys_nobody_knows() -> None:
+    raw = make(("b",)).sign([THEIRS])
+    with pytest.raises(Untrusted):
+        read(raw, FileKeyring([MINE]))
+    with pytest.raises(Untrusted):
+        read(raw, NetworkKeyring([SECRET]))
+
+
+@pytest.mark.parametrize("known", [[SECRET], [OLD], [SECRET, OLD], [b"n" * 32, OLD]])
+def test_any_generation_will_do(known: list[bytes]) -> None:
+    raw = make().sign([derive(SECRET, "a"), derive(OLD, "a")])
+    assert read(raw, NetworkKeyring(known)).clusters == ("a",)
+
+
+def test_a_wrong_signature_by_a_known_key_is_forged() -> None:
+    pair = derive(SECRET, "a")
+    raw = bytearray(make().sign([pair]))
+    raw[-1] ^= 1
+    ring = NetworkKeyring([SECRET])
+    with pytest.raises(Forged):
+        read(bytes(raw), ring)
+    assert ring.admit(pair.public) is None, "nothing was learned from it"
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_one_forged_signature_spoils_the_good_ones(order: int) -> None:
+    body = assembled(statement(5, ["a", "b"]))
+    signed = body[: 3 + int.from_bytes(body[1:3], "little")]
+    signatures = [
+        ["a", MINE.key_id, MINE.sign(signed)],
+        ["b", THEIRS.key_id, THEIRS.sign(b"something else")],
+    ]
+    raw = signed + msgpack.packb(signatures[::order])
+    with pytest.raises(Forged, match="'b'"):
+        read(raw, FileKeyring([MINE, THEIRS]))
+    assert read(raw, FileKeyring([MINE])).clusters == ("a",), "who does not know b cannot tell"
+
+
+def test_expiry_and_skew() -> None:
+    raw, ring = make().sign([derive(SECRET, "a")]), NetworkKeyring([SECRET])
+    end_us = NOW_US + 600 * 10**6
+    assert read(raw, ring, now_us=end_us + 300 * 10**6)
+    with pytest.raises(Expired, match="1 s ago") as caught:
+        read(raw, ring, now_us=end_us + 301 * 10**6)
+    assert caught.value.seconds == pytest.approx(1)
+    with pytest.raises(Expired):
+        read(raw, ring, now_us=end_us + 1, skew_s=0)
+    assert read(raw, ring, now_us=NOW_US - 300 * 10**6)
+    with pytest.raises(Malformed, match="future"):
+        read(raw, ring, now_us=NOW_US - 300 * 10**6 - 1)
+
+
+def test_learned_only_from_success() -> None:
+    pairs = [derive(SECRET, name) for name in ("a", "b")]
+    ring = NetworkKeyring([SECRET])
+    with pytest.raises(Expired):
+        read(make(("a", "b")).sign(pairs), ring, now_us=2 * NOW_US)
+    with pytest.raises(Malformed):
+        read(make(("a", "b")).sign(pairs), ring, now_us=0)
+    assert [ring.admit(pair.public) for pair in pairs] == [None, None]
+    read(make(("a", "b")).sign(pairs), ring)
+    assert [ring.admit(pair.public) for pair in pairs] == ["a", "b"]
+
+
+IMPOSSIBLE = [
+    (0, b"short"), (0, "sixteen letters!"), (1, -1), (1, 1.0), (1, True), (1, None), (2, -1),
+    (2, "now"), (3, 0), (3, -5), (3, 7 * 86400 + 1), (3, True), (4, b""), (4, bytes(9)), (5, []),
+    (5, "a"), (5, ["a"] * 2), (5, ["a", ["b"]]), (5, ["a", "B"]), (5, ["a", "@door"]), (5, [""]),
+    (5, ["a", "-b"]), (5, ["a", "b\n"]), (5, ["a", "x" * 64]), (5, [f"a{n}" for n in range(17)]),
+    (6, None), (6, ["tcp://h:1"]), (6, [["tcp://h:1"]]), (6, [["tcp://h:1", bytes(7)]]),
+    (6, [["tcp://h:1", bytes(8), 1]]), (6, [["tcp://h:1", bytes(8)]] * 65), (7, 0), (7, None),
+]  # fmt: skip
+URIS = [
+    "", "tcp://", "h:1", "tcp://h", "tcp://h:", "tcp://:1", "tcp://h:0", "tcp://h:65536",
+    "tcp://h:123456", "tcp://h:1-2", "tcp://h:+1", "tcp://*:1", "tcp://h:1\n", "tcp://h:1/x",
+    "ipc:///tmp/x", "inproc://x", "tcp://a b:1", "tcp://a;b:1", "tcp://[::1:1", "tcp://::1:1",
+    "tcp://h:\u0661", "tcp://\u00e4:1", "TCP://h:1", "tcp://h@x:1", f"tcp://{'h' * 254}:1",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("at", "value"), IMPOSSIBLE)
+def test_impossible_fields_are_refused_even_when_signed(at: int, value: object) -> None:
+    with pytest.raises(Malformed):
+        read(assembled(statement(at, value)), NetworkKeyring([SECRET]))
+
+
+@pytest.mark.parametrize("uri", URIS)
+def test_an_endpoint_is_tcp_host_and_port(uri: str) -> None:
+    with pytest.raises(Malformed, match=r"tcp://host:port|msgpack"):
+        read(assembled(statement(6, [[uri, bytes(8)]])), NetworkKeyring([SECRET]))
+
+
+@pytest.mark.parametrize("uri", ["tcp://10.0.0.5:1", "tcp://[fe80::1]:65535", "tcp://db_1.example.org:7400"])  # fmt: skip
+def test_endpoints_that_are_fine(uri: str) -> None:
+    got = read(assembled(statement(6, [[uri, bytes(8)]])), NetworkKeyring([SECRET]))
+    assert got.endpoints == (Endpoint(uri, bytes(8)),)
+
+
+@pytest.mark.parametrize("value", [None, {}, [], statement()[:7], [*statement(), 1], "text", 5])
+def test_a_statement_of_another_shape_is_refused(value: object) -> None:
+    with pytest.raises(Malformed):
+        read(assembled(value), NetworkKeyring([SECRET]))
+
+
+ID, SIGNATURE = derive(SECRET, "a").key_id, bytes(64)
+
+
+@pytest.mark.parametrize(
+    "signatures",
+    [
+        None, [], {}, "text", [[]], [["a", ID]], [["a", ID, SIGNATURE, 1]], [["A", ID, SIGNATURE]],
+        [["@door", ID, SIGNATURE]], [["a", ID[:7], SIGNATURE]], [["a", ID, bytes(63)]],
+        [["a", ID, "x" * 64]], [[b"a", ID, SIGNATURE]], [["b", bytes(8), SIGNATURE]] * 2,
+        [["b", n.to_bytes(8, "little"), SIGNATURE] for n in range(33)],
+    ],
+)  # fmt: skip
+def test_signatures_of_another_shape_are_refused(signatures: object) -> None:
+    raw = assembled(statement())
+    signed = raw[: 3 + int.from_bytes(raw[1:3], "little")]
+    with pytest.raises(Malformed):
+        read(signed + msgpack.packb(signatures), NetworkKeyring([SECRET]))
+
+
+def test_what_stands_before_and_behind_is_refused() -> None:
+    raw, ring = assembled(statement()), NetworkKeyring([SECRET])
+    with pytest.raises(Malformed, match="version 2"):
+        read(b"\x02" + raw[1:], ring)
+    with pytest.raises(Malformed, match="ExtraData"):
+        read(raw + b"\xc0", ring)
+    with pytest.raises(Malformed, match="bytes"):
+        read(b"", ring)
+
+
+def test_the_size_is_checked_before_anything_is_parsed() -> None:
+    ring = NetworkKeyring([SECRET])
+    with pytest.raises(Malformed, match="at most 4096"):
+        read(b"\x01" + bytes(SIZE_BYTES_MAX), ring)
+    with pytest.raises(Malformed, match=r"^(?!.*at most 4096)"):
+        read(b"\x01" + bytes(SIZE_BYTES_MAX - 1), ring)
+
+
+BOMBS = {
+    "deep": b"\x91" * 4000,
+    "deeper, wide headers": b"\xdd\x00\x00\x00\x01" * 800,
+    "deep maps": b"\x81\x01" * 2000,
+    "long array": b"\xdd\xff\xff\xff\xff",
+    "long map": b"\xdf\xff\xff\xff\xff",
+    "long str": b"\xdb\xff\xff\xff\xff",
+    "long bin": b"\xc6\xff\xff\xff\xff",
+    "long ext": b"\xc9\xff\xff\xff\xff\x01",
+    "many": b"\x9f" * 4000 + b"\xc0" * 90,
+    "timestamp": b"\xd6\xff\x00\x00\x00\x00",
+    "reserved": b"\xc1",
+    "bad utf-8": b"\xa2\xff\xff",
+    "a list as a map's key": b"\x81\x90\x01",
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS.values(), ids=BOMBS.keys())
+def test_bombs_are_refused_at_once(bomb: bytes) -> None:
+    """In either place, within a tenth of a second of this process's own time."""
+    valid = assembled(statement())
+    signed = valid[: 3 + int.from_bytes(valid[1:3], "little")]
+    started = time.process_time()
+    for raw in (b"\x01" + len(bomb).to_bytes(2, "little") + bomb, signed + bomb):
+        with pytest.raises(Malformed):
+            read(raw[:SIZE_BYTES_MAX], NetworkKeyring([SECRET]))
+    assert time.process_time() - started < 0.1
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"clusters": ()}, "clusters"),
+        ({"clusters": tuple(f"a{n}" for n in range(17))}, "clusters"),
+        ({"lifetime_s": 8 * 86400}, "lifetime"),
+        ({"endpoints": (Endpoint("tcp://*:1", bytes(8)),)}, "tcp://host:port"),
+        ({"endpoints": (Endpoint("tcp://h:1", bytes(8)),) * 65}, "endpoints|msgpack"),
+        ({"endpoints": (Endpoint(f"tcp://{'h' * 200}:1", bytes(8)),) * 18}, "bytes"),
+        ({"endpoints": (Endpoint(f"tcp://{'h' * 200}:1", bytes(8)),) * 64}, "bytes"),
+    ],
+)
+def test_nobody_signs_what_nobody_reads(changes: dict[str, object], says: str) -> None:
+    """It used to be said, and refused by every peer without a word to its author."""
+    keys = [derive(SECRET, f"c{n}") for n in range(4)]
+    with pytest.raises(CannotAnnounce, match=says):
+        make(**changes).sign(keys)  # type: ignore[arg-type]
+
+
+def test_signing_needs_secrets() -> None:
+    with pytest.raises(NoKey):
+        make().sign([MINE.public_half()])
+    with pytest.raises(CannotAnnounce, match="signatures"):
+        make().sign([])
