@@ -103,7 +103,6 @@ class Core:
         self._tick_due_s: float | None = None
         self._heartbeat_due_s = self._announce_due_s = 0.0
         self._endpoints: tuple[Endpoint, ...] = ()
-        self._violators = 0
         roster = Roster(
             identity.node, identity.host, keyring, skew_s=config.clock_skew_s,
             tombstone_s=config.tombstone_s, peers_max=config.peers_max, refusals=self.refusals,
@@ -158,10 +157,7 @@ class Core:
         for dispatcher in self.patterns.dispatchers.values():
             dispatcher.draining = True
         # Callers hear at once that there is no room here, before they try.
-        loads = dict.fromkeys(self.patterns.dispatchers, LEAVING_LOAD)
-        record = pack_record(Kind.HEARTBEAT, 0, encode_values(loads))
-        for link in self.peering.links.values():
-            link.unsequenced(self.out, [record])
+        self._tell_loads(dict.fromkeys(self.patterns.dispatchers, LEAVING_LOAD))
 
     def busy(self) -> bool:
         """Something is still running, waiting to leave or not yet acknowledged."""
@@ -293,10 +289,7 @@ class Core:
         self.timers.at(self._tick_due_s, self._tick)
 
     def _heartbeat(self, now_s: float) -> None:
-        loads = {name: one.load for name, one in self.patterns.dispatchers.items()}
-        record = pack_record(Kind.HEARTBEAT, 0, encode_values(loads))
-        for link in self.peering.links.values():
-            link.unsequenced(self.out, [record])
+        self._tell_loads({name: one.load for name, one in self.patterns.dispatchers.items()})
         self.peering.tick(now_s)
         if now_s >= self._announce_due_s and not self.closing:
             self._sign(now_s)
@@ -305,6 +298,11 @@ class Core:
                 if link.up:
                     link.send_control(Kind.GOSSIP, 0, body)
                     self.touch(link)
+
+    def _tell_loads(self, loads: dict[str, int]) -> None:
+        record = pack_record(Kind.HEARTBEAT, 0, encode_values(loads))
+        for link in self.peering.links.values():
+            link.unsequenced(self.out, [record])
 
     def touch(self, link: Link) -> None:
         """The link has something to send."""

@@ -151,7 +151,10 @@ class Dialler:
             self.later(peer, now_s, self._settings.handshake_s)
 
     def later(self, peer: Peer, now_s: float, delay_s: float) -> None:
-        self._timers.at(now_s + delay_s, lambda now: self.connect(peer, now))
+        """Try again then, and not when it was planned before: or plans and dials would multiply."""
+        if peer.retry is not None:
+            peer.retry.cancel()
+        peer.retry = self._timers.at(now_s + delay_s, lambda now: self.connect(peer, now))
 
     def backoff_s(self, failures: int) -> float:
         spread = self._rng.uniform(0.75, 1.25)

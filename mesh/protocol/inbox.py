@@ -110,8 +110,8 @@ class Inbox:
 
     def push(self, batch: Batch, link: Link | None) -> None:
         """A batch arrived. `link` is None for messages of this very node."""
+        self._baseline(batch)
         if batch.kind == LOST:
-            self._baseline(batch, batch.base_sequence)
             return
         entry = Entry(batch, link, batch.size_bytes, batch.base_sequence)
         excess = self._waiting_bytes + entry.size_bytes - self.limit_bytes
@@ -143,9 +143,10 @@ class Inbox:
             self.owed[entry.link] = self.owed.get(entry.link, 0) + batch.size_bytes
         return Delivery(batch, payloads, entry.sequence, lost)
 
-    def _baseline(self, batch: Batch, sequence: int) -> None:
-        """Messages from `sequence` on exist: should they be missing, that counts as a loss."""
-        self._expected.setdefault((batch.publisher, batch.epoch, batch.topic), sequence)
+    def _baseline(self, batch: Batch) -> None:
+        """Its messages and all that follow exist: should they be missing, that counts as a loss."""
+        key = (batch.publisher, batch.epoch, batch.topic)
+        self._expected.setdefault(key, batch.base_sequence)
         self._forget_streams()
 
     def _forget_streams(self) -> None:
@@ -177,7 +178,6 @@ class Inbox:
             kept += 1
         dropped = len(payloads) - kept
         self._dropped += dropped
-        self._baseline(entry.batch, entry.sequence)
         entry.payloads = payloads[dropped:] if from_front else payloads[:kept]
         entry.sequence += dropped if from_front else 0
         entry.size_bytes = size

@@ -14,6 +14,7 @@ from security.keyring import Keyring
 from security.keys import DOOR, ClusterKeys
 
 from .link import Link
+from .timers import Timer
 
 
 @dataclass(slots=True, eq=False)
@@ -41,6 +42,7 @@ class Peer:
     up_since_s: float = 0.0
     denials: int = 0
     """Dials in a row that ended because one side does not know the other's key."""
+    retry: Timer | None = None
 
 
 @dataclass(slots=True)

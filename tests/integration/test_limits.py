@@ -124,6 +124,7 @@ async def test_a_member_that_breaks_the_protocol_on_its_link_loses_it(
     """One line, one link; and the link comes back, for a bug may pass."""
     async with node(archive()) as victim, node("shop", victim) as liar, node("web", victim) as web:
         await linked(victim, liar, web)
+        await linked(liar, victim)
         link = liar._core.peering.links[victim.id]
         before = link.link_id
         assert link.data.conn is not None

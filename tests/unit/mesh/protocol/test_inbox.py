@@ -94,6 +94,14 @@ def test_a_note_for_a_known_stream_adds_nothing_to_the_gap() -> None:
     assert drain(inbox) == [(5, 1, 3)]
 
 
+def test_a_note_behind_what_waits_is_no_place_to_measure_from() -> None:
+    """Found: what was dropped after it, and before anything was read, was then no gap."""
+    inbox, _ = make_inbox(DROP_OLDEST, limit=2 * KEPT_BYTES)
+    fill(inbox, range(3))
+    inbox.push(lost(3, 1), None)
+    assert drain(inbox) == [(1, 2, 1)]
+
+
 def test_streams_are_publisher_epoch_and_topic() -> None:
     inbox, _ = make_inbox()
     fill(inbox, range(2))

@@ -1,0 +1,455 @@
+"""One simulated process: a real core, and a driver like mesh/driver.py's on the simulated wire.
+
+    frozen    SIGSTOP: the kernel keeps what arrives, nothing is answered, timers are late
+    blocked   the event loop hangs: libzmq's thread lives, so paths stay, frames wait
+    dead      kill -9: connections end, dials are refused
+
+What waits while the node does not run is heard in any order that keeps each source's own: frames
+of one connection, monitor events, the clock, tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import cast
+
+from mesh.config import MeshConfig
+from mesh.driver import GOODBYE_S, Driver
+from mesh.node import Node
+from mesh.protocol.core import Core, Identity
+from mesh.protocol.dispatch import Dispatcher, Endpoint, Job
+from mesh.protocol.instructions import Dial, Hangup, Probe
+from mesh.protocol.lane import Conn
+from mesh.protocol.membership import Change
+from mesh.protocol.topics import TopicStream
+from mesh.protocol.tunnel import TunnelEnd
+from security.announcement import Endpoint as Place
+from security.keyring import Keyring, NetworkKeyring
+
+from .wire import ACCEPTOR, CONNECTING, DIALLER, Connection, Network
+
+SECRET = b"the secret of simulated networks"
+EPOCH_US = 1_700_000_000_000_000
+INBOUND_LOOKS_S = (0.002, 0.02, 0.2)
+REPLY, FAIL, NEVER = 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a handler will do with one job."""
+
+    delay_s: float = 0.001
+    outcome: int = REPLY
+    reply: bytes = b""
+
+
+@dataclass(slots=True)
+class Hooks:
+    """What the workload wants to hear of a node."""
+
+    serve: Callable[[SimNode, Job], Plan] = lambda _node, _job: Plan()
+    opened: Callable[[SimNode, TunnelEnd, str], str | None] = lambda *_: "no_such_endpoint"
+    freed: Callable[[SimNode], None] = lambda _node: None
+    link_down: Callable[[SimNode, bytes], None] = lambda *_: None
+
+
+@dataclass(slots=True)
+class Setup:
+    """How a node is made. Endpoints: `default`, `twice` (idempotent), `closed` (allows nobody)."""
+
+    clusters: tuple[str, ...] = ("x",)
+    settings: dict[str, float | int] = field(default_factory=dict)
+    concurrency: int = 8
+    queue_max: int = 64
+    wall_skew_s: float = 0.0
+    keyring: Keyring | None = None
+    addresses: tuple[str, ...] = ()
+
+
+class SimNode:
+    """Implements the core's Shell; the wire calls what starts with `io_` and `kernel`."""
+
+    def __init__(self, network: Network, name: str, setup: Setup, hooks: Hooks) -> None:
+        self.network, self.name, self.setup, self.hooks = network, name, setup, hooks
+        self.host = name.partition("'")[0]
+        self.dead = self.frozen = self.blocked = self.leaving = False
+        self.paused_s: list[tuple[float, float]] = []
+        """When it did not run, in network time; the last may have no end yet."""
+        self.backlog: list[Connection] = []
+        self._kernel: list[tuple[Connection, int, bytes | None]] = []
+        self._waiting: dict[Hashable, list[Callable[[], None]]] = {}
+        self._by_conn: dict[Conn, Connection] = {}
+        self._by_endpoint: dict[tuple[int, str], Connection] = {}
+        self._ignored: set[Conn] = set()
+        self._accepted = 0
+        self._tick_at_s: float | None = None
+        self._pump_due = False
+        self.changes: list[tuple[float, Change]] = []
+        self.rng = Random(network.rng.getrandbits(64))
+        self._offset_s = float(self.rng.randrange(1, 1 << 16))
+        self.keyring = setup.keyring or NetworkKeyring([SECRET])
+        self._make_core()
+        network.nodes.append(self)
+        self._listen()
+
+    def __repr__(self) -> str:
+        return f"<{self.name} {self.id.hex()[:8]}>"
+
+    def _make_core(self) -> None:
+        setup = self.setup
+        config = MeshConfig(clusters=setup.clusters, **setup.settings)  # type: ignore[arg-type]
+        self.id = self.rng.randbytes(16)
+        identity = Identity(node=self.id, incarnation=self.wall_us(), host=b"one host")
+        names = {"default": Endpoint(), "twice": Endpoint(idempotent=True)}
+        endpoints = {**names, "closed": Endpoint(allow=frozenset())}
+        self.core = core = Core(
+            identity, config, self.keyring, self, self.rng, self.wall_us,
+            idempotent=tuple(f"{cluster}/twice" for cluster in setup.clusters),
+        )  # fmt: skip
+        core.timers.sooner = self._schedule_tick
+        for cluster in setup.clusters:
+            core.patterns.dispatchers[cluster] = dispatcher = Dispatcher(
+                cluster, endpoints, {"default": Endpoint()}, concurrency=setup.concurrency,
+                queue_max=setup.queue_max, queue_bytes_max=1 << 20,
+                start=lambda job, cluster=cluster: self._start(cluster, job),  # type: ignore[misc]
+                touched=core.touch,
+            )  # fmt: skip
+            del dispatcher
+        self.node = Node(cast("Driver", self), config)
+
+    def _listen(self) -> None:
+        network = self.network
+        pairs = [*self.keyring.door()]
+        for cluster in self.setup.clusters:
+            pairs += self.keyring.own(cluster)
+        uris = self.setup.addresses or tuple(
+            f"tcp://127.0.0.1:{10_000 + 16 * len(network.nodes) + at}" for at in range(len(pairs))
+        )
+        self.addresses = uris
+        self.public_at = {uri: pair.public for uri, pair in zip(uris, pairs, strict=True)}
+        for uri in uris:
+            assert uri not in network.listening, "address in use"
+            network.listening[uri] = self
+            network.hosts[uri] = self.host
+        self.places = [Place(uri, pair.key_id) for uri, pair in zip(uris, pairs, strict=True)]
+        network.note(self.name, f"starts as {self.id.hex()[:8]}")
+        self.core.announce(self.places, self.now_s)
+        self.settle()
+
+    # Clocks
+
+    @property
+    def now_s(self) -> float:
+        """This node's own monotonic clock: it starts anywhere."""
+        return self.network.now_s + self._offset_s
+
+    def wall_us(self) -> int:
+        return EPOCH_US + int((self.network.now_s + self.setup.wall_skew_s) * 1e6)
+
+    def _schedule_tick(self) -> None:
+        due_s = self.core.timers.due_s()
+        if due_s is not None and (self._tick_at_s is None or due_s < self._tick_at_s):
+            self._tick_at_s = due_s
+            self.network.at(due_s - self._offset_s, lambda: self._wake(due_s))
+
+    def _wake(self, due_s: float) -> None:
+        if self._tick_at_s == due_s:
+            self.hear("clock", lambda: self._tick(due_s))
+
+    def _tick(self, due_s: float) -> None:
+        self._tick_at_s = None
+        self.core.tick(max(self.now_s, due_s))  # A rounding error must not make it early.
+        self._schedule_tick()
+
+    # Shell
+
+    def opened(self, end: TunnelEnd, cluster: str, endpoint: str) -> str | None:
+        return self.hooks.opened(self, end, endpoint)
+
+    def changed(self, change: Change) -> None:
+        self.changes.append((self.network.now_s, change))
+        who = change.member.node
+        self.network.note(self.name, f"{change.kind} {who.hex()[:8]} {change.reason}")
+        if change.kind in ("dead", "left"):
+            self.hooks.link_down(self, who)
+
+    def announced(self, raw: bytes) -> None:
+        pass
+
+    def freed(self, streams: list[TopicStream]) -> None:
+        self.later("tasks", lambda: self.hooks.freed(self))
+
+    def grew(self) -> None:
+        pass
+
+    def log(self, text: str) -> None:
+        self.network.note(self.name, text)
+
+    def _start(self, cluster: str, job: Job) -> None:
+        """As mesh/workers.py: the deadline and the caller's cancellation end the handler."""
+        plan = self.hooks.serve(self, job)
+        dispatcher = self.core.patterns.dispatchers[cluster]
+        left_s = float("inf") if job.deadline_s is None else job.deadline_s - self.now_s
+        over = False
+
+        def end() -> None:
+            nonlocal over
+            if over:
+                return
+            over, job.cancel = True, None
+            late = job.deadline_s is not None and self.now_s >= job.deadline_s
+            if job.cancelled or late or not job.reply:
+                dispatcher.expired += late
+                dispatcher.finished(job, self.now_s)
+            elif plan.outcome == REPLY:
+                dispatcher.replied(job, plan.reply, self.now_s)
+            else:
+                dispatcher.raised(job, "planned", "as planned", self.now_s)
+
+        job.cancel = lambda: self.later("tasks", end)
+        delay_s = plan.delay_s if plan.outcome != NEVER else float("inf")
+        assert min(delay_s, left_s) < float("inf"), "a handler without end"
+        self.later("tasks", end, delay_s=min(delay_s, max(left_s, 0.0)))
+
+    # Driver
+
+    def later(self, source: Hashable, event: Callable[[], None], *, delay_s: float = 0.0) -> None:
+        """A task's turn, now or after a sleep."""
+        self.network.after(delay_s, lambda: self.hear(source, event))
+
+    def hear(self, source: Hashable, event: Callable[[], None]) -> None:
+        """Something happens to this node: now, when it runs again, or never."""
+        if self.dead:
+            return
+        if not self.loop_runs:
+            self._waiting.setdefault(source, []).append(event)
+            return
+        event()
+        self.settle()
+
+    def wake_pump(self) -> None:
+        if not self._pump_due:
+            self._pump_due = True
+            self.later("tasks", self._pump)
+
+    def _pump(self) -> None:
+        self._pump_due = False
+
+    def settle(self) -> None:
+        """Flush the core and carry out everything it wants done, what follows from it included."""
+        core, out, at = self.core, self.core.out, 0
+        core.flush()
+        while at < len(out):
+            item = out[at]
+            at += 1
+            if isinstance(item, tuple):
+                if not self._send(item[0], item[1]):
+                    core.lost(item[0], self.now_s)
+            elif isinstance(item, Dial):
+                self._dial(item)
+            elif isinstance(item, Hangup):
+                self._hang_up(item.conn)
+            else:
+                self._probe(item)
+            if at == len(out):
+                core.flush()
+        out.clear()
+
+    # Transport
+
+    def _send(self, conn: Conn, frame: bytes) -> bool:
+        connection = self._by_conn.get(conn)
+        if connection is None:
+            return isinstance(conn, int)
+        if connection.state == CONNECTING:
+            connection.early.append(frame)
+        else:
+            self.network.transmit(connection, DIALLER if isinstance(conn, int) else ACCEPTOR, frame)
+        return True
+
+    def _dial(self, dial: Dial) -> None:
+        if (dial.lane, dial.endpoint) in self._by_endpoint:
+            self.later("tasks", lambda: self.core.lost(dial.conn, self.now_s))
+            return
+        connection = self.network.dial(self, dial)
+        self._by_conn[dial.conn] = self._by_endpoint[dial.lane, dial.endpoint] = connection
+
+    def _hang_up(self, conn: Conn) -> None:
+        if isinstance(conn, bytes):  # A ROUTER cannot close one accepted connection.
+            self._ignored.add(conn)
+            return
+        connection = self._by_conn.get(conn)
+        if connection is not None:
+            self._forget(connection)
+            self.network.close(connection, DIALLER, graceful=self.rng.random() < 0.5)
+
+    def _forget(self, connection: Connection) -> None:
+        dial = connection.dial
+        self._by_conn.pop(dial.conn, None)
+        self._by_endpoint.pop((dial.lane, dial.endpoint), None)
+
+    def _probe(self, probe: Probe) -> None:
+        def answer(refused: bool) -> None:
+            self.hear("tasks", lambda: self.core.probed(probe.node, self.now_s, refused=refused))
+
+        self.network.probe(self, probe.endpoint, answer)
+
+    def accepted(self, connection: Connection) -> bytes:
+        self._accepted += 1
+        name = b"%s#%d" % (self.name.encode(), self._accepted)
+        self._by_conn[name] = connection
+        return name
+
+    def kernel(self, connection: Connection, side: int, item: bytes | None) -> None:
+        """Bytes, or the end of the stream, reached this machine."""
+        if self.dead:
+            return
+        if self.frozen:
+            self._kernel.append((connection, side, item))
+            return
+        if not connection.known[side]:
+            return
+        if item is None:
+            self.network.ended_at(connection, side)
+            self.io_ended(connection, side)
+            return
+        conn = connection.names[side]
+        user = connection.user if side == ACCEPTOR else None
+        self.hear((connection, side), lambda: self._received(connection, conn, user, item))
+
+    def _received(self, connection: Connection, conn: Conn, user: str | None, frame: bytes) -> None:
+        if conn in self._ignored or (user is None and conn not in self._by_conn):
+            return
+        self.core.received(conn, user, frame, self.now_s)
+
+    def io_ended(self, connection: Connection, side: int, *, denied: bool = False) -> None:
+        """libzmq noticed the end of a connection."""
+        if self.dead or self.frozen:
+            return
+        if side == DIALLER:
+            conn = connection.dial.conn
+            if conn in self._by_conn:
+                self.hear("monitor", lambda: self._lost(connection, conn, denied=denied))
+            return
+        self._by_conn.pop(connection.names[ACCEPTOR], None)
+        if self.rng.random() < 0.8:  # Else only the next send finds out.
+            self.hear("monitor", self._inbound_lost)
+
+    def _lost(self, connection: Connection, conn: Conn, *, denied: bool) -> None:
+        if conn in self._by_conn:
+            self._forget(connection)
+            self.core.lost(conn, self.now_s, denied=denied)
+
+    def _inbound_lost(self) -> None:
+        for delay_s in INBOUND_LOOKS_S:
+            self.core.timers.at(self.now_s + delay_s, self.core.inbound_lost)
+
+    # Faults
+
+    @property
+    def io_runs(self) -> bool:
+        return not (self.dead or self.frozen)
+
+    @property
+    def loop_runs(self) -> bool:
+        return not (self.dead or self.frozen or self.blocked)
+
+    def kill(self, *, graceful: bool = False) -> None:
+        """kill -9, or the exit after a goodbye."""
+        self.network.note(self.name, "killed" if not graceful else "exits")
+        self._pause()
+        self.dead = True
+        for uri in self.addresses:
+            self.network.listening.pop(uri, None)
+        for connection in list(self.network.connections):
+            for side in connection.sides:
+                if connection.ends[side] is self:
+                    self.network.close(connection, side, graceful=graceful)
+        self.network.hearing_changed()
+
+    def leave(self) -> None:
+        """As Driver.leave: finish what runs, say goodbye, go."""
+        self.leaving = True
+        self.network.note(self.name, "leaves")
+        self.core.drain()
+        self.settle()
+        self._drained(self.now_s + self.core.config.drain_s)
+
+    def _drained(self, until_s: float) -> None:
+        if self.core.busy() and self.now_s < until_s:
+            self.later("tasks", lambda: self._drained(until_s), delay_s=0.01)
+            return
+        self.core.leave(self.now_s)
+        self.settle()
+        self._goodbye(self.now_s + GOODBYE_S)
+
+    def _goodbye(self, until_s: float) -> None:
+        if not self.core.goodbye_heard() and self.now_s < until_s:
+            self.later("tasks", lambda: self._goodbye(until_s), delay_s=0.002)
+        else:
+            self.kill(graceful=True)
+
+    def freeze(self) -> None:
+        self.network.note(self.name, "SIGSTOP")
+        self._pause()
+        self.frozen = True
+        self.network.hearing_changed()
+
+    def block(self) -> None:
+        self.network.note(self.name, "loop blocked")
+        self._pause()
+        self.blocked = True
+
+    def _pause(self) -> None:
+        if self.loop_runs:
+            self.paused_s.append((self.network.now_s, float("inf")))
+
+    def resume(self) -> None:
+        """SIGCONT, or the loop runs again: hear what waited, in an order that could be."""
+        if self.dead or self.loop_runs:
+            return
+        self.network.note(self.name, "runs again")
+        self.paused_s[-1] = (self.paused_s[-1][0], self.network.now_s)
+        was_frozen, self.frozen, self.blocked = self.frozen, False, False
+        if was_frozen:
+            self.blocked = True  # libzmq's thread reads first; the loop hears what it makes of it.
+            kernel, self._kernel = self._kernel, []
+            for connection, side, item in kernel:
+                self.kernel(connection, side, item)
+            self.blocked = False
+        self.network.hearing_changed()
+        waiting, self._waiting = self._waiting, {}
+        sources = list(waiting)
+        while sources:
+            source = self.rng.choice(sources)
+            self.hear(source, waiting[source].pop(0))
+            if not waiting[source]:
+                sources.remove(source)
+        backlog, self.backlog = self.backlog, []
+        for connection in backlog:
+            self.network.after(self.network.latency_s(), self._accepter(connection))
+
+    def _accepter(self, connection: Connection) -> Callable[[], None]:
+        return lambda: self.network.establish(connection)
+
+    def was_paused(self, from_s: float, to_s: float) -> bool:
+        """Whether it did not run at some moment of that time."""
+        return any(start < to_s and end > from_s for start, end in self.paused_s)
+
+    # What tests ask
+
+    def rotation(self, cluster: str = "x") -> set[bytes]:
+        """Members that may take a request now."""
+        return {one.node for one in self.core.rotation.of_cluster(cluster)}
+
+    def find(self, *seeds: SimNode) -> None:
+        """A finder gives the seeds' addresses."""
+        for seed in seeds:
+            self.core.found(seed.addresses[0], b"", self.now_s)
+        self.settle()
+
+
+def by_id(nodes: Sequence[SimNode]) -> dict[bytes, SimNode]:
+    return {node.id: node for node in nodes}
