@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from security.announcement import CLUSTERS_MAX, LIFETIME_S_MAX
+
 from .errors import ConfigError
 from .names import check_cluster
 
@@ -189,14 +191,20 @@ class MeshConfig:
     def __post_init__(self) -> None:
         if not self.clusters:
             raise ConfigError("clusters: a node is a member of at least one")
+        if len(self.clusters) > CLUSTERS_MAX:
+            raise ConfigError(f"clusters: {len(self.clusters)}, at most {CLUSTERS_MAX} in one node")
         if len(set(self.clusters)) < len(self.clusters):
             raise ConfigError(f"clusters: {', '.join(self.clusters)} names one twice")
         for cluster in self.clusters:
             check_cluster(cluster)
         for name, least in AT_LEAST.items():
             value = getattr(self, name)
-            if value < least:
+            if not value >= least:  # Nor is NaN.
                 raise ConfigError(f"{name}: must be at least {least}, got {value}")
+        if self.lifetime_s > LIFETIME_S_MAX:
+            raise ConfigError(
+                f"lifetime_s: at most {LIFETIME_S_MAX} (a week), got {self.lifetime_s}"
+            )
         for name, factor, other in RELATIONS:
             value, least = getattr(self, name), factor * getattr(self, other)
             if value < least:

@@ -19,7 +19,9 @@ import trio
 
 from discovery.finder import Finder, Found
 from security.announcement import Endpoint
+from security.errors import CannotAnnounce
 
+from .errors import ConfigError
 from .protocol.core import Core
 from .protocol.instructions import Dial, Hangup
 from .protocol.lane import Conn
@@ -61,7 +63,10 @@ class Driver:
             self.core.timers.sooner = self._sooner
             endpoints = await nursery.start(self._transport.run, self)
             self.endpoints = tuple(endpoints)
-            self.core.announce(self.endpoints, trio.current_time())
+            try:
+                self.core.announce(self.endpoints, trio.current_time())
+            except CannotAnnounce as error:
+                raise ConfigError(f"clusters and addresses, all together: {error}") from error
             nursery.start_soon(self._keep_time)
             nursery.start_soon(self._run_pump)
             for finder in self.finders:

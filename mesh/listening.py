@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from discovery.interfaces import addresses
+from security.announcement import ENDPOINTS_MAX, URI
 from security.keys import ClusterKeys
 
 from .errors import ConfigError
@@ -46,6 +47,7 @@ class Bind:
     uri: str
     keys: ClusterKeys
     advertise: str | None
+    addresses_max: int
 
     def announced(self, bound: str) -> list[str]:
         """What others are told, given the address that was bound in the end."""
@@ -54,7 +56,9 @@ class Bind:
         host, _, port = bound.removeprefix("tcp://").rpartition(":")
         if host not in WILDCARDS:
             return [f"tcp://{host}:{port}"]
-        return [f"tcp://{address}:{port}" for address in addresses()]
+        *found, last = addresses()  # The last is loopback: the one that must be among them.
+        told = [*found[: self.addresses_max - 1], last]
+        return [f"tcp://{address}:{port}" for address in told]
 
 
 def parse_place(text: str, setting: str) -> Place:
@@ -88,5 +92,7 @@ def bind_plan(listen: str, advertise: str | None, keys: Sequence[ClusterKeys]) -
                     f"advertise: {told.last - told.first + 1} ports for {len(keys)} keys"
                 )
             told_uri = f"tcp://{told.host}:{told_port}"
-        plan.append(Bind(uri, one, told_uri))
+            if not URI.fullmatch(told_uri) or not told_port:
+                raise ConfigError(f"advertise: nobody can dial {told_uri}")
+        plan.append(Bind(uri, one, told_uri, ENDPOINTS_MAX // len(keys)))
     return plan

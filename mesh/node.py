@@ -165,7 +165,7 @@ class Node:
             pass  # A new topic, or something wrong that `_prepare` names.
         stream, packed = self._prepare(topic, payload, headers)
         while not self._append(stream, payload, packed):
-            await self._wait_room(stream)
+            stream = await self._wait_room(stream)
         await trio.lowlevel.checkpoint()
 
     def publish_nowait(
@@ -200,7 +200,7 @@ class Node:
             return
         for payload in payloads:
             while not self._append(stream, payload, None):
-                await self._wait_room(stream)
+                stream = await self._wait_room(stream)
         await trio.lowlevel.checkpoint()
 
     def _prepare(
@@ -246,11 +246,12 @@ class Node:
             self._publisher.dirty.append(stream)
             self._driver.wake_pump()
 
-    async def _wait_room(self, stream: TopicStream) -> None:
+    async def _wait_room(self, stream: TopicStream) -> TopicStream:
         await trio.lowlevel.checkpoint()
         while stream.blocked:
             self._core.check_open()
             await self._driver.topics_freed.wait()
+        return self._publisher.stream(stream.topic)  # Idle meanwhile, it may have been evicted.
 
     def subscribe(
         self, pattern: str, *, when_full: str = "drop_oldest", limit_bytes: int | None = None

@@ -1,9 +1,9 @@
 """Announcements: "node X runs, is a member of these clusters, and can be reached there", signed.
 
-Version 1 (pinned by tests/golden/announcement-v1.hex), at most 4096 bytes:
+Version 2 (pinned by tests/golden/announcement-v2.hex), at most 4096 bytes:
 
     at  size  field
-     0     1  version, 1
+     0     1  version, 2
      1     2  length of the statement, little endian
      3        statement: msgpack array of 8
                 node          bin, 16 bytes
@@ -11,17 +11,16 @@ Version 1 (pinned by tests/golden/announcement-v1.hex), at most 4096 bytes:
                 issued        int, us since 1970, 0 <= n < 2**64
                 lifetime      int, s, 1 to 604,800 (a week)
                 host          bin, 8 bytes
-                clusters      array of 1 to 16 different str
+                signers       array of 1 to 32 different [cluster: str, key id: bin, 8 bytes]
                 endpoints     array of 0 to 64 [uri: str "tcp://host:port", key id: bin, 8 bytes]
                 left          bool
-              signatures: msgpack array of 1 to 32 different
-                [cluster: str, key id: bin, 8 bytes, Ed25519 signature: bin, 64 bytes]
+              Ed25519 signatures, 64 bytes each, one for every signer, in their order
 
-A signature covers bytes [0, 3 + length). Every generation of every cluster signs, so whoever knows
-one of the keys can verify; only clusters whose signature verified count as claimed. The list of
-signatures is itself not signed: who strips one makes a node look like a member of fewer clusters,
-never of others. A host value is equal for nodes on one machine and in one network namespace, so
-that loopback reaches them.
+A signature covers bytes [0, 3 + length): all but the signatures. Every generation of every cluster
+signs, so whoever knows one of the keys can verify; only clusters whose signature verified count as
+claimed, at most 16. Who signs is part of what is signed, so nobody can take a cluster away from a
+node by leaving out its signature (in version 1, before the first release, one could). A host value
+is equal for nodes on one machine and in one network namespace, so that loopback reaches them.
 """
 
 from __future__ import annotations
@@ -37,19 +36,19 @@ from .errors import CannotAnnounce, Expired, Forged, Malformed, Untrusted
 from .keyring import Keyring
 from .keys import ClusterKeys
 
-VERSION = 1
-PREFIX_BYTES = 3
+VERSION = 2
+PREFIX_BYTES, SIGNATURE_BYTES = 3, 64
 SIZE_BYTES_MAX = 4096
 """Enough for 16 clusters with two generations each, little enough to copy around in gossip."""
-CLUSTERS_MAX, ENDPOINTS_MAX, SIGNATURES_MAX = 16, 64, 32
+CLUSTERS_MAX, ENDPOINTS_MAX, SIGNERS_MAX = 16, 64, 32
 LIFETIME_S_MAX = 7 * 86400
 U64_MAX = (1 << 64) - 1
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 URI = re.compile(
     r"tcp://(?:[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}|\[[0-9A-Fa-f:.]{2,45}\]):(?P<port>[0-9]{1,5})"
 )
-Signature = tuple[str, bytes, bytes]
-"""Cluster, key id, signature."""
+Signer = tuple[str, bytes]
+"""Cluster, key id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,20 +85,24 @@ class Announcement:
         """The announcement as bytes, signed with each of `keys`: every generation of every cluster.
 
         Raises:
-            CannotAnnounce: a limit is exceeded or a field impossible, so nobody would believe it.
+            CannotAnnounce: a limit is exceeded or a field impossible, so nobody would believe it;
+                or `keys` are not of just these clusters.
             NoKey: one of `keys` is a public half.
         """
+        signers = [key for cluster in self.clusters for key in keys if key.cluster == cluster]
+        if {key.cluster for key in keys} != set(self.clusters) or len(signers) != len(keys):
+            raise CannotAnnounce("clusters and the keys to sign with are not the same")
         endpoints = [[endpoint.uri, endpoint.key_id] for endpoint in self.endpoints]
         statement = msgpack.packb(
             [
                 self.node, self.incarnation, self.issued_us, self.lifetime_s, self.host,
-                list(self.clusters), endpoints, self.left,
+                [[key.cluster, key.key_id] for key in signers], endpoints, self.left,
             ]
         )  # fmt: skip
         if len(statement) > SIZE_BYTES_MAX:
             raise CannotAnnounce(f"a statement of {len(statement)} bytes, limit {SIZE_BYTES_MAX}")
         signed = bytes((VERSION,)) + len(statement).to_bytes(2, "little") + statement
-        data = signed + msgpack.packb([[key.cluster, key.key_id, key.sign(signed)] for key in keys])
+        data = signed + b"".join(key.sign(signed) for key in signers)
         try:  # What every reader checks, before it is said rather than after nobody listened.
             _parse(data)
         except Malformed as error:
@@ -124,8 +127,8 @@ def read_announcement(
         Untrusted: no claimed cluster is signed by a key the keyring trusts for that name.
         Expired: more than `skew_s` past its lifetime.
     """
-    claimed, signed, signatures = _parse(data)
-    proven = _proven(signed, signatures, keyring)
+    claimed, signers, signed = _parse(data)
+    proven = _proven(signed, signers, data[len(signed) :], keyring)
     clusters = tuple(cluster for cluster in claimed.clusters if cluster in proven)
     if not clusters:
         raise Untrusted("of no cluster that is trusted here")
@@ -139,9 +142,12 @@ def read_announcement(
     return replace(claimed, clusters=clusters)
 
 
-def _proven(signed: bytes, signatures: Sequence[Signature], keyring: Keyring) -> set[str]:
+def _proven(
+    signed: bytes, signers: Sequence[Signer], signatures: bytes, keyring: Keyring
+) -> set[str]:
     proven: set[str] = set()
-    for cluster, key_id, signature in signatures:
+    for n, (cluster, key_id) in enumerate(signers):
+        signature = signatures[n * SIGNATURE_BYTES : (n + 1) * SIGNATURE_BYTES]
         for pair in keyring.trusted(cluster):
             if pair.key_id != key_id:
                 continue
@@ -151,19 +157,20 @@ def _proven(signed: bytes, signatures: Sequence[Signature], keyring: Keyring) ->
     return proven
 
 
-def _parse(data: bytes) -> tuple[Announcement, bytes, list[Signature]]:
-    """The statement, the bytes that signatures cover, and the signatures; nothing is verified."""
+def _parse(data: bytes) -> tuple[Announcement, list[Signer], bytes]:
+    """The statement, who signs it, and the bytes that signatures cover; nothing is verified."""
     if not PREFIX_BYTES < len(data) <= SIZE_BYTES_MAX:
         raise Malformed(f"{len(data)} bytes, want at most {SIZE_BYTES_MAX}")
     if data[0] != VERSION:
         raise Malformed(f"version {data[0]}, this node reads {VERSION}")
     end = PREFIX_BYTES + int.from_bytes(data[1:PREFIX_BYTES], "little")
-    claimed = _statement(_unpack(data[PREFIX_BYTES:end]))
-    return claimed, data[:end], _signatures(_unpack(data[end:]))
+    claimed, signers = _statement(_unpack(data[PREFIX_BYTES:end]))
+    _check("signatures", len(data) - end == SIGNATURE_BYTES * len(signers))
+    return claimed, signers, data[:end]
 
 
-def _statement(value: Any) -> Announcement:
-    node, incarnation, issued_us, lifetime_s, host, clusters, endpoints, left = _fields(
+def _statement(value: Any) -> tuple[Announcement, list[Signer]]:
+    node, incarnation, issued_us, lifetime_s, host, signers, endpoints, left = _fields(
         "statement", value, (bytes, int, int, int, bytes, list, list, bool)
     )
     _check("node", len(node) == 16)
@@ -171,14 +178,25 @@ def _statement(value: Any) -> Announcement:
     _check("issued", 0 <= issued_us <= U64_MAX)
     _check("lifetime", 0 < lifetime_s <= LIFETIME_S_MAX)
     _check("host", len(host) == 8)
-    _check(f"clusters (1 to {CLUSTERS_MAX})", 0 < len(clusters) <= CLUSTERS_MAX)
-    _check("cluster name", all(_is_name(cluster) for cluster in clusters))
-    _check("clusters: one is named twice", len(set(clusters)) == len(clusters))
+    # Limited before anything is looked up: for each a network keyring derives keys (50 us).
+    _check(f"signers (1 to {SIGNERS_MAX})", 0 < len(signers) <= SIGNERS_MAX)
+    signers = list(map(_signer, signers))
+    _check("signers: one is named twice", len(set(signers)) == len(signers))
+    clusters = tuple(dict.fromkeys(cluster for cluster, _ in signers))
+    _check(f"clusters (at most {CLUSTERS_MAX})", len(clusters) <= CLUSTERS_MAX)
     _check(f"endpoints (at most {ENDPOINTS_MAX})", len(endpoints) <= ENDPOINTS_MAX)
-    return Announcement(
+    claimed = Announcement(
         node=node, incarnation=incarnation, issued_us=issued_us, lifetime_s=lifetime_s, host=host,
-        clusters=tuple(clusters), endpoints=tuple(map(_endpoint, endpoints)), left=left,
+        clusters=clusters, endpoints=tuple(map(_endpoint, endpoints)), left=left,
     )  # fmt: skip
+    return claimed, signers
+
+
+def _signer(value: Any) -> Signer:
+    cluster, key_id = _fields("signer", value, (str, bytes))
+    _check("signing cluster", NAME.fullmatch(cluster) is not None)
+    _check("signer's key id", len(key_id) == 8)
+    return cluster, key_id
 
 
 def _endpoint(value: Any) -> Endpoint:
@@ -187,23 +205,6 @@ def _endpoint(value: Any) -> Endpoint:
     _check("endpoint: want tcp://host:port", match is not None and 0 < int(match["port"]) < 65536)
     _check("endpoint's key id", len(key_id) == 8)
     return Endpoint(uri, key_id)
-
-
-def _signatures(value: Any) -> list[Signature]:
-    # Limited before anything is looked up: for each a network keyring derives keys (50 us).
-    _check("signatures", type(value) is list and 0 < len(value) <= SIGNATURES_MAX)
-    signatures: list[Signature] = []
-    for entry in value:
-        cluster, key_id, signature = _fields("signature", entry, (str, bytes, bytes))
-        _check("signing cluster", _is_name(cluster))
-        _check("signature", len(key_id) == 8 and len(signature) == 64)
-        signatures.append((cluster, key_id, signature))
-    _check("signatures: a key signs twice", len({key for _, key, _ in signatures}) == len(value))
-    return signatures
-
-
-def _is_name(value: Any) -> bool:
-    return type(value) is str and NAME.fullmatch(value) is not None
 
 
 def _fields(name: str, value: Any, types: tuple[type, ...]) -> list[Any]:

@@ -322,6 +322,9 @@ class Core:
             if freed:
                 self._shell.freed(freed)
         self._flush_links()
+        if self.patterns.requests.waiting:
+            self.patterns.requests.room_came(self._now_s)
+            self._flush_links()
 
     def _flush_links(self) -> None:
         touched, self._touched = self._touched, {}

@@ -4,7 +4,7 @@
        │  └─concurrency reached──> QUEUED ──a slot──> RUNNING
        │                             └─deadline──> ERROR expired, never started
        ├─two more than concurrency, and the caller has other members to try: BUSY (soft)
-       └─queue full: BUSY (hard)
+       └─queue full, or the caller does not take its replies: BUSY (hard)
 
 BUSY is said before anything has started, so it is always safe to go elsewhere.
 """
@@ -113,7 +113,7 @@ class Dispatcher:
             self._error(job, "no_such_endpoint", f"{self.cluster} has no endpoint {job.endpoint!r}")
         elif endpoint.allow is not None and job.caller not in endpoint.allow:
             self._error(job, "not_allowed", f"{job.caller} may not call {job.endpoint!r}")
-        elif self.draining or self._full(job):
+        elif self.draining or self._full(job) or not job.link.outbox.takes(REQUESTS, 0):
             self._busy(job, hard=True)
         elif flags & MAY_BE_BUSY and self.load >= self.concurrency + SOFT_MARGIN:
             self._busy(job, hard=False)

@@ -2,7 +2,9 @@
 
     drop_oldest   make room by dropping from the front, message by message where it must be
     drop_newest   keep what is there, drop what comes
-    block         never full: publishers have credit for `limit_bytes` each, returned as it is read
+    block         never full: publishers have credit for `limit_bytes` each, returned as it is read;
+                  a peer that does not keep to it, by more than was on its way when the subscription
+                  began, has the rest dropped
 
 Every drop, here or at the publisher, becomes a hole in the sequence of (publisher, topic), and
 `take` reports the hole with the next messages of the same stream. Drops before the first message
@@ -74,7 +76,10 @@ class Delivery:
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """A batch that waits; `payloads` only when some of it was dropped."""
+    """A batch that waits; `payloads` only when some of it was dropped.
+
+    `size_bytes` is at least half of what the batch holds in memory.
+    """
 
     batch: Batch
     link: Link | None
@@ -88,11 +93,19 @@ class Inbox:
 
     def __init__(
         self, ident: int, pattern: tuple[str, ...], policy: str, limit_bytes: int,
-        wake: Callable[[], object],
+        wake: Callable[[], object], *, early_bytes: int = 0,
     ) -> None:  # fmt: skip
+        """
+        Args:
+            early_bytes: what one peer may have on its way, uncharged, when a `block` subscription
+                begins: batches for another subscription of this node that match this one too.
+        """
         self.ident, self.pattern, self.policy = ident, pattern, policy
         self.limit_bytes = limit_bytes
         self._wake = wake
+        self._peer_bytes_max = limit_bytes + early_bytes
+        self._from: dict[Link, int] = {}
+        """Bytes that wait per link; only with `block`."""
         self._entries: deque[Entry] = deque()
         self._waiting_bytes = 0
         self._expected: OrderedDict[tuple[bytes, int, str], int] = OrderedDict()
@@ -119,6 +132,9 @@ class Inbox:
             self._shorten(entry, entry.size_bytes - excess, from_front=False)
         elif excess > 0 and self.policy != BLOCK:
             self._make_room(entry)
+        elif link is not None and self.policy == BLOCK and not self._charge(link, entry.size_bytes):
+            self._dropped += batch.count
+            return
         if entry.payloads == []:
             return
         self._entries.append(entry)
@@ -140,8 +156,19 @@ class Inbox:
         self._lost += lost
         self._delivered += len(payloads)
         if self.policy == BLOCK and entry.link is not None:
-            self.owed[entry.link] = self.owed.get(entry.link, 0) + batch.size_bytes
+            self._charge(entry.link, -entry.size_bytes)
+            self.owed[entry.link] = self.owed.get(entry.link, 0) + entry.size_bytes
         return Delivery(batch, payloads, entry.sequence, lost)
+
+    def _charge(self, link: Link, size_bytes: int) -> bool:
+        """Keep count of what waits from one peer. False: too much, by any reading of its credit."""
+        waiting = self._from.get(link, 0)
+        if waiting and waiting + size_bytes > self._peer_bytes_max:
+            return False
+        self._from[link] = waiting + size_bytes
+        if not self._from[link]:
+            del self._from[link]
+        return True
 
     def _baseline(self, batch: Batch) -> None:
         """Its messages and all that follow exist: should they be missing, that counts as a loss."""
@@ -170,17 +197,26 @@ class Inbox:
     def _shorten(self, entry: Entry, room: int, *, from_front: bool) -> None:
         """Drop messages at one end until the rest fits into `room` bytes; maybe all of them."""
         payloads = entry.batch.payloads if entry.payloads is None else entry.payloads
+        sizes = [len(payload) + MESSAGE_OVERHEAD_BYTES for payload in payloads]
+        column = entry.batch.message_headers()
+        if column is not None:
+            first = entry.sequence - entry.batch.base_sequence
+            for n in range(len(sizes)):
+                sizes[n] += len(column[first + n]) + MESSAGE_OVERHEAD_BYTES
         size = kept = 0
-        for payload in reversed(payloads) if from_front else payloads:
-            if size + len(payload) + MESSAGE_OVERHEAD_BYTES > room:
+        for one in reversed(sizes) if from_front else sizes:
+            if size + one > room:
                 break
-            size += len(payload) + MESSAGE_OVERHEAD_BYTES
+            size += one
             kept += 1
         dropped = len(payloads) - kept
         self._dropped += dropped
         entry.payloads = payloads[dropped:] if from_front else payloads[:kept]
         entry.sequence += dropped if from_front else 0
         entry.size_bytes = size
+        if kept and 2 * size < entry.batch.size_bytes:  # Or a few messages would hold all the rest.
+            entry.batch = entry.batch.part(entry.sequence, entry.payloads)
+            entry.payloads = None
 
     def statistics(self) -> SubscriptionStatistics:
         return SubscriptionStatistics(

@@ -71,6 +71,14 @@ class Outbox:
         found = self._flows.get(flow)
         return found.size_bytes if found is not None else 0
 
+    def takes(self, flow: Hashable, size_bytes: int) -> bool:
+        """Whether so much more may wait in `flow`: up to the limit, or one record of any size.
+
+        Others' flows do not count: topics that flood a link must not keep requests off it.
+        """
+        found = self._flows.get(flow)
+        return found is None or found.size_bytes + size_bytes <= self.limit_bytes
+
     def push(
         self,
         flow: Hashable,

@@ -198,7 +198,10 @@ class Patterns:
     def subscribe(self, pattern: str, policy: str, limit_bytes: int, wake: Callable[[], object]) -> Inbox:  # fmt: skip
         """A new subscription of this node; tell the links with `announce_inbox`."""
         self._next_inbox += 1
-        inbox = Inbox(self._next_inbox, check_pattern(pattern), policy, limit_bytes, wake)
+        inbox = Inbox(
+            self._next_inbox, check_pattern(pattern), policy, limit_bytes, wake,
+            early_bytes=self._config.window_bytes + self._config.outbox_bytes,
+        )  # fmt: skip
         self.inboxes[inbox.ident] = inbox
         self._local.add(inbox.pattern, inbox)
         self.interest.add(inbox.pattern, inbox)
@@ -277,7 +280,7 @@ class Patterns:
         prefix = PREFIX.pack(0, 0, len(cluster), len(endpoint)) + f"{cluster}{endpoint}".encode()
         told = 0
         for _, link in self._rotation.linked(cluster):
-            if link.outbox.room_bytes < len(payload) and link.outbox:
+            if not link.outbox.takes(REQUESTS, len(payload)):
                 self.broadcasts.skipped += 1
                 continue
             link.outbox.push(REQUESTS, Kind.BROADCAST, link.new_id(), payload, prefix=prefix)

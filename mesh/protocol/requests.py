@@ -1,9 +1,9 @@
 """The caller's side of request-reply: every request ends once, with a reply or a typed error.
 
-    WAITING ──a member──> QUEUED ──in a frame──> SENT ──reply, error──> DONE
-       ^ │                  │                      │
-       │ └─settle_s: NoMembers                     ├─BUSY: not started, another member
-       └── link gone ───────┴──── idempotent ──────┘ otherwise PeerLost(maybe_executed)
+    WAITING ──a member, room──> QUEUED ──in a frame──> SENT ──reply, error──> DONE
+       ^ │                        │                      │
+       │ └─settle_s: NoMembers    │                      ├─BUSY: not started, another member
+       └── link gone ─────────────┴──── idempotent ──────┘ otherwise PeerLost(maybe_executed)
 
     any ──deadline──> RequestTimeout, CANCEL to the member        any ──caller gives up──> CANCEL
 
@@ -121,6 +121,11 @@ class RequestTable:
     def __len__(self) -> int:
         return len(self._pending)
 
+    @property
+    def waiting(self) -> bool:
+        """Whether some request waits for a member, or for room on the way to one."""
+        return bool(self._waiting)
+
     def start(
         self, target: str, payload: bytes, *, now_s: float, deadline_s: float,
         expires_s: float, wake: Callable[[], object], only: Candidate | None = None,
@@ -146,11 +151,12 @@ class RequestTable:
 
     def _assign(self, pending: Pending, now_s: float) -> None:
         """Give the request to a member, or let it wait for one."""
-        candidate, soft = pending.only, False
+        candidate, soft, size = pending.only, False, len(pending.payload)
+        if candidate is not None and not self._takes(candidate.link, size):
+            self._finish(pending, Overloaded(pending.target, 1, 0.0))
+            return
         if candidate is None:
-            candidates = self._rotation(pending.cluster)
-            if pending.full:
-                candidates = [one for one in candidates if one.node not in pending.full]
+            candidates = self._candidates(pending)
             if not candidates:
                 self._nobody(pending, now_s)
                 return
@@ -160,6 +166,12 @@ class RequestTable:
             # BUSY before it must is welcome only while there is somebody else to go to.
             soft = len(fresh) > 1 and len(pending.tried) < SOFT_TRIES
             candidate = self._choose(fresh or candidates, self._rng)
+            if not self._takes(candidate.link, size):
+                roomy = [one for one in candidates if self._takes(one.link, size)]
+                if not roomy:
+                    self._wait(pending)
+                    return
+                candidate = self._choose(roomy, self._rng)
         link = candidate.link
         pending.candidate, pending.state = candidate, QUEUED
         pending.idempotent = self._idempotent(candidate.node, pending.target)
@@ -177,6 +189,10 @@ class RequestTable:
         )  # fmt: skip
         self._touched(link)
 
+    def _candidates(self, pending: Pending) -> list[Candidate]:
+        found = self._rotation(pending.cluster)
+        return [one for one in found if one.node not in pending.full] if pending.full else found
+
     def _head(self, pending: Pending) -> bytes:
         key = (pending.cluster, pending.endpoint)
         head = self._heads.get(key)
@@ -187,31 +203,51 @@ class RequestTable:
         return head
 
     def _nobody(self, pending: Pending, now_s: float) -> None:
+        settled_s = pending.started_s + self._settle_s
         if pending.full:
             tried = len(pending.full)
             self._finish(pending, Overloaded(pending.target, tried, pending.retry_after_s))
-        else:
-            self._wait(pending, now_s)
-
-    def _wait(self, pending: Pending, now_s: float) -> None:
-        settled_s = pending.started_s + self._settle_s
-        if now_s >= settled_s:
+        elif now_s >= settled_s:
             self._finish(pending, NoMembers(pending.cluster, now_s - pending.started_s))
-            return
+        else:
+            self._wait(pending)
+            if settled_s < pending.deadline_s:
+                self._timers.at(settled_s, lambda now: self._settled(pending, now))
+
+    def _wait(self, pending: Pending) -> None:
+        """For a member, or for room on the way to one."""
         pending.state, pending.candidate = WAITING, None
         self._waiting.setdefault(pending.cluster, {})[pending] = None
-        if settled_s < pending.deadline_s:
-            self._timers.at(settled_s, lambda now: self._settled(pending, now))
 
     def _settled(self, pending: Pending, now_s: float) -> None:
-        if pending.state == WAITING:
+        if pending.state == WAITING and not self._rotation(pending.cluster):
             self._finish(pending, NoMembers(pending.cluster, now_s - pending.started_s))
 
+    def room_came(self, now_s: float) -> None:
+        """Frames have left: whoever waits for room goes, first come first."""
+        for cluster in list(self._waiting):
+            self.members_came(cluster, now_s)
+
     def members_came(self, cluster: str, now_s: float) -> None:
-        """The cluster's rotation grew: whoever waits for it goes."""
-        for pending in self._waiting.pop(cluster, ()):
-            if pending.state == WAITING:
-                self._assign(pending, now_s)
+        """The cluster's rotation grew, or there is room on the way to it: whoever waits goes."""
+        while waiting := self._waiting.get(cluster):
+            pending = next(iter(waiting))
+            candidates, size = self._candidates(pending), len(pending.payload)
+            hopeless = pending.full and not candidates  # `_assign` says so.
+            if not hopeless and not any(self._takes(one.link, size) for one in candidates):
+                return
+            self._stop_waiting(pending)
+            self._assign(pending, now_s)
+
+    def _stop_waiting(self, pending: Pending) -> None:
+        waiting = self._waiting[pending.cluster]
+        del waiting[pending]
+        if not waiting:
+            del self._waiting[pending.cluster]
+
+    @staticmethod
+    def _takes(link: Link, size_bytes: int) -> bool:
+        return link.outbox.takes(REQUESTS, size_bytes)
 
     # Answers
 
@@ -303,7 +339,7 @@ class RequestTable:
         waited_s = now_s - pending.started_s
         executed = pending.state == SENT
         error: MeshError = RequestTimeout(pending.target, waited_s, maybe_executed=executed)
-        if pending.state == WAITING:
+        if pending.state == WAITING and not self._rotation(pending.cluster):
             error = NoMembers(pending.cluster, waited_s)
         self._withdraw(pending)
         self._finish(pending, error)
@@ -328,10 +364,8 @@ class RequestTable:
     def _finish(self, pending: Pending, outcome: bytes | MeshError | None) -> None:
         self._release(pending)
         self._pending.pop(pending.ident, None)
-        if pending.state == WAITING and (waiting := self._waiting.get(pending.cluster)) is not None:
-            waiting.pop(pending, None)
-            if not waiting:
-                del self._waiting[pending.cluster]
+        if pending in self._waiting.get(pending.cluster, ()):
+            self._stop_waiting(pending)
         pending.state, pending.outcome = DONE, outcome
         if pending.timer is not None:
             pending.timer.cancel()

@@ -197,6 +197,7 @@ class Publisher:
         stream.payloads, stream.headers, stream.size_bytes = [], None, 0
         self._published += count
         self._batches += 1
+        self.streams.move_to_end(stream.topic)  # `_evict` takes those that are idle first.
         self._batch_id += 1
         for blocker in stream.blockers:
             blocker.credit_bytes -= size

@@ -72,6 +72,8 @@ class TunnelEnd:
         """It granted us a window; the opener may send now."""
         if self.credit_bytes or self.peer_window_bytes or window_bytes < 1:
             raise RemoteProtocolError(f"tunnel accepted with a window of {window_bytes} bytes")
+        # It may grant what it likes: what waits here is ours to bound.
+        window_bytes = min(window_bytes, self.link.limits.outbox_bytes)
         self.peer_window_bytes = self.credit_bytes = window_bytes
         if self.state == OPENING:
             self.state = OPEN

@@ -183,7 +183,8 @@ class Peer:
                 if process.returncode is None:
                     process.kill()
         words = ("found ", "problem ")
-        assert [line for line in self.lines if not line.startswith(words)] == []
+        complaints = [line for line in self.lines if not line.startswith(words)]
+        assert not complaints, "\n".join(complaints)
         assert process.returncode == 0
 
     async def wait(self, expected: str) -> None:

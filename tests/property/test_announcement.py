@@ -1,7 +1,6 @@
 """Goal: an announcement comes back as it was signed, or is refused with a BadAnnouncement.
 
-Oracle for alterations: the original. Whatever is done to the bytes, every field that is returned
-equals the original's, and the clusters are some of its clusters.
+Oracle for alterations: the original. Whatever is done to the bytes, what is returned equals it.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ def test_clusters_are_those_claimed_signed_and_trusted(
     announcement: Announcement, signing: set[str], trusted: set[str]
 ) -> None:
     """Of keys known for a name, and not of others: the rest sign with a stranger's keys."""
-    keys = [(PAIRS if name in signing else ALIENS)[name][0] for name in NAMES]
+    keys = [(PAIRS if name in signing else ALIENS)[name][0] for name in announcement.clusters]
     raw = announcement.sign(keys)
     ring = FileKeyring([PAIRS[name][0].public_half() for name in trusted])
     proven = tuple(name for name in announcement.clusters if name in signing and name in trusted)
@@ -88,9 +87,7 @@ def check_altered(raw: bytes, original: Announcement, ring: Keyring) -> None:
         got = read_announcement(raw, ring, now_us=original.issued_us)
     except BadAnnouncement:
         return
-    assert got.clusters
-    assert got.clusters == tuple(name for name in original.clusters if name in got.clusters)
-    assert replace(got, clusters=original.clusters) == original
+    assert got == original
 
 
 @given(announcements, generations, st.data())
@@ -111,17 +108,13 @@ ORIGINAL = Announcement(
 
 
 def test_every_single_flipped_bit() -> None:
-    """All of them. One in the signed part is refused; one elsewhere can hide a cluster at most."""
+    """All of them, in statement and signatures: refused by whoever knows the keys."""
     raw = sign(ORIGINAL, [0])
-    signed = 3 + int.from_bytes(raw[1:3], "little")
     for at in range(len(raw)):
         for bit in range(8):
             flipped = raw[:at] + bytes((raw[at] ^ 1 << bit,)) + raw[at + 1 :]
-            if at < signed:
-                with pytest.raises(BadAnnouncement):
-                    read_announcement(flipped, network(), now_us=10**15)
-            else:
-                check_altered(flipped, ORIGINAL, network())
+            with pytest.raises(BadAnnouncement):
+                read_announcement(flipped, network(), now_us=10**15)
 
 
 def test_every_truncation_and_extension() -> None:
@@ -159,7 +152,7 @@ def test_anything_else_is_refused(junk: bytes, place: str) -> None:
     raw = sign(ORIGINAL, [0])
     signed = raw[: 3 + int.from_bytes(raw[1:3], "little")]
     if place == "statement":
-        junk = b"\x01" + min(len(junk), 0xFFFF).to_bytes(2, "little") + junk
+        junk = b"\x02" + min(len(junk), 0xFFFF).to_bytes(2, "little") + junk
     elif place == "behind":
         junk = signed + junk
     with pytest.raises(BadAnnouncement):

@@ -187,7 +187,7 @@ def announcement(**changes: object) -> Announcement:
 
 
 def test_golden_announcement() -> None:
-    golden = bytes.fromhex((GOLDEN / "announcement-v1.hex").read_text())
+    golden = bytes.fromhex((GOLDEN / "announcement-v2.hex").read_text())
     assert announcement().sign([KEYS]) == golden
     assert read_announcement(golden, RING, now_us=3) == announcement()
 
@@ -203,7 +203,7 @@ def test_an_altered_announcement_is_never_believed(data: st.DataObject) -> None:
         read_announcement(bytes(raw), RING, now_us=3)
 
 
-@given(st.one_of(st.binary(max_size=5000), st.integers(0, 3000).map(lambda n: b"\x01\xff\x0f" + b"\x91" * n)))  # fmt: skip
+@given(st.one_of(st.binary(max_size=5000), st.integers(0, 3000).map(lambda n: b"\x02\xff\x0f" + b"\x91" * n)))  # fmt: skip
 def test_random_bytes_are_no_announcement(raw: bytes) -> None:
     with pytest.raises(BadAnnouncement):
         read_announcement(raw, RING, now_us=3)

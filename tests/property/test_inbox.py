@@ -16,6 +16,9 @@ from tests.machines import make_batch, make_link
 STREAMS = [(publisher * 16, topic) for publisher in (b"p", b"q") for topic in ("t", "u.v")]
 
 
+HEADER = b"h%d"
+
+
 @dataclass
 class Waiting:
     """Messages of one batch that wait: (sequence, payload), and what the batch itself counts."""
@@ -28,7 +31,7 @@ class Waiting:
     def size(self) -> int:
         if self.whole:
             return self.batch_bytes
-        return sum(len(payload) + 4 for _, payload in self.messages)
+        return sum(len(payload) + 4 + len(HEADER % n) + 4 for n, payload in self.messages)
 
 
 @dataclass
@@ -51,7 +54,7 @@ class InboxMachine(RuleBasedStateMachine):
     def start(self, policy: str, limit: int, late: bool) -> None:
         self.policy, self.limit = policy, limit
         self.woken = self.pushed = 0
-        self.inbox = Inbox(1, ("t",), policy, limit, self.wake)
+        self.inbox = Inbox(1, ("t",), policy, limit, self.wake, early_bytes=1 << 30)
         self.waiting: list[Waiting] = []
         self.streams = [Stream(next=1000 if late else 0) for _ in STREAMS]
         self.links = [make_link(), make_link()]
@@ -69,7 +72,7 @@ class InboxMachine(RuleBasedStateMachine):
         one = self.streams[stream]
         publisher, topic = STREAMS[stream]
         payloads = [bytes([n % 256]) * size for n, size in enumerate(sizes, one.next)]
-        headers = [b"h%d" % n for n in range(one.next, one.next + len(sizes))]
+        headers = [HEADER % n for n in range(one.next, one.next + len(sizes))]
         batch = make_batch(one.next, payloads, publisher=publisher, topic=topic, headers=headers)
         came = Waiting(stream, list(enumerate(payloads, one.next)), batch.size_bytes)
         one.first = one.next if one.first is None else one.first
@@ -130,7 +133,7 @@ class InboxMachine(RuleBasedStateMachine):
         assert (delivery.sender, delivery.topic) == (publisher, topic)
         assert delivery.payloads == [payload for _, payload in dumb.messages]
         assert delivery.sequence == sequences[0]
-        assert delivery.headers == [b"h%d" % sequence for sequence in sequences]
+        assert delivery.headers == [HEADER % sequence for sequence in sequences]
         position = one.first if one.position is None else one.position
         assert position is not None
         assert delivery.lost == sequences[0] - position, "just what is missing before it"

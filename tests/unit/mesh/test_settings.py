@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,8 @@ def test_keywords_win_over_environment_over_file(tmp_path: Path) -> None:
         ({}, "not toml", {}, ["mesh.toml"]),
         ({}, "", {"MESH_CONFIG": "/does/not/exist.toml"}, ["/does/not/exist.toml"]),
         ({"settle_s": True}, "", {}, ["settle_s", "True"]),
+        ({"heartbeat_s": math.nan}, "", {}, ["heartbeat_s", "nan"]),
+        ({"lifetime_s": 8 * 86400}, "", {}, ["lifetime_s", "604800", "691200"]),
     ],
 )
 def test_what_is_wrong_is_named(
@@ -101,7 +104,10 @@ def test_every_setting_is_documented_and_checked() -> None:
             assert field.name in checked, f"{field.name} may have any value"
 
 
-@pytest.mark.parametrize("clusters", [(), ("a", "a"), ("UPPER",), ("with space",), ("",)])
+@pytest.mark.parametrize(
+    "clusters",
+    [(), tuple(f"c{n}" for n in range(17)), ("a", "a"), ("UPPER",), ("with space",), ("",)],
+)
 def test_clusters_are_checked(clusters: tuple[str, ...]) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 (ConfigError or InvalidName, both ValueErrors)
         MeshConfig(clusters=clusters)

@@ -180,6 +180,18 @@ def test_the_queue_is_bounded_in_bytes() -> None:
     assert bench.answers() == [("REPLY", 1)]
 
 
+def test_a_caller_that_does_not_take_its_replies_is_given_no_more() -> None:
+    bench = Bench()
+    limit = bench.link.limits.outbox_bytes
+    bench.reply(bench.offer(), bytes(limit + 1))
+    bench.offer()
+    assert bench.counts() == {"served": 1, "busy": 1}
+    other = bench.offer(link=make_link())
+    assert bench.started[-1] is other, "nobody else has to wait for it"
+    take_records(bench.link)
+    assert bench.offer() in bench.started
+
+
 def test_a_draining_service_finishes_what_it_took() -> None:
     bench = Bench()
     jobs = [bench.offer() for _ in range(3)]

@@ -166,7 +166,7 @@ def test_drops_before_anything_was_delivered_are_seen(policy: str) -> None:
 def test_shortened_deliveries_have_the_right_headers() -> None:
     headers = [b"h0", b"h1", b"h2"]
     for policy, kept in ((DROP_OLDEST, headers[1:]), (DROP_NEWEST, headers[:2])):
-        inbox, _ = make_inbox(policy, limit=2 * KEPT_BYTES)
+        inbox, _ = make_inbox(policy, limit=2 * (KEPT_BYTES + len(b"h0") + 4))
         inbox.push(make_batch(7, [BODY] * 3, headers=headers), None)
         assert inbox.take().headers == kept
     inbox, _ = make_inbox(DROP_OLDEST, limit=2 * KEPT_BYTES)
@@ -174,12 +174,50 @@ def test_shortened_deliveries_have_the_right_headers() -> None:
     assert inbox.take().headers is None
 
 
+@pytest.mark.parametrize("policy", [DROP_OLDEST, DROP_NEWEST])
+def test_a_few_messages_left_do_not_keep_the_rest_in_memory(policy: str) -> None:
+    headers = [b"h%d" % n for n in range(100)]
+    batch = make_batch(7, [b"%010d" % n for n in range(100)], headers=headers)
+    inbox, _ = make_inbox(policy, limit=100)
+    inbox.push(batch, None)
+    delivery = inbox.take()
+    first = delivery.sequence - 7
+    assert 3 <= len(delivery) <= 5
+    assert first == (100 - len(delivery) if policy == DROP_OLDEST else 0)
+    assert delivery.payloads == batch.payloads[first : first + len(delivery)]
+    assert delivery.headers == headers[first : first + len(delivery)]
+    assert delivery.batch.payloads == delivery.payloads, "it holds no others"
+    assert (delivery.batch.topic, delivery.batch.epoch) == (batch.topic, batch.epoch)
+
+
 # Blocking
+
+
+def test_a_peer_that_ignores_its_credit_fills_no_memory() -> None:
+    """One window, and what may have been on its way when the subscription began."""
+    rogue, honest = make_link(), make_link()
+    size = make_batch(0, [BODY]).size_bytes
+    inbox = Inbox(1, ("t",), BLOCK, 2 * size, lambda: None, early_bytes=3 * size)
+    for n in range(9):
+        inbox.push(make_batch(n, [BODY]), rogue)
+    assert inbox.statistics().dropped == 4
+    assert inbox.statistics().waiting_bytes == 5 * size
+    inbox.push(make_batch(0, [BODY], topic="u"), honest)
+    assert inbox.statistics().dropped == 4, "nobody else pays for it"
+    assert [inbox.take().sequence for _ in range(6)] == [0, 1, 2, 3, 4, 0]
+    inbox.push(make_batch(9, [BODY]), rogue)
+    assert drain(inbox) == [(9, 1, 4)], "the loss is seen"
+
+
+def test_one_message_larger_than_the_credit_is_let_in() -> None:
+    inbox, _ = make_inbox(BLOCK, limit=10)
+    inbox.push(make_batch(0, [bytes(1000)]), make_link())
+    assert drain(inbox) == [(0, 1, 0)]
 
 
 def test_block_never_drops_and_remembers_what_it_owes() -> None:
     one, other = make_link(), make_link()
-    inbox, _ = make_inbox(BLOCK, limit=10)
+    inbox, _ = make_inbox(BLOCK, limit=200)
     sizes = []
     for first, link in ((0, one), (1, one), (2, other), (3, None)):
         batch = make_batch(first, [BODY])

@@ -130,6 +130,15 @@ def test_discard_takes_out_all_under_a_key_and_no_others() -> None:
     assert outbox.discard("a", 2) == outbox.discard("unknown", 1) == 0
 
 
+def test_each_flow_has_the_limit_for_itself_and_one_record_always_fits() -> None:
+    outbox = Outbox(limit_bytes=100, chunk_bytes=512)
+    assert outbox.takes("a", 1000), "alone, whatever its size"
+    outbox.push("a", 1, 1, bytes(100 - RECORD_BYTES - 30))
+    assert outbox.takes("a", 30)
+    assert not outbox.takes("a", 31)
+    assert outbox.takes("b", 1000)
+
+
 def test_discarding_the_last_record_empties_the_outbox() -> None:
     outbox = make_outbox()
     fill(outbox, "a", 1, size=2000)

@@ -1,111 +1,30 @@
 from __future__ import annotations
 
-from random import Random
-
 import pytest
 
 from mesh.errors import (
     InvalidName,
     LimitReached,
-    MeshError,
     NodeClosed,
-    NoMembers,
     Overloaded,
     PeerLost,
     RemoteProtocolError,
     RequestTimeout,
     ServiceError,
 )
-from mesh.protocol.balancer import Candidate
 from mesh.protocol.frame import Kind
 from mesh.protocol.hello import encode_values
-from mesh.protocol.link import Link
 from mesh.protocol.requests import (
     DONE,
     MAY_BE_BUSY,
     PREFIX,
     QUEUED,
-    REPLY_PREFIX,
     SENT,
     SOFT_TRIES,
-    WAITING,
-    Pending,
-    RequestTable,
 )
-from mesh.protocol.timers import Timers
-from tests.machines import make_link, take_frames, take_records
+from tests.machines import take_frames, take_records
 
-START_S, SETTLE_S, TIMEOUT_S = 100.0, 2.0, 5.0
-
-
-class Bench:
-    """A table, members by number (the first listed is chosen), and a clock."""
-
-    def __init__(self, members: int = 1) -> None:
-        self.now_s = START_S
-        self.timers = Timers()
-        self.candidates: list[Candidate] = []
-        self.idempotent: set[str] = set()
-        self.woken: list[Pending] = []
-        self.table = RequestTable(
-            lambda cluster: list(self.candidates), lambda candidates, rng: candidates[0],
-            self.timers, Random(1), settle_s=SETTLE_S, requests_max=3,
-            idempotent=lambda node, target: target in self.idempotent, touched=lambda link: None,
-        )  # fmt: skip
-        for name in range(1, members + 1):
-            self.add(name)
-
-    def add(self, name: int) -> Candidate:
-        candidate = Candidate(bytes([name]) * 16, make_link(bytes([name]) * 16))
-        self.candidates.append(candidate)
-        return candidate
-
-    def links(self) -> list[Link]:
-        return [candidate.link for candidate in self.candidates]
-
-    def ask(
-        self, target: str = "shop/get", payload: bytes = b"payload", *,
-        timeout_s: float = TIMEOUT_S, only: Candidate | None = None,
-    ) -> Pending:  # fmt: skip
-        until_s = self.now_s + timeout_s
-        pending = self.table.start(
-            target, payload, now_s=self.now_s, deadline_s=until_s, expires_s=until_s,
-            wake=lambda: self.woken.append(pending), only=only,
-        )  # fmt: skip
-        return pending
-
-    def wait(self, seconds: float) -> None:
-        self.now_s += seconds
-        self.timers.run(self.now_s)
-
-    def reply(self, link: Link, pending: Pending, body: bytes = b"reply") -> None:
-        data = b"?" + REPLY_PREFIX.pack(2_000_000, 7) + body
-        self.table.replied_to(link, pending.ident, data, 1, len(data))
-
-    def error(self, link: Link, pending: Pending, *values: object) -> None:
-        data = REPLY_PREFIX.pack(0, 0) + encode_values(*values)
-        self.table.error_for(link, pending.ident, data, 0, len(data))
-
-    def busy(self, link: Link, pending: Pending, *, hard: bool, queue: int = 9) -> None:
-        body = encode_values(queue, 250, hard)
-        self.table.busy_for(link, pending.ident, body, self.now_s)
-
-    def counts(self) -> tuple[int, ...]:
-        table = self.table
-        return table.sent, table.replied, table.failed, table.busy, table.retried, table.late
-
-
-def outcome(pending: Pending) -> MeshError:
-    assert pending.state == DONE
-    assert isinstance(pending.outcome, MeshError)
-    return pending.outcome
-
-
-def prefix(link: Link) -> tuple[int, int]:
-    """Time left and flags of the one request that waits to leave."""
-    ((_, _, body),) = take_records(link)
-    left_ms, flags, _, _ = PREFIX.unpack_from(body)
-    return left_ms, flags
+from .request_bench import TIMEOUT_S, Bench, outcome, prefix
 
 
 def test_a_request_as_it_travels() -> None:
@@ -180,70 +99,6 @@ def test_malformed_answers_cost_the_link_that_sent_them() -> None:
     with pytest.raises(RemoteProtocolError):
         bench.table.busy_for(link, pending.ident, encode_values(1, 2), bench.now_s)
     assert pending.state == SENT
-
-
-# Nobody there
-
-
-def test_waits_for_the_first_member_until_settled() -> None:
-    bench = Bench(members=0)
-    pending = bench.ask()
-    bench.wait(SETTLE_S - 0.1)
-    assert pending.state == WAITING
-    bench.wait(0.1)
-    error = outcome(pending)
-    assert isinstance(error, NoMembers)
-    assert error.waited_s == pytest.approx(SETTLE_S)
-
-
-def test_goes_as_soon_as_somebody_comes() -> None:
-    bench = Bench(members=0)
-    pending, cancelled = bench.ask(), bench.ask()
-    bench.table.cancel(cancelled)
-    link = bench.add(1).link
-    bench.table.members_came("depot", bench.now_s)
-    assert pending.state == WAITING
-    bench.table.members_came("shop", bench.now_s)
-    assert [ident for _, ident, _ in take_records(link)] == [pending.ident]
-    bench.wait(SETTLE_S)
-    assert pending.state == SENT
-
-
-def test_members_that_are_gone_again_are_waited_for_again() -> None:
-    bench = Bench(members=0)
-    pending = bench.ask()
-    bench.table.members_came("shop", bench.now_s)
-    assert pending.state == WAITING
-    bench.add(1)
-    bench.table.members_came("shop", bench.now_s)
-    assert pending.state == QUEUED
-
-
-def test_the_deadline_may_come_before_settled() -> None:
-    bench = Bench(members=0)
-    pending = bench.ask(timeout_s=1.0)
-    bench.wait(1.0)
-    assert isinstance(outcome(pending), NoMembers)
-
-
-def test_nobody_left_after_it_was_settled() -> None:
-    bench = Bench()
-    pending = bench.ask()
-    bench.wait(SETTLE_S + 1.0)
-    link = bench.candidates.pop().link
-    bench.table.lost(link, bench.now_s)
-    assert isinstance(outcome(pending), NoMembers)
-
-
-def test_requests_to_nobody_leave_nothing_behind() -> None:
-    """Found: each stayed in a list, payload and all, until its cluster came; some never come."""
-    bench = Bench(members=0)
-    for target in ("shop", "shop/get", "depot"):
-        bench.ask(target)
-    bench.wait(60.0)
-    assert bench.table._waiting == {}
-    bench.table.cancel(bench.ask())
-    assert bench.table._waiting == {}
 
 
 # BUSY

@@ -162,6 +162,16 @@ def test_an_idle_topic_makes_room_and_starts_a_new_epoch_when_it_is_back() -> No
     assert list(bench.publisher.streams) == ["c", "a"]
 
 
+def test_the_topic_that_is_idle_longest_makes_room() -> None:
+    bench = Bench(topics_max=2)
+    bench.subscribe(bench.link(), ">")
+    bench.publish("t.first", b"1")
+    bench.publish("t.second", b"1")
+    bench.publish("t.first", b"2")
+    bench.publish("t.third", b"1")
+    assert list(bench.publisher.streams) == ["t.first", "t.third"]
+
+
 def test_topics_with_messages_waiting_are_not_given_up() -> None:
     bench = Bench(topics_max=2)
     bench.inbox(">", BLOCK, 100)

@@ -90,13 +90,22 @@ def test_parts_go_both_ways_and_credit_comes_back() -> None:
 
 
 def test_a_part_larger_than_a_frame_arrives_whole() -> None:
-    bench = Bench(window_bytes=1 << 17)
+    bench = Bench(window_bytes=1 << 16)
     end, other = bench.pair()
-    part = bytes(n % 251 for n in range(100_000))
+    part = bytes(n % 251 for n in range(60_000))
     bench.tables[0].send(end, part)
     for _ in range(50):
         bench.settle()
     assert bench.tables[1].read(other) == part
+
+
+def test_a_generous_peer_fills_no_outbox() -> None:
+    """It may grant any window; what waits here is bounded by us."""
+    bench = Bench(window_bytes=1 << 30)
+    end, _ = bench.pair()
+    limit = end.link.limits.outbox_bytes
+    assert end.may_send(limit)
+    assert not end.may_send(limit + 1)
 
 
 def test_both_ends_may_open_under_the_same_number() -> None:

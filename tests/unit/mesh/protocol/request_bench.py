@@ -1,0 +1,93 @@
+"""A request table on a bench: members by number, a clock, and the answers they give."""
+
+from __future__ import annotations
+
+from random import Random
+
+from mesh.errors import (
+    MeshError,
+)
+from mesh.protocol.balancer import Candidate
+from mesh.protocol.hello import encode_values
+from mesh.protocol.link import Link
+from mesh.protocol.requests import (
+    DONE,
+    PREFIX,
+    REPLY_PREFIX,
+    Pending,
+    RequestTable,
+)
+from mesh.protocol.timers import Timers
+from tests.machines import make_link, take_records
+
+START_S, SETTLE_S, TIMEOUT_S = 100.0, 2.0, 5.0
+
+
+class Bench:
+    """A table, members by number (the first listed is chosen), and a clock."""
+
+    def __init__(self, members: int = 1) -> None:
+        self.now_s = START_S
+        self.timers = Timers()
+        self.candidates: list[Candidate] = []
+        self.idempotent: set[str] = set()
+        self.woken: list[Pending] = []
+        self.table = RequestTable(
+            lambda cluster: list(self.candidates), lambda candidates, rng: candidates[0],
+            self.timers, Random(1), settle_s=SETTLE_S, requests_max=3,
+            idempotent=lambda node, target: target in self.idempotent, touched=lambda link: None,
+        )  # fmt: skip
+        for name in range(1, members + 1):
+            self.add(name)
+
+    def add(self, name: int) -> Candidate:
+        candidate = Candidate(bytes([name]) * 16, make_link(bytes([name]) * 16))
+        self.candidates.append(candidate)
+        return candidate
+
+    def links(self) -> list[Link]:
+        return [candidate.link for candidate in self.candidates]
+
+    def ask(
+        self, target: str = "shop/get", payload: bytes = b"payload", *,
+        timeout_s: float = TIMEOUT_S, only: Candidate | None = None,
+    ) -> Pending:  # fmt: skip
+        until_s = self.now_s + timeout_s
+        pending = self.table.start(
+            target, payload, now_s=self.now_s, deadline_s=until_s, expires_s=until_s,
+            wake=lambda: self.woken.append(pending), only=only,
+        )  # fmt: skip
+        return pending
+
+    def wait(self, seconds: float) -> None:
+        self.now_s += seconds
+        self.timers.run(self.now_s)
+
+    def reply(self, link: Link, pending: Pending, body: bytes = b"reply") -> None:
+        data = b"?" + REPLY_PREFIX.pack(2_000_000, 7) + body
+        self.table.replied_to(link, pending.ident, data, 1, len(data))
+
+    def error(self, link: Link, pending: Pending, *values: object) -> None:
+        data = REPLY_PREFIX.pack(0, 0) + encode_values(*values)
+        self.table.error_for(link, pending.ident, data, 0, len(data))
+
+    def busy(self, link: Link, pending: Pending, *, hard: bool, queue: int = 9) -> None:
+        body = encode_values(queue, 250, hard)
+        self.table.busy_for(link, pending.ident, body, self.now_s)
+
+    def counts(self) -> tuple[int, ...]:
+        table = self.table
+        return table.sent, table.replied, table.failed, table.busy, table.retried, table.late
+
+
+def outcome(pending: Pending) -> MeshError:
+    assert pending.state == DONE
+    assert isinstance(pending.outcome, MeshError)
+    return pending.outcome
+
+
+def prefix(link: Link) -> tuple[int, int]:
+    """Time left and flags of the one request that waits to leave."""
+    ((_, _, body),) = take_records(link)
+    left_ms, flags, _, _ = PREFIX.unpack_from(body)
+    return left_ms, flags

@@ -1,0 +1,165 @@
+"""Requests with nobody to go to yet, or no room on the way."""
+
+from __future__ import annotations
+
+import pytest
+
+from mesh.errors import (
+    NoMembers,
+    Overloaded,
+    RequestTimeout,
+)
+from mesh.protocol.frame import Kind
+from mesh.protocol.outbox import REQUESTS, TOPICS
+from mesh.protocol.requests import (
+    QUEUED,
+    SENT,
+    WAITING,
+)
+from tests.machines import take_frames, take_records
+
+from .request_bench import SETTLE_S, START_S, TIMEOUT_S, Bench, outcome
+
+# Nobody there
+
+
+def test_waits_for_the_first_member_until_settled() -> None:
+    bench = Bench(members=0)
+    pending = bench.ask()
+    bench.wait(SETTLE_S - 0.1)
+    assert pending.state == WAITING
+    bench.wait(0.1)
+    error = outcome(pending)
+    assert isinstance(error, NoMembers)
+    assert error.waited_s == pytest.approx(SETTLE_S)
+
+
+def test_goes_as_soon_as_somebody_comes() -> None:
+    bench = Bench(members=0)
+    pending, cancelled = bench.ask(), bench.ask()
+    bench.table.cancel(cancelled)
+    link = bench.add(1).link
+    bench.table.members_came("depot", bench.now_s)
+    assert pending.state == WAITING
+    bench.table.members_came("shop", bench.now_s)
+    assert [ident for _, ident, _ in take_records(link)] == [pending.ident]
+    bench.wait(SETTLE_S)
+    assert pending.state == SENT
+
+
+def test_members_that_are_gone_again_are_waited_for_again() -> None:
+    bench = Bench(members=0)
+    pending = bench.ask()
+    bench.table.members_came("shop", bench.now_s)
+    assert pending.state == WAITING
+    bench.add(1)
+    bench.table.members_came("shop", bench.now_s)
+    assert pending.state == QUEUED
+
+
+def test_the_deadline_may_come_before_settled() -> None:
+    bench = Bench(members=0)
+    pending = bench.ask(timeout_s=1.0)
+    bench.wait(1.0)
+    assert isinstance(outcome(pending), NoMembers)
+
+
+def test_nobody_left_after_it_was_settled() -> None:
+    bench = Bench()
+    pending = bench.ask()
+    bench.wait(SETTLE_S + 1.0)
+    link = bench.candidates.pop().link
+    bench.table.lost(link, bench.now_s)
+    assert isinstance(outcome(pending), NoMembers)
+
+
+def test_requests_to_nobody_leave_nothing_behind() -> None:
+    """Found: each stayed in a list, payload and all, until its cluster came; some never come."""
+    bench = Bench(members=0)
+    for target in ("shop", "shop/get", "depot"):
+        bench.ask(target)
+    bench.wait(60.0)
+    assert bench.table._waiting == {}
+    bench.table.cancel(bench.ask())
+    assert bench.table._waiting == {}
+
+
+# No room
+
+
+def test_waits_for_room_and_goes_in_order() -> None:
+    """More than an outbox may hold: nobody fails, nobody overtakes."""
+    bench = Bench()
+    (link,) = bench.links()
+    large = bytes(link.limits.outbox_bytes)
+    one, two, three = bench.ask(payload=large), bench.ask(payload=large), bench.ask(payload=b"s")
+    assert [one.state, two.state, three.state] == [QUEUED, WAITING, WAITING]
+    bench.table.room_came(bench.now_s)
+    assert two.state == WAITING, "there is none yet"
+    link.outbox.take(1 << 30)
+    bench.table.room_came(bench.now_s)
+    assert [one.state, two.state, three.state] == [SENT, QUEUED, WAITING]
+    link.outbox.take(1 << 30)
+    bench.table.room_came(bench.now_s)
+    assert three.state == QUEUED
+    assert not bench.table.waiting
+
+
+def test_goes_where_there_is_room() -> None:
+    bench = Bench(members=2)
+    crowded, roomy = bench.links()
+    crowded.outbox.push(REQUESTS, Kind.REPLY, 1, bytes(crowded.limits.outbox_bytes))
+    pending = bench.ask()
+    assert pending.candidate is not None
+    assert pending.candidate.link is roomy
+
+
+def test_topics_take_no_room_from_requests() -> None:
+    bench = Bench()
+    (link,) = bench.links()
+    link.outbox.push(TOPICS, Kind.BATCH, 1, bytes(link.limits.outbox_bytes))
+    assert bench.ask().state == QUEUED
+
+
+def test_without_room_until_the_deadline_is_a_timeout_and_was_not_executed() -> None:
+    bench = Bench()
+    large = bytes(bench.links()[0].limits.outbox_bytes)
+    bench.ask(payload=large, timeout_s=60)
+    pending = bench.ask(payload=large)
+    bench.wait(SETTLE_S + 0.1)
+    assert pending.state == WAITING, "there are members, so not NoMembers"
+    bench.wait(TIMEOUT_S)
+    error = outcome(pending)
+    assert isinstance(error, RequestTimeout)
+    assert not error.maybe_executed
+    assert not bench.table.waiting
+
+
+def test_one_that_waits_for_room_with_the_last_member_that_is_not_full() -> None:
+    bench = Bench(members=2)
+    full, crowded = bench.links()
+    large = bytes(full.limits.outbox_bytes)
+    crowded.outbox.push(REQUESTS, Kind.REPLY, 1, large)
+    pending = bench.ask(payload=large)
+    take_frames(full)
+    full.outbox.take(1 << 30)
+    bench.busy(full, pending, hard=True)
+    assert pending.state == WAITING
+    bench.table.room_came(bench.now_s)
+    assert pending.state == WAITING
+    del bench.candidates[1]
+    bench.table.room_came(bench.now_s)
+    assert isinstance(outcome(pending), Overloaded)
+
+
+def test_the_one_member_asked_may_have_no_room() -> None:
+    bench = Bench()
+    (only,) = bench.candidates
+    large = bytes(only.link.limits.outbox_bytes)
+    bench.ask(payload=large)
+    until_s = START_S + TIMEOUT_S
+    pending = bench.table.start(
+        "shop/get", large, now_s=START_S, deadline_s=until_s, expires_s=until_s,
+        wake=lambda: None, only=only,
+    )  # fmt: skip
+    assert isinstance(outcome(pending), Overloaded)

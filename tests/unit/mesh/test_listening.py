@@ -1,0 +1,64 @@
+"""Which ports are bound, and which addresses others are told."""
+
+from __future__ import annotations
+
+import pytest
+
+from mesh import listening
+from mesh.errors import ConfigError
+from mesh.listening import Bind, bind_plan
+from security.announcement import ENDPOINTS_MAX
+from security.keys import ClusterKeys, derive
+
+KEYS = [derive(bytes(32), name) for name in ("a", "b", "c")]
+
+
+def plan(listen: str, advertise: str | None = None, keys: list[ClusterKeys] = KEYS) -> list[Bind]:
+    return bind_plan(listen, advertise, keys)
+
+
+def test_a_range_is_taken_in_order() -> None:
+    uris = [bind.uri for bind in plan("tcp://127.0.0.1:5600-5602")]
+    assert uris == [f"tcp://127.0.0.1:{port}" for port in (5600, 5601, 5602)]
+
+
+def test_one_port_is_the_first_and_the_others_are_any() -> None:
+    uris = [bind.uri for bind in plan("tcp://127.0.0.1:5600")]
+    assert uris == ["tcp://127.0.0.1:5600", "tcp://127.0.0.1:*", "tcp://127.0.0.1:*"]
+    assert {bind.uri for bind in plan("tcp://0.0.0.0:0")} == {"tcp://0.0.0.0:*"}
+
+
+@pytest.mark.parametrize(
+    "listen", ["", "5600", "tcp://h", "tcp://h:x", "tcp://h:2-1", "tcp://h:65536", "udp://h:1"]
+)
+def test_what_is_no_address_is_named(listen: str) -> None:
+    with pytest.raises(ConfigError, match="listen: want"):
+        plan(listen)
+
+
+def test_too_few_ports_are_counted() -> None:
+    with pytest.raises(ConfigError, match="listen: ports 5600 to 5601"):
+        plan("tcp://h:5600-5601")
+    with pytest.raises(ConfigError, match="advertise: 2 ports for 3 keys"):
+        plan("tcp://h:0", "tcp://h:6600-6601")
+
+
+def test_others_are_told_what_to_dial_instead() -> None:
+    told = [bind.announced("tcp://0.0.0.0:1") for bind in plan("tcp://h:0", "tcp://p:6600-6602")]
+    assert told == [["tcp://p:6600"], ["tcp://p:6601"], ["tcp://p:6602"]]
+
+
+@pytest.mark.parametrize("advertise", ["tcp://*:6600-6602", "tcp://h h:1-3", "tcp://h:0-2"])
+def test_what_nobody_could_dial_is_not_told(advertise: str) -> None:
+    """It used to crash the node when the announcement was signed."""
+    with pytest.raises(ConfigError, match="nobody can dial"):
+        plan("tcp://h:0", advertise)
+
+
+def test_a_host_of_many_addresses_tells_as_many_as_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    many = [f"10.0.0.{n}" for n in range(100)]
+    monkeypatch.setattr(listening, "addresses", lambda: [*many, "127.0.0.1"])
+    told = [uri for bind in plan("tcp://0.0.0.0:0") for uri in bind.announced("tcp://0.0.0.0:7")]
+    assert len(told) <= ENDPOINTS_MAX
+    assert told[:2] == ["tcp://10.0.0.0:7", "tcp://10.0.0.1:7"]
+    assert told.count("tcp://127.0.0.1:7") == len(KEYS)
