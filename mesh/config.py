@@ -34,7 +34,7 @@ RELATIONS: tuple[tuple[str, float, str], ...] = (
     ("frame_bytes_max", 2, "chunk_bytes"),
     ("window_bytes", 2, "frame_bytes_max"),
     ("tunnel_window_bytes", 1, "chunk_bytes"),
-    ("reassembly_bytes_max", 1, "payload_bytes_max"),
+    ("reassembly_bytes_max", 2, "payload_bytes_max"),
 )
 """(setting, factor, other): the setting must be at least factor times the other."""
 

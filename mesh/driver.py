@@ -16,7 +16,10 @@ from collections.abc import Callable, Sequence
 from weakref import WeakSet
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
+from discovery.endpoint import parse_endpoint
+from discovery.errors import AnnouncementTooLarge
 from discovery.finder import Finder, Found
 from security.announcement import Endpoint
 from security.errors import CannotAnnounce
@@ -26,14 +29,16 @@ from .protocol.core import Core
 from .protocol.instructions import Dial, Hangup
 from .protocol.lane import Conn
 from .protocol.membership import Change
-from .protocol.topics import TopicStream
 from .protocol.tunnel import TunnelEnd
 from .transport import Transport
 from .waker import Bell, Waker
 from .watching import Watch
 
 logger = logging.getLogger("mesh")
-GOODBYE_S = 0.5
+GOODBYE_S, WITHDRAW_S = 0.5, 1.0
+"""Longest that peers and finders hold up a node that leaves."""
+LOOK_AGAIN_S = (0.002, 0.02, 0.2)
+"""After a monitor's word that a connection ended: its socket is told a little later."""
 """How long the last word may take to be heard; a peer that is frozen does not get longer."""
 
 
@@ -52,14 +57,16 @@ class Driver:
         self.watches: WeakSet[Watch] = WeakSet()
         self.endpoints: tuple[Endpoint, ...] = ()
         self._announcement = b""
-        self._nursery: trio.Nursery
+        self._announce_due = Waker()
+        self.running = False
 
     # Tasks
 
+    @enable_ki_protection
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Join the network, then keep going until cancelled."""
         async with trio.open_nursery() as nursery:
-            self._nursery = nursery
+            self.running = True
             self.core.timers.sooner = self._sooner
             endpoints = await nursery.start(self._transport.run, self)
             self.endpoints = tuple(endpoints)
@@ -71,10 +78,11 @@ class Driver:
             nursery.start_soon(self._run_pump)
             for finder in self.finders:
                 nursery.start_soon(finder.run, self._found)
-            await self._announce()
+            nursery.start_soon(self._keep_announced)
             self.settle()
             task_status.started()
 
+    @enable_ki_protection
     async def _run_pump(self) -> None:
         while True:
             await self._pump.wait()
@@ -84,6 +92,7 @@ class Driver:
                 await trio.lowlevel.checkpoint()
             self.settle()
 
+    @enable_ki_protection
     async def _keep_time(self) -> None:
         timers = self.core.timers
         while True:
@@ -103,10 +112,19 @@ class Driver:
         self.core.found(found.endpoint, found.announcement, trio.current_time())
         self.settle()
 
-    async def _announce(self) -> None:
-        port = int(self.endpoints[0].uri.rpartition(":")[2]) if self.endpoints else 0
-        for finder in self.finders:
-            await finder.announce(self._announcement, port)
+    @enable_ki_protection
+    async def _keep_announced(self) -> None:
+        _, port = parse_endpoint(self.endpoints[0].uri)
+        too_large: set[str] = set()
+        while True:
+            await self._announce_due.wait()
+            for finder in self.finders:
+                try:
+                    await finder.announce(self._announcement, port)
+                except AnnouncementTooLarge as error:
+                    if finder.source not in too_large:
+                        too_large.add(finder.source)
+                        logger.warning("not announced by %s, use seeds: %s", finder.source, error)
 
     async def leave(self) -> None:
         """Finish what runs, within `drain_s`, then say goodbye."""
@@ -121,9 +139,20 @@ class Driver:
         with trio.move_on_after(GOODBYE_S):
             while not core.goodbye_heard():  # noqa: ASYNC110
                 await trio.sleep(0.002)
-        with trio.move_on_after(1.0):
+        with trio.move_on_after(WITHDRAW_S):
             for finder in self.finders:
                 await finder.withdraw()
+
+    def close(self) -> None:
+        """Nothing moves any more: tell whoever still waits. Again: nothing."""
+        if not self.running:
+            return
+        self.running = False
+        self.core.close()
+        for watch in list(self.watches):
+            watch.close()
+        self.topics_freed.wake()
+        self.rotation_grew.wake()
 
     # Carrying out
 
@@ -138,9 +167,12 @@ class Driver:
         else:
             self._pump.wake()
 
+    @enable_ki_protection
     def settle(self) -> None:
         """Flush the core and carry out everything it wants done, what follows from it included."""
         core, transport = self.core, self._transport
+        if not self.running:
+            return
         core.flush()
         out = core.out
         at = 0
@@ -173,9 +205,8 @@ class Driver:
         self.core.lost(conn, trio.current_time(), denied=denied)
 
     def inbound_lost(self) -> None:
-        # The monitor is told before the socket is: look now and again a little later.
         now_s = trio.current_time()
-        for delay_s in (0.002, 0.02, 0.2):
+        for delay_s in LOOK_AGAIN_S:
             self.core.timers.at(now_s + delay_s, self.core.inbound_lost)
 
     def probed(self, node: bytes, *, refused: bool) -> None:
@@ -198,10 +229,10 @@ class Driver:
 
     def announced(self, raw: bytes) -> None:
         self._announcement = raw
-        if self.endpoints:
-            self._nursery.start_soon(self._announce)
+        if not self.core.closing:
+            self._announce_due.wake()
 
-    def freed(self, streams: list[TopicStream]) -> None:
+    def freed(self) -> None:
         self.topics_freed.wake()
 
     def grew(self) -> None:

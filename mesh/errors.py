@@ -81,7 +81,7 @@ class Overloaded(RequestError):
     """`tried` members said BUSY before they started; try again in `retry_after_s`."""
 
     def __init__(self, target: str, tried: int, retry_after_s: float) -> None:
-        super().__init__(f"{target!r}: {tried} members busy, retry after {retry_after_s:.2f} s")
+        super().__init__(f"{target!r}: members busy: {tried}, retry after {retry_after_s:.2f} s")
         self.target, self.tried, self.retry_after_s = target, tried, retry_after_s
 
 
@@ -98,13 +98,16 @@ class ServiceError(RequestError):
     """The member's handler refused or failed. Raise it in a handler to answer with it.
 
     Codes of the mesh itself: `failed` (the handler raised something else), `no_such_endpoint`,
-    `not_allowed`, `expired` (deadline passed before the handler started). All others are yours.
+    `not_allowed`. All others are yours.
     """
 
     def __init__(self, code: str, message: str = "") -> None:
+        if not isinstance(code, str) or not isinstance(message, str):
+            kinds = f"{type(code).__name__}, {type(message).__name__}"
+            raise TypeError(f"ServiceError: want code and message as str, got {kinds}")
         super().__init__(f"{code}: {message}" if message else code)
         self.code, self.message = code, message
-        self.maybe_executed = code not in {"no_such_endpoint", "not_allowed", "expired"}
+        self.maybe_executed = code not in {"no_such_endpoint", "not_allowed"}
 
 
 class TunnelBroken(MeshError):

@@ -25,6 +25,7 @@ from .node import Node
 from .protocol.balancer import Choose, choose_of_two
 from .protocol.core import Core, Identity
 from .protocol.dispatch import Dispatcher
+from .protocol.hello import NAMES_MAX
 from .protocol.tunnel import TunnelEnd
 from .service import Service
 from .settings import load_config
@@ -56,7 +57,8 @@ async def join(
         settings: any field of MeshConfig. What is not given here comes from `MESH_*` variables,
             then from mesh.toml.
     Raises:
-        ConfigError, KeyMissing: before any socket opens.
+        ConfigError, KeyMissing, InvalidName: before any socket opens.
+        ConfigError: an address cannot be bound; the text names it.
         NodeCrashed: one of our background tasks failed; the block was cancelled.
     """
     joined = [clusters] if isinstance(clusters, str | Service) else list(clusters)
@@ -68,9 +70,14 @@ async def join(
     driver = Driver(transport or ZmqTransport(config, keyring))
     identity = Identity(node=token_bytes(16), incarnation=time.time_ns() // 1000, host=host_id())
     driver.finders = make_finders(config, identity.node)
+    idempotent = tuple(name for service in services for name in service.idempotent_targets())
+    if len(idempotent) > NAMES_MAX:
+        raise ConfigError(
+            f"{len(idempotent)} idempotent endpoints, at most {NAMES_MAX} in one node"
+        )
     driver.core = Core(
         identity, config, keyring, driver, Random(token_bytes(16)), _wall_us, choose=choose,
-        idempotent=tuple(name for service in services for name in service.idempotent_targets()),
+        idempotent=idempotent,
     )  # fmt: skip
     node = Node(driver, config)
     crash: Exception | None = None
@@ -81,7 +88,10 @@ async def join(
         try:
             async with trio.open_nursery() as inside:
                 _serve(driver, config, services, inside)
-                await driver.run(task_status=task_status)
+                try:
+                    await driver.run(task_status=task_status)
+                finally:
+                    driver.close()
         except* ConfigError:
             raise
         except* Exception as group:
@@ -94,8 +104,10 @@ async def join(
             try:
                 yield node
             finally:
-                with trio.CancelScope(shield=True):
-                    await driver.leave()
+                if driver.running:  # After a crash there is nothing to leave with.
+                    with trio.CancelScope(shield=True):
+                        await driver.leave()
+                    driver.close()
             nursery.cancel_scope.cancel()
     except BaseExceptionGroup as group:
         alone = _single(group)
@@ -179,7 +191,7 @@ async def _run_tunnel(handler: Any, tunnel: Tunnel) -> None:
     try:
         async with tunnel:
             await handler(tunnel)
-    except TunnelBroken:
+    except* TunnelBroken:
         pass  # The other end knows why; the counters know that.
-    except Exception as error:
+    except* Exception as error:
         logger.error("tunnel handler of %r failed", tunnel.target, exc_info=error)

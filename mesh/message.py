@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import msgpack
 
+from .errors import TooLarge
 from .protocol.inbox import Delivery
 
 
@@ -45,11 +46,35 @@ def messages(delivery: Delivery) -> Iterator[Message]:
     )  # fmt: skip
 
 
+def encode_headers(headers: Mapping[str, Any], bytes_max: int) -> bytes:
+    """Headers as they travel.
+
+    Args:
+        headers: names to what msgpack knows: text, bytes, numbers, True, None, lists, dicts.
+    Raises:
+        TypeError: a name is no text, or a value is of another type; it is named.
+        TooLarge: they are longer than `bytes_max`.
+    """
+    if not isinstance(headers, Mapping):
+        raise TypeError(f"headers: want a mapping, got {type(headers).__name__}")
+    for name, value in headers.items():
+        if not isinstance(name, str):
+            raise TypeError(f"headers: a name is text, got {name!r}")
+        try:
+            msgpack.unpackb(msgpack.packb(value))  # Or the subscriber could not.
+        except (TypeError, ValueError, OverflowError) as error:
+            raise TypeError(f"headers: {name!r}: {error}") from None
+    packed: bytes = msgpack.packb(headers)
+    if len(packed) > bytes_max:
+        raise TooLarge("headers", len(packed), bytes_max)
+    return packed
+
+
 def _headers(raw: bytes) -> Mapping[str, Any]:
     if not raw:
         return NO_HEADERS
     try:
-        headers = msgpack.unpackb(raw, max_array_len=256, max_map_len=256)
+        headers = msgpack.unpackb(raw)  # Lengths in it are bounded by its own.
     except (ValueError, TypeError, RecursionError, msgpack.UnpackException):
         return NO_HEADERS
     return headers if isinstance(headers, dict) else NO_HEADERS

@@ -6,13 +6,23 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-import msgpack
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from .config import MeshConfig
 from .driver import Driver
-from .errors import MeshError, NoMembers, Overloaded, PeerLost, ServiceError, TooLarge
+from .errors import (
+    MeshError,
+    NoMembers,
+    Overloaded,
+    PeerLost,
+    RequestTimeout,
+    ServiceError,
+    TooLarge,
+)
+from .message import encode_headers
 from .names import check_cluster, short, split_target
+from .protocol.balancer import Candidate
 from .protocol.interest import POLICIES
 from .protocol.membership import Change, Member
 from .protocol.requests import DONE, Pending
@@ -24,6 +34,10 @@ from .waker import Bell, Waker
 from .watching import Gathering, Watch
 
 TUNNEL_TRIES = 3
+"""Members that are asked for a tunnel before it is Overloaded."""
+TUNNEL_RETRY_S = 1.0
+"""What Overloaded says then: a refusal of a tunnel does not tell."""
+WINDOW_BYTES_MAX = 1 << 40
 
 
 class Node:
@@ -50,6 +64,7 @@ class Node:
 
     # Request and reply
 
+    @enable_ki_protection
     async def request(self, target: str, payload: bytes, *, timeout: float | None = None) -> bytes:
         """Ask one member of a cluster, chosen by load; return its reply.
 
@@ -94,7 +109,9 @@ class Node:
         now_s: float, scope_s: float,
     ) -> Pending:  # fmt: skip
         self._check_payload(payload)
-        limit_s = now_s + (self.config.request_timeout_s if timeout is None else timeout)
+        if timeout is None:
+            timeout = self.config.request_timeout_s
+        limit_s = now_s + _seconds("timeout", timeout)
         # Where the scope's deadline comes first, it is the scope that ends the wait.
         expires_s = limit_s if limit_s <= scope_s else scope_s + 1.0
         return self._core.request(
@@ -114,18 +131,28 @@ class Node:
         Ends when all have answered or `timeout` is over; nobody there: ends at once.
         """
         cluster, _ = split_target(target)
+        self._core.check_open()
         bell = Bell()
         scope_s, now_s = trio.current_effective_deadline(), trio.current_time()
-        asked = [
-            (member, self._start(target, payload, timeout, bell.wake, link.peer, now_s, scope_s))
-            for member, link in self._core.rotation.linked(cluster)
-        ]
-        self._driver.settle()
+        asked: list[tuple[Member, Pending]] = []
+        try:
+            for member, link in self._core.rotation.linked(cluster):
+                pending = self._start(
+                    target, payload, timeout, bell.wake, link.peer, now_s, scope_s
+                )
+                asked.append((member, pending))
+        except BaseException:
+            for _, pending in asked:
+                self._core.patterns.requests.cancel(pending)
+            raise
+        finally:
+            self._driver.settle()
         return Gathering(asked, bell)
 
     async def broadcast(self, target: str, payload: bytes) -> int:
         """Tell every member known now, without an answer; return how many that were."""
         self._check_payload(payload)
+        self._core.check_open()
         cluster, endpoint = split_target(target)
         told = self._core.patterns.broadcast(cluster, endpoint, payload)
         self._driver.settle()
@@ -134,6 +161,7 @@ class Node:
 
     # Publish and subscribe
 
+    @enable_ki_protection
     async def publish(
         self, topic: str, payload: bytes, *, headers: dict[str, Any] | None = None
     ) -> None:
@@ -168,6 +196,7 @@ class Node:
             stream = await self._wait_room(stream)
         await trio.lowlevel.checkpoint()
 
+    @enable_ki_protection
     def publish_nowait(
         self, topic: str, payload: bytes, *, headers: dict[str, Any] | None = None
     ) -> None:
@@ -177,14 +206,14 @@ class Node:
             if stream is not None and stream.headers is None:
                 size = stream.size_bytes + len(payload) + PER_MESSAGE_BYTES
                 if size <= stream.limit_bytes:
-                    stream.payloads.append(payload)
-                    stream.size_bytes = size
-                    self._mark(stream)
+                    if self._publisher.append(stream, payload, None):
+                        self._driver.wake_pump()
                     return
         stream, packed = self._prepare(topic, payload, headers)
         if not self._append(stream, payload, packed):
             raise trio.WouldBlock
 
+    @enable_ki_protection
     async def publish_many(self, topic: str, payloads: Sequence[bytes]) -> None:
         """Publish several messages of one topic; cheaper than one by one. Cancelled: a prefix was."""
         if not payloads:
@@ -194,13 +223,17 @@ class Node:
         stream, _ = self._prepare(topic, payloads[0], None)
         total = sum(map(len, payloads)) + PER_MESSAGE_BYTES * len(payloads)
         if stream.size_bytes + total <= stream.limit_bytes and stream.headers is None:
-            stream.payloads += payloads
-            stream.size_bytes += total
-            self._mark(stream)
+            if self._publisher.extend(stream, payloads, total):
+                self._driver.wake_pump()
             return
+        batches = self._publisher.batches
         for payload in payloads:
             while not self._append(stream, payload, None):
                 stream = await self._wait_room(stream)
+            if self._publisher.batches != batches:  # Once per batch, let it leave and others run.
+                batches = self._publisher.batches
+                await trio.lowlevel.checkpoint()
+                stream = self._publisher.stream(topic)
         await trio.lowlevel.checkpoint()
 
     def _prepare(
@@ -211,40 +244,18 @@ class Node:
             self._core.check_open()
         packed = None
         if headers is not None:
-            packed = msgpack.packb(headers)
-            if len(packed) > self.config.headers_bytes_max:
-                raise TooLarge("headers", len(packed), self.config.headers_bytes_max)
+            packed = encode_headers(headers, self.config.headers_bytes_max)
         return self._publisher.stream(topic), packed
 
     def _append(self, stream: TopicStream, payload: bytes, headers: bytes | None) -> bool:
         """Add one message; False: a subscriber makes us wait."""
-        size = len(payload) + PER_MESSAGE_BYTES + (len(headers) if headers else 0)
-        if stream.size_bytes + size > stream.limit_bytes:
-            self._publisher.refresh(stream)
-            if not stream.wanted and not stream.payloads:
-                self._publisher.nobody(1)
-                return True
-            if stream.payloads:
-                if not self._publisher.flush(stream):
-                    self._driver.settle()
-                    return False
-                self._driver.settle()
-            elif stream.blocked:
-                return False
-        if headers is not None and stream.headers is None:
-            stream.headers = [b""] * len(stream.payloads)
-        if stream.headers is not None:
-            stream.headers.append(headers or b"")
-        stream.payloads.append(payload)
-        stream.size_bytes += size
-        self._mark(stream)
-        return True
-
-    def _mark(self, stream: TopicStream) -> None:
-        if not stream.dirty:
-            stream.dirty = True
-            self._publisher.dirty.append(stream)
+        size = len(payload) + (len(headers) if headers else 0)
+        room = self._publisher.make_room(stream, size)
+        if room and self._publisher.append(stream, payload, headers):
             self._driver.wake_pump()
+        if self._core.touched:  # A batch was handed on: it leaves now, while more gathers.
+            self._driver.settle()
+        return room
 
     async def _wait_room(self, stream: TopicStream) -> TopicStream:
         await trio.lowlevel.checkpoint()
@@ -266,8 +277,7 @@ class Node:
         if when_full not in POLICIES:
             raise ValueError(f"when_full: want one of {', '.join(POLICIES)}, got {when_full!r}")
         limit = self.config.subscription_bytes if limit_bytes is None else limit_bytes
-        if limit < 1:
-            raise ValueError(f"limit_bytes: want at least 1, got {limit}")
+        _check_window("limit_bytes", limit)
         return Subscription(self._driver, pattern, when_full, limit)
 
     # Tunnels
@@ -280,15 +290,22 @@ class Node:
         Args:
             window_bytes: what the other end may have on its way to us, unread.
             timeout: seconds to wait for a member that accepts, default `request_timeout_s`.
+        Raises, on entering the block:
+            NoMembers: nobody is there.
+            Overloaded, RequestTimeout, PeerLost: those asked were busy, silent, or lost meanwhile.
+            ServiceError: refused: `no_such_endpoint`, `not_allowed`.
         """
         split_target(target)
+        window = self.config.tunnel_window_bytes if window_bytes is None else window_bytes
+        _check_window("window_bytes", window)
         limit_s = self.config.request_timeout_s if timeout is None else timeout
-        return _Opening(self, target, window_bytes or self.config.tunnel_window_bytes, limit_s)
+        return _Opening(self, target, window, _seconds("timeout", limit_s))
 
     async def _open_tunnel(self, target: str, window_bytes: int, timeout_s: float) -> Tunnel:
         cluster, endpoint = split_target(target)
         tried: list[bytes] = []
-        with trio.move_on_after(timeout_s):
+        cause: MeshError = NoMembers(cluster, timeout_s)
+        with trio.move_on_after(timeout_s) as scope:
             while len(tried) < TUNNEL_TRIES:
                 self._core.check_open()
                 candidate = self._core.choose(cluster, tried)
@@ -298,25 +315,31 @@ class Node:
                     await self._wait_rotation(cluster)
                     continue
                 tried.append(candidate.node)
-                tunnels = self._core.patterns.tunnels
-                end = tunnels.open(candidate.link, cluster, endpoint, lambda: None, window_bytes)
-                tunnel = Tunnel(self._driver, end)
-                self._driver.settle()
-                try:
-                    refusal = await tunnel.wait_open()
-                except BaseException:
-                    tunnel.abort("the opener gave up")
-                    raise
-                if not refusal and end.reason:
-                    if len(tried) == TUNNEL_TRIES:
-                        raise PeerLost(target, short(candidate.node), maybe_executed=True)
-                elif not refusal:
+                tunnel = await self._ask_for_tunnel(candidate, cluster, endpoint, window_bytes)
+                if tunnel.accepted:
                     return tunnel
-                elif refusal != "busy":
-                    raise ServiceError(refusal, f"tunnel to {target!r} refused")
-        if tried:
-            raise Overloaded(target, len(tried), 1.0)
-        raise NoMembers(cluster, timeout_s)
+                if tunnel.refusal not in ("", "busy"):
+                    raise ServiceError(tunnel.refusal, f"tunnel to {target!r} refused")
+                cause = Overloaded(target, len(tried), TUNNEL_RETRY_S)
+                if not tunnel.refusal:
+                    cause = PeerLost(target, short(candidate.node), maybe_executed=True)
+        if scope.cancelled_caught and tried:
+            raise RequestTimeout(target, timeout_s, maybe_executed=True)
+        raise cause
+
+    async def _ask_for_tunnel(
+        self, candidate: Candidate, cluster: str, endpoint: str, window_bytes: int
+    ) -> Tunnel:
+        tunnels = self._core.patterns.tunnels
+        end = tunnels.open(candidate.link, cluster, endpoint, lambda: None, window_bytes)
+        tunnel = Tunnel(self._driver, end)
+        self._driver.settle()
+        try:
+            await tunnel.answered()
+        except BaseException:
+            tunnel.abort("nobody waits for it any more")
+            raise
+        return tunnel
 
     async def _wait_rotation(self, cluster: str) -> None:
         settle_s = self.config.settle_s
@@ -344,6 +367,7 @@ class Node:
     def watch(self, cluster: str | None = None) -> Watch:
         """Iterate over what is known of the members now, as `joined`, then every change of them."""
         known = [Change("joined", one) for one in self.members(cluster)]
+        self._core.check_open()
         watch = Watch(cluster, known)
         self._driver.watches.add(watch)
         return watch
@@ -351,6 +375,21 @@ class Node:
     def statistics(self) -> NodeStatistics:
         """Plain counters of everything, frozen at this moment."""
         return node_statistics(self._core)
+
+
+def _seconds(name: str, value: float) -> float:
+    if not isinstance(value, int | float):
+        raise TypeError(f"{name}: want seconds, got {type(value).__name__}")
+    if not value >= 0:  # Nor is NaN.
+        raise ValueError(f"{name}: want seconds, at least 0, got {value!r}")
+    return value
+
+
+def _check_window(name: str, size_bytes: int) -> None:
+    if type(size_bytes) is not int:
+        raise TypeError(f"{name}: want int, got {type(size_bytes).__name__}")
+    if not 1 <= size_bytes <= WINDOW_BYTES_MAX:
+        raise ValueError(f"{name}: want 1 to {WINDOW_BYTES_MAX}, got {size_bytes}")
 
 
 class _Opening:

@@ -31,11 +31,13 @@ class Subscription:
         self._closed = False
 
     async def __aenter__(self) -> Subscription:
+        if self._inbox is not None:
+            raise RuntimeError("a subscription is entered once; subscribe again for another")
+        await trio.lowlevel.checkpoint()  # First: cancelled, it leaves no subscription behind.
         self._inbox = self._driver.core.subscribe(
             self.pattern, self._when_full, self._limit_bytes, self._waker.wake
         )
         self._driver.settle()
-        await trio.lowlevel.checkpoint()
         return self
 
     async def __aexit__(
@@ -69,7 +71,7 @@ class Subscription:
         if inbox is None:
             raise RuntimeError("subscription used outside of its `async with` block")
         while not inbox:
-            if self._closed:
+            if self._closed or self._driver.core.left:
                 raise NodeClosed(f"the subscription to {self.pattern!r} is closed")
             await self._waker.wait()
         delivery = self._driver.core.patterns.take(inbox)

@@ -42,31 +42,45 @@ class Tunnel:
 
     @property
     def window_bytes(self) -> int:
-        """What may be on its way to the other end, unread; also the largest part."""
+        """What may be on its way to the other end, unread."""
         return self._end.peer_window_bytes
 
-    async def wait_open(self) -> str:
-        """Wait for the other end's answer; return why it refused, empty when it accepted."""
+    @property
+    def part_bytes_max(self) -> int:
+        """Largest part: the window, or what the other end takes as a payload, if that is less."""
+        return self._end.part_bytes_max
+
+    async def answered(self) -> None:
+        """Wait until the other end has accepted or refused, or is gone."""
         while self._end.state == OPENING:
             await self._bell.wait()
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the other end ever accepted; it may have given up since."""
+        return self._end.peer_window_bytes > 0
+
+    @property
+    def refusal(self) -> str:
+        """Why the other end refused: `busy`, `not_allowed`, ...; empty: it said nothing."""
         return self._end.refusal
 
     async def send(self, part: bytes) -> None:
         """Send one part; waits while the window is full. Cancelled: nothing was sent.
 
         Raises:
-            TooLarge: the part is larger than the window.
+            TooLarge: the part is larger than the window, or than the other end's payloads may be.
             TunnelBroken: the other end is gone, or has stopped reading.
         """
         end = self._end
-        size = len(part)
         if not isinstance(part, bytes):
             raise TypeError(f"part: want bytes, got {type(part).__name__}")
-        if size > end.peer_window_bytes:
-            raise TooLarge("part", size, end.peer_window_bytes)
-        if end.sent_eof:
-            raise TunnelBroken("already ended by send_eof", **self._counts())
+        size = len(part)
+        if size > end.part_bytes_max and end.state != BROKEN:
+            raise TooLarge("part", size, end.part_bytes_max)
         while True:
+            if end.sent_eof:
+                raise TunnelBroken("this end was closed for sending", **self._counts())
             if end.state == BROKEN:
                 raise TunnelBroken(end.reason, **self._counts())
             if end.peer_stopped:
@@ -90,10 +104,12 @@ class Tunnel:
     async def __anext__(self) -> bytes:
         end = self._end
         while not end.readable:
-            if end.state == BROKEN:
-                raise TunnelBroken(end.reason, **self._counts())
             if end.received_eof:
                 raise StopAsyncIteration
+            if end.state == BROKEN:
+                raise TunnelBroken(end.reason, **self._counts())
+            if end.stopped:
+                raise TunnelBroken("this end was closed for reading", **self._counts())
             await self._bell.wait()
         part = self._driver.core.patterns.tunnels.read(end)
         self._driver.wake_pump()
@@ -111,7 +127,7 @@ class Tunnel:
         if error is None:
             await self.aclose()
         else:
-            self.abort(f"the other end failed: {type(error).__name__}")
+            self.abort(type(error).__name__)
 
     async def aclose(self) -> None:
         """End cleanly: the other end can still read all that was sent."""

@@ -36,12 +36,10 @@ class Waker:
             return
         assert self._task is None, "two tasks wait"
         self._task = current_task()
-        try:
-            await wait_task_rescheduled(self._abort)
-        finally:
-            self._task = None
+        await wait_task_rescheduled(self._abort)
 
     def _abort(self, _raise_cancel: Any) -> Abort:
+        self._task = None  # It is on its way already: a `wake` before it runs must not hurry it.
         return Abort.SUCCEEDED
 
 

@@ -24,6 +24,7 @@ class Watch:
         self.cluster = cluster
         self._changes: deque[Change] = deque(known, maxlen=CHANGES_MAX)
         self._waker = Waker()
+        self._closed = False
 
     def changed(self, change: Change) -> None:
         """Called with every change of any member."""
@@ -31,11 +32,18 @@ class Watch:
             self._changes.append(change)
             self._waker.wake()
 
+    def close(self) -> None:
+        """The node has left: the iteration ends."""
+        self._closed = True
+        self._waker.wake()
+
     def __aiter__(self) -> Watch:
         return self
 
     async def __anext__(self) -> Change:
         while not self._changes:
+            if self._closed:
+                raise StopAsyncIteration
             await self._waker.wait()
         return self._changes.popleft()
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
+from typing import TypeVar
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from .errors import ServiceError, TooLarge
 from .protocol.dispatch import Dispatcher, Job
@@ -14,6 +17,9 @@ from .waker import Waker
 
 logger = logging.getLogger("mesh")
 IDLE_MAX = 64
+COMPLAINTS_MAX = 1000
+"""Kinds of failure that are logged, per service."""
+E = TypeVar("E", bound=BaseException)
 
 
 class Worker:
@@ -49,6 +55,7 @@ class Workers:
             worker.job = job
             self._nursery.start_soon(self._work, worker)
 
+    @enable_ki_protection
     async def _work(self, worker: Worker) -> None:
         while True:
             job, worker.job = worker.job, None
@@ -64,25 +71,28 @@ class Workers:
         request = Request(job.payload, job.endpoint, job.caller, job.node, job.deadline_s)
         reply: object = None
         refusal: ServiceError | None = None
-        deadline_s = float("inf") if job.deadline_s is None else job.deadline_s
-        with trio.CancelScope(deadline=deadline_s) as scope:
-            job.cancel = scope.cancel
-            if job.cancelled:
-                scope.cancel()
-            try:
+        deadline_s = math.inf if job.deadline_s is None else job.deadline_s
+        scope = trio.CancelScope(deadline=deadline_s)
+        job.cancel = scope.cancel
+        if job.cancelled:
+            scope.cancel()
+        try:  # Around the scope: what a cancelled handler raises beside Cancelled is its failure.
+            with scope:
                 reply = await handlers[job.endpoint](request)
-            except ServiceError as error:
-                refusal = error
-            except Exception as error:
-                refusal = ServiceError("failed", f"{type(error).__name__}: {error}")
-                self._complain(job, error)
+        except* ServiceError as group:
+            refusal = _first(group, ServiceError)
+        except* Exception as group:
+            error = _first(group, Exception)
+            refusal = ServiceError("failed", _told(error))
+            self._complain(job, error)
         job.cancel = None
         now_s = trio.current_time()
-        if scope.cancelled_caught or not job.reply:
-            self.dispatcher.expired += scope.cancelled_caught and not job.cancelled
-            self.dispatcher.finished(job, now_s)
+        if scope.cancelled_caught:
+            self.dispatcher.cut_short(job, now_s)
         elif refusal is not None:
             self.dispatcher.raised(job, refusal.code, refusal.message, now_s)
+        elif not job.reply:
+            self.dispatcher.finished(job, now_s)
         else:
             self._reply(job, reply, now_s)
         self._answered(alone=not self.dispatcher.running)
@@ -100,6 +110,22 @@ class Workers:
     def _complain(self, job: Job, error: Exception) -> None:
         # Once per endpoint and kind: callers get every one of them, the counters count the rest.
         key = (job.endpoint, type(error).__name__)
-        if key not in self._complained and len(self._complained) < 1000:
+        if key not in self._complained and len(self._complained) < COMPLAINTS_MAX:
             self._complained.add(key)
             logger.error("handler of %r failed; this is logged once", job.endpoint, exc_info=error)
+
+
+def _first(group: BaseExceptionGroup[E], _kind: type[E]) -> E:
+    """The first exception in there, however deep."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error  # type: ignore[return-value]
+
+
+def _told(error: Exception) -> str:
+    """What a caller is told of a failure; that the exception cannot say it is none of theirs."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return type(error).__name__

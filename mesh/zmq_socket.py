@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import trio
 import zmq
+from trio.lowlevel import enable_ki_protection
 
 NOBLOCK, SNDMORE = int(zmq.NOBLOCK), int(zmq.SNDMORE)
 POLLIN = int(zmq.POLLIN)
@@ -39,6 +40,7 @@ class ZmqSocket:
             return
         await trio.lowlevel.wait_readable(self.fd)
 
+    @enable_ki_protection
     async def each(self, handle: Callable[[list[bytes]], None], limit: int = 64) -> None:
         """Hand every multipart message to `handle`, for ever: for sockets with little traffic."""
         while not self.closed:

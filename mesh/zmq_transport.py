@@ -18,8 +18,10 @@ from contextlib import suppress
 
 import trio
 import zmq
+from trio.lowlevel import enable_ki_protection
 from zmq.utils.monitor import parse_monitor_message
 
+from discovery.endpoint import parse_endpoint
 from security.announcement import Endpoint
 from security.keyring import Keyring
 from security.keys import ClusterKeys
@@ -65,6 +67,7 @@ class ZmqTransport:
 
     # Life
 
+    @enable_ki_protection
     async def run(
         self, receiver: Receiver,
         *, task_status: trio.TaskStatus[Sequence[Endpoint]] = trio.TASK_STATUS_IGNORED,
@@ -100,7 +103,7 @@ class ZmqTransport:
                     nursery.start_soon(self._read, socket)
                 task_status.started(endpoints)
         finally:
-            for socket in (self._inbound, *self._out.values()):
+            for socket in sockets:  # Not all of them may have been made.
                 socket.raw.disable_monitor()
             for socket in sockets:
                 socket.close(LINGER_MS)
@@ -135,6 +138,7 @@ class ZmqTransport:
         endpoints: list[Endpoint] = []
         for bind in self.binds:
             raw.setsockopt(zmq.CURVE_SECRETKEY, _secret(bind.keys))
+            raw.setsockopt(zmq.IPV6, int("[" in bind.uri))
             try:
                 raw.bind(bind.uri)
             except zmq.ZMQError as error:
@@ -194,6 +198,7 @@ class ZmqTransport:
         else:
             self._receiver.refused("a connection that does not speak our protocol")
 
+    @enable_ki_protection
     async def _read(self, socket: ZmqSocket) -> None:
         while True:
             await socket.wait_readable()
@@ -210,18 +215,15 @@ class ZmqTransport:
         inbound = socket is self._inbound
         taken = 0
         for _ in range(FRAMES_PER_TURN):
-            rid = recv(NOBLOCK)
+            rid, frame = recv(NOBLOCK), recv(NOBLOCK, copy=False)
+            data = _content(frame) if not frame.more else _skip(socket)
             if inbound:
                 user = self._users.get(rid)
                 if user is None:
-                    frame = recv(NOBLOCK, copy=False)
-                    self._take_first(rid, frame)
-                    data = _content(frame)
-                else:
-                    data = _content(recv(NOBLOCK, copy=False))
+                    user = self._admitted(rid, frame)
+                if user is not None:
                     received(rid, user, data)
             else:
-                data = _content(recv(NOBLOCK, copy=False))
                 conn = self._by_rid.get(rid)
                 if conn is not None:
                     received(conn, None, data)
@@ -232,16 +234,15 @@ class ZmqTransport:
                 break
         return True
 
-    def _take_first(self, rid: bytes, frame: zmq.Frame) -> None:
-        """First frame of an accepted connection: who it is stands in its metadata."""
+    def _admitted(self, rid: bytes, frame: zmq.Frame) -> str | None:
+        """Who an accepted connection is, told by its first frame; None: it is not listened to."""
         if rid in self._ignored:
-            return
+            return None
         user = frame.get("User-Id")
-        name = user if isinstance(user, str) else ""
-        self._users[rid] = name
+        name = self._users[rid] = user if isinstance(user, str) else ""
         if len(self._users) > USERS_MAX:
             self._users.popitem(last=False)
-        self._receiver.received(rid, name, frame.bytes)
+        return name
 
     def poke(self) -> bool:
         """After sending: whether frames arrived whose signal the sends may have used up."""
@@ -272,6 +273,7 @@ class ZmqTransport:
         raw.setsockopt(zmq.CURVE_PUBLICKEY, dial.client.public)
         raw.setsockopt(zmq.CURVE_SECRETKEY, _secret(dial.client))
         raw.setsockopt(zmq.CONNECT_ROUTING_ID, rid)
+        raw.setsockopt(zmq.IPV6, int("[" in dial.endpoint))
         try:
             raw.connect(dial.endpoint)
         except zmq.ZMQError:
@@ -332,11 +334,12 @@ class ZmqTransport:
         self._nursery.start_soon(self._probe, endpoint, node)
 
     async def _probe(self, endpoint: str, node: bytes) -> None:
-        host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
+        host, port = parse_endpoint(endpoint)
+        family = trio.socket.AF_INET6 if ":" in host else trio.socket.AF_INET
         refused = False
-        with trio.move_on_after(PROBE_S), trio.socket.socket() as probe:
+        with trio.move_on_after(PROBE_S), trio.socket.socket(family) as probe:
             try:
-                await probe.connect((host, int(port)))
+                await probe.connect((host, port))
             except ConnectionRefusedError:
                 refused = True
             except OSError:
@@ -348,6 +351,13 @@ class ZmqTransport:
 def _content(frame: zmq.Frame) -> bytes | memoryview:
     """Small frames as bytes, which are faster to cut; large ones without a copy."""
     return frame.bytes if len(frame) < VIEW_BYTES_MIN else frame.buffer
+
+
+def _skip(socket: ZmqSocket) -> bytes:
+    """A message of several parts is nothing of ours: an empty frame, which costs the link."""
+    while socket.raw.getsockopt(zmq.RCVMORE):
+        socket.raw.recv(NOBLOCK, copy=False)
+    return b""
 
 
 def _secret(keys: ClusterKeys) -> bytes:

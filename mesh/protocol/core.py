@@ -35,7 +35,7 @@ from .hello import (
 from .inbox import Inbox
 from .instructions import Instruction
 from .lane import Conn
-from .link import Link, LinkLimits, Received
+from .link import RECORD_EXTRA_BYTES, Link, LinkLimits, Received
 from .membership import Change, Membership, State
 from .patterns import Patterns
 from .peering import LEFT, LEFT_HEARSAY, Peering
@@ -43,7 +43,6 @@ from .requests import Pending
 from .roster import Peer, Refusals, Roster
 from .rotation import Rotation
 from .timers import Timers
-from .topics import TopicStream
 from .tunnel import TunnelEnd
 
 TICK_S = 0.25
@@ -58,7 +57,7 @@ class Shell(Protocol):
     def opened(self, end: TunnelEnd, cluster: str, endpoint: str) -> str | None: ...
     def changed(self, change: Change) -> None: ...
     def announced(self, raw: bytes) -> None: ...
-    def freed(self, streams: list[TopicStream]) -> None: ...
+    def freed(self) -> None: ...
     def grew(self) -> None: ...
     def log(self, text: str) -> None: ...
 
@@ -97,7 +96,7 @@ class Core:
         self.out: list[Instruction] = []
         self.timers = Timers()
         self.refusals = Refusals()
-        self.closing = False
+        self.closing = self.left = False
         self._touched: dict[Link, None] = {}
         self._now_s = 0.0
         self._tick_due_s: float | None = None
@@ -111,7 +110,7 @@ class Core:
         limits = LinkLimits(
             window_bytes=config.window_bytes, frame_bytes_max=config.frame_bytes_max,
             chunk_bytes=config.chunk_bytes, outbox_bytes=config.outbox_bytes,
-            record_bytes_max=config.payload_bytes_max + 64 * 1024,
+            record_bytes_max=config.payload_bytes_max + RECORD_EXTRA_BYTES,
             reassembly_bytes_max=config.reassembly_bytes_max, ack_delay_s=config.ack_delay_s,
         )  # fmt: skip
         settings = PeeringSettings(
@@ -163,6 +162,8 @@ class Core:
         """Something is still running, waiting to leave or not yet acknowledged."""
         if any(dispatcher.running for dispatcher in self.patterns.dispatchers.values()):
             return True
+        if self.patterns.publisher.waiting:
+            return True
         return any(
             link.connected and (link.outbox or link.data.unacked)
             for link in self.peering.links.values()
@@ -170,11 +171,15 @@ class Core:
 
     def leave(self, now_s: float) -> None:
         """Say goodbye on every link and hang up."""
-        self.patterns.requests.close(NodeClosed("the node has left"))
         self._sign(now_s, left=True)
         for link in list(self.peering.links.values()):
             link.send_control(Kind.BYE, 0, encode_announcements([self.peering.announcement]))
             link.flush(self.out)
+
+    def close(self) -> None:
+        """The node has left, or crashed: nobody waits for anything of it any longer."""
+        self.closing = self.left = True
+        self.patterns.close(NodeClosed("the node has left"))
 
     def goodbye_heard(self) -> bool:
         """Every peer has acknowledged the goodbye, or is gone."""
@@ -304,6 +309,11 @@ class Core:
         for link in self.peering.links.values():
             link.unsequenced(self.out, [record])
 
+    @property
+    def touched(self) -> bool:
+        """Whether some link got something to send since the last flush."""
+        return bool(self._touched)
+
     def touch(self, link: Link) -> None:
         """The link has something to send."""
         self._touched[link] = None
@@ -316,20 +326,21 @@ class Core:
             for stream in dirty:
                 stream.dirty = False
                 publisher.flush(stream)
-        if publisher.blocked:
-            self._flush_links()
-            freed = publisher.retry()
-            if freed:
-                self._shell.freed(freed)
         self._flush_links()
+        if publisher.retry():
+            self._shell.freed()
         if self.patterns.requests.waiting:
             self.patterns.requests.room_came(self._now_s)
-            self._flush_links()
+        self._flush_links()
 
     def _flush_links(self) -> None:
         touched, self._touched = self._touched, {}
+        publisher = self.patterns.publisher
         for link in touched:
+            if link in publisher.losses and link.flowing:
+                publisher.tell_losses(link)
             link.flush(self.out)
+            publisher.freed(link)
             if link.overdue:
                 self.peering.fail(link, "takes no control", now_s=self._now_s)
                 continue
@@ -439,6 +450,7 @@ class Core:
         self, pattern: str, policy: str, limit_bytes: int, wake: Callable[[], object]
     ) -> Inbox:
         """Raises InvalidName, LimitReached."""
+        self.check_open()
         limit = self.config.subscriptions_max
         if len(self.patterns.inboxes) >= limit:
             raise LimitReached("subscriptions_max", limit)
@@ -449,7 +461,8 @@ class Core:
         return inbox
 
     def unsubscribe(self, inbox: Inbox) -> None:
-        self.patterns.unsubscribe(inbox)
+        if not self.patterns.unsubscribe(inbox):
+            return
         for link in self.peering.links.values():
             if link.up:
                 link.send_control(Kind.UNSUBSCRIBE, inbox.ident, b"")

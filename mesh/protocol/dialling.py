@@ -220,8 +220,7 @@ class Dialler:
         settings, own = self._settings, self._own()
         hello = Hello(
             lane=lane, node=settings.me, target=peer.node, link_id=link.link_id, resume=resume,
-            expects=link.lane(lane).expected, window_bytes=settings.limits.window_bytes,
-            frame_bytes_max=settings.limits.frame_bytes_max,
+            expects=link.lane(lane).expected, limits=settings.limits.told(),
             announcement=self._exchange.announcement, idempotent=settings.idempotent,
         )  # fmt: skip
         client = own[peer.generation % len(own)]
@@ -330,7 +329,7 @@ class Dialler:
             attempt = peer.attempt
             if attempt is None or attempt.link is not link:
                 raise RemoteProtocolError("WELCOME to a link given up")
-            link.adopt(agreed(link.limits, welcome.window_bytes, welcome.frame_bytes_max))
+            link.adopt(agreed(link.limits, welcome.limits))
             attempt.welcomed.add(welcome.lane)
             if len(attempt.welcomed) == 2:
                 peer.attempt, peer.link = None, link

@@ -15,11 +15,12 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from ..errors import TooLarge
 from .frame import Kind
 from .hello import clip, encode_values
 from .link import Link
 from .outbox import REQUESTS
-from .requests import MAY_BE_BUSY, REPLY_PREFIX
+from .requests import EXPIRED, MAY_BE_BUSY, REPLY_PREFIX
 
 SOFT_MARGIN = 2
 """Requests over `concurrency` that are still taken although the caller could go elsewhere."""
@@ -152,6 +153,10 @@ class Dispatcher:
 
     def replied(self, job: Job, payload: bytes, now_s: float) -> None:
         """The handler returned."""
+        limit = job.link.limits.payload_bytes_max
+        if len(payload) > limit:
+            self.raised(job, "failed", str(TooLarge("reply", len(payload), limit)), now_s)
+            return
         self.served += 1
         self._answer(job, Kind.REPLY, payload, now_s)
         self.finished(job, now_s)
@@ -160,6 +165,11 @@ class Dispatcher:
         """The handler raised."""
         self.failed += 1
         self._answer(job, Kind.ERROR, encode_values(clip(code), clip(message)), now_s)
+        self.finished(job, now_s)
+
+    def cut_short(self, job: Job, now_s: float) -> None:
+        """The handler was cancelled: its deadline passed, or its caller gave up."""
+        self.expired += not job.cancelled
         self.finished(job, now_s)
 
     def finished(self, job: Job, now_s: float) -> None:
@@ -176,7 +186,7 @@ class Dispatcher:
                 self.expired += 1
                 self._jobs.pop((following.link, following.ident), None)
                 if following.reply:
-                    self._error(following, "expired", "the deadline passed in the queue")
+                    self._error(following, EXPIRED, "the deadline passed in the queue")
                 continue
             self._run(following, now_s)
 

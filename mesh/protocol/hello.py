@@ -24,10 +24,26 @@ BODY_BYTES_MAX = 192 * 1024
 ANNOUNCEMENTS_MAX = 32
 """Per GOSSIP or INTRODUCED record; more travel in several."""
 TEXT_BYTES_MAX = 4096
+NAMES_MAX = 256
+"""Idempotent targets of one node."""
 
 CROSSING, NOT_ME, GONE, FULL, UNTRUSTED, BAD = (
     "crossing", "not me", "gone", "full", "untrusted", "bad",
 )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one end takes, in bytes; both keep to the smaller of each."""
+
+    window: int
+    frame_max: int
+    record_max: int
+    reassembly_max: int
+    """All unfinished records together."""
+
+    def fields(self) -> list[int]:
+        return [self.window, self.frame_max, self.record_max, self.reassembly_max]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,15 +56,14 @@ class Hello:
     link_id: bytes
     resume: bool
     expects: int
-    window_bytes: int
-    frame_bytes_max: int
+    limits: Limits
     announcement: bytes
     idempotent: tuple[str, ...] = ()
 
     def encode(self) -> bytes:
         return _pack(
             self.lane, self.node, self.target, self.link_id, self.resume, self.expects,
-            self.window_bytes, self.frame_bytes_max, self.announcement, list(self.idempotent),
+            self.limits.fields(), self.announcement, list(self.idempotent),
         )  # fmt: skip
 
 
@@ -60,44 +75,39 @@ class Welcome:
     node: bytes
     link_id: bytes
     expects: int
-    window_bytes: int
-    frame_bytes_max: int
+    limits: Limits
     announcement: bytes
     idempotent: tuple[str, ...] = ()
 
     def encode(self) -> bytes:
         return _pack(
-            self.lane, self.node, self.link_id, self.expects, self.window_bytes,
-            self.frame_bytes_max, self.announcement, list(self.idempotent),
+            self.lane, self.node, self.link_id, self.expects, self.limits.fields(),
+            self.announcement, list(self.idempotent),
         )  # fmt: skip
 
 
 def decode_hello(body: bytes) -> Hello:
     """Raises RemoteProtocolError."""
-    fields = _unpack(body, "HELLO", (int, bytes, bytes, bytes, bool, int, int, int, bytes, list))
-    lane, node, target, link_id, resume, expects, window, frame_max, announcement, names = fields
+    fields = _unpack(body, "HELLO", (int, bytes, bytes, bytes, bool, int, list, bytes, list))
+    lane, node, target, link_id, resume, expects, limits, announcement, names = fields
     _check(
         "HELLO", lane in (0, 1), len(node) == 16, len(target) == 16, len(link_id) == 16,
-        expects >= 1, window > 0, frame_max > 0,
+        expects >= 1,
     )  # fmt: skip
     return Hello(
         lane=lane, node=node, target=target, link_id=link_id, resume=resume, expects=expects,
-        window_bytes=window, frame_bytes_max=frame_max, announcement=announcement,
-        idempotent=_strings(names),
+        limits=_limits(limits), announcement=announcement, idempotent=_strings(names),
     )  # fmt: skip
 
 
 def decode_welcome(body: bytes) -> Welcome:
     """Raises RemoteProtocolError."""
-    fields = _unpack(body, "WELCOME", (int, bytes, bytes, int, int, int, bytes, list))
-    lane, node, link_id, expects, window, frame_max, announcement, names = fields
-    _check(
-        "WELCOME", lane in (0, 1), len(node) == 16, len(link_id) == 16, expects >= 1,
-        window > 0, frame_max > 0,
-    )  # fmt: skip
+    fields = _unpack(body, "WELCOME", (int, bytes, bytes, int, list, bytes, list))
+    lane, node, link_id, expects, limits, announcement, names = fields
+    _check("WELCOME", lane in (0, 1), len(node) == 16, len(link_id) == 16, expects >= 1)
     return Welcome(
-        lane=lane, node=node, link_id=link_id, expects=expects, window_bytes=window,
-        frame_bytes_max=frame_max, announcement=announcement, idempotent=_strings(names),
+        lane=lane, node=node, link_id=link_id, expects=expects, limits=_limits(limits),
+        announcement=announcement, idempotent=_strings(names),
     )  # fmt: skip
 
 
@@ -159,8 +169,16 @@ def _unpack(body: bytes, what: str, types: Sequence[type]) -> list[Any]:
     return fields[: len(types)]
 
 
+def _limits(values: list[Any]) -> Limits:
+    _check("limits", len(values) >= 4, *(type(value) is int and value > 0 for value in values))
+    window, frame_max, record_max, reassembly_max = values[:4]
+    return Limits(
+        window=window, frame_max=frame_max, record_max=record_max, reassembly_max=reassembly_max
+    )
+
+
 def _strings(values: list[Any]) -> tuple[str, ...]:
-    _check("names", len(values) <= 256, *(isinstance(value, str) for value in values))
+    _check("names", len(values) <= NAMES_MAX, *(isinstance(value, str) for value in values))
     return tuple(values)
 
 

@@ -102,7 +102,7 @@ class Inbox:
         """
         self.ident, self.pattern, self.policy = ident, pattern, policy
         self.limit_bytes = limit_bytes
-        self._wake = wake
+        self.wake = wake
         self._peer_bytes_max = limit_bytes + early_bytes
         self._from: dict[Link, int] = {}
         """Bytes that wait per link; only with `block`."""
@@ -140,7 +140,7 @@ class Inbox:
         self._entries.append(entry)
         self._waiting_bytes += entry.size_bytes
         if len(self._entries) == 1:
-            self._wake()
+            self.wake()
 
     def take(self) -> Delivery:
         """The oldest waiting messages. Raises IndexError when nothing waits."""

@@ -12,10 +12,11 @@ says what to send again. Nothing here reads a clock: time enters as `now_s`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..errors import RemoteProtocolError
 from .frame import CONTROL, DATA, FRAME_BYTES, MORE, Buffer, Frame, pack_frame, pack_record
+from .hello import Limits
 from .instructions import Instruction
 from .lane import Conn, Lane
 from .outbox import Outbox
@@ -25,6 +26,10 @@ Received = tuple[int, int, Buffer, int, int]
 
 CONTROL_QUEUE_BYTES_MAX = 4 << 20
 """Control records that may wait for a peer; more means it has stopped listening for good."""
+
+FRAME_BYTES_MIN = 1024
+RECORD_EXTRA_BYTES = 64 * 1024
+"""What a record may have beside its payload: names, headers, lengths."""
 
 PIECE_BYTES_MIN = 512
 """Every piece but the last has this much, the smallest chunk two nodes can agree on: what unfinished
@@ -42,6 +47,18 @@ class LinkLimits:
     record_bytes_max: int
     reassembly_bytes_max: int
     ack_delay_s: float
+
+    @property
+    def payload_bytes_max(self) -> int:
+        """Of a request, reply, broadcast or tunnel part."""
+        return self.record_bytes_max - RECORD_EXTRA_BYTES
+
+    def told(self) -> Limits:
+        """What the peer has to know of them."""
+        return Limits(
+            window=self.window_bytes, frame_max=self.frame_bytes_max,
+            record_max=self.record_bytes_max, reassembly_max=self.reassembly_bytes_max,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +89,10 @@ class Link:
         self.dialled, self.limits = dialled, limits
         self.control = Lane(CONTROL, limits.window_bytes)
         self.data = Lane(DATA, limits.window_bytes)
-        self.outbox = Outbox(limit_bytes=limits.outbox_bytes, chunk_bytes=limits.chunk_bytes)
+        self.outbox = Outbox(
+            limit_bytes=limits.outbox_bytes, chunk_bytes=limits.chunk_bytes,
+            reassembly_bytes=limits.reassembly_bytes_max,
+        )  # fmt: skip
         self.up = False
         self.ack_due_s: float | None = None
         self.ack_timer = False
@@ -107,6 +127,7 @@ class Link:
         self.control.window_bytes = self.data.window_bytes = limits.window_bytes
         self._ack_bytes = limits.window_bytes // 8
         self.outbox.chunk_bytes = limits.chunk_bytes
+        self.outbox.reassembly_bytes = limits.reassembly_bytes_max
 
     def lane(self, number: int) -> Lane:
         return self.data if number == DATA else self.control
@@ -149,6 +170,12 @@ class Link:
     def new_id(self) -> int:
         self.next_id += 1
         return self.next_id
+
+    @property
+    def flowing(self) -> bool:
+        """Data may leave now: there is a connection and credit."""
+        data = self.data
+        return data.conn is not None and data.credit_bytes() >= self.limits.frame_bytes_max
 
     def flush(self, out: list[Instruction]) -> None:
         """Append to `out` what may leave now: connections up, credit left."""
@@ -271,14 +298,15 @@ class Link:
         )  # fmt: skip
 
 
-def agreed(limits: LinkLimits, window_bytes: int, frame_bytes_max: int) -> LinkLimits:
+def agreed(ours: LinkLimits, theirs: Limits) -> LinkLimits:
     """Both ends' limits: the smaller of each. Raises RemoteProtocolError when they make no sense."""
-    frame = min(limits.frame_bytes_max, frame_bytes_max)
-    window = min(limits.window_bytes, window_bytes)
-    if frame < 1024 or window < 2 * frame:
+    frame = min(ours.frame_bytes_max, theirs.frame_max)
+    window = min(ours.window_bytes, theirs.window)
+    if frame < FRAME_BYTES_MIN or window < 2 * frame:
         raise RemoteProtocolError(f"window of {window} bytes for frames of {frame}")
-    return LinkLimits(
-        window_bytes=window, frame_bytes_max=frame, chunk_bytes=min(limits.chunk_bytes, frame // 2),
-        outbox_bytes=limits.outbox_bytes, record_bytes_max=limits.record_bytes_max,
-        reassembly_bytes_max=limits.reassembly_bytes_max, ack_delay_s=limits.ack_delay_s,
+    return replace(
+        ours, window_bytes=window, frame_bytes_max=frame,
+        chunk_bytes=min(ours.chunk_bytes, frame // 2),
+        record_bytes_max=min(ours.record_bytes_max, theirs.record_max),
+        reassembly_bytes_max=min(ours.reassembly_bytes_max, theirs.reassembly_max),
     )  # fmt: skip

@@ -1,8 +1,9 @@
 """What waits to leave on the data lane of one link: flows, served in turn.
 
 Each tunnel is a flow, all topics together are one, all requests and replies are one. A frame takes
-from the flows in turn, a quantum each, so a 16 MiB reply delays a small one by a chunk and not by
-16 MiB. Large records enter as chunks for the same reason.
+from the flows in turn, a quantum each, so a 16 MiB reply delays a small one by a piece and not by
+16 MiB. Large records leave in pieces for the same reason; what the peer has of unfinished ones stays
+within what it is willing to put together.
 
     push ──> flow "requests"  ▇ ▇ ▇ ─┐
     push ──> flow "topics"    ▇ ▇ ───┼── turn ──> take(limit) ──> one frame's records
@@ -14,45 +15,76 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from .frame import MORE, RECORD, RECORD_BYTES
 
 QUANTUM_BYTES = 64 * 1024
 REQUESTS, TOPICS = "requests", "topics"
+DEAD_MAX = 64
+"""Records taken back that may stay in a flow's queue, beside as many as live there."""
+
+Piece = tuple[Sequence[bytes], int]
+"""Bytes to be joined, header included, and how many they are."""
 
 
 @dataclass(slots=True, eq=False)
-class Item:
-    """One record, or one chunk of a record, that waits.
-
-    `sent` is called when it enters a frame: from then on the peer may have seen it. An item whose
-    `key` was discarded leaves silently.
-    """
+class Record:
+    """One record that waits, or what is left of it."""
 
     parts: Sequence[bytes]
     size_bytes: int
-    key: Hashable = None
-    sent: Callable[[], object] | None = None
-    first: bool = True
-    last: bool = True
-    stays: bool = False
-    """Never given up by `drop_oldest`: it is the note of a loss, or its subscriber wants it kept."""
+    """Of `parts`, the next piece."""
+    rest: list[Piece]
+    """Further pieces, last one first."""
+    total_bytes: int
+    sent: Callable[[], object] | None
+    """Called once, when its first piece enters a frame: from then on the peer may have seen it."""
+    label: Any
+    begun: bool = False
+    gone: bool = False
 
 
 @dataclass(slots=True, eq=False)
 class Flow:
-    items: deque[Item] = field(default_factory=deque)
+    records: deque[Record] = field(default_factory=deque)
+    droppable: deque[Record] = field(default_factory=deque)
+    """Those that `drop_oldest` may take, oldest first."""
     size_bytes: int = 0
+    dead: int = 0
+
+    def front(self) -> Record | None:
+        """The record to leave next."""
+        records = self.records
+        while records:
+            if not records[0].gone:
+                return records[0]
+            records.popleft()
+            self.dead -= 1
+        return None
+
+    def bury(self, record: Record) -> None:
+        record.gone = True
+        record.parts, record.rest = (), []
+        self.size_bytes -= record.total_bytes
+        self.dead += 1
+        if self.dead > len(self.records) // 2 + DEAD_MAX:
+            self.records = deque(one for one in self.records if not one.gone)
+            self.dead = 0
 
 
 class Outbox:
-    """Bounded by the caller: check `room_bytes` before a push that may be refused."""
+    """Bounded by the caller: check `room_bytes` or `takes` before a push that may be refused."""
 
-    __slots__ = ("_flows", "chunk_bytes", "limit_bytes", "size_bytes")
+    __slots__ = (
+        "_begun_bytes", "_flows", "chunk_bytes", "limit_bytes", "reassembly_bytes", "size_bytes",
+    )  # fmt: skip
 
-    def __init__(self, *, limit_bytes: int, chunk_bytes: int) -> None:
+    def __init__(self, *, limit_bytes: int, chunk_bytes: int, reassembly_bytes: int) -> None:
         self.limit_bytes, self.chunk_bytes = limit_bytes, chunk_bytes
-        self.size_bytes = 0
+        self.reassembly_bytes = reassembly_bytes
+        """What records that have begun to leave may come to, unless there is just one."""
+        self.size_bytes = self._begun_bytes = 0
         self._flows: dict[Hashable, Flow] = {}
 
     def __bool__(self) -> bool:
@@ -61,15 +93,6 @@ class Outbox:
     @property
     def room_bytes(self) -> int:
         return self.limit_bytes - self.size_bytes
-
-    def only_notes(self) -> bool:
-        """Whether nothing waits but notes of what was lost."""
-        flows = self._flows.values()
-        return all(item.stays and item.key is None for flow in flows for item in flow.items)
-
-    def flow_bytes(self, flow: Hashable) -> int:
-        found = self._flows.get(flow)
-        return found.size_bytes if found is not None else 0
 
     def takes(self, flow: Hashable, size_bytes: int) -> bool:
         """Whether so much more may wait in `flow`: up to the limit, or one record of any size.
@@ -80,59 +103,60 @@ class Outbox:
         return found is None or found.size_bytes + size_bytes <= self.limit_bytes
 
     def push(
-        self,
-        flow: Hashable,
-        kind: int,
-        ident: int,
-        body: bytes,
-        *,
-        prefix: bytes = b"",
-        key: Hashable = None,
-        sent: Callable[[], object] | None = None,
-        stays: bool = False,
-    ) -> None:
-        """Queue one record; `prefix + body` is its body. Cut into chunks when it is large.
+        self, flow: Hashable, kind: int, ident: int, body: bytes, *, prefix: bytes = b"",
+        sent: Callable[[], object] | None = None, label: Any = None, stays: bool = True,
+    ) -> Record:  # fmt: skip
+        """Queue one record; `prefix + body` is its body. In pieces when it is large.
 
         Args:
-            key: what `discard` finds it by.
-            sent: called once, when its first piece enters a frame.
+            label: what `drop_oldest` knows it by.
             stays: `drop_oldest` passes over it.
         """
         total = len(prefix) + len(body)
         if total <= self.chunk_bytes:
             header = RECORD.pack(kind, 0, 0, total, ident)
             size = RECORD_BYTES + total
-            self._append(flow, Item((header, prefix, body), size, key, sent, stays=stays))
-            return
-        at, first = 0, True
+            record = Record((header, prefix, body), size, [], size, sent, label)
+        else:
+            pieces = self._pieces(kind, ident, prefix, body)
+            total = sum(size for _, size in pieces)
+            parts, size = pieces.pop()
+            record = Record(parts, size, pieces, total, sent, label)
+        self._append(flow, record, stays)
+        return record
+
+    def _pieces(self, kind: int, ident: int, prefix: bytes, body: bytes) -> list[Piece]:
+        pieces: list[Piece] = []
+        at = 0
         while at < len(body) or prefix:
             piece = body[at : at + self.chunk_bytes - len(prefix)]
             at += len(piece)
             length = len(prefix) + len(piece)
             header = RECORD.pack(kind, MORE if at < len(body) else 0, 0, length, ident)
-            self._append(
-                flow,
-                Item((header, prefix, piece), RECORD_BYTES + length, key, sent, first,
-                     at >= len(body), stays),
-            )  # fmt: skip
-            prefix, sent, first = b"", None, False
+            pieces.append(((header, prefix, piece), RECORD_BYTES + length))
+            prefix = b""
+        pieces.reverse()
+        return pieces
 
     def push_whole(
         self, flow: Hashable, kind: int, ident: int, pieces: list[bytes], size_bytes: int, *,
-        key: Hashable, stays: bool = False,
+        label: Any = None, stays: bool = True,
     ) -> None:  # fmt: skip
         """Queue a record that fits a frame and is not to be cut; `pieces` are joined only there."""
         header = RECORD.pack(kind, 0, 0, size_bytes, ident)
         size_bytes += RECORD_BYTES
-        self._append(flow, Item((header, *pieces), size_bytes, key, stays=stays))
+        record = Record((header, *pieces), size_bytes, [], size_bytes, None, label)
+        self._append(flow, record, stays)
 
-    def _append(self, flow: Hashable, item: Item) -> None:
+    def _append(self, flow: Hashable, record: Record, stays: bool) -> None:
         found = self._flows.get(flow)
         if found is None:
             found = self._flows[flow] = Flow()
-        found.items.append(item)
-        found.size_bytes += item.size_bytes
-        self.size_bytes += item.size_bytes
+        found.records.append(record)
+        if not stays:
+            found.droppable.append(record)
+        found.size_bytes += record.total_bytes
+        self.size_bytes += record.total_bytes
 
     def take(self, limit_bytes: int) -> tuple[list[bytes], int]:
         """Parts and count of the records for one frame of at most `limit_bytes`.
@@ -140,99 +164,85 @@ class Outbox:
         At least one record is taken when there is one, however large: pieces fit a frame.
         """
         parts: list[bytes] = []
-        count = taken = 0
+        count = taken = skipped = 0
         flows = self._flows
-        while flows:
-            flow = next(iter(flows))
-            found = flows[flow]
-            items = found.items
+        while skipped < len(flows):
+            name = next(iter(flows))
+            flow = flows[name]
             quantum = 0
-            while items and quantum < QUANTUM_BYTES:
-                size = items[0].size_bytes
+            while quantum < QUANTUM_BYTES and (record := flow.front()) is not None:
+                size = record.size_bytes
                 if taken + size > limit_bytes and count:
                     if quantum:  # Else its turn is still to come: first in the next frame.
-                        self._turn(flow)
+                        self._turn(name)
                     self.size_bytes -= taken
                     return parts, count
-                item = items.popleft()
-                parts += item.parts
+                if not record.begun and not self._begin(flow, record):
+                    break
+                parts += record.parts
                 count += 1
                 taken += size
                 quantum += size
-                found.size_bytes -= size
-                if item.sent is not None:
-                    item.sent()
-            self._turn(flow)
+                flow.size_bytes -= size
+                self._advance(flow, record)
+            skipped = 0 if quantum else skipped + 1
+            self._turn(name)
         self.size_bytes -= taken
         return parts, count
 
-    def _turn(self, flow: Hashable) -> None:
+    def _begin(self, flow: Flow, record: Record) -> bool:
+        """Its first piece may leave. False: the peer has enough to put together already."""
+        if record.rest:
+            if self._begun_bytes and self._begun_bytes + record.total_bytes > self.reassembly_bytes:
+                return False
+            self._begun_bytes += record.total_bytes
+        record.begun = True
+        if flow.droppable and flow.droppable[0] is record:
+            flow.droppable.popleft()
+        if record.sent is not None:
+            record.sent()
+        return True
+
+    def _advance(self, flow: Flow, record: Record) -> None:
+        if record.rest:
+            record.parts, record.size_bytes = record.rest.pop()
+            return
+        flow.records.popleft()
+        if record.size_bytes < record.total_bytes:
+            self._begun_bytes -= record.total_bytes
+
+    def _turn(self, name: Hashable) -> None:
         """To the back of the queue, or out of it when empty."""
-        found = self._flows.pop(flow)
-        if found.items:
-            self._flows[flow] = found
+        flow = self._flows.pop(name)
+        if flow.front() is not None:
+            self._flows[name] = flow
 
-    def discard(self, flow: Hashable, key: Hashable) -> int:
-        """Drop the records that wait under `key`; return how many pieces that were.
-
-        A record of which a piece has left is completed: the receiver is putting it together.
-        """
+    def discard(self, flow: Hashable, record: Record) -> bool:
+        """Take a record back. False: some of it has left, and the rest will."""
         found = self._flows.get(flow)
-        if found is None:
-            return 0
-        kept: deque[Item] = deque()
-        gone_bytes = 0
-        begun = True
-        for item in found.items:
-            begun = begun and not item.first
-            if item.key == key and not begun:
-                gone_bytes += item.size_bytes
-            else:
-                kept.append(item)
-        dropped = len(found.items) - len(kept)
-        found.items, found.size_bytes = kept, found.size_bytes - gone_bytes
-        self.size_bytes -= gone_bytes
-        if not kept:
+        if found is None or record.begun or record.gone:
+            return False
+        self.size_bytes -= record.total_bytes
+        found.bury(record)
+        if found.front() is None:
             del self._flows[flow]
-        return dropped
+        return True
 
-    def drop_oldest(self, flow: Hashable) -> Hashable | None:
-        """Take out the oldest record of which nothing has left; return its key, None if none.
+    def discard_all(self, flow: Hashable) -> None:
+        """Take back all of a flow that has not begun to leave."""
+        found = self._flows.get(flow)
+        for record in list(found.records) if found is not None else ():
+            self.discard(flow, record)
 
-        For a policy that gives way to the new. A record that has begun to leave stays: half of
+    def drop_oldest(self, flow: Hashable) -> Record | None:
+        """Take back the oldest record of which nothing has left and that need not stay.
+
+        For a policy that gives way to the new. One that has begun to leave is completed: half of
         it would be worse than all or nothing of it.
         """
         found = self._flows.get(flow)
-        if found is None:
-            return None
-        passed: list[Item] = []
-        while found.items and (found.items[0].stays or not found.items[0].first):
-            passed.append(found.items.popleft())
-        key: Hashable | None = None
-        while found.items:
-            item = found.items.popleft()
-            key = item.key
-            found.size_bytes -= item.size_bytes
-            self.size_bytes -= item.size_bytes
-            if item.last:
-                break
-        found.items.extendleft(reversed(passed))
-        if not found.items:
-            del self._flows[flow]
-        return key
-
-    def note(
-        self, flow: Hashable, record: bytes, sent: Callable[[], object], *, front: bool
-    ) -> Item:
-        """Queue a record that no policy drops, before all that waits in its flow or behind it."""
-        item = Item((record,), len(record), None, sent, stays=True)
-        self._append(flow, item)
-        if front:
-            items = self._flows[flow].items
-            passed: list[Item] = []
-            items.pop()
-            while items and not items[0].first:  # A begun record goes on first.
-                passed.append(items.popleft())
-            items.appendleft(item)
-            items.extendleft(reversed(passed))
-        return item
+        while found is not None and found.droppable:
+            record = found.droppable.popleft()
+            if self.discard(flow, record):
+                return record
+        return None

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from random import Random
 
 from ..config import MeshConfig
-from ..errors import RemoteProtocolError
+from ..errors import MeshError, RemoteProtocolError
 from ..names import check_pattern
 from .balancer import Choose
 from .batch import Batch
@@ -208,11 +208,15 @@ class Patterns:
         self._matches.clear()
         return inbox
 
-    def unsubscribe(self, inbox: Inbox) -> None:
-        if self.inboxes.pop(inbox.ident, None) is not None:
-            self._local.remove(inbox.pattern, inbox)
-            self.interest.remove(inbox.pattern, inbox)
-            self._matches.clear()
+    def unsubscribe(self, inbox: Inbox) -> bool:
+        """Whether it was subscribed until now."""
+        if self.inboxes.pop(inbox.ident, None) is None:
+            return False
+        self._local.remove(inbox.pattern, inbox)
+        self.interest.remove(inbox.pattern, inbox)
+        self._matches.clear()
+        self.publisher.freed(inbox)
+        return True
 
     def announce_inbox(self, link: Link, inbox: Inbox) -> None:
         policy = POLICIES.index(inbox.policy)
@@ -224,6 +228,7 @@ class Patterns:
         """The next messages of a subscription; returns credit to their publisher when due."""
         delivery = inbox.take()
         if inbox.policy == BLOCK:
+            self.publisher.freed(inbox)
             for link, owed in list(inbox.owed.items()):
                 if owed * 4 >= inbox.limit_bytes or not inbox:
                     del inbox.owed[link]
@@ -257,7 +262,11 @@ class Patterns:
         subscription = self._remote.get(link, {}).pop(ident, None)
         if subscription is None:
             raise RemoteProtocolError(f"UNSUBSCRIBE {ident}, which was never subscribed")
+        self._uninterested(subscription)
+
+    def _uninterested(self, subscription: RemoteSubscription) -> None:
         self.interest.remove(subscription.pattern, subscription)
+        self.publisher.freed(subscription)
 
     def _on_credit(
         self, link: Link, ident: int, data: Buffer, start: int, end: int, _now_s: float
@@ -272,6 +281,7 @@ class Patterns:
         # subscription of that node when this one began.
         credit_bytes = subscription.credit_bytes + size
         subscription.credit_bytes = min(credit_bytes, subscription.window_bytes)
+        self.publisher.freed(subscription)
 
     # Broadcast
 
@@ -280,7 +290,8 @@ class Patterns:
         prefix = PREFIX.pack(0, 0, len(cluster), len(endpoint)) + f"{cluster}{endpoint}".encode()
         told = 0
         for _, link in self._rotation.linked(cluster):
-            if not link.outbox.takes(REQUESTS, len(payload)):
+            size = len(payload)
+            if size > link.limits.payload_bytes_max or not link.outbox.takes(REQUESTS, size):
                 self.broadcasts.skipped += 1
                 continue
             link.outbox.push(REQUESTS, Kind.BROADCAST, link.new_id(), payload, prefix=prefix)
@@ -296,10 +307,19 @@ class Patterns:
         for inbox in self.inboxes.values():
             self.announce_inbox(link, inbox)
 
+    def close(self, error: MeshError) -> None:
+        """The node has left: whoever waits is told, and nothing is gathered any more."""
+        self.requests.close(error)
+        self.publisher.close()
+        for end in list(self.tunnels):
+            end.broke(str(error))
+        for inbox in self.inboxes.values():
+            inbox.wake()
+
     def link_down(self, link: Link, reason: str, now_s: float) -> None:
         """The link is gone for good: nothing of it remains."""
         for subscription in self._remote.pop(link, {}).values():
-            self.interest.remove(subscription.pattern, subscription)
+            self._uninterested(subscription)
         self._idempotent.pop(link.peer, None)
         self.publisher.forget(link)
         for inbox in self.inboxes.values():

@@ -292,7 +292,7 @@ class Peering:
         return dialling or young
 
     def _new_link(self, peer: Peer, user: str, hello: Hello, now_s: float) -> Link:
-        limits = agreed(self._settings.limits, hello.window_bytes, hello.frame_bytes_max)
+        limits = agreed(self._settings.limits, hello.limits)
         if peer.link is not None:
             self.fail(peer.link, "the peer started a new link", now_s=now_s)
         self.dialler.end_attempt(peer)
@@ -307,8 +307,7 @@ class Peering:
         lane.check_resume(hello.expects)  # Before anything is said.
         welcome = Welcome(
             lane=hello.lane, node=settings.me, link_id=link.link_id, expects=lane.expected,
-            window_bytes=settings.limits.window_bytes,
-            frame_bytes_max=settings.limits.frame_bytes_max,
+            limits=settings.limits.told(),
             announcement=self.announcement, idempotent=settings.idempotent,
         )  # fmt: skip
         self._say(conn, hello.lane, Kind.WELCOME, welcome.encode())

@@ -27,18 +27,21 @@ from ..errors import (
     RemoteProtocolError,
     RequestTimeout,
     ServiceError,
+    TooLarge,
 )
 from ..names import short, split_target
 from .balancer import Candidate, Choose
 from .frame import Buffer, Kind
 from .hello import decode_values
 from .link import Link
-from .outbox import REQUESTS
+from .outbox import REQUESTS, Record
 from .timers import Timer, Timers
 
 PREFIX = struct.Struct("<IBBB")
 REPLY_PREFIX = struct.Struct("<IH")
 MAY_BE_BUSY = 1
+EXPIRED = "expired"
+"""Code of an ERROR: the deadline passed before the handler started."""
 SOFT_TRIES = 3
 """Members that may answer BUSY although they have room, before one is told to queue the request."""
 
@@ -59,6 +62,7 @@ class Pending:
         "only",
         "outcome",
         "payload",
+        "record",
         "retry_after_s",
         "sequence",
         "started_s",
@@ -86,6 +90,8 @@ class Pending:
         self.retry_after_s = 0.0
         self.sequence = 0
         """Of the data frame it left in."""
+        self.record: Record | None = None
+        """While it waits to leave."""
         self.timer: Timer | None = None
         self.outcome: bytes | MeshError | None = None
 
@@ -173,6 +179,9 @@ class RequestTable:
                     return
                 candidate = self._choose(roomy, self._rng)
         link = candidate.link
+        if size > link.limits.payload_bytes_max:
+            self._finish(pending, TooLarge("payload", size, link.limits.payload_bytes_max))
+            return
         pending.candidate, pending.state = candidate, QUEUED
         pending.idempotent = self._idempotent(candidate.node, pending.target)
         candidate.outstanding += 1
@@ -183,9 +192,9 @@ class RequestTable:
             left_ms, MAY_BE_BUSY if soft else 0,
             len(pending.cluster), len(pending.endpoint),
         ) + self._head(pending)  # fmt: skip
-        link.outbox.push(
+        pending.record = link.outbox.push(
             REQUESTS, Kind.REQUEST, pending.ident, pending.payload, prefix=prefix,
-            key=pending.ident, sent=pending.mark_sent,
+            sent=pending.mark_sent,
         )  # fmt: skip
         self._touched(link)
 
@@ -274,7 +283,11 @@ class RequestTable:
             return
         body_at = self._observe(pending.candidate, data, start, end)
         code, message = decode_values(bytes(data[body_at:end]), "ERROR", (str, str))
-        self._finish(pending, ServiceError(code, message))
+        error: MeshError = ServiceError(code, message)
+        if code == EXPIRED:  # As it would have here, a moment later.
+            timeout_s = pending.deadline_s - pending.started_s
+            error = RequestTimeout(pending.target, timeout_s, maybe_executed=False)
+        self._finish(pending, error)
 
     def _observe(self, candidate: Candidate, data: Buffer, start: int, end: int) -> int:
         if end - start < REPLY_PREFIX.size:
@@ -316,7 +329,7 @@ class RequestTable:
                 left and link.data.is_unacked(pending.sequence)
             )
             node = link.peer
-            link.outbox.discard(REQUESTS, pending.ident)
+            self._take_back(pending)
             self._release(pending)
             if pending.only is None and (not executed or pending.idempotent):
                 self.retried += 1
@@ -350,10 +363,14 @@ class RequestTable:
             return
         link = pending.candidate.link
         if pending.state == QUEUED:
-            link.outbox.discard(REQUESTS, pending.ident)
+            self._take_back(pending)
         elif pending.state == SENT and link.up:
             link.send_control(Kind.CANCEL, pending.ident, b"")
             self._touched(link)
+
+    def _take_back(self, pending: Pending) -> None:
+        if pending.candidate is not None and pending.record is not None:
+            pending.candidate.link.outbox.discard(REQUESTS, pending.record)
 
     def _release(self, pending: Pending) -> None:
         if pending.candidate is not None:

@@ -101,7 +101,7 @@ class Roster:
         if peer is None:
             if announcement.left:
                 return None, False
-            if len(self.peers) >= self._peers_max:
+            if len(self.peers) >= self._peers_max and not self._make_room():
                 self.refusals.count("peers_max")
                 return None, False
             peer = self.peers[node] = Peer(node, raw, announcement)
@@ -110,6 +110,18 @@ class Roster:
             peer.raw, peer.announcement = raw, announcement
         self._by_raw[raw] = peer
         return peer, True
+
+    def _make_room(self) -> bool:
+        """Forget the peer that could least be reached: a crash leaves one for its lifetime."""
+        lost = [peer for peer in self.peers.values() if peer.link is None and peer.failures]
+        idle = [peer for peer in lost if peer.attempt is None]
+        if not idle:
+            return False
+        worst = max(idle, key=lambda peer: peer.failures)
+        if worst.retry is not None:
+            worst.retry.cancel()
+        del self.peers[worst.node], self._by_raw[worst.raw]
+        return True
 
     def bury(self, node: bytes, *, now_s: float) -> None:
         """The node left, or its lifetime ended: forget it and refuse what is still said of it."""

@@ -10,27 +10,29 @@ publisher, once per topic and change of interest; what nobody wants is counted a
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import cast
 
 from ..errors import LimitReached
-from ..names import check_topic
-from .batch import HEADER_BYTES, Batch, batch_pieces, encode_lost
-from .frame import FRAME_BYTES, RECORD_BYTES, Kind, pack_record
+from ..names import TOPIC_BYTES_MAX, check_topic
+from .batch import COUNT_MAX, HEADER_BYTES, Batch, batch_pieces, encode_lost
+from .frame import FRAME_BYTES, RECORD_BYTES, Kind
 from .inbox import Inbox
 from .interest import BLOCK, DROP_OLDEST, Interest, RemoteSubscription
 from .link import Link
-from .outbox import TOPICS, Item
+from .outbox import TOPICS
 
-Dropped = tuple["TopicStream", int, int]
-"""What an outbox knows a batch by: its stream, first sequence and count."""
+LOSSES_MAX = 1000
+"""Streams of which one link is yet to be told that messages were dropped. It sees a gap in what it
+knows without being told; this is for streams of which it has seen nothing yet."""
 
 PER_MESSAGE_BYTES = 8
 """Length columns, with headers."""
 
 Wanted = RemoteSubscription | Inbox
+Blocker = RemoteSubscription | Inbox | Link
+"""A subscriber without credit, an inbox of this node that is full, a link whose outbox is."""
 
 
 @dataclass(slots=True, eq=False)
@@ -75,12 +77,11 @@ class PublisherStatistics:
 
 
 @dataclass(slots=True)
-class Note:
-    """Messages [first, first + count) of a stream, dropped for one link and not yet told to it."""
+class Loss:
+    """Messages of a stream dropped for one link, from `first` on, that it has not been told of."""
 
     first: int
     count: int = 0
-    item: Item | None = None
 
 
 class Publisher:
@@ -96,15 +97,16 @@ class Publisher:
             touched: called with every link whose outbox got something.
         """
         self._me, self._interest = me, interest
-        self._batch_bytes_max = frame_bytes_max - FRAME_BYTES - RECORD_BYTES - HEADER_BYTES - 256
+        room = frame_bytes_max - FRAME_BYTES - RECORD_BYTES - HEADER_BYTES - TOPIC_BYTES_MAX
+        self._batch_bytes_max = min(room, PER_MESSAGE_BYTES * COUNT_MAX)
         self._topics_max, self._next_epoch = topics_max, epoch
         self._wall_us, self._touched = wall_us, touched
         self.streams: OrderedDict[str, TopicStream] = OrderedDict()
         self.dirty: list[TopicStream] = []
-        self.blocked: list[TopicStream] = []
-        self._front_notes: dict[tuple[Link, TopicStream], Note] = {}
-        self._back_notes: dict[tuple[Link, TopicStream], Note] = {}
-        self._published = self._batches = self._nobody = self._dropped = 0
+        self._blocked: dict[Blocker, deque[TopicStream]] = {}
+        self._freed: dict[Blocker, None] = {}
+        self.losses: dict[Link, OrderedDict[TopicStream, Loss]] = {}
+        self._published = self.batches = self._nobody = self._dropped = 0
         self._batch_id = 0
 
     def stream(self, topic: str) -> TopicStream:
@@ -127,10 +129,6 @@ class Publisher:
                 return
         raise LimitReached("topics_max", self._topics_max)
 
-    def nobody(self, count: int) -> None:
-        """`count` messages were published that no one wants."""
-        self._nobody += count
-
     def refresh(self, stream: TopicStream) -> None:
         """Match the stream anew when interest has changed, and set its limit."""
         if stream.version != self._interest.version:
@@ -150,8 +148,39 @@ class Publisher:
             return
         limit = self._batch_bytes_max
         for blocker in stream.blockers:
-            limit = min(limit, max(1, blocker.credit_bytes - HEADER_BYTES - 256))
+            limit = min(limit, max(1, blocker.credit_bytes - HEADER_BYTES - TOPIC_BYTES_MAX))
         stream.limit_bytes = limit
+
+    def make_room(self, stream: TopicStream, size_bytes: int) -> bool:
+        """Hand on what has gathered if another message would be too much; False: it has to wait."""
+        if stream.size_bytes + PER_MESSAGE_BYTES + size_bytes <= stream.limit_bytes:
+            return True
+        self.refresh(stream)
+        if not stream.wanted and not stream.payloads:
+            return True
+        return self.flush(stream) if stream.payloads else not stream.blocked
+
+    def append(self, stream: TopicStream, payload: bytes, headers: bytes | None) -> bool:
+        """Add one message; `make_room` came before. True: it is the first since the last flush."""
+        if not stream.wanted and not stream.payloads:
+            self._nobody += 1
+            return False
+        if headers is not None and stream.headers is None:
+            stream.headers = [b""] * len(stream.payloads)
+        if stream.headers is not None:
+            stream.headers.append(headers or b"")
+        size = len(payload) + PER_MESSAGE_BYTES + (len(headers) if headers else 0)
+        return self.extend(stream, (payload,), size)
+
+    def extend(self, stream: TopicStream, payloads: Sequence[bytes], size_bytes: int) -> bool:
+        """Add messages that there is room for, `size_bytes` in all. As `append`."""
+        stream.payloads += payloads
+        stream.size_bytes += size_bytes
+        if stream.dirty:
+            return False
+        stream.dirty = True
+        self.dirty.append(stream)
+        return True
 
     def flush(self, stream: TopicStream) -> bool:
         """Pack what has gathered and hand it on. False: blocked by a subscriber without credit."""
@@ -165,27 +194,32 @@ class Publisher:
             stream.payloads, stream.headers, stream.size_bytes, stream.blocked = [], None, 0, False
             return True
         size = HEADER_BYTES + len(stream.raw) + stream.size_bytes
-        if not self._may_send(stream, size):
+        blocker = self._blocker(stream, size)
+        if blocker is not None:
             if not stream.blocked:
                 stream.blocked = True
                 stream.limit_bytes = -1
-                self.blocked.append(stream)
+                self._blocked.setdefault(blocker, deque()).append(stream)
             return False
         stream.blocked = False
         self._send(stream, payloads)
         self.refresh(stream)
         return True
 
-    def _may_send(self, stream: TopicStream, size: int) -> bool:
+    def _blocker(self, stream: TopicStream, size: int) -> Blocker | None:
+        """Who has no room for `size` bytes of the stream now; None when all have."""
         for inbox in stream.inboxes:
             if not inbox.may_take(size):
-                return False
+                return inbox
         if not stream.blockers:
-            return True
+            return None
         for link, policy in stream.links.items():
-            if policy == BLOCK and link.outbox.room_bytes < size and link.outbox.size_bytes:
-                return False
-        return all(blocker.may_take(size) for blocker in stream.blockers)
+            if policy == BLOCK and link.outbox.room_bytes < size and link.outbox:
+                return link
+        for blocker in stream.blockers:
+            if not blocker.may_take(size):
+                return blocker
+        return None
 
     def _send(self, stream: TopicStream, payloads: list[bytes]) -> None:
         pieces, size = batch_pieces(
@@ -196,7 +230,7 @@ class Publisher:
         stream.sequence += count
         stream.payloads, stream.headers, stream.size_bytes = [], None, 0
         self._published += count
-        self._batches += 1
+        self.batches += 1
         self.streams.move_to_end(stream.topic)  # `_evict` takes those that are idle first.
         self._batch_id += 1
         for blocker in stream.blockers:
@@ -213,61 +247,84 @@ class Publisher:
         first: int, count: int,
     ) -> None:  # fmt: skip
         outbox = link.outbox
-        while outbox.room_bytes < size and policy != BLOCK:
+        while outbox.room_bytes < size and policy != BLOCK and outbox:  # Alone, it may go.
             dropped = outbox.drop_oldest(TOPICS) if policy == DROP_OLDEST else None
-            if dropped is not None:
-                self._note(link, *cast("Dropped", dropped), front=True)
-                continue
-            if 2 * size > outbox.limit_bytes and outbox.only_notes():
-                break  # Nearly as large as the outbox, or larger: alone, it may go.
-            # This one gives way: to what its policy keeps, or to others' that fill the outbox.
-            self._note(link, stream, first, count, front=False)
+            if dropped is None:
+                # This one gives way: to what its policy keeps, or to others' that fill the outbox.
+                self._lose(link, stream, first, count)
+                return
+            self._lose(link, *dropped.label)
+        if size > link.limits.record_bytes_max:
+            self._lose(link, stream, first, count)  # More than this peer takes.
             return
-        if self._back_notes:
-            self._back_notes.pop((link, stream), None)
-        key, stays = (stream, first, count), policy != DROP_OLDEST
+        label, stays = (stream, first, count), policy != DROP_OLDEST
         if size <= link.limits.frame_bytes_max - FRAME_BYTES - RECORD_BYTES:
             outbox.push_whole(
-                TOPICS, Kind.BATCH, self._batch_id, pieces, size, key=key, stays=stays
+                TOPICS, Kind.BATCH, self._batch_id, pieces, size, label=label, stays=stays
             )
         else:  # One message larger than a frame, or a peer with smaller frames than ours.
             whole = b"".join(pieces)
-            outbox.push(TOPICS, Kind.BATCH, self._batch_id, whole, key=key, stays=stays)
+            outbox.push(TOPICS, Kind.BATCH, self._batch_id, whole, label=label, stays=stays)
         self._touched(link)
 
-    def _note(
-        self, link: Link, stream: TopicStream, first: int, count: int, *, front: bool
-    ) -> None:
-        """Tell the subscriber, in its place in the order, that messages were dropped."""
+    def _lose(self, link: Link, stream: TopicStream, first: int, count: int) -> None:
         self._dropped += count
-        notes, key = self._front_notes if front else self._back_notes, (link, stream)
-        note = notes.setdefault(key, Note(first))
-        note.count += count
-        lost = encode_lost(
-            self._me, stream.epoch, note.first, self._wall_us(), stream.raw, note.count
-        )
-        record = pack_record(Kind.BATCH, 0, lost)
-        if note.item is None:
-            note.item = link.outbox.note(TOPICS, record, lambda: notes.pop(key, None), front=front)
-        else:
-            note.item.parts = (record,)  # As long as before: only counts have changed.
-        self._touched(link)
+        losses = self.losses.setdefault(link, OrderedDict())
+        loss = losses.setdefault(stream, Loss(first))
+        loss.first = min(loss.first, first)
+        loss.count += count
+        if len(losses) > LOSSES_MAX:
+            losses.popitem(last=False)
 
-    def retry(self) -> list[TopicStream]:
-        """Flush the blocked streams again; return those that go on."""
-        blocked, self.blocked = self.blocked, []
-        for stream in blocked:
-            stream.blocked = False
-        freed = [stream for stream in blocked if self.flush(stream)]
-        return freed
+    def tell_losses(self, link: Link) -> None:
+        """Say what was dropped for a link that takes messages again."""
+        for stream, loss in self.losses.pop(link, {}).items():
+            body = encode_lost(
+                self._me, stream.epoch, loss.first, self._wall_us(), stream.raw, loss.count
+            )
+            link.send_control(Kind.BATCH, 0, body)
+
+    def close(self) -> None:
+        """Nothing is published any more: the hot path ends where it asks whether it may."""
+        for stream in self.streams.values():
+            stream.limit_bytes = -1
+        self.streams.clear()
+
+    @property
+    def waiting(self) -> bool:
+        """Whether something of a topic has been published that is in no outbox yet."""
+        return bool(self.dirty) or any(
+            stream.payloads for waiting in self._blocked.values() for stream in waiting
+        )
+
+    def freed(self, blocker: Blocker) -> None:
+        """It has room again, or does not block any more: `retry` what waits for it."""
+        if blocker in self._blocked:
+            self._freed[blocker] = None
+
+    def retry(self) -> bool:
+        """Flush the streams that wait for what was freed; whether some may go on."""
+        freed, self._freed = self._freed, {}
+        some = False
+        for blocker in freed:
+            waiting = self._blocked.pop(blocker, deque())
+            while waiting:
+                stream = waiting.popleft()
+                stream.blocked = False
+                if self.flush(stream):
+                    some = True
+                elif blocker in self._blocked:  # For the same one: all behind it wait as well.
+                    waiting.extendleft(self._blocked[blocker])
+                    self._blocked[blocker] = waiting
+                    break
+        return some
 
     def forget(self, link: Link) -> None:
-        """The link is gone, and with it what was noted for it."""
-        for notes in (self._front_notes, self._back_notes):
-            for key in [key for key in notes if key[0] is link]:
-                del notes[key]
+        """The link is gone, and with it what it was to be told."""
+        self.losses.pop(link, None)
+        self.freed(link)
 
     def statistics(self) -> PublisherStatistics:
         return PublisherStatistics(
-            self._published, self._batches, self._nobody, self._dropped, len(self.streams)
+            self._published, self.batches, self._nobody, self._dropped, len(self.streams)
         )

@@ -118,14 +118,20 @@ class TunnelEnd:
         self.wake()
 
     def broke(self, reason: str) -> None:
-        """RESET, or the link is gone. What was read stays read, the rest is dropped."""
+        """RESET, or the link is gone. What was unread is dropped, unless all of it is here."""
         if self.state not in (CLOSED, BROKEN):
             self.state, self.reason = BROKEN, reason
-            self._parts.clear()
-            self._unread_bytes = 0
+            if not self.received_eof:
+                self._parts.clear()
+                self._unread_bytes = 0
         self.wake()
 
     # Our side
+
+    @property
+    def part_bytes_max(self) -> int:
+        """Largest part the other end takes."""
+        return min(self.peer_window_bytes, self.link.limits.payload_bytes_max)
 
     def may_send(self, size_bytes: int) -> bool:
         return self.credit_bytes >= max(1, size_bytes)

@@ -66,6 +66,7 @@ class TunnelTable:
             end.sending_eof()
             self._push(end, Kind.TUNNEL_EOF, b"")
             self._settle(end)
+            end.wake()
 
     def read(self, end: TunnelEnd) -> bytes:
         part, credit = end.read()
@@ -78,6 +79,7 @@ class TunnelTable:
         if not end.stopped and not end.received_eof and end.state not in (CLOSED, BROKEN):
             self._control(end, Kind.TUNNEL_STOP, b"")
         end.stop_reading()
+        end.wake()
 
     def reset(self, end: TunnelEnd, code: str, text: str) -> None:
         """Break it, on both sides."""
@@ -85,18 +87,17 @@ class TunnelTable:
             return
         self._discard(end)
         self._control(end, Kind.TUNNEL_RESET, encode_values(clip(code), clip(text[:1024])))
-        end.broke(text)
+        end.broke(f"given up at this end: {text}")
         self._settle(end)
 
     def _discard(self, end: TunnelEnd) -> None:
-        end.link.outbox.discard(("tunnel", end.key), ("tunnel", end.key))
+        end.link.outbox.discard_all(("tunnel", end.key))
 
     def _wire_id(self, end: TunnelEnd) -> int:
         return end.ident << 1 | end.opener
 
     def _push(self, end: TunnelEnd, kind: int, body: bytes) -> None:
-        flow = ("tunnel", end.key)
-        end.link.outbox.push(flow, kind, self._wire_id(end), body, key=flow)
+        end.link.outbox.push(("tunnel", end.key), kind, self._wire_id(end), body)
         self._touched(end.link)
 
     def _control(self, end: TunnelEnd, kind: int, body: bytes) -> None:
@@ -143,7 +144,7 @@ class TunnelTable:
             if end.state == OPENING:
                 end.refusal = code
             self._discard(end)
-            end.broke(text)
+            end.broke(f"given up at the other end: {text}")
         if end is not None:
             self._settle(end)
 

@@ -15,6 +15,7 @@ from mesh.protocol.batch import LOST, Batch, batch_pieces, encode_lost, with_che
 from mesh.protocol.frame import DATA, MORE, Frame, Kind, pack_frame, pack_record
 from mesh.protocol.hello import (
     Hello,
+    Limits,
     Welcome,
     decode_announcements,
     decode_hello,
@@ -149,17 +150,16 @@ def test_unknown_records_from_0x40_are_skipped_and_others_refused() -> None:
         Frame(pack_frame(DATA, 1, 0, 0, 1, [pack_record(0x3F, 1, b"")]))
 
 
+LIMITS = Limits(window=1 << 22, frame_max=1 << 18, record_max=1, reassembly_max=1)
 HELLO = Hello(
-    lane=1, node=ME, target=ME, link_id=ME, resume=False, expects=1, window_bytes=1 << 22,
-    frame_bytes_max=1 << 18, announcement=b"a", idempotent=("x/y",),
+    lane=1, node=ME, target=ME, link_id=ME, resume=False, expects=1, limits=LIMITS,
+    announcement=b"a", idempotent=("x/y",),
 )  # fmt: skip
 
 
 def test_hello_and_welcome_round_trip() -> None:
     assert decode_hello(HELLO.encode()) == HELLO
-    welcome = Welcome(
-        lane=0, node=ME, link_id=ME, expects=9, window_bytes=1, frame_bytes_max=1, announcement=b""
-    )
+    welcome = Welcome(lane=0, node=ME, link_id=ME, expects=9, limits=LIMITS, announcement=b"")
     assert decode_welcome(welcome.encode()) == welcome
     assert decode_announcements(encode_announcements([b"a", b"b"])) == [b"a", b"b"]
 

@@ -354,12 +354,12 @@ def test_the_balancer_prefers_the_idle_and_the_fast(count: int, seed: int) -> No
 
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3000)), max_size=30),
-    st.integers(600, 4000),
-)
+    st.integers(600, 4000), st.integers(1, 10_000),
+)  # fmt: skip
 def test_the_outbox_keeps_order_within_flows_and_loses_nothing(
-    pushes: list[tuple[int, int]], limit: int
+    pushes: list[tuple[int, int]], limit: int, reassembly: int
 ) -> None:
-    outbox = Outbox(limit_bytes=1 << 20, chunk_bytes=512)
+    outbox = Outbox(limit_bytes=1 << 20, chunk_bytes=512, reassembly_bytes=reassembly)
     for number, (flow, size) in enumerate(pushes):
         outbox.push(flow, Kind.REPLY, number, bytes([number]) * size)
     bodies: dict[int, bytes] = {}
@@ -374,6 +374,8 @@ def test_the_outbox_keeps_order_within_flows_and_loses_nothing(
             bodies[ident] = bodies.get(ident, b"") + bytes(frame.data[start:end])
             if not flags:
                 finished.append(ident)
+            begun = [n for n in bodies if n not in finished]
+            assert len(begun) <= 1 or sum(len(bodies[n]) for n in begun) <= reassembly
     assert outbox.size_bytes == 0
     assert bodies == {n: bytes([n]) * size for n, (_, size) in enumerate(pushes)}
     for flow in range(4):

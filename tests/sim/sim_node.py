@@ -23,7 +23,6 @@ from mesh.protocol.dispatch import Dispatcher, Endpoint, Job
 from mesh.protocol.instructions import Dial, Hangup, Probe
 from mesh.protocol.lane import Conn
 from mesh.protocol.membership import Change
-from mesh.protocol.topics import TopicStream
 from mesh.protocol.tunnel import TunnelEnd
 from security.announcement import Endpoint as Place
 from security.keyring import Keyring, NetworkKeyring
@@ -178,7 +177,7 @@ class SimNode:
     def announced(self, raw: bytes) -> None:
         pass
 
-    def freed(self, streams: list[TopicStream]) -> None:
+    def freed(self) -> None:
         self.later("tasks", lambda: self.hooks.freed(self))
 
     def grew(self) -> None:

@@ -247,10 +247,8 @@ def check_no_leak(node: SimNode) -> None:
     for inbox in patterns.inboxes.values():
         assert set(inbox.owed) <= links, who
     publisher = patterns.publisher
-    assert not publisher.blocked, who
-    assert not publisher.dirty, who
-    assert not publisher._front_notes, who
-    assert not publisher._back_notes, who
+    assert not publisher.waiting, who
+    assert not publisher.losses, who
     for dispatcher in patterns.dispatchers.values():
         assert dispatcher.load == 0, f"{who}: {dispatcher}"
         assert not dispatcher._jobs, f"{who}: {dispatcher}"

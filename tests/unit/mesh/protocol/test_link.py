@@ -6,8 +6,15 @@ import pytest
 
 from mesh.errors import RemoteProtocolError
 from mesh.protocol.frame import CONTROL, DATA, MORE, Frame, Kind, pack_frame, pack_record
+from mesh.protocol.hello import Limits
 from mesh.protocol.instructions import Instruction
-from mesh.protocol.link import CONTROL_QUEUE_BYTES_MAX, PIECE_BYTES_MIN, Link, agreed
+from mesh.protocol.link import (
+    CONTROL_QUEUE_BYTES_MAX,
+    PIECE_BYTES_MIN,
+    RECORD_EXTRA_BYTES,
+    Link,
+    agreed,
+)
 from mesh.protocol.outbox import REQUESTS
 from tests.machines import LANES, LIMITS, OTHER, Cable, frames, make_link, take_frames, take_records
 
@@ -16,6 +23,10 @@ def feed(link: Link, *records: bytes, sequence: int = 1, ack_data: int = 0) -> l
     """Let the link receive one data frame; return the bodies it completes."""
     raw = pack_frame(DATA, sequence, 0, ack_data, len(records), list(records))
     return [bytes(data[a:b]) for _, _, data, a, b in link.receive(Frame(raw), len(raw), 0.0)]
+
+
+def theirs(window: int, frame: int, *, record: int = 1 << 30, reassembly: int = 1 << 30) -> Limits:
+    return Limits(window=window, frame_max=frame, record_max=record, reassembly_max=reassembly)
 
 
 def push(link: Link, ident: int, body: bytes) -> None:
@@ -63,7 +74,7 @@ def test_attach_sends_again_what_the_peer_lacks_and_counts_it() -> None:
 
 def test_limits_both_ends_agreed_on_are_kept() -> None:
     link = make_link(window_bytes=1 << 20, frame_bytes_max=1 << 16, chunk_bytes=1 << 14)
-    link.adopt(agreed(link.limits, 4096, 1024))
+    link.adopt(agreed(link.limits, theirs(4096, 1024)))
     push(link, 1, bytes(5000))
     left = take_frames(link)
     assert [len(frame.data) <= 1024 for frame in left] == [True] * len(left)
@@ -71,16 +82,17 @@ def test_limits_both_ends_agreed_on_are_kept() -> None:
 
 
 def test_agreed_limits_are_the_smaller_of_each() -> None:
-    limits = agreed(LIMITS, 1 << 30, 1 << 20)
-    assert limits == LIMITS
-    small = agreed(LIMITS, 2048, 1024)
+    assert agreed(LIMITS, theirs(1 << 30, 1 << 20)) == LIMITS
+    small = agreed(LIMITS, theirs(2048, 1024, record=100_000, reassembly=200_000))
     assert (small.window_bytes, small.frame_bytes_max, small.chunk_bytes) == (2048, 1024, 512)
+    assert (small.record_bytes_max, small.reassembly_bytes_max) == (100_000, 200_000)
+    assert small.payload_bytes_max == 100_000 - RECORD_EXTRA_BYTES
 
 
 @pytest.mark.parametrize(("window", "frame"), [(2047, 1024), (1 << 20, 1023), (1, 1), (0, 0)])
 def test_limits_that_leave_no_room_are_refused(window: int, frame: int) -> None:
     with pytest.raises(RemoteProtocolError, match="window of"):
-        agreed(LIMITS, window, frame)
+        agreed(LIMITS, theirs(window, frame))
 
 
 # Sending

@@ -393,7 +393,7 @@ def test_tunnel_records_go_to_the_tunnels() -> None:
     (end,) = bench.patterns.tunnels
     assert end.target == "depot/store"
     bench.record(Kind.TUNNEL_RESET, 3, encode_values("aborted", "why"))
-    assert end.reason == "why"
+    assert end.reason == "given up at the other end: why"
 
 
 @pytest.mark.parametrize("left", [True, False])

@@ -1,0 +1,134 @@
+"""Cancelled at any moment, nothing breaks and nothing is left behind."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+import trio
+import trio.testing
+
+import mesh
+from tests.nodes import linked, node, until
+
+
+def databases() -> mesh.Service:
+    service = mesh.Service("databases")
+
+    @service.request
+    async def echo(request: mesh.Request) -> bytes:
+        return request.payload
+
+    @service.tunnel
+    async def take_slowly(tunnel: mesh.Tunnel) -> None:
+        async for _ in tunnel:
+            await trio.testing.wait_all_tasks_blocked(0.001)
+
+    return service
+
+
+async def test_a_reader_that_is_cancelled_just_as_a_message_comes() -> None:
+    """Found: it was woken twice, which trio does not forgive, and the whole node went down."""
+    async with node("shop") as shop, shop.subscribe("t") as subscription:
+        for _ in range(20):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(subscription.take)
+                await trio.testing.wait_all_tasks_blocked()
+                shop.publish_nowait("t", b"x")
+                nursery.cancel_scope.cancel()
+            await trio.testing.wait_all_tasks_blocked()
+        shop.publish_nowait("t", b"last")
+        async for message in subscription:
+            if message.payload == b"last":
+                break
+
+
+async def test_requests_that_are_cancelled_at_any_moment() -> None:
+    chance = Random(1)
+    async with node(databases()) as db, node("shop", db) as shop:
+        await linked(shop, db)
+        answered = 0
+
+        async def ask() -> None:
+            nonlocal answered
+            for n in range(40):
+                with trio.move_on_after(chance.uniform(0, 0.01)):
+                    assert await shop.request("databases", b"%d" % n) == b"%d" % n
+                    answered += 1
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(25):
+                nursery.start_soon(ask)
+        assert answered
+        await until(lambda: not shop.statistics().requests.outstanding)
+        await until(lambda: not db.statistics().services[0].running)
+
+
+async def test_a_subscription_that_is_cancelled_as_it_begins_is_none() -> None:
+    """Found: it stayed, nobody read it, and with `block` its publishers waited for ever."""
+    async with node("shop") as shop, node("sub", shop) as sub:
+        await linked(shop, sub)
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            async with sub.subscribe("t", when_full="block", limit_bytes=1):
+                raise AssertionError("entered")
+        assert scope.cancelled_caught
+        assert sub.statistics().subscriptions == ()
+        with trio.fail_after(5):
+            for _ in range(5):
+                await shop.publish("t", b"x" * 10)
+
+
+async def test_a_subscription_is_entered_once() -> None:
+    async with node("shop") as shop:
+        subscription = shop.subscribe("t")
+        async with subscription:
+            with pytest.raises(RuntimeError, match="entered once"):
+                await subscription.__aenter__()
+        assert shop.statistics().subscriptions == ()
+
+
+async def test_closing_a_tunnel_under_those_who_use_it() -> None:
+    """Found: they waited for ever, or sent after the end, which cost the link."""
+    async with node(databases()) as db, node("shop", db) as shop:
+        await linked(shop, db)
+        reasons: list[str] = []
+
+        async def push(tunnel: mesh.Tunnel) -> None:
+            with pytest.raises(mesh.TunnelBroken) as caught:
+                while True:
+                    await tunnel.send(bytes(100_000))
+            reasons.append(caught.value.reason)
+
+        async def pull(tunnel: mesh.Tunnel) -> None:
+            with pytest.raises(mesh.TunnelBroken) as caught:
+                await tunnel.__anext__()
+            reasons.append(caught.value.reason)
+
+        with trio.fail_after(10):
+            for _ in range(5):
+                async with (
+                    trio.open_nursery() as nursery,
+                    shop.open_tunnel("databases", window_bytes=1000) as tunnel,
+                ):
+                    nursery.start_soon(push, tunnel)
+                    nursery.start_soon(pull, tunnel)
+                    await trio.testing.wait_all_tasks_blocked()
+        assert sorted(set(reasons)) == [
+            "this end was closed for reading", "this end was closed for sending",
+        ]  # fmt: skip
+        assert await shop.request("databases", b"still linked") == b"still linked"
+        assert shop.statistics().refused == {}
+        assert db.statistics().refused == {}
+
+
+async def test_what_was_begun_of_a_gather_over_the_limit_is_taken_back() -> None:
+    async with (
+        node(databases()) as one, node(databases(), one) as two,
+        node("shop", one, requests_max=1) as shop,
+    ):  # fmt: skip
+        await linked(shop, one, two)
+        with pytest.raises(mesh.LimitReached, match="requests_max"):
+            shop.gather("databases", b"")
+        assert shop.statistics().requests.outstanding == 0
+        assert await shop.request("databases", b"room") == b"room"

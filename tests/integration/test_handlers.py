@@ -1,0 +1,132 @@
+"""Whatever a handler does, its caller hears of it and the node lives."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+import trio
+
+import mesh
+from tests.nodes import linked, node, until
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+async def wait_and_fail() -> None:
+    try:
+        await trio.sleep_forever()
+    finally:
+        raise ValueError("clean-up failed")
+
+
+def service() -> mesh.Service:
+    databases = mesh.Service("databases")
+
+    @databases.request("unspeakable")
+    async def unspeakable(request: mesh.Request) -> bytes:
+        raise Unspeakable
+
+    @databases.request("code")
+    async def code(request: mesh.Request) -> bytes:
+        raise mesh.ServiceError(404, "x")  # type: ignore[arg-type]
+
+    @databases.request("group")
+    async def group(request: mesh.Request) -> bytes:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait_and_fail)
+            raise mesh.ServiceError("mine", "from a nursery")
+
+    @databases.request("cleanup")
+    async def cleanup(request: mesh.Request) -> bytes:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait_and_fail)
+            nursery.start_soon(trio.sleep_forever)
+        return b""
+
+    @databases.request("exit")
+    async def leave(request: mesh.Request) -> bytes:
+        raise SystemExit(3)
+
+    @databases.tunnel("bad")
+    async def bad(tunnel: mesh.Tunnel) -> None:
+        raise RuntimeError("before it read anything")
+
+    @databases.request
+    async def fine(request: mesh.Request) -> bytes:
+        return b"fine"
+
+    return databases
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, "mesh")
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "codes", "words"),
+    [
+        ("unspeakable", ["failed"], "Unspeakable"),
+        ("code", ["failed"], "want code and message as str, got int"),
+        ("group", ["mine", "failed"], ""),
+    ],
+)
+async def test_failures_reach_the_caller(endpoint: str, codes: list[str], words: str) -> None:
+    async with node(service()) as db, node("shop", db) as shop:
+        await linked(shop, db)
+        for _ in range(2):
+            with pytest.raises(mesh.ServiceError) as caught:
+                await shop.request(f"databases/{endpoint}", b"")
+            assert caught.value.code in codes
+            assert words in caught.value.message
+        assert await shop.request("databases", b"") == b"fine"
+
+
+async def test_a_handler_that_fails_while_it_is_cancelled() -> None:
+    """Found: what its clean-up raised went past everybody and took the node down."""
+    async with node(service()) as db, node("shop", db) as shop:
+        await linked(shop, db)
+        with trio.move_on_after(0.05):
+            await shop.request("databases/cleanup", b"")
+        await until(lambda: not db.statistics().services[0].running)
+        assert await shop.request("databases", b"") == b"fine"
+
+
+async def test_an_exit_in_a_handler_ends_the_process_as_it_would_elsewhere() -> None:
+    async with node("shop") as shop:
+        ended: list[Any] = []
+        with trio.move_on_after(5):
+            try:
+                async with node(service(), shop) as db:
+                    await linked(shop, db)
+                    with pytest.raises(mesh.PeerLost):
+                        await shop.request("databases/exit", b"")
+                    await trio.sleep_forever()
+            except BaseException as error:
+                ended.append(error)
+        assert [type(error) for error in ended] == [SystemExit]
+
+
+async def test_a_tunnel_handler_that_fails_at_once_is_no_overload() -> None:
+    """Found: the caller was told that the member was busy, and to try again."""
+    async with node(service()) as db, node("shop", db) as shop:
+        await linked(shop, db)
+        async with shop.open_tunnel("databases/bad") as tunnel:
+            with pytest.raises(mesh.TunnelBroken, match="other end: RuntimeError"):
+                async for _ in tunnel:
+                    pass
+
+
+async def test_a_member_that_does_not_answer_a_tunnel_is_a_timeout() -> None:
+    async with node(service()) as db, node("shop", db) as shop:
+        await linked(shop, db)
+        link = shop._core.peering.links[db.id]
+        link.data.window_bytes = 0  # Nothing leaves any more.
+        with pytest.raises(mesh.RequestTimeout):
+            async with shop.open_tunnel("databases/bad", timeout=0.1):
+                raise AssertionError("opened")

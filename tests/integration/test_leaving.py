@@ -1,0 +1,149 @@
+"""What remains of a node that has left: nobody waits for it, and nothing confirmed is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+import trio
+import trio.testing
+
+import mesh
+from discovery.finder import Sink
+from mesh import joining
+from tests.nodes import linked, node, until
+
+
+def archive(read: list[bytes], ends: list[str]) -> mesh.Service:
+    service = mesh.Service("archive")
+
+    @service.tunnel
+    async def store(tunnel: mesh.Tunnel) -> None:
+        async for part in tunnel:
+            read.append(part)
+            await trio.sleep(0.001)
+        ends.append("complete")
+
+    return service
+
+
+async def test_all_that_wait_are_told() -> None:
+    """Found: those outside of its block waited for ever."""
+    ends: dict[str, str] = {}
+
+    async def expect(name: str, verb: Callable[[], Awaitable[object]]) -> None:
+        try:
+            await verb()
+            ends[name] = "returned"
+        except mesh.MeshError as error:
+            ends[name] = type(error).__name__
+        except StopAsyncIteration:
+            ends[name] = "ended"
+
+    async with trio.open_nursery() as nursery, node(archive([], [])) as other:
+        async with node("shop", other, drain_s=0.1) as shop:
+            await linked(shop, other)
+            subscription = await shop.subscribe("t").__aenter__()
+            tunnel = await shop.open_tunnel("archive").__aenter__()
+            stuck = await shop.subscribe("full", when_full="block", limit_bytes=1).__aenter__()
+            await shop.publish("full", b"x")
+
+            async def publish() -> None:
+                while True:
+                    await shop.publish("full", b"x")
+
+            watch = shop.watch("nobody")
+            for name, verb in (
+                ("subscription", subscription.take), ("watch", watch.__anext__),
+                ("tunnel", tunnel.__anext__), ("publish", publish),
+                ("wait_members", lambda: shop.wait_members("nobody")),
+                ("request", lambda: shop.request("nobody", b"", timeout=60)),
+            ):  # fmt: skip
+                nursery.start_soon(expect, name, verb)
+            await trio.testing.wait_all_tasks_blocked()
+            assert stuck
+        await until(lambda: len(ends) == 6)
+        for name, late in (
+            ("late publish", lambda: shop.publish("t", b"")),
+            ("late broadcast", lambda: shop.broadcast("archive", b"")),
+            ("late request", lambda: shop.request("archive", b"")),
+            ("late subscribe", lambda: shop.subscribe("t").__aenter__()),
+            ("late tunnel", lambda: shop.open_tunnel("archive").__aenter__()),
+        ):  # fmt: skip
+            await expect(name, late)
+        with pytest.raises(mesh.NodeClosed):
+            shop.gather("archive", b"")
+        with pytest.raises(mesh.NodeClosed):
+            shop.watch()
+        await subscription.__aexit__(None, None, None)
+        await tunnel.__aexit__(None, None, None)
+    assert ends.pop("watch") == "ended"
+    assert ends.pop("tunnel") == "TunnelBroken"
+    assert set(ends.values()) == {"NodeClosed"}
+
+
+async def test_a_blocked_publisher_leaves_nothing_behind() -> None:
+    """Found: the last message, accepted and waiting for credit, was lost uncounted."""
+    got: list[bytes] = []
+    async with (
+        node("sub") as sub, trio.open_nursery() as nursery,
+        sub.subscribe("t", when_full="block", limit_bytes=1) as messages,
+    ):  # fmt: skip
+
+        async def consume() -> None:
+            async for message in messages:
+                got.append(message.payload)
+                await trio.sleep(0.01)
+
+        nursery.start_soon(consume)
+        async with node("shop", sub) as shop:
+            await until(lambda: shop._core.patterns.interest.match("t"))
+            for n in range(10):
+                await shop.publish("t", b"%d" % n)
+        await until(lambda: len(got) == 10)
+        nursery.cancel_scope.cancel()
+    assert got == [b"%d" % n for n in range(10)]
+
+
+async def test_a_tunnel_that_was_closed_is_complete_although_its_node_is_gone() -> None:
+    """Found: what had arrived, its end included, was dropped with the link."""
+    read: list[bytes] = []
+    ends: list[str] = []
+    async with node(archive(read, ends)) as other:
+        async with node("shop", other) as shop:
+            await linked(shop, other)
+            async with shop.open_tunnel("archive") as tunnel:
+                for n in range(100):
+                    await tunnel.send(b"%d" % n)
+        await until(lambda: ends)
+    assert read == [b"%d" % n for n in range(100)]
+
+
+class Recorder:
+    """A finder that finds nobody and remembers what it was told."""
+
+    source = "recorder"
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    async def run(self, sink: Sink) -> None:
+        await trio.sleep_forever()
+
+    async def announce(self, announcement: bytes, port: int) -> None:
+        self.told.append("announce")
+
+    async def withdraw(self) -> None:
+        self.told.append("withdraw")
+
+    def problem(self) -> str | None:
+        return None
+
+
+async def test_a_node_that_left_is_not_announced_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found: it was, right after it had been withdrawn, and every node alone left a second late."""
+    recorder = Recorder()
+    monkeypatch.setattr(joining, "make_finders", lambda config, node: [recorder])
+    async with node("shop"):
+        await until(lambda: recorder.told)
+    assert recorder.told == ["announce", "withdraw"]
