@@ -23,8 +23,8 @@ check: $(STAMP)           ## format, lint, types
 	$(VENV)/bin/ruff check --quiet .
 	$(VENV)/bin/mypy
 
-sim: $(STAMP)             ## one seed of the network simulation: make sim SEED=7
-	MESH_SIM_SEED=$(SEED) $(RUN) -m pytest -q tests/sim/test_random.py
+sim: $(STAMP)             ## one story of the simulated network: make sim SEED=7
+	MESH_SIM_SEED=$(SEED) $(RUN) -m pytest -q tests/sim/test_stories.py
 
 bench: $(STAMP)           ## the figures of docs/performance.md
 	$(RUN) -m bench mesh --json out.json

@@ -1,4 +1,4 @@
-"""One simulated process: a real core, and a driver like mesh/driver.py's on the simulated wire.
+"""One simulated process: a real core, and a driver like mesh/driver.py's on a simulated transport.
 
     frozen    SIGSTOP: the kernel keeps what arrives, nothing is answered, timers are late
     blocked   the event loop hangs: libzmq's thread lives, so paths stay, frames wait
@@ -10,7 +10,7 @@ of one connection, monitor events, the clock, tasks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from random import Random
 from typing import cast
@@ -20,18 +20,17 @@ from mesh.driver import GOODBYE_S, Driver
 from mesh.node import Node
 from mesh.protocol.core import Core, Identity
 from mesh.protocol.dispatch import Dispatcher, Endpoint, Job
-from mesh.protocol.instructions import Dial, Hangup, Probe
-from mesh.protocol.lane import Conn
+from mesh.protocol.instructions import Dial, Hangup
 from mesh.protocol.membership import Change
 from mesh.protocol.tunnel import TunnelEnd
 from security.announcement import Endpoint as Place
 from security.keyring import Keyring, NetworkKeyring
 
-from .wire import ACCEPTOR, CONNECTING, DIALLER, Connection, Network
+from .transport import SimTransport
+from .wire import Network
 
 SECRET = b"the secret of simulated networks"
 EPOCH_US = 1_700_000_000_000_000
-INBOUND_LOOKS_S = (0.002, 0.02, 0.2)
 REPLY, FAIL, NEVER = 0, 1, 2
 
 
@@ -68,7 +67,7 @@ class Setup:
 
 
 class SimNode:
-    """Implements the core's Shell; the wire calls what starts with `io_` and `kernel`."""
+    """Implements the core's Shell; its transport calls `hear` with what comes in."""
 
     def __init__(self, network: Network, name: str, setup: Setup, hooks: Hooks) -> None:
         self.network, self.name, self.setup, self.hooks = network, name, setup, hooks
@@ -76,19 +75,14 @@ class SimNode:
         self.dead = self.frozen = self.blocked = self.leaving = False
         self.paused_s: list[tuple[float, float]] = []
         """When it did not run, in network time; the last may have no end yet."""
-        self.backlog: list[Connection] = []
-        self._kernel: list[tuple[Connection, int, bytes | None]] = []
         self._waiting: dict[Hashable, list[Callable[[], None]]] = {}
-        self._by_conn: dict[Conn, Connection] = {}
-        self._by_endpoint: dict[tuple[int, str], Connection] = {}
-        self._ignored: set[Conn] = set()
-        self._accepted = 0
         self._tick_at_s: float | None = None
         self._pump_due = False
         self.changes: list[tuple[float, Change]] = []
         self.rng = Random(network.rng.getrandbits(64))
         self._offset_s = float(self.rng.randrange(1, 1 << 16))
         self.keyring = setup.keyring or NetworkKeyring([SECRET])
+        self.transport = SimTransport(network, self)
         self._make_core()
         network.nodes.append(self)
         self._listen()
@@ -109,13 +103,12 @@ class SimNode:
         )  # fmt: skip
         core.timers.sooner = self._schedule_tick
         for cluster in setup.clusters:
-            core.patterns.dispatchers[cluster] = dispatcher = Dispatcher(
+            core.patterns.dispatchers[cluster] = Dispatcher(
                 cluster, endpoints, {"default": Endpoint()}, concurrency=setup.concurrency,
                 queue_max=setup.queue_max, queue_bytes_max=1 << 20,
                 start=lambda job, cluster=cluster: self._start(cluster, job),  # type: ignore[misc]
                 touched=core.touch,
             )  # fmt: skip
-            del dispatcher
         self.node = Node(cast("Driver", self), config)
 
     def _listen(self) -> None:
@@ -238,112 +231,23 @@ class SimNode:
 
     def settle(self) -> None:
         """Flush the core and carry out everything it wants done, what follows from it included."""
-        core, out, at = self.core, self.core.out, 0
+        core, out, transport, at = self.core, self.core.out, self.transport, 0
         core.flush()
         while at < len(out):
             item = out[at]
             at += 1
             if isinstance(item, tuple):
-                if not self._send(item[0], item[1]):
+                if not transport.send(item[0], item[1]):
                     core.lost(item[0], self.now_s)
             elif isinstance(item, Dial):
-                self._dial(item)
+                transport.dial(item)
             elif isinstance(item, Hangup):
-                self._hang_up(item.conn)
+                transport.hang_up(item.conn)
             else:
-                self._probe(item)
+                transport.probe(item)
             if at == len(out):
                 core.flush()
         out.clear()
-
-    # Transport
-
-    def _send(self, conn: Conn, frame: bytes) -> bool:
-        connection = self._by_conn.get(conn)
-        if connection is None:
-            return isinstance(conn, int)
-        if connection.state == CONNECTING:
-            connection.early.append(frame)
-        else:
-            self.network.transmit(connection, DIALLER if isinstance(conn, int) else ACCEPTOR, frame)
-        return True
-
-    def _dial(self, dial: Dial) -> None:
-        if (dial.lane, dial.endpoint) in self._by_endpoint:
-            self.later("tasks", lambda: self.core.lost(dial.conn, self.now_s))
-            return
-        connection = self.network.dial(self, dial)
-        self._by_conn[dial.conn] = self._by_endpoint[dial.lane, dial.endpoint] = connection
-
-    def _hang_up(self, conn: Conn) -> None:
-        if isinstance(conn, bytes):  # A ROUTER cannot close one accepted connection.
-            self._ignored.add(conn)
-            return
-        connection = self._by_conn.get(conn)
-        if connection is not None:
-            self._forget(connection)
-            self.network.close(connection, DIALLER, graceful=self.rng.random() < 0.5)
-
-    def _forget(self, connection: Connection) -> None:
-        dial = connection.dial
-        self._by_conn.pop(dial.conn, None)
-        self._by_endpoint.pop((dial.lane, dial.endpoint), None)
-
-    def _probe(self, probe: Probe) -> None:
-        def answer(refused: bool) -> None:
-            self.hear("tasks", lambda: self.core.probed(probe.node, self.now_s, refused=refused))
-
-        self.network.probe(self, probe.endpoint, answer)
-
-    def accepted(self, connection: Connection) -> bytes:
-        self._accepted += 1
-        name = b"%s#%d" % (self.name.encode(), self._accepted)
-        self._by_conn[name] = connection
-        return name
-
-    def kernel(self, connection: Connection, side: int, item: bytes | None) -> None:
-        """Bytes, or the end of the stream, reached this machine."""
-        if self.dead:
-            return
-        if self.frozen:
-            self._kernel.append((connection, side, item))
-            return
-        if not connection.known[side]:
-            return
-        if item is None:
-            self.network.ended_at(connection, side)
-            self.io_ended(connection, side)
-            return
-        conn = connection.names[side]
-        user = connection.user if side == ACCEPTOR else None
-        self.hear((connection, side), lambda: self._received(connection, conn, user, item))
-
-    def _received(self, connection: Connection, conn: Conn, user: str | None, frame: bytes) -> None:
-        if conn in self._ignored or (user is None and conn not in self._by_conn):
-            return
-        self.core.received(conn, user, frame, self.now_s)
-
-    def io_ended(self, connection: Connection, side: int, *, denied: bool = False) -> None:
-        """libzmq noticed the end of a connection."""
-        if self.dead or self.frozen:
-            return
-        if side == DIALLER:
-            conn = connection.dial.conn
-            if conn in self._by_conn:
-                self.hear("monitor", lambda: self._lost(connection, conn, denied=denied))
-            return
-        self._by_conn.pop(connection.names[ACCEPTOR], None)
-        if self.rng.random() < 0.8:  # Else only the next send finds out.
-            self.hear("monitor", self._inbound_lost)
-
-    def _lost(self, connection: Connection, conn: Conn, *, denied: bool) -> None:
-        if conn in self._by_conn:
-            self._forget(connection)
-            self.core.lost(conn, self.now_s, denied=denied)
-
-    def _inbound_lost(self) -> None:
-        for delay_s in INBOUND_LOOKS_S:
-            self.core.timers.at(self.now_s + delay_s, self.core.inbound_lost)
 
     # Faults
 
@@ -362,10 +266,7 @@ class SimNode:
         self.dead = True
         for uri in self.addresses:
             self.network.listening.pop(uri, None)
-        for connection in list(self.network.connections):
-            for side in connection.sides:
-                if connection.ends[side] is self:
-                    self.network.close(connection, side, graceful=graceful)
+        self.transport.close(graceful=graceful)
         self.network.hearing_changed()
 
     def leave(self) -> None:
@@ -414,9 +315,7 @@ class SimNode:
         was_frozen, self.frozen, self.blocked = self.frozen, False, False
         if was_frozen:
             self.blocked = True  # libzmq's thread reads first; the loop hears what it makes of it.
-            kernel, self._kernel = self._kernel, []
-            for connection, side, item in kernel:
-                self.kernel(connection, side, item)
+            self.transport.thaw()
             self.blocked = False
         self.network.hearing_changed()
         waiting, self._waiting = self._waiting, {}
@@ -426,12 +325,7 @@ class SimNode:
             self.hear(source, waiting[source].pop(0))
             if not waiting[source]:
                 sources.remove(source)
-        backlog, self.backlog = self.backlog, []
-        for connection in backlog:
-            self.network.after(self.network.latency_s(), self._accepter(connection))
-
-    def _accepter(self, connection: Connection) -> Callable[[], None]:
-        return lambda: self.network.establish(connection)
+        self.transport.answer_backlog()
 
     def was_paused(self, from_s: float, to_s: float) -> bool:
         """Whether it did not run at some moment of that time."""
@@ -448,7 +342,3 @@ class SimNode:
         for seed in seeds:
             self.core.found(seed.addresses[0], b"", self.now_s)
         self.settle()
-
-
-def by_id(nodes: Sequence[SimNode]) -> dict[bytes, SimNode]:
-    return {node.id: node for node in nodes}

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
+from mesh.errors import PeerLost
+from mesh.protocol.frame import Kind
 from mesh.protocol.interest import POLICIES
 from mesh.protocol.membership import State
 
@@ -37,13 +41,18 @@ def test_24_nodes_from_one_seed_at_once_and_it_stays_so() -> None:
     assert all(len(node.core.peering.links) == 23 for node in nodes)
 
 
-def test_crossing_dials_end_with_one_link() -> None:
+@pytest.mark.parametrize("told", ["an address", "an announcement"])
+def test_crossing_dials_end_with_one_link_and_soon(told: str) -> None:
     for seed in range(30):
         world = World(seed, latency_s=(0.0001, 0.03))
         one, other = world.start(), world.start()
-        one.find(other)
-        other.find(one)
-        world.network.run_until(world.converged, 3.0, f"seed {seed}")
+        for node, seen in ((one, other), (other, one)):
+            if told == "an address":
+                node.find(seen)
+            else:
+                node.core.found("", seen.core.peering.announcement, node.now_s)
+                node.settle()
+        world.network.run_until(world.converged, 0.5, f"seed {seed}")
         world.finish()
 
 
@@ -72,6 +81,42 @@ def test_20_resets_under_load_lose_nothing() -> None:
     assert not any(reader.broken for reader in world.topics.readers)
 
 
+def test_20_resets_lose_no_request_and_run_none_twice() -> None:
+    world = World(11)
+    nodes = world.start_all(3)
+    for _ in range(20):
+        for node in nodes * 25:
+            world.requests.ask(node, "x", timeout_s=5.0)
+        world.network.run(0.0005)
+        for connection in list(world.network.connections):
+            world.network.reset(connection)
+        world.network.run(0.05)
+    world.finish()
+    assert len(world.requests.asked) == 20 * 75
+    assert not world.requests.failures()
+    assert all(len(one.ran_at) == 1 for one in world.requests.asked)
+
+
+def test_what_a_killed_member_held_is_told_or_asked_elsewhere() -> None:
+    """Not idempotent: it may have run, so its caller hears so. Idempotent: another one answers."""
+    world = World(12)
+    caller, victim, *_ = world.start_all(4)
+    asked = [
+        world.requests.ask(caller, target, timeout_s=5.0, delay_s=0.05)
+        for target in ["x", "x/twice"] * 30
+    ]
+    world.network.run(0.01)
+    world.kill(victim)
+    world.finish()
+    failed = world.requests.failures()
+    assert any(victim in one.ran_at for one in asked if one.idempotent)
+    assert failed
+    assert not any(one.idempotent for one in failed)
+    for one in failed:
+        assert isinstance(one.outcome, PeerLost)
+        assert one.outcome.maybe_executed
+
+
 def test_killed_is_out_at_once_and_comes_back() -> None:
     world, nodes = busy(3, 5)
     load(world, 5)
@@ -84,7 +129,7 @@ def test_killed_is_out_at_once_and_comes_back() -> None:
 
 
 def test_frozen_is_out_within_4_s_and_comes_back() -> None:
-    for pause_s in (5.0, 20.0):
+    for pause_s in (5.0, 20.0, 60.0):
         world, nodes = busy(4, 4)
         nodes[1].freeze()
         world.network.run_until(lambda: not seen(world, nodes[1]), 4.0, "out of rotation")  # noqa: B023
@@ -105,6 +150,8 @@ def test_stalled_is_out_within_4_s_keeps_its_links_and_comes_back() -> None:
     nodes[1].resume()
     world.finish()
     assert before == [one for one in world.network.connections if one.state == OPEN]
+    kinds = [change.kind for _, change in nodes[0].changes if change.member.node == nodes[1].id]
+    assert kinds == ["joined", "stalled", "alive"]
 
 
 def test_one_way_and_two_way_partitions_heal() -> None:
@@ -117,6 +164,21 @@ def test_one_way_and_two_way_partitions_heal() -> None:
         load(world, 5)
         world.network.run(9)
         world.finish()
+
+
+def test_both_halves_of_a_network_go_on_and_grow_together_again() -> None:
+    world = World(13)
+    nodes = world.start_all(6)
+    left, right = nodes[:3], nodes[3:]
+    for one in left:
+        for other in right:
+            world.network.cut_path(one.host, other.host)
+            world.network.cut_path(other.host, one.host)
+    world.network.run_until(lambda: among(left) and among(right), 5.0, "two halves")
+    world.network.run(30)
+    assert among(left)
+    assert among(right)
+    world.finish()
 
 
 def test_garbage_costs_its_sender_its_own_links() -> None:
@@ -133,9 +195,38 @@ def test_garbage_costs_its_sender_its_own_links() -> None:
     assert not any(reader.broken.keys() & ids(honest) for reader in theirs)
     for node in honest:
         assert ids(honest) - {node.id} <= node.rotation()
+    assert sum("was cut off" in line for line in world.network.log) == len(honest), "each said once"
+    world.network.run_until(lambda: among(nodes), 8.0, "a new link for who behaves again")
 
 
-def test_leaving_is_known_at_once_and_everything_ended() -> None:
+def test_who_takes_no_control_for_too_long_loses_its_link_and_nobody_crashes() -> None:
+    world = World(14)
+    talker, _, frozen = world.start_all(3)
+    frozen.freeze()
+    world.network.run(3.9)
+    link = talker.core.peering.links[frozen.id]
+    for _ in range(80):
+        link.send_control(Kind.GOSSIP, 0, bytes(60_000))
+    talker.core.touch(link)
+    talker.settle()
+    assert frozen.id not in talker.core.peering.links
+    world.finish()
+
+
+def test_leaving_an_idle_network_is_known_at_once_and_for_good() -> None:
+    world = World(15)
+    nodes = world.start_all(5)
+    world.leave(nodes[3])
+    rest = world.running()
+    assert world.network.run_until(lambda: among(rest), 1.0, "gone") < 0.1
+    world.network.run(30)
+    assert among(rest)
+    for node in rest:
+        kinds = [change.kind for _, change in node.changes if change.member.node == nodes[3].id]
+        assert kinds == ["joined", "left"]
+
+
+def test_leaving_under_load_is_known_and_everything_ended() -> None:
     world, nodes = busy(8, 4)
     load(world, 5)
     world.leave(nodes[1])
@@ -175,6 +266,11 @@ def test_clusters_that_differ_share_one_network() -> None:
 
 def ids(nodes: list[SimNode]) -> set[bytes]:
     return {node.id for node in nodes}
+
+
+def among(nodes: list[SimNode]) -> bool:
+    """Each of them would route to all the others, and to nobody else."""
+    return all(node.rotation() == ids(nodes) - {node.id} for node in nodes)
 
 
 def seen(world: World, node: SimNode) -> bool:

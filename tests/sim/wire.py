@@ -4,12 +4,13 @@
     OPEN: two FIFO streams with latency. A cut path holds bytes until it heals; an end that hears
     nothing for 3 s ends the connection, as ZMTP heartbeats do; a reset loses what is in flight.
 
-One seed, one story: every event has a time and a number, and `log` with its running digest of all
-frames is the same line for line whenever a seed is run again.
+One seed, one story: every event has a time and a number, and `log` with its running checksum of all
+frames is the same line for line whenever a seed is run again. `digest` is the whole log in short.
 """
 
 from __future__ import annotations
 
+import hashlib
 import heapq
 from collections.abc import Callable
 from itertools import count
@@ -76,8 +77,7 @@ class Network:
         self.latency_range_s = latency_s
         self.now_s = 0.0
         self.log: list[str] = []
-        self.digest = 0
-        self.frames = 0
+        self._frames = self._frames_crc = 0
         self.nodes: list[SimNode] = []
         self.listening: dict[str, SimNode] = {}
         self.hosts: dict[str, str] = {}
@@ -113,7 +113,10 @@ class Network:
         return self.now_s - start_s
 
     def note(self, who: str, text: str) -> None:
-        self.log.append(f"{self.now_s:.6f} {who} {text} [{self.frames} {self.digest:08x}]")
+        self.log.append(f"{self.now_s:.6f} {who} {text} [{self._frames} {self._frames_crc:08x}]")
+
+    def digest(self) -> str:
+        return hashlib.sha256("\n".join(self.log).encode()).hexdigest()
 
     def latency_s(self) -> float:
         return self.rng.uniform(*self.latency_range_s)
@@ -150,31 +153,34 @@ class Network:
                 return
             held, stream.held = stream.held, []
             for item in held:
-                receiver.kernel(connection, 1 - side, item)
+                receiver.transport.kernel(connection, 1 - side, item)
 
         return flush
 
     def hearing_changed(self) -> None:
         """Some path or process is not what it was: who hears nothing starts to count."""
         for connection in list(self.connections):
-            if connection.state != OPEN:
-                continue
-            for side in (DIALLER, ACCEPTOR):
-                here, there = connection.ends[side], connection.ends[1 - side]
-                hears = there.io_runs and not self.is_cut(there.host, here.host)
-                if hears or not here.io_runs:
-                    connection.deaf_since_s[side] = None
-                elif connection.known[side] and connection.deaf_since_s[side] is None:
-                    connection.deaf_since_s[side] = self.now_s
-                    delay_s = HEARTBEAT_TIMEOUT_S + self.rng.uniform(0, 0.9 * HEARTBEAT_S)
-                    self.after(delay_s, self._listener(connection, side, self.now_s))
+            self._hearing_of(connection)
+
+    def _hearing_of(self, connection: Connection) -> None:
+        if connection.state != OPEN:
+            return
+        for side in (DIALLER, ACCEPTOR):
+            here, there = connection.ends[side], connection.ends[1 - side]
+            hears = there.io_runs and not self.is_cut(there.host, here.host)
+            if hears or not here.io_runs:
+                connection.deaf_since_s[side] = None
+            elif connection.known[side] and connection.deaf_since_s[side] is None:
+                connection.deaf_since_s[side] = self.now_s
+                delay_s = HEARTBEAT_TIMEOUT_S + self.rng.uniform(0, 0.9 * HEARTBEAT_S)
+                self.after(delay_s, self._listener(connection, side, self.now_s))
 
     def _listener(self, connection: Connection, side: int, since_s: float) -> Callable[[], None]:
         def timeout() -> None:
             node = connection.ends[side]
             if connection.known[side] and connection.deaf_since_s[side] == since_s:
                 self.close(connection, side, graceful=False)
-                node.io_ended(connection, side)
+                node.transport.ended(connection, side)
 
         return timeout
 
@@ -192,7 +198,7 @@ class Network:
         if connection.state == CONNECTING:
             connection.state, connection.known = ENDED, [False, False]
             self.connections.pop(connection, None)
-            connection.ends[DIALLER].io_ended(connection, DIALLER, denied=denied)
+            connection.ends[DIALLER].transport.ended(connection, DIALLER, denied=denied)
 
     def _parted(self, one: str, other: str) -> bool:
         return self.is_cut(one, other) or self.is_cut(other, one)
@@ -208,7 +214,7 @@ class Network:
         if listener is None:
             self.after(self.latency_s(), lambda: self._refuse(connection))
         elif not listener.loop_runs:  # The kernel accepts; nobody answers ZAP.
-            listener.backlog.append(connection)
+            listener.transport.backlog.append(connection)
         else:
             self.after(2 * self.latency_s(), lambda: self.establish(connection))
 
@@ -222,7 +228,7 @@ class Network:
             self._refuse(connection)
             return
         if not listener.loop_runs:
-            listener.backlog.append(connection)
+            listener.transport.backlog.append(connection)
             return
         if self._parted(dialler.host, listener.host):
             return
@@ -233,11 +239,11 @@ class Network:
         connection.state, connection.user = OPEN, user
         connection.known[ACCEPTOR] = True
         connection.ends.append(listener)
-        connection.names = (dial.conn, listener.accepted(connection))
+        connection.names = (dial.conn, listener.transport.accepted(connection))
         early, connection.early = connection.early, []
         for frame in early:
             self.transmit(connection, DIALLER, frame)
-        self.hearing_changed()
+        self._hearing_of(connection)
 
     def transmit(self, connection: Connection, side: int, item: bytes | None) -> None:
         """Send a frame, or None: the end of the stream."""
@@ -257,9 +263,9 @@ class Network:
                 stream.held.append(item)
                 return
             if item is not None:
-                self.frames += 1
-                self.digest = crc32(item, self.digest)
-            receiver.kernel(connection, 1 - side, item)
+                self._frames += 1
+                self._frames_crc = crc32(item, self._frames_crc)
+            receiver.transport.kernel(connection, 1 - side, item)
 
         self.at(arrives_s, arrive)
 
@@ -300,7 +306,7 @@ class Network:
                 self.after(self.latency_s(), self._ender(connection, side))
 
     def _ender(self, connection: Connection, side: int) -> Callable[[], None]:
-        return lambda: connection.ends[side].kernel(connection, side, None)
+        return lambda: connection.ends[side].transport.kernel(connection, side, None)
 
     # Probes
 

@@ -1,0 +1,156 @@
+"""The transport of one simulated process: like mesh/zmq_transport.py, on the simulated wire.
+
+    core ──send, dial, hang up──> SimTransport ──> wire
+    wire ──kernel: bytes or the end──> SimTransport ──hear──> core, once its loop runs
+
+The end of an accepted connection may go unnoticed until the next send, as with a ROUTER.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mesh.protocol.instructions import Dial, Probe
+from mesh.protocol.lane import Conn
+
+from .wire import ACCEPTOR, CONNECTING, DIALLER, Connection, Network
+
+if TYPE_CHECKING:
+    from .sim_node import SimNode
+
+INBOUND_LOOKS_S = (0.002, 0.02, 0.2)
+
+
+class SimTransport:
+    """What the node calls stands first, what the wire calls after it."""
+
+    def __init__(self, network: Network, node: SimNode) -> None:
+        self._network, self._node = network, node
+        self.backlog: list[Connection] = []
+        """Accepted by the kernel while the loop did not run."""
+        self._kernel: list[tuple[Connection, int, bytes | None]] = []
+        self._by_conn: dict[Conn, Connection] = {}
+        self._by_endpoint: dict[tuple[int, str], Connection] = {}
+        self._ignored: set[Conn] = set()
+        self._accepted = 0
+
+    # The node
+
+    def send(self, conn: Conn, frame: bytes) -> bool:
+        connection = self._by_conn.get(conn)
+        if connection is None:
+            return isinstance(conn, int)
+        if connection.state == CONNECTING:
+            connection.early.append(frame)
+        else:
+            side = DIALLER if isinstance(conn, int) else ACCEPTOR
+            self._network.transmit(connection, side, frame)
+        return True
+
+    def dial(self, dial: Dial) -> None:
+        node = self._node
+        if (dial.lane, dial.endpoint) in self._by_endpoint:
+            node.later("tasks", lambda: node.core.lost(dial.conn, node.now_s))
+            return
+        connection = self._network.dial(node, dial)
+        self._by_conn[dial.conn] = self._by_endpoint[dial.lane, dial.endpoint] = connection
+
+    def hang_up(self, conn: Conn) -> None:
+        if isinstance(conn, bytes):  # A ROUTER cannot close one accepted connection.
+            self._ignored.add(conn)
+            return
+        connection = self._by_conn.get(conn)
+        if connection is not None:
+            self._forget(connection)
+            self._network.close(connection, DIALLER, graceful=self._node.rng.random() < 0.5)
+
+    def probe(self, probe: Probe) -> None:
+        node = self._node
+
+        def answer(refused: bool) -> None:
+            node.hear("tasks", lambda: node.core.probed(probe.node, node.now_s, refused=refused))
+
+        self._network.probe(node, probe.endpoint, answer)
+
+    def close(self, *, graceful: bool) -> None:
+        """The process is gone."""
+        for connection in list(self._network.connections):
+            for side in connection.sides:
+                if connection.ends[side] is self._node:
+                    self._network.close(connection, side, graceful=graceful)
+
+    def thaw(self) -> None:
+        """libzmq's thread reads what the kernel kept."""
+        kernel, self._kernel = self._kernel, []
+        for connection, side, item in kernel:
+            self.kernel(connection, side, item)
+
+    def answer_backlog(self) -> None:
+        """The loop answers whom only the kernel had accepted."""
+        network = self._network
+        backlog, self.backlog = self.backlog, []
+        for connection in backlog:
+            network.after(network.latency_s(), lambda one=connection: network.establish(one))  # type: ignore[misc]
+
+    # The wire
+
+    def accepted(self, connection: Connection) -> bytes:
+        """Name an accepted connection."""
+        self._accepted += 1
+        name = b"%s#%d" % (self._node.name.encode(), self._accepted)
+        self._by_conn[name] = connection
+        return name
+
+    def kernel(self, connection: Connection, side: int, item: bytes | None) -> None:
+        """Bytes, or the end of the stream, reached this machine."""
+        node = self._node
+        if node.dead:
+            return
+        if node.frozen:
+            self._kernel.append((connection, side, item))
+            return
+        if not connection.known[side]:
+            return
+        if item is None:
+            self._network.ended_at(connection, side)
+            self.ended(connection, side)
+            return
+        conn = connection.names[side]
+        user = connection.user if side == ACCEPTOR else None
+        node.hear((connection, side), lambda: self._received(conn, user, item))
+
+    def ended(self, connection: Connection, side: int, *, denied: bool = False) -> None:
+        """libzmq noticed the end of a connection."""
+        node = self._node
+        if not node.io_runs:
+            return
+        if side == DIALLER:
+            conn = connection.dial.conn
+            if conn in self._by_conn:
+                node.hear("monitor", lambda: self._lost(connection, conn, denied=denied))
+            return
+        self._by_conn.pop(connection.names[ACCEPTOR], None)
+        if node.rng.random() < 0.8:  # Else only the next send finds out.
+            node.hear("monitor", self._inbound_lost)
+
+    # Heard by the core
+
+    def _received(self, conn: Conn, user: str | None, frame: bytes) -> None:
+        if conn in self._ignored or (user is None and conn not in self._by_conn):
+            return
+        self._node.core.received(conn, user, frame, self._node.now_s)
+
+    def _lost(self, connection: Connection, conn: Conn, *, denied: bool) -> None:
+        if conn in self._by_conn:
+            self._forget(connection)
+            self._node.core.lost(conn, self._node.now_s, denied=denied)
+
+    def _inbound_lost(self) -> None:
+        core = self._node.core
+        for delay_s in INBOUND_LOOKS_S:
+            core.timers.at(self._node.now_s + delay_s, core.inbound_lost)
+
+    def _forget(self, connection: Connection) -> None:
+        dial = connection.dial
+        self._by_conn.pop(dial.conn, None)
+        self._by_endpoint.pop((dial.lane, dial.endpoint), None)
