@@ -1,0 +1,184 @@
+"""One node's roster and peering with a clock of its own, and what other nodes would tell it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+from mesh.protocol.dialling import PeeringSettings, greeting
+from mesh.protocol.frame import CONTROL, Frame, Kind
+from mesh.protocol.hello import Welcome, decode_hello, encode_announcements
+from mesh.protocol.instructions import Dial, Hangup, Instruction, Probe
+from mesh.protocol.lane import Conn
+from mesh.protocol.link import Link
+from mesh.protocol.peering import Peering
+from mesh.protocol.roster import Peer, Refusals, Roster
+from mesh.protocol.timers import Timers
+from security.announcement import Announcement, Endpoint
+from security.keyring import NetworkKeyring
+from security.keys import DOOR, derive
+from tests.machines import LIMITS, ME
+
+SECRET = bytes(range(32))
+HOST, ELSEWHERE = b"our host", b"far away"
+WALL_US = 10**15
+HANDSHAKE_S, RESUME_S, TOMBSTONE_S, SKEW_S, LIFETIME_S = 1.0, 15.0, 60.0, 300, 600
+LARGER, SMALLER = b"z" * 16, b"a" * 16
+"""Than ME, which is `m`: the larger one of two dials."""
+
+
+def announce(
+    node: bytes = SMALLER, version: int = 1, *, clusters: tuple[str, ...] = ("x",),
+    endpoints: Sequence[Endpoint] | None = None, host: bytes = HOST, left: bool = False,
+    wall_us: int = WALL_US,
+) -> bytes:  # fmt: skip
+    """What `node` says of itself; with no `endpoints` given, a door and a way in for links."""
+    if endpoints is None:
+        endpoints = [place("127.0.0.1:1", DOOR), place("127.0.0.1:2")]
+    announcement = Announcement(
+        node=node, incarnation=version, issued_us=wall_us, lifetime_s=LIFETIME_S, host=host,
+        clusters=clusters, endpoints=tuple(endpoints), left=left,
+    )  # fmt: skip
+    return announcement.sign([derive(SECRET, cluster) for cluster in clusters])
+
+
+def place(address: str, cluster: str = "x") -> Endpoint:
+    return Endpoint(f"tcp://{address}", derive(SECRET, cluster).key_id)
+
+
+def make_roster(
+    *, me: bytes = ME, peers_max: int = 10, keyring: NetworkKeyring | None = None
+) -> Roster:
+    return Roster(
+        me, HOST, keyring or NetworkKeyring([SECRET]), skew_s=SKEW_S, tombstone_s=TOMBSTONE_S,
+        peers_max=peers_max, refusals=Refusals(),
+    )  # fmt: skip
+
+
+class Bench:
+    """Peering of node `me`, and what it told: `told` to the core, `take` to the transport."""
+
+    def __init__(self, me: bytes = ME, *, secrets: Sequence[bytes] = (SECRET,)) -> None:
+        self.me, self.now_s = me, 0.0
+        self.timers, self.out = Timers(), list[Instruction]()
+        self.told: list[tuple[object, ...]] = []
+        keyring = NetworkKeyring(secrets)
+        keyring.own("x")
+        self.roster = make_roster(me=me, keyring=keyring)
+        settings = PeeringSettings(
+            me=me, clusters=("x",), limits=LIMITS, idempotent=(), handshake_s=HANDSHAKE_S,
+            resume_s=RESUME_S,
+        )  # fmt: skip
+        self.peering = Peering(
+            settings, self.roster, self.timers, Random(7), self.out, self,
+            lambda: WALL_US + int(self.now_s * 1e6),
+        )  # fmt: skip
+        self.dialler = self.peering.dialler
+        self.peering.announcement = announce(me)
+
+    # What peering tells
+
+    def link_up(self, link: Link, peer: Peer, idempotent: Sequence[str]) -> None:
+        self.told.append(("up", link.peer))
+
+    def path_lost(self, link: Link) -> None:
+        self.told.append(("path lost", link.peer))
+
+    def path_back(self, link: Link) -> None:
+        self.told.append(("path back", link.peer))
+
+    def link_down(self, link: Link, reason: str, *, proof: bool) -> None:
+        self.told.append(("down", link.peer, reason, proof))
+
+    def warn(self, kind: str, text: str) -> None:
+        self.told.append(("warn", kind))
+
+    # Time and instructions
+
+    def run_to(self, to_s: float) -> None:
+        """Let time pass, deadline by deadline."""
+        while (due_s := self.timers.due_s()) is not None and due_s <= to_s:
+            self.now_s = max(self.now_s, due_s)
+            self.timers.run(self.now_s)
+        self.now_s = to_s
+
+    def run_to_dial(self) -> float:
+        """Let time pass until something is dialled; return how long that took."""
+        start_s = self.now_s
+        while not any(isinstance(item, Dial) for item in self.out):
+            due_s = self.timers.due_s()
+            assert due_s is not None, "never dials again"
+            self.run_to(due_s)
+        return self.now_s - start_s
+
+    def take(self) -> list[Instruction]:
+        out = list(self.out)
+        self.out.clear()
+        return out
+
+    def dials(self) -> list[Dial]:
+        return [item for item in self.take() if isinstance(item, Dial)]
+
+    def hear(self, raw: bytes) -> Peer:
+        peer = self.peering.heard_of(raw, self.now_s)
+        assert peer is not None
+        return peer
+
+    def lose(self, dials: Sequence[Dial], *, denied: bool = False) -> None:
+        for dial in dials:
+            self.peering.lost(dial.conn, self.now_s, denied=denied)
+
+    # What others answer
+
+    def answer(
+        self, conn: Conn, kind: int, body: bytes, *, user: str | None = None, lane: int = CONTROL
+    ) -> None:
+        """A greeting comes in on a connection of ours, or of `user`."""
+        self.peering.greeted(conn, user, Frame(greeting(lane, kind, body)), self.now_s)
+
+    def introduced(self, dial: Dial, *announcements: bytes) -> None:
+        self.answer(dial.conn, Kind.INTRODUCED, encode_announcements(announcements))
+
+    def welcomed(self, out: Sequence[Instruction], raw: bytes, node: bytes = SMALLER) -> None:
+        """Every HELLO in `out` is answered."""
+        for item in out:
+            if isinstance(item, tuple):
+                hello = decode_hello(only_record(item[1])[1])
+                welcome = Welcome(
+                    lane=hello.lane, node=node, link_id=hello.link_id, expects=1,
+                    window_bytes=LIMITS.window_bytes, frame_bytes_max=LIMITS.frame_bytes_max,
+                    announcement=raw,
+                )  # fmt: skip
+                self.answer(item[0], Kind.WELCOME, welcome.encode(), lane=hello.lane)
+
+    def link_to(self, node: bytes = SMALLER) -> Link:
+        """A link that is up, dialled by us."""
+        raw = announce(node, endpoints=[place("127.0.0.1:2")])
+        self.hear(raw)
+        self.welcomed(self.take(), raw, node)
+        self.take()
+        self.told.clear()
+        link = self.peering.links[node]
+        assert link.up
+        return link
+
+
+def only_record(frame: bytes) -> tuple[int, bytes]:
+    """Kind and body of the greeting in a frame."""
+    ((kind, _, _, start, end),) = Frame(frame).records
+    return kind, bytes(frame[start:end])
+
+
+def kinds(out: Sequence[Instruction]) -> list[object]:
+    """Instructions in short: ("dial", lane, endpoint), ("hang up", conn), ("probe", ..), the kind sent."""
+    short: list[object] = []
+    for item in out:
+        if isinstance(item, Dial):
+            short.append(("dial", item.lane, item.endpoint.removeprefix("tcp://")))
+        elif isinstance(item, Hangup):
+            short.append(("hang up", item.conn))
+        elif isinstance(item, Probe):
+            short.append(("probe", item.endpoint.removeprefix("tcp://")))
+        else:
+            short.append(Kind(only_record(item[1])[0]).name)
+    return short

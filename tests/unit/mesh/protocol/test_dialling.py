@@ -1,0 +1,351 @@
+from __future__ import annotations
+
+import pytest
+
+from mesh.errors import RemoteProtocolError
+from mesh.protocol.dialling import BACKOFF_S, BACKOFF_S_MAX, SEEDS_MAX
+from mesh.protocol.frame import CONTROL, DATA, Kind
+from mesh.protocol.hello import BAD, CROSSING, FULL, GONE, NOT_ME, UNTRUSTED, decode_hello
+from mesh.protocol.instructions import Dial
+from security.keys import DOOR, derive
+from tests.machines import LANES
+
+from .peering_bench import (
+    HANDSHAKE_S,
+    LARGER,
+    SECRET,
+    SMALLER,
+    Bench,
+    announce,
+    kinds,
+    only_record,
+    place,
+)
+
+SEED = "tcp://10.0.0.9:1"
+WAY_IN = [place("127.0.0.1:2")]
+"""Without a door: whoever is larger dials at once."""
+INTRODUCTION = [("dial", CONTROL, "127.0.0.1:1"), "INTRODUCE"]
+LINK = [("dial", lane, "127.0.0.1:2") if dial else "HELLO" for lane in LANES for dial in (1, 0)]
+
+
+# From an announcement to a link
+
+
+def test_the_larger_one_introduces_itself_at_the_door_then_dials_both_lanes() -> None:
+    bench = Bench()
+    raw = announce(SMALLER)
+    bench.hear(raw)
+    door, _ = out = bench.take()
+    assert kinds(out) == INTRODUCTION
+    assert isinstance(door, Dial)
+    assert (door.server, door.client.cluster) == (derive(SECRET, DOOR), DOOR)
+    bench.introduced(door, raw)
+    out = bench.take()
+    assert kinds(out) == [("hang up", door.conn), *LINK]
+    assert {dial.client.cluster for dial in out if isinstance(dial, Dial)} == {"x"}
+    bench.welcomed(out, raw)
+    assert bench.told == [("up", SMALLER)]
+    assert bench.peering.links[SMALLER].dialled
+
+
+def test_the_smaller_one_waits_for_a_dial_and_dials_if_none_comes() -> None:
+    bench = Bench()
+    raw = announce(LARGER)
+    bench.hear(raw)
+    bench.introduced(bench.dials()[0], raw)
+    assert bench.dials() == []
+    assert bench.run_to_dial() == HANDSHAKE_S
+    assert kinds(bench.take()) == LINK
+
+
+def test_one_welcome_is_no_link() -> None:
+    bench = Bench()
+    raw = announce(SMALLER, endpoints=WAY_IN)
+    bench.hear(raw)
+    out = bench.take()
+    bench.welcomed(out[:2], raw)
+    assert (bench.told, bench.peering.links) == ([], {})
+    bench.welcomed(out[2:], raw)
+    assert bench.told == [("up", SMALLER)]
+
+
+def test_who_answers_at_a_door_must_be_who_said_to_be_there() -> None:
+    bench = Bench()
+    peer = bench.hear(announce(SMALLER))
+    bench.introduced(bench.dials()[0], announce(LARGER))
+    assert not peer.knows_us
+    assert bench.roster.peers[LARGER].knows_us
+    assert peer.failures == 1
+
+
+def test_addresses_are_tried_in_turn() -> None:
+    bench = Bench()
+    bench.hear(announce(SMALLER, endpoints=[place("10.0.0.2:2"), place("10.0.0.3:2")]))
+    tried = []
+    for _ in range(3):
+        bench.run_to_dial()
+        dials = bench.dials()
+        tried.append(dials[0].endpoint)
+        bench.lose(dials)
+    assert tried == ["tcp://10.0.0.2:2", "tcp://10.0.0.3:2", "tcp://10.0.0.2:2"]
+
+
+# When nobody answers
+
+
+def test_each_failure_in_a_row_doubles_the_wait_up_to_a_limit() -> None:
+    bench = Bench()
+    bench.hear(announce(SMALLER, endpoints=WAY_IN))
+    for failures in range(1, 12):
+        bench.lose(bench.dials())
+        usual_s = min(BACKOFF_S_MAX, BACKOFF_S * 2**failures)
+        assert 0.75 * usual_s <= bench.run_to_dial() <= 1.25 * usual_s
+    assert usual_s == BACKOFF_S_MAX
+
+
+def test_a_link_that_was_up_begins_the_wait_anew() -> None:
+    bench = Bench()
+    raw = announce(SMALLER, endpoints=WAY_IN)
+    peer = bench.hear(raw)
+    for _ in range(5):
+        bench.lose(bench.dials())
+        bench.run_to_dial()
+    bench.welcomed(bench.take(), raw)
+    assert peer.failures == 0
+
+
+def test_who_does_not_answer_in_time_is_hung_up_on() -> None:
+    bench = Bench()
+    bench.hear(announce(SMALLER, endpoints=WAY_IN))
+    conns = [dial.conn for dial in bench.dials()]
+    bench.run_to(HANDSHAKE_S - 0.01)
+    assert bench.take() == []
+    bench.run_to(HANDSHAKE_S)
+    assert set(kinds(bench.take())) == {("hang up", conn) for conn in conns}
+    assert bench.run_to_dial() > 0
+
+
+def test_one_lane_lost_ends_both_and_counts_once() -> None:
+    bench = Bench()
+    peer = bench.hear(announce(SMALLER, endpoints=WAY_IN))
+    control, data = bench.dials()
+    bench.lose([control])
+    assert ("hang up", data.conn) in kinds(bench.take())
+    bench.lose([data])
+    bench.run_to(HANDSHAKE_S)
+    assert peer.failures == 1
+
+
+def test_a_retry_is_planned_once() -> None:
+    """Plans for one peer replace each other, or dials would multiply with every event."""
+    bench = Bench()
+    peer = bench.hear(announce(SMALLER, endpoints=WAY_IN))
+    bench.lose(bench.dials())
+    for delay_s in (1.0, 0.5, 3.0):
+        bench.dialler.later(peer, 0.0, delay_s)
+    assert bench.run_to_dial() == 3.0
+    assert len(bench.dials()) == 2
+
+
+def test_whatever_comes_again_while_a_dial_is_under_way_is_not_dialled_again() -> None:
+    bench = Bench()
+    raw = announce(SMALLER)
+    peer = bench.hear(raw)
+    assert len(bench.dials()) == 1
+    for version in (1, 2):
+        bench.hear(announce(SMALLER, version))
+        bench.dialler.connect(peer, bench.now_s)
+    assert bench.dials() == []
+
+
+def test_nobody_is_dialled_on_leaving_or_once_buried() -> None:
+    bench = Bench()
+    gone, left = bench.hear(announce(SMALLER)), bench.hear(announce(LARGER))
+    bench.lose(bench.dials())
+    bench.roster.bury(gone.node, now_s=0.0)
+    bench.dialler.connect(gone, 0.0)
+    bench.peering.closing = True
+    bench.dialler.connect(left, 0.0)
+    bench.run_to(60.0)
+    assert bench.dials() == []
+
+
+def test_denied_tries_the_other_generation_and_says_so_once() -> None:
+    bench = Bench(secrets=[SECRET, bytes(32)])
+    peer = bench.hear(announce(SMALLER, endpoints=WAY_IN))
+    clients = []
+    for _ in range(4):
+        bench.run_to_dial()
+        dials = bench.dials()
+        clients.append(dials[0].client)
+        bench.lose(dials, denied=True)
+    assert clients == [derive(SECRET, "x"), derive(bytes(32), "x")] * 2
+    assert peer.denials == 4
+    assert bench.told == [("warn", "denied")]
+
+
+# Refused
+
+
+@pytest.mark.parametrize("reason", [UNTRUSTED, GONE, FULL, BAD, "something new"])
+def test_refused_tries_again_after_the_usual_wait(reason: str) -> None:
+    bench = Bench()
+    peer = bench.hear(announce(SMALLER, endpoints=WAY_IN))
+    peer.knows_us = True
+    control, data = bench.dials()
+    bench.answer(control.conn, Kind.REFUSE, reason.encode())
+    assert set(kinds(bench.take())) == {("hang up", dial.conn) for dial in (control, data)}
+    assert peer.knows_us is (reason not in (UNTRUSTED, GONE))
+    assert 0.75 * 2 * BACKOFF_S <= bench.run_to_dial() <= 1.25 * 2 * BACKOFF_S
+
+
+def test_refused_as_crossing_leaves_the_other_ones_dial_its_time() -> None:
+    bench = Bench()
+    bench.hear(announce(SMALLER, endpoints=WAY_IN))
+    bench.answer(bench.dials()[0].conn, Kind.REFUSE, CROSSING.encode())
+    bench.take()
+    assert bench.run_to_dial() == 2 * HANDSHAKE_S
+
+
+def test_refused_as_not_me_is_the_end_of_that_node() -> None:
+    bench = Bench()
+    bench.hear(announce(SMALLER, endpoints=WAY_IN))
+    bench.answer(bench.dials()[0].conn, Kind.REFUSE, NOT_ME.encode())
+    bench.take()
+    bench.run_to(30.0)
+    assert not bench.roster.peers
+    assert bench.dials() == []
+
+
+# Resuming
+
+
+def test_a_lost_lane_is_dialled_again_alone_and_once_and_goes_on_where_it_stopped() -> None:
+    bench = Bench()
+    link = bench.link_to()
+    for lane in (link.data, link.control):
+        lane.expected = 7
+    assert link.data.conn is not None
+    bench.peering.lost(link.data.conn, bench.now_s)
+    bench.dialler.redial(link, bench.now_s)
+    out = bench.take()
+    assert kinds(out) == [("dial", DATA, "127.0.0.1:2"), "HELLO", ("probe", "127.0.0.1:2")]
+    assert isinstance(out[1], tuple)
+    hello = decode_hello(only_record(out[1][1])[1])
+    assert (hello.resume, hello.expects, hello.link_id) == (True, 7, link.link_id)
+    assert bench.told == [("path lost", SMALLER)]
+
+
+def test_a_resumption_without_answer_is_tried_again_soon_and_probed_each_time() -> None:
+    bench = Bench()
+    link = bench.link_to()
+    assert link.data.conn is not None
+    bench.peering.lost(link.data.conn, bench.now_s)
+    for _ in range(3):
+        bench.lose(bench.dials())
+        assert kinds(bench.take()) == [("probe", "127.0.0.1:2")]
+        assert bench.run_to_dial() == pytest.approx(BACKOFF_S)
+
+
+@pytest.mark.parametrize(("reason", "proof"), [(GONE, False), (NOT_ME, True)])
+def test_a_refused_resumption_gives_the_link_up(reason: str, proof: bool) -> None:
+    bench = Bench()
+    link = bench.link_to()
+    assert link.data.conn is not None
+    bench.peering.lost(link.data.conn, bench.now_s)
+    bench.answer(bench.dials()[0].conn, Kind.REFUSE, reason.encode())
+    assert bench.told[1:] == [("down", SMALLER, f"the peer says {reason}", proof)]
+    assert not bench.peering.links
+
+
+# Addresses without a name
+
+
+def test_an_address_found_again_while_it_is_asked_is_not_asked_twice() -> None:
+    bench = Bench()
+    for _ in range(3):
+        bench.dialler.found(SEED, bench.now_s)
+    assert kinds(bench.take()) == [("dial", CONTROL, "10.0.0.9:1"), "INTRODUCE"]
+
+
+def test_everybody_a_seed_tells_of_is_met() -> None:
+    bench = Bench()
+    bench.dialler.found(SEED, bench.now_s)
+    seed, other = announce(LARGER, endpoints=WAY_IN), announce(SMALLER, endpoints=WAY_IN)
+    bench.introduced(bench.dials()[0], seed, other, b"not an announcement")
+    assert set(bench.roster.peers) == {LARGER, SMALLER}
+    assert bench.roster.peers[LARGER].knows_us
+    assert not bench.roster.peers[SMALLER].knows_us
+    assert bench.told == [("warn", "announcement malformed")]
+
+
+def test_a_seed_is_asked_again_unless_it_is_linked_or_ourselves() -> None:
+    bench = Bench()
+    raw = announce(SMALLER, endpoints=WAY_IN)
+    bench.dialler.found(SEED, bench.now_s)
+    bench.introduced(bench.dials()[0], raw)
+    bench.welcomed(bench.take(), raw)
+    bench.dialler.found(SEED, bench.now_s)
+    assert bench.dials() == [], "linked"
+    bench.peering.fail(bench.peering.links[SMALLER], "for the test", now_s=bench.now_s)
+    bench.take()
+    bench.dialler.found(SEED, bench.now_s)
+    (again,) = bench.dials()
+    bench.introduced(again, bench.peering.announcement)
+    bench.dialler.found(SEED, bench.now_s)
+    assert bench.dials() == [], "ourselves"
+
+
+def test_a_silent_seed_is_tried_under_every_key_then_waits_to_be_found_again() -> None:
+    bench = Bench(secrets=[SECRET, bytes(32)])
+    bench.dialler.found(SEED, bench.now_s)
+    servers = []
+    for _ in range(2):
+        dials = bench.dials()
+        servers += [dial.server for dial in dials]
+        bench.lose(dials)
+    assert servers == [derive(SECRET, DOOR), derive(bytes(32), DOOR)]
+    assert bench.dials() == []
+    bench.dialler.found(SEED, bench.now_s)
+    assert len(bench.dials()) == 1
+
+
+def test_seeds_over_the_limit_are_counted() -> None:
+    bench = Bench()
+    for number in range(SEEDS_MAX + 2):
+        bench.dialler.found(f"tcp://10.0.0.9:{number}", bench.now_s)
+    assert len(bench.dials()) == SEEDS_MAX
+    assert bench.roster.refusals.counts == {f"seeds over {SEEDS_MAX}": 2}
+
+
+# Answers that are none
+
+
+def test_answers_to_what_was_not_asked_are_violations() -> None:
+    bench = Bench()
+    raw = announce(SMALLER, endpoints=WAY_IN)
+    bench.hear(raw)
+    out = bench.take()
+    control, _, data, _ = out
+    assert isinstance(control, Dial)
+    assert isinstance(data, Dial)
+    with pytest.raises(RemoteProtocolError, match="before WELCOME"):
+        bench.answer(control.conn, Kind.GOSSIP, b"")
+    with pytest.raises(RemoteProtocolError, match="INTRODUCED without INTRODUCE"):
+        bench.introduced(control, raw)
+    with pytest.raises(RemoteProtocolError, match="WELCOME without HELLO"):
+        bench.welcomed(out[:2], raw)
+    with pytest.raises(RemoteProtocolError, match="WELCOME to another link"):
+        bench.welcomed(out[2:], raw, LARGER)
+    assert not bench.peering.links
+
+
+def test_a_welcome_to_an_attempt_that_ended_is_a_violation() -> None:
+    bench = Bench()
+    raw = announce(SMALLER, endpoints=WAY_IN)
+    peer = bench.hear(raw)
+    out = bench.take()
+    peer.attempt = None
+    with pytest.raises(RemoteProtocolError, match="WELCOME to a link given up"):
+        bench.welcomed(out, raw)

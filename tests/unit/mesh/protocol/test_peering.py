@@ -1,0 +1,323 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mesh.errors import RemoteProtocolError
+from mesh.protocol.dialling import greeting
+from mesh.protocol.frame import CONTROL, DATA, Frame, Kind
+from mesh.protocol.hello import (
+    BAD,
+    CROSSING,
+    FULL,
+    GONE,
+    NOT_ME,
+    UNTRUSTED,
+    Hello,
+    encode_announcements,
+)
+from mesh.protocol.instructions import Dial
+from mesh.protocol.peering import ANSWER_FIRST_S, LEFT, LEFT_HEARSAY
+from security.keys import DOOR
+from tests.machines import LANES, LIMITS, ME, OTHER
+
+from .peering_bench import (
+    HANDSHAKE_S,
+    LARGER,
+    RESUME_S,
+    SMALLER,
+    WALL_US,
+    Bench,
+    announce,
+    kinds,
+    only_record,
+    place,
+)
+
+WAY_IN = [place("127.0.0.1:2")]
+HELLO = Hello(
+    lane=CONTROL, node=LARGER, target=ME, link_id=b"k" * 16, resume=False, expects=1,
+    window_bytes=LIMITS.window_bytes, frame_bytes_max=LIMITS.frame_bytes_max,
+    announcement=announce(LARGER, endpoints=WAY_IN),
+)  # fmt: skip
+
+
+def say(bench: Bench, hello: Hello, conn: bytes = b"c", user: str = "x") -> str:
+    """A HELLO comes in; return what it is answered with."""
+    bench.answer(conn, Kind.HELLO, hello.encode(), user=user, lane=hello.lane)
+    sent = [item for item in bench.take() if isinstance(item, tuple) and item[0] == conn]
+    kind, body = only_record(sent[0][1])
+    return body.decode() if kind == Kind.REFUSE else Kind(kind).name
+
+
+def accept(bench: Bench) -> None:
+    """A link that is up, dialled by the larger one: connections 0 and 1."""
+    for lane in LANES:
+        assert say(bench, replace(HELLO, lane=lane), b"%d" % lane) == "WELCOME"
+    assert bench.told == [("up", LARGER)]
+    bench.told.clear()
+
+
+# Who may have a link
+
+
+def test_two_lanes_make_a_link() -> None:
+    bench = Bench()
+    accept(bench)
+    link = bench.peering.links[LARGER]
+    assert (link.dialled, link.cluster, link.link_id) == (False, "x", HELLO.link_id)
+    assert bench.peering.bound == {b"0": link, b"1": link}
+
+
+REFUSED = {
+    NOT_ME: {"target": OTHER},
+    BAD: {"node": ME},
+    GONE: {"resume": True},
+    UNTRUSTED: {"node": SMALLER},
+}
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_a_hello_is_refused_with_a_reason(reason: str) -> None:
+    bench = Bench()
+    assert say(bench, replace(HELLO, **REFUSED[reason])) == reason  # type: ignore[arg-type]
+    assert not bench.peering.links
+
+
+def test_the_key_on_the_line_must_be_of_a_cluster_the_caller_claims() -> None:
+    bench = Bench()
+    assert say(bench, HELLO, user="y") == UNTRUSTED
+    assert say(bench, HELLO, user=DOOR) == BAD
+    assert say(bench, replace(HELLO, announcement=b"garbage")) == UNTRUSTED
+    assert bench.told == [("warn", "announcement malformed")]
+
+
+def test_nobody_gets_a_new_link_from_who_leaves() -> None:
+    bench = Bench()
+    bench.peering.closing = True
+    assert say(bench, HELLO) == FULL
+
+
+def test_the_second_lane_must_come() -> None:
+    bench = Bench()
+    assert say(bench, HELLO) == "WELCOME"
+    bench.run_to(2 * HANDSHAKE_S)
+    assert ("hang up", b"c") in kinds(bench.take())
+    assert (bench.peering.links, bench.told) == ({}, [])
+
+
+def test_a_new_link_of_the_same_node_replaces_the_old_one() -> None:
+    bench = Bench()
+    accept(bench)
+    assert say(bench, replace(HELLO, link_id=b"n" * 16)) == "WELCOME"
+    assert bench.told == [("down", LARGER, "the peer started a new link", False)]
+    assert bench.peering.links[LARGER].link_id == b"n" * 16
+
+
+def test_a_lane_is_resumed_on_a_new_connection_and_the_old_one_forgotten() -> None:
+    bench = Bench()
+    accept(bench)
+    hello = replace(HELLO, lane=DATA, resume=True)
+    assert say(bench, hello, b"again") == "WELCOME"
+    link = bench.peering.links[LARGER]
+    assert (link.data.conn, link.control.conn) == (b"again", b"0")
+    assert set(bench.peering.bound) == {b"0", b"again"}
+    assert b"1" in bench.dialler.gone
+    assert ("down", LARGER) not in [told[:2] for told in bench.told]
+
+
+def test_nobody_resumes_our_own_dial_or_on_behalf_of_another_cluster() -> None:
+    bench = Bench()
+    link = bench.link_to(SMALLER)
+    hello = replace(
+        HELLO, node=SMALLER, link_id=link.link_id, resume=True,
+        announcement=announce(SMALLER, endpoints=WAY_IN),
+    )  # fmt: skip
+    assert say(bench, hello) == BAD
+
+
+# Crossing dials
+
+
+class Wire:
+    """Carries greetings between two benches, who dial each other."""
+
+    def __init__(self, *benches: Bench) -> None:
+        self.benches = benches
+        self.users: dict[bytes, str] = {}
+
+    def carry(self, at: int) -> bool:
+        """What one of them has to say reaches the other; whether there was anything."""
+        here, there = self.benches[at], self.benches[1 - at]
+        out = here.take()
+        for item in out:
+            if isinstance(item, Dial):
+                self.users[b"%d" % item.conn + here.me] = item.client.cluster
+            elif isinstance(item, tuple) and isinstance(item[0], int):
+                name = b"%d" % item[0] + here.me
+                there.peering.greeted(name, self.users[name], Frame(item[1]), there.now_s)
+            elif isinstance(item, tuple):
+                assert isinstance(item[0], bytes)
+                conn = int(item[0].removesuffix(there.me))
+                if conn in there.dialler._calls:
+                    there.peering.greeted(conn, None, Frame(item[1]), there.now_s)
+        return bool(out)
+
+
+@pytest.mark.parametrize("first", [0, 1], ids=["smaller first", "larger first"])
+def test_of_two_dials_that_cross_the_larger_ones_wins(first: int) -> None:
+    smaller, larger = Bench(SMALLER), Bench(LARGER)
+    for bench, other in ((smaller, larger), (larger, smaller)):
+        bench.peering.announcement = announce(bench.me, endpoints=WAY_IN)
+        raw = announce(other.me, endpoints=WAY_IN)
+        peer = bench.hear(raw)
+        peer.failures, peer.knows_us = 1, True
+        bench.dialler.end_attempt(peer)
+        bench.take()
+        bench.dialler.connect(peer, bench.now_s)
+    wire = Wire(smaller, larger)
+    assert kinds(smaller.out)[1::2] == kinds(larger.out)[1::2] == ["HELLO", "HELLO"]
+    turn = first
+    while wire.carry(turn) or wire.carry(1 - turn):
+        turn = 1 - turn
+    for bench in (smaller, larger):
+        bench.run_to(5 * HANDSHAKE_S)
+        assert bench.dials() == []
+    mine, theirs = smaller.peering.links[LARGER], larger.peering.links[SMALLER]
+    assert mine.link_id == theirs.link_id
+    assert (mine.dialled, theirs.dialled) == (False, True)
+    assert (smaller.told, larger.told) == ([("up", LARGER)], [("up", SMALLER)])
+
+
+def test_the_smaller_ones_dial_is_taken_when_ours_is_not_under_way() -> None:
+    bench = Bench()
+    hello = replace(HELLO, node=SMALLER, announcement=announce(SMALLER, endpoints=WAY_IN))
+    peer = bench.hear(hello.announcement)
+    assert len(bench.dials()) == 2
+    assert say(bench, hello) == CROSSING
+    bench.dialler.try_again(peer, bench.now_s)
+    assert say(bench, hello) == "WELCOME"
+
+
+def test_a_link_of_ours_is_given_up_for_theirs_only_when_it_is_not_young() -> None:
+    """Theirs may have left before they heard of ours; later it says that ours is lost to them."""
+    bench = Bench()
+    bench.link_to(SMALLER)
+    hello = replace(HELLO, node=SMALLER, announcement=announce(SMALLER, endpoints=WAY_IN))
+    bench.run_to(2 * HANDSHAKE_S - 0.01)
+    assert say(bench, hello) == CROSSING
+    bench.run_to(2 * HANDSHAKE_S)
+    assert say(bench, hello) == "WELCOME"
+
+
+# Lost paths
+
+
+def test_a_refused_probe_ends_a_link_without_a_path_at_once() -> None:
+    bench = Bench()
+    accept(bench)
+    bench.peering.probed(LARGER, bench.now_s, refused=True)
+    assert bench.told == [], "it has its path"
+    for conn in (b"0", b"1"):
+        bench.peering.lost(conn, bench.now_s)
+    assert ("probe", "127.0.0.1:2") in kinds(bench.take())
+    bench.peering.probed(LARGER, bench.now_s, refused=False)
+    bench.peering.probed(OTHER, bench.now_s, refused=True)
+    assert bench.told == [("path lost", LARGER)] * 2
+    bench.peering.probed(LARGER, bench.now_s, refused=True)
+    assert bench.told[2:] == [("down", LARGER, "nothing listens there any more", True)]
+
+
+def test_a_path_that_stays_lost_ends_the_link() -> None:
+    bench = Bench()
+    accept(bench)
+    bench.peering.lost(b"0", bench.now_s)
+    bench.run_to(RESUME_S - 0.01)
+    assert LARGER in bench.peering.links
+    bench.run_to(RESUME_S)
+    assert bench.told[-1] == ("down", LARGER, f"no path for {RESUME_S:.0f} s", False)
+
+
+def test_proof_of_death_is_given_more_time_before_the_next_dial() -> None:
+    waits_s = []
+    for proof in (False, True):
+        bench = Bench()
+        link = bench.link_to()
+        bench.peering.fail(link, "for the test", now_s=0.0, proof=proof)
+        bench.take()
+        waits_s.append(bench.run_to_dial())
+    assert waits_s[1] > 4 * waits_s[0]
+
+
+# What is heard
+
+
+def test_introductions_are_answered_with_us_first_and_the_dial_comes_after_the_answer() -> None:
+    bench = Bench()
+    known = announce(OTHER, endpoints=WAY_IN)
+    bench.hear(known)
+    bench.take()
+    raw = announce(SMALLER, endpoints=WAY_IN)
+    bench.answer(b"c", Kind.INTRODUCE, encode_announcements([raw]), user=DOOR)
+    (answer,) = [item for item in bench.take() if isinstance(item, tuple) and item[0] == b"c"]
+    assert only_record(answer[1]) == (
+        Kind.INTRODUCED, encode_announcements([bench.peering.announcement, known])
+    )  # fmt: skip
+    assert bench.roster.peers[SMALLER].knows_us
+    bench.roster.peers[SMALLER].attempt = None
+    assert bench.run_to_dial() == ANSWER_FIRST_S
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_an_introduction_is_of_one_node(count: int) -> None:
+    body = encode_announcements([HELLO.announcement] * count)
+    with pytest.raises(RemoteProtocolError, match=f"INTRODUCE with {count} announcements"):
+        Bench().answer(b"c", Kind.INTRODUCE, body, user=DOOR)
+
+
+def test_the_first_frame_of_a_stranger_is_a_greeting() -> None:
+    bench = Bench()
+    with pytest.raises(RemoteProtocolError, match="before HELLO"):
+        bench.answer(b"c", Kind.HEARTBEAT, b"", user="x")
+    twice = Frame(greeting(CONTROL, Kind.HELLO, HELLO.encode()))
+    twice.records *= 2
+    with pytest.raises(RemoteProtocolError, match="not a greeting"):
+        bench.peering.greeted(b"c", "x", twice, bench.now_s)
+
+
+@pytest.mark.parametrize(("relay", "reason"), [(LARGER, LEFT), (SMALLER, LEFT_HEARSAY)])
+def test_a_goodbye_ends_the_link_and_says_whose_word_it_is(relay: bytes, reason: str) -> None:
+    bench = Bench()
+    accept(bench)
+    goodbye = announce(LARGER, 2, endpoints=WAY_IN, left=True)
+    assert bench.peering.heard_of(goodbye, bench.now_s, relay=relay) is None
+    assert bench.told == [("down", LARGER, reason, False)]
+    assert not bench.roster.peers
+    bench.take()
+    bench.run_to(30.0)
+    assert bench.dials() == []
+
+
+def test_news_is_told_to_three_others_and_not_to_who_told_it() -> None:
+    bench = Bench()
+    nodes = [bytes([65 + number]) * 16 for number in range(5)]
+    links = [bench.link_to(node) for node in nodes]
+    for link in links:
+        link._control.clear()
+    raw = announce(LARGER, endpoints=WAY_IN)
+    bench.peering.heard_of(raw, bench.now_s, relay=nodes[0])
+    told = [link.peer for link in links if link._control]
+    assert len(told) == 3
+    assert nodes[0] not in told
+    bench.peering.heard_of(raw, bench.now_s, relay=nodes[1])
+    assert [link.peer for link in links if link._control] == told, "once"
+
+
+def test_peers_whose_announcement_ran_out_are_forgotten() -> None:
+    bench = Bench()
+    bench.hear(announce(LARGER, wall_us=WALL_US - 700 * 10**6))
+    (dial,) = bench.dials()
+    bench.peering.tick(bench.now_s)
+    assert kinds(bench.take()) == [("hang up", dial.conn)]
+    assert not bench.roster.peers

@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import pytest
+
+from mesh.protocol.link import Link
+from mesh.protocol.roster import Peer, Roster
+from security.announcement import Endpoint
+from security.errors import BadAnnouncement
+from security.keyring import NetworkKeyring
+from security.keys import DOOR
+from tests.machines import LIMITS, ME
+
+from .peering_bench import (
+    ELSEWHERE,
+    HOST,
+    LARGER,
+    LIFETIME_S,
+    SECRET,
+    SMALLER,
+    TOMBSTONE_S,
+    WALL_US,
+    announce,
+    make_roster,
+    place,
+)
+
+
+def learn(roster: Roster, raw: bytes, now_s: float = 0.0) -> tuple[Peer | None, bool]:
+    return roster.learn(raw, now_s=now_s, wall_us=WALL_US)
+
+
+def known(roster: Roster, raw: bytes) -> Peer:
+    peer, news = learn(roster, raw)
+    assert peer is not None
+    assert news
+    return peer
+
+
+def test_an_announcement_makes_a_peer_and_a_newer_one_replaces_it() -> None:
+    roster = make_roster()
+    peer = known(roster, announce(version=1))
+    assert known(roster, announce(version=2)) is peer
+    assert (peer.raw, peer.announcement.incarnation) == (announce(version=2), 2)
+    assert list(roster.others()) == [announce(version=2)]
+    assert list(roster.others(SMALLER)) == []
+
+
+def test_a_replay_changes_nothing() -> None:
+    roster = make_roster()
+    peer = known(roster, announce(version=2))
+    assert learn(roster, announce(version=2)) == (peer, False)
+    assert learn(roster, announce(version=1)) == (peer, False)
+    assert peer.announcement.incarnation == 2
+    assert roster.refusals.counts == {"announcement replayed": 1}
+
+
+def test_the_same_version_said_otherwise_changes_nothing() -> None:
+    roster = make_roster()
+    peer = known(roster, announce(endpoints=[place("10.0.0.2:2")]))
+    assert learn(roster, announce(endpoints=[place("10.6.6.6:2")])) == (peer, False)
+    assert peer.announcement.endpoints == (place("10.0.0.2:2"),)
+
+
+def test_the_bytes_that_were_replaced_are_checked_again() -> None:
+    """Only what stands is taken without a look at its signature."""
+    roster = make_roster()
+    old = announce(version=1)
+    known(roster, old)
+    known(roster, announce(version=2))
+    with pytest.raises(BadAnnouncement):
+        roster.learn(old, now_s=0.0, wall_us=WALL_US + 10**12)
+
+
+def test_our_own_is_no_peer() -> None:
+    roster = make_roster()
+    assert learn(roster, announce(ME)) == (None, False)
+    assert not roster.peers
+
+
+def test_a_goodbye_is_news_once_and_only_of_a_known_node() -> None:
+    roster = make_roster()
+    assert learn(roster, announce(left=True)) == (None, False)
+    peer = known(roster, announce(version=1))
+    goodbye = announce(version=2, left=True)
+    assert learn(roster, goodbye) == (peer, True)
+    assert peer.announcement.left
+    assert learn(roster, goodbye) == (peer, False)
+
+
+def test_who_left_stays_away_until_the_tombstone_ends() -> None:
+    roster = make_roster()
+    known(roster, announce(version=1))
+    roster.bury(SMALLER, now_s=5.0)
+    assert not roster.peers
+    for raw in (announce(version=1), announce(version=9)):
+        assert learn(roster, raw, 5.0 + TOMBSTONE_S - 0.01) == (None, False)
+    assert roster.refusals.counts == {"announcement of a node that left": 2}
+    peer, news = learn(roster, announce(version=9), 5.0 + TOMBSTONE_S)
+    assert (peer is not None, news) == (True, True)
+
+
+def test_tombstones_that_ended_are_forgotten() -> None:
+    roster = make_roster(peers_max=1)
+    for number in range(4):
+        roster.bury(bytes([number]) * 16, now_s=0.0)
+    roster.bury(LARGER, now_s=TOMBSTONE_S)
+    assert set(roster._tombstones) == {LARGER}
+
+
+def test_peers_over_the_limit_are_refused_and_counted() -> None:
+    roster = make_roster(peers_max=2)
+    for node in (SMALLER, LARGER):
+        known(roster, announce(node))
+    assert learn(roster, announce(b"c" * 16)) == (None, False)
+    assert roster.refusals.counts == {"peers_max": 1}
+    known(roster, announce(LARGER, version=2))
+    roster.bury(SMALLER, now_s=0.0)
+    known(roster, announce(b"c" * 16))
+
+
+def test_the_key_of_another_cluster_cannot_speak_for_a_node() -> None:
+    roster = make_roster()
+    peer = known(roster, announce(version=1, clusters=("x",)))
+    for clusters in (("y",), ("x", "y")):
+        assert learn(roster, announce(version=2, clusters=clusters)) == (None, False)
+        assert learn(roster, announce(version=2, clusters=clusters, left=True)) == (None, False)
+    assert roster.peers == {SMALLER: peer}
+    assert (peer.announcement.clusters, peer.announcement.left) == (("x",), False)
+    assert roster.refusals.counts == {"announcement of another's node": 4}
+
+
+def test_a_peer_without_a_link_expires() -> None:
+    roster = make_roster()
+    peer, linked = known(roster, announce(SMALLER)), known(roster, announce(LARGER))
+    linked.link = Link(LARGER, "x", b"k" * 16, dialled=True, limits=LIMITS)
+    ends_us = WALL_US + LIFETIME_S * 10**6
+    assert roster.expired(wall_us=ends_us) == []
+    assert roster.expired(wall_us=ends_us + 1) == [peer]
+
+
+def uris(roster: Roster, endpoints: list[Endpoint], host: bytes, *, door: bool) -> list[str]:
+    peer = known(roster, announce(endpoints=endpoints, host=host))
+    return [uri.removeprefix("tcp://") for uri, _ in roster.endpoints(peer, door=door)]
+
+
+ENDPOINTS = [
+    place("10.0.0.2:1", DOOR), place("10.0.0.2:2"), place("192.168.1.2:2"), place("127.0.0.1:1", DOOR),
+    place("localhost:2"), place("127.0.0.1:2"), place("[::1]:2"),
+]  # fmt: skip
+
+
+def test_loopback_is_first_on_the_same_host_and_elsewhere_not_there() -> None:
+    assert uris(make_roster(), ENDPOINTS, HOST, door=False) == [
+        "localhost:2", "127.0.0.1:2", "[::1]:2", "10.0.0.2:2", "192.168.1.2:2",
+    ]  # fmt: skip
+    assert uris(make_roster(), ENDPOINTS, ELSEWHERE, door=False) == ["10.0.0.2:2", "192.168.1.2:2"]
+    assert uris(make_roster(), ENDPOINTS, HOST, door=True) == ["127.0.0.1:1", "10.0.0.2:1"]
+    assert uris(make_roster(), ENDPOINTS, ELSEWHERE, door=True) == ["10.0.0.2:1"]
+
+
+def test_only_endpoints_under_a_key_of_ours_and_a_claimed_cluster_are_dialled() -> None:
+    keyring = NetworkKeyring([SECRET])
+    keyring.own("other")
+    roster = make_roster(keyring=keyring)
+    unknown = Endpoint("tcp://10.0.0.2:3", b"strange!")
+    found = uris(
+        roster, [unknown, place("10.0.0.2:4", "other"), place("10.0.0.2:5")], HOST, door=False
+    )
+    assert found == ["10.0.0.2:5"]
