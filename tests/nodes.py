@@ -36,13 +36,21 @@ async def until(condition: Callable[[], Any]) -> None:
 
 
 async def linked(one: mesh.Node, *others: mesh.Node) -> None:
-    """Wait until `one` has an alive member for every other node."""
-    for other in others:
+    """Wait until `one` and each of the others know each other as members.
 
-        def known(other: mesh.Node = other) -> bool:
-            return other.id in {member.node for member in one.members(other.config.clusters[0])}
+    Both views: one end of a link is up a crossing before the other.
+    """
 
-        await until(known)
+    def knows(one: mesh.Node, other: mesh.Node) -> bool:
+        return other.id in {member.node for member in one.members(other.config.clusters[0])}
+
+    await until(lambda: all(knows(one, other) and knows(other, one) for other in others))
+
+
+async def subscribed(publisher: mesh.Node, topic: str, count: int = 1) -> None:
+    """Wait until the publisher knows of `count` subscriptions to `topic`."""
+    interest = publisher._core.patterns.interest
+    await until(lambda: len(interest.match(topic)) == count)
 
 
 def free_ports(count: int) -> int:

@@ -24,7 +24,7 @@ async def test_a_node_that_knows_one_seed_learns_the_whole_network() -> None:
         node("shop", third) as last,
     ):  # fmt: skip
         await linked(last, first, second, third)
-        await linked(first, last, second, third)
+        await linked(first, second, third)
 
 
 async def test_a_seed_that_comes_up_late() -> None:
@@ -75,7 +75,6 @@ async def test_found_and_linked_on_one_host_by_zeroconf() -> None:
         mesh.join("shop", network_secret=SECRET) as shop,
     ):
         await linked(shop, db)
-        await linked(db, shop)
 
 
 HOSTS = ("mesh-test-a", "mesh-test-b")
@@ -120,9 +119,13 @@ def test_two_hosts(two_hosts: tuple[str, str], zeroconf: bool) -> None:
         Process("tests.member", first, python=prefix[0]) as database,
         Process("tests.member", second, python=prefix[1]) as shop,
     ):
-        for _ in range(200):
-            if database.ready["node"] in shop.call("members", cluster="databases"):
-                break
-            time.sleep(0.05)
-        assert database.ready["node"] in shop.call("members", cluster="databases")
-        assert shop.ready["node"] in database.call("members", cluster="shop")
+        views = [
+            (shop, "databases", database.ready["node"]),
+            (database, "shop", shop.ready["node"]),
+        ]
+        for one, cluster, other in views:
+            for _ in range(200):
+                if other in one.call("members", cluster=cluster):
+                    break
+                time.sleep(0.05)
+            assert other in one.call("members", cluster=cluster)

@@ -7,12 +7,10 @@ import trio
 
 import mesh
 from mesh.protocol.interest import POLICIES
-from tests.nodes import linked, node, until
-
-pytestmark = pytest.mark.filterwarnings("error")
+from tests.nodes import linked, node, subscribed, until
 
 
-def databases(**options: object) -> mesh.Service:
+def databases() -> mesh.Service:
     service = mesh.Service("databases", concurrency=4)
 
     @service.request
@@ -157,7 +155,7 @@ async def test_topics_match_at_the_publisher() -> None:
     async with node("shop") as shop, node("audit", shop) as audit:
         await linked(shop, audit)
         async with audit.subscribe("orders.*.created") as created, audit.subscribe("orders.>") as every:  # fmt: skip
-            await until(lambda: len(shop._core.patterns.interest.match("orders.x.created")) == 2)
+            await subscribed(shop, "orders.x.created", 2)
             sent_before = shop.statistics().links[0].frames_sent
             for _ in range(50):
                 await shop.publish("unwanted.topic", b"x")
@@ -185,7 +183,7 @@ async def test_slow_subscriber_under_each_policy(policy: str) -> None:
     async with node("shop") as shop, node("audit", shop) as audit:
         await linked(shop, audit)
         async with audit.subscribe("t", when_full=policy, limit_bytes=limit) as slow:
-            await until(lambda: shop._core.patterns.interest.match("t"))
+            await subscribed(shop, "t")
             got = lost = 0
 
             async def publish() -> None:
@@ -218,7 +216,7 @@ async def test_one_stuck_subscriber_does_not_stop_the_others() -> None:
     async with node("shop") as shop, node("audit", shop) as audit, node("stuck", shop) as stuck:
         await linked(shop, audit, stuck)
         async with audit.subscribe("t") as reading, stuck.subscribe("t", limit_bytes=1000):
-            await until(lambda: len(shop._core.patterns.interest.match("t")) == 2)
+            await subscribed(shop, "t", 2)
             for number in range(5000):
                 await shop.publish("t", str(number).encode())
             for number in range(5000):

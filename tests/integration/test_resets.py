@@ -9,7 +9,7 @@ import trio
 
 import mesh
 from bench.proxy import Proxy
-from tests.nodes import free_ports, linked, node
+from tests.nodes import free_ports, linked, node, subscribed
 
 RESETS = 20
 
@@ -53,6 +53,7 @@ async def test_20_resets_under_load_lose_nothing() -> None:
             db.subscribe("t", when_full="block", limit_bytes=1 << 20) as subscription,
         ):
             await linked(shop, db)
+            await subscribed(shop, "t")
             running, answered, published, told = True, 0, 0, 0
             received: list[int] = []
 

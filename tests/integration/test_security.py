@@ -17,7 +17,7 @@ from security.announcement import Announcement, Endpoint
 from security.files import drop_old_cluster, format_network_secret, new_cluster, rotate_cluster
 from security.keyring import FileKeyring, NetworkKeyring
 from security.keys import DOOR, ClusterKeys, derive, generate
-from tests.nodes import linked, node, until
+from tests.nodes import free_ports, linked, node, subscribed, until
 
 SECRET_BYTES = b"tests of the mesh, 32 bytes long"
 OTHER_SECRET = format_network_secret(b"another network's secret, 32 byt")
@@ -131,7 +131,7 @@ async def test_a_cluster_whose_key_is_not_trusted_is_refused(tmp_path: Path) -> 
     ):
         with pytest.raises(mesh.NoMembers):
             await one.request("databases", b"x", timeout=1)
-        assert counted(db, "a connection") > 0
+        await until(lambda: counted(db, "a connection"))
     async with node(echo_service(), keyring=trusting) as db, node("web", db, keyring=caller) as one:
         await linked(one, db)
         assert await one.request("databases", b"x") == b"x"
@@ -170,25 +170,32 @@ async def test_forged_altered_replayed_and_expired_announcements() -> None:
         assert await shop.request("databases", b"x") == b"x"
 
 
-def garbage() -> list[bytes]:
-    hello = pack_record(Kind.HELLO, 0, b"\x9a" + b"\x00" * 9)
-    bomb = pack_record(Kind.HELLO, 0, b"\xdd\xff\xff\xff\xff")
-    nested = pack_record(Kind.INTRODUCE, 0, b"\x91" * 5000)
-    return [
-        b"", b"x", b"\x00" * 32, b"\xae\x02" + bytes(30), b"\xae" * 1000,
-        FRAME.pack(0xAE, 1, 0, 0, 0xFFFFFFFF, 0, 0, 0),
-        pack_frame(CONTROL, 0, 0, 0, 1, [hello]), pack_frame(CONTROL, 0, 0, 0, 1, [bomb]),
-        pack_frame(CONTROL, 0, 0, 0, 1, [nested]),
-        pack_frame(DATA, 7, 0, 0, 1, [pack_record(Kind.REQUEST, 1, bytes(100))]),
-        pack_frame(CONTROL, 0, 1 << 60, 1 << 60, 0, []),
-        pack_frame(CONTROL, 0, 0, 0, 1, [pack_record(Kind.INTRODUCE, 0, encode_announcements([b"junk"] * 32))]),
-        bytes(3 << 20),
-    ]  # fmt: skip
+def greeting(kind: Kind, body: bytes) -> bytes:
+    return pack_frame(CONTROL, 0, 0, 0, 1, [pack_record(kind, 0, body)])
 
 
-@pytest.mark.parametrize("number", range(len(garbage())))
+GARBAGE = {
+    "empty": b"",
+    "one byte": b"x",
+    "zeros": b"\x00" * 32,
+    "another version": b"\xae\x02" + bytes(30),
+    "magic all over": b"\xae" * 1000,
+    "four billion records": FRAME.pack(0xAE, 1, 0, 0, 0xFFFFFFFF, 0, 0, 0),
+    "hello of zeros": greeting(Kind.HELLO, b"\x9a" + b"\x00" * 9),
+    "hello of four billion fields": greeting(Kind.HELLO, b"\xdd\xff\xff\xff\xff"),
+    "nested 5,000 deep": greeting(Kind.INTRODUCE, b"\x91" * 5000),
+    "request before hello": pack_frame(
+        DATA, 7, 0, 0, 1, [pack_record(Kind.REQUEST, 1, bytes(100))]
+    ),
+    "acknowledges the future": pack_frame(CONTROL, 0, 1 << 60, 1 << 60, 0, []),
+    "introduces 32 times junk": greeting(Kind.INTRODUCE, encode_announcements([b"junk"] * 32)),
+    "3 MB": bytes(3 << 20),
+}
+
+
+@pytest.mark.parametrize("frame", GARBAGE.values(), ids=GARBAGE)
 async def test_a_peer_with_a_key_that_sends_garbage(
-    number: int, caplog: pytest.LogCaptureFixture
+    frame: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It loses its own connection, with one line at most; nobody else notices."""
     async with node(echo_service()) as db, node("shop", db) as shop:
@@ -196,7 +203,7 @@ async def test_a_peer_with_a_key_that_sends_garbage(
         uri, server = server_endpoint(db, DOOR)
         with Stranger(uri, server, server) as insider:
             for _ in range(20):
-                insider.socket.send(garbage()[number])
+                insider.socket.send(frame)
             for _ in range(20):
                 assert await shop.request("databases", b"x", timeout=2) == b"x"
         assert len(warnings(caplog)) <= 2
@@ -219,7 +226,6 @@ async def test_a_flood_of_hellos_is_cut_off() -> None:
 async def test_captured_bytes_contain_none_of_the_payload() -> None:
     """Everything a node sends passes a recorder, which finds no plaintext in it."""
     from bench.proxy import Proxy
-    from tests.nodes import free_ports
 
     word = b"the secret recipe of the mesh"
     ports = free_ports(8)
@@ -243,7 +249,7 @@ async def test_captured_bytes_contain_none_of_the_payload() -> None:
         async with node(echo_service(), **places[0]) as db, node("shop", db, **places[1]) as shop:
             await linked(shop, db)
             async with db.subscribe("t") as subscription:
-                await until(lambda: shop._core.patterns.interest.match("t"))
+                await subscribed(shop, "t")
                 await shop.publish("t", word * 50)
                 assert (await anext(subscription)).payload == word * 50
             assert await shop.request("databases", word * 50) == word * 50
