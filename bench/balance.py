@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from .figure import Bound, percentile
 from .network import Network
-from .plan import Case, Family, Outcome, Row, Scale
+from .plan import Case, Family, Outcome, Scale, row
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,12 +98,6 @@ def family() -> list[Family]:
         balance(MESH, shared_cluster, promised=True),
         balance(RANDOM, own_cluster, promised=False),
     ]
-    row = Row(
-        name="p99 with one of four members 4x slower, beside random choice",
-        unit="ms",
-        case=MESH,
-        value="p99_ms",
-        reference=(RANDOM, "p99_ms"),
-        bounds=(Bound("ratio", "at most", 0.1),),
-    )
-    return [Family(name="balance", cases=cases, rows=[row])]
+    name = "p99 with one of four members 4x slower, beside random choice"
+    rows = [row(name, "ms", MESH, "p99_ms", Bound("ratio", "at most", 0.1), beside=RANDOM)]
+    return [Family(name="balance", cases=cases, rows=rows)]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from .figure import Bound
 from .network import Network
-from .plan import Case, Family, Outcome, Row, Scale
+from .plan import Case, Family, Outcome, Scale, row
 
 if TYPE_CHECKING:
     from .processes import Troupe
@@ -74,26 +74,12 @@ def many_links(name: str) -> Case:
 def family() -> list[Family]:
     cases = [idle(IDLE), many_links(MANY_LINKS)]
     rows = [
-        Row(
-            name="idle node, CPU",
-            unit="% of one core",
-            case=IDLE,
-            value="cpu_percent",
-            bounds=(Bound("value", "at most", 1.0),),
-        ),
-        Row(
-            name="idle node, RSS",
-            unit="MB",
-            case=IDLE,
-            value="rss_mb",
-            bounds=(Bound("value", "at most", 45.0),),
-        ),
-        Row(
-            name="200 links, more RSS",
-            unit="MB",
-            case=MANY_LINKS,
-            value="more_rss_mb",
-            bounds=(Bound("value", "at most", 60.0),),
-        ),
+        row("idle node, CPU", "% of one core", IDLE, "cpu_percent", at_most(1.0)),
+        row("idle node, RSS", "MB", IDLE, "rss_mb", at_most(45.0)),
+        row("200 links, more RSS", "MB", MANY_LINKS, "more_rss_mb", at_most(60.0)),
     ]
     return [Family(name="idle", cases=cases, rows=rows, rounds_max=3)]
+
+
+def at_most(limit: float) -> Bound:
+    return Bound("value", "at most", limit)

@@ -5,12 +5,14 @@ Every node is encrypted, listens on 127.0.0.1, uses no zeroconf and knows its se
 
 from __future__ import annotations
 
-import base64
 import random
 import secrets
 import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from security.files import format_network_secret
+from security.keys import SECRET_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +26,7 @@ class Network:
     """One network secret for all nodes of a measurement."""
 
     def __init__(self) -> None:
-        self._secret = new_network_secret()
+        self._secret = format_network_secret(secrets.token_bytes(SECRET_BYTES))
         self._starts = random.sample(PORTS, len(PORTS))
 
     def node(self, cluster: str, *, seeds: list[str], **more: Any) -> dict[str, Any]:
@@ -43,12 +45,6 @@ class Network:
             ports = Ports(self._starts.pop(), count)
             if all(map(is_free, ports)):
                 return ports
-
-
-def new_network_secret() -> str:
-    """What `mesh keys new-network` prints: 32 random bytes in base 32, behind a version."""
-    code = base64.b32encode(secrets.token_bytes(32)).decode().rstrip("=").lower()
-    return f"mesh-network-1-{code}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,14 @@ class Row:
     worst: bool = False
 
 
+def row(
+    name: str, unit: str, case: str, value: str, *bounds: Bound, beside: str | None = None
+) -> Row:
+    """The usual row. `beside`: a case whose same value is the reference."""
+    reference = None if beside is None else (beside, value)
+    return Row(name=name, unit=unit, case=case, value=value, reference=reference, bounds=bounds)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
     name: str

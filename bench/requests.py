@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from . import raw
 from .figure import Bound
 from .network import Network
-from .plan import Case, Family, Outcome, Row, Scale
+from .plan import Case, Family, Outcome, Scale, row
 from .raw import request_outcome
 from .stream import spending
 
@@ -54,37 +54,13 @@ def family() -> list[Family]:
         raw.request_reply(RAW_ONE, SIZE_BYTES, ONE_COUNT, window=1),
         raw.request_reply(RAW_MANY, SIZE_BYTES, MANY_COUNT, window=WINDOW),
     ]
+    one, many = "request-reply one at a time 256 B", "request-reply 256 outstanding"
+    # "Whichever is larger": both must hold.
+    larger = (Bound("value", "at least", 40_000), Bound("ratio", "at least", 3))
     rows = [
-        Row(
-            name="request-reply one at a time 256 B, p50",
-            unit="us",
-            case=ONE,
-            value="p50_us",
-            reference=(RAW_ONE, "p50_us"),
-            bounds=(Bound("ratio", "at most", 1.6),),
-        ),
-        Row(
-            name="request-reply one at a time 256 B, p99",
-            unit="us",
-            case=ONE,
-            value="p99_us",
-            reference=(RAW_ONE, "p99_us"),
-        ),
-        Row(
-            name="request-reply 256 outstanding, beside one at a time",
-            unit="req/s",
-            case=MANY,
-            value="per_s",
-            reference=(ONE, "per_s"),
-            # "Whichever is larger": both must hold.
-            bounds=(Bound("value", "at least", 40_000), Bound("ratio", "at least", 3)),
-        ),
-        Row(
-            name="request-reply 256 outstanding, beside raw DEALER-ROUTER",
-            unit="req/s",
-            case=MANY,
-            value="per_s",
-            reference=(RAW_MANY, "per_s"),
-        ),
+        row(f"{one}, p50", "us", ONE, "p50_us", Bound("ratio", "at most", 1.6), beside=RAW_ONE),
+        row(f"{one}, p99", "us", ONE, "p99_us", beside=RAW_ONE),
+        row(f"{many}, beside one at a time", "req/s", MANY, "per_s", *larger, beside=ONE),
+        row(f"{many}, beside raw DEALER-ROUTER", "req/s", MANY, "per_s", beside=RAW_MANY),
     ]
     return [Family(name="requests", cases=cases, rows=rows)]

@@ -14,7 +14,7 @@ from . import raw
 from .figure import Bound
 from .network import Network
 from .plan import Case, Family, Outcome, Row, Scale
-from .topics import knock_until_ready
+from .stream import knock_until_ready
 
 if TYPE_CHECKING:
     from .processes import Troupe

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from .plan import Outcome
+from .processes import READY_S_MAX, MeasurementFailed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
     from .processes import Role, Troupe
     from .usage import Usage
 
+KNOCK_S = 0.02
 WARM_PART = 10
 """A tenth of the count again, before it, does not count."""
 
@@ -45,6 +48,17 @@ def measure_stream(
         wrong=sum(faults(report) for report in reports),
         detail={"seconds": seconds, **spent, "reports": reports},
     )
+
+
+def knock_until_ready(publisher: Role, readers: Sequence[Role]) -> None:
+    """Publish until every reader has heard it: then the publisher knows all interest."""
+    deadline_s = time.monotonic() + READY_S_MAX
+    waiting = list(readers)
+    while waiting:
+        publisher.ask("knock")
+        waiting = [reader for reader in waiting if reader.poll(KNOCK_S) is None]
+        if time.monotonic() > deadline_s:
+            raise MeasurementFailed(f"{len(waiting)} subscribers heard nothing")
 
 
 def run_phase(

@@ -6,19 +6,17 @@ others. Both sides send the same payloads, made before the clock starts, and che
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from . import raw
 from .figure import Bound
 from .network import Network
-from .plan import Case, Family, Outcome, Row, Scale
-from .processes import READY_S_MAX, MeasurementFailed
+from .plan import Case, Family, Outcome, Row, Scale, row
 from .sequence import RING_COUNT
-from .stream import measure_stream
+from .stream import knock_until_ready, measure_stream
 
 if TYPE_CHECKING:
-    from .processes import Role, Troupe
+    from .processes import Troupe
 
 WAYS = ("publish", "publish_nowait", "publish_many")
 ITERATORS = {"batches": "batch iterator", "messages": "message iterator"}
@@ -31,7 +29,6 @@ FAN_OUT_COUNT = 500_000
 PROCESSES, SUBSCRIBERS = 2, 4
 TOPICS, TOPICS_COUNT = 1000, 1_000_000
 TURNS_PER_RING = 32
-KNOCK_S = 0.02
 
 
 def stream(
@@ -87,17 +84,6 @@ def ring_count(topics: int) -> int:
     return max(RING_COUNT, topics * TURNS_PER_RING)
 
 
-def knock_until_ready(publisher: Role, readers: list[Role]) -> None:
-    """Publish until every reader has heard it: then the publisher knows all interest."""
-    deadline_s = time.monotonic() + READY_S_MAX
-    waiting = list(readers)
-    while waiting:
-        publisher.ask("knock")
-        waiting = [reader for reader in waiting if reader.poll(KNOCK_S) is None]
-        if time.monotonic() > deadline_s:
-            raise MeasurementFailed(f"{len(waiting)} subscribers heard nothing")
-
-
 def one_to_one() -> tuple[list[Case], list[Row]]:
     cases, rows = [], []
     for size, (size_bytes, count, least) in SIZES.items():
@@ -108,17 +94,8 @@ def one_to_one() -> tuple[list[Case], list[Row]]:
                 name = f"publish-subscribe 1->1 {size}, {way}, {words}"
                 cases.append(stream(name, size_bytes, count, way=way, iterator=iterator))
                 # The mark is on the plain way, one awaited `publish` per message.
-                marked = way == "publish"
-                rows.append(
-                    Row(
-                        name=name,
-                        unit="msg/s",
-                        case=name,
-                        value="per_s",
-                        reference=(reference, "per_s"),
-                        bounds=(Bound("ratio", "at least", least[iterator]),) if marked else (),
-                    )
-                )
+                mark = [Bound("ratio", "at least", least[iterator])] if way == "publish" else []
+                rows.append(row(name, "msg/s", name, "per_s", *mark, beside=reference))
     return cases, rows
 
 
@@ -137,14 +114,8 @@ def one_to_many() -> tuple[list[Case], list[Row]]:
         ),
     ]
     rows = [
-        Row(
-            name=name,
-            unit="deliveries/CPU-s",
-            case=name,
-            value="per_cpu_s",
-            reference=(raw_fan, "per_cpu_s"),
-        ),
-        Row(name=many, unit="msg/s", case=many, value="per_s", reference=(raw_many, "per_s")),
+        row(name, "deliveries/CPU-s", name, "per_cpu_s", beside=raw_fan),
+        row(many, "msg/s", many, "per_s", beside=raw_many),
     ]
     return cases, rows
 

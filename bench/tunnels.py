@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from . import raw
 from .figure import Bound
 from .network import Network
-from .plan import Case, Family, Outcome, Row, Scale
+from .plan import Case, Family, Outcome, Scale, row
 from .stream import measure_stream
 
 if TYPE_CHECKING:
@@ -48,12 +48,6 @@ def family() -> list[Family]:
         tunnel(TUNNEL, PARTS),
         raw.push_pull(RAW_CURVE, PART_BYTES, PARTS, curve=True, ring_count=RING_COUNT),
     ]
-    row = Row(
-        name=TUNNEL,
-        unit="MB/s",
-        case=TUNNEL,
-        value="mb_per_s",
-        reference=(RAW_CURVE, "mb_per_s"),
-        bounds=(Bound("ratio", "at least", 0.8),),
-    )
-    return [Family(name="tunnels", cases=[*cases], rows=[row])]
+    least = Bound("ratio", "at least", 0.8)
+    rows = [row(TUNNEL, "MB/s", TUNNEL, "mb_per_s", least, beside=RAW_CURVE)]
+    return [Family(name="tunnels", cases=cases, rows=rows)]
