@@ -1,7 +1,8 @@
 """Properties of the code itself: the tree of docs/architecture.md is true, and is kept.
 
-Every file stands in the tree; a file imports only what stands below it in its package or what the
-package `sees`; files marked P do no I/O; nothing is too long; no bin for odds and ends.
+Every file stands in the tree, about as long as the tree says; a file imports only what stands below
+it in its package or what the package `sees`; files marked P do no I/O; nothing is too long; no bin
+for odds and ends.
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ LINES_MAX, FUNCTION_LINES_MAX = 500, 70
 BINS = {"utils", "util", "helpers", "common", "misc", "manager", "managers"}
 
 
-def read_tree() -> tuple[list[str], set[str], dict[str, list[str]]]:
-    """Modules in reading order, the pure ones, and what each package sees."""
+def read_tree() -> tuple[list[str], set[str], dict[str, list[str]], dict[str, int]]:
+    """Modules in reading order, the pure ones, what each package sees, lines of each file."""
     order: list[str] = []
     pure: set[str] = set()
     sees: dict[str, list[str]] = {}
+    lines: dict[str, int] = {}
     path: list[str] = []
     for indent, name, ending, note in re.findall(r"^( *)(\w+)(/|\.py)(.*)$", TREE, re.MULTILINE):
         path[len(indent) // 2 :] = [name]
@@ -38,10 +40,12 @@ def read_tree() -> tuple[list[str], set[str], dict[str, list[str]]]:
             pure.add(module)
         if ending == "/" and "sees:" in note:
             sees[module] = re.findall(r"[\w.]+", note.split("sees:")[1])
-    return order, pure, sees
+        if ending == ".py":
+            lines[module] = int(note.split()[0])
+    return order, pure, sees, lines
 
 
-ORDER, PURE, SEES = read_tree()
+ORDER, PURE, SEES, LINES = read_tree()
 TOPS = {module for module in SEES if "." not in module}
 FILES = sorted(path for top in TOPS for path in (ROOT / top).rglob("*.py"))
 
@@ -95,6 +99,12 @@ def test_every_file_in_the_tree_exists() -> None:
     for module in ORDER:
         path = ROOT / module.replace(".", "/")
         assert path.is_dir() or path.with_suffix(".py").exists(), module
+
+
+@pytest.mark.parametrize(("module", "told"), LINES.items(), ids=LINES)
+def test_the_tree_tells_about_how_long_each_file_is(module: str, told: int) -> None:
+    lines = (ROOT / module.replace(".", "/")).with_suffix(".py").read_text().count("\n")
+    assert abs(lines - told) <= max(15, 0.12 * told), f"{lines} lines, docs/architecture.md: {told}"
 
 
 def test_tests_bench_and_examples_are_short_too() -> None:
