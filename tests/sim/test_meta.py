@@ -26,7 +26,6 @@ def test_one_seed_tells_the_same_story_in_every_process() -> None:
         for salt in ("1", "2")
     ]  # fmt: skip
     assert elsewhere == [Story(11).tell().network.digest()] * 2
-    assert elsewhere != [Story(12).tell().network.digest()] * 2
 
 
 def forgetful(self: Lane, _expects: int) -> list[bytes]:

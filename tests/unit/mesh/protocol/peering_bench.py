@@ -146,8 +146,7 @@ class Bench:
                 hello = decode_hello(only_record(item[1])[1])
                 welcome = Welcome(
                     lane=hello.lane, node=node, link_id=hello.link_id, expects=1,
-                    window_bytes=LIMITS.window_bytes, frame_bytes_max=LIMITS.frame_bytes_max,
-                    announcement=raw,
+                    limits=LIMITS.told(), announcement=raw,
                 )  # fmt: skip
                 self.answer(item[0], Kind.WELCOME, welcome.encode(), lane=hello.lane)
 

@@ -38,7 +38,7 @@ from .peering_bench import (
 WAY_IN = [place("127.0.0.1:2")]
 HELLO = Hello(
     lane=CONTROL, node=LARGER, target=ME, link_id=b"k" * 16, resume=False, expects=1,
-    window_bytes=LIMITS.window_bytes, frame_bytes_max=LIMITS.frame_bytes_max,
+    limits=LIMITS.told(),
     announcement=announce(LARGER, endpoints=WAY_IN),
 )  # fmt: skip
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from mesh.protocol.link import Link
-from mesh.protocol.roster import Peer, Roster
+from mesh.protocol.roster import Attempt, Peer, Roster
 from security.announcement import Endpoint
 from security.errors import BadAnnouncement
 from security.keyring import NetworkKeyring
@@ -116,6 +116,22 @@ def test_peers_over_the_limit_are_refused_and_counted() -> None:
     known(roster, announce(LARGER, version=2))
     roster.bury(SMALLER, now_s=0.0)
     known(roster, announce(b"c" * 16))
+
+
+def test_a_peer_that_could_not_be_reached_makes_room_for_a_new_one() -> None:
+    """A crash leaves one for its lifetime; who is linked or being dialled stays."""
+    roster = make_roster(peers_max=4)
+    nodes = [bytes([number]) * 16 for number in range(4)]
+    linked, dialled, unlucky, lost = (known(roster, announce(node)) for node in nodes)
+    linked.link = Link(linked.node, "x", b"k" * 16, dialled=True, limits=LIMITS)
+    dialled.attempt = Attempt()
+    linked.failures = dialled.failures = 9
+    unlucky.failures, lost.failures = 1, 2
+    for number in (4, 5):
+        known(roster, announce(bytes([number]) * 16))
+    assert list(roster.peers) == [linked.node, dialled.node, bytes([4]) * 16, bytes([5]) * 16]
+    assert learn(roster, announce(LARGER)) == (None, False)
+    assert set(roster._by_raw.values()) == set(roster.peers.values())
 
 
 def test_the_key_of_another_cluster_cannot_speak_for_a_node() -> None:
