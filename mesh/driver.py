@@ -26,7 +26,7 @@ from security.errors import CannotAnnounce
 
 from .errors import ConfigError
 from .protocol.core import Core
-from .protocol.instructions import Dial, Hangup
+from .protocol.instructions import Dial, Hangup, Probe
 from .protocol.lane import Conn
 from .protocol.membership import Change
 from .protocol.tunnel import TunnelEnd
@@ -53,7 +53,7 @@ class Driver:
         self.core: Core
         """Set once, right after the core was made with this driver as its shell."""
         self.topics_freed, self.rotation_grew = Bell(), Bell()
-        self.tunnel_opened: Callable[[TunnelEnd, str, str], str | None]
+        self.tunnel_opened: Callable[[TunnelEnd, str, str], object]
         self.watches: WeakSet[Watch] = WeakSet()
         self.endpoints: tuple[Endpoint, ...] = ()
         self._announcement = b""
@@ -187,8 +187,8 @@ class Driver:
                 transport.dial(item)
             elif isinstance(item, Hangup):
                 transport.hang_up(item.conn)
-            else:
-                transport.probe(item.endpoint, item.node)  # type: ignore[union-attr]
+            elif isinstance(item, Probe):
+                transport.probe(item.endpoint, item.node)
             if at == len(out):
                 core.flush()
         if out:
@@ -212,15 +212,15 @@ class Driver:
     def probed(self, node: bytes, *, refused: bool) -> None:
         self.core.probed(node, trio.current_time(), refused=refused)
 
-    def refused(self, reason: str, *, quiet: bool = False) -> None:
-        kind = reason.split(" from ")[0]
-        if self.core.refusals.count(kind) and not quiet:
-            logger.warning("refused %s; further ones are counted", reason)
+    def refused(self, what: str, who: str = "", *, quiet: bool = False) -> None:
+        if self.core.refusals.count(what) and not quiet:
+            by = f" from {who}" if who else ""
+            logger.warning("refused %s%s; further ones are counted", what, by)
 
     # Shell
 
-    def opened(self, end: TunnelEnd, cluster: str, endpoint: str) -> str | None:
-        return self.tunnel_opened(end, cluster, endpoint)
+    def opened(self, end: TunnelEnd, cluster: str, endpoint: str) -> None:
+        self.tunnel_opened(end, cluster, endpoint)
 
     def changed(self, change: Change) -> None:
         logger.info("%r: %s %s", change.member, change.kind, change.reason)

@@ -68,17 +68,7 @@ async def join(
     keyring = keyring or _load_keyring(config)
     _check_keys(keyring, names)
     driver = Driver(transport or ZmqTransport(config, keyring))
-    identity = Identity(node=token_bytes(16), incarnation=time.time_ns() // 1000, host=host_id())
-    driver.finders = make_finders(config, identity.node)
-    idempotent = tuple(name for service in services for name in service.idempotent_targets())
-    if len(idempotent) > NAMES_MAX:
-        raise ConfigError(
-            f"{len(idempotent)} idempotent endpoints, at most {NAMES_MAX} in one node"
-        )
-    driver.core = Core(
-        identity, config, keyring, driver, Random(token_bytes(16)), _wall_us, choose=choose,
-        idempotent=idempotent,
-    )  # fmt: skip
+    _make_core(driver, config, keyring, services, choose)
     node = Node(driver, config)
     crash: Exception | None = None
     alone: BaseException | None = None
@@ -118,6 +108,24 @@ async def join(
         raise NodeCrashed("a background task of the node failed") from both
     if alone is not None:
         raise alone
+
+
+def _make_core(
+    driver: Driver, config: MeshConfig, keyring: Keyring, services: Sequence[Service],
+    choose: Choose,
+) -> None:  # fmt: skip
+    """Give the driver its core, and the finders that the settings ask for."""
+    identity = Identity(node=token_bytes(16), incarnation=_wall_us(), host=host_id())
+    idempotent = tuple(name for service in services for name in service.idempotent_targets())
+    if len(idempotent) > NAMES_MAX:
+        raise ConfigError(
+            f"{len(idempotent)} idempotent endpoints, at most {NAMES_MAX} in one node"
+        )
+    driver.finders = make_finders(config, identity.node)
+    driver.core = Core(
+        identity, config, keyring, driver, Random(token_bytes(16)), _wall_us, choose=choose,
+        idempotent=idempotent,
+    )  # fmt: skip
 
 
 def _single(group: BaseExceptionGroup[BaseException]) -> BaseException | None:
@@ -168,21 +176,11 @@ def _serve(
             queue_max=config.queue_requests, queue_bytes_max=config.queue_bytes,
             start=workers.start, touched=core.touch,
         )  # fmt: skip
-    by_name = {service.cluster: service for service in services}
+        core.patterns.tunnels.endpoints[service.cluster] = service.tunnels.endpoints
+    handlers = {service.cluster: service.tunnels.functions for service in services}
 
-    def opened(end: TunnelEnd, cluster: str, endpoint: str) -> str | None:
-        service = by_name.get(cluster)
-        handler = service.tunnels.functions.get(endpoint) if service is not None else None
-        if service is None or handler is None:
-            return "no_such_endpoint"
-        allow = service.tunnels.endpoints[endpoint].allow
-        if allow is not None and end.link.cluster not in allow:
-            return "not_allowed"
-        if core.closing:
-            return "busy"
-        tunnel = Tunnel(driver, end)
-        nursery.start_soon(_run_tunnel, handler, tunnel)
-        return None
+    def opened(end: TunnelEnd, cluster: str, endpoint: str) -> None:
+        nursery.start_soon(_run_tunnel, handlers[cluster][endpoint], Tunnel(driver, end))
 
     driver.tunnel_opened = opened
 

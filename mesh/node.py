@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import trio
@@ -105,8 +105,8 @@ class Node:
         raise outcome
 
     def _start(
-        self, target: str, payload: bytes, timeout: float | None, wake: Any, to: bytes | None,
-        now_s: float, scope_s: float,
+        self, target: str, payload: bytes, timeout: float | None,
+        wake: Callable[[], object], only: Candidate | None, now_s: float, scope_s: float,
     ) -> Pending:  # fmt: skip
         self._check_payload(payload)
         if timeout is None:
@@ -116,7 +116,7 @@ class Node:
         expires_s = limit_s if limit_s <= scope_s else scope_s + 1.0
         return self._core.request(
             target, payload, now_s=now_s, deadline_s=min(limit_s, scope_s), expires_s=expires_s,
-            wake=wake, to=to,
+            wake=wake, only=only,
         )  # fmt: skip
 
     def _check_payload(self, payload: bytes) -> None:
@@ -137,9 +137,8 @@ class Node:
         asked: list[tuple[Member, Pending]] = []
         try:
             for member, link in self._core.rotation.linked(cluster):
-                pending = self._start(
-                    target, payload, timeout, bell.wake, link.peer, now_s, scope_s
-                )
+                only = self._core.rotation.candidate(link, cluster)
+                pending = self._start(target, payload, timeout, bell.wake, only, now_s, scope_s)
                 asked.append((member, pending))
         except BaseException:
             for _, pending in asked:

@@ -36,22 +36,39 @@ class BroadcastStatistics:
 
 
 @dataclass(frozen=True, slots=True)
+class TunnellingStatistics:
+    """Tunnels since the start. `late`: records of tunnels that had ended here."""
+
+    opened: int
+    accepted: int
+    refused: int
+    closed: int
+    broken: int
+    late: int
+
+
+@dataclass(frozen=True, slots=True)
 class NodeStatistics:
-    """Everything. `refused` counts what was turned away, by reason."""
+    """Everything. `tunnels` are the open ones; `refused` counts who was turned away, by reason.
+
+    `unwanted_batches` came for subscriptions that had just ended.
+    """
 
     links: tuple[LinkStatistics, ...]
     requests: RequestStatistics
     services: tuple[ServiceStatistics, ...]
     publishing: PublisherStatistics
     subscriptions: tuple[SubscriptionStatistics, ...]
+    unwanted_batches: int
     broadcasts: BroadcastStatistics
     tunnels: tuple[TunnelStatistics, ...]
+    tunnelling: TunnellingStatistics
     refused: dict[str, int]
 
 
 def node_statistics(core: Core) -> NodeStatistics:
     patterns = core.patterns
-    requests, broadcasts = patterns.requests, patterns.broadcasts
+    requests, broadcasts, tunnels = patterns.requests, patterns.broadcasts, patterns.tunnels
     return NodeStatistics(
         links=tuple(link.statistics() for link in core.peering.links.values()),
         requests=RequestStatistics(
@@ -61,9 +78,14 @@ def node_statistics(core: Core) -> NodeStatistics:
         services=tuple(one.statistics() for one in patterns.dispatchers.values()),
         publishing=patterns.publisher.statistics(),
         subscriptions=tuple(inbox.statistics() for inbox in patterns.inboxes.values()),
+        unwanted_batches=patterns.unwanted_batches,
         broadcasts=BroadcastStatistics(
             broadcasts.sent, broadcasts.skipped, broadcasts.received, broadcasts.unwanted
         ),
         tunnels=tuple(end.statistics() for end in patterns.tunnels),
+        tunnelling=TunnellingStatistics(
+            tunnels.opened, tunnels.accepted, tunnels.refused, tunnels.closed, tunnels.broken,
+            tunnels.late,
+        ),
         refused=dict(core.refusals.counts),
     )  # fmt: skip

@@ -156,7 +156,7 @@ class ZmqTransport:
         if mechanism == b"CURVE" and len(credentials) == 1:
             user = self._keyring.admit(credentials[0])
         if user is None:
-            self._receiver.refused(f"a connection from {address.decode('ascii', 'replace')}")
+            self._receiver.refused("a connection", address.decode("ascii", "replace"))
         status, text = (b"200", b"OK") if user is not None else (b"400", b"unknown key")
         name = user.encode() if user is not None else b""
         zap.raw.send_multipart([ident, b"", version, request, status, text, name, b""], NOBLOCK)
@@ -327,7 +327,8 @@ class ZmqTransport:
         except zmq.ZMQError as error:
             if error.errno not in (zmq.EHOSTUNREACH, zmq.EAGAIN):
                 raise
-            return False
+            # Of a dial the monitor tells, and why: until then its address is taken.
+            return isinstance(conn, int)
         return True
 
     def probe(self, endpoint: str, node: bytes) -> None:

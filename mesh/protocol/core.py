@@ -21,29 +21,24 @@ from security.keyring import Keyring
 
 from ..config import MeshConfig
 from ..errors import LimitReached, NodeClosed, RemoteProtocolError
-from ..names import short, split_target
+from ..names import short
 from .balancer import Candidate, Choose, choose_of_two
 from .dialling import PeeringSettings
 from .frame import Buffer, Frame, Kind, pack_record
-from .hello import (
-    ANNOUNCEMENTS_MAX,
-    decode_announcements,
-    decode_values,
-    encode_announcements,
-    encode_values,
-)
+from .hello import ANNOUNCEMENTS_MAX, decode_announcements, encode_announcements
 from .inbox import Inbox
 from .instructions import Instruction
 from .lane import Conn
 from .link import RECORD_EXTRA_BYTES, Link, LinkLimits, Received
 from .membership import Change, Membership, State
 from .patterns import Patterns
-from .peering import LEFT, LEFT_HEARSAY, Peering
+from .peering import Ending, Peering
 from .requests import Pending
 from .roster import Peer, Refusals, Roster
 from .rotation import Rotation
 from .timers import Timers
 from .tunnel import TunnelEnd
+from .values import decode_values, encode_values
 
 TICK_S = 0.25
 LEAVING_LOAD = 1_000_000_000
@@ -54,7 +49,7 @@ SUSPECT_GRACE_S = 0.5
 class Shell(Protocol):
     """What the core tells the shell that is not an instruction to the transport."""
 
-    def opened(self, end: TunnelEnd, cluster: str, endpoint: str) -> str | None: ...
+    def opened(self, end: TunnelEnd, cluster: str, endpoint: str) -> None: ...
     def changed(self, change: Change) -> None: ...
     def announced(self, raw: bytes) -> None: ...
     def freed(self) -> None: ...
@@ -155,6 +150,7 @@ class Core:
         self.closing = self.peering.closing = True
         for dispatcher in self.patterns.dispatchers.values():
             dispatcher.draining = True
+        self.patterns.tunnels.draining = True
         # Callers hear at once that there is no room here, before they try.
         self._tell_loads(dict.fromkeys(self.patterns.dispatchers, LEAVING_LOAD))
 
@@ -394,13 +390,11 @@ class Core:
             self.patterns.requests.members_came(cluster, self._now_s)
         self._shell.grew()
 
-    def link_down(self, link: Link, reason: str, *, proof: bool) -> None:
+    def link_down(self, link: Link, reason: str, ending: Ending) -> None:
         self.rotation.changed()
-        if reason in (LEFT, LEFT_HEARSAY):
-            self.membership.gone(link.peer, State.LEFT, LEFT)
-        else:
-            self.membership.gone(link.peer, State.DEAD, reason)
-        self.patterns.link_down(link, reason, self._now_s)
+        state = State.DEAD if ending is Ending.LOST else State.LEFT
+        self.membership.gone(link.peer, state, reason)
+        self.patterns.link_down(link, reason, self._now_s, left=ending is Ending.LEFT)
         self.rotation.forget(link.peer)
         self._touched.pop(link, None)
 
@@ -431,16 +425,10 @@ class Core:
 
     def request(
         self, target: str, payload: bytes, *, now_s: float, deadline_s: float,
-        expires_s: float, wake: Callable[[], object], to: bytes | None = None,
+        expires_s: float, wake: Callable[[], object], only: Candidate | None = None,
     ) -> Pending:  # fmt: skip
-        """Begin a request; `to` names one member. Raises InvalidName, LimitReached, NodeClosed."""
+        """Begin a request. Raises InvalidName, LimitReached, NodeClosed."""
         self.check_open()
-        only = None
-        if to is not None:
-            link = self.peering.links.get(to)
-            if link is None:
-                raise NodeClosed(f"no link to node {short(to)}")
-            only = self.rotation.candidate(link, split_target(target)[0])
         return self.patterns.requests.start(
             target, payload, now_s=now_s, deadline_s=deadline_s, expires_s=expires_s, wake=wake,
             only=only,

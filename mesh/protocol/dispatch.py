@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 
 from ..errors import TooLarge
 from .frame import Kind
-from .hello import clip, encode_values
 from .link import Link
 from .outbox import REQUESTS
 from .requests import EXPIRED, MAY_BE_BUSY, REPLY_PREFIX
+from .values import clip, encode_values
 
 SOFT_MARGIN = 2
 """Requests over `concurrency` that are still taken although the caller could go elsewhere."""

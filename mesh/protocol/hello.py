@@ -16,14 +16,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgpack
+from .values import check, decode_values, encode_values, load_values
 
-from ..errors import RemoteProtocolError
-
-BODY_BYTES_MAX = 192 * 1024
 ANNOUNCEMENTS_MAX = 32
 """Per GOSSIP or INTRODUCED record; more travel in several."""
-TEXT_BYTES_MAX = 4096
 NAMES_MAX = 256
 """Idempotent targets of one node."""
 
@@ -61,7 +57,7 @@ class Hello:
     idempotent: tuple[str, ...] = ()
 
     def encode(self) -> bytes:
-        return _pack(
+        return encode_values(
             self.lane, self.node, self.target, self.link_id, self.resume, self.expects,
             self.limits.fields(), self.announcement, list(self.idempotent),
         )  # fmt: skip
@@ -80,7 +76,7 @@ class Welcome:
     idempotent: tuple[str, ...] = ()
 
     def encode(self) -> bytes:
-        return _pack(
+        return encode_values(
             self.lane, self.node, self.link_id, self.expects, self.limits.fields(),
             self.announcement, list(self.idempotent),
         )  # fmt: skip
@@ -88,9 +84,9 @@ class Welcome:
 
 def decode_hello(body: bytes) -> Hello:
     """Raises RemoteProtocolError."""
-    fields = _unpack(body, "HELLO", (int, bytes, bytes, bytes, bool, int, list, bytes, list))
+    fields = decode_values(body, "HELLO", (int, bytes, bytes, bytes, bool, int, list, bytes, list))
     lane, node, target, link_id, resume, expects, limits, announcement, names = fields
-    _check(
+    check(
         "HELLO", lane in (0, 1), len(node) == 16, len(target) == 16, len(link_id) == 16,
         expects >= 1,
     )  # fmt: skip
@@ -102,9 +98,9 @@ def decode_hello(body: bytes) -> Hello:
 
 def decode_welcome(body: bytes) -> Welcome:
     """Raises RemoteProtocolError."""
-    fields = _unpack(body, "WELCOME", (int, bytes, bytes, int, list, bytes, list))
+    fields = decode_values(body, "WELCOME", (int, bytes, bytes, int, list, bytes, list))
     lane, node, link_id, expects, limits, announcement, names = fields
-    _check("WELCOME", lane in (0, 1), len(node) == 16, len(link_id) == 16, expects >= 1)
+    check("WELCOME", lane in (0, 1), len(node) == 16, len(link_id) == 16, expects >= 1)
     return Welcome(
         lane=lane, node=node, link_id=link_id, expects=expects, limits=_limits(limits),
         announcement=announcement, idempotent=_strings(names),
@@ -113,64 +109,21 @@ def decode_welcome(body: bytes) -> Welcome:
 
 def encode_announcements(announcements: Sequence[bytes]) -> bytes:
     """Body of INTRODUCE (one), INTRODUCED and GOSSIP."""
-    return _pack(*announcements)
+    return encode_values(*announcements)
 
 
 def decode_announcements(body: bytes) -> list[bytes]:
     """Raises RemoteProtocolError."""
-    fields = _load(body, "announcements")
-    _check(
+    fields = load_values(body, "announcements")
+    check(
         "announcements", len(fields) <= ANNOUNCEMENTS_MAX,
         *(isinstance(field, bytes) for field in fields),
     )  # fmt: skip
     return fields
 
 
-def encode_values(*values: Any) -> bytes:
-    """A small control body: a msgpack array."""
-    return _pack(*values)
-
-
-def decode_values(body: bytes, what: str, types: Sequence[type]) -> list[Any]:
-    """The values of a small control body, of just these types. Raises RemoteProtocolError."""
-    return _unpack(body, what, types)
-
-
-def clip(text: str) -> str:
-    """Text of any origin, as much of it as a peer accepts: a longer one would cost the link."""
-    return text.encode(errors="replace")[:TEXT_BYTES_MAX].decode(errors="ignore")
-
-
-def _pack(*fields: Any) -> bytes:
-    packed: bytes = msgpack.packb(fields)
-    return packed
-
-
-def _load(body: bytes, what: str) -> list[Any]:
-    if len(body) > BODY_BYTES_MAX:
-        raise RemoteProtocolError(f"{what} of {len(body)} bytes, the limit is {BODY_BYTES_MAX}")
-    try:
-        fields = msgpack.unpackb(
-            body, max_array_len=1024, max_map_len=256, max_str_len=TEXT_BYTES_MAX, max_bin_len=8192,
-            max_ext_len=0,
-        )  # fmt: skip
-    except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
-        raise RemoteProtocolError(f"{what} is not msgpack: {type(error).__name__}") from None
-    if not isinstance(fields, list):
-        raise RemoteProtocolError(f"{what} is not an array")
-    return fields
-
-
-def _unpack(body: bytes, what: str, types: Sequence[type]) -> list[Any]:
-    fields = _load(body, what)
-    # Fields may be added at the end by later versions; the ones we know must be there.
-    _check(what, len(fields) >= len(types))
-    _check(what, *(type(field) is wanted for field, wanted in zip(fields, types, strict=False)))
-    return fields[: len(types)]
-
-
 def _limits(values: list[Any]) -> Limits:
-    _check("limits", len(values) >= 4, *(type(value) is int and value > 0 for value in values))
+    check("limits", len(values) >= 4, *(type(value) is int and value > 0 for value in values))
     window, frame_max, record_max, reassembly_max = values[:4]
     return Limits(
         window=window, frame_max=frame_max, record_max=record_max, reassembly_max=reassembly_max
@@ -178,10 +131,5 @@ def _limits(values: list[Any]) -> Limits:
 
 
 def _strings(values: list[Any]) -> tuple[str, ...]:
-    _check("names", len(values) <= NAMES_MAX, *(isinstance(value, str) for value in values))
+    check("names", len(values) <= NAMES_MAX, *(isinstance(value, str) for value in values))
     return tuple(values)
-
-
-def _check(what: str, *conditions: bool) -> None:
-    if not all(conditions):
-        raise RemoteProtocolError(f"{what} with an impossible field")

@@ -280,15 +280,10 @@ class Link:
         if len(pieces) * len(pieces[0]) > self.limits.record_bytes_max + len(pieces[0]):
             raise RemoteProtocolError(f"record over {self.limits.record_bytes_max} bytes")
         if not flags & MORE:
-            self.forget_pieces(kind, ident)
+            del self._pieces[kind, ident]
             body = b"".join(pieces)
+            self._pieces_bytes -= len(body)
             whole.append((kind, ident, body, 0, len(body)))
-
-    def forget_pieces(self, kind: int, ident: int) -> None:
-        """Drop an unfinished record: its sender cancelled it."""
-        pieces = self._pieces.pop((kind, ident), None)
-        if pieces is not None:
-            self._pieces_bytes -= sum(map(len, pieces))
 
     def statistics(self) -> LinkStatistics:
         return LinkStatistics(

@@ -15,7 +15,7 @@ against others: `shift` moves every clock by it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
 
@@ -27,22 +27,22 @@ class State(Enum):
     LEFT = "left"
 
 
-TRANSITIONS: dict[tuple[State, State], str] = {
-    (State.ALIVE, State.STALLED): "stalled",
-    (State.ALIVE, State.SUSPECT): "suspect",
-    (State.ALIVE, State.DEAD): "dead",
-    (State.ALIVE, State.LEFT): "left",
-    (State.STALLED, State.ALIVE): "alive",
-    (State.STALLED, State.SUSPECT): "suspect",
-    (State.STALLED, State.DEAD): "dead",
-    (State.STALLED, State.LEFT): "left",
-    (State.SUSPECT, State.ALIVE): "alive",
-    (State.SUSPECT, State.DEAD): "dead",
-    (State.SUSPECT, State.LEFT): "left",
-    (State.DEAD, State.ALIVE): "alive",
-    (State.DEAD, State.LEFT): "left",
-}
-"""Every change there is, and the name under which `watch` reports it; `joined` comes before all."""
+TRANSITIONS = frozenset({
+    (State.ALIVE, State.STALLED),
+    (State.ALIVE, State.SUSPECT),
+    (State.ALIVE, State.DEAD),
+    (State.ALIVE, State.LEFT),
+    (State.STALLED, State.ALIVE),
+    (State.STALLED, State.SUSPECT),
+    (State.STALLED, State.DEAD),
+    (State.STALLED, State.LEFT),
+    (State.SUSPECT, State.ALIVE),
+    (State.SUSPECT, State.DEAD),
+    (State.SUSPECT, State.LEFT),
+    (State.DEAD, State.ALIVE),
+    (State.DEAD, State.LEFT),
+})  # fmt: skip
+"""Every change there is; `watch` reports it as its new state, and `joined` before all."""
 
 
 @dataclass(slots=True, eq=False)
@@ -58,8 +58,6 @@ class Member:
     path_lost_s: float | None = None
     gone_s: float | None = None
     """Since when it is known to be dead or to have left."""
-    load: dict[str, int] = field(default_factory=dict)
-    """Requests queued and running per cluster, as it last said."""
 
     @property
     def cluster(self) -> str:
@@ -173,10 +171,7 @@ class Membership:
                 self._move(member, State.STALLED, f"its event loop is silent for {silence_s:.1f} s")
 
     def _move(self, member: Member, state: State, reason: str) -> None:
-        if member.state is state:
-            return
-        kind = TRANSITIONS.get((member.state, state))
-        if kind is None:  # LEFT is for ever; a stalled one is suspect already, and so on.
-            return
+        if (member.state, state) not in TRANSITIONS:
+            return  # It is so already; LEFT is for ever; a suspect one is no less than stalled.
         member.state, member.reason, member.gone_s = state, reason, None
-        self._changed(Change(kind, member, reason))
+        self._changed(Change(state.value, member, reason))

@@ -21,16 +21,16 @@ from .balancer import Choose
 from .batch import Batch
 from .dispatch import Dispatcher, Job
 from .frame import Buffer, Kind
-from .hello import decode_values, encode_values
 from .inbox import Delivery, Inbox
 from .interest import BLOCK, POLICIES, Interest, RemoteSubscription
 from .link import Link, Received
 from .outbox import REQUESTS
-from .requests import PREFIX, RequestTable
+from .requests import RequestTable, pack_head, read_head
 from .rotation import Rotation
 from .timers import Timers
 from .topics import Publisher, Wanted
 from .tunnels import Opened, TunnelTable
+from .values import decode_values, encode_values
 
 CANCELLED_MAX = 10_000
 """Cancellations remembered because they overtook their request on the other lane."""
@@ -128,7 +128,7 @@ class Patterns:
     ) -> None:
         if self._cancelled and self._cancelled.pop((link, ident), False) is None:
             return
-        cluster, endpoint, at, left_ms, flags = self._prefix(data, start, end)
+        cluster, endpoint, at, left_ms, flags = read_head(data, start, end)
         deadline_s = now_s + left_ms / 1000 if left_ms else None
         job = Job(link, ident, endpoint, bytes(data[at:end]), deadline_s)
         dispatcher = self.dispatchers.get(cluster)
@@ -138,22 +138,6 @@ class Patterns:
             self._touched(link)
         else:
             dispatcher.offer(job, flags, now_s)
-
-    @staticmethod
-    def _prefix(data: Buffer, start: int, end: int) -> tuple[str, str, int, int, int]:
-        if end - start < PREFIX.size:
-            raise RemoteProtocolError(f"request of {end - start} bytes")
-        left_ms, flags, cluster_length, endpoint_length = PREFIX.unpack_from(data, start)
-        cluster_at = start + PREFIX.size
-        endpoint_at = cluster_at + cluster_length
-        at = endpoint_at + endpoint_length
-        if at > end:
-            raise RemoteProtocolError("request whose names do not fit")
-        try:
-            cluster = str(data[cluster_at:endpoint_at], "utf-8")
-            return cluster, str(data[endpoint_at:at], "utf-8"), at, left_ms, flags
-        except UnicodeDecodeError:
-            raise RemoteProtocolError("request for a name that is not UTF-8") from None
 
     def _on_reply(
         self, link: Link, ident: int, data: Buffer, start: int, end: int, _now_s: float
@@ -183,7 +167,7 @@ class Patterns:
     def _on_broadcast(
         self, link: Link, ident: int, data: Buffer, start: int, end: int, now_s: float
     ) -> None:
-        cluster, endpoint, at, _, _ = self._prefix(data, start, end)
+        cluster, endpoint, at, _, _ = read_head(data, start, end)
         self.broadcasts.received += 1
         dispatcher = self.dispatchers.get(cluster)
         if dispatcher is None:
@@ -287,7 +271,7 @@ class Patterns:
 
     def broadcast(self, cluster: str, endpoint: str, payload: bytes) -> int:
         """Tell every member known now; return how many that were."""
-        prefix = PREFIX.pack(0, 0, len(cluster), len(endpoint)) + f"{cluster}{endpoint}".encode()
+        prefix = pack_head(cluster, endpoint)
         told = 0
         for _, link in self._rotation.linked(cluster):
             size = len(payload)
@@ -316,8 +300,8 @@ class Patterns:
         for inbox in self.inboxes.values():
             inbox.wake()
 
-    def link_down(self, link: Link, reason: str, now_s: float) -> None:
-        """The link is gone for good: nothing of it remains."""
+    def link_down(self, link: Link, reason: str, now_s: float, *, left: bool = False) -> None:
+        """The link is gone for good: nothing of it remains. `left`: see `RequestTable.lost`."""
         for subscription in self._remote.pop(link, {}).values():
             self._uninterested(subscription)
         self._idempotent.pop(link.peer, None)
@@ -329,4 +313,4 @@ class Patterns:
             dispatcher.lost(link)
         for key in [key for key in self._cancelled if key[0] is link]:
             del self._cancelled[key]
-        self.requests.lost(link, now_s, left=reason == "left")
+        self.requests.lost(link, now_s, left=left)

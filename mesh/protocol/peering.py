@@ -12,6 +12,7 @@ one may be unable to reach it). Dials that cross all the same: the larger id's w
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from enum import Enum
 from random import Random
 from typing import Protocol
 
@@ -42,8 +43,18 @@ from .link import Link, agreed
 from .roster import Peer, Roster
 from .timers import Timers
 
+PROOF_FAILURES = 3
+"""Dials that a refused probe counts as."""
 ANSWER_FIRST_S = 0.005
-LEFT, LEFT_HEARSAY = "left", "left, as others say"
+
+
+class Ending(Enum):
+    """How a link ended for good."""
+
+    LOST = "lost"
+    LEFT = "left"
+    """The peer said goodbye, and with it acknowledged all that it will ever take."""
+    HEARSAY = "left, as others say"
 
 
 class Listener(Protocol):
@@ -52,7 +63,7 @@ class Listener(Protocol):
     def link_up(self, link: Link, peer: Peer, idempotent: Sequence[str]) -> None: ...
     def path_lost(self, link: Link) -> None: ...
     def path_back(self, link: Link) -> None: ...
-    def link_down(self, link: Link, reason: str, *, proof: bool) -> None: ...
+    def link_down(self, link: Link, reason: str, ending: Ending) -> None: ...
     def warn(self, kind: str, text: str) -> None: ...
 
 
@@ -89,8 +100,8 @@ class Peering:
         if peer.announcement.left:
             if peer.link is not None:
                 # Only its own goodbye says what it took; hearsay may overtake that it ran something.
-                reason = LEFT if relay == peer.node else LEFT_HEARSAY
-                self.fail(peer.link, reason, now_s=now_s)
+                ending = Ending.LEFT if relay == peer.node else Ending.HEARSAY
+                self.fail(peer.link, ending.value, now_s=now_s, ending=ending)
             self._roster.bury(peer.node, now_s=now_s)
             self._gossip(raw, relay)
             return None
@@ -177,8 +188,11 @@ class Peering:
         if not link.up and self.links.get(link.peer) is link:
             self.fail(link, "the second lane never came", now_s=now_s)
 
-    def fail(self, link: Link, reason: str, *, now_s: float, proof: bool = False) -> None:
-        """Give the link up. `proof`: the process is gone for certain."""
+    def fail(
+        self, link: Link, reason: str, *, now_s: float, proof: bool = False,
+        ending: Ending = Ending.LOST,
+    ) -> None:  # fmt: skip
+        """Give the link up. `reason` is for people; `proof`: the process is gone for certain."""
         for lane in (link.control, link.data):
             if lane.conn is not None:
                 self.dialler.hang_up(lane.conn)
@@ -192,10 +206,11 @@ class Peering:
         if peer is not None:
             peer.link = None
             peer.failures += 1
-            delay_s = self.dialler.backoff_s(peer.failures + (3 if proof else 0))
-            self.dialler.later(peer, now_s, delay_s)
+            # Nothing listens there: it takes a while to start again, if it does.
+            failures = peer.failures + (PROOF_FAILURES if proof else 0)
+            self.dialler.later(peer, now_s, self.dialler.backoff_s(failures))
         if was_up:
-            self._listener.link_down(link, reason, proof=proof)
+            self._listener.link_down(link, reason, ending)
 
     # Greetings
 

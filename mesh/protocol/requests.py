@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from functools import lru_cache
 from random import Random
 
 from ..errors import (
@@ -32,10 +33,10 @@ from ..errors import (
 from ..names import short, split_target
 from .balancer import Candidate, Choose
 from .frame import Buffer, Kind
-from .hello import decode_values
 from .link import Link
 from .outbox import REQUESTS, Record
 from .timers import Timer, Timers
+from .values import decode_values
 
 PREFIX = struct.Struct("<IBBB")
 REPLY_PREFIX = struct.Struct("<IH")
@@ -46,6 +47,37 @@ SOFT_TRIES = 3
 """Members that may answer BUSY although they have room, before one is told to queue the request."""
 
 WAITING, QUEUED, SENT, DONE = range(4)
+
+
+def pack_head(cluster: str, endpoint: str, *, left_ms: int = 0, flags: int = 0) -> bytes:
+    """What stands before the payload of a REQUEST or BROADCAST."""
+    return PREFIX.pack(left_ms, flags, len(cluster), len(endpoint)) + _names(cluster, endpoint)
+
+
+@lru_cache(maxsize=4096)
+def _names(cluster: str, endpoint: str) -> bytes:
+    return f"{cluster}{endpoint}".encode()
+
+
+def read_head(data: Buffer, start: int, end: int) -> tuple[str, str, int, int, int]:
+    """Cluster, endpoint, where the payload begins, time left in ms, flags.
+
+    Raises:
+        RemoteProtocolError: the names do not fit or are no text.
+    """
+    if end - start < PREFIX.size:
+        raise RemoteProtocolError(f"request of {end - start} bytes")
+    left_ms, flags, cluster_length, endpoint_length = PREFIX.unpack_from(data, start)
+    cluster_at = start + PREFIX.size
+    endpoint_at = cluster_at + cluster_length
+    at = endpoint_at + endpoint_length
+    if at > end:
+        raise RemoteProtocolError("request whose names do not fit")
+    try:
+        cluster = str(data[cluster_at:endpoint_at], "utf-8")
+        return cluster, str(data[endpoint_at:at], "utf-8"), at, left_ms, flags
+    except UnicodeDecodeError:
+        raise RemoteProtocolError("request for a name that is not UTF-8") from None
 
 
 class Pending:
@@ -121,7 +153,6 @@ class RequestTable:
         self._pending: dict[int, Pending] = {}
         self._waiting: dict[str, dict[Pending, None]] = {}
         self._next_id = 0
-        self._heads: dict[tuple[str, str], bytes] = {}
         self.sent = self.replied = self.failed = self.busy = self.retried = self.late = 0
 
     def __len__(self) -> int:
@@ -188,12 +219,11 @@ class RequestTable:
         link.outstanding += 1
         self.sent += 1
         left_ms = int(min(max((pending.deadline_s - now_s) * 1000, 1), 0xFFFFFFFF))
-        prefix = PREFIX.pack(
-            left_ms, MAY_BE_BUSY if soft else 0,
-            len(pending.cluster), len(pending.endpoint),
-        ) + self._head(pending)  # fmt: skip
+        head = pack_head(
+            pending.cluster, pending.endpoint, left_ms=left_ms, flags=MAY_BE_BUSY if soft else 0
+        )
         pending.record = link.outbox.push(
-            REQUESTS, Kind.REQUEST, pending.ident, pending.payload, prefix=prefix,
+            REQUESTS, Kind.REQUEST, pending.ident, pending.payload, prefix=head,
             sent=pending.mark_sent,
         )  # fmt: skip
         self._touched(link)
@@ -201,15 +231,6 @@ class RequestTable:
     def _candidates(self, pending: Pending) -> list[Candidate]:
         found = self._rotation(pending.cluster)
         return [one for one in found if one.node not in pending.full] if pending.full else found
-
-    def _head(self, pending: Pending) -> bytes:
-        key = (pending.cluster, pending.endpoint)
-        head = self._heads.get(key)
-        if head is None:
-            if len(self._heads) > 4096:
-                self._heads.clear()
-            head = self._heads[key] = f"{pending.cluster}{pending.endpoint}".encode()
-        return head
 
     def _nobody(self, pending: Pending, now_s: float) -> None:
         settled_s = pending.started_s + self._settle_s
@@ -260,28 +281,35 @@ class RequestTable:
 
     # Answers
 
-    def _answered(self, ident: int) -> Pending | None:
+    def _answered(self, link: Link, ident: int) -> tuple[Pending, Candidate] | None:
+        """The request that `link` may answer under this number; None: it has ended."""
         pending = self._pending.get(ident)
-        if pending is None or pending.state != SENT:
+        candidate = pending.candidate if pending is not None else None
+        if pending is None or candidate is None:
             self.late += 1
             return None
-        return pending
+        if candidate.link is not link or pending.state != SENT:
+            self.late += 1
+            return None
+        return pending, candidate
 
     def replied_to(self, link: Link, ident: int, data: Buffer, start: int, end: int) -> None:
-        """REPLY or, with `data[start:end]` unpacked elsewhere, the outcome of a request."""
-        pending = self._answered(ident)
-        if pending is None or pending.candidate is None or pending.candidate.link is not link:
+        """REPLY: what the handler returned."""
+        answered = self._answered(link, ident)
+        if answered is None:
             return
-        body_at = self._observe(pending.candidate, data, start, end)
+        pending, candidate = answered
+        body_at = self._observe(candidate, data, start, end)
         self.replied += 1
         self._finish(pending, bytes(data[body_at:end]))
 
     def error_for(self, link: Link, ident: int, data: Buffer, start: int, end: int) -> None:
         """ERROR: the handler, or the member before it, said no."""
-        pending = self._answered(ident)
-        if pending is None or pending.candidate is None or pending.candidate.link is not link:
+        answered = self._answered(link, ident)
+        if answered is None:
             return
-        body_at = self._observe(pending.candidate, data, start, end)
+        pending, candidate = answered
+        body_at = self._observe(candidate, data, start, end)
         code, message = decode_values(bytes(data[body_at:end]), "ERROR", (str, str))
         error: MeshError = ServiceError(code, message)
         if code == EXPIRED:  # As it would have here, a moment later.
@@ -299,10 +327,10 @@ class RequestTable:
     def busy_for(self, link: Link, ident: int, body: bytes, now_s: float) -> None:
         """BUSY: not started. Another member, or Overloaded."""
         queue, retry_after_ms, hard = decode_values(body, "BUSY", (int, int, bool))
-        pending = self._answered(ident)
-        if pending is None or pending.candidate is None or pending.candidate.link is not link:
+        answered = self._answered(link, ident)
+        if answered is None:
             return
-        candidate = pending.candidate
+        pending, candidate = answered
         candidate.queue = queue
         self.busy += 1
         (pending.full if hard else pending.tried).append(candidate.node)

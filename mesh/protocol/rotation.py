@@ -24,7 +24,7 @@ class Rotation:
         found = self._lists.get(cluster)
         if found is None:
             found = self._lists[cluster] = [
-                self._candidate(link, cluster)
+                self.candidate(link, cluster)
                 for member, link in self.linked(cluster)
                 if member.state is State.ALIVE and link.connected
             ]
@@ -38,15 +38,12 @@ class Rotation:
             if (link := self._links.get(member.node)) is not None and link.up
         ]
 
-    def _candidate(self, link: Link, cluster: str) -> Candidate:
+    def candidate(self, link: Link, cluster: str) -> Candidate:
+        """The balancer's record of one linked member."""
         candidate = self._candidates.get((link.peer, cluster))
         if candidate is None or candidate.link is not link:
             candidate = self._candidates[link.peer, cluster] = Candidate(link.peer, link)
         return candidate
-
-    def candidate(self, link: Link, cluster: str) -> Candidate:
-        """The balancer's record of one linked member, for a request to just that one."""
-        return self._candidate(link, cluster)
 
     def load(self, node: bytes, loads: dict[str, int]) -> None:
         """A heartbeat said how long the member's queues are."""

@@ -10,10 +10,9 @@ from itertools import count
 class Timer:
     """One deadline. Cancelling is free; the heap forgets it later."""
 
-    __slots__ = ("at_s", "callback")
+    __slots__ = ("callback",)
 
-    def __init__(self, at_s: float, callback: Callable[[float], None]) -> None:
-        self.at_s = at_s
+    def __init__(self, callback: Callable[[float], None]) -> None:
         self.callback: Callable[[float], None] | None = callback
 
     def cancel(self) -> None:
@@ -30,7 +29,7 @@ class Timers:
         self.sooner: Callable[[], None] = lambda: None
 
     def at(self, at_s: float, callback: Callable[[float], None]) -> Timer:
-        timer = Timer(at_s, callback)
+        timer = Timer(callback)
         heap = self._heap
         sooner = not heap or at_s < heap[0][0]
         heapq.heappush(heap, (at_s, next(self._order), timer))

@@ -12,15 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ..errors import LimitReached, RemoteProtocolError
+from .dispatch import Endpoint
 from .frame import Kind
-from .hello import clip, decode_values, encode_values
 from .link import Link
 from .tunnel import BROKEN, CLOSED, OPENING, TunnelEnd
+from .values import clip, decode_values, encode_values
 
-REFUSED_CODES = ("busy", "no_such_endpoint", "not_allowed")
-
-Opened = Callable[[TunnelEnd, str, str], str | None]
-"""Told of an incoming tunnel, cluster and endpoint; returns why it is refused, or None."""
+Opened = Callable[[TunnelEnd, str, str], object]
+"""Told of an incoming tunnel, its cluster and endpoint, once it has been admitted."""
 
 
 class TunnelTable:
@@ -32,8 +31,11 @@ class TunnelTable:
     ) -> None:  # fmt: skip
         self._tunnels_max, self._window_bytes = tunnels_max, window_bytes
         self._opened, self._touched = opened, touched
+        self.endpoints: dict[str, dict[str, Endpoint]] = {}
+        """What can be opened here, by cluster and name."""
+        self.draining = False
         self._ends: dict[tuple[Link, bool, int], TunnelEnd] = {}
-        self.opened = self.accepted = self.broken = self.closed = self.late = 0
+        self.opened = self.accepted = self.refused = self.broken = self.closed = self.late = 0
 
     def __iter__(self) -> Iterator[TunnelEnd]:
         return iter(self._ends.values())
@@ -158,16 +160,24 @@ class TunnelTable:
             window_bytes=self._window_bytes, wake=lambda: None,
         )  # fmt: skip
         end.accepted(window)
-        refusal: str | None = "busy"
-        if len(self._ends) < self._tunnels_max:
-            self._ends[key] = end
-            refusal = self._opened(end, cluster, endpoint)
-        if refusal is not None:
-            self._ends.pop(key, None)
+        refusal = self._refusal(link, cluster, endpoint)
+        if refusal:
+            self.refused += 1
             self._control(end, Kind.TUNNEL_RESET, encode_values(refusal, refusal))
             return
+        self._ends[key] = end
         self.accepted += 1
         self._control(end, Kind.TUNNEL_ACCEPT, encode_values(end.window_bytes))
+        self._opened(end, cluster, endpoint)
+
+    def _refusal(self, link: Link, cluster: str, endpoint: str) -> str:
+        """Why the peer may not open one there now; empty: it may."""
+        found = self.endpoints.get(cluster, {}).get(endpoint)
+        if found is None:
+            return "no_such_endpoint"
+        if found.allow is not None and link.cluster not in found.allow:
+            return "not_allowed"
+        return "busy" if self.draining or len(self._ends) >= self._tunnels_max else ""
 
     def lost(self, link: Link, reason: str) -> None:
         """The link is gone, and its tunnels with it: a tunnel never moves to another member."""

@@ -139,11 +139,6 @@ async def test_a_cluster_whose_key_is_not_trusted_is_refused(tmp_path: Path) -> 
         assert await one.request("databases", b"x") == b"x"
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="send() to a refused dial says so before the monitor does, and the next dial to that "
-    "address is taken for a second one: five seconds lost until the finder comes round again",
-)
 async def test_a_dial_refused_before_its_first_word_is_followed_by_the_next_key_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,18 +12,15 @@ from hypothesis import strategies as st
 
 from mesh.errors import RemoteProtocolError
 from mesh.protocol.hello import (
-    TEXT_BYTES_MAX,
     Hello,
     Limits,
     Welcome,
-    clip,
     decode_announcements,
     decode_hello,
-    decode_values,
     decode_welcome,
     encode_announcements,
-    encode_values,
 )
+from mesh.protocol.values import TEXT_BYTES_MAX, clip, decode_values, encode_values
 
 numbers = st.integers(-(2**63), 2**64 - 1)
 names = st.lists(st.text(max_size=8), max_size=3)

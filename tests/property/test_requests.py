@@ -11,10 +11,10 @@ from mesh.errors import NoMembers, Overloaded, PeerLost, RequestTimeout, Service
 from mesh.protocol.balancer import Candidate, choose_of_two
 from mesh.protocol.dispatch import Dispatcher, Endpoint, Job
 from mesh.protocol.frame import CONTROL, Frame, Kind
-from mesh.protocol.hello import encode_values
 from mesh.protocol.link import Link, LinkLimits
 from mesh.protocol.requests import DONE, MAY_BE_BUSY, PREFIX, REPLY_PREFIX, Pending, RequestTable
 from mesh.protocol.timers import Timers
+from mesh.protocol.values import encode_values
 
 LIMITS = LinkLimits(
     window_bytes=1 << 20, frame_bytes_max=4096, chunk_bytes=1024, outbox_bytes=1 << 20,

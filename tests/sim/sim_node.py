@@ -48,7 +48,7 @@ class Hooks:
     """What the workload wants to hear of a node."""
 
     serve: Callable[[SimNode, Job], Plan] = lambda _node, _job: Plan()
-    opened: Callable[[SimNode, TunnelEnd, str], str | None] = lambda *_: "no_such_endpoint"
+    opened: Callable[[SimNode, TunnelEnd, str], None] = lambda *_: None
     freed: Callable[[SimNode], None] = lambda _node: None
     link_down: Callable[[SimNode, bytes], None] = lambda *_: None
 
@@ -109,6 +109,7 @@ class SimNode:
                 start=lambda job, cluster=cluster: self._start(cluster, job),  # type: ignore[misc]
                 touched=core.touch,
             )  # fmt: skip
+            core.patterns.tunnels.endpoints[cluster] = {"plain": Endpoint(), "any": Endpoint()}
         self.node = Node(cast("Driver", self), config)
 
     def _listen(self) -> None:
@@ -157,8 +158,8 @@ class SimNode:
 
     # Shell
 
-    def opened(self, end: TunnelEnd, cluster: str, endpoint: str) -> str | None:
-        return self.hooks.opened(self, end, endpoint)
+    def opened(self, end: TunnelEnd, cluster: str, endpoint: str) -> None:
+        self.hooks.opened(self, end, endpoint)
 
     def changed(self, change: Change) -> None:
         self.changes.append((self.network.now_s, change))

@@ -73,19 +73,14 @@ class TunnelBook:
         node.settle()
         return pair
 
-    def opened(self, node: SimNode, end: TunnelEnd, endpoint: str) -> str | None:
+    def opened(self, node: SimNode, end: TunnelEnd, endpoint: str) -> None:
         """A tunnel came in."""
-        if endpoint not in ("plain", "any"):
-            return "no_such_endpoint"
-        if node.core.closing:
-            return "busy"
         pair = self._by_link[end.link.peer, end.link.link_id, end.ident]
         half = self._half(node, end, plain=endpoint == "plain")
         assert pair.acceptor is None, "opened twice"
         pair.acceptor = half
         end.wake = self._waker(half)
         end.wake()
-        return None
 
     def _half(self, node: SimNode, end: TunnelEnd, *, plain: bool) -> Half:
         rng = self._rng

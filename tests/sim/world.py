@@ -88,8 +88,8 @@ class World:
 
     # Hooks
 
-    def _opened(self, node: SimNode, end: TunnelEnd, endpoint: str) -> str | None:
-        return self.tunnels.opened(node, end, endpoint)
+    def _opened(self, node: SimNode, end: TunnelEnd, endpoint: str) -> None:
+        self.tunnels.opened(node, end, endpoint)
 
     def _link_down(self, node: SimNode, peer: bytes) -> None:
         self.topics.link_broke(node.id, peer)

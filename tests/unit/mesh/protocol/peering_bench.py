@@ -11,7 +11,7 @@ from mesh.protocol.hello import Welcome, decode_hello, encode_announcements
 from mesh.protocol.instructions import Dial, Hangup, Instruction, Probe
 from mesh.protocol.lane import Conn
 from mesh.protocol.link import Link
-from mesh.protocol.peering import Peering
+from mesh.protocol.peering import Ending, Peering
 from mesh.protocol.roster import Peer, Refusals, Roster
 from mesh.protocol.timers import Timers
 from security.announcement import Announcement, Endpoint
@@ -87,8 +87,8 @@ class Bench:
     def path_back(self, link: Link) -> None:
         self.told.append(("path back", link.peer))
 
-    def link_down(self, link: Link, reason: str, *, proof: bool) -> None:
-        self.told.append(("down", link.peer, reason, proof))
+    def link_down(self, link: Link, reason: str, ending: Ending) -> None:
+        self.told.append(("down", link.peer, reason, ending))
 
     def warn(self, kind: str, text: str) -> None:
         self.told.append(("warn", kind))

@@ -8,7 +8,6 @@ from mesh.errors import (
     MeshError,
 )
 from mesh.protocol.balancer import Candidate
-from mesh.protocol.hello import encode_values
 from mesh.protocol.link import Link
 from mesh.protocol.requests import (
     DONE,
@@ -18,6 +17,7 @@ from mesh.protocol.requests import (
     RequestTable,
 )
 from mesh.protocol.timers import Timers
+from mesh.protocol.values import encode_values
 from tests.machines import make_link, take_records
 
 START_S, SETTLE_S, TIMEOUT_S = 100.0, 2.0, 5.0

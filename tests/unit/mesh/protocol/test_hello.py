@@ -10,19 +10,15 @@ import pytest
 from mesh.errors import RemoteProtocolError
 from mesh.protocol.hello import (
     ANNOUNCEMENTS_MAX,
-    BODY_BYTES_MAX,
-    TEXT_BYTES_MAX,
     Hello,
     Limits,
     Welcome,
-    clip,
     decode_announcements,
     decode_hello,
-    decode_values,
     decode_welcome,
     encode_announcements,
-    encode_values,
 )
+from mesh.protocol.values import BODY_BYTES_MAX, TEXT_BYTES_MAX, clip, decode_values, encode_values
 from tests.machines import ME, OTHER
 
 LIMITS = Limits(window=1 << 22, frame_max=1 << 18, record_max=1 << 24, reassembly_max=1 << 26)

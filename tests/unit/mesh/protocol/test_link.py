@@ -265,13 +265,11 @@ def test_pieces_become_one_record_and_others_may_come_between() -> None:
     assert feed(link, pack_record(Kind.REPLY, 1, b"again"), sequence=2) == [b"again"]
 
 
-def test_a_cancelled_record_is_forgotten() -> None:
+def test_a_record_that_is_whole_counts_no_longer() -> None:
     link = make_link(reassembly_bytes_max=2 * PIECE_BYTES_MIN)
     for sequence in range(1, 9):
-        feed(link, pack_record(Kind.REPLY, sequence, PIECE, MORE), sequence=sequence)
-        link.forget_pieces(Kind.REPLY, sequence)
-        link.forget_pieces(Kind.REPLY, sequence)
-    assert feed(link, pack_record(Kind.REPLY, 8, b"x"), sequence=9) == [b"x"]
+        piece, rest = pack_record(Kind.REPLY, 7, PIECE, MORE), pack_record(Kind.REPLY, 7, b"x")
+        assert feed(link, piece, rest, sequence=sequence) == [PIECE + b"x"]
 
 
 @pytest.mark.parametrize("ident", [lambda n: 1, lambda n: n], ids=["one record", "many records"])

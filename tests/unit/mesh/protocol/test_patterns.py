@@ -12,7 +12,6 @@ from mesh.protocol.balancer import choose_of_two
 from mesh.protocol.batch import batch_pieces, encode_lost
 from mesh.protocol.dispatch import Dispatcher, Endpoint, Job
 from mesh.protocol.frame import Kind
-from mesh.protocol.hello import decode_values, encode_values
 from mesh.protocol.inbox import Inbox
 from mesh.protocol.interest import BLOCK, DROP_OLDEST, RemoteSubscription
 from mesh.protocol.link import Link
@@ -21,6 +20,7 @@ from mesh.protocol.patterns import BroadcastCounters, Patterns
 from mesh.protocol.requests import PREFIX, REPLY_PREFIX, Pending
 from mesh.protocol.rotation import Rotation
 from mesh.protocol.timers import Timers
+from mesh.protocol.values import decode_values, encode_values
 from tests.machines import ME, OTHER, Record, make_batch, make_link, take_records
 
 NOW_S = 10.0
@@ -388,6 +388,7 @@ def test_records_that_do_not_belong_on_a_link_are_refused(kind: int) -> None:
 
 def test_tunnel_records_go_to_the_tunnels() -> None:
     bench = Bench()
+    bench.patterns.tunnels.endpoints = {"depot": {"store": Endpoint()}}
     bench.record(Kind.TUNNEL_OPEN, 3, encode_values("depot", "store", 100))
     (end,) = bench.patterns.tunnels
     assert end.target == "depot/store"

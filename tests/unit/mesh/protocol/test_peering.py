@@ -18,7 +18,7 @@ from mesh.protocol.hello import (
     encode_announcements,
 )
 from mesh.protocol.instructions import Dial
-from mesh.protocol.peering import ANSWER_FIRST_S, LEFT, LEFT_HEARSAY
+from mesh.protocol.peering import ANSWER_FIRST_S, Ending
 from security.keys import DOOR
 from tests.machines import LANES, LIMITS, ME, OTHER
 
@@ -111,7 +111,7 @@ def test_a_new_link_of_the_same_node_replaces_the_old_one() -> None:
     bench = Bench()
     accept(bench)
     assert say(bench, replace(HELLO, link_id=b"n" * 16)) == "WELCOME"
-    assert bench.told == [("down", LARGER, "the peer started a new link", False)]
+    assert bench.told == [("down", LARGER, "the peer started a new link", Ending.LOST)]
     assert bench.peering.links[LARGER].link_id == b"n" * 16
 
 
@@ -226,7 +226,7 @@ def test_a_refused_probe_ends_a_link_without_a_path_at_once() -> None:
     bench.peering.probed(OTHER, bench.now_s, refused=True)
     assert bench.told == [("path lost", LARGER)] * 2
     bench.peering.probed(LARGER, bench.now_s, refused=True)
-    assert bench.told[2:] == [("down", LARGER, "nothing listens there any more", True)]
+    assert bench.told[2:] == [("down", LARGER, "nothing listens there any more", Ending.LOST)]
 
 
 def test_a_path_that_stays_lost_ends_the_link() -> None:
@@ -236,7 +236,7 @@ def test_a_path_that_stays_lost_ends_the_link() -> None:
     bench.run_to(RESUME_S - 0.01)
     assert LARGER in bench.peering.links
     bench.run_to(RESUME_S)
-    assert bench.told[-1] == ("down", LARGER, f"no path for {RESUME_S:.0f} s", False)
+    assert bench.told[-1] == ("down", LARGER, f"no path for {RESUME_S:.0f} s", Ending.LOST)
 
 
 def test_proof_of_death_is_given_more_time_before_the_next_dial() -> None:
@@ -286,13 +286,13 @@ def test_the_first_frame_of_a_stranger_is_a_greeting() -> None:
         bench.peering.greeted(b"c", "x", twice, bench.now_s)
 
 
-@pytest.mark.parametrize(("relay", "reason"), [(LARGER, LEFT), (SMALLER, LEFT_HEARSAY)])
-def test_a_goodbye_ends_the_link_and_says_whose_word_it_is(relay: bytes, reason: str) -> None:
+@pytest.mark.parametrize(("relay", "ending"), [(LARGER, Ending.LEFT), (SMALLER, Ending.HEARSAY)])
+def test_a_goodbye_ends_the_link_and_says_whose_word_it_is(relay: bytes, ending: Ending) -> None:
     bench = Bench()
     accept(bench)
     goodbye = announce(LARGER, 2, endpoints=WAY_IN, left=True)
     assert bench.peering.heard_of(goodbye, bench.now_s, relay=relay) is None
-    assert bench.told == [("down", LARGER, reason, False)]
+    assert bench.told == [("down", LARGER, ending.value, ending)]
     assert not bench.roster.peers
     bench.take()
     bench.run_to(30.0)

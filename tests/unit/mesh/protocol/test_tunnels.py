@@ -3,11 +3,12 @@ from __future__ import annotations
 import pytest
 
 from mesh.errors import LimitReached, RemoteProtocolError
+from mesh.protocol.dispatch import Endpoint
 from mesh.protocol.frame import CONTROL, DATA, Kind
-from mesh.protocol.hello import TEXT_BYTES_MAX, encode_values
 from mesh.protocol.link import Link
 from mesh.protocol.tunnel import BROKEN, CLOSED, OPEN, OPENING, TunnelEnd
 from mesh.protocol.tunnels import TunnelTable
+from mesh.protocol.values import TEXT_BYTES_MAX, encode_values
 from tests.machines import LANES, Cable, make_link
 
 WINDOW, TUNNELS_MAX = 1000, 3
@@ -20,7 +21,6 @@ class Bench:
         self.links = (make_link(up=False), make_link(up=False))
         self.cable = Cable(*self.links)
         self.incoming: list[tuple[TunnelEnd, str, str]] = []
-        self.refusal: str | None = None
         self.woken = 0
         self.tables = tuple(
             TunnelTable(
@@ -30,9 +30,13 @@ class Bench:
             for _ in range(2)
         )  # fmt: skip
 
-    def opened(self, end: TunnelEnd, cluster: str, endpoint: str) -> str | None:
+        self.tables[1].endpoints = {
+            "archive": {"store": Endpoint(), "vault": Endpoint(frozenset({"bank"}))},
+        }  # fmt: skip
+        self.tables[0].endpoints = {"shop": {"till": Endpoint()}}
+
+    def opened(self, end: TunnelEnd, cluster: str, endpoint: str) -> None:
         self.incoming.append((end, cluster, endpoint))
-        return self.refusal
 
     def wake(self) -> None:
         self.woken += 1
@@ -231,14 +235,37 @@ def test_who_has_read_all_there_is_need_not_say_that_it_stops() -> None:
 # Refusals
 
 
-def test_a_refused_tunnel_says_why() -> None:
+@pytest.mark.parametrize(
+    ("cluster", "endpoint", "refusal"),
+    [
+        ("archive", "vault", "not_allowed"), ("archive", "cellar", "no_such_endpoint"),
+        ("depot", "store", "no_such_endpoint"),
+    ],
+)  # fmt: skip
+def test_a_refused_tunnel_says_why(cluster: str, endpoint: str, refusal: str) -> None:
     bench = Bench()
-    bench.refusal = "not_allowed"
+    end = bench.tables[0].open(bench.links[0], cluster, endpoint, bench.wake, 0)
+    bench.settle()
+    assert (end.state, end.refusal, bench.sizes()) == (BROKEN, refusal, (0, 0))
+    assert (bench.tables[1].accepted, bench.tables[1].refused) == (0, 1)
+    assert bench.incoming == []
+    assert bench.woken == 1
+
+
+def test_a_node_that_leaves_takes_no_tunnels() -> None:
+    bench = Bench()
+    bench.tables[1].draining = True
     end = bench.open()
     bench.settle()
-    assert (end.state, end.refusal, bench.sizes()) == (BROKEN, "not_allowed", (0, 0))
-    assert bench.tables[1].accepted == 0
-    assert bench.woken == 1
+    assert (end.state, end.refusal, bench.incoming) == (BROKEN, "busy", [])
+
+
+def test_those_who_may_open_it_do() -> None:
+    bench = Bench()
+    bench.links[1].cluster = "bank"
+    end = bench.tables[0].open(bench.links[0], "archive", "vault", bench.wake, 0)
+    bench.settle()
+    assert end.state == OPEN
 
 
 def test_full_here_is_an_error_and_full_there_busy() -> None:
@@ -298,7 +325,7 @@ def test_data_and_end_may_overtake_the_acceptance() -> None:
 @pytest.mark.parametrize(
     ("kind", "ident", "body"),
     [
-        (Kind.TUNNEL_OPEN, 2, encode_values("a", "b", 100)),
+        (Kind.TUNNEL_OPEN, 2, encode_values("archive", "store", 100)),
         (Kind.TUNNEL_OPEN, 3, encode_values("a", "b", 0)),
         (Kind.TUNNEL_OPEN, 3, encode_values("a", "b")),
         (Kind.TUNNEL_OPEN, 3, encode_values("a", b"b", 1)),
@@ -313,16 +340,16 @@ def test_impossible_records_are_refused(kind: Kind, ident: int, body: bytes) -> 
     table = Bench().tables[1]
     link = make_link()
     if kind != Kind.TUNNEL_OPEN:
-        table.record(link, Kind.TUNNEL_OPEN, 3, encode_values("a", "b", 100))
+        table.record(link, Kind.TUNNEL_OPEN, 3, encode_values("archive", "store", 100))
     with pytest.raises(RemoteProtocolError):
         table.record(link, kind, ident, body)
 
 
 def test_opening_twice_is_refused() -> None:
     table, link = Bench().tables[1], make_link()
-    table.record(link, Kind.TUNNEL_OPEN, 3, encode_values("a", "b", 100))
+    table.record(link, Kind.TUNNEL_OPEN, 3, encode_values("archive", "store", 100))
     with pytest.raises(RemoteProtocolError, match="id 3"):
-        table.record(link, Kind.TUNNEL_OPEN, 3, encode_values("a", "b", 100))
+        table.record(link, Kind.TUNNEL_OPEN, 3, encode_values("archive", "store", 100))
 
 
 def test_records_of_tunnels_nobody_knows_are_counted() -> None:

@@ -1,0 +1,56 @@
+"""Small control bodies: msgpack arrays of values, checked for type and size when they come in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgpack
+
+from ..errors import RemoteProtocolError
+
+BODY_BYTES_MAX = 192 * 1024
+TEXT_BYTES_MAX = 4096
+ARRAY_MAX, MAP_MAX, BYTES_MAX = 1024, 256, 8192
+"""Of one array, map or byte string in a body."""
+
+
+def encode_values(*values: Any) -> bytes:
+    packed: bytes = msgpack.packb(values)
+    return packed
+
+
+def decode_values(body: bytes, what: str, types: Sequence[type]) -> list[Any]:
+    """The values of `what`, of just these types. Raises RemoteProtocolError."""
+    values = load_values(body, what)
+    # Fields may be added at the end by later versions; the ones we know must be there.
+    check(what, len(values) >= len(types))
+    check(what, *(type(value) is wanted for value, wanted in zip(values, types, strict=False)))
+    return values[: len(types)]
+
+
+def load_values(body: bytes, what: str) -> list[Any]:
+    """The values, whatever they are. Raises RemoteProtocolError."""
+    if len(body) > BODY_BYTES_MAX:
+        raise RemoteProtocolError(f"{what} of {len(body)} bytes, the limit is {BODY_BYTES_MAX}")
+    try:
+        values = msgpack.unpackb(
+            body, max_array_len=ARRAY_MAX, max_map_len=MAP_MAX, max_str_len=TEXT_BYTES_MAX,
+            max_bin_len=BYTES_MAX, max_ext_len=0,
+        )  # fmt: skip
+    except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
+        raise RemoteProtocolError(f"{what} is not msgpack: {type(error).__name__}") from None
+    if not isinstance(values, list):
+        raise RemoteProtocolError(f"{what} is not an array")
+    return values
+
+
+def check(what: str, *conditions: bool) -> None:
+    """Raises RemoteProtocolError unless all hold."""
+    if not all(conditions):
+        raise RemoteProtocolError(f"{what} with an impossible field")
+
+
+def clip(text: str) -> str:
+    """Text of any origin, as much of it as a peer accepts: a longer one would cost the link."""
+    return text.encode(errors="replace")[:TEXT_BYTES_MAX].decode(errors="ignore")
