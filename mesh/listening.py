@@ -17,6 +17,7 @@ from security.keys import ClusterKeys
 from .errors import ConfigError
 
 WILDCARDS = ("0.0.0.0", "*", "")
+PORT_MAX = 65535
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +66,14 @@ def parse_place(text: str, setting: str) -> Place:
     """Raises ConfigError."""
     host, _, ports = text.removeprefix("tcp://").rpartition(":")
     first, _, last = ports.partition("-")
-    try:
-        place = Place(host, int(first), int(last or first))
-    except ValueError:
-        raise ConfigError(
-            f"{setting}: want tcp://HOST:PORT or HOST:FIRST-LAST, got {text!r}"
-        ) from None
-    if not text.startswith("tcp://") or not 0 <= place.first <= place.last <= 65535:
-        raise ConfigError(f"{setting}: want tcp://HOST:PORT or HOST:FIRST-LAST, got {text!r}")
+    form = f"{setting}: want tcp://HOST:PORT or tcp://HOST:FIRST-LAST, got {text!r}"
+    if not text.startswith("tcp://") or not first.isdecimal() or not (last or first).isdecimal():
+        raise ConfigError(form)
+    place = Place(host, int(first), int(last or first))
+    if place.last > PORT_MAX or place.first > PORT_MAX:
+        raise ConfigError(f"{setting}: want ports of at most {PORT_MAX}, got {text!r}")
+    if place.first > place.last:
+        raise ConfigError(f"{setting}: want the first port below the last, got {text!r}")
     return place
 
 

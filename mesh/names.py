@@ -18,12 +18,20 @@ ENDPOINT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 TOKEN = re.compile(r"[^\s.*>\x00-\x1f\x7f]+")
 TOPIC_BYTES_MAX = 255
 DEFAULT_ENDPOINT = "default"
+RULES = {
+    "topic": "want tokens joined by dots, as orders.eu.created, each of any characters but white "
+    "space, control characters, * and >",
+    "pattern": "want tokens joined by dots, as orders.*.created or orders.>: * is one whole token, "
+    "> the last one, others are of any characters but white space, control characters, * and >",
+}
 
 
 def check_cluster(name: str) -> str:
     """Return `name`, or raise InvalidName."""
     if not isinstance(name, str) or not CLUSTER.fullmatch(name):
-        raise InvalidName(f"cluster {name!r}: want 1 to 63 of a-z 0-9 . _ - and no mark first")
+        raise InvalidName(
+            f"cluster {name!r}: must start with a letter or digit; want 1 to 63 of a-z 0-9 . _ -"
+        )
     return name
 
 
@@ -33,7 +41,10 @@ def split_target(target: str) -> tuple[str, str]:
     cluster, slash, endpoint = target.partition("/")
     check_cluster(cluster)
     if slash and not ENDPOINT.fullmatch(endpoint):
-        raise InvalidName(f"endpoint {endpoint!r} of {target!r}: want 1 to 63 of A-Z a-z 0-9 . _ -")
+        raise InvalidName(
+            f"endpoint {endpoint!r} of {target!r}: must start with a letter or digit; "
+            "want 1 to 63 of A-Z a-z 0-9 . _ -"
+        )
     return cluster, endpoint or DEFAULT_ENDPOINT
 
 
@@ -56,7 +67,7 @@ def _check_tokens(whole: str, kind: str, tokens: list[str]) -> bytes:
         or not tokens
         or not all(TOKEN.fullmatch(token) for token in tokens)
     ):
-        raise InvalidName(f"{kind} {whole!r}: want tokens joined by dots, as in orders.eu.created")
+        raise InvalidName(f"{kind} {whole!r}: {RULES[kind]}")
     try:
         raw = whole.encode()
     except UnicodeEncodeError as error:

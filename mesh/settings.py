@@ -5,15 +5,21 @@
     keywords        join("shop", listen=...)
 
 Nothing is ignored: a name that is no setting is an error that says which one was probably meant.
+Only an empty variable counts as not set, as it does for most programs.
+
+The environment is text and is read as such. In mesh.toml and as a keyword a value has the type of
+its setting (`zeroconf = false`, not "no"); besides, a list may be text, "tcp://a:1,tcp://b:2", and
+bytes may have a unit, "8MiB".
 """
 
 from __future__ import annotations
 
 import difflib
+import math
 import os
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -72,6 +78,16 @@ def load_config(
     return config
 
 
+def key_source(
+    keywords: Mapping[str, Any], *, environ: Mapping[str, str] | None = None,
+    directory: Path | None = None,
+) -> tuple[dict[str, Any], str]:  # fmt: skip
+    """The key setting in force, as keywords of `load_keyring`, and who set it. Raises ConfigError."""
+    merged = _merge(read_levels(keywords, environ=environ, directory=directory))
+    source = {name: merged[name][0] for name in KEY_SOURCES if name in merged}
+    return source, next((merged[name][1] for name in source), "nowhere")
+
+
 def explain(
     keywords: Mapping[str, Any], *, environ: Mapping[str, str] | None = None,
     directory: Path | None = None,
@@ -100,8 +116,8 @@ def read_levels(
     }
     return [
         _read_file(environ.get(FILE_VARIABLE), directory),
-        _level("environment variable", variables, PREFIX),
-        _level("keyword", {k: v for k, v in keywords.items() if v is not None}, ""),
+        _level("environment variable", variables, PREFIX, as_text=True),
+        _level("keyword", {k: v for k, v in keywords.items() if v is not None}),
     ]
 
 
@@ -115,20 +131,20 @@ def _read_file(named: str | None, directory: Path) -> Level:
         raise ConfigError(f"{path}: cannot be read: {error}") from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: {error}") from error
-    return _level(str(path), values, "")
+    return _level(str(path), values)
 
 
-def _level(origin: str, values: Mapping[str, Any], prefix: str) -> Level:
+def _level(
+    origin: str, values: Mapping[str, Any], prefix: str = "", *, as_text: bool = False
+) -> Level:
     converted: dict[str, Any] = {}
     for name, value in values.items():
         shown = f"{prefix}{name.upper()}" if prefix else name
         if name not in TYPES:
-            near = difflib.get_close_matches(name, TYPES, n=1)
-            hint = (
-                f"; did you mean {prefix}{near[0].upper() if prefix else near[0]}?" if near else ""
-            )
-            raise ConfigError(f"{origin} {shown}: there is no such setting{hint}")
-        converted[name] = convert(value, TYPES[name], f"{origin} {shown}")
+            raise ConfigError(f"{origin} {shown}: there is no such setting{_hint(name, prefix)}")
+        if as_text and value == "":
+            continue
+        converted[name] = convert(value, name, f"{origin} {shown}", as_text=as_text)
     given = [name for name in KEY_SOURCES if converted.get(name)]
     if len(given) > 1:
         raise ConfigError(f"{origin}: {' and '.join(given)} contradict, give one source of keys")
@@ -148,49 +164,86 @@ def _merge(levels: Sequence[Level]) -> dict[str, tuple[Any, str]]:
     return merged
 
 
-def convert(value: Any, kind: str, what: str) -> Any:
-    """A value from any source as the type its setting has. Raises ConfigError."""
+def _hint(name: str, prefix: str) -> str:
+    if name in ("cluster", "clusters"):
+        return ": the program says it, mesh.join(CLUSTER), or on the command line --cluster"
+    near = difflib.get_close_matches(name, TYPES, n=1)
+    return f"; did you mean {prefix}{near[0].upper() if prefix else near[0]}?" if near else ""
+
+
+def convert(value: Any, name: str, what: str, *, as_text: bool) -> Any:
+    """A value from any source as the type its setting has.
+
+    Args:
+        what: the source and the setting, for the error.
+        as_text: it comes from the environment, where everything is text.
+    Raises:
+        ConfigError: it is not what the setting wants.
+    """
+    kind = TYPES[name]
+    read = READ[kind.removesuffix(" | None")]
     try:
-        if kind == "bool":
-            return _to_bool(value)
-        if kind == "int":
-            return _to_int(value)
-        if kind == "float":
-            if isinstance(value, bool):
-                raise ValueError
-            return float(value)
-        if kind.startswith("tuple"):
-            parts = value.split(",") if isinstance(value, str) else list(value)
-            if not all(isinstance(part, str) for part in parts):
-                raise ValueError
-            return tuple(part.strip() for part in parts if part.strip())
-        if kind.startswith("Path"):
-            return Path(value).expanduser()
-        if not isinstance(value, str):
-            raise ValueError
-        return value
-    except (ValueError, TypeError):
-        wanted = {"int": "a whole number, as 65536 or 64KiB", "bool": "true or false"}.get(
-            kind, kind
-        )
+        return read(value, as_text or "bytes" in name)
+    except (ValueError, TypeError, OverflowError):
+        wanted = WANTED[kind.removesuffix(" | None")]
+        if kind == "int" and "bytes" in name:
+            wanted = "a number of bytes, as 65536 or 64KiB"
         raise ConfigError(f"{what}: want {wanted}, got {value!r}") from None
 
 
-def _to_bool(value: Any) -> bool:
-    if isinstance(value, bool):
-        return value
+def _to_bool(value: Any, as_text: bool) -> bool:
     words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-    if not isinstance(value, str) or value.lower() not in words:
+    if as_text and value.lower() in words:
+        return words[value.lower()]
+    if not isinstance(value, bool):
         raise ValueError
-    return words[value.lower()]
+    return value
 
 
-def _to_int(value: Any) -> int:
-    if isinstance(value, bool | float):
-        raise ValueError
-    if isinstance(value, int):
+def _to_int(value: Any, as_text: bool) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
         return value
+    if not isinstance(value, str) or not as_text:
+        raise ValueError
     found = re.fullmatch(r"(\d[\d_]*)\s*([A-Za-z]*)", value.strip())
     if found is None or found[2].upper() not in UNITS:
         raise ValueError
     return int(found[1]) * UNITS[found[2].upper()]
+
+
+def _to_float(value: Any, as_text: bool) -> float:
+    if isinstance(value, bool) or (isinstance(value, str) and not as_text):
+        raise ValueError
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError
+    return number
+
+
+def _to_tuple(value: Any, as_text: bool) -> tuple[str, ...]:
+    parts = value.split(",") if isinstance(value, str) else list(value)
+    if isinstance(value, bytes) or not all(isinstance(part, str) for part in parts):
+        raise ValueError
+    return tuple(part.strip() for part in parts if part.strip())
+
+
+def _to_path(value: Any, as_text: bool) -> Path:
+    if value == "":  # Would be the current directory.
+        raise ValueError
+    return Path(value).expanduser()
+
+
+def _to_str(value: Any, as_text: bool) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError
+    return value
+
+
+READ: dict[str, Callable[[Any, bool], Any]] = {
+    "bool": _to_bool, "int": _to_int, "float": _to_float, "str": _to_str, "Path": _to_path,
+    "tuple[str, ...]": _to_tuple,
+}  # fmt: skip
+WANTED = {
+    "bool": "true or false", "int": "a whole number", "float": "a number of seconds", "str": "text",
+    "Path": "a path", "tuple[str, ...]": "a list of texts, or one text with commas",
+}  # fmt: skip

@@ -56,8 +56,7 @@ def load_keyring(
     if network_secret:
         return NetworkKeyring(parse_network_secret(network_secret, "network_secret"))
     if network_secret_file:
-        text = _read(network_secret_file, private=True)
-        return NetworkKeyring(parse_network_secret(text, str(network_secret_file)))
+        return _network_keyring(network_secret_file)
     if keys_dir:
         return FileKeyring(read_pairs(keys_dir))
     raise KeyChoice(
@@ -65,6 +64,20 @@ def load_keyring(
         "`mesh keys new-network FILE` makes a secret for a whole network, "
         "`mesh keys new-cluster NAME` a pair for one cluster"
     )
+
+
+def _network_keyring(path: Path) -> NetworkKeyring:
+    try:
+        text = _read(path, private=True)
+    except BadKeyFile as error:
+        if not isinstance(error.__cause__, FileNotFoundError):
+            raise
+        why = (
+            "No such file, and network_secret_file (MESH_NETWORK_SECRET_FILE) names it; copy the "
+            f"network's secret there, or make one with `mesh keys new-network {path}`"
+        )
+        raise BadKeyFile(path, why) from error
+    return NetworkKeyring(parse_network_secret(text, str(path)))
 
 
 def parse_network_secret(text: str, what: str) -> list[bytes]:
@@ -165,7 +178,10 @@ def drop_old_cluster(directory: Path, cluster: str) -> bool:
 def read_pairs(directory: Path) -> list[ClusterKeys]:
     """All pairs of a directory, of each cluster the newest first. Raises BadKeyFile and others."""
     if not directory.is_dir():
-        raise BadKeyFile(directory, "is no directory; `mesh keys new-cluster NAME` makes one")
+        how = f"`mesh keys new-cluster NAME --keys-dir {directory}` makes it"
+        raise BadKeyFile(
+            directory, f"is no directory, and keys_dir (MESH_KEYS_DIR) names it; {how}"
+        )
     found: dict[tuple[str, bool], ClusterKeys] = {}
     for path in sorted(directory.glob("*.public")) + sorted(directory.glob("*.secret")):
         old = path.stem.endswith(OLD)
@@ -179,12 +195,19 @@ def read_pairs(directory: Path) -> list[ClusterKeys]:
     return pairs
 
 
-def describe(*, network_secret_file: Path | None = None, keys_dir: Path | None = None) -> list[KeyRow]:  # fmt: skip
-    """What there is, without a secret in it; reads every file. Raises SecurityError."""
+def describe(
+    *, network_secret_file: Path | None = None, keys_dir: Path | None = None,
+    cluster: str | None = None,
+) -> list[KeyRow]:  # fmt: skip
+    """What there is, without a secret in it; reads every file. Raises SecurityError.
+
+    Args:
+        cluster: only its keys; without it, of a network secret the door's, of a directory all.
+    """
     if network_secret_file is not None:
-        text = _read(network_secret_file, private=True)
-        keyring = NetworkKeyring(parse_network_secret(text, str(network_secret_file)))
-        pairs = [(pair, place) for place, pair in enumerate(keyring.door())]
+        keyring = _network_keyring(network_secret_file)
+        keys = keyring.own(cluster) if cluster is not None else keyring.door()
+        pairs = [(pair, place) for place, pair in enumerate(keys)]
     else:
         every = _read_matching(keys_dir) if keys_dir is not None else []
         places = [sum(one.cluster == pair.cluster for one in every[:at]) for at, pair in enumerate(every)]  # fmt: skip
@@ -192,6 +215,7 @@ def describe(*, network_secret_file: Path | None = None, keys_dir: Path | None =
     return [
         KeyRow(pair.cluster, pair.key_id.hex(), "old" if place else "new", pair.secret is not None)
         for pair, place in pairs
+        if cluster in (None, pair.cluster)
     ]
 
 
@@ -213,7 +237,8 @@ def _read_matching(directory: Path) -> list[ClusterKeys]:
 
 def _check_name(cluster: str) -> None:
     if NAME.fullmatch(cluster) is None:
-        raise BadKeyFile(f"cluster {cluster!r}", "want 1 to 63 of a-z 0-9 . _ -")
+        why = "must start with a letter or digit; want 1 to 63 of a-z 0-9 . _ -"
+        raise BadKeyFile(f"cluster {cluster!r}", why)
     if cluster.endswith(OLD):  # C.old.secret is the old generation of C.
         raise BadKeyFile(f"cluster {cluster!r}", f"a name in {OLD} cannot have key files")
 
@@ -276,6 +301,8 @@ def _write(path: Path, text: str, *, mode: int, replace: bool) -> None:
     """
     if replace:
         path = path.resolve()  # A link stays, what it points to is replaced.
+    if not path.parent.is_dir():
+        raise BadKeyFile(path, f"there is no directory {path.parent}, make it first")
     part = path.with_name(f".{path.name}.{token_hex(4)}")
     file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:

@@ -36,6 +36,11 @@ def test_what_is_no_address_is_named(listen: str) -> None:
         plan(listen)
 
 
+def test_a_port_over_the_largest_says_so() -> None:
+    with pytest.raises(ConfigError, match="ports of at most 65535"):
+        plan("tcp://127.0.0.1:99999")
+
+
 def test_too_few_ports_are_counted() -> None:
     with pytest.raises(ConfigError, match="listen: ports 5600 to 5601"):
         plan("tcp://h:5600-5601")

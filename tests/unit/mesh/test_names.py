@@ -45,3 +45,17 @@ def test_names_are_strings(bad: Any) -> None:
     for check in (check_cluster, check_topic, check_pattern):
         with pytest.raises(InvalidName):
             check(bad)
+
+
+@pytest.mark.parametrize(
+    ("check", "bad", "says"),
+    [
+        (check_cluster, "-shop", "must start with a letter or digit"),
+        (check_topic, "a b", "white space, control characters, \\* and >"),
+        (check_pattern, "a.>.b", "> the last one"),
+        (split_target, "shop/-x", "must start with a letter or digit"),
+    ],
+)
+def test_errors_say_what_is_allowed(check: Any, bad: str, says: str) -> None:
+    with pytest.raises(InvalidName, match=says):
+        check(bad)

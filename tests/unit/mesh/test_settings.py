@@ -11,7 +11,7 @@ import pytest
 
 from mesh.config import AT_LEAST, RELATIONS, MeshConfig
 from mesh.errors import ConfigError
-from mesh.settings import TYPES, explain, load_config
+from mesh.settings import TYPES, explain, key_source, load_config
 
 
 def load(
@@ -48,10 +48,22 @@ def test_keywords_win_over_environment_over_file(tmp_path: Path) -> None:
         ({"dead_s": 1.0}, "", {}, ["dead_s", "1.0", "suspect_s"]),
         ({"window_bytes": 1000}, "", {}, ["window_bytes", "1000", "frame_bytes_max"]),
         ({"network_secret": "a", "keys_dir": "b"}, "", {}, ["network_secret", "keys_dir"]),
-        ({}, "not toml", {}, ["mesh.toml"]),
+        ({}, "not toml", {}, ["mesh.toml: ", "line 1"]),
         ({}, "", {"MESH_CONFIG": "/does/not/exist.toml"}, ["/does/not/exist.toml"]),
         ({"settle_s": True}, "", {}, ["settle_s", "True"]),
         ({"heartbeat_s": math.nan}, "", {}, ["heartbeat_s", "nan"]),
+        ({}, "", {"MESH_HEARTBEAT_S": "inf"}, ["MESH_HEARTBEAT_S", "a number of seconds", "inf"]),
+        ({}, 'zeroconf = "yes"', {}, ["mesh.toml zeroconf", "true or false", "'yes'"]),
+        ({"zeroconf": "no"}, "", {}, ["zeroconf", "true or false"]),
+        ({}, 'heartbeat_s = "1"', {}, ["mesh.toml heartbeat_s", "a number of seconds", "'1'"]),
+        ({"concurrency": "64"}, "", {}, ["concurrency", "a whole number", "'64'"]),
+        ({"window_bytes": "lots"}, "", {}, ["a number of bytes, as 65536 or 64KiB"]),
+        ({"seeds": 7}, "", {}, ["seeds", "a list of texts, or one text with commas"]),
+        ({"seeds": b"tcp://a:1"}, "", {}, ["seeds", "a list of texts"]),
+        ({"keys_dir": ""}, "", {}, ["keyword keys_dir", "a path", "''"]),
+        ({}, "listen = ''", {}, ["mesh.toml listen", "text"]),
+        ({}, "", {"MESH_CLUSTER": "x"}, ["MESH_CLUSTER", "no such setting", "--cluster"]),
+        ({}, "", {"MESH_FROB": ""}, ["MESH_FROB", "no such setting"]),
         ({"lifetime_s": 8 * 86400}, "", {}, ["lifetime_s", "604800", "691200"]),
     ],
 )
@@ -73,6 +85,30 @@ def test_text_becomes_what_the_setting_is(tmp_path: Path) -> None:
     assert config.seeds == ("tcp://a:1", "tcp://b:2")
     assert config.zeroconf is False
     assert config.seeds_file == Path("/etc/seeds")
+
+
+def test_one_text_is_a_list_and_bytes_may_have_a_unit(tmp_path: Path) -> None:
+    """`seeds="tcp://a:1"` is one seed, not nine letters."""
+    toml = "dns = 'dns://a:1'\nframe_bytes_max = '512KiB'"
+    config = load(tmp_path, {"seeds": "tcp://a:1", "window_bytes": "8MiB"}, toml)
+    assert (config.seeds, config.dns) == (("tcp://a:1",), ("dns://a:1",))
+    assert (config.window_bytes, config.frame_bytes_max) == (8 << 20, 512 << 10)
+
+
+def test_an_empty_variable_counts_as_not_set(tmp_path: Path) -> None:
+    config = load(
+        tmp_path, {"network_secret": "x"}, "seeds = ['tcp://a:1']", MESH_KEYS_DIR="",
+        MESH_SEEDS="", MESH_CONFIG="", MESH_CONCURRENCY="", MESH_NETWORK_SECRET="",
+    )  # fmt: skip
+    assert (config.keys_dir, config.seeds, config.concurrency) == (None, ("tcp://a:1",), 64)
+
+
+def test_the_source_of_keys_says_who_set_it(tmp_path: Path) -> None:
+    environ = {"MESH_KEYS_DIR": "/keys"}
+    assert key_source({}, environ=environ, directory=tmp_path) == (
+        {"keys_dir": Path("/keys")}, "environment variable",
+    )  # fmt: skip
+    assert key_source({}, environ={}, directory=tmp_path) == ({}, "nowhere")
 
 
 def test_a_higher_source_of_keys_replaces_a_lower_one(tmp_path: Path) -> None:
