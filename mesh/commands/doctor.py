@@ -1,4 +1,8 @@
-"""`mesh doctor`: what is wrong on this machine, and what to do about it."""
+"""`mesh doctor`: what is wrong on this machine, and what to do about it.
+
+Settings and keys are read as `join` reads them; then the ports are bound, the seeds are called,
+multicast is tried, and at last it joins and looks who is there.
+"""
 
 from __future__ import annotations
 
@@ -6,59 +10,90 @@ import argparse
 import json
 import platform
 import time
+from contextlib import AsyncExitStack
 from importlib.metadata import version
-from typing import Any
+from secrets import token_hex
 
 import nacl
 import trio
 import zmq
 
+from discovery.dns import DnsFinder
+from discovery.finder import Finder
 from discovery.interfaces import addresses
-from discovery.mdns import MdnsFinder
+from discovery.mdns import MdnsFinder, MdnsSettings
 from security.announcement import Announcement
 from security.errors import SecurityError
 from security.files import load_keyring
-from security.keyring import Keyring
+from security.keyring import FileKeyring, Keyring
 
+from ..config import MeshConfig
 from ..errors import MeshError
-from ..listening import parse_place
-from ..settings import KEY_SOURCES, Setting, explain, read_levels
-from .options import add_joining, settings
+from ..finders import make_finders
+from ..joining import join
+from ..listening import WILDCARDS, bind_plan, parse_place
+from ..names import check_cluster
+from ..settings import explain, key_source, load_config
+from .options import Commands, add_joining, settings
+from .reaching import unreachable_ones
 
 Row = tuple[str, bool, str]
-EARLIEST = 1_700_000_000
+EARLIEST_S = 1_700_000_000
 """A clock before this (2023) was never set; announcements would be taken for expired."""
+LOOK_S = MdnsSettings().echo_s + 0.5
+"""How long each finder is watched: until MdnsFinder would miss its own echo, and a little more."""
+DISCARD_PORT = 9
+"""Announced by the multicast test; nobody dials it, the announcement says goodbye."""
+GOODBYE_LIFETIME_S = 60
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    command = commands.add_parser("doctor", help="say what is wrong and what to do")
-    command.add_argument("--json", action="store_true")
+def add(commands: Commands) -> None:
+    command = commands.add_parser(
+        "doctor", help="say what is wrong and what to do",
+        description="Check versions, clock, settings, keys, ports, seeds and multicast, then join "
+        "and look\nwho is there. Exit status 1 when something is wrong.",
+    )  # fmt: skip
+    command.add_argument("--target", metavar="CLUSTER", help="also: can this cluster be reached?")
+    command.add_argument("--json", action="store_true", help="one JSON document, a list of checks")
     add_joining(command)
     command.set_defaults(run=doctor)
 
 
 async def doctor(args: argparse.Namespace) -> int:
-    """Exit status 1 when something is wrong."""
     rows = [_versions(), _clock()]
-    try:
-        known = {row.name: row for row in explain(settings(args))}
-    except MeshError as error:
-        rows.append(("settings", False, str(error)))
-        known = {}
-    if known:
-        changed = [
-            f"{row.name} ({row.origin})" for row in known.values() if row.origin != "default"
-        ]
-        rows.append(("settings", True, "set: " + (", ".join(changed) or "none, all defaults")))
-        row, keyring = _keys(args)
-        rows += [row, await _port(known)]
-        if keyring is not None:
-            rows.append(await _multicast(known, args.cluster, keyring))
+    rows += await _with_settings(args)
     if args.json:
         print(json.dumps([{"check": name, "ok": ok, "text": text} for name, ok, text in rows]))
     for name, ok, text in () if args.json else rows:
         print(f"{'ok   ' if ok else 'WRONG'} {name:10} {text}")
     return 0 if all(ok for _, ok, _ in rows) else 1
+
+
+async def _with_settings(args: argparse.Namespace) -> list[Row]:
+    """What can be said only once the settings are right; whatever stops `join` stops here too."""
+    try:
+        if args.target is not None:
+            check_cluster(args.target)
+        config = load_config((args.cluster,), settings(args))
+        finders = make_finders(config, bytes(16))
+        parse_place(config.listen, "listen")
+        rows = [_changed(args)]
+    except MeshError as error:
+        return [("settings", False, str(error))]
+    try:
+        keyring = load_keyring(
+            network_secret=config.network_secret, network_secret_file=config.network_secret_file,
+            keys_dir=config.keys_dir,
+        )  # fmt: skip
+        rows += _keys(args, keyring)
+    except SecurityError as error:
+        return [*rows, ("keys", False, str(error))]
+    rows += [await _ports(config, keyring)]
+    rows += await _seeds(config)
+    rows += await _finding(config, finders, keyring)
+    if all(ok for name, ok, _ in rows if name in ("keys", "ports")):
+        rows.append(await _members(args, config))
+    return rows
 
 
 def _versions() -> Row:
@@ -72,63 +107,139 @@ def _versions() -> Row:
 
 def _clock() -> Row:
     now = time.time()
-    if now < EARLIEST:
+    if now < EARLIEST_S:
         return "clock", False, "it was never set: others will take our announcements for expired"
     return "clock", True, time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(now))
 
 
-def _keys(args: argparse.Namespace) -> tuple[Row, Keyring | None]:
-    source: dict[str, Any] = dict.fromkeys(KEY_SOURCES)
-    origin = "nowhere"
-    for level in read_levels(settings(args)):
-        given = {name: level.values.get(name) for name in KEY_SOURCES}
-        if any(given.values()):
-            source, origin = given, level.origin
-    try:
-        keyring = load_keyring(**source)
-        own = keyring.own(args.cluster)
-    except SecurityError as error:
-        return ("keys", False, str(error)), None
+def _changed(args: argparse.Namespace) -> Row:
+    rows = explain(settings(args))
+    changed = [f"{row.name} ({row.origin})" for row in rows if row.origin != "default"]
+    return "settings", True, "set: " + (", ".join(changed) or "none, all defaults")
+
+
+def _keys(args: argparse.Namespace, keyring: Keyring) -> list[Row]:
+    """Raises SecurityError when there is no key to join with."""
+    own = keyring.own(args.cluster)
+    _, origin = key_source(settings(args))
     generations = "one generation" if len(own) == 1 else "two generations, a rotation is under way"
     text = f"key {own[0].key_id.hex()} of {args.cluster} ({origin}), {generations}"
-    return ("keys", True, text), keyring
+    if not isinstance(keyring, FileKeyring):
+        return [("keys", True, f"{text}; of one network secret, which trusts all its clusters")]
+    pairs = keyring.introduction_keys()
+    held = {pair.cluster for pair in pairs if pair.secret is not None}
+    trusted = {pair.cluster for pair in pairs} - held
+    names = ", ".join(sorted(held)), ", ".join(sorted(trusted)) or "none"
+    rows = [("keys", True, f"{text}; held: {names[0]}; trusted besides: {names[1]}")]
+    if args.target is not None and not keyring.trusted(args.target):
+        way = f"copy {args.target}.public from its members into the key directory"
+        rows.append(("keys", False, f"no public key of {args.target}: {way}"))
+    return rows
+
+
+async def _ports(config: MeshConfig, keyring: Keyring) -> Row:
+    """Every address `join` would bind, bound."""
+    try:
+        keys = [*keyring.door(), *keyring.own(config.clusters[0])]
+        binds = bind_plan(config.listen, config.advertise, keys)
+        async with AsyncExitStack() as stack:
+            for bind in binds:
+                host, _, port = bind.uri.removeprefix("tcp://").rpartition(":")
+                probe = stack.enter_context(trio.socket.socket())
+                probe.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_REUSEADDR, 1)
+                await probe.bind(("" if host == "*" else host, 0 if port == "*" else int(port)))
+                probe.listen()
+        return "ports", True, f"{config.listen} can be bound; addresses: {', '.join(addresses())}"
+    except MeshError as error:
+        return "ports", False, str(error)
+    except OSError as error:
+        why = error.strerror or str(error)
+        return "ports", False, f"{config.listen}: {why}; choose another `listen`, or port 0"
+
+
+def _ours(config: MeshConfig, endpoint: str) -> bool:
+    """Whether a seed is this node itself: a list of seeds is often the same on all nodes."""
+    place = parse_place(config.listen, "listen")
+    host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
+    here = addresses() if place.host in WILDCARDS else [place.host]
+    return host in here and 0 < place.first <= int(port) <= place.last
+
+
+async def _seeds(config: MeshConfig) -> list[Row]:
+    rows: list[Row] = []
+    for endpoint, problem in (await unreachable_ones(config.seeds)).items():
+        if problem is not None and _ours(config, endpoint):
+            problem = None
+            rows.append(("seed", True, f"{endpoint} is this node's own address"))
+        else:
+            rows.append(("seed", problem is None, f"{endpoint} {problem or 'answers'}"))
+    return rows
+
+
+async def _finding(config: MeshConfig, finders: tuple[Finder, ...], keyring: Keyring) -> list[Row]:
+    """What each finder says after a while; those for seeds have nothing to say."""
+    others = [one for one in finders if not isinstance(one, MdnsFinder) and one.source != "seeds"]
+    rows: list[Row] = []
+    if not finders:
+        rows.append(("finding", False, "zeroconf is off and there are no seeds: set `seeds`"))
+    async with trio.open_nursery() as nursery:
+        mdns = None
+        if config.zeroconf:
+            # A name of its own: two doctors of one network must not be taken for one.
+            mdns = MdnsFinder(token_hex(8), interfaces=config.zeroconf_interfaces or None)
+            await nursery.start(mdns.run, lambda found: None)
+            await mdns.announce(_goodbye(config.clusters[0], keyring), DISCARD_PORT)
+        for finder in others:
+            await nursery.start(finder.run, lambda found: None)
+        if mdns is not None or others:
+            await trio.sleep(LOOK_S)
+        for finder in others:
+            problem = finder.problem()
+            name = "dns" if isinstance(finder, DnsFinder) else finder.source
+            rows.append((name, problem is None, problem or "can be read"))
+        if mdns is not None:
+            rows.append(_multicast(mdns.problem(), alone=len(finders) == 1))
+        nursery.cancel_scope.cancel()
+    return rows
+
+
+def _multicast(problem: str | None, *, alone: bool) -> Row:
+    if problem is None:
+        return "zeroconf", True, "multicast DNS works on this machine"
+    if alone:
+        return "zeroconf", False, f"{problem}; give seeds instead (MESH_SEEDS=tcp://HOST:PORT)"
+    return "zeroconf", True, f"{problem}; the other ways of finding nodes have to do"
 
 
 def _goodbye(cluster: str, keyring: Keyring) -> bytes:
     """What the multicast test announces: the leave of a node nobody knows, which means nothing."""
     now_us = time.time_ns() // 1000
     farewell = Announcement(
-        node=bytes(16), incarnation=now_us, issued_us=now_us, lifetime_s=60, host=bytes(8),
-        clusters=(cluster,), endpoints=(), left=True,
+        node=bytes(16), incarnation=now_us, issued_us=now_us, lifetime_s=GOODBYE_LIFETIME_S,
+        host=bytes(8), clusters=(cluster,), endpoints=(), left=True,
     )  # fmt: skip
     return farewell.sign(keyring.own(cluster))
 
 
-async def _port(known: dict[str, Setting]) -> Row:
-    listen = known["listen"].value
+async def _members(args: argparse.Namespace, config: MeshConfig) -> Row:
+    """Join, and say who is there. A network of nobody is wrong where seeds promise somebody."""
     try:
-        place = parse_place(listen, "listen")
-        with trio.socket.socket() as probe:
-            probe.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_REUSEADDR, 1)
-            await probe.bind((place.host.replace("*", "") or "0.0.0.0", place.first))
-        return "port", True, f"{listen} can be bound; addresses: {', '.join(addresses())}"
-    except (MeshError, OSError) as error:
-        return "port", False, f"{listen}: {error}; choose another `listen`, or port 0"
-
-
-async def _multicast(known: dict[str, Setting], cluster: str, keyring: Keyring) -> Row:
-    if known["zeroconf"].value == "False":
-        seeds = known["seeds"].value
-        if seeds == "()" and known["dns"].value == "()" and known["seeds_file"].value == "None":
-            return "finding", False, "zeroconf is off and there are no seeds: nobody can be found"
-        return "finding", True, f"zeroconf is off, seeds: {seeds}"
-    finder = MdnsFinder("mesh-doctor")
-    async with trio.open_nursery() as nursery:
-        await nursery.start(finder.run, lambda found: None)
-        await finder.announce(_goodbye(cluster, keyring), 9)
-        await trio.sleep(1.5)
-        problem = finder.problem()
-        nursery.cancel_scope.cancel()
-    if problem is None:
-        return "finding", True, "multicast DNS works on this machine"
-    return "finding", False, f"{problem}; give seeds instead (MESH_SEEDS=tcp://HOST:PORT)"
+        async with join(args.cluster, **settings(args)) as node:
+            with trio.move_on_after(config.settle_s):
+                if args.target is not None:
+                    await node.wait_members(args.target)
+                else:
+                    await anext(node.watch())
+            here = sorted({name for one in node.members() for name in one.clusters})
+            wanted = args.target is None or args.target in here
+    except MeshError as error:
+        return "members", False, str(error)
+    promised = any(not _ours(config, seed) for seed in config.seeds)
+    if not here and (promised or args.target is not None):
+        return "members", False, (
+            f"nobody let us in within {config.settle_s:g} s; where seeds answer, do they hold the "
+            "same network secret, or our public key?"
+        )  # fmt: skip
+    if not wanted:
+        return "members", False, f"no member of {args.target}; others: {', '.join(here)}"
+    return "members", True, f"of {', '.join(here)}" if here else "nobody else is here yet"

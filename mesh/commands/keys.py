@@ -17,82 +17,182 @@ from security.files import (
     rotate_network,
 )
 
-from .options import words
+from ..errors import MeshError
+from ..names import check_cluster
+from ..settings import key_source
+from .options import Commands, WrongUsage, add_keys, path
+from .options import settings as given_settings
+from .terminal import words
 
-DEFAULT_DIR = Path("keys")
+FILE, DIRECTORY = Path("network.secret"), Path("keys")
+"""Where new keys go when neither an option nor the environment says."""
+NETWORK_ROTATED = """\
+{file} holds two generations now, the new one first. Both are valid. Next:
+ 1. copy {file} to every node, in place of the one there (mode 600)
+ 2. restart the nodes, one after the other
+ 3. when all run with it: mesh keys drop-old --network-secret-file {file}
+ 4. copy and restart once more; from then on the old secret opens nothing"""
+CLUSTER_ROTATED = """\
+{name} has two generations now, {name}.* and {name}.old.*. Both are valid. Next:
+ 1. copy {name}.secret and {name}.old.secret to its members, mode 600
+ 2. copy {name}.public and {name}.old.public to everybody else who has {name}.public
+ 3. restart all of them, one after the other
+ 4. when all run with them: mesh keys drop-old {name} --keys-dir {directory}
+ 5. remove {name}.old.* everywhere else and restart once more"""
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    keys = commands.add_parser("keys", help="make, show, rotate and check keys")
-    what = keys.add_subparsers(required=True, metavar="WHAT")
+def add(commands: Commands) -> None:
+    keys = commands.add_parser(
+        "keys", help="make, show, rotate and check keys",
+        description="One secret for a whole network (new-network), or a pair for each cluster "
+        "(new-cluster),\nfor clusters that must not impersonate each other. docs/guide.md says "
+        "who needs which file.",
+    )  # fmt: skip
+    what = keys.add_subparsers(required=True, metavar="WHAT", title="what to do")
     command = what.add_parser("new-network", help="one secret from which all keys derive")
-    command.add_argument("file", type=Path, nargs="?", default=Path("network.secret"))
+    command.add_argument(
+        "file", type=path, nargs="?",
+        help=f"a file that does not exist yet (default: MESH_NETWORK_SECRET_FILE, then {FILE})",
+    )  # fmt: skip
     command.set_defaults(run=_new_network)
     command = what.add_parser("new-cluster", help="a key pair for one cluster")
-    command.add_argument("name")
-    command.add_argument("--dir", type=Path, default=DEFAULT_DIR)
+    command.add_argument("name", metavar="CLUSTER", help="1 to 63 of a-z 0-9 . _ -")
+    command.add_argument(
+        "--keys-dir", type=path, metavar="DIR",
+        help=f"made if it does not exist (default: MESH_KEYS_DIR, then {DIRECTORY})",
+    )  # fmt: skip
     command.set_defaults(run=_new_cluster)
     for name, run, text in (
         ("rotate", _rotate, "make a new generation; the old one stays valid"),
         ("drop-old", _drop_old, "end the old generation"),
         ("show", _show, "list keys, never a secret"),
-        ("check", _show, "read every key file and say what is wrong with it"),
+        ("check", _check, "read every key file and say what is wrong with it"),
     ):
         command = what.add_parser(name, help=text)
-        command.add_argument("--network-secret-file", type=Path)
-        command.add_argument("--dir", type=Path)
-        command.add_argument("--json", action="store_true")
-        command.add_argument("name", nargs="?", help="cluster, with --dir")
+        command.add_argument(
+            "name", nargs="?", metavar="CLUSTER",
+            help="of which cluster; rotate and drop-old need it with --keys-dir, and refuse it "
+            "with a network secret",
+        )  # fmt: skip
+        add_keys(command)
+        if run in (_show, _check):
+            command.add_argument("--json", action="store_true", help="one JSON document, a list")
         command.set_defaults(run=run)
+    for command in what.choices.values():
+        command.add_argument("--dir", dest="keys_dir", type=path, help=argparse.SUPPRESS)
 
 
 def _new_network(args: argparse.Namespace) -> int:
-    new_network(args.file)
-    words(f"made {args.file}; give it to every node as network_secret_file, and to nobody else")
+    file = args.file or _from_settings(args)[0] or FILE
+    if file.is_dir():
+        raise MeshError(f"{file} is a directory, name a file in it")
+    try:
+        new_network(file)
+    except FileExistsError:
+        raise MeshError(f"{file} exists, not overwritten") from None
+    words(f"made {file}; give it to every node as network_secret_file, and to nobody else")
     return 0
 
 
 def _new_cluster(args: argparse.Namespace) -> int:
-    pair = new_cluster(args.dir, args.name)
+    check_cluster(args.name)
+    directory = args.keys_dir or _from_settings(args)[1] or DIRECTORY
+    try:
+        pair = new_cluster(directory, args.name)
+    except FileExistsError as error:
+        raise MeshError(f"{error.filename} exists, not overwritten") from None
+    name = directory / args.name
     words(
-        f"made {args.dir}/{args.name}.secret for its members and {args.name}.public for callers, "
+        f"made {name}.secret for its members, {name}.public for everybody they talk with, "
         f"key {pair.key_id.hex()}"
     )
     return 0
 
 
 def _rotate(args: argparse.Namespace) -> int:
-    if args.network_secret_file is not None:
-        rotate_network(args.network_secret_file)
-    elif args.dir is not None and args.name:
-        rotate_cluster(args.dir, args.name)
+    file, directory = _to_change(args)
+    if file is not None:
+        rotate_network(file)
+        text = NETWORK_ROTATED.format(file=file)
     else:
-        return _wrong_usage()
-    words("both generations are valid now; spread the file, restart the nodes, then drop-old")
+        assert directory is not None
+        rotate_cluster(directory, args.name)
+        text = CLUSTER_ROTATED.format(name=args.name, directory=directory)
+    for line in text.splitlines():
+        words(line)
     return 0
 
 
 def _drop_old(args: argparse.Namespace) -> int:
-    if args.network_secret_file is not None:
-        dropped = drop_old_network(args.network_secret_file)
-    elif args.dir is not None and args.name:
-        dropped = drop_old_cluster(args.dir, args.name)
+    file, directory = _to_change(args)
+    if file is not None:
+        dropped, what = drop_old_network(file), str(file)
     else:
-        return _wrong_usage()
-    words("the old generation is gone" if dropped else "there was no old generation")
+        assert directory is not None
+        dropped, what = drop_old_cluster(directory, args.name), f"{args.name}.* in {directory}"
+    words(
+        f"the old generation is gone; spread {what}, then restart"
+        if dropped
+        else "there was no old generation"
+    )
     return 0
 
 
+def _to_change(args: argparse.Namespace) -> tuple[Path | None, Path | None]:
+    """The one source whose keys change, and its cluster where it needs one. Raises WrongUsage."""
+    file, directory = _source(args)
+    if file is not None and args.name:
+        raise WrongUsage(
+            f"{file} is the secret of the whole network: leave {args.name} out, or give --keys-dir"
+        )
+    if directory is not None and not args.name:
+        raise WrongUsage(f"{directory} holds keys of clusters: name the one to change")
+    return file, directory
+
+
 def _show(args: argparse.Namespace) -> int:
-    if args.network_secret_file is None and args.dir is None:
-        return _wrong_usage()
-    rows = describe(network_secret_file=args.network_secret_file, keys_dir=args.dir)
+    return 0 if _list(args) else 1
+
+
+def _check(args: argparse.Namespace) -> int:
+    rows = _list(args)
+    if rows:
+        words(f"all of it can be used, keys: {len(rows)}")
+    return 0 if rows else 1
+
+
+def _list(args: argparse.Namespace) -> list[KeyRow]:
+    file, directory = _source(args)
+    if args.name:
+        check_cluster(args.name)
+    rows = describe(network_secret_file=file, keys_dir=directory, cluster=args.name)
     if args.json:
         print(json.dumps([_as_dict(row) for row in rows]))
     for row in () if args.json else rows:
         half = "pair" if row.has_secret else "public"
         print(f"{row.cluster:24} {row.key_id}  {row.generation}  {half}")
-    return 0 if rows else 1
+    if not rows:
+        words(f"no key {f'of {args.name} ' if args.name else ''}in {directory}")
+    return rows
+
+
+def _source(args: argparse.Namespace) -> tuple[Path | None, Path | None]:
+    """Secret file or key directory: of the options, else as every node finds it. Raises WrongUsage."""
+    file, directory = _from_settings(args)
+    if file is None and directory is None:
+        source, origin = key_source(given_settings(args))
+        if source:
+            raise WrongUsage(f"network_secret ({origin}) is text, want --network-secret-file FILE")
+        raise WrongUsage(
+            "which keys? Give --network-secret-file FILE or --keys-dir DIR, "
+            "or set MESH_NETWORK_SECRET_FILE or MESH_KEYS_DIR"
+        )
+    return file, directory
+
+
+def _from_settings(args: argparse.Namespace) -> tuple[Path | None, Path | None]:
+    source, _ = key_source(given_settings(args))
+    return source.get("network_secret_file"), source.get("keys_dir")
 
 
 def _as_dict(row: KeyRow) -> dict[str, object]:
@@ -100,8 +200,3 @@ def _as_dict(row: KeyRow) -> dict[str, object]:
         "cluster": row.cluster, "key_id": row.key_id, "generation": row.generation,
         "has_secret": row.has_secret,
     }  # fmt: skip
-
-
-def _wrong_usage() -> int:
-    words("give --network-secret-file FILE, or --dir DIR and the cluster's name")
-    return 2

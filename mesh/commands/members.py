@@ -8,21 +8,30 @@ import json
 import trio
 
 from ..protocol.membership import Member
-from .options import add_joining, joined, words
+from .options import Commands, add_joining, joined, seconds
+from .reaching import tell_why_nobody
+from .terminal import words
+
+LOOK_S = 1.0
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    command = commands.add_parser("members", help="list members and their state")
+def add(commands: Commands) -> None:
+    command = commands.add_parser(
+        "members", help="list members and their state",
+        description="List the members this node finds. Exit status 1 when there is none.",
+    )  # fmt: skip
     command.add_argument("of", metavar="CLUSTER", nargs="?", help="default: every cluster")
-    command.add_argument("--watch", action="store_true", help="go on with every change")
+    command.add_argument("--watch", action="store_true", help="go on with every change, for ever")
     command.add_argument("--json", action="store_true", help="one JSON document per line")
-    command.add_argument("--wait", type=float, default=1.0, help="seconds to look around")
+    command.add_argument(
+        "--wait", type=seconds, default=LOOK_S, metavar="SECONDS",
+        help=f"how long to look around (default {LOOK_S:g})",
+    )  # fmt: skip
     add_joining(command)
     command.set_defaults(run=members)
 
 
 async def members(args: argparse.Namespace) -> int:
-    """Exit status 1 when nobody is there."""
     async with joined(args) as node:
         if args.watch:
             async for change in node.watch(args.of):
@@ -31,7 +40,10 @@ async def members(args: argparse.Namespace) -> int:
         found = node.members(args.of)
         for member in sorted(found, key=lambda one: (one.clusters, one.node)):
             show(member, member.state.value, as_json=args.json)
-        if not found:
+        if not found and node.members():
+            words(f"no member of {args.of}; there are others, `mesh members` lists them")
+        elif not found:
+            await tell_why_nobody(node)
             words("nobody is here; `mesh doctor` may say why")
         return 0 if found else 1
 

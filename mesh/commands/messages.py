@@ -4,93 +4,191 @@ from __future__ import annotations
 
 import argparse
 import json
-import signal
-import sys
 
 import trio
 import trio.lowlevel
 
+from ..node import Node
 from ..protocol.interest import POLICIES
 from ..service import Request, Service
-from .options import add_joining, joined, out, payload, readable, words
+from .options import Commands, WrongUsage, add_joining, count, joined, seconds, some_seconds
+from .reaching import tell_why_nobody
+from .terminal import (
+    jsonable,
+    out,
+    out_line,
+    payload,
+    payload_fields,
+    stdin_lines,
+    until_told,
+    words,
+)
+
+LOOK_S = 0.5
+JSON_HELP = 'as JSON: {"payload": "text"}, or {"payload_base64": "..."} when it is no UTF-8'
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    command = commands.add_parser("request", help="ask one member, print its reply")
+def add(commands: Commands) -> None:
+    _add_request(commands)
+    _add_publish(commands)
+    _add_subscribe(commands)
+    _add_broadcast(commands)
+    _add_serve(commands)
+
+
+def _add_request(commands: Commands) -> None:
+    command = commands.add_parser(
+        "request", help="ask one member, print its reply",
+        description="Ask one member of a cluster, chosen by load, and print its reply: the bytes "
+        "as they are,\nwith a line end on a terminal. Exit status 1 when nobody answered.",
+    )  # fmt: skip
     command.add_argument("target", help="CLUSTER or CLUSTER/ENDPOINT")
-    command.add_argument("payload", nargs="?", default="", help="text, or - for stdin")
-    command.add_argument("--timeout", type=float)
-    command.add_argument("--gather", action="store_true", help="ask every member")
-    command.add_argument("--json", action="store_true")
-    _finish(command, request)
-    command = commands.add_parser("publish", help="publish to a topic")
-    command.add_argument("topic")
-    command.add_argument("payload", nargs="?", default="-", help="text, or - for stdin")
-    command.add_argument("--lines", action="store_true", help="a message per line of stdin")
-    command.add_argument("--wait", type=float, default=0.5, help="seconds to find subscribers")
-    _finish(command, publish)
-    command = commands.add_parser("subscribe", help="print messages of a pattern")
-    command.add_argument("pattern")
-    command.add_argument("--count", type=int, help="end after so many")
-    command.add_argument("--when-full", choices=POLICIES, default=POLICIES[0])
-    command.add_argument("--json", action="store_true")
-    _finish(command, subscribe)
-    command = commands.add_parser("broadcast", help="tell every member of a cluster")
-    command.add_argument("target")
-    command.add_argument("payload", nargs="?", default="")
-    _finish(command, broadcast)
-    command = commands.add_parser("serve", help="be a member that echoes, to try things out")
-    command.add_argument("--echo", action="store_true", required=True)
-    command.add_argument("--delay", type=float, default=0.0, help="seconds before each reply")
-    _finish(command, serve)
-
-
-def _finish(command: argparse.ArgumentParser, run: object) -> None:
+    command.add_argument(
+        "payload", nargs="?", default="", help="text, or - for stdin (default: empty)"
+    )
+    command.add_argument(
+        "--timeout", type=some_seconds, metavar="SECONDS",
+        help="for each reply (default: MESH_REQUEST_TIMEOUT_S, mesh.toml, 5)",
+    )  # fmt: skip
+    command.add_argument(
+        "--gather", action="store_true",
+        help="ask every member; a line each, with the start of its node id. Exit status 1 unless "
+        "all answered",
+    )  # fmt: skip
+    command.add_argument("--json", action="store_true", help=JSON_HELP)
     add_joining(command)
-    command.set_defaults(run=run)
+    command.set_defaults(run=request)
+
+
+def _add_publish(commands: Commands) -> None:
+    command = commands.add_parser(
+        "publish", help="publish to a topic",
+        description="Publish one message, or one per line of stdin. Exit status 1 when nobody had "
+        "subscribed.",
+    )  # fmt: skip
+    command.add_argument("topic", help="tokens joined by dots, as orders.eu.created")
+    command.add_argument(
+        "payload", nargs="?", help="text, or - for stdin, all of it, unchanged (default: -)"
+    )
+    command.add_argument("--lines", action="store_true", help="a message per line of stdin")
+    command.add_argument(
+        "--wait", type=seconds, default=LOOK_S, metavar="SECONDS",
+        help=f"time to find subscribers before the first message (default {LOOK_S:g})",
+    )  # fmt: skip
+    add_joining(command)
+    command.set_defaults(run=publish)
+
+
+def _add_subscribe(commands: Commands) -> None:
+    command = commands.add_parser(
+        "subscribe", help="print messages of a pattern",
+        description="Print messages as TOPIC PAYLOAD, a line end after each. Payloads that hold "
+        "line ends need --json.",
+    )  # fmt: skip
+    command.add_argument("pattern", help="`*` is any one token, a last `>` one or more; quote them")
+    command.add_argument(
+        "--count", type=count, metavar="N", help="end after N messages (default: go on for ever)"
+    )
+    command.add_argument(
+        "--when-full", choices=POLICIES, default=POLICIES[0],
+        help="what happens when messages come faster than they are printed; with block publishers "
+        f"wait (default {POLICIES[0]})",
+    )  # fmt: skip
+    command.add_argument("--json", action="store_true", help=f"a line each, payload {JSON_HELP}")
+    add_joining(command)
+    command.set_defaults(run=subscribe)
+
+
+def _add_broadcast(commands: Commands) -> None:
+    command = commands.add_parser(
+        "broadcast", help="tell every member of a cluster",
+        description="Tell every member of a cluster, without an answer. Exit status 1 when there "
+        "is none.",
+    )  # fmt: skip
+    command.add_argument("target", help="CLUSTER or CLUSTER/ENDPOINT")
+    command.add_argument(
+        "payload", nargs="?", default="", help="text, or - for stdin (default: empty)"
+    )
+    add_joining(command)
+    command.set_defaults(run=broadcast)
+
+
+def _add_serve(commands: Commands) -> None:
+    command = commands.add_parser(
+        "serve", help="be a member that echoes, to try things out",
+        description="Be a member of a cluster until SIGTERM or Ctrl-C. --echo is all it can do; "
+        "services of\nyour own are Python, see mesh.Service.",
+    )  # fmt: skip
+    command.add_argument(
+        "--echo", action="store_true", help="answer every request with its own payload (required)"
+    )
+    command.add_argument(
+        "--delay", type=seconds, default=0.0, metavar="SECONDS",
+        help="time before each reply (default 0)",
+    )  # fmt: skip
+    add_joining(command)
+    command.set_defaults(run=serve)
 
 
 async def request(args: argparse.Namespace) -> int:
+    data = payload(args.payload)
     async with joined(args) as node:
-        data = payload(args.payload)
-        if not args.gather:
-            reply = await node.request(args.target, data, timeout=args.timeout)
-            if args.json:
-                print(json.dumps({"reply": readable(reply)}))
-            else:
-                out(reply)
-            return 0
-        with trio.move_on_after(node.config.settle_s):
-            await node.wait_members(args.target.partition("/")[0])
-        failed = answered = 0
-        async for member, answer in node.gather(args.target, data, timeout=args.timeout):
-            good = isinstance(answer, bytes)
-            answered, failed = answered + good, failed + (not good)
-            text = readable(answer) if isinstance(answer, bytes) else str(answer)
-            if args.json:
-                row = {"node": member.node.hex(), "reply" if good else "error": text}
-                print(json.dumps(row), flush=True)
-            else:
-                print(f"{member.node.hex()[:8]}  {text}", flush=True)
-        words(f"{answered} answered, {failed} failed")
-        return 0 if answered and not failed else 1
+        if args.gather:
+            return await _gather(node, args, data)
+        reply = await node.request(args.target, data, timeout=args.timeout)
+        if args.json:
+            print(json.dumps(payload_fields(reply)))
+        else:
+            out(reply)
+        return 0
+
+
+async def _gather(node: Node, args: argparse.Namespace, data: bytes) -> int:
+    await _wait_first(node, args.target)
+    failed = answered = 0
+    async for member, answer in node.gather(args.target, data, timeout=args.timeout):
+        good = isinstance(answer, bytes)
+        answered, failed = answered + good, failed + (not good)
+        name = member.node.hex()
+        if args.json:
+            what = payload_fields(answer) if isinstance(answer, bytes) else {"error": str(answer)}
+            print(json.dumps({"node": name, **what}), flush=True)
+        elif isinstance(answer, bytes):
+            out_line(name[:8].encode() + b"  " + answer)
+        else:
+            words(f"{name[:8]}: {answer}")
+    words(f"answered: {answered}, failed: {failed}")
+    if not answered and not failed:
+        await tell_why_nobody(node)
+    return 0 if answered and not failed else 1
+
+
+async def _wait_first(node: Node, target: str) -> None:
+    with trio.move_on_after(node.config.settle_s):
+        await node.wait_members(target.partition("/")[0])
 
 
 async def publish(args: argparse.Namespace) -> int:
+    if args.lines and args.payload is not None:
+        raise WrongUsage("--lines takes its messages from stdin: leave the payload out")
+    data = b"" if args.lines else payload("-" if args.payload is None else args.payload)
     async with joined(args) as node:
         await trio.sleep(args.wait)
-        count = 0
+        published = 0
         if args.lines:
-            while line := await trio.to_thread.run_sync(sys.stdin.buffer.readline):
-                await node.publish(args.topic, line.rstrip(b"\n"))
-                count += 1
+            async for line in stdin_lines():
+                await node.publish(args.topic, line)
+                published += 1
         else:
-            await node.publish(args.topic, payload(args.payload).rstrip(b"\n"))
-            count = 1
+            await node.publish(args.topic, data)
+            published = 1
         await trio.lowlevel.checkpoint()
         nobody = node.statistics().publishing.nobody
-        words(f"{count} published, {nobody} of them to nobody")
-        return 0 if nobody < count or not count else 1
+        words(f"published: {published}, of these to nobody: {nobody}")
+        if nobody < published or not published:
+            return 0
+        await tell_why_nobody(node)
+        return 1
 
 
 async def subscribe(args: argparse.Namespace) -> int:
@@ -98,19 +196,19 @@ async def subscribe(args: argparse.Namespace) -> int:
         words(f"subscribed to {args.pattern}")
         seen = 0
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_until_told, nursery.cancel_scope)
+            nursery.start_soon(until_told, nursery.cancel_scope)
             async for message in sub:
                 if message.lost:
-                    words(f"{message.lost} messages of {message.topic} were lost here")
+                    words(f"lost here, messages of {message.topic}: {message.lost}")
                 if args.json:
                     row = {
-                        "topic": message.topic, "payload": readable(message.payload),
+                        "topic": message.topic, **payload_fields(message.payload),
                         "sender": message.sender.hex(), "sequence": message.sequence,
-                        "lost": message.lost, "headers": dict(message.headers),
+                        "lost": message.lost, "headers": jsonable(message.headers),
                     }  # fmt: skip
-                    print(json.dumps(row, default=str), flush=True)
+                    print(json.dumps(row), flush=True)
                 else:
-                    out(message.topic.encode() + b" " + message.payload)
+                    out_line(message.topic.encode() + b" " + message.payload)
                 seen += 1
                 if args.count is not None and seen >= args.count:
                     nursery.cancel_scope.cancel()
@@ -119,15 +217,19 @@ async def subscribe(args: argparse.Namespace) -> int:
 
 
 async def broadcast(args: argparse.Namespace) -> int:
+    data = payload(args.payload)
     async with joined(args) as node:
-        with trio.move_on_after(node.config.settle_s):
-            await node.wait_members(args.target.partition("/")[0])
-        told = await node.broadcast(args.target, payload(args.payload))
-        words(f"{told} members told")
+        await _wait_first(node, args.target)
+        told = await node.broadcast(args.target, data)
+        words(f"members told: {told}")
+        if not told:
+            await tell_why_nobody(node)
         return 0 if told else 1
 
 
 async def serve(args: argparse.Namespace) -> int:
+    if not args.echo:
+        raise WrongUsage("--echo is all that serve can do, give it; other services are Python code")
     service = Service(args.cluster)
 
     @service.request
@@ -137,13 +239,5 @@ async def serve(args: argparse.Namespace) -> int:
 
     async with joined(args, service) as node, trio.open_nursery() as nursery:
         words(f"member of {args.cluster} at {' '.join(node.endpoints)}")
-        await _until_told(nursery.cancel_scope)
+        await until_told(nursery.cancel_scope)
     return 0
-
-
-async def _until_told(scope: trio.CancelScope) -> None:
-    """SIGTERM leaves the mesh properly: finish, say goodbye, exit status 0."""
-    with trio.open_signal_receiver(signal.SIGTERM) as signals:
-        async for _ in signals:
-            scope.cancel()
-            return

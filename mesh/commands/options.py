@@ -1,63 +1,113 @@
-"""Options all commands that join the network share, and how they join."""
+"""Options all commands that join the network share, what their values may be, and how they join."""
 
 from __future__ import annotations
 
 import argparse
-import sys
-from contextlib import AbstractAsyncContextManager
+import math
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
+from ..errors import NoMembers
 from ..joining import Joins, join
 from ..node import Node
+from .reaching import tell_why_nobody
 
-STDIN_BYTES_MAX = 1 << 30
+CLUSTER = "console"
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+"""Where a family of commands puts its parsers; the class takes no parameter when Python runs."""
+
+
+class WrongUsage(Exception):
+    """Options that do not go together: the command's usage is shown, exit status 2."""
+
+
+def seconds(text: str) -> float:
+    """A time to wait, which may be none."""
+    return _seconds(text, "0 or more", least=0.0)
+
+
+def some_seconds(text: str) -> float:
+    """A time that must be longer than none."""
+    return _seconds(text, "more than 0", least=math.ulp(0.0))
+
+
+def _seconds(text: str, wanted: str, *, least: float) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not least <= value < math.inf:  # Nor is NaN.
+        raise argparse.ArgumentTypeError(f"want seconds, {wanted}, got {text!r}")
+    return value
+
+
+def count(text: str) -> int:
+    """How many, at least one."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"want a whole number, 1 or more, got {text!r}")
+    return int(text)
+
+
+def path(text: str) -> Path:
+    """A path; an empty one, as of an unset variable, is not the current directory."""
+    if not text:
+        raise argparse.ArgumentTypeError("want a path, got ''")
+    return Path(text).expanduser()
+
+
+def add_keys(command: argparse._ActionsContainer) -> None:
+    """Where the keys are; not given: MESH_NETWORK_SECRET_FILE, MESH_KEYS_DIR, mesh.toml."""
+    command.add_argument(
+        "--network-secret-file", type=path, metavar="FILE",
+        help="the network's secret, made by `mesh keys new-network` "
+        "(default: MESH_NETWORK_SECRET_FILE, then mesh.toml)",
+    )  # fmt: skip
+    command.add_argument(
+        "--keys-dir", type=path, metavar="DIR",
+        help="key files of clusters, made by `mesh keys new-cluster` "
+        "(default: MESH_KEYS_DIR, then mesh.toml)",
+    )  # fmt: skip
 
 
 def add_joining(command: argparse.ArgumentParser) -> None:
     group = command.add_argument_group("joining")
-    group.add_argument("--cluster", default="console", help="cluster to join as (default console)")
-    group.add_argument("--listen", help="address to bind, tcp://HOST:PORT")
     group.add_argument(
-        "--seed", action="append", dest="seeds", help="address of a node; repeatable"
+        "--cluster", default=CLUSTER, metavar="NAME", help=f"cluster to join as (default {CLUSTER})"
     )
+    group.add_argument(
+        "--listen", metavar="ADDRESS",
+        help="address to bind, tcp://HOST:PORT; port 0 is any free one "
+        "(default: MESH_LISTEN, mesh.toml, tcp://0.0.0.0:0)",
+    )  # fmt: skip
+    group.add_argument(
+        "--seed", action="append", dest="seeds", metavar="ADDRESS",
+        help="address of a node, tcp://HOST:PORT; repeatable (default: MESH_SEEDS, mesh.toml)",
+    )  # fmt: skip
     group.add_argument("--no-zeroconf", action="store_true", help="do not use multicast DNS")
-    group.add_argument("--network-secret-file", type=Path, help="file made by keys new-network")
-    group.add_argument("--keys-dir", type=Path, help="directory made by keys new-cluster")
-    group.add_argument("--settle", type=float, dest="settle_s", help="seconds to wait for members")
+    add_keys(group)
+    group.add_argument(
+        "--settle", type=seconds, dest="settle_s", metavar="SECONDS",
+        help="how long to wait for the first member of a cluster (default: MESH_SETTLE_S, mesh.toml, 2)",
+    )  # fmt: skip
 
 
 def settings(args: argparse.Namespace) -> dict[str, Any]:
     """Keywords for `join`; what was not given is left to the environment and mesh.toml."""
     names = ("listen", "seeds", "network_secret_file", "keys_dir", "settle_s")
-    given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
-    if args.no_zeroconf:
+    given = {name: getattr(args, name) for name in names if getattr(args, name, None) is not None}
+    if getattr(args, "no_zeroconf", False):
         given["zeroconf"] = False
     return given
 
 
-def joined(
-    args: argparse.Namespace, what: Joins | None = None
-) -> AbstractAsyncContextManager[Node]:
-    return join(args.cluster if what is None else what, **settings(args))
-
-
-def payload(text: str) -> bytes:
-    """The payload argument; `-` reads it from stdin."""
-    return sys.stdin.buffer.read(STDIN_BYTES_MAX) if text == "-" else text.encode()
-
-
-def out(data: bytes) -> None:
-    """Data goes to stdout as it is, with a line end for people."""
-    sys.stdout.buffer.write(data + b"\n")
-    sys.stdout.buffer.flush()
-
-
-def words(text: str) -> None:
-    """Words go to stderr."""
-    print(f"mesh: {text}", file=sys.stderr, flush=True)
-
-
-def readable(data: bytes) -> str:
-    """Payload as text for JSON; bytes that are no UTF-8 as escapes."""
-    return data.decode("utf-8", "backslashreplace")
+@asynccontextmanager
+async def joined(args: argparse.Namespace, what: Joins | None = None) -> AsyncGenerator[Node]:
+    """Joined for the length of the block; a block that met nobody is told why, if that is known."""
+    async with join(args.cluster if what is None else what, **settings(args)) as node:
+        try:
+            yield node
+        except NoMembers:
+            await tell_why_nobody(node)
+            raise

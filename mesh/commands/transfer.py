@@ -1,4 +1,8 @@
-"""`mesh send-file` and `receive-file`: a file through a tunnel, compared by SHA-256."""
+"""`mesh send-file` and `receive-file`: a file through a tunnel, compared by SHA-256.
+
+A file appears in the receiver's directory when it is whole, and nothing there is overwritten: where
+the name is taken, it becomes NAME.1, NAME.2 ...
+"""
 
 from __future__ import annotations
 
@@ -6,19 +10,28 @@ import argparse
 import hashlib
 import json
 import os
+import stat
 import sys
 from pathlib import Path, PurePosixPath, PureWindowsPath
+from secrets import token_hex
 
 import trio
 
 from ..errors import MeshError
 from ..service import Service
 from ..tunnel import Tunnel
-from .options import add_joining, joined, words
+from .options import Commands, add_joining, count, joined, path
+from .terminal import until_told, words
 
 ENDPOINT = "file"
 PART_BYTES = 128 * 1024
 NAME_BYTES_MAX = 255
+"""What file systems allow."""
+HEAD_BYTES_MAX = 4096
+SIZE_BYTES_MAX = (1 << 63) - 1
+"""What an offset can be; a larger number is no size, and too large for the arithmetic of progress."""
+NAMESAKES_MAX = 1000
+"""Files NAME.1, NAME.2 ... beside NAME; one more is refused."""
 
 
 class Progress:
@@ -48,77 +61,127 @@ class Progress:
             words(text)
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    command = commands.add_parser("send-file", help="send a file to a member")
-    command.add_argument("target", help="CLUSTER whose member runs receive-file")
-    command.add_argument("file", type=Path)
+def add(commands: Commands) -> None:
+    command = commands.add_parser(
+        "send-file", help="send a file to a member",
+        description="Send a file to one member of a cluster that runs `mesh receive-file`.",
+    )  # fmt: skip
+    command.add_argument("target", help="CLUSTER whose members run receive-file")
+    command.add_argument("file", type=path, help="a regular file, of any size")
     add_joining(command)
     command.set_defaults(run=send_file)
-    command = commands.add_parser("receive-file", help="take files into a directory")
-    command.add_argument("directory", type=Path)
-    command.add_argument("--count", type=int, help="end after so many")
+    command = commands.add_parser(
+        "receive-file", help="take files into a directory",
+        description="Take files into a directory until SIGTERM or Ctrl-C, and print the path of "
+        "each.\nNothing is overwritten: where NAME is taken, the file becomes NAME.1, NAME.2 ...",
+    )  # fmt: skip
+    command.add_argument("directory", type=path, help="must exist")
+    command.add_argument(
+        "--count", type=count, metavar="N", help="end after N files (default: go on for ever)"
+    )
     add_joining(command)
     command.set_defaults(run=receive_file)
 
 
 async def send_file(args: argparse.Namespace) -> int:
-    size = args.file.stat().st_size
-    digest = hashlib.sha256()
+    name = safe_name(args.file.name)
+    if not stat.S_ISREG(args.file.stat().st_mode):  # Before it is opened: opening a pipe waits.
+        raise MeshError(f"{args.file}: not a regular file")
     target = args.target if "/" in args.target else f"{args.target}/{ENDPOINT}"
-    async with joined(args) as node, node.open_tunnel(target) as tunnel:
-        progress = Progress(size)
-        await tunnel.send(json.dumps({"name": args.file.name, "size": size}).encode())
-        async with await trio.open_file(args.file, "rb") as file:
+    digest = hashlib.sha256()
+    async with await trio.open_file(args.file, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        async with joined(args) as node, node.open_tunnel(target) as tunnel:
+            progress = Progress(size)
+            await tunnel.send(json.dumps({"name": name, "size": size}).encode())
             while part := await file.read(PART_BYTES):
                 digest.update(part)
                 await tunnel.send(part)
                 progress.add(len(part))
-        await tunnel.send_eof()
-        answers = [answer.decode() async for answer in tunnel]
+            await tunnel.send_eof()
+            answers = [answer.decode(errors="replace") async for answer in tunnel]
     if answers != [digest.hexdigest()]:
         raise MeshError(f"the receiver did not store it: {' '.join(answers) or 'no answer'}")
-    words(f"{args.file.name}: {size} bytes arrived, SHA-256 {digest.hexdigest()}")
+    words(f"{name}: {size} bytes arrived, SHA-256 {digest.hexdigest()}")
     return 0
 
 
 def safe_name(name: object) -> str:
     """A file name that cannot leave its directory. Raises MeshError."""
-    if not isinstance(name, str) or not 0 < len(name.encode()) <= NAME_BYTES_MAX:
-        raise MeshError("a file without a usable name")
+    if not isinstance(name, str) or not 0 < len(_encoded(name)) <= NAME_BYTES_MAX:
+        raise MeshError(f"a file needs a name of 1 to {NAME_BYTES_MAX} bytes of UTF-8")
     if name != PurePosixPath(name).name or name != PureWindowsPath(name).name:
         raise MeshError(f"file name {name!r} would leave the directory")
-    if name.startswith(".") or any(ord(letter) < 32 for letter in name):
-        raise MeshError(f"file name {name!r} is not accepted")
+    if name.startswith(".") or not name.isprintable():
+        raise MeshError(f"file name {name!r}: not accepted, a first dot or unprintable characters")
     return name
 
 
+def _encoded(name: str) -> bytes:
+    try:
+        return name.encode()
+    except UnicodeEncodeError:
+        return b""
+
+
+def read_head(data: bytes) -> tuple[str, int]:
+    """Name and size in bytes, as the sender announces them. Raises MeshError."""
+    try:
+        head = json.loads(data) if len(data) <= HEAD_BYTES_MAX else None
+    except (ValueError, RecursionError):
+        head = None
+    size = head.get("size") if isinstance(head, dict) else None
+    if not isinstance(head, dict) or type(size) is not int or not 0 <= size <= SIZE_BYTES_MAX:
+        raise MeshError("the sender did not say what it sends")
+    return safe_name(head.get("name")), size
+
+
 async def store(tunnel: Tunnel, directory: Path) -> Path:
-    """Take one file; it appears under its name when it is whole."""
+    """Take one file; it appears under its name, or the next free one, when it is whole."""
+    name, size = read_head(await anext(tunnel, b""))
+    digest, got = hashlib.sha256(), 0
+    progress = Progress(size)
+    # Not made from NAME: two senders may use one at once, and it may be as long as names can be.
+    temporary = directory / f".{token_hex(8)}.part"
+    file = await trio.open_file(temporary, "xb")
     try:
-        head = json.loads(await anext(tunnel))
-        name, size = safe_name(head["name"]), int(head["size"])
-    except (ValueError, KeyError, TypeError, StopAsyncIteration):
-        raise MeshError("the sender did not say what it sends") from None
-    digest, progress, got = hashlib.sha256(), Progress(size), 0
-    temporary = directory / f".{name}.{os.getpid()}.part"
-    try:
-        async with await trio.open_file(temporary, "xb") as file:
+        async with file:
             async for part in tunnel:
+                got += len(part)
+                if got > size:
+                    break
                 digest.update(part)
                 await file.write(part)
                 progress.add(len(part))
-                got += len(part)
         if got != size:
-            raise MeshError(f"{name}: {got} bytes came, {size} were announced")
-        os.replace(temporary, directory / name)
+            more = " or more" if got > size else ""
+            raise MeshError(f"{name}: {got} bytes{more} came, {size} were announced")
+        stored = place(temporary, directory, name)
     finally:
         temporary.unlink(missing_ok=True)
     await tunnel.send(digest.hexdigest().encode())
-    return directory / name
+    return stored
+
+
+def place(temporary: Path, directory: Path, name: str) -> Path:
+    """Give a whole file its name, or the first of NAME.1, NAME.2 ... that is free."""
+    for number in range(NAMESAKES_MAX + 1):
+        ending = f".{number}" if number else ""
+        cut = name.encode()[: NAME_BYTES_MAX - len(ending)].decode(errors="ignore")
+        final = directory / f"{cut}{ending}"
+        try:
+            os.link(temporary, final)  # As a rename, but fails where there is a file already.
+        except FileExistsError:
+            continue
+        return final
+    raise MeshError(f"{name}: there are {NAMESAKES_MAX} more of that name, take some away")
 
 
 async def receive_file(args: argparse.Namespace) -> int:
-    args.directory.mkdir(parents=True, exist_ok=True)
+    if not args.directory.is_dir():
+        raise MeshError(f"{args.directory}: no such directory, make it first")
+    if not os.access(args.directory, os.W_OK | os.X_OK):
+        raise MeshError(f"{args.directory}: this user may not write there")
     stored = 0
     done = trio.Event()
     service = Service(args.cluster)
@@ -127,17 +190,19 @@ async def receive_file(args: argparse.Namespace) -> int:
     async def take(tunnel: Tunnel) -> None:
         nonlocal stored
         try:
-            path = await store(tunnel, args.directory)
+            final = await store(tunnel, args.directory)
         except (MeshError, OSError) as error:
             words(f"a file from {tunnel.caller}: {error}")
             await tunnel.send(str(error).encode()[:1000])
             return
-        print(path, flush=True)
+        print(final, flush=True)
         stored += 1
         if args.count is not None and stored >= args.count:
             done.set()
 
-    async with joined(args, service) as node:
+    async with joined(args, service) as node, trio.open_nursery() as nursery:
         words(f"member of {args.cluster} at {' '.join(node.endpoints)}")
+        nursery.start_soon(until_told, nursery.cancel_scope)
         await done.wait()
+        nursery.cancel_scope.cancel()
     return 0

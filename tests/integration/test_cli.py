@@ -1,61 +1,20 @@
-"""The command line, as a person uses it: real processes, a network of one seed."""
+"""The patterns from a shell: what is printed where, and which status a command ends with."""
 
 from __future__ import annotations
 
-import hashlib
+import base64
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from mesh.cli import main
-from mesh.commands.transfer import safe_name
-from mesh.errors import MeshError
-from tests.nodes import free_ports
+from tests.shell import Shell
 
-
-class Shell:
-    """Runs `mesh` with one network secret and one seed address."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.seed = f"tcp://127.0.0.1:{free_ports(1)}"
-        secret = directory / "network.secret"
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("MESH_")}
-        self.environment = {
-            **environment, "MESH_NETWORK_SECRET_FILE": str(secret), "MESH_ZEROCONF": "false",
-            "MESH_SEEDS": self.seed, "MESH_LISTEN": "tcp://127.0.0.1:0",
-        }  # fmt: skip
-        assert self.run("keys", "new-network", str(secret)).returncode == 0
-
-    def run(self, *words: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-        done = subprocess.run(
-            [sys.executable, "-m", "mesh.cli", *words], input=stdin, capture_output=True,
-            env=self.environment, cwd=self.directory, timeout=40, check=False,
-        )  # fmt: skip
-        assert b"Traceback" not in done.stderr, done.stderr.decode()
-        return done
-
-    @contextmanager
-    def running(self, *words: str) -> Iterator[subprocess.Popen[bytes]]:
-        """A command that goes on; entered once it has said its first word."""
-        process = subprocess.Popen(
-            [sys.executable, "-m", "mesh.cli", *words], env=self.environment, cwd=self.directory,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
-        try:
-            assert process.stderr is not None
-            assert process.stderr.readline()
-            yield process
-        finally:
-            process.kill()
-            process.communicate()
+BINARY = b"\xff\x00\n"
 
 
 @pytest.fixture
@@ -66,13 +25,23 @@ def shell(tmp_path: Path) -> Shell:
 def test_request_members_and_a_clean_end(shell: Shell) -> None:
     with shell.running("serve", "--echo", "--cluster", "echo", "--listen", shell.seed) as server:
         done = shell.run("request", "echo", "hello")
-        assert (done.stdout, done.returncode) == (b"hello\n", 0)
+        assert (done.stdout, done.returncode) == (b"hello", 0)
+        done = shell.run("request", "echo", "--timeout", "9", "-", stdin=BINARY)
+        assert done.stdout == BINARY, "bytes as they are"
         done = shell.run("request", "echo", "-", "--json", stdin=b"from stdin")
-        assert json.loads(done.stdout) == {"reply": "from stdin"}
-        done = shell.run("request", "echo", "all", "--gather", "--json")
-        assert json.loads(done.stdout)["reply"] == "all"
+        assert json.loads(done.stdout) == {"payload": "from stdin"}
+        done = shell.run("request", "--json", "echo", "-", stdin=BINARY)
+        assert base64.b64decode(json.loads(done.stdout)["payload_base64"]) == BINARY
+        done = shell.run("request", "echo", "--gather", "all", "--json")
+        assert json.loads(done.stdout)["payload"] == "all"
+        assert b"answered: 1, failed: 0" in done.stderr
+        done = shell.run("request", "echo/missing", "x", "--gather")
+        assert (done.stdout, done.returncode) == (b"", 1), "errors are words, not data"
+        assert b"no_such_endpoint" in done.stderr
         done = shell.run("members", "--json")
         assert json.loads(done.stdout)["clusters"] == ["echo"]
+        done = shell.run("members", "nosuch")
+        assert (b"no member of nosuch" in done.stderr, done.returncode) == (True, 1)
         done = shell.run("request", "echo/missing", "x")
         assert done.returncode == 1
         assert b"no_such_endpoint" in done.stderr
@@ -81,68 +50,83 @@ def test_request_members_and_a_clean_end(shell: Shell) -> None:
 
 
 def test_publish_and_subscribe(shell: Shell) -> None:
-    with shell.running("subscribe", "orders.>", "--count", "2", "--json", "--listen", shell.seed) as subscriber:  # fmt: skip
-        done = shell.run("publish", "orders.eu", "--lines", stdin=b"one\ntwo\n")
+    with shell.running("subscribe", "orders.>", "--count", "3", "--json", "--listen", shell.seed) as subscriber:  # fmt: skip
+        done = shell.run("publish", "--lines", "orders.eu", stdin=b"one\n\xff")
         assert done.returncode == 0, done.stderr
+        assert b"published: 2, of these to nobody: 0" in done.stderr
+        done = shell.run("publish", "orders.eu", "--wait", "0.5", "two\n")
         assert subscriber.stdout is not None
-        rows = [json.loads(subscriber.stdout.readline()) for _ in range(2)]
-        assert [row["payload"] for row in rows] == ["one", "two"]
+        rows = [json.loads(subscriber.stdout.readline()) for _ in range(3)]
+        assert [row.get("payload") for row in rows] == ["one", None, "two\n"]
+        assert base64.b64decode(rows[1]["payload_base64"]) == b"\xff"
         assert subscriber.wait(10) == 0
     done = shell.run("publish", "orders.eu", "three")
     assert done.returncode == 1, "nobody is there any more"
-
-
-def test_a_file_arrives_whole(shell: Shell) -> None:
-    content = os.urandom(5 << 20)
-    (shell.directory / "report.bin").write_bytes(content)
-    with shell.running("receive-file", "in", "--cluster", "files", "--count", "1", "--listen", shell.seed) as taker:  # fmt: skip
-        done = shell.run("send-file", "files", "report.bin")
-        assert done.returncode == 0, done.stderr
-        assert hashlib.sha256(content).hexdigest().encode() in done.stderr
-        assert taker.wait(10) == 0
-    assert (shell.directory / "in/report.bin").read_bytes() == content
-    assert [one.name for one in (shell.directory / "in").iterdir()] == ["report.bin"]
-
-
-@pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/b", "..", ".hidden", "", "a\\b", "x\n", 7, "n" * 300])  # fmt: skip
-def test_a_peer_cannot_write_elsewhere(name: object) -> None:
-    with pytest.raises(MeshError):
-        safe_name(name)
+    assert f"seed {shell.seed}: refused".encode() in done.stderr
 
 
 @pytest.mark.parametrize(
     ("words", "status", "says"),
     [
         (["request", "nobody", "x", "--settle", "0.2"], 1, b"no members"),
-        (["request", "UPPER", "x"], 1, b"UPPER"),
-        (["broadcast", "nobody", "--settle", "0.1"], 1, b"0 members told"),
+        (["request", "nobody", "x", "--settle", "0"], 1, b"refused, nothing listens there"),
+        (["request", "nobody", "--seed", "tcp://no.such.invalid:1", "--settle", "0"], 1, b"resolved"),
+        (["request", "UPPER", "x"], 1, b"must start with a letter or digit"),
+        (["broadcast", "nobody", "--settle", "0.1"], 1, b"members told: 0"),
         (["members", "--listen", "tcp://1.2.3.4:1"], 1, b"listen"),
-        (["members", "--network-secret-file", "missing"], 1, b"missing"),
-        (["frobnicate"], 2, b"invalid choice"),
-        (["keys", "show"], 2, b"--network-secret-file"),
-        (["send-file", "files", "missing"], 1, b"missing"),
+        (["members", "--listen", "tcp://127.0.0.1:99999"], 1, b"at most 65535"),
+        (["members", "--network-secret-file", "gone"], 1, b"mesh keys new-network gone"),
+        (["publish", "a b", "x"], 1, b"white space, control characters"),
     ],
-)
-def test_what_goes_wrong_is_one_line_and_a_status(
+)  # fmt: skip
+def test_what_the_mesh_refuses_is_a_line_and_status_1(
     shell: Shell, words: list[str], status: int, says: bytes
 ) -> None:
     done = shell.run(*words)
     assert done.returncode == status, done.stderr
     assert says in done.stderr
+    assert not done.stdout
 
 
-def test_keys_and_doctor(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
-    secret = str(shell.directory / "network.secret")
-    assert main(["keys", "rotate", "--network-secret-file", secret]) == 0
-    assert main(["keys", "show", "--network-secret-file", secret, "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)
-    assert [row["generation"] for row in rows] == ["new", "old"]
-    assert main(["keys", "drop-old", "--network-secret-file", secret]) == 0
-    done = shell.run("doctor", "--json")
-    checks = {row["check"]: row["ok"] for row in json.loads(done.stdout)}
-    assert checks["keys"]
-    assert checks["port"]
-    (shell.directory / "network.secret").chmod(0o644)
-    done = shell.run("doctor")
-    assert done.returncode == 1
-    assert b"chmod 600" in done.stdout
+def test_an_interrupt_while_it_loads_is_status_130(shell: Shell) -> None:
+    """A `trio` that interrupts itself stands for the third of a second that loading takes."""
+    text = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(9)\n"
+    (shell.directory / "trio.py").write_text(text)
+    done = shell.run("members", PYTHONPATH=str(shell.directory))
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
+def test_the_entry_loads_nothing_heavy() -> None:
+    heavy = ("trio", "zmq", "nacl", "argparse", "mesh.commands")
+    code = f"import sys, mesh.cli; sys.exit(any(one in sys.modules for one in {heavy}))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_an_interrupt_while_stdin_is_silent_is_status_130(shell: Shell) -> None:
+    with shell.running("subscribe", "a", "--listen", shell.seed) as subscriber:
+        publisher = shell.start("publish", "a", "--lines", "--wait", "0.5")
+        try:
+            assert publisher.stdin is not None
+            publisher.stdin.write(b"first\n")
+            publisher.stdin.flush()
+            assert subscriber.stdout is not None
+            assert subscriber.stdout.readline() == b"a first\n"
+            publisher.send_signal(signal.SIGINT)
+            assert publisher.wait(10) == 130
+            assert publisher.stderr is not None
+            assert publisher.stderr.read() == b"", "no stack trace, no fatal error of a held lock"
+        finally:
+            publisher.kill()
+            publisher.communicate()
+
+
+def test_a_closed_pipe_is_no_error(shell: Shell) -> None:
+    with shell.running("serve", "--echo", "--cluster", "echo", "--listen", shell.seed):
+        read, write = os.pipe()
+        os.close(read)
+        with os.fdopen(write, "wb") as stdout:
+            done = subprocess.run(
+                [sys.executable, "-m", "mesh.cli", "request", "echo", "x"], stdout=stdout,
+                stderr=subprocess.PIPE, env=shell.environment, timeout=40, check=False,
+            )  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, b"")

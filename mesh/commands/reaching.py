@@ -1,0 +1,69 @@
+"""Whether the addresses a node was given lead anywhere: what `mesh doctor` and NoMembers tell."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterable
+
+import trio
+
+from discovery.endpoint import parse_endpoint
+from discovery.errors import BadEndpoint
+
+from ..node import Node
+from .terminal import words
+
+ANSWER_S_MAX = 2.0
+"""For the resolver and the connection together; a live seed on a WAN needs a tenth of it."""
+
+
+async def unreachable(endpoint: str) -> str | None:
+    """What is wrong with an address, and what to do; None when something accepts connections there."""
+    try:
+        host, port = parse_endpoint(endpoint)
+    except BadEndpoint as error:
+        return str(error)
+    problem = f"no answer within {ANSWER_S_MAX:g} s; is a firewall in between?"
+    with trio.move_on_after(ANSWER_S_MAX):
+        try:
+            found = await trio.socket.getaddrinfo(host, port, type=trio.socket.SOCK_STREAM)
+        except (OSError, UnicodeError):
+            return f"{host} cannot be resolved; correct the name, or give an address"
+        for family, kind, protocol, _, address in found:
+            with trio.socket.socket(family, kind, protocol) as probe:
+                try:
+                    await probe.connect(address)
+                    return None
+                except OSError as error:
+                    problem = _explain(error)
+    return problem
+
+
+def _explain(error: OSError) -> str:
+    if error.errno == errno.ECONNREFUSED:
+        return "refused, nothing listens there; start the node, or correct the address"
+    return f"{error.strerror or error}; correct the address, or the route to it"
+
+
+async def unreachable_ones(endpoints: Iterable[str]) -> dict[str, str | None]:
+    """Each address with what is wrong with it, asked all at once."""
+    found: dict[str, str | None] = dict.fromkeys(endpoints)
+
+    async def ask(endpoint: str) -> None:
+        found[endpoint] = await unreachable(endpoint)
+
+    async with trio.open_nursery() as nursery:
+        for endpoint in found:
+            nursery.start_soon(ask, endpoint)
+    return found
+
+
+async def tell_why_nobody(node: Node) -> None:
+    """A line for each seed that leads nowhere, and for each finder that has a problem."""
+    for endpoint, problem in (await unreachable_ones(node.config.seeds)).items():
+        if problem is not None:
+            words(f"seed {endpoint}: {problem}")
+    for finder in node._driver.finders:  # A node has no verb for it: nobody else asks.
+        problem = finder.problem()
+        if problem is not None:
+            words(f"{finder.source}: {problem}")

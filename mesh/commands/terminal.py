@@ -1,0 +1,95 @@
+"""stdin, stdout, stderr and signals: bytes come and go as they are, words are for people."""
+
+from __future__ import annotations
+
+import base64
+import math
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import trio
+
+from ..errors import TooLarge
+
+STDIN_BYTES_MAX = 1 << 30
+"""More than any payload may have; what is longer is refused, not cut."""
+PIECE_BYTES = 1 << 16
+
+
+def payload(text: str) -> bytes:
+    """The payload argument; `-` reads it from stdin, unchanged. Blocks: call it before joining."""
+    if text != "-":
+        return os.fsencode(text)
+    data = sys.stdin.buffer.read(STDIN_BYTES_MAX + 1)
+    if len(data) > STDIN_BYTES_MAX:
+        raise TooLarge("stdin", len(data), STDIN_BYTES_MAX)
+    return data
+
+
+async def stdin_lines() -> AsyncIterator[bytes]:
+    """Lines of stdin without their line ends, as they come.
+
+    Read from the descriptor: a thread left inside `sys.stdin` holds its lock when Python ends,
+    which then ends with a fatal error.
+    """
+    descriptor, rest = sys.stdin.fileno(), b""
+    while piece := await trio.to_thread.run_sync(
+        os.read, descriptor, PIECE_BYTES, abandon_on_cancel=True
+    ):
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            yield line
+        if len(rest) > STDIN_BYTES_MAX:
+            raise TooLarge("a line of stdin", len(rest), STDIN_BYTES_MAX)
+    if rest:
+        yield rest
+
+
+def out(data: bytes) -> None:
+    """Data goes to stdout as it is; a terminal gets a line end where there is none."""
+    if sys.stdout.isatty() and not data.endswith(b"\n"):
+        data += b"\n"
+    out_line(data, end=b"")
+
+
+def out_line(data: bytes, end: bytes = b"\n") -> None:
+    sys.stdout.buffer.write(data + end)
+    sys.stdout.buffer.flush()
+
+
+def words(text: str) -> None:
+    """Words go to stderr, one line; what peers wrote in them cannot steer the terminal."""
+    shown = "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
+    print(f"mesh: {shown}", file=sys.stderr, flush=True)
+
+
+def payload_fields(data: bytes) -> dict[str, str]:
+    """A payload in JSON without loss: as text when it is UTF-8, else in Base64."""
+    try:
+        return {"payload": data.decode()}
+    except UnicodeDecodeError:
+        return {"payload_base64": base64.b64encode(data).decode()}
+
+
+def jsonable(value: Any) -> Any:
+    """A header's value for JSON: bytes as {"base64": ...}, what JSON has no form for as text."""
+    if isinstance(value, bytes):
+        return {"base64": base64.b64encode(value).decode()}
+    if isinstance(value, Mapping):
+        return {key if isinstance(key, str) else repr(key): jsonable(one) for key, one in value.items()}  # fmt: skip
+    if isinstance(value, list | tuple):
+        return [jsonable(one) for one in value]
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    return value if isinstance(value, float) and math.isfinite(value) else str(value)
+
+
+async def until_told(scope: trio.CancelScope) -> None:
+    """SIGTERM leaves the mesh properly: finish, say goodbye, exit status 0."""
+    with trio.open_signal_receiver(signal.SIGTERM) as signals:
+        async for _ in signals:
+            scope.cancel()
+            return

@@ -1,0 +1,54 @@
+"""The command line as a person uses it: real processes, a network of one seed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from security.files import new_network
+from tests.nodes import free_ports
+
+
+class Shell:
+    """Runs `mesh` with one network secret and one seed address."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.seed = f"tcp://127.0.0.1:{free_ports(1)}"
+        secret = directory / "network.secret"
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("MESH_")}
+        self.environment = {
+            **environment, "MESH_NETWORK_SECRET_FILE": str(secret), "MESH_ZEROCONF": "false",
+            "MESH_SEEDS": self.seed, "MESH_LISTEN": "tcp://127.0.0.1:0",
+        }  # fmt: skip
+        new_network(secret)
+
+    def run(self, *words: str, stdin: bytes = b"", **environment: str) -> subprocess.CompletedProcess[bytes]:  # fmt: skip
+        done = subprocess.run(
+            [sys.executable, "-m", "mesh.cli", *words], input=stdin, capture_output=True,
+            env={**self.environment, **environment}, cwd=self.directory, timeout=40, check=False,
+        )  # fmt: skip
+        assert b"Traceback" not in done.stderr, done.stderr.decode()
+        return done
+
+    def start(self, *words: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "mesh.cli", *words], env=self.environment, cwd=self.directory,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+
+    @contextmanager
+    def running(self, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+        """A command that goes on; entered once it has said its first word."""
+        process = self.start(*words)
+        try:
+            assert process.stderr is not None
+            assert process.stderr.readline()
+            yield process
+        finally:
+            process.kill()
+            process.communicate()

@@ -1,0 +1,42 @@
+"""What is printed loses nothing, is valid JSON, and cannot steer a terminal."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mesh.commands.terminal import jsonable, payload, payload_fields, words
+
+
+@given(st.binary())
+def test_no_payload_is_lossy(data: bytes) -> None:
+    row = json.loads(json.dumps(payload_fields(data)))
+    assert len(row) == 1
+    if "payload" in row:
+        assert row["payload"].encode() == data
+    else:
+        assert base64.b64decode(row["payload_base64"]) == data
+
+
+def test_any_headers_a_peer_may_send_are_json() -> None:
+    sent = {"a": b"\xff", b"k": [1, None, True, 0.5], "n": math.nan, "t": msgpack.Timestamp(1)}
+    headers = msgpack.unpackb(msgpack.packb(sent))
+    text = json.dumps(jsonable(headers), allow_nan=False)
+    assert json.loads(text)["a"] == {"base64": "/w=="}
+    assert json.loads(text)["b'k'"] == [1, None, True, 0.5]
+    assert json.loads(text)["n"] == "nan"
+
+
+def test_words_are_one_line_that_cannot_steer(capsys: pytest.CaptureFixture[str]) -> None:
+    words("a\x1b[2J\nb é")
+    assert capsys.readouterr().err == "mesh: a\\x1b[2J\\nb é\n"
+
+
+def test_an_argument_is_taken_as_its_bytes() -> None:
+    assert payload("\udcff") == b"\xff"

@@ -1,0 +1,56 @@
+"""What a sender may say of a file, and where a file goes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mesh.commands import transfer
+from mesh.commands.transfer import NAME_BYTES_MAX, place, read_head, safe_name
+from mesh.errors import MeshError
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../x", "/etc/passwd", "a/b", "..", ".hidden", "", "a\\b", "x\n", 7, None, "n" * 256, "\x7f",
+     "\ud800", "a\u202eb", "é" * 128],
+)  # fmt: skip
+def test_a_peer_cannot_write_elsewhere(name: object) -> None:
+    with pytest.raises(MeshError):
+        safe_name(name)
+
+
+@pytest.mark.parametrize("name", ["a", "n" * 255, "é" * 127, "report 2026 (1).pdf"])
+def test_good_names(name: str) -> None:
+    assert safe_name(name) == name
+    assert read_head(json.dumps({"name": name, "size": 0}).encode()) == (name, 0)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [b"", b"{", b"[]", b"7", b"null", b'"x"', b"{}", b'{"name": "a"}', b'{"size": 1}',
+     b'{"name": "a", "size": -1}', b'{"name": "a", "size": 1.0}', b'{"name": "a", "size": "1"}',
+     b'{"name": "a", "size": true}', b'{"name": "a", "size": Infinity}',
+     b'{"name": "a", "size": 1e999}', b'{"name": "a", "size": null}', b"\xff",
+     b"[" * 4000, b'{"name": "a", "size": 1, "x": "' + b"x" * 5000 + b'"}',
+     b'{"name": "a", "size": ' + b"9" * 4060 + b"}"],
+)  # fmt: skip
+def test_a_head_that_is_none_is_refused(head: bytes) -> None:
+    with pytest.raises(MeshError):
+        read_head(head)
+
+
+def test_the_first_free_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    part = tmp_path / "part"
+    part.write_text("x")
+    assert [place(part, tmp_path, "a").name for _ in range(3)] == ["a", "a.1", "a.2"]
+    long = "é" * 127
+    (tmp_path / long).mkdir()
+    second = place(part, tmp_path, long).name
+    assert second == "é" * 126 + ".1"
+    assert len(second.encode()) <= NAME_BYTES_MAX
+    monkeypatch.setattr(transfer, "NAMESAKES_MAX", 2)
+    with pytest.raises(MeshError, match="2 more of that name"):
+        place(part, tmp_path, "a")
