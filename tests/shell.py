@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,10 +27,13 @@ class Shell:
         }  # fmt: skip
         new_network(secret)
 
-    def run(self, *words: str, stdin: bytes = b"", **environment: str) -> subprocess.CompletedProcess[bytes]:  # fmt: skip
+    def run(
+        self, *words: str, stdin: bytes = b"", environment: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[bytes]:
         done = subprocess.run(
             [sys.executable, "-m", "mesh.cli", *words], input=stdin, capture_output=True,
-            env={**self.environment, **environment}, cwd=self.directory, timeout=40, check=False,
+            env={**self.environment, **(environment or {})}, cwd=self.directory, timeout=40,
+            check=False,
         )  # fmt: skip
         assert b"Traceback" not in done.stderr, done.stderr.decode()
         return done

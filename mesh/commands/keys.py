@@ -29,14 +29,14 @@ FILE, DIRECTORY = Path("network.secret"), Path("keys")
 NETWORK_ROTATED = """\
 {file} holds two generations now, the new one first. Both are valid. Next:
  1. copy {file} to every node, in place of the one there (mode 600)
- 2. restart the nodes, one after the other
+ 2. restart the nodes, one after the other, seeds last
  3. when all run with it: mesh keys drop-old --network-secret-file {file}
  4. copy and restart once more; from then on the old secret opens nothing"""
 CLUSTER_ROTATED = """\
 {name} has two generations now, {name}.* and {name}.old.*. Both are valid. Next:
  1. copy {name}.secret and {name}.old.secret to its members, mode 600
  2. copy {name}.public and {name}.old.public to everybody else who has {name}.public
- 3. restart all of them, one after the other
+ 3. restart all of them, one after the other, seeds last
  4. when all run with them: mesh keys drop-old {name} --keys-dir {directory}
  5. remove {name}.old.* everywhere else and restart once more"""
 

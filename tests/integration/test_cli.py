@@ -92,7 +92,7 @@ def test_an_interrupt_while_it_loads_is_status_130(shell: Shell) -> None:
     """A `trio` that interrupts itself stands for the third of a second that loading takes."""
     text = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(9)\n"
     (shell.directory / "trio.py").write_text(text)
-    done = shell.run("members", PYTHONPATH=str(shell.directory))
+    done = shell.run("members", environment={"PYTHONPATH": str(shell.directory)})
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
 
 

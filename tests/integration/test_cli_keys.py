@@ -157,7 +157,7 @@ def test_doctor_reports_what_join_would_refuse(
     shell: Shell, environment: dict[str, str], check: str, says: str
 ) -> None:
     (shell.directory / "empty.toml").write_text("")
-    done = shell.run("doctor", "--json", "--settle", "0.1", **environment)
+    done = shell.run("doctor", "--json", "--settle", "0.1", environment=environment)
     ok, text = rows_of(done.stdout)[check]
     assert (ok, done.returncode) == (False, 1)
     assert says in text

@@ -13,6 +13,9 @@ from hypothesis import strategies as st
 
 from mesh.commands.terminal import jsonable, payload, payload_fields, words
 
+TIMESTAMP = b"\x81\xa1t\xd6\xff\x00\x00\x00\x01"
+"""{"t": one second after 1970}, as msgpack."""
+
 
 @given(st.binary())
 def test_no_payload_is_lossy(data: bytes) -> None:
@@ -25,12 +28,13 @@ def test_no_payload_is_lossy(data: bytes) -> None:
 
 
 def test_any_headers_a_peer_may_send_are_json() -> None:
-    sent = {"a": b"\xff", b"k": [1, None, True, 0.5], "n": math.nan, "t": msgpack.Timestamp(1)}
-    headers = msgpack.unpackb(msgpack.packb(sent))
+    sent = {"a": b"\xff", b"k": [1, None, True, 0.5], "n": math.nan}
+    headers = msgpack.unpackb(msgpack.packb(sent)) | msgpack.unpackb(TIMESTAMP)
     text = json.dumps(jsonable(headers), allow_nan=False)
     assert json.loads(text)["a"] == {"base64": "/w=="}
     assert json.loads(text)["b'k'"] == [1, None, True, 0.5]
     assert json.loads(text)["n"] == "nan"
+    assert json.loads(text)["t"].startswith("Timestamp")
 
 
 def test_words_are_one_line_that_cannot_steer(capsys: pytest.CaptureFixture[str]) -> None:
