@@ -17,6 +17,8 @@ from ..errors import TooLarge
 STDIN_BYTES_MAX = 1 << 30
 """More than any payload may have; what is longer is refused, not cut."""
 PIECE_BYTES = 1 << 16
+DEPTH_MAX = 32
+"""Headers inside headers that are shown; msgpack lets a peer nest deeper than Python recurses."""
 
 
 def payload(text: str) -> bytes:
@@ -74,14 +76,19 @@ def payload_fields(data: bytes) -> dict[str, str]:
         return {"payload_base64": base64.b64encode(data).decode()}
 
 
-def jsonable(value: Any) -> Any:
+def jsonable(value: Any, depth: int = 0) -> Any:
     """A header's value for JSON: bytes as {"base64": ...}, what JSON has no form for as text."""
+    if isinstance(value, Mapping | list | tuple) and depth >= DEPTH_MAX:
+        return "..."
     if isinstance(value, bytes):
         return {"base64": base64.b64encode(value).decode()}
     if isinstance(value, Mapping):
-        return {key if isinstance(key, str) else repr(key): jsonable(one) for key, one in value.items()}  # fmt: skip
+        return {
+            key if isinstance(key, str) else repr(key): jsonable(one, depth + 1)
+            for key, one in value.items()
+        }
     if isinstance(value, list | tuple):
-        return [jsonable(one) for one in value]
+        return [jsonable(one, depth + 1) for one in value]
     if value is None or isinstance(value, bool | int | str):
         return value
     return value if isinstance(value, float) and math.isfinite(value) else str(value)

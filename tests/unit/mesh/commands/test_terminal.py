@@ -37,6 +37,13 @@ def test_any_headers_a_peer_may_send_are_json() -> None:
     assert json.loads(text)["t"].startswith("Timestamp")
 
 
+def test_headers_nested_deeper_than_python_recurses_are_cut() -> None:
+    value: list[object] = []
+    for _ in range(2000):
+        value = [value]
+    assert json.dumps(jsonable({"a": value})).count("[") < 40
+
+
 def test_words_are_one_line_that_cannot_steer(capsys: pytest.CaptureFixture[str]) -> None:
     words("a\x1b[2J\nb é")
     assert capsys.readouterr().err == "mesh: a\\x1b[2J\\nb é\n"
