@@ -35,6 +35,12 @@ def service() -> mesh.Service:
     return made
 
 
+@pytest.fixture
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys that may open a seed are tried one by one, every 5 s."""
+    monkeypatch.setattr(nodes, "PATIENCE_S", 40)
+
+
 def copy(source: Path, target: Path, *names: str) -> Path:
     target.mkdir(exist_ok=True)
     for name in names:
@@ -43,6 +49,8 @@ def copy(source: Path, target: Path, *names: str) -> Path:
 
 
 @pytest.mark.parametrize("first", ["databases", "shop"])
+@pytest.mark.timeout(120)
+@pytest.mark.usefixtures("patience")
 async def test_a_network_secret(tmp_path: Path, first: str) -> None:
     """`first` is restarted first: with both generations, later with the new one alone."""
     master = tmp_path / "network.secret"
@@ -59,9 +67,8 @@ async def test_a_network_secret(tmp_path: Path, first: str) -> None:
 
 @pytest.mark.parametrize("first", ["databases", "shop"])
 @pytest.mark.timeout(120)
-async def test_the_keys_of_a_cluster(
-    tmp_path: Path, first: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("patience")
+async def test_the_keys_of_a_cluster(tmp_path: Path, first: str) -> None:
     """As above; members hold the secret halves, callers only the public ones."""
     master = tmp_path / "master"
     new_cluster(master, "databases")
@@ -80,7 +87,6 @@ async def test_the_keys_of_a_cluster(
         })  # fmt: skip
     before, both, after = steps
     other = "databases" if first == "shop" else "shop"
-    monkeypatch.setattr(nodes, "PATIENCE_S", 40)  # Keys are tried one by one, every 5 s.
     for seed, restarted in ((before, both), (after, both)):
         await they_talk(first, {"keys_dir": seed[other]}, {"keys_dir": restarted[first]})
 
