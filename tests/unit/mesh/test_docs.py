@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import runpy
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import get_args, get_type_hints
 
@@ -32,5 +32,5 @@ def test_the_guide_names_every_counter() -> None:
         assert f"| `{group}`" in GUIDE
         (row,) = (line for line in GUIDE.splitlines() if line.startswith(f"| `{group}`"))
         counted = next((one for one in get_args(kind) if isinstance(one, type)), kind)
-        for field in fields(counted) if group != "refused" else ():
+        for field in fields(counted) if is_dataclass(counted) else ():
             assert f"`{field.name}`" in row, f"{group}: {field.name}"
