@@ -231,6 +231,21 @@ async def test_a_peer_with_a_key_that_sends_garbage(
         assert len(db.statistics().links) == 1
 
 
+@pytest.mark.parametrize("parts", [2, 3, 50])
+async def test_a_message_of_several_parts_costs_its_sender_and_nobody_else(parts: int) -> None:
+    """Found: the second part was read as the name of a connection, and the node went down."""
+    async with node(echo_service()) as db, node("shop", db) as shop:
+        await linked(shop, db)
+        uri, server = server_endpoint(db, DOOR)
+        with Stranger(uri, server, server) as insider:
+            for _ in range(5):
+                insider.socket.send_multipart([b"part"] * parts)
+            await until(lambda: counted(db, "violation"))
+            for _ in range(20):
+                assert await shop.request("databases", b"x", timeout=2) == b"x"
+        assert len(db.statistics().links) == 1
+
+
 async def test_a_flood_of_hellos_is_cut_off() -> None:
     async with node(echo_service()) as db, node("shop", db) as shop:
         await linked(shop, db)
