@@ -122,7 +122,9 @@ class Dialler:
         keys = self._roster.keyring.introduction_keys()
         if not keys:
             return
-        server, client = keys[seed.tries % len(keys)], self._client(seed.tries // len(keys))
+        clients = self._clients()
+        server = keys[seed.tries % len(keys)]
+        client = clients[seed.tries // len(keys) % len(clients)]
         seed.tries += 1
         seed.busy = True
         self._introduce(seed, endpoint, server, client, now_s)
@@ -142,7 +144,8 @@ class Dialler:
         if not peer.knows_us and (doors or self._settings.me < peer.node):
             endpoint, server = places[peer.failures % len(places)]
             peer.attempt = Attempt()
-            client = self._client(peer.generation)
+            clients = self._clients()
+            client = clients[peer.generation % len(clients)]
             peer.attempt.conns.append(self._introduce(peer, endpoint, server, client, now_s))
         elif self._settings.me > peer.node or peer.failures:
             self._dial_link(peer, now_s)
@@ -171,9 +174,9 @@ class Dialler:
             if places and link.lane(lane).conn is None and lane not in busy:
                 self._hello(link, lane, peer, *places[0], now_s, resume=True)
 
-    def _client(self, generation: int) -> ClusterKeys:
-        keys = self._roster.keyring.door() or self._own()
-        return keys[generation % len(keys)]
+    def _clients(self) -> tuple[ClusterKeys, ...]:
+        """Keys to introduce ourselves with, newest generation first."""
+        return self._roster.keyring.door() or self._own()
 
     def _own(self) -> tuple[ClusterKeys, ...]:
         return self._roster.keyring.own(self._settings.clusters[0])
@@ -265,8 +268,9 @@ class Dialler:
         owner, link = call.owner, call.link
         if isinstance(owner, Seed):
             owner.busy = False
-            if owner.tries % max(1, len(self._roster.keyring.introduction_keys())):
-                self.found(owner.endpoint, now_s)  # Another of the keys that may answer there.
+            keys = self._roster.keyring.introduction_keys()
+            if owner.tries % max(1, len(keys) * len(self._clients())):
+                self.found(owner.endpoint, now_s)  # Another of the keys there, or of ours.
             return
         if denied:
             owner.generation += 1

@@ -301,12 +301,13 @@ def test_a_seed_is_asked_again_unless_it_is_linked_or_ourselves() -> None:
 def test_a_silent_seed_is_tried_under_every_key_then_waits_to_be_found_again() -> None:
     bench = Bench(secrets=[SECRET, bytes(32)])
     bench.dialler.found(SEED, bench.now_s)
-    servers = []
-    for _ in range(2):
+    new, old = derive(SECRET, DOOR), derive(bytes(32), DOOR)
+    tried = []
+    for _ in range(4):
         dials = bench.dials()
-        servers += [dial.server for dial in dials]
+        tried += [(dial.server, dial.client) for dial in dials]
         bench.lose(dials)
-    assert servers == [derive(SECRET, DOOR), derive(bytes(32), DOOR)]
+    assert tried == [(new, new), (old, new), (new, old), (old, old)]
     assert bench.dials() == []
     bench.dialler.found(SEED, bench.now_s)
     assert len(bench.dials()) == 1
