@@ -11,9 +11,10 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from security.announcement import NAME as CLUSTER
+
 from .errors import InvalidName
 
-CLUSTER = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 ENDPOINT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 TOKEN = re.compile(r"[^\s.*>\x00-\x1f\x7f]+")
 TOPIC_BYTES_MAX = 255

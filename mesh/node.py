@@ -128,7 +128,11 @@ class Node:
     def gather(self, target: str, payload: bytes, *, timeout: float | None = None) -> Gathering:
         """Ask every member known now; iterate over each with its reply, or its error, as they come.
 
-        Ends when all have answered or `timeout` is over; nobody there: ends at once.
+        Ends when all have answered or `timeout` is over; nobody there: ends at once. An entry is
+        the reply, or the MeshError that `request` would have raised.
+
+        Raises:
+            TooLarge, InvalidName, TypeError, LimitReached, NodeClosed: nobody was asked.
         """
         cluster, _ = split_target(target)
         self._core.check_open()
@@ -149,7 +153,11 @@ class Node:
         return Gathering(asked, bell)
 
     async def broadcast(self, target: str, payload: bytes) -> int:
-        """Tell every member known now, without an answer; return how many that were."""
+        """Tell every member known now, without an answer; return how many that were.
+
+        Raises:
+            TooLarge, InvalidName, TypeError, NodeClosed: nobody was told.
+        """
         self._check_payload(payload)
         self._core.check_open()
         cluster, endpoint = split_target(target)
@@ -164,13 +172,16 @@ class Node:
     async def publish(
         self, topic: str, payload: bytes, *, headers: dict[str, Any] | None = None
     ) -> None:
-        """Publish to everybody subscribed; nobody is: it costs next to nothing and is counted.
+        """Publish to all subscribers; with none, the message is counted and dropped.
 
-        Waits only while a subscriber with `when_full="block"` is full. At most once, in order per
-        publisher and topic.
+        Waits only while a subscriber with `when_full="block"` is full, and is no checkpoint
+        otherwise, most of the time. At most once, in order per publisher and topic.
 
+        Args:
+            headers: names to what msgpack knows; at most `headers_bytes_max` when packed.
         Raises:
-            TooLarge, InvalidName: nothing was published.
+            TooLarge, InvalidName, TypeError, NodeClosed: nothing was published.
+            LimitReached: `topics_max` topics have messages waiting.
         """
         try:
             stream = self._streams[topic]
@@ -214,7 +225,10 @@ class Node:
 
     @enable_ki_protection
     async def publish_many(self, topic: str, payloads: Sequence[bytes]) -> None:
-        """Publish several messages of one topic; cheaper than one by one. Cancelled: a prefix was."""
+        """Publish several messages of one topic, cheaper than one by one.
+
+        If cancelled, a prefix of `payloads` was published. Raises as `publish` does.
+        """
         if not payloads:
             return
         for payload in payloads:
