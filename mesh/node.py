@@ -385,6 +385,11 @@ class Node:
         self._driver.watches.add(watch)
         return watch
 
+    def problems(self) -> dict[str, str]:
+        """Finders that cannot find anybody now, by name, each with the reason in plain words."""
+        told = ((finder.source, finder.problem()) for finder in self._driver.finders)
+        return {source: problem for source, problem in told if problem is not None}
+
     def statistics(self) -> NodeStatistics:
         """Plain counters of everything, frozen at this moment."""
         return node_statistics(self._core)

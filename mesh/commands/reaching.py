@@ -63,7 +63,5 @@ async def tell_why_nobody(node: Node) -> None:
     for endpoint, problem in (await unreachable_ones(node.config.seeds)).items():
         if problem is not None:
             words(f"seed {endpoint}: {problem}")
-    for finder in node._driver.finders:  # A node has no verb for it: nobody else asks.
-        problem = finder.problem()
-        if problem is not None:
-            words(f"{finder.source}: {problem}")
+    for source, problem in node.problems().items():
+        words(f"{source}: {problem}")

@@ -46,6 +46,14 @@ async def test_addresses_from_a_file_that_changes(tmp_path: Path) -> None:
         await linked(shop, db)
 
 
+async def test_a_finder_that_cannot_work_is_a_problem_until_it_can(tmp_path: Path) -> None:
+    path = tmp_path / "seeds"
+    async with node("shop", seeds_file=path) as shop:
+        await until(lambda: str(path) in shop.problems().get("file", ""))
+        path.write_text("")
+        await until(lambda: shop.problems() == {})
+
+
 async def test_a_seed_that_lies_adds_nobody(caplog: pytest.LogCaptureFixture) -> None:
     """It forwards invented members, signed by a key that is not theirs, at addresses of others."""
     now_us = time.time_ns() // 1000
