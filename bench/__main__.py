@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import balance, idle, machine, requests, resets, topics, tunnels
+from . import balance, finding, idle, machine, requests, resets, topics, tunnels
 from .figure import document
 from .plan import Family, Scale, pick
 from .session import Session
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ROUNDS = 5
 INTERRUPTED = 130
 
-BENCHES = {"mesh": (topics, requests, tunnels, balance, resets, idle)}
+BENCHES = {"mesh": (topics, requests, tunnels, balance, resets, idle, finding)}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -37,7 +37,7 @@ def parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME",
-        help="a family (topics, fan-out, requests, tunnels, balance, resets, idle) or part of a "
+        help="a family (topics, fan-out, requests, tunnels, balance, resets, idle, finding) or part of a "
         "figure's name; may be repeated",
     )
     parser.add_argument(

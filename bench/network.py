@@ -1,6 +1,6 @@
 """The mesh side of a measurement: settings of nodes that find each other on loopback.
 
-Every node is encrypted, listens on 127.0.0.1, uses no zeroconf and knows its seeds.
+Every node is encrypted, listens on 127.0.0.1 and knows its seeds; none uses zeroconf unless told.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def join(
         who or settings["cluster"],
         listen=settings["listen"],
         seeds=settings["seeds"],
-        zeroconf=False,
+        zeroconf=settings.get("zeroconf", False),
         network_secret=settings["network_secret"],
         **more,
     )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bench import balance, idle, requests, resets, topics, tunnels
+from bench import balance, finding, idle, requests, resets, topics, tunnels
 from bench.plan import Scale
 from bench.processes import Troupe
 
@@ -25,6 +25,7 @@ CASES = [
     requests.requests("one at a time", 200, window=1),
     requests.requests("outstanding", TINY, window=16),
     tunnels.tunnel("tunnel", 64),
+    finding.finding("found through one seed", zeroconf=False),
     *(resets.resets(f"{pattern} through resets", pattern, 3) for pattern in resets.PATTERNS),
 ]
 
