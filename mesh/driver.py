@@ -25,8 +25,8 @@ from security.announcement import Endpoint
 from security.errors import CannotAnnounce
 
 from .errors import ConfigError
+from .protocol.carrying import carry_out
 from .protocol.core import Core
-from .protocol.instructions import Dial, Hangup, Probe
 from .protocol.lane import Conn
 from .protocol.membership import Change
 from .protocol.tunnel import TunnelEnd
@@ -170,31 +170,11 @@ class Driver:
     @enable_ki_protection
     def settle(self) -> None:
         """Flush the core and carry out everything it wants done, what follows from it included."""
-        core, transport = self.core, self._transport
         if not self.running:
             return
-        core.flush()
-        out = core.out
-        at = 0
-        send = transport.send
-        while at < len(out):
-            item = out[at]
-            at += 1
-            if type(item) is tuple:
-                if not send(item[0], item[1]):
-                    core.lost(item[0], trio.current_time())
-            elif isinstance(item, Dial):
-                transport.dial(item)
-            elif isinstance(item, Hangup):
-                transport.hang_up(item.conn)
-            elif isinstance(item, Probe):
-                transport.probe(item.endpoint, item.node)
-            if at == len(out):
-                core.flush()
-        if out:
-            out.clear()
-            if transport.poke():
-                self._pump.wake()
+        transport = self._transport
+        if carry_out(self.core, transport, trio.current_time) and transport.poke():
+            self._pump.wake()
 
     # Receiver
 

@@ -18,9 +18,9 @@ from typing import cast
 from mesh.config import MeshConfig
 from mesh.driver import GOODBYE_S, Driver
 from mesh.node import Node
+from mesh.protocol.carrying import carry_out
 from mesh.protocol.core import Core, Identity
 from mesh.protocol.dispatch import Dispatcher, Endpoint, Job
-from mesh.protocol.instructions import Dial, Hangup
 from mesh.protocol.membership import Change
 from mesh.protocol.tunnel import TunnelEnd
 from security.announcement import Endpoint as Place
@@ -232,23 +232,7 @@ class SimNode:
 
     def settle(self) -> None:
         """Flush the core and carry out everything it wants done, what follows from it included."""
-        core, out, transport, at = self.core, self.core.out, self.transport, 0
-        core.flush()
-        while at < len(out):
-            item = out[at]
-            at += 1
-            if isinstance(item, tuple):
-                if not transport.send(item[0], item[1]):
-                    core.lost(item[0], self.now_s)
-            elif isinstance(item, Dial):
-                transport.dial(item)
-            elif isinstance(item, Hangup):
-                transport.hang_up(item.conn)
-            else:
-                transport.probe(item)
-            if at == len(out):
-                core.flush()
-        out.clear()
+        carry_out(self.core, self.transport, lambda: self.now_s)
 
     # Faults
 

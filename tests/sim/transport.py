@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mesh.protocol.instructions import Dial, Probe
+from mesh.protocol.instructions import Dial
 from mesh.protocol.lane import Conn
 
 from .wire import ACCEPTOR, CONNECTING, DIALLER, Connection, Network
@@ -64,13 +64,13 @@ class SimTransport:
             self._forget(connection)
             self._network.close(connection, DIALLER, graceful=self._node.rng.random() < 0.5)
 
-    def probe(self, probe: Probe) -> None:
+    def probe(self, endpoint: str, node_id: bytes) -> None:
         node = self._node
 
         def answer(refused: bool) -> None:
-            node.hear("tasks", lambda: node.core.probed(probe.node, node.now_s, refused=refused))
+            node.hear("tasks", lambda: node.core.probed(node_id, node.now_s, refused=refused))
 
-        self._network.probe(node, probe.endpoint, answer)
+        self._network.probe(node, endpoint, answer)
 
     def close(self, *, graceful: bool) -> None:
         """The process is gone."""

@@ -1,0 +1,45 @@
+"""Carrying out what the core wants done: the same for the real network and for a simulated one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from .core import Core
+from .instructions import Dial, Hangup, Probe
+from .lane import Conn
+
+
+class Door(Protocol):
+    """Where instructions go: a transport, or what stands for one."""
+
+    def send(self, conn: Conn, frame: bytes) -> bool: ...
+    def dial(self, dial: Dial) -> None: ...
+    def hang_up(self, conn: Conn) -> None: ...
+    def probe(self, endpoint: str, node: bytes) -> None: ...
+
+
+def carry_out(core: Core, door: Door, now_s: Callable[[], float]) -> bool:
+    """Flush the core and do everything it wants, what follows from it included. False: nothing."""
+    core.flush()
+    out = core.out
+    at = 0
+    send = door.send
+    while at < len(out):
+        item = out[at]
+        at += 1
+        if isinstance(item, tuple):
+            if not send(item[0], item[1]):
+                core.lost(item[0], now_s())
+        elif isinstance(item, Dial):
+            door.dial(item)
+        elif isinstance(item, Hangup):
+            door.hang_up(item.conn)
+        elif isinstance(item, Probe):
+            door.probe(item.endpoint, item.node)
+        if at == len(out):
+            core.flush()
+    if not out:
+        return False
+    out.clear()
+    return True
