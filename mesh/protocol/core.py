@@ -358,6 +358,8 @@ class Core:
     def link_up(self, link: Link, peer: Peer, idempotent: Sequence[str]) -> None:
         announcement = peer.announcement
         uris = tuple(endpoint.uri for endpoint in announcement.endpoints)
+        if link.dialled:  # The other end cannot know that its WELCOMEs have come.
+            link.touch_lanes(self.out)
         self.patterns.link_up(link, idempotent)
         known = list(self.roster.others(peer.node))
         for at in range(0, len(known), ANNOUNCEMENTS_MAX):

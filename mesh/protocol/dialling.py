@@ -37,6 +37,8 @@ from .roster import Attempt, Peer, Roster
 from .timers import Timers
 
 BACKOFF_S, BACKOFF_S_MAX = 0.1, 5.0
+HURRIED_MAX = 16
+"""Peers that are tried again at once when some link has come up."""
 SEEDS_MAX = 1024
 GONE_MAX = 1024
 DENIALS_WORTH_A_WORD = 3
@@ -158,6 +160,16 @@ class Dialler:
         if peer.retry is not None:
             peer.retry.cancel()
         peer.retry = self._timers.at(now_s + delay_s, lambda now: self.connect(peer, now))
+
+    def hurry(self, now_s: float) -> None:
+        """A link came up: what kept others away may be over too, so some of them are tried soon."""
+        peers = self._roster.peers.values()
+        lost = [peer for peer in peers if peer.failures > 1 and peer.link is None]
+        for peer in self._rng.sample(lost, min(HURRIED_MAX, len(lost))):
+            if peer.attempt is None:
+                self.later(peer, now_s, self._rng.uniform(0, BACKOFF_S))
+            else:
+                peer.hurried = True  # Once this attempt, begun too early, has failed.
 
     def backoff_s(self, failures: int) -> float:
         spread = self._rng.uniform(0.75, 1.25)
@@ -290,7 +302,8 @@ class Dialler:
         """The attempt came to nothing: another one, later, perhaps elsewhere."""
         peer.failures += 1
         self.end_attempt(peer)
-        self.later(peer, now_s, self.backoff_s(peer.failures))
+        hurried, peer.hurried = peer.hurried, False
+        self.later(peer, now_s, BACKOFF_S if hurried else self.backoff_s(peer.failures))
 
     # Answers
 

@@ -172,6 +172,11 @@ class Link:
         return self.next_id
 
     @property
+    def heard(self) -> bool:
+        """Whether the peer has said anything on it, so that it knows of it for certain."""
+        return self._frames_received > 0
+
+    @property
     def flowing(self) -> bool:
         """Data may leave now: there is a connection and credit."""
         data = self.data

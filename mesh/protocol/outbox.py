@@ -77,7 +77,7 @@ class Outbox:
     """Bounded by the caller: check `room_bytes` or `takes` before a push that may be refused."""
 
     __slots__ = (
-        "_begun_bytes", "_flows", "chunk_bytes", "limit_bytes", "reassembly_bytes", "size_bytes",
+        "_begun_bytes", "_flows", "_next", "chunk_bytes", "limit_bytes", "reassembly_bytes", "size_bytes",
     )  # fmt: skip
 
     def __init__(self, *, limit_bytes: int, chunk_bytes: int, reassembly_bytes: int) -> None:
@@ -86,6 +86,8 @@ class Outbox:
         """What records that have begun to leave may come to, unless there is just one."""
         self.size_bytes = self._begun_bytes = 0
         self._flows: dict[Hashable, Flow] = {}
+        self._next: Hashable | None = None
+        """The flow whose large record waits for others to be finished: no other may begin one."""
 
     def __bool__(self) -> bool:
         return bool(self._flows)
@@ -148,6 +150,13 @@ class Outbox:
         record = Record((header, *pieces), size_bytes, [], size_bytes, None, label)
         self._append(flow, record, stays)
 
+    def push_first(self, flow: Hashable, kind: int, ident: int, body: bytes) -> None:
+        """Queue a small record before all others of its flow; it is not one to be dropped."""
+        header = RECORD.pack(kind, 0, 0, len(body), ident)
+        size = RECORD_BYTES + len(body)
+        self._append(flow, Record((header, body), size, [], size, None, None), stays=True)
+        self._flows[flow].records.rotate(1)
+
     def _append(self, flow: Hashable, record: Record, stays: bool) -> None:
         found = self._flows.get(flow)
         if found is None:
@@ -177,7 +186,7 @@ class Outbox:
                         self._turn(name)
                     self.size_bytes -= taken
                     return parts, count
-                if not record.begun and not self._begin(flow, record):
+                if not record.begun and not self._begin(name, flow, record):
                     break
                 parts += record.parts
                 count += 1
@@ -190,12 +199,18 @@ class Outbox:
         self.size_bytes -= taken
         return parts, count
 
-    def _begin(self, flow: Flow, record: Record) -> bool:
+    def _begin(self, name: Hashable, flow: Flow, record: Record) -> bool:
         """Its first piece may leave. False: the peer has enough to put together already."""
         if record.rest:
-            if self._begun_bytes and self._begun_bytes + record.total_bytes > self.reassembly_bytes:
+            if self._next not in self._flows:
+                self._next = None
+            full = self._begun_bytes + record.total_bytes > self.reassembly_bytes
+            if (full and self._begun_bytes) or self._next not in (None, name):
+                self._next = name if self._next is None else self._next
                 return False
             self._begun_bytes += record.total_bytes
+        if self._next == name:
+            self._next = None
         record.begun = True
         if flow.droppable and flow.droppable[0] is record:
             flow.droppable.popleft()

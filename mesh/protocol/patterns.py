@@ -214,7 +214,7 @@ class Patterns:
         if inbox.policy == BLOCK:
             self.publisher.freed(inbox)
             for link, owed in list(inbox.owed.items()):
-                if owed * 4 >= inbox.limit_bytes or not inbox:
+                if owed * 4 >= inbox.limit_bytes or not inbox.waits_from(link):
                     del inbox.owed[link]
                     if link.up:
                         link.send_control(Kind.CREDIT, inbox.ident, encode_values(owed))

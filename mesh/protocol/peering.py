@@ -142,6 +142,7 @@ class Peering:
         if link.up and not was_up:
             peer.failures = peer.denials = 0
             peer.up_since_s = now_s
+            self.dialler.hurry(now_s)
             self._listener.link_up(link, peer, idempotent)
         elif link.connected and not was_connected:
             self._listener.path_back(link)
@@ -161,6 +162,10 @@ class Peering:
         if not link.up:
             if link.dialled and peer is not None:
                 self.dialler.try_again(peer, now_s)
+            return
+        if not link.dialled and not link.heard:
+            # Its dialler gave it up before it had our WELCOME: it will not resume what it has not.
+            self.fail(link, "its dialler was never heard", now_s=now_s)
             return
         self._listener.path_lost(link)
         if link.dialled:

@@ -15,7 +15,7 @@ u16 queue, then the payload or msgpack [code, message]. BUSY: msgpack [queue, re
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from random import Random
 
@@ -183,7 +183,10 @@ class RequestTable:
         pending = Pending(self._next_id, target, payload, now_s, deadline_s, wake, only)
         self._pending[pending.ident] = pending
         pending.timer = self._timers.at(expires_s, lambda now: self._expire(pending, now))
-        self._assign(pending, now_s)
+        if only is None and pending.cluster in self._waiting and self._rotation(pending.cluster):
+            self._wait(pending)  # Others wait for room already: behind them.
+        else:
+            self._assign(pending, now_s)
         return pending
 
     def _assign(self, pending: Pending, now_s: float) -> None:
@@ -260,14 +263,19 @@ class RequestTable:
 
     def members_came(self, cluster: str, now_s: float) -> None:
         """The cluster's rotation grew, or there is room on the way to it: whoever waits goes."""
-        while waiting := self._waiting.get(cluster):
-            pending = next(iter(waiting))
+        members = self._rotation(cluster)
+        for pending in list(self._waiting.get(cluster, ())):
             candidates, size = self._candidates(pending), len(pending.payload)
-            hopeless = pending.full and not candidates  # `_assign` says so.
-            if not hopeless and not any(self._takes(one.link, size) for one in candidates):
-                return
-            self._stop_waiting(pending)
-            self._assign(pending, now_s)
+            roomy = any(self._takes(one.link, size) for one in candidates)
+            if roomy or (pending.full and not candidates) or self._gone(pending, members, now_s):
+                self._stop_waiting(pending)
+                self._assign(pending, now_s)  # To a member, or to Overloaded, or to NoMembers.
+            elif len(candidates) == len(members):
+                return  # Nobody has room for it, and those behind it do not overtake.
+
+    def _gone(self, pending: Pending, members: Sequence[Candidate], now_s: float) -> bool:
+        """Whether its members have all gone while it waited for room, and none came instead."""
+        return not members and now_s >= pending.started_s + self._settle_s
 
     def _stop_waiting(self, pending: Pending) -> None:
         waiting = self._waiting[pending.cluster]

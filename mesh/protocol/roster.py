@@ -43,6 +43,8 @@ class Peer:
     denials: int = 0
     """Dials in a row that ended because one side does not know the other's key."""
     retry: Timer | None = None
+    hurried: bool = False
+    """Something has changed since the attempt under way began: if it fails, try again soon."""
 
 
 @dataclass(slots=True)

@@ -147,6 +147,8 @@ class Publisher:
             stream.limit_bytes = -1
             return
         limit = self._batch_bytes_max
+        for link in stream.links:  # A batch all of them take; a larger message goes alone.
+            limit = min(limit, link.limits.payload_bytes_max)
         for blocker in stream.blockers:
             limit = min(limit, max(1, blocker.credit_bytes - HEADER_BYTES - TOPIC_BYTES_MAX))
         stream.limit_bytes = limit
@@ -234,7 +236,8 @@ class Publisher:
         self.streams.move_to_end(stream.topic)  # `_evict` takes those that are idle first.
         self._batch_id += 1
         for blocker in stream.blockers:
-            blocker.credit_bytes -= size
+            if size <= blocker.link.limits.record_bytes_max:  # Else it is lost, see `_push`.
+                blocker.credit_bytes -= size
         for link, policy in stream.links.items():
             self._push(link, policy, stream, pieces, size, first, count)
         if stream.inboxes:
@@ -246,6 +249,9 @@ class Publisher:
         self, link: Link, policy: str, stream: TopicStream, pieces: list[bytes], size: int,
         first: int, count: int,
     ) -> None:  # fmt: skip
+        if size > link.limits.record_bytes_max:
+            self._lose(link, stream, first, count)  # One message, more than this peer takes.
+            return
         outbox = link.outbox
         while outbox.room_bytes < size and policy != BLOCK and outbox:  # Alone, it may go.
             dropped = outbox.drop_oldest(TOPICS) if policy == DROP_OLDEST else None
@@ -254,9 +260,6 @@ class Publisher:
                 self._lose(link, stream, first, count)
                 return
             self._lose(link, *dropped.label)
-        if size > link.limits.record_bytes_max:
-            self._lose(link, stream, first, count)  # More than this peer takes.
-            return
         label, stays = (stream, first, count), policy != DROP_OLDEST
         if size <= link.limits.frame_bytes_max - FRAME_BYTES - RECORD_BYTES:
             outbox.push_whole(
@@ -277,12 +280,12 @@ class Publisher:
             losses.popitem(last=False)
 
     def tell_losses(self, link: Link) -> None:
-        """Say what was dropped for a link that takes messages again."""
+        """Say what was dropped for a link that takes messages again, before any of them."""
         for stream, loss in self.losses.pop(link, {}).items():
             body = encode_lost(
                 self._me, stream.epoch, loss.first, self._wall_us(), stream.raw, loss.count
             )
-            link.send_control(Kind.BATCH, 0, body)
+            link.outbox.push_first(TOPICS, Kind.BATCH, 0, body)
 
     def close(self) -> None:
         """Nothing is published any more: the hot path ends where it asks whether it may."""
