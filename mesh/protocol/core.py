@@ -322,12 +322,14 @@ class Core:
             for stream in dirty:
                 stream.dirty = False
                 publisher.flush(stream)
-        self._flush_links()
+        if self._touched:
+            self._flush_links()
         if publisher.retry():
             self._shell.freed()
         if self.patterns.requests.waiting:
             self.patterns.requests.room_came(self._now_s)
-        self._flush_links()
+        if self._touched:
+            self._flush_links()
 
     def _flush_links(self) -> None:
         touched, self._touched = self._touched, {}

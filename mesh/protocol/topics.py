@@ -307,6 +307,8 @@ class Publisher:
 
     def retry(self) -> bool:
         """Flush the streams that wait for what was freed; whether some may go on."""
+        if not self._freed:
+            return False
         freed, self._freed = self._freed, {}
         some = False
         for blocker in freed:

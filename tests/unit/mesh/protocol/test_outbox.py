@@ -213,6 +213,31 @@ def test_unfinished_records_stay_within_what_the_peer_puts_together() -> None:
     assert not unfinished
 
 
+def test_a_large_record_waits_for_those_that_have_begun_and_for_no_others() -> None:
+    """Found: two large topics took turns, and a large request behind them never left."""
+    outbox = make_outbox(chunk=CHUNK, reassembly=3000)
+    fill(outbox, "a", *range(10, 20), size=1300)
+    fill(outbox, "b", *range(20, 30), size=1300)
+    fill(outbox, "c", 1, size=2500)
+    ends: list[int] = []
+    while 1 not in ends:
+        ends += [ident for ident, flags, _ in take(outbox, 600) if not flags & MORE]
+    assert len(ends) < 8, ends
+    while outbox:
+        take(outbox, 600)
+
+
+def test_what_goes_first_goes_before_all_of_its_flow() -> None:
+    outbox = make_outbox()
+    fill(outbox, "b", 10)
+    fill(outbox, "a", 1, 2)
+    outbox.push_first("a", Kind.BATCH, 99, b"first")
+    outbox.push_first("c", Kind.BATCH, 98, b"alone")
+    assert drop(outbox) == 1, "it is not one to be dropped"
+    assert idents(outbox) == [10, 99, 2, 98]
+    assert outbox.size_bytes == 0
+
+
 def test_a_record_larger_than_all_of_that_goes_alone() -> None:
     outbox = make_outbox(reassembly=1000)
     fill(outbox, "a", 1, size=3000)

@@ -6,7 +6,7 @@ import pytest
 
 from mesh.errors import RemoteProtocolError
 from mesh.protocol.dialling import greeting
-from mesh.protocol.frame import CONTROL, DATA, Frame, Kind
+from mesh.protocol.frame import CONTROL, DATA, Frame, Kind, pack_frame
 from mesh.protocol.hello import (
     BAD,
     CROSSING,
@@ -51,10 +51,17 @@ def say(bench: Bench, hello: Hello, conn: bytes = b"c", user: str = "x") -> str:
     return body.decode() if kind == Kind.REFUSE else Kind(kind).name
 
 
-def accept(bench: Bench) -> None:
-    """A link that is up, dialled by the larger one: connections 0 and 1."""
+def accept(bench: Bench, *, heard: bool = True) -> None:
+    """A link that is up, dialled by the larger one: connections 0 and 1.
+
+    Args:
+        heard: the dialler has said something on it since.
+    """
     for lane in LANES:
         assert say(bench, replace(HELLO, lane=lane), b"%d" % lane) == "WELCOME"
+    if heard:
+        raw = pack_frame(DATA, 0, 0, 0, 0, [])
+        bench.peering.links[LARGER].receive(Frame(raw), len(raw), bench.now_s)
     assert bench.told == [("up", LARGER)]
     bench.told.clear()
 
@@ -227,6 +234,15 @@ def test_a_refused_probe_ends_a_link_without_a_path_at_once() -> None:
     assert bench.told == [("path lost", LARGER)] * 2
     bench.peering.probed(LARGER, bench.now_s, refused=True)
     assert bench.told[2:] == [("down", LARGER, "nothing listens there any more", Ending.LOST)]
+
+
+def test_a_link_its_dialler_was_never_heard_on_ends_with_its_path() -> None:
+    """Found: dials that crossed and were given up, and both ends waited for the other to resume."""
+    bench = Bench()
+    accept(bench, heard=False)
+    bench.peering.lost(b"0", bench.now_s)
+    assert bench.told == [("down", LARGER, "its dialler was never heard", Ending.LOST)]
+    assert not bench.peering.links
 
 
 def test_a_path_that_stays_lost_ends_the_link() -> None:

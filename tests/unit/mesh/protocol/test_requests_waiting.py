@@ -105,6 +105,49 @@ def test_waits_for_room_and_goes_in_order() -> None:
     assert not bench.table.waiting
 
 
+def test_nobody_overtakes_one_that_waits_for_room() -> None:
+    """Found: small ones that were asked later took the room as soon as it came."""
+    bench = Bench()
+    (link,) = bench.links()
+    limit = link.limits.outbox_bytes
+    bench.ask(payload=bytes(limit - 4000))
+    large, small = bench.ask(payload=bytes(limit - 4000)), bench.ask(payload=bytes(10))
+    assert [large.state, small.state] == [WAITING, WAITING], "there would be room for the small one"
+    link.outbox.take(1 << 30)
+    bench.table.room_came(bench.now_s)
+    assert [large.state, small.state] == [QUEUED, QUEUED]
+
+
+def test_one_whose_members_are_full_holds_nobody_up() -> None:
+    bench = Bench(members=2)
+    one, other = bench.links()
+    limit = one.limits.outbox_bytes
+    other.outbox.push(REQUESTS, Kind.REPLY, 1, bytes(limit))
+    stuck = bench.ask(payload=b"stuck")
+    one.outbox.take(1 << 30)
+    bench.busy(one, stuck, hard=True)
+    one.outbox.push(REQUESTS, Kind.REPLY, 1, bytes(limit))
+    behind = bench.ask(payload=b"behind")
+    assert [stuck.state, behind.state] == [WAITING, WAITING]
+    one.outbox.take(1 << 30)
+    bench.table.room_came(bench.now_s)
+    assert [stuck.state, behind.state] == [WAITING, QUEUED]
+
+
+def test_when_all_members_go_those_that_waited_for_room_are_told() -> None:
+    """Found: they waited for their own deadline, for nobody."""
+    bench = Bench()
+    large = bytes(bench.links()[0].limits.outbox_bytes)
+    bench.ask(payload=large, timeout_s=60)
+    pending = bench.ask(payload=large, timeout_s=60)
+    bench.candidates.clear()
+    bench.table.room_came(bench.now_s)
+    assert pending.state == WAITING, "somebody may come yet"
+    bench.wait(SETTLE_S)
+    bench.table.room_came(bench.now_s)
+    assert isinstance(outcome(pending), NoMembers)
+
+
 def test_goes_where_there_is_room() -> None:
     bench = Bench(members=2)
     crowded, roomy = bench.links()
