@@ -152,9 +152,9 @@ async def _gather(node: Node, args: argparse.Namespace, data: bytes) -> int:
         name = member.node.hex()
         if args.json:
             what = payload_fields(answer) if isinstance(answer, bytes) else {"error": str(answer)}
-            print(json.dumps({"node": name, **what}), flush=True)
+            await out_line(json.dumps({"node": name, **what}).encode())
         elif isinstance(answer, bytes):
-            out_line(name[:8].encode() + b"  " + answer)
+            await out_line(name[:8].encode() + b"  " + answer)
         else:
             words(f"{name[:8]}: {answer}")
     words(f"answered: {answered}, failed: {failed}")
@@ -206,9 +206,9 @@ async def subscribe(args: argparse.Namespace) -> int:
                         "sender": message.sender.hex(), "sequence": message.sequence,
                         "lost": message.lost, "headers": jsonable(message.headers),
                     }  # fmt: skip
-                    print(json.dumps(row), flush=True)
+                    await out_line(json.dumps(row).encode())
                 else:
-                    out_line(message.topic.encode() + b" " + message.payload)
+                    await out_line(message.topic.encode() + b" " + message.payload)
                 seen += 1
                 if args.count is not None and seen >= args.count:
                     nursery.cancel_scope.cancel()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import math
 import os
+import select
 import signal
 import sys
 from collections.abc import AsyncIterator, Mapping
@@ -54,12 +55,25 @@ def out(data: bytes) -> None:
     """Data goes to stdout as it is; a terminal gets a line end where there is none."""
     if sys.stdout.isatty() and not data.endswith(b"\n"):
         data += b"\n"
-    out_line(data, end=b"")
-
-
-def out_line(data: bytes, end: bytes = b"\n") -> None:
-    sys.stdout.buffer.write(data + end)
+    sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
+
+
+async def out_line(data: bytes) -> None:
+    """A line to stdout; whoever reads it may take their time, the node goes on meanwhile.
+
+    To the descriptor, for the reason that `stdin_lines` has.
+    """
+    sys.stdout.flush()
+    descriptor, rest = sys.stdout.fileno(), memoryview(data + b"\n")
+    while rest:
+        if len(rest) <= select.PIPE_BUF and select.select((), (descriptor,), (), 0)[1]:
+            rest = rest[os.write(descriptor, rest) :]  # There is room: it does not block.
+        else:
+            written = await trio.to_thread.run_sync(
+                os.write, descriptor, rest, abandon_on_cancel=True
+            )
+            rest = rest[written:]
 
 
 def words(text: str) -> None:

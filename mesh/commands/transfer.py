@@ -21,7 +21,7 @@ from ..errors import MeshError
 from ..service import Service
 from ..tunnel import Tunnel
 from .options import Commands, add_joining, count, joined, path
-from .terminal import until_told, words
+from .terminal import out_line, until_told, words
 
 ENDPOINT = "file"
 PART_BYTES = 128 * 1024
@@ -30,6 +30,8 @@ NAME_BYTES_MAX = 255
 HEAD_BYTES_MAX = 4096
 SIZE_BYTES_MAX = (1 << 63) - 1
 """What an offset can be; a larger number is no size, and too large for the arithmetic of progress."""
+UNTOLD_MAX = 100
+"""Stored files that wait to be told on stdout; their tunnels wait then."""
 NAMESAKES_MAX = 1000
 """Files NAME.1, NAME.2 ... beside NAME; one more is refused."""
 
@@ -182,27 +184,27 @@ async def receive_file(args: argparse.Namespace) -> int:
         raise MeshError(f"{args.directory}: no such directory, make it first")
     if not os.access(args.directory, os.W_OK | os.X_OK):
         raise MeshError(f"{args.directory}: this user may not write there")
-    stored = 0
-    done = trio.Event()
     service = Service(args.cluster)
+    tell, stored = trio.open_memory_channel[Path](UNTOLD_MAX)
 
     @service.tunnel(ENDPOINT)
     async def take(tunnel: Tunnel) -> None:
-        nonlocal stored
         try:
             final = await store(tunnel, args.directory)
         except (MeshError, OSError) as error:
             words(f"a file from {tunnel.caller}: {error}")
             await tunnel.send(str(error).encode()[:1000])
             return
-        print(final, flush=True)
-        stored += 1
-        if args.count is not None and stored >= args.count:
-            done.set()
+        await tell.send(final)  # Not printed here: a stdout nobody reads is not the sender's fault.
 
     async with joined(args, service) as node, trio.open_nursery() as nursery:
         words(f"member of {args.cluster} at {' '.join(node.endpoints)}")
         nursery.start_soon(until_told, nursery.cancel_scope)
-        await done.wait()
+        count = 0
+        async for final in stored:
+            await out_line(os.fsencode(final))
+            count += 1
+            if args.count is not None and count >= args.count:
+                break
         nursery.cancel_scope.cancel()
     return 0

@@ -130,3 +130,13 @@ def test_a_closed_pipe_is_no_error(shell: Shell) -> None:
                 stderr=subprocess.PIPE, env=shell.environment, timeout=40, check=False,
             )  # fmt: skip
         assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_paged_subscription_ends_when_it_is_told(shell: Shell) -> None:
+    """Found: a pager that stopped reading stopped the whole node, SIGTERM included."""
+    with shell.running("subscribe", "t", "--listen", shell.seed) as reader:
+        lines = b"x" * 1000 + b"\n"
+        done = shell.run("publish", "t", "--lines", "--wait", "1", stdin=lines * 500)
+        assert done.returncode == 0, done.stderr
+        reader.send_signal(signal.SIGTERM)
+        assert reader.wait(10) == 0

@@ -74,3 +74,15 @@ def test_what_cannot_be_done_is_said_before_joining(
     assert (done.returncode, done.stdout) == (1, b"")
     assert says in done.stderr
     assert done.stderr.count(b"\n") == 1, "and nothing about members or seeds"
+
+
+def test_a_stdout_that_nobody_reads_is_not_the_senders_fault(shell: Shell) -> None:
+    """Found: the file was stored, and its sender told that it was not: a broken pipe over there."""
+    (shell.directory / "report.bin").write_bytes(b"content")
+    with shell.running("receive-file", "in", "--cluster", "files", "--listen", shell.seed) as taker:
+        assert taker.stdout is not None
+        taker.stdout.close()
+        done = shell.run("send-file", "files", "report.bin")
+        assert done.returncode == 0, done.stderr
+        taker.wait(10)
+    assert names(shell) == ["report.bin"]
