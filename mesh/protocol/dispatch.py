@@ -153,7 +153,7 @@ class Dispatcher:
 
     def replied(self, job: Job, payload: bytes, now_s: float) -> None:
         """The handler returned."""
-        limit = job.link.limits.payload_bytes_max
+        limit = job.link.payload_bytes_max
         if len(payload) > limit:
             self.raised(job, "failed", str(TooLarge("reply", len(payload), limit)), now_s)
             return

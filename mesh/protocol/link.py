@@ -87,6 +87,7 @@ class Link:
     ) -> None:
         self.peer, self.cluster, self.link_id = peer, cluster, link_id
         self.dialled, self.limits = dialled, limits
+        self.payload_bytes_max = limits.payload_bytes_max
         self.control = Lane(CONTROL, limits.window_bytes)
         self.data = Lane(DATA, limits.window_bytes)
         self.outbox = Outbox(
@@ -124,6 +125,7 @@ class Link:
     def adopt(self, limits: LinkLimits) -> None:
         """The peer answered: these are the limits both keep to. Before anything was sent."""
         self.limits = limits
+        self.payload_bytes_max = limits.payload_bytes_max
         self.control.window_bytes = self.data.window_bytes = limits.window_bytes
         self._ack_bytes = limits.window_bytes // 8
         self.outbox.chunk_bytes = limits.chunk_bytes

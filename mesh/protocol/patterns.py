@@ -275,7 +275,7 @@ class Patterns:
         told = 0
         for _, link in self._rotation.linked(cluster):
             size = len(payload)
-            if size > link.limits.payload_bytes_max or not link.outbox.takes(REQUESTS, size):
+            if size > link.payload_bytes_max or not link.outbox.takes(REQUESTS, size):
                 self.broadcasts.skipped += 1
                 continue
             link.outbox.push(REQUESTS, Kind.BROADCAST, link.new_id(), payload, prefix=prefix)
@@ -304,7 +304,6 @@ class Patterns:
         """The link is gone for good: nothing of it remains. `left`: see `RequestTable.lost`."""
         for subscription in self._remote.pop(link, {}).values():
             self._uninterested(subscription)
-        self._idempotent.pop(link.peer, None)
         self.publisher.forget(link)
         for inbox in self.inboxes.values():
             inbox.owed.pop(link, None)
@@ -314,3 +313,4 @@ class Patterns:
         for key in [key for key in self._cancelled if key[0] is link]:
             del self._cancelled[key]
         self.requests.lost(link, now_s, left=left)
+        self._idempotent.pop(link.peer, None)

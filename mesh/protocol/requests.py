@@ -49,7 +49,7 @@ SOFT_TRIES = 3
 WAITING, QUEUED, SENT, DONE = range(4)
 
 
-def pack_head(cluster: str, endpoint: str, *, left_ms: int = 0, flags: int = 0) -> bytes:
+def pack_head(cluster: str, endpoint: str, left_ms: int = 0, flags: int = 0) -> bytes:
     """What stands before the payload of a REQUEST or BROADCAST."""
     return PREFIX.pack(left_ms, flags, len(cluster), len(endpoint)) + _names(cluster, endpoint)
 
@@ -89,7 +89,6 @@ class Pending:
         "deadline_s",
         "endpoint",
         "full",
-        "idempotent",
         "ident",
         "only",
         "outcome",
@@ -114,7 +113,6 @@ class Pending:
         self.started_s, self.deadline_s, self.wake, self.only = started_s, deadline_s, wake, only
         self.state = WAITING
         self.candidate: Candidate | None = None
-        self.idempotent = False
         self.tried: list[bytes] = []
         """Members that were lost, or said BUSY although they have room."""
         self.full: list[bytes] = []
@@ -191,40 +189,48 @@ class RequestTable:
 
     def _assign(self, pending: Pending, now_s: float) -> None:
         """Give the request to a member, or let it wait for one."""
-        candidate, soft, size = pending.only, False, len(pending.payload)
-        if candidate is not None and not self._takes(candidate.link, size):
+        only = pending.only
+        if only is None:
+            picked = self._pick(pending, now_s)
+        elif self._takes(only.link, len(pending.payload)):
+            picked = only, False
+        else:
+            picked = None
             self._finish(pending, Overloaded(pending.target, 1, 0.0))
-            return
-        if candidate is None:
-            candidates = self._candidates(pending)
-            if not candidates:
-                self._nobody(pending, now_s)
-                return
-            fresh = candidates
-            if pending.tried:
-                fresh = [one for one in candidates if one.node not in pending.tried]
-            # BUSY before it must is welcome only while there is somebody else to go to.
-            soft = len(fresh) > 1 and len(pending.tried) < SOFT_TRIES
-            candidate = self._choose(fresh or candidates, self._rng)
-            if not self._takes(candidate.link, size):
-                roomy = [one for one in candidates if self._takes(one.link, size)]
-                if not roomy:
-                    self._wait(pending)
-                    return
-                candidate = self._choose(roomy, self._rng)
-        link = candidate.link
-        if size > link.limits.payload_bytes_max:
-            self._finish(pending, TooLarge("payload", size, link.limits.payload_bytes_max))
+        if picked is not None:
+            self._enqueue(pending, *picked, now_s)
+
+    def _pick(self, pending: Pending, now_s: float) -> tuple[Candidate, bool] | None:
+        """A member with room, and whether it may say BUSY early; None: it waits, or has ended."""
+        candidates, tried = self._candidates(pending), pending.tried
+        if not candidates:
+            self._nobody(pending, now_s)
+            return None
+        fresh = [one for one in candidates if one.node not in tried] if tried else candidates
+        # BUSY before it must is welcome only while there is somebody else to go to.
+        soft = len(fresh) > 1 and len(tried) < SOFT_TRIES
+        candidate = self._choose(fresh or candidates, self._rng)
+        size = len(pending.payload)
+        if not candidate.link.outbox.takes(REQUESTS, size):
+            roomy = [one for one in candidates if self._takes(one.link, size)]
+            if not roomy:
+                self._wait(pending)
+                return None
+            candidate = self._choose(roomy, self._rng)
+        return candidate, soft
+
+    def _enqueue(self, pending: Pending, candidate: Candidate, soft: bool, now_s: float) -> None:
+        link, size = candidate.link, len(pending.payload)
+        if size > link.payload_bytes_max:
+            self._finish(pending, TooLarge("payload", size, link.payload_bytes_max))
             return
         pending.candidate, pending.state = candidate, QUEUED
-        pending.idempotent = self._idempotent(candidate.node, pending.target)
         candidate.outstanding += 1
         link.outstanding += 1
         self.sent += 1
         left_ms = int(min(max((pending.deadline_s - now_s) * 1000, 1), 0xFFFFFFFF))
-        head = pack_head(
-            pending.cluster, pending.endpoint, left_ms=left_ms, flags=MAY_BE_BUSY if soft else 0
-        )
+        flags = MAY_BE_BUSY if soft else 0
+        head = pack_head(pending.cluster, pending.endpoint, left_ms, flags)
         pending.record = link.outbox.push(
             REQUESTS, Kind.REQUEST, pending.ident, pending.payload, prefix=head,
             sent=pending.mark_sent,
@@ -367,7 +373,7 @@ class RequestTable:
             node = link.peer
             self._take_back(pending)
             self._release(pending)
-            if pending.only is None and (not executed or pending.idempotent):
+            if pending.only is None and (not executed or self._idempotent(node, pending.target)):
                 self.retried += 1
                 pending.tried.append(node)
                 self._assign(pending, now_s)

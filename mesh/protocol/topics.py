@@ -148,7 +148,7 @@ class Publisher:
             return
         limit = self._batch_bytes_max
         for link in stream.links:  # A batch all of them take; a larger message goes alone.
-            limit = min(limit, link.limits.payload_bytes_max)
+            limit = min(limit, link.payload_bytes_max)
         for blocker in stream.blockers:
             limit = min(limit, max(1, blocker.credit_bytes - HEADER_BYTES - TOPIC_BYTES_MAX))
         stream.limit_bytes = limit

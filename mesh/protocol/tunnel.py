@@ -131,7 +131,7 @@ class TunnelEnd:
     @property
     def part_bytes_max(self) -> int:
         """Largest part the other end takes."""
-        return min(self.peer_window_bytes, self.link.limits.payload_bytes_max)
+        return min(self.peer_window_bytes, self.link.payload_bytes_max)
 
     def may_send(self, size_bytes: int) -> bool:
         return self.credit_bytes >= max(1, size_bytes)

@@ -427,7 +427,10 @@ def test_idempotent_targets_are_those_the_member_named() -> None:
     bench = Bench()
     bench.patterns.link_up(bench.link, ("shop/get",))
     get, put = bench.ask("shop/get"), bench.ask("shop/put")
-    assert (get.idempotent, put.idempotent) == (True, False)
+    take_records(bench.link)
+    bench.patterns.link_down(bench.link, "lost", NOW_S)
+    assert get.outcome is None, "safe to ask twice: it waits for somebody else"
+    assert isinstance(put.outcome, PeerLost)
 
 
 def test_a_note_of_a_loss_reaches_the_inbox() -> None:
