@@ -13,7 +13,7 @@ EVERYTHING = """
 import importlib, pkgutil, sys
 wheel, libraries = sys.argv[1:]
 sys.path[:0] = [wheel, libraries]
-for top in ("mesh", "security", "discovery"):
+for top in ("mesh", "durable", "security", "discovery"):
     package = importlib.import_module(top)
     assert package.__file__.startswith(wheel), package.__file__
     for module in pkgutil.walk_packages(package.__path__, f"{top}."):

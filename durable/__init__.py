@@ -1,0 +1,1 @@
+"""The durable tier: brokers in the mesh that lose nothing they confirmed."""

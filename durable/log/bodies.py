@@ -1,0 +1,110 @@
+"""What stands in the bodies of records.
+
+Layouts, little endian, version 1 (pinned by tests/golden/bodies-v1.hex):
+
+    publish      one batch of mesh/protocol/batch.py with its checksum set, byte for byte as it came
+    acks         one block after the other: u64 queue id, u32 count of ranges, u32 0, then `count`
+                 pairs of u64: first sequence and the one after the last
+    definitions  one msgpack value; what it means is the broker's
+    moved        u64 log position and u64 epoch the record had before compaction, then its body
+    seal         u64 log position of the segment's first record, u64 count of its records
+
+A seal is the last record of a segment: what comes after it in that file never was written.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgpack
+
+from durable.errors import RecordDamaged
+
+from .record import Buffer, Draft, Kind, Record, Target
+
+ACKS_BLOCK = struct.Struct("<QII")
+RANGE = struct.Struct("<QQ")
+ORIGIN = struct.Struct("<QQ")
+SEAL = struct.Struct("<QQ")
+
+Range = tuple[int, int]
+"""First sequence, and the one after the last."""
+
+
+class Moved(NamedTuple):
+    """A record that compaction carried forward."""
+
+    position: int
+    """Where it was before."""
+    epoch: int
+    body: Buffer
+
+
+def encode_acks(acks: Mapping[int, Sequence[Range]]) -> bytes:
+    """Ranges of sequences by queue id."""
+    pieces: list[bytes] = []
+    for queue, ranges in acks.items():
+        pieces.append(ACKS_BLOCK.pack(queue, len(ranges), 0))
+        pieces += [RANGE.pack(start, end) for start, end in ranges]
+    return b"".join(pieces)
+
+
+def decode_acks(record: Record) -> list[tuple[int, list[Range]]]:
+    """(queue id, ranges) in the order they were written. Raises RecordDamaged."""
+    body, at = record.body, 0
+    acks: list[tuple[int, list[Range]]] = []
+    while at < len(body):
+        if len(body) - at < ACKS_BLOCK.size:
+            raise RecordDamaged("acks", record.position)
+        queue, count, _ = ACKS_BLOCK.unpack_from(body, at)
+        at += ACKS_BLOCK.size
+        end = at + count * RANGE.size
+        if end > len(body):
+            raise RecordDamaged("acks", record.position)
+        ranges = list(RANGE.iter_unpack(body[at:end]))
+        if any(start >= stop for start, stop in ranges):
+            raise RecordDamaged("acks", record.position)
+        acks.append((queue, ranges))
+        at = end
+    return acks
+
+
+def encode_definitions(value: Any) -> bytes:
+    packed: bytes = msgpack.packb(value)
+    return packed
+
+
+def decode_definitions(record: Record) -> Any:
+    """Raises RecordDamaged."""
+    try:
+        return msgpack.unpackb(bytes(record.body), strict_map_key=False)
+    except (ValueError, TypeError, RecursionError, msgpack.UnpackException):
+        raise RecordDamaged("definitions", record.position) from None
+
+
+def move(record: Record, targets: Iterable[Target], time_us: int) -> Draft:
+    """A draft that carries `record` forward to `targets`; moved again, it keeps its first origin."""
+    if record.kind == Kind.MOVED:
+        position, epoch, body = decode_moved(record)
+    else:
+        position, epoch, body = record.position, record.header.epoch, record.body
+    origin = ORIGIN.pack(position, epoch)
+    return Draft(Kind.MOVED, origin + bytes(body), tuple(targets), time_us)
+
+
+def decode_moved(record: Record) -> Moved:
+    """Raises RecordDamaged."""
+    body = record.body
+    if len(body) < ORIGIN.size:
+        raise RecordDamaged("moved record", record.position)
+    position, epoch = ORIGIN.unpack_from(body)
+    return Moved(position, epoch, body[ORIGIN.size :])
+
+
+def seal_draft(first: int, count: int, time_us: int) -> Draft:
+    return Draft(Kind.SEAL, SEAL.pack(first, count), (), time_us)
+
+
+SEAL_BYTES = seal_draft(0, 0, 0).size_bytes

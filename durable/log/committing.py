@@ -1,0 +1,232 @@
+"""What is to be written and what is durable: the log's state without any I/O.
+
+    append ──> gathered ──begin──> commit under way ──done──> durable
+                  ^                    │
+                  │                    ├── refused: no space; the same commit again later
+               goes on meanwhile       └── failed:  the store has stopped for good
+
+One commit is under way at a time; it takes everything gathered so far, up to a limit. The caller
+carries out its steps in order, all of them, then says `done`. There is no second attempt after a
+failed sync: whatever the kernel says then is no proof.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from durable.errors import StoreBusy, StoreClosed, StoreFailed, StoreFull
+
+from .config import LogConfig
+from .header import SEGMENT_HEADER_BYTES, SegmentHeader, encode_segment_header
+from .placing import ESSENTIAL, Ahead, Cursor, Place, Placer
+from .record import Buffer, Draft, Kind, encode_record, store_seed
+from .segments import Segment, Segments
+
+
+@dataclass(slots=True)
+class Write:
+    """`pieces` one after the other from byte `at` of segment `number` on."""
+
+    number: int
+    at: int
+    pieces: list[Buffer]
+
+
+@dataclass(frozen=True, slots=True)
+class Sync:
+    """All that was written to segment `number` is to be on stable storage."""
+
+    number: int
+
+
+@dataclass(slots=True)
+class Commit:
+    """Steps to be carried out in this order; durable are log positions before `end` then."""
+
+    steps: list[Write | Sync] = field(default_factory=list)
+    places: list[Place] = field(default_factory=list)
+    size_bytes: int = 0
+    end: int = 0
+    begun_s: float = 0.0
+
+
+class Committer:
+    """Of one log. Reads no clock, touches no disk."""
+
+    def __init__(
+        self, config: LogConfig, segments: Segments, cursor: Cursor, *, store_id: bytes,
+        epoch: int, chain: int, ahead_ready: bool,
+    ) -> None:  # fmt: skip
+        self.config, self.segments, self.epoch = config, segments, epoch
+        self.placer = Placer(config, cursor, ahead_ready=ahead_ready)
+        self._store_id, self._seed = store_id, store_seed(store_id)
+        self._chain = chain
+        self._gathered: deque[Place] = deque()
+        self.pending_bytes = 0
+        """Appended and not durable yet."""
+        self.durable_end = cursor.position
+        """All log positions before this one are on stable storage."""
+        self.commit: Commit | None = None
+        """The one under way."""
+        self.failure: str | None = None
+        """Why nothing is taken any more."""
+        self.closed = False
+        self._refused: StoreFull | None = None
+        self.commits = self.committed_bytes = 0
+
+    @property
+    def end(self) -> int:
+        """The log position that the next record gets."""
+        return self.placer.cursor.position
+
+    def append(self, drafts: Sequence[Draft]) -> range:
+        """Take records to be written; their log positions. All of them or none.
+
+        Raises:
+            TooLarge: more than an empty segment takes.
+            StoreBusy: too much is waiting already, or the next segment is being made.
+            StoreFull: the disk is full. Acks and definitions are still taken while the reserve lasts.
+            StoreFailed, StoreClosed: nothing is taken any more.
+        """
+        self.check()
+        size = sum(draft.size_bytes for draft in drafts)
+        if self._refused is not None and any(draft.kind not in ESSENTIAL for draft in drafts):
+            raise self._refused
+        if self.pending_bytes and self.pending_bytes + size > self.config.pending_bytes_max:
+            raise StoreBusy(size, f"{self.pending_bytes} bytes wait to be written")
+        start = self.end
+        places = self.placer.place(drafts)
+        self._gathered += places
+        self.pending_bytes += sum(place.size_bytes for place in places)
+        return range(start, self.end)
+
+    def begin(self, now_s: float) -> Commit | None:
+        """What to write now; None while a commit is under way or when nothing has gathered."""
+        if self.commit is not None or self.stopped or not self._gathered:
+            return None
+        gathered, limit = self._gathered, self.config.commit_bytes_max
+        commit = self.commit = Commit(begun_s=now_s)
+        while gathered and (
+            not commit.places or commit.size_bytes + gathered[0].size_bytes <= limit
+        ):
+            self._include(commit, gathered.popleft())
+        commit.steps.append(Sync(commit.places[-1].number))
+        return commit
+
+    def _include(self, commit: Commit, place: Place) -> None:
+        draft, position, number, _, size = place
+        step = commit.steps[-1] if commit.steps else None
+        if not isinstance(step, Write) or step.number != number:
+            if step is not None:  # The old segment is on stable storage before the new one begins.
+                assert isinstance(step, Write)
+                commit.steps.append(Sync(step.number))
+            step = self._first_write(place)
+            commit.steps.append(step)
+        pieces, self._chain = encode_record(
+            draft, seed=self._seed, epoch=self.epoch, position=position, chain=self._chain,
+            unsynced=position - self.durable_end,
+        )  # fmt: skip
+        step.pieces += pieces
+        commit.places.append(place)
+        commit.size_bytes += size
+        commit.end = position + (draft.kind != Kind.SEAL)
+
+    def _first_write(self, place: Place) -> Write:
+        if place.at > SEGMENT_HEADER_BYTES:
+            return Write(place.number, place.at, [])
+        header = SegmentHeader(
+            self._store_id,
+            place.number,
+            place.position,
+            self._chain,
+            self.config.segment_bytes,
+            place.draft.time_us,
+        )
+        return Write(place.number, 0, [encode_segment_header(header)])
+
+    def done(self) -> None:
+        """The commit under way has been carried out: its records are durable."""
+        commit = self.commit
+        assert commit is not None, "a commit is under way"
+        for place in commit.places:
+            self._note(place)
+        self.durable_end = commit.end
+        self.pending_bytes -= commit.size_bytes
+        self.commits += 1
+        self.committed_bytes += commit.size_bytes
+        self.commit = self._refused = None
+
+    def _note(self, place: Place) -> None:
+        segment = self.segments.last
+        if segment is None or segment.number != place.number:
+            if segment is not None:
+                segment.sealed = True
+            segment = Segment(place.number, place.position)
+            self.segments.add(segment)
+        end_at = place.at + place.size_bytes
+        if place.draft.kind == Kind.SEAL:
+            segment.seal(end_at)
+        else:
+            segment.note(place.position, place.at, end_at)
+
+    def refused(self, free_bytes: int) -> None:
+        """There was no space for the commit under way; it has to be carried out again later."""
+        assert self.commit is not None, "a commit is under way"
+        self._refused = StoreFull(self.commit.size_bytes, self.config.segment_bytes, free_bytes)
+
+    def failed(self, reason: str) -> None:
+        """The disk failed. What is under way or gathered stays unknown."""
+        self.failure = self.failure or reason
+
+    def close(self) -> None:
+        """Take nothing any more. What has gathered is not going to be written."""
+        self.closed = True
+
+    @property
+    def stopped(self) -> bool:
+        return self.closed or self.failure is not None
+
+    def check(self) -> None:
+        """Raise StoreFailed or StoreClosed once that is so."""
+        if self.failure is not None:
+            raise StoreFailed(self.failure)
+        if self.closed:
+            raise StoreClosed("the store has been closed; what was not durable then is unknown")
+
+    @property
+    def refusing(self) -> bool:
+        """Whether the commit under way waits for space."""
+        return self._refused is not None
+
+    @property
+    def full(self) -> bool:
+        """Whether publishes are being refused for lack of space, or will be soon."""
+        return self.refusing or self.placer.ahead is Ahead.REFUSED
+
+    def wanted_segment(self) -> int | None:
+        """The number of a segment to be made now; answer with `segment_made` or `segment_refused`."""
+        if self.stopped or self.placer.ahead not in (Ahead.WANTED, Ahead.REFUSED):
+            return None
+        if self.placer.ahead is Ahead.WANTED:
+            self.placer.ahead = Ahead.MAKING
+        return self.placer.cursor.number + 1
+
+    @property
+    def segment_pending(self) -> bool:
+        """Whether it is still open if there is space for the segment ahead."""
+        return not self.stopped and self.placer.ahead in (Ahead.WANTED, Ahead.MAKING)
+
+    def segment_made(self) -> None:
+        self.placer.ahead = Ahead.READY
+
+    def segment_refused(self, free_bytes: int) -> None:
+        """No space; to be tried again some time later."""
+        self.placer.ahead, self.placer.free_bytes = Ahead.REFUSED, free_bytes
+
+    def overdue_s(self, now_s: float) -> float:
+        """By how much the commit under way is over its limit; 0 if it is not."""
+        if self.commit is None:
+            return 0.0
+        return max(0.0, now_s - self.commit.begun_s - self.config.commit_s_max)

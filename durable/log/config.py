@@ -1,0 +1,59 @@
+"""LogConfig: every setting of a log, with its unit, its default and the reason for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mesh.errors import ConfigError
+
+KIB, MIB = 1 << 10, 1 << 20
+SEGMENT_BYTES_MIN = KIB
+SEGMENT_BYTES_MAX = (1 << 32) - 8
+"""Bytes in a segment are counted in 32 bits by the index."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogConfig:
+    """Settings of one log. Raises ConfigError: a value is out of range, the text names it."""
+
+    segment_bytes: int = 256 * MIB
+    """Size of a segment file, preallocated. A segment is freed as a whole, so a smaller one gives
+    space back sooner and a larger one costs fewer files."""
+
+    reserve_bytes: int = 4 * MIB
+    """End of each segment that publishes leave alone, so that acks and definitions still find room
+    when no further segment can be made: 100,000 acknowledged ranges."""
+
+    free_bytes_min: int = 64 * MIB
+    """No segment is made that would leave less on the file system: others need to live, too."""
+
+    commit_bytes_max: int = 8 * MIB
+    """Most that one commit writes, unless a single record is larger. 8 MiB take 10 ms on a slow SSD:
+    who comes just after does not wait for more than two of those."""
+
+    pending_bytes_max: int = 64 * MIB
+    """Most that waits in memory to be written; whoever appends more has to wait."""
+
+    commit_s_max: float = 5.0
+    """A commit that takes longer is reported: the disk hangs, or is far too slow."""
+
+    retry_s: float = 1.0
+    """How long to wait between attempts to get space on a full disk."""
+
+    def __post_init__(self) -> None:
+        if not SEGMENT_BYTES_MIN <= self.segment_bytes <= SEGMENT_BYTES_MAX:
+            raise ConfigError(
+                f"segment_bytes is {self.segment_bytes}, want {SEGMENT_BYTES_MIN} to {SEGMENT_BYTES_MAX}"
+            )
+        if self.segment_bytes % 8 or self.reserve_bytes % 8:
+            raise ConfigError("segment_bytes and reserve_bytes must be multiples of 8")
+        if not 0 <= self.reserve_bytes <= self.segment_bytes // 2:
+            raise ConfigError(
+                f"reserve_bytes ({self.reserve_bytes}) must be at most half of "
+                f"segment_bytes ({self.segment_bytes})"
+            )
+        for name in ("commit_bytes_max", "pending_bytes_max", "commit_s_max", "retry_s"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"{name} must be positive")
+        if self.free_bytes_min < 0:
+            raise ConfigError("free_bytes_min must not be negative")

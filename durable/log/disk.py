@@ -1,0 +1,70 @@
+"""The door to the file system: all that the log needs of one directory, and nothing else.
+
+Production: `real_disk`. Tests: `memory_disk`, which knows what a power cut leaves, and
+`faulty_disk`, which cuts the power, fills up, fails and hangs.
+
+Every call may raise OSError. What is written is on stable storage after `fdatasync` of the file; that
+a name exists, has changed or is gone, after `sync_directory`. Until then a power cut leaves any part.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+from typing import Protocol
+
+NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""Errors of writing that go away when somebody frees space."""
+
+Buffer = bytes | memoryview
+
+
+class File(Protocol):
+    """An open file. Its calls may come from several threads; closing waits for nobody."""
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    def pread(self, size_bytes: int, at: int) -> bytes:
+        """Less than asked for only at the end of the file."""
+
+    def pwritev(self, pieces: Sequence[Buffer], at: int) -> None:
+        """All of it, or OSError and some of it."""
+
+    def preallocate(self, size_bytes: int) -> None:
+        """Grow to this size with zeros; writing there cannot fail for lack of space afterwards."""
+
+    def truncate(self, size_bytes: int) -> None: ...
+    def fdatasync(self) -> None:
+        """Contents and size are on stable storage, and so is what other files' calls wrote to it."""
+
+    def close(self) -> None: ...
+
+
+class Disk(Protocol):
+    """One directory; names have no slash in them."""
+
+    @property
+    def path(self) -> str:
+        """For people to read."""
+
+    def lock(self) -> None:
+        """Keep everybody else out until `close`, or until this process ends. Raises StoreInUse."""
+
+    def names(self) -> list[str]:
+        """Everything in the directory, sorted."""
+
+    def create(self, name: str) -> File:
+        """An empty file that was not there before."""
+
+    def open(self, name: str) -> File: ...
+    def rename(self, old: str, new: str) -> None:
+        """`new` is replaced when it is there."""
+
+    def unlink(self, name: str) -> None: ...
+    def sync_directory(self) -> None: ...
+    def free_bytes(self) -> int:
+        """What files may still grow by."""
+
+    def close(self) -> None:
+        """Let others in."""

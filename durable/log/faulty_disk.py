@@ -1,0 +1,148 @@
+"""A memory disk on which things go wrong when the test says so.
+
+    faults = Faults(power_cut_at=17)      # or sync_error_at=3, or before_sync=released.wait
+    disk = FaultyDisk(volume, faults)
+    ...                                   # PowerCut comes out of the 17th change and of all calls after
+    left = volume.after_power_cut(Random(seed))
+
+Changes are counted: every create, write, allocation, truncation, sync, rename and unlink is one. A
+write that is cut off has reached the cache as a whole; which of its sectors reached the disk is up to
+`after_power_cut`, as for everything that was not synced.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from .disk import Buffer, Disk, File
+from .memory_disk import MemoryDisk, MemoryFile, Volume
+
+
+class PowerCut(BaseException):
+    """The machine is off. Not an Exception: nothing may catch it and go on."""
+
+
+@dataclass(slots=True)
+class Faults:
+    """What will go wrong, and what has been counted. May be changed at any time."""
+
+    power_cut_at: int | None = None
+    """This change and all after it do not come back; a write has reached the cache."""
+    sync_error_at: int | None = None
+    """This fdatasync fails with EIO, and what was dirty is lost without a further word."""
+    write_error: int | None = None
+    """Every write fails with this errno."""
+    before_sync: Callable[[], object] | None = None
+    """Called by every fdatasync before it does anything: one that does not return is a hang."""
+    changes: int = 0
+    syncs: int = 0
+
+    def change(self) -> bool:
+        """Count one. True: this is the one that is cut off. Raises PowerCut: it was before."""
+        cut = self.power_cut_at
+        if cut is not None and self.changes >= cut:
+            raise PowerCut
+        self.changes += 1
+        return self.changes == cut
+
+
+class FaultyFile(File):
+    def __init__(self, file: MemoryFile, faults: Faults) -> None:
+        self._file, self._faults = file, faults
+
+    @property
+    def size_bytes(self) -> int:
+        return self._file.size_bytes
+
+    def pread(self, size_bytes: int, at: int) -> bytes:
+        return self._file.pread(size_bytes, at)
+
+    def pwritev(self, pieces: Sequence[Buffer], at: int) -> None:
+        cut = self._faults.change()
+        if self._faults.write_error is not None:
+            raise OSError(self._faults.write_error, "write failed")
+        self._file.pwritev(pieces, at)
+        if cut:
+            raise PowerCut
+
+    def preallocate(self, size_bytes: int) -> None:
+        cut = self._faults.change()
+        self._file.preallocate(size_bytes)
+        if cut:
+            raise PowerCut
+
+    def truncate(self, size_bytes: int) -> None:
+        cut = self._faults.change()
+        self._file.truncate(size_bytes)
+        if cut:
+            raise PowerCut
+
+    def fdatasync(self) -> None:
+        faults = self._faults
+        if faults.change():
+            raise PowerCut
+        faults.syncs += 1
+        if faults.before_sync is not None:
+            faults.before_sync()
+        if faults.syncs == faults.sync_error_at:
+            self._file.inode.forget_dirty()
+            raise OSError(errno.EIO, "fdatasync failed")
+        self._file.fdatasync()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class FaultyDisk(Disk):
+    def __init__(self, volume: Volume, faults: Faults | None = None) -> None:
+        self.volume, self.faults = volume, faults or Faults()
+        self._disk = MemoryDisk(volume)
+
+    @property
+    def path(self) -> str:
+        return self._disk.path
+
+    def lock(self) -> None:
+        self._disk.lock()
+
+    def names(self) -> list[str]:
+        return self._disk.names()
+
+    def create(self, name: str) -> File:
+        cut = self.faults.change()
+        file = self._disk.create(name)
+        if cut:
+            raise PowerCut
+        return self._wrap(file)
+
+    def open(self, name: str) -> File:
+        return self._wrap(self._disk.open(name))
+
+    def _wrap(self, file: File) -> File:
+        assert isinstance(file, MemoryFile)
+        return FaultyFile(file, self.faults)
+
+    def rename(self, old: str, new: str) -> None:
+        cut = self.faults.change()
+        self._disk.rename(old, new)
+        if cut:
+            raise PowerCut
+
+    def unlink(self, name: str) -> None:
+        cut = self.faults.change()
+        self._disk.unlink(name)
+        if cut:
+            raise PowerCut
+
+    def sync_directory(self) -> None:
+        if self.faults.change():
+            raise PowerCut
+        self._disk.sync_directory()
+
+    def free_bytes(self) -> int:
+        return self._disk.free_bytes()
+
+    def close(self) -> None:
+        self._disk.close()

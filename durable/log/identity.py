@@ -1,0 +1,107 @@
+"""Whose store a directory is: found out before anything in it is changed."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+
+from durable.errors import ForeignStore
+
+from .disk import Disk
+from .header import (
+    SEGMENT_HEADER_BYTES,
+    STORE_BYTES,
+    STORE_NAME,
+    SegmentHeader,
+    damaged_name,
+    decode_segment_header,
+    decode_store,
+    encode_store,
+    segment_name,
+    segment_number,
+)  # fmt: skip
+
+NEW_NAME = "store.new"
+NOT_STRANGE = frozenset({"lock", NEW_NAME, "lost+found"})
+"""Names an otherwise empty directory may have in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The store in a directory."""
+
+    store_id: bytes
+    formatted: bool
+    """There was none before."""
+    headers: dict[int, SegmentHeader | None]
+    """Of all segments; None where it is damaged or not written yet."""
+
+
+def identify(disk: Disk, *, new_store_id: bytes, now_us: int) -> Identity:
+    """Find out whose store the directory is; format it when it is empty.
+
+    The store id is taken from wherever it is intact. Only when it is nowhere any more, no record can
+    be verified: then all there is is set aside under names `damaged.…`, and the store begins anew.
+
+    Raises:
+        ForeignStore: something else is in there, or files of several stores.
+        NewerFormat: a later version wrote it.
+    """
+    names = disk.names()
+    headers = {
+        number: _read_segment_header(disk, number)
+        for number in sorted(filter(None, map(segment_number, names)))
+    }
+    kept = decode_store(_front(disk, STORE_NAME, STORE_BYTES)) if STORE_NAME in names else None
+    ids = {header.store_id for header in headers.values() if header is not None}
+    ids |= {kept} - {None}  # type: ignore[arg-type]
+    if len(ids) > 1:
+        raise ForeignStore(disk.path, f"files of stores {', '.join(sorted(i.hex() for i in ids))}")
+    if not ids:
+        headers = _make_room(disk, names, list(headers))
+    store_id = ids.pop() if ids else new_store_id
+    if kept is None:
+        _write_store(disk, store_id, now_us)
+    return Identity(store_id, store_id == new_store_id, headers)
+
+
+def _read_segment_header(disk: Disk, number: int) -> SegmentHeader | None:
+    name = segment_name(number)
+    header = decode_segment_header(_front(disk, name, SEGMENT_HEADER_BYTES), name)
+    return header if header is not None and header.number == number else None
+
+
+def _front(disk: Disk, name: str, size_bytes: int) -> bytes:
+    file = disk.open(name)
+    try:
+        return file.pread(size_bytes, 0)
+    finally:
+        file.close()
+
+
+def _make_room(disk: Disk, names: list[str], numbers: list[int]) -> dict[int, SegmentHeader | None]:
+    """No store id is left, or there never was one. Returns the segments that stay."""
+    used = [number for number in numbers if any(_front(disk, segment_name(number), 1 << 16))]
+    if STORE_NAME not in names:
+        strange = [name for name in names if name not in NOT_STRANGE and not segment_number(name)]
+        if strange or used:
+            found = strange + [segment_name(number) for number in used]
+            raise ForeignStore(disk.path, f"it holds {', '.join(found[:5])}")
+    else:
+        disk.rename(STORE_NAME, "damaged.store")
+    for number in used:
+        disk.rename(segment_name(number), damaged_name(number, 0))
+    return {number: None for number in numbers if number not in used}
+
+
+def _write_store(disk: Disk, store_id: bytes, now_us: int) -> None:
+    with suppress(FileNotFoundError):
+        disk.unlink(NEW_NAME)
+    file = disk.create(NEW_NAME)
+    try:
+        file.pwritev([encode_store(store_id, now_us)], 0)
+        file.fdatasync()
+    finally:
+        file.close()
+    disk.rename(NEW_NAME, STORE_NAME)
+    disk.sync_directory()

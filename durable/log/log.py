@@ -1,0 +1,373 @@
+"""The log as a broker uses it: appending at once, waiting until it is durable, reading.
+
+    async with open_log(RealDisk("/var/lib/mesh")) as log:
+        (position,) = log.append_nowait([Draft(Kind.PUBLISH, batch, targets, now_us)])
+        await log.durable(position)            # now it may be confirmed
+
+Commits run in a worker thread while the next one gathers: nobody waits for company, and nobody is
+without it when there is some. After a failure of the disk every waiter gets StoreFailed, for good.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from itertools import count
+from typing import Any
+
+import trio
+
+from durable.errors import NotInLog, StoreBusy, StoreFull
+from mesh.waker import Bell, Waker
+
+from .committing import Commit
+from .config import LogConfig
+from .disk import Disk
+from .record import Draft, Record
+from .recovery import Visit
+from .report import RecoveryReport
+from .statistics import LogStatistics
+from .store import Store, open_store
+
+logger = logging.getLogger("durable.log")
+READ_BYTES = 1 << 20
+"""Read in one trip to a worker thread by `follow`."""
+
+InThread = Callable[..., Awaitable[Any]]
+"""`trio.to_thread.run_sync`, or what a test has instead."""
+
+
+@asynccontextmanager
+async def open_log(
+    disk: Disk, config: LogConfig | None = None, *, start: int = 0, visit: Visit | None = None,
+    in_thread: InThread = trio.to_thread.run_sync,
+) -> AsyncGenerator[Log]:  # fmt: skip
+    """A log for as long as the block lasts; at its end, what was appended is still committed.
+
+    Args:
+        start: log position that recovery may begin at, when all before is known from elsewhere.
+        visit: called in a worker thread with each valid record from `start` on, in order.
+    Raises:
+        StoreInUse, ForeignStore, NewerFormat: this directory cannot be opened.
+    """
+    config = config or LogConfig()
+    store = await in_thread(
+        partial(
+            open_store, disk, config, new_store_id=os.urandom(16), now_us=time.time_ns() // 1000,
+            clock=time.perf_counter, start=start, visit=visit,
+        )
+    )  # fmt: skip
+    log = Log(store, config, in_thread)
+    alone: BaseException | None = None
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(log._write)
+            nursery.start_soon(log._make_segments)
+            nursery.start_soon(log._watch)
+            try:
+                await log._ready()
+                yield log
+            finally:
+                with trio.CancelScope(shield=True):
+                    await log._drain()
+                nursery.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        if len(group.exceptions) > 1:
+            raise
+        alone = group.exceptions[0]  # Raised below: here it would lose its own __context__.
+    finally:
+        log._close()
+    if alone is not None:
+        raise alone
+
+
+class Follower:
+    """Iterates over the records of a log while it is being written; ends when the log is closed.
+
+    Raises:
+        StoreFailed: after the last durable record, when the disk failed.
+    """
+
+    def __init__(self, log: Log, position: int) -> None:
+        self._log, self._position = log, position
+        self._records: deque[Record] = deque()
+
+    def __aiter__(self) -> Follower:
+        return self
+
+    async def __anext__(self) -> Record:
+        log = self._log
+        while not self._records:
+            end = log.durable_end
+            self._records.extend(await log.read(self._position, READ_BYTES))
+            if not self._records and not await log.wait_durable(end):
+                raise StopAsyncIteration
+        record = self._records.popleft()
+        self._position = record.position + 1
+        return record
+
+
+class Log:
+    """Made by `open_log`. To be used from its trio thread only."""
+
+    def __init__(self, store: Store, config: LogConfig, in_thread: InThread) -> None:
+        self._store, self._config, self._in_thread = store, config, in_thread
+        self._committer = store.committer
+        self._work, self._wanted, self._begun = Waker(), Waker(), Waker()
+        self._changed = Bell()
+        """Rung after each commit, segment and failure: whoever waits looks again."""
+        self._turn = trio.Lock()
+        self._waiters: list[tuple[int, int, trio.Event]] = []
+        self._order = count()
+        self._calls = 0
+        """Of ours that are in worker threads and have not come back."""
+        self._space = Bell()
+
+    @property
+    def report(self) -> RecoveryReport:
+        """How the store was found when it was opened."""
+        return self._store.report
+
+    @property
+    def end(self) -> int:
+        """The log position that the next record gets."""
+        return self._committer.end
+
+    @property
+    def durable_end(self) -> int:
+        """All records before this log position survive a power cut."""
+        return self._committer.durable_end
+
+    def append_nowait(self, drafts: Sequence[Draft]) -> range:
+        """Take records to be written and return their log positions; all of them or none.
+
+        Bodies must not change any more; they are not copied. On its own this promises nothing: see
+        `durable`.
+
+        Raises:
+            TooLarge: more than an empty segment takes.
+            StoreBusy: too much is waiting; `append` waits for room.
+            StoreFull: the disk is full. Acks and definitions are taken while the reserve lasts.
+            StoreFailed, StoreClosed: this log takes nothing any more.
+        """
+        try:
+            return self._committer.append(drafts)
+        finally:
+            self._work.wake()
+            self._wanted.wake()
+
+    async def append(self, drafts: Sequence[Draft]) -> range:
+        """As `append_nowait`, but wait for room, first come first. Cancelled: nothing was taken."""
+        async with self._turn:
+            while True:
+                try:
+                    return self.append_nowait(drafts)
+                except StoreBusy:
+                    await self._changed.wait()
+
+    async def durable(self, position: int) -> None:
+        """Return when the record at this log position is on stable storage.
+
+        Raises:
+            NotInLog: nothing has been appended there yet.
+            StoreFailed, StoreClosed: it is unknown whether it ever will be.
+        """
+        committer = self._committer
+        if position >= committer.end:
+            raise NotInLog(position, self._store.segments.start, committer.end)
+        if position < committer.durable_end:
+            await trio.lowlevel.checkpoint()
+            return
+        committer.check()
+        event = trio.Event()
+        heapq.heappush(self._waiters, (position, next(self._order), event))
+        await event.wait()
+        if position >= committer.durable_end:
+            committer.check()
+
+    async def record(self, position: int) -> Record:
+        """The durable record at this log position. Raises NotInLog."""
+        read = partial(self._store.reader.record, position, self.durable_end)
+        found: Record = await self._in_thread(read)
+        return found
+
+    async def read(self, position: int, limit_bytes: int) -> list[Record]:
+        """Durable records from this log position on, about so many bytes; gaps are left out."""
+        read = partial(self._store.reader.some, position, self.durable_end, limit_bytes)
+        found: list[Record] = await self._in_thread(read)
+        return found
+
+    def follow(self, position: int) -> Follower:
+        """Records from this log position on, as they become durable."""
+        return Follower(self, position)
+
+    async def wait_durable(self, position: int) -> bool:
+        """Wait until there may be a durable record at this log position or later.
+
+        Returns:
+            False: the log has been closed, nothing more will come.
+        Raises:
+            StoreFailed: the same, because the disk failed.
+        """
+        committer = self._committer
+        while committer.durable_end <= position:
+            if committer.closed:
+                return False
+            committer.check()
+            await self._changed.wait()
+        return True
+
+    def refer(self, position: int, count: int = 1) -> None:
+        """So many more things need the durable record at this log position, or what it did."""
+        self._store.segments.refer(position, count)
+
+    def release(self, position: int, count: int = 1) -> None:
+        """So many do not any more."""
+        self._store.segments.release(position, count)
+
+    async def free(self) -> list[int]:
+        """Delete the sealed segments that nothing refers to; their numbers.
+
+        Right after opening nothing refers to anything: `refer` to what is needed first.
+        """
+        gone = self._store.segments.unused()
+        if not gone:
+            return []
+        numbers = [segment.number for segment in gone]
+        self._store.segments.remove(gone)
+        await self._in_thread(self._store.remove, numbers)
+        self._space.wake()
+        return numbers
+
+    def statistics(self) -> LogStatistics:
+        return LogStatistics.of(self._committer, trio.current_time())
+
+    # Background
+
+    async def _ready(self) -> None:
+        """There is a segment ahead, or it is known why not: nothing is busy at the very start."""
+        while self._committer.segment_pending:
+            await self._changed.wait()
+
+    async def _write(self) -> None:
+        committer = self._committer
+        while not committer.stopped:
+            commit = committer.begin(trio.current_time())
+            if commit is None:
+                await self._work.wait()
+                continue
+            self._begun.wake()
+            await self._carry_out(commit)
+            self._tell()
+
+    async def _carry_out(self, commit: Commit) -> None:
+        """Until it is done, or the disk has failed."""
+        committer = self._committer
+        while True:
+            try:
+                await self._call(self._store.carry_out, commit)
+            except StoreFull as error:
+                committer.refused(error.free_bytes)
+                self._tell()
+                await self._wait_for_space()
+            except Exception as error:
+                self._fail("a commit failed", error)
+                return
+            else:
+                committer.done()
+                return
+
+    async def _make_segments(self) -> None:
+        """One segment ahead, always."""
+        committer = self._committer
+        while not committer.stopped:
+            number = committer.wanted_segment()
+            if number is None:
+                await self._wanted.wait()
+                continue
+            full = committer.full
+            try:
+                await self._call(self._store.make_segment, number)
+            except StoreFull as error:
+                committer.segment_refused(error.free_bytes)
+                if not full:
+                    logger.warning("segment %d cannot be made: %s", number, error)
+                self._tell()
+                await self._wait_for_space()
+                continue
+            except Exception as error:
+                self._fail(f"making segment {number} failed", error)
+            else:
+                committer.segment_made()
+                if full:
+                    logger.warning("segment %d made: there is space again", number)
+            self._tell()
+
+    async def _call(self, call: Callable[[Any], None], argument: Any) -> None:
+        """In a worker thread. Cancelled, it goes on there: nobody can get it out of the kernel."""
+        self._calls += 1
+        try:
+            await self._in_thread(call, argument, abandon_on_cancel=True)
+        except Exception:
+            self._calls -= 1
+            raise
+        self._calls -= 1
+
+    async def _wait_for_space(self) -> None:
+        with trio.move_on_after(self._config.retry_s):
+            await self._space.wait()
+
+    async def _watch(self) -> None:
+        """Report a commit that takes too long: a disk that hangs says nothing by itself."""
+        committer = self._committer
+        while True:
+            commit = committer.commit
+            if commit is None:
+                await self._begun.wait()
+                continue
+            await trio.sleep_until(commit.begun_s + self._config.commit_s_max)
+            if committer.commit is not commit or committer.stopped:
+                await self._changed.wait()
+                continue
+            logger.error(
+                "a commit of %d bytes has been under way for %.1f s: the disk hangs or is too slow",
+                commit.size_bytes, self._config.commit_s_max,
+            )  # fmt: skip
+            while committer.commit is commit:
+                await self._changed.wait()
+
+    def _fail(self, what: str, error: Exception) -> None:
+        self._committer.failed(f"{what}: {error}")
+        logger.error("the store in %s has stopped: %s: %s", self._store.path, what, error)
+
+    def _tell(self) -> None:
+        """Wake whoever waits for what has just happened."""
+        waiters, committer = self._waiters, self._committer
+        while waiters and (committer.stopped or waiters[0][0] < committer.durable_end):
+            heapq.heappop(waiters)[2].set()
+        self._changed.wake()
+
+    async def _drain(self) -> None:
+        """Commit what has been appended, unless that fails, is refused, or takes too long."""
+        committer = self._committer
+        with trio.move_on_after(self._config.commit_s_max):
+            while self._calls or not (
+                committer.stopped or committer.refusing or committer.durable_end == committer.end
+            ):
+                await self._changed.wait()
+        committer.close()
+        self._tell()
+
+    def _close(self) -> None:
+        if self._calls:
+            # A thread is still in the kernel with these files: closing them, or letting another
+            # broker in, would be worse than keeping both until this process ends.
+            logger.error("the store in %s is left open: a call hangs", self._store.path)
+        else:
+            self._store.close()

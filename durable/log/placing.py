@@ -1,0 +1,118 @@
+"""Where appended records will stand: which segment, which byte, and whether there is room at all.
+
+    | header | records ...                    | reserve         | seal |
+                                              ^ publishes       ^ acks and definitions
+                                                end here          may go on to here
+
+Only space that has been allocated on the disk is given away. The next segment is made ahead, as soon
+as one is begun; while it cannot be made, publishes are refused at the end of the ordinary part, and
+acks go on into the reserve.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from typing import NamedTuple
+
+from durable.errors import StoreBusy, StoreFull
+from mesh.errors import TooLarge
+
+from .bodies import SEAL_BYTES, seal_draft
+from .config import LogConfig
+from .header import SEGMENT_HEADER_BYTES
+from .record import Draft, Kind
+
+ESSENTIAL = frozenset({Kind.ACKS, Kind.DEFINITIONS})
+"""Kinds that may use the reserve: they are what gives space back."""
+
+
+class Ahead(Enum):
+    """The segment after the one being written."""
+
+    WANTED = auto()
+    MAKING = auto()
+    READY = auto()
+    REFUSED = auto()
+    """There is no space for it at the moment."""
+
+
+class Place(NamedTuple):
+    draft: Draft
+    position: int
+    number: int
+    at: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """Where the next record goes, if it fits. A log without segments is at the end of number 0."""
+
+    number: int
+    first: int
+    """Log position of the segment's first record."""
+    at: int
+    capacity_bytes: int
+    position: int
+    sealed: bool = False
+
+
+class Placer:
+    """Gives out places in the order it is asked."""
+
+    def __init__(self, config: LogConfig, cursor: Cursor, *, ahead_ready: bool) -> None:
+        self._config, self.cursor = config, cursor
+        self.ahead = Ahead.READY if ahead_ready else Ahead.WANTED
+        self.free_bytes = 0
+        """On the file system, when the next segment was refused."""
+        self.append_bytes_max = (
+            config.segment_bytes - SEGMENT_HEADER_BYTES - config.reserve_bytes - SEAL_BYTES
+        )
+
+    def place(self, drafts: Sequence[Draft]) -> list[Place]:
+        """A place for each, and for a seal where a segment ends between them: all or none.
+
+        Raises:
+            TooLarge: they would not fit an empty segment.
+            StoreBusy: the next segment is being made.
+            StoreFull: it cannot be made.
+        """
+        total = sum(draft.size_bytes for draft in drafts)
+        if total > self.append_bytes_max:
+            raise TooLarge("what is appended at once", total, self.append_bytes_max)
+        places: list[Place] = []
+        cursor, ahead = self.cursor, self.ahead
+        for draft in drafts:
+            size = draft.size_bytes
+            if not self._fits(cursor, draft, size, ahead):
+                if ahead is not Ahead.READY:
+                    raise self._refusal(total, ahead)
+                cursor = self._roll(cursor, draft, places)
+                ahead = Ahead.WANTED
+            places.append(Place(draft, cursor.position, cursor.number, cursor.at, size))
+            cursor = replace(cursor, at=cursor.at + size, position=cursor.position + 1)
+        self.cursor, self.ahead = cursor, ahead
+        return places
+
+    def _fits(self, cursor: Cursor, draft: Draft, size: int, ahead: Ahead) -> bool:
+        limit = cursor.capacity_bytes - SEAL_BYTES
+        if draft.kind not in ESSENTIAL or ahead is Ahead.READY:
+            limit -= self._config.reserve_bytes
+        return not cursor.sealed and cursor.at + size <= limit
+
+    def _roll(self, cursor: Cursor, draft: Draft, places: list[Place]) -> Cursor:
+        """On to the next segment, behind a seal unless there is one, or no place for it."""
+        if not cursor.sealed and cursor.at + SEAL_BYTES <= cursor.capacity_bytes:
+            seal = seal_draft(cursor.first, cursor.position - cursor.first, draft.time_us)
+            places.append(Place(seal, cursor.position, cursor.number, cursor.at, SEAL_BYTES))
+        return Cursor(
+            cursor.number + 1, cursor.position, SEGMENT_HEADER_BYTES, self._config.segment_bytes,
+            cursor.position,
+        )  # fmt: skip
+
+    def _refusal(self, needed: int, ahead: Ahead) -> Exception:
+        if ahead is Ahead.REFUSED:
+            return StoreFull(needed, self._config.segment_bytes, self.free_bytes)
+        return StoreBusy(needed, "the next segment is being made")

@@ -1,0 +1,69 @@
+"""Reading the log by position, while it is being written. Every record read is verified.
+
+Blocking, and safe in any thread. What is not durable yet is not there for a reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from durable.errors import NotInLog
+
+from .disk import File
+from .record import Kind, Record
+from .scan import Damaged, scan
+from .segments import Segments
+
+WINDOW_BYTES = 256 * 1024
+"""Read at a time: most batches are smaller, and two in a row are read as one."""
+
+
+class Reader:
+    """Of one store; `end` is always the log position before which all is durable."""
+
+    def __init__(self, segments: Segments, seed: int, file: Callable[[int], File]) -> None:
+        self._segments, self._seed, self._file = segments, seed, file
+
+    def record(self, position: int, end: int) -> Record:
+        """The record at this log position.
+
+        Raises:
+            NotInLog: it is in a gap, has been freed, is damaged, or not durable yet.
+        """
+        for record in self.records(position, end):
+            if record.position == position:
+                return record
+            break
+        raise NotInLog(position, self._segments.start, end)
+
+    def records(self, position: int, end: int) -> Iterator[Record]:
+        """Records from this log position up to `end`, in order; those in a gap are left out."""
+        segments = self._segments
+        segment = segments.find(position) or next(iter(segments), None)
+        while segment is not None and position < end:
+            try:
+                file = self._file(segment.number)
+            except FileNotFoundError:  # Freed meanwhile.
+                segment = segments.after(segment.number)
+                continue
+            for found in scan(
+                file.pread, segment.near(position), segment.end_at, seed=self._seed,
+                floor=segment.first, ceiling=end, window_bytes=WINDOW_BYTES,
+            ):  # fmt: skip
+                if isinstance(found, Damaged) or found.record.kind == Kind.SEAL:
+                    continue
+                if found.record.position >= position:
+                    yield found.record
+                    position = found.record.position + 1
+            segment = segments.after(segment.number)
+
+    def some(self, position: int, end: int, limit_bytes: int) -> list[Record]:
+        """As `records`, until they come to `limit_bytes` of bodies; at least one if there is one."""
+        taken: list[Record] = []
+        size = 0
+        for record in self.records(position, end):
+            if taken and size + record.header.body_bytes > limit_bytes:
+                break
+            taken.append(record)
+            size += record.header.body_bytes
+        return taken

@@ -1,0 +1,138 @@
+"""A directory of this machine."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+
+from durable.errors import StoreInUse
+
+from .disk import Buffer, Disk, File
+
+LOCK_NAME = "lock"
+PIECES_MAX = 1024
+"""IOV_MAX of Linux."""
+JOIN_BYTES_MAX = 64 * 1024
+"""Below this, one copy costs less than the kernel's work for many pieces."""
+
+
+class RealFile(File):
+    """Closed by `close`, or when the last reader lets go of it: a freed segment may be being read."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    @property
+    def size_bytes(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    def pread(self, size_bytes: int, at: int) -> bytes:
+        data = os.pread(self._descriptor, size_bytes, at)
+        while 0 < len(data) < size_bytes:  # Never seen on a local disk; POSIX allows it.
+            more = os.pread(self._descriptor, size_bytes - len(data), at + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def pwritev(self, pieces: Sequence[Buffer], at: int) -> None:
+        if len(pieces) > 1 and sum(map(len, pieces)) <= JOIN_BYTES_MAX:
+            pieces = [b"".join(pieces)]
+        todo = iter(pieces)
+        while some := [*islice(todo, PIECES_MAX)]:
+            at = self._write_some(some, at)
+
+    def _write_some(self, pieces: list[Buffer], at: int) -> int:
+        """Returns where it ended."""
+        end = at + sum(map(len, pieces))
+        written = os.pwritev(self._descriptor, pieces, at)
+        if at + written < end:  # A signal, or the disk is nearly full: the rest says which.
+            rest = memoryview(b"".join(pieces))[written:]
+            at += written
+            while rest:
+                written = os.pwrite(self._descriptor, rest, at)
+                rest, at = rest[written:], at + written
+        return end
+
+    def preallocate(self, size_bytes: int) -> None:
+        os.posix_fallocate(self._descriptor, 0, size_bytes)
+
+    def truncate(self, size_bytes: int) -> None:
+        os.ftruncate(self._descriptor, size_bytes)
+
+    def fdatasync(self) -> None:
+        os.fdatasync(self._descriptor)
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    __del__ = close
+
+
+class RealDisk(Disk):
+    """The directory `path`, made when it is not there, for its owner alone."""
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = Path(path)
+        if not self._path.is_dir():
+            self._path.mkdir(mode=0o700)
+            _sync_directory(self._path.parent)
+        self._lock: int | None = None
+
+    @property
+    def path(self) -> str:
+        return str(self._path)
+
+    def lock(self) -> None:
+        # flock and not lockf: the latter lets the same process in twice, and its lock is gone with
+        # the first close of any descriptor of the file.
+        descriptor = os.open(self._path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise StoreInUse(self.path) from None
+        self._lock = descriptor
+
+    def names(self) -> list[str]:
+        return sorted(os.listdir(self._path))
+
+    def create(self, name: str) -> File:
+        return self._open(name, os.O_CREAT | os.O_EXCL)
+
+    def open(self, name: str) -> File:
+        return self._open(name, 0)
+
+    def _open(self, name: str, flags: int) -> File:
+        return RealFile(os.open(self._path / name, os.O_RDWR | os.O_CLOEXEC | flags, 0o600))
+
+    def rename(self, old: str, new: str) -> None:
+        os.replace(self._path / old, self._path / new)
+
+    def unlink(self, name: str) -> None:
+        os.unlink(self._path / name)
+
+    def sync_directory(self) -> None:
+        _sync_directory(self._path)
+
+    def free_bytes(self) -> int:
+        found = os.statvfs(self._path)
+        return found.f_bavail * found.f_frsize
+
+    def close(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,197 @@
+"""A record: what the log is made of, as bytes on the disk.
+
+Layout, little endian, version 1 (pinned by tests/golden/record-v1.hex). Records stand back to back at
+multiples of 8, from the segment header on:
+
+    at  size  field
+     0     4  magic "MREC"
+     4     1  version, 1
+     5     1  kind: 1 publish, 2 acks, 3 definitions, 4 moved, 5 seal
+     6     2  flags, 0
+     8     4  total length in bytes: this header, targets, body and zeros up to a multiple of 8
+    12     4  body length in bytes
+    16     4  count of targets
+    20     4  CRC-32 of bytes [64, total)
+    24     4  chain: the header checksum of the record before; 0 before the first of all
+    28     4  unsynced: so many records right before this one were not known to be on stable storage
+              when this one was written
+    32     8  epoch: of the leader who wrote it; rises by one at each start
+    40     8  log position; a seal has that of the next record, all others count up by one
+    48     8  time in us since 1970, when it was appended
+    56     4  0
+    60     4  header checksum: CRC-32 of bytes [0, 60), started from CRC-32 of the store id
+    64        targets: `count` pairs of u64: queue id, sequence of the first message in that queue;
+              body (see bodies.py); zeros
+
+The header checksum covers the body by way of the body's. Two of them, because a good header says
+where the next record is however damaged its body; and because the header's cannot be forged by
+whoever sends payloads: it takes the store id, which never leaves the broker. So a search for the
+magic after damage finds records and nothing else, without reading a body twice.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import NamedTuple
+from zlib import crc32
+
+from durable.errors import NewerFormat
+
+MAGIC = b"MREC"
+VERSION = 1
+HEADER = struct.Struct("<4sBBHIIIIIIQQQI")
+CHECKSUM = struct.Struct("<I")
+CHECKED_BYTES = HEADER.size
+HEADER_BYTES = CHECKED_BYTES + CHECKSUM.size
+TARGET = struct.Struct("<QQ")
+ALIGNMENT = 8
+TARGETS_MAX = 1 << 16
+"""Queues one record may be routed to."""
+UNSYNCED_MAX = 2**32 - 1
+ZEROS = bytes(ALIGNMENT)
+
+FIRST_POSITION = 1
+"""Log position 0 is nobody's, so it can stand for nothing."""
+
+Buffer = bytes | memoryview
+
+
+class Kind(IntEnum):
+    PUBLISH = 1
+    ACKS = 2
+    DEFINITIONS = 3
+    MOVED = 4
+    SEAL = 5
+
+
+class Target(NamedTuple):
+    """A queue that a record was routed to."""
+
+    queue: int
+    first: int
+    """Sequence of the record's first message in that queue."""
+
+
+class Draft(NamedTuple):
+    """A record before it has a place in the log."""
+
+    kind: Kind
+    body: Buffer
+    targets: Sequence[Target] = ()
+    time_us: int = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """What it takes on the disk."""
+        size = HEADER_BYTES + TARGET.size * len(self.targets) + len(self.body)
+        return size + -size % ALIGNMENT
+
+
+class Header(NamedTuple):
+    """What stands at the front of a record, in the order of the bytes."""
+
+    magic: bytes
+    version: int
+    kind: int
+    flags: int
+    total_bytes: int
+    body_bytes: int
+    target_count: int
+    body_checksum: int
+    chain: int
+    unsynced: int
+    epoch: int
+    position: int
+    time_us: int
+    zero: int
+    checksum: int
+
+    @property
+    def next_position(self) -> int:
+        return self.position + (self.kind != Kind.SEAL)
+
+    @property
+    def synced_end(self) -> int:
+        """All before this log position was on stable storage when the record was written."""
+        return self.position - self.unsynced
+
+
+class Record(NamedTuple):
+    """A record as read, checked."""
+
+    header: Header
+    contents: Buffer
+    """Targets, body and padding: bytes [64, total)."""
+
+    @property
+    def position(self) -> int:
+        return self.header.position
+
+    @property
+    def kind(self) -> int:
+        """A Kind, or one that this version does not know."""
+        return self.header.kind
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        end = TARGET.size * self.header.target_count
+        return tuple(Target(*pair) for pair in TARGET.iter_unpack(self.contents[:end]))
+
+    @property
+    def body(self) -> Buffer:
+        """As it was appended, not copied."""
+        start = TARGET.size * self.header.target_count
+        return self.contents[start : start + self.header.body_bytes]
+
+
+def store_seed(store_id: bytes) -> int:
+    """What header checksums of this store start from."""
+    return crc32(store_id)
+
+
+def encode_record(
+    draft: Draft, *, seed: int, epoch: int, position: int, chain: int, unsynced: int
+) -> tuple[list[Buffer], int]:
+    """The record in pieces to be written one after the other, and its header checksum."""
+    size = draft.size_bytes
+    targets = b"".join([TARGET.pack(*target) for target in draft.targets])
+    body = draft.body
+    padding = ZEROS[: -(len(targets) + len(body)) % ALIGNMENT]
+    header = HEADER.pack(
+        MAGIC, VERSION, draft.kind, 0, size, len(body), len(draft.targets),
+        crc32(padding, crc32(body, crc32(targets))), chain, min(unsynced, UNSYNCED_MAX), epoch,
+        position, draft.time_us, 0,
+    )  # fmt: skip
+    checksum = crc32(header, seed)
+    pieces: list[Buffer] = [header + CHECKSUM.pack(checksum) + targets, body]
+    if padding:
+        pieces.append(padding)
+    return pieces, checksum
+
+
+def read_header(buffer: Buffer, at: int, seed: int) -> Header | None:
+    """The header at `buffer[at:]`; None when there is no valid one.
+
+    Raises:
+        NewerFormat: the header is valid and of a later version.
+    """
+    if len(buffer) - at < HEADER_BYTES or buffer[at : at + 4] != MAGIC:
+        return None
+    (checksum,) = CHECKSUM.unpack_from(buffer, at + CHECKED_BYTES)
+    if crc32(buffer[at : at + CHECKED_BYTES], seed) != checksum:
+        return None
+    header = Header._make((*HEADER.unpack_from(buffer, at), checksum))
+    if header.version > VERSION:
+        raise NewerFormat("a record", header.version, VERSION)
+    size = HEADER_BYTES + TARGET.size * header.target_count + header.body_bytes
+    return header if header.total_bytes == size + -size % ALIGNMENT else None
+
+
+def body_is_intact(buffer: Buffer, at: int, header: Header) -> bool:
+    """Whether all of the record at `buffer[at:]` is there and as it was written."""
+    end = at + header.total_bytes
+    if end > len(buffer):
+        return False
+    return crc32(memoryview(buffer)[at + HEADER_BYTES : end]) == header.body_checksum

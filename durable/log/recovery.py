@@ -1,0 +1,252 @@
+"""Opening a directory that any crash may have left: what is valid stays, the rest is told exactly.
+
+    msgs.1   | header | record | record | seal |
+    msgs.2   | header | record | ~~~~~~ | record | seal |     damage: a copy is kept, the gap reported
+    msgs.3   | header | record | record | ~~~~ 0 0 0 |        torn tail: a copy is kept, then cut
+    msgs.4   | 0 0 0 0 |                                      made ahead, not used yet
+
+Damage never keeps a store from opening. What was found is on stable storage before anything is
+written behind it: after a SIGKILL some of it may be in the cache only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+
+from .config import LogConfig
+from .disk import NO_SPACE, Disk, File
+from .header import SEGMENT_HEADER_BYTES, SegmentHeader, damaged_name, segment_name
+from .identity import Identity, identify
+from .placing import Cursor
+from .record import FIRST_POSITION, Kind, Record, store_seed
+from .report import Course, Damage, RecoveryReport, TornTail
+from .scan import POSITION_MAX, WINDOW_BYTES, Damaged, Found, scan
+from .segments import Segment, Segments
+
+Visit = Callable[[Record], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """Where a log goes on."""
+
+    segments: Segments
+    cursor: Cursor
+    chain: int
+    ahead_ready: bool
+    report: RecoveryReport
+
+
+@dataclass(slots=True)
+class _Scanned:
+    """One segment file as found."""
+
+    segment: Segment
+    file: File
+    header: SegmentHeader | None
+    damaged: list[Damaged]
+    records: int = 0
+    sealed: bool = False
+
+    @property
+    def used(self) -> bool:
+        return self.header is not None or self.records > 0
+
+    def take_tail(self) -> Damaged | None:
+        """What is dirty behind the last record; taken off the damage."""
+        tail = self.damaged[-1] if self.damaged else None
+        if tail is None or tail.at < self.segment.end_at:
+            return None
+        return self.damaged.pop()
+
+
+def recover(
+    disk: Disk, config: LogConfig, *, new_store_id: bytes, now_us: int, clock: Callable[[], float],
+    start: int = 0, visit: Visit | None = None,
+) -> Recovered:  # fmt: skip
+    """Read everything from log position `start` on, verify it, and make the end fit to be written.
+
+    Args:
+        disk: locked by the caller.
+        visit: called with every valid record from `start` on, in order.
+    Raises:
+        ForeignStore, NewerFormat: not ours to touch.
+    """
+    begun_s = clock()
+    identity = identify(disk, new_store_id=new_store_id, now_us=now_us)
+    return _Recovery(disk, config, identity, start, visit).run(lambda: clock() - begun_s)
+
+
+class _Recovery:
+    def __init__(
+        self, disk: Disk, config: LogConfig, identity: Identity, start: int, visit: Visit | None
+    ) -> None:
+        self._disk, self._config, self._identity = disk, config, identity
+        self._start, self._visit = start, visit
+        self._seed = store_seed(identity.store_id)
+        self._course = Course()
+        self._segments = Segments()
+        self._damage: list[Damage] = []
+        self._bytes_read = 0
+
+    def run(self, elapsed_s: Callable[[], float]) -> Recovered:
+        headers = self._identity.headers
+        scanned = [self._scan(number, headers[number]) for number in self._to_scan()]
+        ahead = []
+        while scanned and not scanned[-1].used:
+            ahead.append(scanned.pop())
+        for one in scanned:
+            self._segments.add(one.segment)
+            one.segment.sealed = True
+        cursor, torn = self._end(scanned)
+        for one in scanned:
+            self._keep_damage(one)
+        ready = [one for one in ahead if self._make_ready(one, cursor.number + 1)]
+        self._make_stable([one.file for one in scanned[-2:]])
+        for one in (*scanned, *ahead):
+            one.file.close()
+        course = self._course
+        report = RecoveryReport(
+            self._identity.store_id, self._identity.formatted, self._segments.start or cursor.position,
+            cursor.position, course.epoch + 1, len(self._segments), course.records,
+            self._bytes_read, elapsed_s(), course.all_gaps(), tuple(course.absent),
+            tuple(self._damage), torn,
+        )  # fmt: skip
+        return Recovered(self._segments, cursor, course.chain or 0, bool(ready), report)
+
+    def _to_scan(self) -> list[int]:
+        """Numbers of the segments to be read; those that end before `start` are taken on trust."""
+        headers = list(self._identity.headers.items())
+        skipped = 0
+        for (number, header), (_, after) in pairwise(headers):
+            if header is None or after is None or after.first > self._start:
+                break
+            segment = Segment(number, header.first)
+            segment.end = after.first
+            file = self._disk.open(segment_name(number))
+            segment.seal(file.size_bytes)
+            file.close()
+            self._segments.add(segment)
+            skipped += 1
+        return [number for number, _ in headers[skipped:]]
+
+    def _scan(self, number: int, header: SegmentHeader | None) -> _Scanned:
+        course = self._course
+        file = self._disk.open(segment_name(number))
+        course.segment(number, header)
+        segment = Segment(number, course.expected or FIRST_POSITION)
+        one = _Scanned(segment, file, header, [])
+        if header is None and any(self._read(file, SEGMENT_HEADER_BYTES, 0)):
+            one.damaged.append(Damaged(0, SEGMENT_HEADER_BYTES))
+        for found in scan(
+            lambda size, at: self._read(file, size, at), SEGMENT_HEADER_BYTES, file.size_bytes,
+            seed=self._seed, floor=course.expected or 0, ceiling=self._ceiling(number),
+        ):  # fmt: skip
+            if isinstance(found, Damaged):
+                one.damaged.append(found)
+            else:
+                self._take(one, found)
+        return one
+
+    def _take(self, one: _Scanned, found: Found) -> None:
+        course, segment, record = self._course, one.segment, found.record
+        if course.expected is None:
+            segment.first = record.position
+        course.record(record.header)
+        one.records += 1
+        if record.kind == Kind.SEAL:
+            one.sealed = True
+            segment.seal(found.end)
+            return
+        segment.note(record.position, found.at, found.end)
+        if self._visit is not None and record.position >= self._start:
+            self._visit(record)
+
+    def _ceiling(self, number: int) -> int:
+        later = [h.first for n, h in self._identity.headers.items() if n > number and h is not None]
+        return min(later, default=POSITION_MAX)
+
+    def _read(self, file: File, size_bytes: int, at: int) -> bytes:
+        data = file.pread(size_bytes, at)
+        self._bytes_read += len(data)
+        return data
+
+    def _end(self, scanned: list[_Scanned]) -> tuple[Cursor, TornTail | None]:
+        """Where writing goes on, and what had to be cut for that."""
+        position = self._course.expected or FIRST_POSITION
+        if not scanned:
+            last = self._segments.last
+            return Cursor(last.number if last else 0, position, 0, 0, position, sealed=True), None
+        one = scanned[-1]
+        segment, file, torn = one.segment, one.file, None
+        segment.sealed = one.sealed
+        if not one.sealed:
+            tail = one.take_tail() or Damaged(segment.end_at, segment.end_at)
+            missing = max(0, one.header.size_bytes - file.size_bytes) if one.header else 0
+            dirty = tail.end - tail.at
+            if dirty or missing:
+                kept_as = self._keep(segment.number, file, tail.at, tail.end)
+                torn = TornTail(segment.number, tail.at, dirty, missing, position, kept_as)
+            if dirty:
+                file.truncate(segment.end_at)
+            self._grow(file)
+        else:  # A seal is followed by a record at once: if there is none, a commit was cut off.
+            torn = TornTail(segment.number + 1, 0, 0, 0, position, None)
+        return Cursor(
+            segment.number, segment.first, segment.end_at, file.size_bytes, position,
+            sealed=one.sealed,
+        ), torn  # fmt: skip
+
+    def _grow(self, file: File) -> None:
+        """Back to full size, so that writing cannot fail for lack of space; else it ends here."""
+        if file.size_bytes >= self._config.segment_bytes:
+            return
+        try:
+            file.preallocate(self._config.segment_bytes)
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+
+    def _keep_damage(self, one: _Scanned) -> None:
+        for part in one.damaged:
+            kept_as = self._keep(one.segment.number, one.file, part.at, part.end)
+            self._damage.append(Damage(one.segment.number, part.at, part.end, kept_as))
+
+    def _keep(self, number: int, file: File, at: int, end: int) -> str | None:
+        """Copy bytes [at, end) to a file of their own, unless they are zeros or it is there."""
+        name = damaged_name(number, at)
+        if name in self._disk.names():
+            return name
+        copy: File | None = None
+        try:
+            for start in range(at, end, WINDOW_BYTES):
+                data = file.pread(min(WINDOW_BYTES, end - start), start)
+                if data != bytes(len(data)):
+                    copy = copy or self._disk.create(name)
+                    copy.pwritev([data], start - at)
+            if copy is not None:
+                copy.fdatasync()
+                self._disk.sync_directory()
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+            if copy is not None:
+                self._disk.unlink(name)
+            return None
+        return None if copy is None else name
+
+    def _make_ready(self, one: _Scanned, number: int) -> bool:
+        """Whether this unused segment can be the next one; if not, it is removed."""
+        size = one.file.size_bytes
+        if one.segment.number == number and size == self._config.segment_bytes and not one.damaged:
+            return True
+        self._keep_damage(one)
+        self._disk.unlink(segment_name(one.segment.number))
+        return False
+
+    def _make_stable(self, files: list[File]) -> None:
+        for file in files:
+            file.fdatasync()
+        self._disk.sync_directory()

@@ -1,0 +1,145 @@
+"""What recovery found: how much there is, what is damaged, and exactly which log positions are gone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .header import FIRST_NUMBER, SegmentHeader
+from .record import FIRST_POSITION, Header
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Log positions [`start`, `end`) are gone. Empty: none is, but the chain is broken before `start`."""
+
+    start: int
+    end: int
+    synced: bool = False
+    """Whether all of them were confirmed. If not, they belong to the last commits before a crash:
+    some may have been."""
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Bytes [`at`, `end`) of a segment that are no record."""
+
+    segment: int
+    at: int
+    end: int
+    kept_as: str | None
+    """File with a copy of them; None: they were zeros, or there was no space."""
+
+
+@dataclass(frozen=True, slots=True)
+class TornTail:
+    """What stood behind the last valid record: the rest of a commit that a crash cut off.
+
+    Zero bytes in a new segment: the one before was sealed, but nothing of the next is there.
+    It was cut, so records from log position `position` on are written anew. Damage that hits the
+    last record of all cannot be told from it: hence the copy.
+    """
+
+    segment: int
+    at: int
+    size_bytes: int
+    missing_bytes: int
+    """By which the file was shorter than it had been made: somebody, or the file system, cut it."""
+    position: int
+    kept_as: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryReport:
+    """How a store was found. `start` and `end`: log positions there are, gaps apart."""
+
+    store_id: bytes
+    formatted: bool
+    start: int
+    end: int
+    epoch: int
+    """Of the records that will be written from now on."""
+    segments: int
+    records: int
+    bytes_read: int
+    seconds: float
+    gaps: tuple[Gap, ...]
+    absent: tuple[Gap, ...]
+    """Of segments whose files are not there between others: freed, or somebody removed them."""
+    damage: tuple[Damage, ...]
+    torn: TornTail | None
+
+    def __str__(self) -> str:
+        rate = self.bytes_read / self.seconds / 1e6 if self.seconds else 0.0
+        words = [
+            f"{self.records} records in {self.segments} segments, {self.bytes_read} bytes read in "
+            f"{self.seconds:.3f} s ({rate:.0f} MB/s)"
+        ]
+        words += [
+            f"lost: log positions {gap.start} to {gap.end - 1}"
+            f" ({'confirmed' if gap.synced else 'perhaps never confirmed'})"
+            if gap.end > gap.start
+            else f"chain broken before log position {gap.start}"
+            for gap in self.gaps
+        ]
+        words += [
+            f"damaged: bytes {one.at} to {one.end} of segment {one.segment}, kept as {one.kept_as}"
+            for one in self.damage
+        ]
+        if self.torn is not None:
+            words.append(
+                f"cut: {self.torn.size_bytes} bytes at {self.torn.at} of segment "
+                f"{self.torn.segment}, kept as {self.torn.kept_as}; "
+                f"{self.torn.missing_bytes} bytes of the file were missing"
+            )
+        return "; ".join(words)
+
+
+@dataclass(slots=True)
+class Course:
+    """How the log should go on, against what is found. Fed in order."""
+
+    expected: int | None = None
+    """The next log position; None before anything was found."""
+    chain: int | None = None
+    epoch: int = 0
+    synced_end: int = 0
+    records: int = 0
+    gaps: list[Gap] = field(default_factory=list)
+    absent: list[Gap] = field(default_factory=list)
+    _number: int | None = None
+    _hole: bool = False
+
+    def segment(self, number: int, header: SegmentHeader | None) -> None:
+        """A segment file begins; `header` is None when it is damaged."""
+        self._hole |= self._number is not None and number > self._number + 1
+        self._number = number
+        if number == FIRST_NUMBER and self.expected is None:
+            self.expected = FIRST_POSITION
+        if header is not None:
+            self._reach(header.first)
+            if self.chain is None:
+                self.chain = header.chain
+
+    def record(self, header: Header) -> None:
+        self._reach(header.position)
+        if self.chain is not None and header.chain != self.chain:
+            self.gaps.append(Gap(header.position, header.position))
+        self.expected, self.chain = header.next_position, header.checksum
+        self.epoch = max(self.epoch, header.epoch)
+        self.synced_end = max(self.synced_end, header.synced_end)
+        self.records += header.next_position > header.position
+
+    def _reach(self, position: int) -> None:
+        if self.expected is None:
+            self.expected = position
+        elif position > self.expected:
+            found = self.absent if self._hole else self.gaps
+            found.append(Gap(self.expected, position))
+            self.expected, self.chain = position, None
+        self._hole = False
+
+    def all_gaps(self) -> tuple[Gap, ...]:
+        """With what is known of them in the end."""
+        return tuple(
+            Gap(gap.start, gap.end, synced=gap.end <= self.synced_end) for gap in self.gaps
+        )

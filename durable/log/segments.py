@@ -1,0 +1,112 @@
+"""Which segments there are, where in them log positions stand, and what still refers to them.
+
+The index is sparse: a mark every 64 KiB at most, from which a reader goes on by the lengths in the
+headers. 12 bytes a mark: 50 KB for a segment of 256 MiB, however small its records.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator
+
+from .header import SEGMENT_HEADER_BYTES
+
+STRIDE_BYTES = 64 * 1024
+
+
+class Segment:
+    """One file. Positions are log positions, `at` are bytes in the file."""
+
+    __slots__ = ("_ats", "_positions", "end", "end_at", "first", "number", "references", "sealed")
+
+    def __init__(self, number: int, first: int) -> None:
+        self.number, self.first = number, first
+        self.end = first
+        """The log position after its last record."""
+        self.end_at = SEGMENT_HEADER_BYTES
+        """The byte after its last record."""
+        self.sealed = False
+        self.references = 0
+        self._positions = array("Q")
+        self._ats = array("I")
+
+    def note(self, position: int, at: int, end_at: int) -> None:
+        """The record `position` stands at bytes [at, end_at)."""
+        if not self._ats or at - self._ats[-1] >= STRIDE_BYTES:
+            self._ats.append(at)  # First this: a reader in another thread looks at positions.
+            self._positions.append(position)
+        self.end, self.end_at = position + 1, end_at
+
+    def near(self, position: int) -> int:
+        """A byte where a record begins, `position` itself or one before it."""
+        index = bisect_right(self._positions, position) - 1
+        return self._ats[index] if index >= 0 else SEGMENT_HEADER_BYTES
+
+    def seal(self, end_at: int) -> None:
+        self.sealed, self.end_at = True, end_at
+
+    def __repr__(self) -> str:
+        state = "sealed" if self.sealed else "open"
+        return (
+            f"<Segment {self.number} [{self.first}, {self.end}) {state}, {self.references} refer>"
+        )
+
+
+class Segments:
+    """All segments that have been used, in order. The last one is being written."""
+
+    def __init__(self) -> None:
+        # Replaced, never changed: a reader in another thread sees the old list or the new one.
+        self._all: list[Segment] = []
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    @property
+    def start(self) -> int:
+        """The first log position that may be there."""
+        return self._all[0].first if self._all else 0
+
+    @property
+    def last(self) -> Segment | None:
+        return self._all[-1] if self._all else None
+
+    def add(self, segment: Segment) -> None:
+        assert not self._all or segment.number > self._all[-1].number, "segments come in order"
+        self._all = [*self._all, segment]
+
+    def find(self, position: int) -> Segment | None:
+        """The segment that holds this log position, if any does."""
+        everything = self._all
+        index = bisect_right(everything, position, key=lambda segment: segment.first) - 1
+        return everything[index] if index >= 0 else None
+
+    def after(self, number: int) -> Segment | None:
+        """The next segment there is."""
+        everything = self._all
+        index = bisect_right(everything, number, key=lambda segment: segment.number)
+        return everything[index] if index < len(everything) else None
+
+    def refer(self, position: int, count: int = 1) -> None:
+        """So many more things need the record at this log position."""
+        segment = self.find(position)
+        assert segment is not None, "refers to a segment that is there"
+        segment.references += count
+
+    def release(self, position: int, count: int = 1) -> None:
+        """So many do not any more."""
+        segment = self.find(position)
+        assert segment is not None, "referred to a segment that is there"
+        assert segment.references >= count, f"{segment} released {count} times"
+        segment.references -= count
+
+    def unused(self) -> list[Segment]:
+        """Sealed and referred to by nothing."""
+        return [one for one in self._all[:-1] if one.sealed and not one.references]
+
+    def remove(self, gone: list[Segment]) -> None:
+        self._all = [one for one in self._all if one not in gone]

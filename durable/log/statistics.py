@@ -1,0 +1,34 @@
+"""Everything counted about a log, frozen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .committing import Committer
+
+
+@dataclass(frozen=True, slots=True)
+class LogStatistics:
+    end: int
+    """The log position that the next record gets."""
+    durable_end: int
+    """All records before this one survive a power cut."""
+    pending_bytes: int
+    """Appended and not durable yet."""
+    commits: int
+    committed_bytes: int
+    segments: int
+    full: bool
+    """There is no space for a further segment: publishes are refused, or will be soon."""
+    overdue_s: float
+    """By how much the commit under way is over its limit: more than 0 means that the disk hangs."""
+    failure: str | None
+    """Why the store has stopped."""
+
+    @classmethod
+    def of(cls, committer: Committer, now_s: float) -> LogStatistics:
+        return cls(
+            committer.end, committer.durable_end, committer.pending_bytes, committer.commits,
+            committer.committed_bytes, len(committer.segments), committer.full,
+            committer.overdue_s(now_s), committer.failure,
+        )  # fmt: skip

@@ -1,0 +1,122 @@
+"""One open directory: everything about it that blocks. The shell calls it from worker threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+from durable.errors import StoreFull
+
+from .committing import Commit, Committer, Write
+from .config import LogConfig
+from .disk import NO_SPACE, Disk, File
+from .header import segment_name
+from .reader import Reader
+from .record import store_seed
+from .recovery import Recovered, Visit, recover
+
+
+class Store:
+    """The files of a log. At most one thread commits; any may read."""
+
+    def __init__(self, disk: Disk, config: LogConfig, recovered: Recovered) -> None:
+        self._disk, self._config = disk, config
+        self._files: dict[int, File] = {}
+        self.path = disk.path
+        self.report = report = recovered.report
+        self.segments = recovered.segments
+        self.committer = Committer(
+            config, self.segments, recovered.cursor, store_id=report.store_id, epoch=report.epoch,
+            chain=recovered.chain, ahead_ready=recovered.ahead_ready,
+        )  # fmt: skip
+        self.reader = Reader(self.segments, store_seed(report.store_id), self._file)
+
+    def carry_out(self, commit: Commit) -> None:
+        """Take the steps of a commit.
+
+        Raises:
+            StoreFull: no space to write; nothing is lost, the same commit can be carried out later.
+            OSError: the disk failed. Whatever it was, this store must not sync again.
+        """
+        for step in commit.steps:
+            file = self._file(step.number)
+            if not isinstance(step, Write):
+                file.fdatasync()
+                continue
+            try:
+                file.pwritev(step.pieces, step.at)
+            except OSError as error:
+                if error.errno not in NO_SPACE:
+                    raise
+                raise self._full(commit.size_bytes) from error
+
+    def make_segment(self, number: int) -> None:
+        """A file for segment `number`: allocated, zeros, and there after a power cut.
+
+        Raises:
+            StoreFull: not enough space; nothing is left of the attempt.
+            OSError: the disk failed.
+        """
+        size, disk, name = self._config.segment_bytes, self._disk, segment_name(number)
+        if disk.free_bytes() < size + self._config.free_bytes_min:
+            raise self._full(size)
+        file = disk.create(name)
+        try:
+            file.preallocate(size)
+            file.fdatasync()
+            disk.sync_directory()
+        except OSError as error:
+            file.close()
+            with suppress(OSError):
+                disk.unlink(name)
+            if error.errno not in NO_SPACE:
+                raise
+            raise self._full(size) from error
+        self._files[number] = file
+
+    def remove(self, numbers: Iterable[int]) -> None:
+        """Free these segments. Whoever is reading one goes on doing so."""
+        for number in numbers:
+            self._files.pop(number, None)
+            self._disk.unlink(segment_name(number))
+        self._disk.sync_directory()
+
+    def close(self) -> None:
+        """Let others in. Nobody may be reading or writing."""
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
+        self._disk.close()
+
+    def free_bytes(self) -> int:
+        return self._disk.free_bytes()
+
+    def _file(self, number: int) -> File:
+        file = self._files.get(number)
+        if file is None:
+            file = self._files[number] = self._disk.open(segment_name(number))
+        return file
+
+    def _full(self, needed_bytes: int) -> StoreFull:
+        return StoreFull(needed_bytes, self._config.segment_bytes, self._disk.free_bytes())
+
+
+def open_store(
+    disk: Disk, config: LogConfig, *, new_store_id: bytes, now_us: int, clock: Callable[[], float],
+    start: int = 0, visit: Visit | None = None,
+) -> Store:  # fmt: skip
+    """Lock the directory, recover what is there, and make it ready to be written.
+
+    Raises:
+        StoreInUse, ForeignStore, NewerFormat: this directory cannot be opened.
+    """
+    disk.lock()
+    try:
+        recovered = recover(
+            disk, config, new_store_id=new_store_id, now_us=now_us, clock=clock, start=start,
+            visit=visit,
+        )  # fmt: skip
+    except BaseException:
+        disk.close()
+        raise
+    return Store(disk, config, recovered)

@@ -1,0 +1,101 @@
+"""Logs for tests: small segments, everything in one thread, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from durable.errors import StoreBusy, StoreFull
+from durable.log.bodies import encode_acks, encode_definitions
+from durable.log.config import LogConfig
+from durable.log.disk import Disk
+from durable.log.record import Draft, Kind, Record, Target
+from durable.log.store import Store, open_store
+from mesh.protocol.batch import batch_pieces, with_checksum
+
+PUBLISHER, STORE_ID = b"p" * 16, b"s" * 16
+SMALL = LogConfig(segment_bytes=4096, reserve_bytes=512, free_bytes_min=0, commit_bytes_max=2048)
+
+
+def batch(number: int, size_bytes: int = 40) -> bytes:
+    """A batch of one message that says its number."""
+    body = number.to_bytes(8, "little") + bytes(size_bytes - 8)
+    return with_checksum(b"".join(batch_pieces(PUBLISHER, 1, number, 0, b"t", [body])[0]))
+
+
+def publish(number: int, size_bytes: int = 40) -> Draft:
+    return Draft(Kind.PUBLISH, batch(number, size_bytes), (Target(7, number),), 1000 + number)
+
+
+def acks(queue: int, start: int, end: int) -> Draft:
+    return Draft(Kind.ACKS, encode_acks({queue: [(start, end)]}))
+
+
+def definitions(value: object) -> Draft:
+    return Draft(Kind.DEFINITIONS, encode_definitions(value))
+
+
+class PlainLog:
+    """A store driven step by step: what the trio shell does, without trio."""
+
+    def __init__(
+        self, disk: Disk, config: LogConfig = SMALL, *, start: int = 0,
+        visit: Callable[[Record], object] | None = None, store_id: bytes = STORE_ID,
+    ) -> None:  # fmt: skip
+        self.config = config
+        self.store: Store = open_store(
+            disk, config, new_store_id=store_id, now_us=0, clock=lambda: 0.0, start=start,
+            visit=visit,
+        )  # fmt: skip
+        self.committer, self.report = self.store.committer, self.store.report
+        self.make_segment()
+
+    def make_segment(self) -> None:
+        number = self.committer.wanted_segment()
+        if number is not None:
+            try:
+                self.store.make_segment(number)
+            except StoreFull as error:
+                self.committer.segment_refused(error.free_bytes)
+            else:
+                self.committer.segment_made()
+
+    def append(self, *drafts: Draft) -> range:
+        try:
+            return self.committer.append(drafts)
+        except StoreBusy:
+            self.commit()
+            return self.committer.append(drafts)
+        finally:
+            self.make_segment()
+
+    def commit(self) -> None:
+        """Everything that has gathered."""
+        while (commit := self.committer.begin(0.0)) is not None:
+            try:
+                self.store.carry_out(commit)
+            except StoreFull:
+                raise
+            except OSError as error:
+                self.committer.failed(str(error))
+                raise
+            self.committer.done()
+
+    def write(self, *drafts: Draft) -> range:
+        """Durable when it returns."""
+        positions = self.append(*drafts)
+        self.commit()
+        return positions
+
+    def records(self, position: int = 0) -> list[Record]:
+        return list(self.store.reader.records(position, self.committer.durable_end))
+
+    def contents(self) -> dict[int, tuple[int, bytes]]:
+        """(kind, body) by log position."""
+        return {one.position: (one.kind, bytes(one.body)) for one in self.records()}
+
+    def close(self) -> None:
+        self.store.close()
+
+
+def bodies(drafts: Sequence[Draft]) -> list[bytes]:
+    return [bytes(draft.body) for draft in drafts]

@@ -1,0 +1,120 @@
+"""Records against a decoder so slow and plain that it is obviously the layout in record.py's text."""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from durable.log.bodies import decode_acks, decode_moved, encode_acks, move
+from durable.log.record import Draft, Kind, Record, Target, encode_record, store_seed
+from durable.log.scan import Damaged, Found, scan
+
+u32, u64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
+drafts = st.builds(
+    Draft, st.sampled_from([Kind.PUBLISH, Kind.ACKS, Kind.DEFINITIONS]), st.binary(max_size=200),
+    st.lists(st.builds(Target, u64, u64), max_size=3), u64,
+)  # fmt: skip
+store_ids = st.binary(min_size=16, max_size=16)
+
+
+def encode(draft: Draft, store_id: bytes, **changes: int) -> bytes:
+    fields = {"epoch": 1, "position": 1, "chain": 0, "unsynced": 0} | changes
+    return b"".join(encode_record(draft, seed=store_seed(store_id), **fields)[0])
+
+
+def found_in(data: bytes, store_id: bytes, **limits: int) -> list[Found | Damaged]:
+    return list(
+        scan(
+            lambda size, at: data[at : at + size], 0, len(data), seed=store_seed(store_id), **limits
+        )
+    )
+
+
+@given(drafts, store_ids, u64, st.integers(0, 2**64 - 2), u32, u32)
+def test_a_record_reads_as_the_text_says(
+    draft: Draft, store_id: bytes, epoch: int, position: int, chain: int, unsynced: int
+) -> None:
+    data = encode(draft, store_id, epoch=epoch, position=position, chain=chain, unsynced=unsynced)
+
+    def number(at: int, size: int) -> int:
+        return int.from_bytes(data[at : at + size], "little")
+
+    assert data[:4] == b"MREC"
+    assert (number(4, 1), number(5, 1), number(6, 2)) == (1, draft.kind, 0)
+    assert number(8, 4) == len(data) == draft.size_bytes
+    assert (number(12, 4), number(16, 4)) == (len(draft.body), len(draft.targets))
+    assert number(20, 4) == crc32(data[64:])
+    assert (number(24, 4), number(28, 4)) == (chain, unsynced)
+    assert (number(32, 8), number(40, 8), number(48, 8)) == (epoch, position, draft.time_us)
+    assert number(56, 4) == 0
+    assert number(60, 4) == crc32(data[:60], crc32(store_id))
+    at = 64
+    for target in draft.targets:
+        assert (number(at, 8), number(at + 8, 8)) == target
+        at += 16
+    assert data[at : at + len(draft.body)] == draft.body
+    assert not any(data[at + len(draft.body) :])
+    assert len(data) % 8 == 0
+
+    (found,) = found_in(data, store_id)
+    assert isinstance(found, Found)
+    assert (bytes(found.record.body), found.record.targets) == (draft.body, tuple(draft.targets))
+
+
+@given(drafts, store_ids, st.data())
+def test_no_bit_of_a_record_can_change(draft: Draft, store_id: bytes, data: st.DataObject) -> None:
+    record = bytearray(encode(draft, store_id))
+    bit = data.draw(st.integers(0, 8 * len(record) - 1))
+    record[bit // 8] ^= 1 << bit % 8
+    assert not any(isinstance(one, Found) for one in found_in(bytes(record), store_id))
+
+
+@given(drafts, store_ids, store_ids)
+def test_records_of_another_store_are_none(draft: Draft, ours: bytes, theirs: bytes) -> None:
+    found = found_in(encode(draft, theirs), ours)
+    assert any(isinstance(one, Found) for one in found) == (ours == theirs)
+
+
+@given(st.lists(st.one_of(drafts, st.binary(max_size=64)), max_size=8), store_ids, st.data())
+def test_scan_finds_every_record_between_garbage(
+    parts: list[Draft | bytes], store_id: bytes, data: st.DataObject
+) -> None:
+    """Oracle: what was put together. Garbage may hold the magic, and older records of this store."""
+    old = encode(Draft(Kind.PUBLISH, b"old"), store_id, position=1)
+    written, positions, position = b"", [], 2
+    for part in parts:
+        if isinstance(part, Draft):
+            positions.append((position, len(written)))
+            written += encode(part, store_id, position=position)
+            position += 1
+        else:
+            garbage = data.draw(st.sampled_from([part, b"MREC" + part, old, bytes(72)]))
+            written += garbage + bytes(-len(garbage) % 8)
+    found = found_in(written, store_id, floor=2)
+    assert [(one.record.position, one.at) for one in found if isinstance(one, Found)] == positions
+    ends = [0, *(one.end for one in found)]
+    assert all(one.at >= end for one, end in zip(found, ends, strict=False)), "in order"
+
+
+ranges = st.tuples(st.integers(0, 2**63), st.integers(1, 2**32)).map(lambda r: (r[0], r[0] + r[1]))
+
+
+def record(draft: Draft) -> Record:
+    (found,) = found_in(encode(draft, b"x" * 16, position=9), b"x" * 16)
+    assert isinstance(found, Found)
+    return found.record
+
+
+@given(st.dictionaries(u64, st.lists(ranges, max_size=4), max_size=4))
+def test_acks_come_back(acks: dict[int, list[tuple[int, int]]]) -> None:
+    assert dict(decode_acks(record(Draft(Kind.ACKS, encode_acks(acks))))) == acks
+
+
+@given(st.binary(max_size=50), st.lists(st.builds(Target, u64, u64), max_size=3))
+def test_a_record_moved_twice_remembers_its_first_place(body: bytes, targets: list[Target]) -> None:
+    once = move(record(Draft(Kind.PUBLISH, body, targets)), targets, 0)
+    twice = move(record(once), targets[:1], 5)
+    assert decode_moved(record(twice)) == (9, 1, body)
+    assert twice.targets == tuple(targets[:1])

@@ -1,0 +1,238 @@
+"""A disk that fills up, fails and belongs to somebody else."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import replace
+from random import Random
+from zlib import crc32
+
+import pytest
+
+from durable.errors import ForeignStore, NewerFormat, StoreBusy, StoreFailed, StoreFull, StoreInUse
+from durable.log.committing import Sync
+from durable.log.faulty_disk import Faults, FaultyDisk
+from durable.log.header import STORE_NAME, encode_store, segment_name
+from durable.log.memory_disk import MemoryDisk, Volume
+from mesh.errors import TooLarge
+from tests.logs import SMALL, STORE_ID, PlainLog, acks, definitions, publish
+
+
+def fill(log: PlainLog) -> int:
+    """Publish until there is no room; how many went in."""
+    with pytest.raises(StoreFull) as caught:
+        for number in range(1000):
+            log.write(publish(number, 200))
+    assert caught.value.segment_bytes == SMALL.segment_bytes
+    assert caught.value.free_bytes < SMALL.segment_bytes + log.config.free_bytes_min
+    return number
+
+
+def test_a_full_disk_refuses_publishes_and_takes_acks() -> None:
+    volume = Volume(capacity_bytes=3 * SMALL.segment_bytes)
+    log = PlainLog(MemoryDisk(volume))
+    published = fill(log)
+    assert published > 10
+    log.write(acks(7, 0, published))
+    log.write(definitions("as well"))
+    with pytest.raises(StoreFull):
+        log.write(publish(1, 200))
+    before = log.contents()
+    log.close()
+    log = PlainLog(MemoryDisk(volume))
+    assert log.contents() == before
+    with pytest.raises(StoreFull):
+        log.write(publish(1, 200))
+
+
+def test_the_reserve_ends_too() -> None:
+    volume = Volume(capacity_bytes=2 * SMALL.segment_bytes)
+    log = PlainLog(MemoryDisk(volume))
+    fill(log)
+    with pytest.raises(StoreFull):
+        for number in range(100):
+            log.write(acks(7, number, number + 1))
+    assert number >= SMALL.reserve_bytes // acks(7, 0, 1).size_bytes - 1
+    assert PlainLog(MemoryDisk(volume.copy())).contents() == log.contents()
+
+
+def test_publishes_resume_when_there_is_space() -> None:
+    volume = Volume(capacity_bytes=2 * SMALL.segment_bytes)
+    log = PlainLog(MemoryDisk(volume))
+    published = fill(log)
+    volume.capacity_bytes += SMALL.segment_bytes
+    log.make_segment()
+    log.write(publish(published, 200))
+    assert log.records()[-1].targets[0].first == published
+
+
+def test_space_comes_back_by_freeing_a_segment() -> None:
+    log = PlainLog(MemoryDisk(Volume(capacity_bytes=3 * SMALL.segment_bytes)))
+    fill(log)
+    (gone,) = log.store.segments.unused()
+    log.store.segments.remove([gone])
+    log.store.remove([gone.number])
+    log.make_segment()
+    log.write(publish(1, 200))
+    assert log.records()[0].position == gone.end
+
+
+def test_some_space_is_left_to_others() -> None:
+    config = replace(SMALL, free_bytes_min=10_000)
+    volume = Volume(capacity_bytes=20_000)
+    log = PlainLog(MemoryDisk(volume), config)
+    fill(log)
+    assert volume.free_bytes >= 10_000
+
+
+def test_no_space_in_the_middle_of_a_write_loses_nothing() -> None:
+    """A file system that does not keep what it allocated: the commit is carried out again later."""
+    disk = FaultyDisk(Volume())
+    log = PlainLog(disk)
+    log.append(publish(1))
+    disk.faults.write_error = errno.ENOSPC
+    commit = log.committer.begin(0.0)
+    assert commit is not None
+    with pytest.raises(StoreFull):
+        log.store.carry_out(commit)
+    log.committer.refused(0)
+    with pytest.raises(StoreFull):
+        log.committer.append([publish(2)])
+    (ack,) = log.committer.append([acks(7, 0, 1)])
+    disk.faults.write_error = None
+    log.store.carry_out(commit)
+    log.committer.done()
+    log.write(publish(2))
+    assert [one.position for one in log.records()] == [1, ack, 3]
+
+
+def test_nothing_is_confirmed_after_a_failed_sync() -> None:
+    volume = Volume()
+    disk = FaultyDisk(volume)
+    log = PlainLog(disk)
+    log.write(publish(1))
+    disk.faults.sync_error_at = disk.faults.syncs + 1
+    log.append(publish(2))
+    with pytest.raises(OSError, match="fdatasync"):
+        log.commit()
+    syncs = disk.faults.syncs
+    assert log.committer.durable_end == 2
+    assert log.committer.begin(0.0) is None
+    with pytest.raises(StoreFailed, match="fdatasync failed"):
+        log.committer.append([acks(7, 0, 1)])
+    assert disk.faults.syncs == syncs, "no second sync"
+    assert [one.position for one in log.records()] == [1]
+    left = PlainLog(MemoryDisk(volume.after_power_cut(Random(0))))
+    assert 1 in left.contents()
+
+
+def test_the_memory_disk_tells_the_truth_about_a_failed_sync() -> None:
+    """What a second fdatasync would have confirmed is not there: the reason for the rule above."""
+    volume = Volume()
+    disk = FaultyDisk(volume, Faults(sync_error_at=1))
+    file = disk.create("one")
+    disk.sync_directory()
+    file.pwritev([b"confirmed?"], 0)
+    with pytest.raises(OSError, match="fdatasync"):
+        file.fdatasync()
+    file.fdatasync()
+    assert bytes(file.pread(10, 0)) == b"confirmed?"
+    left = {bytes(volume.after_power_cut(Random(seed)).seen["one"].seen) for seed in range(20)}
+    assert b"confirmed?" not in left
+
+
+def test_too_much_at_once_is_refused_and_the_limit_named() -> None:
+    log = PlainLog(MemoryDisk())
+    with pytest.raises(TooLarge, match="exceeds the limit of 3440 bytes"):
+        log.append(publish(1, 4000))
+    log.write(publish(1, 3440 - publish(1).size_bytes + 40))
+
+
+def test_pending_bytes_are_bounded() -> None:
+    log = PlainLog(MemoryDisk(), replace(SMALL, pending_bytes_max=500))
+    log.committer.append([publish(1)])
+    log.committer.append([publish(2)])
+    with pytest.raises(StoreBusy):
+        log.committer.append([publish(3)])
+    assert log.committer.end == 3, "nothing was taken"
+
+
+def test_all_or_none_of_an_append() -> None:
+    log = PlainLog(MemoryDisk(Volume(capacity_bytes=SMALL.segment_bytes)))
+    with pytest.raises(StoreFull):
+        for number in range(0, 1000, 3):
+            log.write(*(publish(number + one, 200) for one in range(3)))
+    assert len(log.records()) % 3 == 0
+    assert log.committer.pending_bytes == 0
+
+
+def test_one_sync_for_all_that_gathered() -> None:
+    log = PlainLog(MemoryDisk())
+    log.append(publish(1), acks(7, 0, 1))
+    log.append(definitions(1))
+    commit = log.committer.begin(0.0)
+    assert commit is not None
+    log.append(publish(2))
+    assert log.committer.begin(0.0) is None, "one at a time"
+    assert [isinstance(step, Sync) for step in commit.steps] == [False, True]
+    assert commit.end == 4
+
+
+# Whose directory it is
+
+
+def test_two_stores_in_one_directory() -> None:
+    volume = Volume()
+    first = PlainLog(MemoryDisk(volume))
+    with pytest.raises(StoreInUse, match="stop that one"):
+        PlainLog(MemoryDisk(volume))
+    first.write(publish(1))
+    first.close()
+    assert len(PlainLog(MemoryDisk(volume)).records()) == 1
+
+
+@pytest.mark.parametrize("name", ["ibdata1", "definitions.amqp", "notes.txt"])
+def test_a_directory_of_somebody_else_is_left_alone(name: str) -> None:
+    volume = Volume()
+    MemoryDisk(volume).create(name)
+    for _ in range(2):  # And the refused one does not keep the lock.
+        with pytest.raises(ForeignStore, match=name):
+            PlainLog(MemoryDisk(volume))
+    assert list(volume.seen) == [name]
+
+
+def test_segments_of_somebody_else_are_left_alone() -> None:
+    """LavinMQ's files have the same names."""
+    volume = Volume()
+    MemoryDisk(volume).create(segment_name(1)).pwritev([b"\4\0\0\0 messages"], 0)
+    with pytest.raises(ForeignStore, match="msgs"):
+        PlainLog(MemoryDisk(volume))
+    assert bytes(volume.seen[segment_name(1)].seen) == b"\4\0\0\0 messages"
+
+
+def test_files_of_two_stores() -> None:
+    volume, other = Volume(), Volume()
+    PlainLog(MemoryDisk(volume)).write(publish(1))
+    log = PlainLog(MemoryDisk(other), store_id=b"o" * 16)
+    log.write(publish(1))
+    volume.seen[segment_name(2)] = other.seen[segment_name(1)]
+    volume.locked = False
+    volume.seen[STORE_NAME] = other.seen[STORE_NAME]
+    with pytest.raises(ForeignStore, match="stores"):
+        PlainLog(MemoryDisk(volume))
+
+
+def test_a_newer_format_is_refused() -> None:
+    volume = Volume()
+    log = PlainLog(MemoryDisk(volume))
+    log.write(publish(1))
+    log.close()
+    newer = bytearray(encode_store(STORE_ID, 0))
+    newer[8] = 2
+    newer[12:16] = crc32(newer[16:], crc32(newer[:12])).to_bytes(4, "little")
+    volume.seen[STORE_NAME].seen[:] = newer
+    before = {name: bytes(inode.seen) for name, inode in volume.seen.items()}
+    with pytest.raises(NewerFormat, match="version 2") as caught:
+        PlainLog(MemoryDisk(volume))
+    assert (caught.value.version, caught.value.known) == (2, 1)
+    assert before == {name: bytes(inode.seen) for name, inode in volume.seen.items()}

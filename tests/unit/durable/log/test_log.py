@@ -1,0 +1,326 @@
+"""The trio shell, on a memory disk; time is virtual, and stands still unless a test moves it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from durable.errors import NotInLog, StoreBusy, StoreClosed, StoreFailed, StoreFull, StoreInUse
+from durable.log.faulty_disk import FaultyDisk
+from durable.log.log import Log, open_log
+from durable.log.memory_disk import MemoryDisk, Volume
+from tests.logs import SMALL, acks, publish
+
+
+async def inline(call: Callable[..., Any], *args: Any, abandon_on_cancel: bool = False) -> Any:
+    """Worker threads without threads."""
+    await trio.lowlevel.checkpoint()
+    return call(*args)
+
+
+class Gate:
+    """Worker threads that come back when they are told to."""
+
+    def __init__(self) -> None:
+        self.open = trio.Event()
+        self.open.set()
+
+    async def __call__(
+        self, call: Callable[..., Any], *args: Any, abandon_on_cancel: bool = False
+    ) -> Any:
+        result = call(*args)
+        await self.open.wait()
+        return result
+
+
+async def test_durable_returns_when_it_is_on_the_platter() -> None:
+    volume = Volume()
+    async with open_log(MemoryDisk(volume), SMALL, in_thread=inline) as log:
+        (position,) = log.append_nowait([publish(1)])
+        assert log.durable_end == position
+        await log.durable(position)
+        assert log.durable_end == log.end == position + 1
+        file = volume.seen["msgs.0000000001"]
+        assert file.stable == file.seen
+        await log.durable(position)
+
+
+async def test_what_comes_while_a_commit_is_under_way_is_committed_together() -> None:
+    gate = Gate()
+    disk = FaultyDisk(Volume())
+    async with open_log(disk, replace(SMALL, commit_bytes_max=1 << 20), in_thread=gate) as log:
+        await log.durable(log.append_nowait([publish(9)])[0])
+        await wait_all_tasks_blocked()
+        gate.open = trio.Event()
+        syncs, done = disk.faults.syncs, []
+        log.append_nowait([publish(0)])
+        await wait_all_tasks_blocked()
+
+        async def wait_for(position: int) -> None:
+            await log.durable(position)
+            done.append(position)
+
+        async with trio.open_nursery() as nursery:
+            for number in range(1, 9):
+                for position in log.append_nowait([publish(number)]):
+                    nursery.start_soon(wait_for, position)
+            await wait_all_tasks_blocked()
+            assert (done, log.statistics().pending_bytes > 0) == ([], True)
+            gate.open.set()
+        assert sorted(done) == list(range(3, 11))
+        assert disk.faults.syncs == syncs + 2, "one for the first, one for the other eight"
+
+
+async def test_append_waits_for_room_and_keeps_the_order() -> None:
+    gate = Gate()
+    async with open_log(MemoryDisk(), replace(SMALL, pending_bytes_max=400), in_thread=gate) as log:
+        await wait_all_tasks_blocked()
+        gate.open = trio.Event()
+        log.append_nowait([publish(0), publish(1)])
+        with pytest.raises(StoreBusy):
+            log.append_nowait([publish(2)])
+        got: list[tuple[int, int]] = []
+
+        async def append(number: int) -> None:
+            (position,) = await log.append([publish(number)])
+            got.append((position, number))
+
+        async with trio.open_nursery() as nursery:
+            for number in (2, 3, 4):
+                nursery.start_soon(append, number)
+                await wait_all_tasks_blocked()
+            assert got == []
+            gate.open.set()
+        assert got == [(3, 2), (4, 3), (5, 4)]
+
+
+async def test_many_segments_and_reading_across_them() -> None:
+    async with open_log(MemoryDisk(), SMALL, in_thread=inline) as log:
+        for number in range(50):
+            positions = await log.append([publish(number, 300)])
+            await log.durable(positions[-1])
+        assert log.statistics().segments > 3
+        assert [one.position for one in await log.read(1, 1 << 20)] == list(range(1, 51))
+        assert len(await log.read(10, 1000)) == 2, "about so many bytes"
+        assert len(await log.read(10, 1)) == 1, "at least one"
+        assert (await log.record(33)).targets[0].first == 32
+        with pytest.raises(NotInLog, match=r"\[1, 51\)"):
+            await log.record(51)
+        with pytest.raises(NotInLog):
+            await log.durable(51)
+
+
+async def test_follow_reads_while_the_log_is_written() -> None:
+    async with open_log(MemoryDisk(), SMALL, in_thread=inline) as log:
+        seen: list[int] = []
+
+        async def follow() -> None:
+            async for record in log.follow(1):
+                assert record.position < log.durable_end
+                seen.append(record.position)
+                if record.position == 40:
+                    return
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(follow)
+            for number in range(40):
+                await log.append([publish(number, 300)])
+        assert seen == list(range(1, 41))
+
+
+async def test_segments_go_when_nothing_refers_to_them() -> None:
+    volume = Volume()
+    async with open_log(MemoryDisk(volume), SMALL, in_thread=inline) as log:
+        for number in range(30):
+            (position,) = await log.append([publish(number, 300)])
+            await log.durable(position)
+            log.refer(position)
+        assert await log.free() == []
+        for position in range(1, 31):
+            if position != 14:
+                log.release(position)
+        gone = await log.free()
+        assert len(gone) > 1
+        assert (await log.record(14)).position == 14
+        assert not {f"msgs.{number:010d}" for number in gone} & set(volume.seen)
+        with pytest.raises(NotInLog):
+            await log.record(1)
+        with pytest.raises(AssertionError, match="released"):
+            log.release(14, 2)
+    async with open_log(MemoryDisk(volume), SMALL, in_thread=inline) as log:
+        assert log.report.gaps == ()
+        assert log.report.absent
+        assert (await log.record(14)).position == 14
+
+
+async def test_the_end_of_the_block_commits_what_was_appended() -> None:
+    volume = Volume()
+    async with open_log(MemoryDisk(volume), SMALL, in_thread=inline) as log:
+        log.append_nowait([publish(1), publish(2)])
+    with pytest.raises(StoreClosed):
+        log.append_nowait([publish(3)])
+    async with open_log(MemoryDisk(volume), SMALL, in_thread=inline) as log:
+        assert len(await log.read(1, 1000)) == 2
+
+
+async def test_the_error_of_the_block_comes_out_as_it_is() -> None:
+    volume = Volume()
+    with pytest.raises(ZeroDivisionError):
+        async with open_log(MemoryDisk(volume), SMALL, in_thread=inline):
+            raise ZeroDivisionError
+    assert not volume.locked
+
+
+async def test_a_second_log_in_the_directory_is_refused() -> None:
+    volume = Volume()
+    async with open_log(MemoryDisk(volume), SMALL, in_thread=inline):
+        with pytest.raises(StoreInUse):
+            async with open_log(MemoryDisk(volume), SMALL, in_thread=inline):
+                raise AssertionError("opened")
+
+
+async def test_every_waiter_hears_of_a_failed_sync(caplog: pytest.LogCaptureFixture) -> None:
+    disk = FaultyDisk(Volume())
+    async with open_log(disk, SMALL, in_thread=inline) as log:
+        (first,) = log.append_nowait([publish(0)])
+        await log.durable(first)
+        disk.faults.sync_error_at = disk.faults.syncs + 1
+        heard: list[str] = []
+
+        async def wait_for(position: int) -> None:
+            with pytest.raises(StoreFailed) as caught:
+                await log.durable(position)
+            heard.append(caught.value.reason)
+
+        async with trio.open_nursery() as nursery:
+            for number in range(5):
+                for position in log.append_nowait([publish(number)]):
+                    nursery.start_soon(wait_for, position)
+        assert len(heard) == 5
+        assert all("fdatasync failed" in one for one in heard)
+        syncs = disk.faults.syncs
+        with pytest.raises(StoreFailed, match="restart the broker"):
+            await log.append([acks(7, 0, 1)])
+        with pytest.raises(StoreFailed):
+            await log.durable(first + 1)
+        await log.durable(first)
+        assert (await log.record(first)).position == first, "reading goes on"
+        assert log.statistics().failure == heard[0]
+        assert log.durable_end == first + 1
+    assert disk.faults.syncs == syncs, "never tried again"
+    assert "has stopped" in caplog.text
+
+
+async def test_a_full_disk_and_space_that_comes_back(autojump_clock: MockClock) -> None:
+    volume = Volume(capacity_bytes=2 * SMALL.segment_bytes)
+    async with open_log(MemoryDisk(volume), SMALL, in_thread=inline) as log:
+        with pytest.raises(StoreFull) as caught:
+            for number in range(1000):
+                await log.append([publish(number, 300)])
+        assert caught.value.free_bytes < SMALL.segment_bytes
+        assert log.statistics().full
+        (position,) = await log.append([acks(7, 0, number)])
+        await log.durable(position)
+        volume.capacity_bytes += SMALL.segment_bytes
+        await trio.sleep(SMALL.retry_s * 1.5)
+        (position,) = await log.append([publish(number, 300)])
+        await log.durable(position)
+        assert not log.statistics().failure
+
+
+async def test_freed_segments_end_a_full_disk_at_once(mock_clock: MockClock) -> None:
+    volume = Volume(capacity_bytes=3 * SMALL.segment_bytes)
+    async with open_log(MemoryDisk(volume), SMALL, in_thread=inline) as log:
+        with pytest.raises(StoreFull):
+            for number in range(1000):
+                await log.append([publish(number, 300)])
+        await wait_all_tasks_blocked()
+        assert len(await log.free()) == 1
+        await wait_all_tasks_blocked()
+        await log.append([publish(number, 300)])
+
+
+async def test_a_sync_that_hangs_is_reported_and_others_go_on(
+    mock_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.ERROR)
+    gate = Gate()
+    async with open_log(MemoryDisk(), SMALL, in_thread=gate) as log:
+        await wait_all_tasks_blocked()
+        (position,) = log.append_nowait([publish(1)])
+        await log.durable(position)
+        gate.open = trio.Event()
+        (hanging,) = log.append_nowait([publish(2)])
+        await wait_all_tasks_blocked()
+        assert log.statistics().overdue_s == 0
+        mock_clock.jump(SMALL.commit_s_max + 1)
+        await wait_all_tasks_blocked()
+        assert log.statistics().overdue_s == 1
+        assert "has been under way for 5.0 s" in caplog.text
+        assert log.durable_end == hanging
+        log.append_nowait([publish(3)])
+        gate.open.set()
+        await log.durable(hanging + 1)
+        assert log.statistics().overdue_s == 0
+        assert caplog.text.count("under way") == 1
+
+
+async def test_a_log_whose_disk_hangs_can_be_left_and_keeps_others_out(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A real thread in a call that does not return: nobody can end it, so nobody may come in."""
+    released = threading.Event()
+    volume = Volume()
+    disk = FaultyDisk(volume)
+    gate = Gate()
+    async with open_log(disk, SMALL, in_thread=gate) as log:
+        await wait_all_tasks_blocked()
+        gate.open = trio.Event()
+        log.append_nowait([publish(1)])
+        await wait_all_tasks_blocked()
+    assert "left open" in caplog.text
+    assert volume.locked
+    released.set()
+
+
+async def test_an_fdatasync_that_hangs_in_a_real_thread() -> None:
+    released = threading.Event()
+    disk = FaultyDisk(Volume())
+    async with open_log(disk, replace(SMALL, commit_s_max=0.01)) as log:
+        (first,) = log.append_nowait([publish(1)])
+        await log.durable(first)
+        disk.faults.before_sync = released.wait
+        (position,) = log.append_nowait([publish(2)])
+        with trio.fail_after(10):
+            while not log.statistics().overdue_s:
+                await trio.sleep(0.005)
+        assert [one.position for one in await log.read(1, 1000)] == [first], "reading goes on"
+        released.set()
+        await log.durable(position)
+
+
+async def test_cancelled_while_waiting_nothing_is_taken() -> None:
+    gate = Gate()
+    async with open_log(MemoryDisk(), replace(SMALL, pending_bytes_max=1), in_thread=gate) as log:
+        await wait_all_tasks_blocked()
+        gate.open = trio.Event()
+        log.append_nowait([publish(0)])
+        with trio.move_on_after(0):
+            await log.append([publish(1)])
+        assert log.end == 2
+        with trio.move_on_after(0):
+            await log.durable(1)
+        gate.open.set()
+        await log.durable(1)
+
+
+def test_a_log_is_made_by_open_log() -> None:
+    assert open_log.__doc__
+    assert Log.__doc__

@@ -1,0 +1,135 @@
+"""A power cut at every change a scenario makes to the disk, with many choices of what it keeps.
+
+Goal: everything confirmed is there, nothing is invented, order is kept, the log goes on. Oracle: a
+plain list of what was appended, and how many of them were confirmed.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from durable.log.faulty_disk import Faults, FaultyDisk, PowerCut
+from durable.log.memory_disk import MemoryDisk, Volume
+from durable.log.record import Draft, Kind
+from tests.logs import SMALL, PlainLog, acks, definitions, publish
+
+SEEDS = 12
+
+
+class Ledger:
+    """What was appended, by log position, and up to where it was confirmed."""
+
+    def __init__(self) -> None:
+        self.appended: dict[int, Draft] = {}
+        self.confirmed: set[int] = set()
+
+    def run(self, disk: FaultyDisk, rounds: int) -> None:
+        """Several starts of a log, commits of several records each, over several segments."""
+        number = 0
+        for _ in range(2):
+            log = PlainLog(disk)
+            for index in range(rounds):
+                drafts = [publish(number + one, 40 + 150 * (one % 3)) for one in range(4)]
+                if index % 2:
+                    drafts += [acks(7, number, number + 2), definitions({"n": number})]
+                number += 4
+                positions = log.append(*drafts)
+                self.appended.update(zip(positions, drafts, strict=True))
+                log.commit()
+                self.confirmed.update(positions)
+            log.close()
+
+
+def check(left: Volume, ledger: Ledger) -> None:
+    log = PlainLog(MemoryDisk(left))
+    found = log.records()
+    positions = [one.position for one in found]
+    assert positions == sorted(set(positions)), "order"
+    for one in found:
+        draft = ledger.appended[one.position]
+        assert (one.kind, bytes(one.body)) == (draft.kind, draft.body), "nothing is invented"
+        assert one.targets == tuple(draft.targets)
+    assert ledger.confirmed <= set(positions), "everything confirmed is there"
+    gone = {p for gap in log.report.gaps for p in range(gap.start, gap.end)}
+    assert gone == set(range(1, log.report.end)) - set(positions), "gaps are told exactly"
+    assert not any(gap.synced for gap in log.report.gaps), "and not as losses"
+    # And it goes on, at once and after another start.
+    (new,) = log.write(publish(999))
+    assert new == log.report.end
+    log.close()
+    again = PlainLog(MemoryDisk(left))
+    assert again.contents() == log.contents()
+    assert again.report.torn is None
+
+
+def changes_of_the_scenario() -> int:
+    disk = FaultyDisk(Volume())
+    Ledger().run(disk, 5)
+    assert len([name for name in disk.names() if name.startswith("msgs.")]) >= 3
+    return disk.faults.changes
+
+
+@pytest.mark.parametrize("cut_at", range(changes_of_the_scenario()))
+def test_power_cut_at_every_change(cut_at: int) -> None:
+    volume = Volume()
+    ledger = Ledger()
+    with pytest.raises(PowerCut):
+        ledger.run(FaultyDisk(volume, Faults(power_cut_at=cut_at)), 5)
+    for seed in range(SEEDS):
+        check(volume.after_power_cut(Random(seed)), ledger)
+
+
+def test_power_cut_while_recovering_from_a_power_cut() -> None:
+    volume = Volume()
+    ledger = Ledger()
+    with pytest.raises(PowerCut):
+        ledger.run(FaultyDisk(volume, Faults(power_cut_at=37)), 5)
+    for seed in range(SEEDS):
+        for cut_at in range(1, 12):
+            left = volume.after_power_cut(Random(seed))
+            try:
+                PlainLog(FaultyDisk(left, Faults(power_cut_at=cut_at))).write(publish(999))
+            except PowerCut:
+                again = left.after_power_cut(Random(seed + cut_at))
+                log = PlainLog(MemoryDisk(again))
+                assert ledger.confirmed <= {one.position for one in log.records()}
+
+
+def test_what_a_killed_process_left_in_the_cache_is_made_stable_by_the_next() -> None:
+    """Recovered means durable: deduplication would confirm a retry of it without another write."""
+    volume = Volume()
+    killed = PlainLog(MemoryDisk(volume))
+    killed.append(publish(1), publish(2))
+    commit = killed.committer.begin(0.0)
+    assert commit is not None
+    commit.steps.pop()  # The kill comes before the sync.
+    killed.store.carry_out(commit)
+    volume.locked = False
+    found = PlainLog(MemoryDisk(volume)).records()
+    assert len(found) == 2
+    for seed in range(SEEDS):
+        log = PlainLog(MemoryDisk(volume.after_power_cut(Random(seed))))
+        assert len(log.records()) == 2
+
+
+def test_a_seal_and_the_next_header_belong_to_one_chain() -> None:
+    log = PlainLog(MemoryDisk())
+    for number in range(60):
+        log.write(publish(number, 200))
+    records = log.records()
+    assert [one.position for one in records] == list(range(1, 61))
+    assert len(log.store.segments) > 3
+    assert not PlainLog(MemoryDisk(log_volume(log).copy())).report.gaps
+    assert all(one.kind == Kind.PUBLISH for one in records)
+
+
+def log_volume(log: PlainLog) -> Volume:
+    disk = log.store._disk
+    assert isinstance(disk, MemoryDisk)
+    return disk.volume
+
+
+def test_the_small_configuration_is_small() -> None:
+    assert SMALL.segment_bytes == 4096

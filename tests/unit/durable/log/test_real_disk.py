@@ -1,0 +1,92 @@
+"""The real disk does what the memory disk does; whatever is tested on one holds for the other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from durable.errors import StoreInUse
+from durable.log.disk import Disk
+from durable.log.memory_disk import MemoryDisk
+from durable.log.real_disk import PIECES_MAX, RealDisk
+from tests.logs import PlainLog, acks, publish
+
+
+@pytest.fixture(params=["real", "memory"])
+def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Disk:
+    return RealDisk(tmp_path / "store") if request.param == "real" else MemoryDisk()
+
+
+def test_files(disk: Disk) -> None:
+    file = disk.create("one")
+    file.pwritev([b"abc", b"", memoryview(b"def")], 2)
+    assert file.pread(10, 0) == b"\0\0abcdef"
+    assert file.pread(3, 4) == b"cde"
+    assert file.pread(3, 100) == b""
+    file.preallocate(100)
+    assert file.size_bytes == 100
+    file.preallocate(50)
+    assert file.size_bytes == 100, "never smaller"
+    file.truncate(4)
+    file.preallocate(8)
+    assert file.pread(10, 0) == b"\0\0ab\0\0\0\0"
+    file.fdatasync()
+    file.close()
+    with pytest.raises(FileExistsError):
+        disk.create("one")
+    with pytest.raises(FileNotFoundError):
+        disk.open("two")
+    disk.create("two").close()
+    disk.rename("one", "two")
+    disk.sync_directory()
+    assert disk.names() == ["two"]
+    assert disk.open("two").size_bytes == 8
+    disk.unlink("two")
+    assert disk.names() == []
+    with pytest.raises(FileNotFoundError):
+        disk.unlink("two")
+    assert disk.free_bytes() > 0
+
+
+def test_many_pieces(disk: Disk) -> None:
+    pieces = [bytes([number % 256]) * (number % 7 + 100) for number in range(2 * PIECES_MAX + 5)]
+    file = disk.create("one")
+    file.pwritev(pieces, 3)
+    assert file.pread(1 << 20, 3) == b"".join(pieces)
+
+
+def test_a_removed_file_can_be_read_by_who_has_it(disk: Disk) -> None:
+    file = disk.create("one")
+    file.pwritev([b"abc"], 0)
+    disk.unlink("one")
+    assert file.pread(3, 0) == b"abc"
+
+
+def test_a_log(disk: Disk) -> None:
+    log = PlainLog(disk)
+    for number in range(40):
+        log.write(publish(number, 300), acks(7, number, number + 1))
+    contents = log.contents()
+    assert sorted(contents) == list(range(1, 81))
+    log.close()
+    again = PlainLog(disk)
+    assert again.contents() == contents
+    assert again.report.gaps == ()
+    again.close()
+
+
+def test_the_lock_keeps_out_this_process_too(tmp_path: Path) -> None:
+    first, second = RealDisk(tmp_path), RealDisk(tmp_path)
+    first.lock()
+    with pytest.raises(StoreInUse, match=str(tmp_path)):
+        second.lock()
+    first.close()
+    second.lock()
+    second.close()
+
+
+def test_a_new_directory_is_for_its_owner_alone(tmp_path: Path) -> None:
+    RealDisk(tmp_path / "store").create("one").close()
+    assert (tmp_path / "store").stat().st_mode & 0o077 == 0
+    assert (tmp_path / "store" / "one").stat().st_mode & 0o077 == 0
