@@ -27,6 +27,7 @@ from .record import (
 WINDOW_BYTES = 1 << 20
 """Read at a time: large enough that calls do not count, small enough for the processor's cache."""
 POSITION_MAX = 2**64 - 1
+ZEROS = bytes(WINDOW_BYTES)
 
 Read = Callable[[int, int], bytes]
 """(size, at) -> bytes, fewer only at the end."""
@@ -75,9 +76,8 @@ def scan(
         if header.kind == Kind.SEAL:
             return
         at, floor = found.end, header.next_position
-    dirty_end = window.dirty_end(at)
-    if dirty_end > at:
-        yield Damaged(at, dirty_end)
+    if window.dirty_end > at:
+        yield Damaged(at, window.dirty_end)
 
 
 def _next_record(window: _Window, at: int, seed: int, floor: int, ceiling: int) -> Found | None:
@@ -86,11 +86,12 @@ def _next_record(window: _Window, at: int, seed: int, floor: int, ceiling: int) 
         header = window.header(candidate, seed)
         if header is None or header.position < floor or header.next_position > ceiling:
             at = candidate + ALIGNMENT
-            continue
-        record = window.record(candidate, header)
-        if record is not None:
-            return Found(candidate, record)
-        at = candidate + header.total_bytes  # A good header says where the next one is.
+        else:
+            record = window.record(candidate, header)
+            if record is not None:
+                return Found(candidate, record)
+            at = candidate + header.total_bytes  # A good header says where the next one is.
+        window.dirty_end = min(at, window.end)
     return None
 
 
@@ -98,26 +99,36 @@ class _Window:
     """The part of a segment that is in memory."""
 
     def __init__(self, read: Read, end: int, window_bytes: int) -> None:
-        self._read, self._end, self._window_bytes = read, end, window_bytes
+        self._read, self._window_bytes = read, window_bytes
         self._data, self._base = b"", 0
+        self.end = end
+        self.dirty_end = 0
+        """Behind the last byte without a record that was searched and is not zero."""
 
     def _load(self, at: int, size_bytes: int) -> int | None:
         """Where in `_data` byte `at` stands, with so many from there on; None past the end."""
         index = at - self._base
         if index < 0 or index + size_bytes > len(self._data):
-            if at + size_bytes > self._end:
+            if at + size_bytes > self.end:
                 return None
-            wanted = min(max(size_bytes, self._window_bytes), self._end - at)
+            wanted = min(max(size_bytes, self._window_bytes), self.end - at)
             self._data, self._base, index = self._read(wanted, at), at, 0
         return index if index + size_bytes <= len(self._data) else None
 
     def find_magic(self, at: int) -> int | None:
-        while (index := self._load(at, HEADER_BYTES)) is not None:
-            while (index := self._data.find(MAGIC, index)) >= 0:
+        """Where the magic next stands at a multiple of 8."""
+        while at < self.end:
+            start = self._load(at, min(HEADER_BYTES, self.end - at))
+            if start is None:
+                return None
+            index = start - 1
+            while (index := self._data.find(MAGIC, index + 1)) >= 0:
                 if index % ALIGNMENT == 0:  # `_base` is a multiple of it.
                     return self._base + index
-                index += 1
-            at = self._base + len(self._data) // ALIGNMENT * ALIGNMENT
+            rest = self._data[start:]
+            if rest != (ZEROS if len(rest) == WINDOW_BYTES else bytes(len(rest))):
+                self.dirty_end = self._base + len(self._data.rstrip(b"\0"))
+            at = max(at + ALIGNMENT, (self._base + len(self._data)) // ALIGNMENT * ALIGNMENT)
         return None
 
     def header(self, at: int, seed: int) -> Header | None:
@@ -130,13 +141,3 @@ class _Window:
             return None
         end = index + header.total_bytes
         return Record(header, memoryview(self._data)[index + HEADER_BYTES : end])
-
-    def dirty_end(self, at: int) -> int:
-        """Behind the last byte from `at` on that is not zero; `at` when all are."""
-        end = at
-        while (index := self._load(at, 1)) is not None:
-            data = self._data[index:]
-            if data != bytes(len(data)):
-                end = at + len(data.rstrip(b"\0"))
-            at += len(data)
-        return end
