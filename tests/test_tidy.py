@@ -124,9 +124,9 @@ def test_every_promise_of_the_readme_names_a_test_that_exists() -> None:
         assert not function or f"def {function}(" in text, f"{path}::{function}"
 
 
-@pytest.mark.parametrize("module", ["mesh.protocol.batch", "security.keyring", "discovery"])
+@pytest.mark.parametrize("module", ["mesh.protocol.batch", "security.keyring", "discovery", "durable.log.reader"])
 def test_what_an_executor_imports_is_light(module: str) -> None:
-    """The batch codec and the keyring load neither trio nor zmq; discovery loads no zeroconf."""
+    """The batch codec, the keyring and the log's reader load neither trio nor zmq; discovery loads no zeroconf."""
     heavy = "zeroconf" if module == "discovery" else "trio"
     code = f"import sys, {module}; sys.exit({heavy!r} in sys.modules or 'zmq' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -20,8 +20,7 @@ from typing import Any, NamedTuple
 
 import msgpack
 
-from durable.errors import RecordDamaged
-
+from ..errors import RecordDamaged
 from .record import Buffer, Draft, Kind, Record, Target
 
 ACKS_BLOCK = struct.Struct("<QII")

@@ -16,8 +16,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from durable.errors import StoreBusy, StoreClosed, StoreFailed, StoreFull
-
+from ..errors import StoreBusy, StoreClosed, StoreFailed, StoreFull
 from .config import LogConfig
 from .header import SEGMENT_HEADER_BYTES, SegmentHeader, encode_segment_header
 from .placing import ESSENTIAL, Ahead, Cursor, Place, Placer

@@ -34,8 +34,7 @@ import struct
 from typing import NamedTuple
 from zlib import crc32
 
-from durable.errors import NewerFormat
-
+from ..errors import NewerFormat
 from .record import Buffer
 
 FORMAT_VERSION = 1

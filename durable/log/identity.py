@@ -5,8 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 
-from durable.errors import ForeignStore
-
+from ..errors import ForeignStore
 from .disk import Disk
 from .header import (
     SEGMENT_HEADER_BYTES,

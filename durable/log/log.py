@@ -23,9 +23,9 @@ from typing import Any
 
 import trio
 
-from durable.errors import NotInLog, StoreBusy, StoreFull
 from mesh.waker import Bell, Waker
 
+from ..errors import NotInLog, StoreBusy, StoreFull
 from .committing import Commit
 from .config import LogConfig
 from .disk import Disk

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from durable.errors import StoreInUse
-
+from ..errors import StoreInUse
 from .disk import Buffer, Disk, File
 
 SECTOR_BYTES = 512

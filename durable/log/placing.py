@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import NamedTuple
 
-from durable.errors import StoreBusy, StoreFull
 from mesh.errors import TooLarge
 
+from ..errors import StoreBusy, StoreFull
 from .bodies import SEAL_BYTES, seal_draft
 from .config import LogConfig
 from .header import SEGMENT_HEADER_BYTES

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from durable.errors import NotInLog
-
+from ..errors import NotInLog
 from .disk import File
 from .record import Kind, Record
 from .scan import Damaged, scan

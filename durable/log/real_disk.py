@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
-from durable.errors import StoreInUse
-
+from ..errors import StoreInUse
 from .disk import Buffer, Disk, File
 
 LOCK_NAME = "lock"

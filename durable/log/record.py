@@ -37,7 +37,7 @@ from enum import IntEnum
 from typing import NamedTuple
 from zlib import crc32
 
-from durable.errors import NewerFormat
+from ..errors import NewerFormat
 
 MAGIC = b"MREC"
 VERSION = 1

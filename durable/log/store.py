@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from durable.errors import StoreFull
-
+from ..errors import StoreFull
 from .committing import Commit, Committer, Write
 from .config import LogConfig
 from .disk import NO_SPACE, Disk, File
