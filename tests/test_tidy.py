@@ -124,7 +124,9 @@ def test_every_promise_of_the_readme_names_a_test_that_exists() -> None:
         assert not function or f"def {function}(" in text, f"{path}::{function}"
 
 
-@pytest.mark.parametrize("module", ["mesh.protocol.batch", "security.keyring", "discovery", "durable.log.reader"])
+@pytest.mark.parametrize(
+    "module", ["mesh.protocol.batch", "security.keyring", "discovery", "durable.log.reader"]
+)
 def test_what_an_executor_imports_is_light(module: str) -> None:
     """The batch codec, the keyring and the log's reader load neither trio nor zmq; discovery loads no zeroconf."""
     heavy = "zeroconf" if module == "discovery" else "trio"
