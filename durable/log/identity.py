@@ -58,10 +58,11 @@ def identify(disk: Disk, *, new_store_id: bytes, now_us: int) -> Identity:
         raise ForeignStore(disk.path, f"files of stores {', '.join(sorted(i.hex() for i in ids))}")
     if not ids:
         headers = _make_room(disk, names, list(headers))
-    store_id = ids.pop() if ids else new_store_id
+    formatted = not ids
+    store_id = new_store_id if formatted else ids.pop()
     if kept is None:
         _write_store(disk, store_id, now_us)
-    return Identity(store_id, store_id == new_store_id, headers)
+    return Identity(store_id, formatted, headers)
 
 
 def _read_segment_header(disk: Disk, number: int) -> SegmentHeader | None:

@@ -192,7 +192,7 @@ class Log:
             committer.check()
 
     async def record(self, position: int) -> Record:
-        """The durable record at this log position. Raises NotInLog."""
+        """The durable record at this log position. Raises NotInLog, RecordDamaged."""
         read = partial(self._store.reader.record, position, self.durable_end)
         found: Record = await self._in_thread(read)
         return found

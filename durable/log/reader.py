@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ..errors import NotInLog
+from ..errors import NotInLog, RecordDamaged
 from .disk import File
 from .record import Kind, Record
-from .scan import Damaged, scan
+from .scan import Damaged, Found, scan
 from .segments import Segments
 
 WINDOW_BYTES = 256 * 1024
@@ -27,16 +27,29 @@ class Reader:
         """The record at this log position.
 
         Raises:
-            NotInLog: it is in a gap, has been freed, is damaged, or not durable yet.
+            NotInLog: it has been freed, never was there, or is not durable yet.
+            RecordDamaged: there is something in its place, but not what was written.
         """
-        for record in self.records(position, end):
-            if record.position == position:
-                return record
-            break
+        damaged = False
+        for found in self._walk(position, end):
+            if isinstance(found, Damaged):
+                damaged = True
+            elif found.record.position == position:
+                return found.record
+            else:
+                break
+        if damaged:
+            raise RecordDamaged("record", position)
         raise NotInLog(position, self._segments.start, end)
 
     def records(self, position: int, end: int) -> Iterator[Record]:
-        """Records from this log position up to `end`, in order; those in a gap are left out."""
+        """Records from this log position up to `end`, in order; damaged ones are left out."""
+        for found in self._walk(position, end):
+            if isinstance(found, Found):
+                yield found.record
+
+    def _walk(self, position: int, end: int) -> Iterator[Found | Damaged]:
+        """As `records`, with the damage seen on the way."""
         segments = self._segments
         segment = segments.find(position) or next(iter(segments), None)
         while segment is not None and position < end:
@@ -49,10 +62,10 @@ class Reader:
                 file.pread, segment.near(position), segment.end_at, seed=self._seed,
                 floor=segment.first, ceiling=end, window_bytes=WINDOW_BYTES,
             ):  # fmt: skip
-                if isinstance(found, Damaged) or found.record.kind == Kind.SEAL:
-                    continue
-                if found.record.position >= position:
-                    yield found.record
+                if isinstance(found, Damaged):
+                    yield found
+                elif found.record.position >= position and found.record.kind != Kind.SEAL:
+                    yield found
                     position = found.record.position + 1
             segment = segments.after(segment.number)
 

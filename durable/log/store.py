@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from ..errors import StoreFull
+from ..errors import StoreFailed, StoreFull
 from .committing import Commit, Committer, Write
 from .config import LogConfig
 from .disk import NO_SPACE, Disk, File
@@ -107,7 +107,8 @@ def open_store(
     """Lock the directory, recover what is there, and make it ready to be written.
 
     Raises:
-        StoreInUse, ForeignStore, NewerFormat: this directory cannot be opened.
+        StoreInUse, ForeignStore, NewerFormat: this directory is not to be opened.
+        StoreFailed: the disk failed while it was being opened.
     """
     disk.lock()
     try:
@@ -115,6 +116,9 @@ def open_store(
             disk, config, new_store_id=new_store_id, now_us=now_us, clock=clock, start=start,
             visit=visit,
         )  # fmt: skip
+    except OSError as error:
+        disk.close()
+        raise StoreFailed(f"{disk.path} cannot be opened: {error}") from error
     except BaseException:
         disk.close()
         raise

@@ -61,6 +61,7 @@ def check(volume: Volume, damaged: set[int]) -> None:
     log.close()
     again = PlainLog(MemoryDisk(volume), TINY)
     assert again.contents() == log.contents(), "and again"
+    assert again.report.torn is None, "what was cut is gone"
     again.close()
 
 

@@ -1,0 +1,137 @@
+"""Opening a store: where it begins, what it tells, what it copes with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from durable.errors import NotInLog, RecordDamaged, StoreFailed, StoreFull
+from durable.log.faulty_disk import Faults, FaultyDisk
+from durable.log.header import segment_name
+from durable.log.memory_disk import MemoryDisk, Volume
+from durable.log.record import Record
+from durable.log.report import Gap
+from tests.logs import SMALL, PlainLog, acks, publish
+
+
+def store(count: int = 40) -> Volume:
+    volume = Volume()
+    log = PlainLog(MemoryDisk(volume))
+    for number in range(count):
+        log.write(publish(number, 300))
+    log.close()
+    return volume
+
+
+def test_from_a_checkpoint_on_only_what_follows_is_read() -> None:
+    volume = store()
+    seen: list[Record] = []
+    log = PlainLog(MemoryDisk(volume), start=30, visit=seen.append)
+    assert [one.position for one in seen] == list(range(30, 41))
+    assert log.report.bytes_read < 3 * SMALL.segment_bytes
+    assert log.report.gaps == ()
+    assert [one.position for one in log.records()] == list(range(1, 41)), "all can still be read"
+    assert log.write(publish(99)) == range(41, 42)
+
+
+def test_everything_is_visited_in_order() -> None:
+    seen: list[Record] = []
+    report = PlainLog(MemoryDisk(store()), visit=seen.append).report
+    assert [one.position for one in seen] == list(range(1, 41))
+    assert (report.start, report.end, report.records) == (1, 41, 40)
+    assert (report.torn, report.damage, report.absent) == (None, (), ())
+    assert "40 records" in str(report)
+
+
+def test_each_start_has_an_epoch_of_its_own() -> None:
+    volume = Volume()
+    for epoch in (1, 2, 3):
+        log = PlainLog(MemoryDisk(volume))
+        log.write(publish(epoch))
+        assert log.records()[-1].header.epoch == epoch
+        log.close()
+
+
+def test_a_history_that_was_replaced_is_noticed() -> None:
+    """Both records are valid and at home there; only the chain tells."""
+    first, second = store(2), store(2)
+    a, b = PlainLog(MemoryDisk(first)), PlainLog(MemoryDisk(second))
+    a.write(publish(100))
+    at = 64 + 2 * publish(0, 300).size_bytes
+    a.write(publish(101))
+    b.write(publish(200))
+    size = publish(0).size_bytes
+    taken = second.seen[segment_name(1)].seen[at : at + size]
+    first.seen[segment_name(1)].seen[at : at + size] = taken
+    a.close()
+    log = PlainLog(MemoryDisk(first))
+    assert len(log.records()) == 4
+    assert log.report.gaps == (Gap(4, 4, synced=True),)
+    assert "chain broken before log position 4" in str(log.report)
+
+
+def test_freed_segments_are_no_gap_and_lost_ones_are_told() -> None:
+    volume = store()
+    segments = list(PlainLog(MemoryDisk(volume)).store.segments)
+    volume.locked = False
+    del volume.seen[segment_name(1)]
+    report = PlainLog(MemoryDisk(volume)).report
+    assert (report.start, report.gaps, report.absent) == (segments[1].first, (), ())
+    volume.locked = False
+    del volume.seen[segment_name(3)]
+    report = PlainLog(MemoryDisk(volume)).report
+    assert report.gaps == ()
+    assert report.absent == (Gap(segments[2].first, segments[2].end),)
+
+
+def test_what_rots_while_the_log_is_open_is_not_handed_out() -> None:
+    volume = store(5)
+    log = PlainLog(MemoryDisk(volume))
+    at = 64 + 2 * publish(0, 300).size_bytes
+    volume.flip(segment_name(1), 8 * (at + 200))
+    with pytest.raises(RecordDamaged, match="position 3"):
+        log.store.reader.record(3, 6)
+    assert [one.position for one in log.records()] == [1, 2, 4, 5]
+    with pytest.raises(NotInLog):
+        log.store.reader.record(6, 6)
+
+
+def test_larger_and_smaller_segments_than_before() -> None:
+    volume = store(12)
+    for size in (8192, 2048, 4096):
+        log = PlainLog(MemoryDisk(volume), replace(SMALL, segment_bytes=size))
+        before = len(log.records())
+        for number in range(30):
+            log.write(publish(number, 300))
+        assert len(log.records()) == before + 30
+        assert log.report.torn is None
+        log.close()
+
+
+def test_a_cut_segment_on_a_full_disk_opens() -> None:
+    volume = store(6)
+    volume.cut(segment_name(1), 2000)
+    volume.capacity_bytes = 1
+    log = PlainLog(MemoryDisk(volume))
+    assert log.report.torn is not None
+    assert len(log.records()) == 4
+    log.write(publish(1), acks(7, 0, 1))  # In the segment that had been made ahead.
+    with pytest.raises(StoreFull):
+        for number in range(100):
+            log.write(publish(number))
+
+
+def test_an_error_while_opening_is_typed_and_lets_go_of_the_lock() -> None:
+    volume = store(3)
+    with pytest.raises(StoreFailed, match="cannot be opened"):
+        PlainLog(FaultyDisk(volume, Faults(sync_error_at=1)))
+    assert not volume.locked
+
+
+def test_names_that_are_not_ours_do_not_matter_in_a_store() -> None:
+    volume = store(3)
+    MemoryDisk(volume).create("0a1b2c").close()
+    log = PlainLog(MemoryDisk(volume))
+    assert len(log.records()) == 3
+    assert "0a1b2c" in volume.seen
