@@ -160,7 +160,8 @@ class Log:
             return self._committer.append(drafts)
         finally:
             self._work.wake()
-            self._wanted.wake()
+            if self._committer.segment_pending:
+                self._wanted.wake()
 
     async def append(self, drafts: Sequence[Draft]) -> range:
         """As `append_nowait`, but wait for room, first come first. Cancelled: nothing was taken."""
