@@ -333,8 +333,9 @@ class Log:
                 await self._begun.wait()
                 continue
             await trio.sleep_until(commit.begun_s + self._config.commit_s_max)
-            if committer.commit is not commit or committer.stopped:
-                await self._changed.wait()
+            if committer.stopped:
+                return
+            if committer.commit is not commit:  # A later one is under way, perhaps for as long.
                 continue
             logger.error(
                 "a commit of %d bytes has been under way for %.1f s: the disk hangs or is too slow",
