@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from durable.errors import StoreBusy, StoreFull
 from durable.log.bodies import encode_acks, encode_definitions
@@ -95,7 +95,3 @@ class PlainLog:
 
     def close(self) -> None:
         self.store.close()
-
-
-def bodies(drafts: Sequence[Draft]) -> list[bytes]:
-    return [bytes(draft.body) for draft in drafts]

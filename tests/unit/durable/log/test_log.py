@@ -14,7 +14,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from durable.errors import NotInLog, StoreBusy, StoreClosed, StoreFailed, StoreFull, StoreInUse
 from durable.log.faulty_disk import FaultyDisk
-from durable.log.log import Log, open_log
+from durable.log.log import open_log
 from durable.log.memory_disk import MemoryDisk, Volume
 from tests.logs import SMALL, acks, publish
 
@@ -275,8 +275,7 @@ async def test_a_sync_that_hangs_is_reported_and_others_go_on(
 async def test_a_log_whose_disk_hangs_can_be_left_and_keeps_others_out(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A real thread in a call that does not return: nobody can end it, so nobody may come in."""
-    released = threading.Event()
+    """Nobody can end a call that does not return, so nobody may come in beside it."""
     volume = Volume()
     disk = FaultyDisk(volume)
     gate = Gate()
@@ -287,7 +286,6 @@ async def test_a_log_whose_disk_hangs_can_be_left_and_keeps_others_out(
         await wait_all_tasks_blocked()
     assert "left open" in caplog.text
     assert volume.locked
-    released.set()
 
 
 async def test_an_fdatasync_that_hangs_in_a_real_thread() -> None:
@@ -319,8 +317,3 @@ async def test_cancelled_while_waiting_nothing_is_taken() -> None:
             await log.durable(1)
         gate.open.set()
         await log.durable(1)
-
-
-def test_a_log_is_made_by_open_log() -> None:
-    assert open_log.__doc__
-    assert Log.__doc__
