@@ -71,7 +71,7 @@ class Subscription:
         if inbox is None:
             raise RuntimeError("subscription used outside of its `async with` block")
         while not inbox:
-            if self._closed or self._driver.core.left:
+            if self._closed or not self._driver.running:
                 raise NodeClosed(f"the subscription to {self.pattern!r} is closed")
             await self._waker.wait()
         delivery = self._driver.core.patterns.take(inbox)

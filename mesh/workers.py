@@ -81,9 +81,9 @@ class Workers:
             with scope:
                 reply = await handlers[job.endpoint](request)
         except* ServiceError as group:
-            refusal = _first(group, ServiceError)
+            refusal = _first(group)
         except* Exception as group:
-            error = _first(group, Exception)
+            error = _first(group)
             refusal = ServiceError("failed", _told(error))
             self._complain(job, error)
         job.cancel = None
@@ -116,7 +116,7 @@ class Workers:
             logger.error("handler of %r failed; this is logged once", job.endpoint, exc_info=error)
 
 
-def _first(group: BaseExceptionGroup[E], _kind: type[E]) -> E:
+def _first(group: BaseExceptionGroup[E]) -> E:
     """The first exception in there, however deep."""
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup):

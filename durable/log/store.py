@@ -87,9 +87,6 @@ class Store:
         self._files.clear()
         self._disk.close()
 
-    def free_bytes(self) -> int:
-        return self._disk.free_bytes()
-
     def _file(self, number: int) -> File:
         file = self._files.get(number)
         if file is None:

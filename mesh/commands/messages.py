@@ -42,10 +42,7 @@ def _add_request(commands: Commands) -> None:
         description="Ask one member of a cluster, chosen by load, and print its reply: the bytes "
         "as they are,\nwith a line end on a terminal. Exit status 1 when nobody answered.",
     )  # fmt: skip
-    command.add_argument("target", help="CLUSTER or CLUSTER/ENDPOINT")
-    command.add_argument(
-        "payload", nargs="?", default="", help="text, or - for stdin (default: empty)"
-    )
+    _add_target(command)
     command.add_argument(
         "--timeout", type=some_seconds, metavar="SECONDS",
         help="for each reply (default: MESH_REQUEST_TIMEOUT_S, mesh.toml, 5)",
@@ -58,6 +55,14 @@ def _add_request(commands: Commands) -> None:
     command.add_argument("--json", action="store_true", help=JSON_HELP)
     add_joining(command)
     command.set_defaults(run=request)
+
+
+def _add_target(command: argparse.ArgumentParser) -> None:
+    """Whom to ask or tell, and what."""
+    command.add_argument("target", help="CLUSTER or CLUSTER/ENDPOINT")
+    command.add_argument(
+        "payload", nargs="?", default="", help="text, or - for stdin (default: empty)"
+    )
 
 
 def _add_publish(commands: Commands) -> None:
@@ -105,10 +110,7 @@ def _add_broadcast(commands: Commands) -> None:
         description="Tell every member of a cluster, without an answer. Exit status 1 when there "
         "is none.",
     )  # fmt: skip
-    command.add_argument("target", help="CLUSTER or CLUSTER/ENDPOINT")
-    command.add_argument(
-        "payload", nargs="?", default="", help="text, or - for stdin (default: empty)"
-    )
+    _add_target(command)
     add_joining(command)
     command.set_defaults(run=broadcast)
 

@@ -91,7 +91,7 @@ class Core:
         self.out: list[Instruction] = []
         self.timers = Timers()
         self.refusals = Refusals()
-        self.closing = self.left = False
+        self.closing = False
         self._touched: dict[Link, None] = {}
         self._now_s = 0.0
         self._tick_due_s: float | None = None
@@ -174,7 +174,7 @@ class Core:
 
     def close(self) -> None:
         """The node has left, or crashed: nobody waits for anything of it any longer."""
-        self.closing = self.left = True
+        self.closing = True
         self.patterns.close(NodeClosed("the node has left"))
 
     def goodbye_heard(self) -> bool:

@@ -211,7 +211,7 @@ class RequestTable:
         soft = len(fresh) > 1 and len(tried) < SOFT_TRIES
         candidate = self._choose(fresh or candidates, self._rng)
         size = len(pending.payload)
-        if not candidate.link.outbox.takes(REQUESTS, size):
+        if not self._takes(candidate.link, size):
             roomy = [one for one in candidates if self._takes(one.link, size)]
             if not roomy:
                 self._wait(pending)

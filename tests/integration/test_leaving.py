@@ -11,7 +11,7 @@ import trio.testing
 import mesh
 from discovery.finder import Sink
 from mesh import joining
-from tests.nodes import linked, node, until
+from tests.nodes import linked, node, subscribed, until
 
 
 def archive(read: list[bytes], ends: list[str]) -> mesh.Service:
@@ -97,7 +97,7 @@ async def test_a_blocked_publisher_leaves_nothing_behind() -> None:
 
         nursery.start_soon(consume)
         async with node("shop", sub) as shop:
-            await until(lambda: shop._core.patterns.interest.match("t"))
+            await subscribed(shop, "t")
             for n in range(10):
                 await shop.publish("t", b"%d" % n)
         await until(lambda: len(got) == 10)
