@@ -396,8 +396,10 @@ class Core:
 
     def link_down(self, link: Link, reason: str, ending: Ending) -> None:
         self.rotation.changed()
-        state = State.DEAD if ending is Ending.LOST else State.LEFT
-        self.membership.gone(link.peer, state, reason)
+        if ending is Ending.LOST:
+            self.membership.gone(link.peer, State.DEAD, reason)
+        else:  # Whoever told of it: to those who watch, the member has left.
+            self.membership.gone(link.peer, State.LEFT, Ending.LEFT.value)
         self.patterns.link_down(link, reason, self._now_s, left=ending is Ending.LEFT)
         self.rotation.forget(link.peer)
         self._touched.pop(link, None)
