@@ -28,6 +28,12 @@ class File(Protocol):
     def pread(self, size_bytes: int, at: int) -> bytes:
         """Less than asked for only at the end of the file."""
 
+    def data_end(self) -> int:
+        """From this byte on there are only zeros, allocated and never written.
+
+        Not the least such byte: a disk that does not know says the size.
+        """
+
     def pwritev(self, pieces: Sequence[Buffer], at: int) -> None:
         """All of it, or OSError and some of it."""
 

@@ -59,6 +59,9 @@ class FaultyFile(File):
     def pread(self, size_bytes: int, at: int) -> bytes:
         return self._file.pread(size_bytes, at)
 
+    def data_end(self) -> int:
+        return self._file.data_end()
+
     def pwritev(self, pieces: Sequence[Buffer], at: int) -> None:
         cut = self._faults.change()
         if self._faults.write_error is not None:

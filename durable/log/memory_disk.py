@@ -146,6 +146,10 @@ class MemoryFile(File):
     def pread(self, size_bytes: int, at: int) -> bytes:
         return bytes(self.inode.seen[at : at + size_bytes])
 
+    def data_end(self) -> int:
+        used = len(self.inode.seen.rstrip(b"\0"))
+        return min(-(-used // SECTOR_BYTES) * SECTOR_BYTES, self.size_bytes)
+
     def pwritev(self, pieces: Sequence[Buffer], at: int) -> None:
         data = b"".join(pieces)
         room = max(0, self.size_bytes - at) + self._volume.free_bytes

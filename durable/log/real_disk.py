@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import Sequence
@@ -36,6 +37,16 @@ class RealFile(File):
                 break
             data += more
         return data
+
+    def data_end(self) -> int:
+        # What was allocated and not written is a hole, unless there are pages of it in the cache.
+        end = 0
+        try:
+            while True:
+                start = os.lseek(self._descriptor, end, os.SEEK_DATA)
+                end = os.lseek(self._descriptor, start, os.SEEK_HOLE)
+        except OSError as error:
+            return end if error.errno == errno.ENXIO else self.size_bytes
 
     def pwritev(self, pieces: Sequence[Buffer], at: int) -> None:
         if len(pieces) > 1 and sum(map(len, pieces)) <= JOIN_BYTES_MAX:

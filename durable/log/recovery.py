@@ -11,7 +11,7 @@ written behind it: after a SIGKILL some of it may be in the cache only.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -135,34 +135,40 @@ class _Recovery:
     def _scan(self, number: int, header: SegmentHeader | None) -> _Scanned:
         course = self._course
         file = self._disk.open(segment_name(number))
+        data_end = file.data_end()  # Before anything is read: reading ahead makes data of zeros.
         course.segment(number, header)
         segment = Segment(number, course.expected or FIRST_POSITION)
         one = _Scanned(segment, file, header, [])
         if header is None and any(self._read(file, SEGMENT_HEADER_BYTES, 0)):
             one.damaged.append(Damaged(0, SEGMENT_HEADER_BYTES))
-        for found in scan(
+        self._take(one, scan(
             lambda size, at: self._read(file, size, at), SEGMENT_HEADER_BYTES, file.size_bytes,
             seed=self._seed, floor=course.expected or 0, ceiling=self._ceiling(number),
-        ):  # fmt: skip
-            if isinstance(found, Damaged):
-                one.damaged.append(found)
-            else:
-                self._take(one, found)
+            data_end=data_end,
+        ))  # fmt: skip
         return one
 
-    def _take(self, one: _Scanned, found: Found) -> None:
-        course, segment, record = self._course, one.segment, found.record
-        if course.expected is None:
-            segment.first = record.position
-        course.record(record.header)
-        one.records += 1
-        if record.kind == Kind.SEAL:
-            one.sealed = True
-            segment.seal(found.end)
-            return
-        segment.note(record.position, found.at, found.end)
-        if self._visit is not None and record.position >= self._start:
-            self._visit(record)
+    def _take(self, one: _Scanned, findings: Iterator[Found | Damaged]) -> None:
+        course, segment, start = self._course, one.segment, self._start
+        visit = self._visit or (lambda _: None)
+        for found in findings:
+            if isinstance(found, Damaged):
+                one.damaged.append(found)
+                continue
+            at, record = found
+            header = record[0]
+            position = header.position
+            if course.expected is None:
+                segment.first = position
+            course.record(header)
+            one.records += 1
+            if header.kind == Kind.SEAL:
+                one.sealed = True
+                segment.seal(found.end)
+                continue
+            segment.note(position, at, at + header.total_bytes)
+            if position >= start:
+                visit(record)
 
     def _ceiling(self, number: int) -> int:
         later = [h.first for n, h in self._identity.headers.items() if n > number and h is not None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from .header import FIRST_NUMBER, SegmentHeader
-from .record import FIRST_POSITION, Header
+from .record import FIRST_POSITION, Header, Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +121,19 @@ class Course:
                 self.chain = header.chain
 
     def record(self, header: Header) -> None:
-        self._reach(header.position)
-        if self.chain is not None and header.chain != self.chain:
-            self.gaps.append(Gap(header.position, header.position))
-        self.expected, self.chain = header.next_position, header.checksum
-        self.epoch = max(self.epoch, header.epoch)
-        self.synced_end = max(self.synced_end, header.synced_end)
-        self.records += header.next_position > header.position
+        _, _, kind, _, _, _, _, _, chain, unsynced, epoch, position, _, _, checksum = header
+        if position != self.expected or self._hole:
+            self._reach(position)
+        if chain != self.chain and self.chain is not None:
+            self.gaps.append(Gap(position, position))
+        follows = kind != Kind.SEAL
+        self.expected, self.chain = position + follows, checksum
+        self.records += follows
+        if epoch > self.epoch:
+            self.epoch = epoch
+        synced_end = position - unsynced
+        if synced_end > self.synced_end:
+            self.synced_end = synced_end
 
     def _reach(self, position: int) -> None:
         if self.expected is None:

@@ -22,6 +22,7 @@ from .record import (
     Record,
     body_is_intact,
     read_header,
+    read_record,
 )
 
 WINDOW_BYTES = 1 << 20
@@ -53,7 +54,7 @@ class Damaged(NamedTuple):
 
 def scan(
     read: Read, start: int, end: int, *, seed: int, floor: int = 0, ceiling: int = POSITION_MAX,
-    window_bytes: int = WINDOW_BYTES,
+    window_bytes: int = WINDOW_BYTES, data_end: int = POSITION_MAX,
 ) -> Iterator[Found | Damaged]:  # fmt: skip
     """All records in bytes [start, end) of a segment and the damage between them, in order.
 
@@ -63,19 +64,29 @@ def scan(
         seed: `store_seed` of this store.
         floor: the least log position that may come.
         ceiling: the least that may not: where the next segment begins.
+        data_end: from this byte on, a window of zeros is followed by nothing else.
     Raises:
         NewerFormat: a valid record of a later version.
     """
-    window = _Window(read, end, window_bytes)
-    at = start
-    while (found := _next_record(window, at, seed, floor, ceiling)) is not None:
-        if found.at > at:
-            yield Damaged(at, found.at)
+    window = _Window(read, end, window_bytes, data_end)
+    at, new = start, tuple.__new__
+    while True:
+        # The usual case first: a valid record right here, all of it in the window.
+        record = read_record(window.data, window.view, at - window.base, seed)
+        if record is not None and floor <= record[0].position < ceiling:
+            found: Found = new(Found, (at, record))
+        else:
+            searched = _next_record(window, at, seed, floor, ceiling)
+            if searched is None:
+                break
+            found, record = searched, searched.record
+            if found.at > at:
+                yield Damaged(at, found.at)
         yield found
-        header = found.record.header
+        header = record[0]
+        at, floor = found[0] + header.total_bytes, header.position + 1
         if header.kind == Kind.SEAL:
             return
-        at, floor = found.end, header.next_position
     if window.dirty_end > at:
         yield Damaged(at, window.dirty_end)
 
@@ -98,22 +109,24 @@ def _next_record(window: _Window, at: int, seed: int, floor: int, ceiling: int) 
 class _Window:
     """The part of a segment that is in memory."""
 
-    def __init__(self, read: Read, end: int, window_bytes: int) -> None:
-        self._read, self._window_bytes = read, window_bytes
-        self._data, self._base = b"", 0
+    def __init__(self, read: Read, end: int, window_bytes: int, data_end: int) -> None:
+        self._read, self._window_bytes, self._data_end = read, window_bytes, data_end
+        self.data, self.base = b"", 0
+        self.view = memoryview(self.data)
         self.end = end
         self.dirty_end = 0
         """Behind the last byte without a record that was searched and is not zero."""
 
     def _load(self, at: int, size_bytes: int) -> int | None:
-        """Where in `_data` byte `at` stands, with so many from there on; None past the end."""
-        index = at - self._base
-        if index < 0 or index + size_bytes > len(self._data):
+        """Where in `data` byte `at` stands, with so many from there on; None past the end."""
+        index = at - self.base
+        if index < 0 or index + size_bytes > len(self.data):
             if at + size_bytes > self.end:
                 return None
             wanted = min(max(size_bytes, self._window_bytes), self.end - at)
-            self._data, self._base, index = self._read(wanted, at), at, 0
-        return index if index + size_bytes <= len(self._data) else None
+            self.data, self.base, index = self._read(wanted, at), at, 0
+            self.view = memoryview(self.data)
+        return index if index + size_bytes <= len(self.data) else None
 
     def find_magic(self, at: int) -> int | None:
         """Where the magic next stands at a multiple of 8."""
@@ -121,23 +134,28 @@ class _Window:
             start = self._load(at, min(HEADER_BYTES, self.end - at))
             if start is None:
                 return None
+            loaded_end = self.base + len(self.data)
+            at = max(at + ALIGNMENT, loaded_end // ALIGNMENT * ALIGNMENT)
+            rest = self.data[start:]
+            # Zeros first: comparing them is ten times faster than a search in them.
+            if rest == (ZEROS if len(rest) == WINDOW_BYTES else bytes(len(rest))):
+                if at >= self._data_end:
+                    return None
+                continue
             index = start - 1
-            while (index := self._data.find(MAGIC, index + 1)) >= 0:
-                if index % ALIGNMENT == 0:  # `_base` is a multiple of it.
-                    return self._base + index
-            rest = self._data[start:]
-            if rest != (ZEROS if len(rest) == WINDOW_BYTES else bytes(len(rest))):
-                self.dirty_end = self._base + len(self._data.rstrip(b"\0"))
-            at = max(at + ALIGNMENT, (self._base + len(self._data)) // ALIGNMENT * ALIGNMENT)
+            while (index := self.data.find(MAGIC, index + 1)) >= 0:
+                if index % ALIGNMENT == 0:  # `base` is a multiple of it.
+                    return self.base + index
+            self.dirty_end = self.base + len(self.data.rstrip(b"\0"))
         return None
 
     def header(self, at: int, seed: int) -> Header | None:
         index = self._load(at, HEADER_BYTES)
-        return None if index is None else read_header(self._data, index, seed)
+        return None if index is None else read_header(self.data, index, seed)
 
     def record(self, at: int, header: Header) -> Record | None:
         index = self._load(at, header.total_bytes)
-        if index is None or not body_is_intact(self._data, index, header):
+        if index is None or not body_is_intact(self.data, index, header):
             return None
         end = index + header.total_bytes
-        return Record(header, memoryview(self._data)[index + HEADER_BYTES : end])
+        return Record(header, self.view[index + HEADER_BYTES : end])

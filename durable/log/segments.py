@@ -18,7 +18,9 @@ STRIDE_BYTES = 64 * 1024
 class Segment:
     """One file. Positions are log positions, `at` are bytes in the file."""
 
-    __slots__ = ("_ats", "_positions", "end", "end_at", "first", "number", "references", "sealed")
+    __slots__ = (
+        "_ats", "_next_at", "_positions", "end", "end_at", "first", "number", "references", "sealed",
+    )  # fmt: skip
 
     def __init__(self, number: int, first: int) -> None:
         self.number, self.first = number, first
@@ -28,14 +30,17 @@ class Segment:
         """The byte after its last record."""
         self.sealed = False
         self.references = 0
+        self._next_at = 0
+        """The next mark is due from this byte on."""
         self._positions = array("Q")
         self._ats = array("I")
 
     def note(self, position: int, at: int, end_at: int) -> None:
         """The record `position` stands at bytes [at, end_at)."""
-        if not self._ats or at - self._ats[-1] >= STRIDE_BYTES:
+        if at >= self._next_at:
             self._ats.append(at)  # First this: a reader in another thread looks at positions.
             self._positions.append(position)
+            self._next_at = at + STRIDE_BYTES
         self.end, self.end_at = position + 1, end_at
 
     def near(self, position: int) -> int:

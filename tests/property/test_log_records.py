@@ -98,6 +98,28 @@ def test_scan_finds_every_record_between_garbage(
     assert all(one.at >= end for one, end in zip(found, ends, strict=False)), "in order"
 
 
+@given(
+    st.lists(
+        st.one_of(drafts, st.integers(1, 30), st.sampled_from([b"MREC", b"dirt"])), max_size=9
+    ),
+    st.sampled_from([64, 72, 128, 1024]),
+)
+def test_small_windows_and_unwritten_ends_change_nothing(
+    parts: list[Draft | int | bytes], window_bytes: int
+) -> None:
+    """Oracle: one window over everything, told nothing of what was never written."""
+    written, position = b"", 1
+    for part in parts:
+        if isinstance(part, Draft):
+            written += encode(part, b"x" * 16, position=position)
+            position += 1
+        else:
+            written += bytes(8 * part) if isinstance(part, int) else part.ljust(8, b"\0")
+    data_end = len(written.rstrip(b"\0"))
+    found = found_in(written, b"x" * 16, window_bytes=window_bytes, data_end=data_end)
+    assert found == found_in(written, b"x" * 16)
+
+
 ranges = st.tuples(st.integers(0, 2**63), st.integers(1, 2**32)).map(lambda r: (r[0], r[0] + r[1]))
 
 

@@ -49,6 +49,16 @@ def test_files(disk: Disk) -> None:
     assert disk.free_bytes() > 0
 
 
+def test_what_was_allocated_and_never_written_is_known(disk: Disk) -> None:
+    file = disk.create("one")
+    file.preallocate(4 << 20)
+    file.pwritev([b"abc"], 1 << 20)
+    file.fdatasync()
+    assert (1 << 20) + 3 <= file.data_end() <= 2 << 20
+    file.pwritev([b"d"], (4 << 20) - 1)
+    assert file.data_end() == 4 << 20, "what is in the cache only counts as well"
+
+
 def test_many_pieces(disk: Disk) -> None:
     pieces = [bytes([number % 256]) * (number % 7 + 100) for number in range(2 * PIECES_MAX + 5)]
     file = disk.create("one")

@@ -44,6 +44,22 @@ def test_everything_is_visited_in_order() -> None:
     assert "40 records" in str(report)
 
 
+def test_zeros_that_were_never_written_are_not_read_and_dirt_behind_them_is_found() -> None:
+    config = replace(SMALL, segment_bytes=8 << 20)
+    volume = Volume()
+    log = PlainLog(MemoryDisk(volume), config)
+    log.write(publish(1))
+    end_at = 64 + publish(1).size_bytes
+    log.close()
+    report = PlainLog(MemoryDisk(volume.copy()), config).report
+    assert report.bytes_read < 4 << 20
+    assert (report.records, report.torn) == (1, None)
+    volume.flip(segment_name(1), 8 * (7 << 20))
+    torn = PlainLog(MemoryDisk(volume), config).report.torn
+    assert torn is not None
+    assert (torn.at, torn.size_bytes) == (end_at, (7 << 20) + 1 - end_at)
+
+
 def test_each_start_has_an_epoch_of_its_own() -> None:
     volume = Volume()
     for epoch in (1, 2, 3):
