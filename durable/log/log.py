@@ -34,6 +34,7 @@ from .recovery import Visit
 from .report import RecoveryReport
 from .statistics import LogStatistics
 from .store import Store, open_store
+from .writer_thread import WriterThread
 
 logger = logging.getLogger("durable.log")
 READ_BYTES = 1 << 20
@@ -46,18 +47,19 @@ InThread = Callable[..., Awaitable[Any]]
 @asynccontextmanager
 async def open_log(
     disk: Disk, config: LogConfig | None = None, *, start: int = 0, visit: Visit | None = None,
-    in_thread: InThread = trio.to_thread.run_sync,
+    in_thread: InThread | None = None,
 ) -> AsyncGenerator[Log]:  # fmt: skip
     """A log for as long as the block lasts; at its end, what was appended is still committed.
 
     Args:
         start: log position that recovery may begin at, when all before is known from elsewhere.
         visit: called in a worker thread with each valid record from `start` on, in order.
+        in_thread: runs what blocks. None: trio's worker threads, and one of our own for commits.
     Raises:
         StoreInUse, ForeignStore, NewerFormat: this directory cannot be opened.
     """
     config = config or LogConfig()
-    store = await in_thread(
+    store = await (in_thread or trio.to_thread.run_sync)(
         partial(
             open_store, disk, config, new_store_id=os.urandom(16), now_us=time.time_ns() // 1000,
             clock=time.perf_counter, start=start, visit=visit,
@@ -116,8 +118,11 @@ class Follower:
 class Log:
     """Made by `open_log`. To be used from its trio thread only."""
 
-    def __init__(self, store: Store, config: LogConfig, in_thread: InThread) -> None:
-        self._store, self._config, self._in_thread = store, config, in_thread
+    def __init__(self, store: Store, config: LogConfig, in_thread: InThread | None) -> None:
+        self._store, self._config = store, config
+        self._in_thread = in_thread or trio.to_thread.run_sync
+        self._writer = None if in_thread else WriterThread()
+        self._commit_in_thread: InThread = self._writer or self._in_thread
         self._committer = store.committer
         self._work, self._wanted, self._begun = Waker(), Waker(), Waker()
         self._changed = Bell()
@@ -272,7 +277,7 @@ class Log:
         committer = self._committer
         while True:
             try:
-                await self._call(self._store.carry_out, commit)
+                await self._call(self._commit_in_thread, self._store.carry_out, commit)
             except StoreFull as error:
                 committer.refused(error.free_bytes)
                 self._tell()
@@ -294,7 +299,7 @@ class Log:
                 continue
             full = committer.full
             try:
-                await self._call(self._store.make_segment, number)
+                await self._call(self._in_thread, self._store.make_segment, number)
             except StoreFull as error:
                 committer.segment_refused(error.free_bytes)
                 if not full:
@@ -310,11 +315,11 @@ class Log:
                     logger.warning("segment %d made: there is space again", number)
             self._tell()
 
-    async def _call(self, call: Callable[[Any], None], argument: Any) -> None:
+    async def _call(self, in_thread: InThread, call: Callable[[Any], None], argument: Any) -> None:
         """In a worker thread. Cancelled, it goes on there: nobody can get it out of the kernel."""
         self._calls += 1
         try:
-            await self._in_thread(call, argument, abandon_on_cancel=True)
+            await in_thread(call, argument, abandon_on_cancel=True)
         except Exception:
             self._calls -= 1
             raise
@@ -367,6 +372,8 @@ class Log:
         self._tell()
 
     def _close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
         if self._calls:
             # A thread is still in the kernel with these files: closing them, or letting another
             # broker in, would be worse than keeping both until this process ends.

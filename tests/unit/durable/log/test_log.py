@@ -304,6 +304,28 @@ async def test_an_fdatasync_that_hangs_in_a_real_thread() -> None:
         await log.durable(position)
 
 
+async def test_a_log_whose_real_thread_hangs_can_be_left(caplog: pytest.LogCaptureFixture) -> None:
+    released, volume = threading.Event(), Volume()
+    disk = FaultyDisk(volume)
+    async with open_log(disk, replace(SMALL, commit_s_max=0.01)) as log:
+        disk.faults.before_sync = released.wait
+        log.append_nowait([publish(1)])
+    assert "left open" in caplog.text
+    assert volume.locked
+    released.set()
+
+
+async def test_a_failure_in_the_real_thread_is_heard() -> None:
+    disk = FaultyDisk(Volume())
+    async with open_log(disk, SMALL) as log:
+        (first,) = log.append_nowait([publish(1)])
+        await log.durable(first)
+        disk.faults.sync_error_at = disk.faults.syncs + 1
+        (position,) = log.append_nowait([publish(2)])
+        with pytest.raises(StoreFailed, match="fdatasync failed"):
+            await log.durable(position)
+
+
 async def test_cancelled_while_waiting_nothing_is_taken() -> None:
     gate = Gate()
     async with open_log(MemoryDisk(), replace(SMALL, pending_bytes_max=1), in_thread=gate) as log:
