@@ -3,11 +3,15 @@
 Layouts, little endian, version 1 (pinned by tests/golden/bodies-v1.hex):
 
     publish      one batch of mesh/protocol/batch.py with its checksum set, byte for byte as it came
-    acks         one block after the other: u64 queue id, u32 count of ranges, u32 0, then `count`
-                 pairs of u64: first sequence and the one after the last
+    acks         one block after the other: u64 queue id, u32 count of ranges, u32 what, then `count`
+                 pairs of u64: first sequence and the one after the last.
+                 what: 0 settled, 1 returned: these were delivered once more than before
     definitions  one msgpack value; what it means is the broker's
     moved        u64 log position and u64 epoch the record had before compaction, then its body
     seal         u64 log position of the segment's first record, u64 count of its records
+    gap          one msgpack array: publisher (16 bytes), epoch, topic, first sequence, count: what a
+                 stream missed of a publisher. Its target is the stream's lane and the offset that
+                 the next message gets; the gap itself takes none
 
 A seal is the last record of a segment: what comes after it in that file never was written.
 """
@@ -16,6 +20,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping, Sequence
+from enum import IntEnum
 from typing import Any, NamedTuple
 
 import msgpack
@@ -27,6 +32,7 @@ ACKS_BLOCK = struct.Struct("<QII")
 RANGE = struct.Struct("<QQ")
 ORIGIN = struct.Struct("<QQ")
 SEAL = struct.Struct("<QQ")
+PUBLISHER_BYTES = 16
 
 Range = tuple[int, int]
 """First sequence, and the one after the last."""
@@ -41,23 +47,54 @@ class Moved(NamedTuple):
     body: Buffer
 
 
-def encode_acks(acks: Mapping[int, Sequence[Range]]) -> bytes:
+class What(IntEnum):
+    """What became of the messages of an acks block."""
+
+    SETTLED = 0
+    RETURNED = 1
+    """Delivered, and given back: each counts one delivery more."""
+
+
+class Acks(NamedTuple):
+    """One block."""
+
+    queue: int
+    ranges: list[Range]
+    what: int = What.SETTLED
+    """A What, or one that this version does not know."""
+
+
+class Missed(NamedTuple):
+    """Messages of one publisher that a stream should have captured and did not."""
+
+    publisher: bytes
+    epoch: int
+    topic: str
+    first: int
+    """Sequence of the publisher."""
+    messages: int
+
+
+def encode_acks(
+    settled: Mapping[int, Sequence[Range]], returned: Mapping[int, Sequence[Range]] | None = None
+) -> bytes:
     """Ranges of sequences by queue id."""
     pieces: list[bytes] = []
-    for queue, ranges in acks.items():
-        pieces.append(ACKS_BLOCK.pack(queue, len(ranges), 0))
-        pieces += [RANGE.pack(start, end) for start, end in ranges]
+    for what, acks in ((What.SETTLED, settled), (What.RETURNED, returned or {})):
+        for queue, ranges in acks.items():
+            pieces.append(ACKS_BLOCK.pack(queue, len(ranges), what))
+            pieces += [RANGE.pack(start, end) for start, end in ranges]
     return b"".join(pieces)
 
 
-def decode_acks(record: Record) -> list[tuple[int, list[Range]]]:
-    """(queue id, ranges) in the order they were written. Raises RecordDamaged."""
+def decode_acks(record: Record) -> list[Acks]:
+    """Blocks in the order they were written. Raises RecordDamaged."""
     body, at = record.body, 0
-    acks: list[tuple[int, list[Range]]] = []
+    acks: list[Acks] = []
     while at < len(body):
         if len(body) - at < ACKS_BLOCK.size:
             raise RecordDamaged("acks", record.position)
-        queue, count, _ = ACKS_BLOCK.unpack_from(body, at)
+        queue, count, what = ACKS_BLOCK.unpack_from(body, at)
         at += ACKS_BLOCK.size
         end = at + count * RANGE.size
         if end > len(body):
@@ -65,7 +102,7 @@ def decode_acks(record: Record) -> list[tuple[int, list[Range]]]:
         ranges = list(RANGE.iter_unpack(body[at:end]))
         if any(start >= stop for start, stop in ranges):
             raise RecordDamaged("acks", record.position)
-        acks.append((queue, ranges))
+        acks.append(Acks(queue, ranges, what))
         at = end
     return acks
 
@@ -100,6 +137,28 @@ def decode_moved(record: Record) -> Moved:
         raise RecordDamaged("moved record", record.position)
     position, epoch = ORIGIN.unpack_from(body)
     return Moved(position, epoch, body[ORIGIN.size :])
+
+
+def gap_draft(missed: Missed, lane: int, offset: int, time_us: int) -> Draft:
+    """A draft that tells of a hole in the stream of this lane, just before `offset`."""
+    packed: bytes = msgpack.packb(missed)
+    return Draft(Kind.GAP, packed, (Target(lane, offset),), time_us)
+
+
+def decode_gap(record: Record) -> Missed:
+    """Raises RecordDamaged."""
+    try:
+        missed = Missed._make(msgpack.unpackb(bytes(record.body)))
+    except (ValueError, TypeError, RecursionError, msgpack.UnpackException):
+        raise RecordDamaged("gap", record.position) from None
+    if (
+        [type(field) for field in missed] != [bytes, int, str, int, int]
+        or len(missed.publisher) != PUBLISHER_BYTES
+        or min(missed.epoch, missed.first, missed.messages) < 0
+        or record.header.target_count != 1
+    ):
+        raise RecordDamaged("gap", record.position)
+    return missed
 
 
 def seal_draft(first: int, count: int, time_us: int) -> Draft:

@@ -6,7 +6,7 @@ multiples of 8, from the segment header on:
     at  size  field
      0     4  magic "MREC"
      4     1  version, 1
-     5     1  kind: 1 publish, 2 acks, 3 definitions, 4 moved, 5 seal
+     5     1  kind: 1 publish, 2 acks, 3 definitions, 4 moved, 5 seal, 6 gap
      6     2  flags, 0
      8     4  total length in bytes: this header, targets, body and zeros up to a multiple of 8
     12     4  body length in bytes
@@ -65,6 +65,7 @@ class Kind(IntEnum):
     DEFINITIONS = 3
     MOVED = 4
     SEAL = 5
+    GAP = 6
 
 
 class Target(NamedTuple):

@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from zlib import crc32
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from durable.log.bodies import decode_acks, decode_moved, encode_acks, move
+from durable.errors import RecordDamaged
+from durable.log.bodies import (
+    Missed,
+    What,
+    decode_acks,
+    decode_gap,
+    decode_moved,
+    encode_acks,
+    encode_definitions,
+    gap_draft,
+    move,
+)
 from durable.log.record import Draft, Kind, Record, Target, encode_record, store_seed
 from durable.log.scan import Damaged, Found, scan
 
@@ -129,9 +141,32 @@ def record(draft: Draft) -> Record:
     return found.record
 
 
-@given(st.dictionaries(u64, st.lists(ranges, max_size=4), max_size=4))
-def test_acks_come_back(acks: dict[int, list[tuple[int, int]]]) -> None:
-    assert dict(decode_acks(record(Draft(Kind.ACKS, encode_acks(acks))))) == acks
+by_queue = st.dictionaries(u64, st.lists(ranges, max_size=4), max_size=4)
+
+
+@given(by_queue, by_queue)
+def test_acks_come_back(
+    settled: dict[int, list[tuple[int, int]]], returned: dict[int, list[tuple[int, int]]]
+) -> None:
+    found = decode_acks(record(Draft(Kind.ACKS, encode_acks(settled, returned))))
+    assert {one.queue: one.ranges for one in found if one.what == What.SETTLED} == settled
+    assert {one.queue: one.ranges for one in found if one.what == What.RETURNED} == returned
+
+
+@given(
+    st.builds(Missed, st.binary(min_size=16, max_size=16), u64, st.text(max_size=20), u64, u64),
+    u64,
+    u64,
+)
+def test_a_gap_comes_back(missed: Missed, lane: int, offset: int) -> None:
+    found = record(gap_draft(missed, lane, offset, 0))
+    assert (decode_gap(found), found.targets) == (missed, ((lane, offset),))
+
+
+@given(st.binary(max_size=40) | st.lists(u64, max_size=6).map(encode_definitions))
+def test_a_gap_that_is_none_is_damage(body: bytes) -> None:
+    with pytest.raises(RecordDamaged, match="gap"):
+        decode_gap(record(Draft(Kind.GAP, body, [Target(7, 0)])))
 
 
 @given(st.binary(max_size=50), st.lists(st.builds(Target, u64, u64), max_size=3))

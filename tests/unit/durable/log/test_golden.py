@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from durable.log.bodies import encode_acks, encode_definitions, move, seal_draft
+from durable.log.bodies import (
+    Missed,
+    encode_acks,
+    encode_definitions,
+    gap_draft,
+    move,
+    seal_draft,
+)
 from durable.log.header import SegmentHeader, encode_segment_header, encode_store
 from durable.log.record import Draft, Header, Kind, Record, Target, encode_record, store_seed
 from tests.logs import STORE_ID, batch
@@ -41,5 +48,7 @@ def test_bodies() -> None:
         encode_definitions({"queue": "jobs", "id": 7}),
         bytes(moved.body),
         bytes(seal_draft(2**33, 17, 0).body),
+        encode_acks({7: [(1, 5)]}, {7: [(6, 8)], 8: [(0, 1)]}),
+        bytes(gap_draft(Missed(b"p" * 16, 3, "orders.eu", 2**33, 17), 7, 100, 0).body),
     ]
     assert found == [bytes.fromhex(one) for one in (GOLDEN / "bodies-v1.hex").read_text().split()]
