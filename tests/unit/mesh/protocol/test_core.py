@@ -1,0 +1,75 @@
+"""What the core tells of its peering's news, on one node with links it accepted."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from mesh.config import MeshConfig
+from mesh.protocol.core import Core, Identity
+from mesh.protocol.dialling import greeting
+from mesh.protocol.frame import CONTROL, Kind, pack_frame, pack_record
+from mesh.protocol.hello import Hello, encode_announcements
+from mesh.protocol.membership import Change
+from mesh.protocol.tunnel import TunnelEnd
+from security.keyring import NetworkKeyring
+from tests.machines import LANES, LIMITS, ME
+
+from .peering_bench import HOST, LARGER, SECRET, SMALLER, WALL_US, announce, place
+
+
+class Shell:
+    """Hears of changes, and of nothing else."""
+
+    def __init__(self) -> None:
+        self.changes: list[Change] = []
+
+    def changed(self, change: Change) -> None:
+        self.changes.append(change)
+
+    def opened(self, end: TunnelEnd, cluster: str, endpoint: str) -> None: ...
+    def announced(self, raw: bytes) -> None: ...
+    def freed(self) -> None: ...
+    def grew(self) -> None: ...
+    def log(self, text: str) -> None: ...
+
+
+def make_core(shell: Shell) -> Core:
+    core = Core(
+        Identity(node=ME, incarnation=1, host=HOST), MeshConfig(clusters=("x",)),
+        NetworkKeyring([SECRET]), shell, Random(7), lambda: WALL_US,
+    )  # fmt: skip
+    core.announce([place("127.0.0.1:3")], 0.0)
+    return core
+
+
+def link(core: Core, node: bytes) -> None:
+    """`node` dials both lanes: connections are named (node, lane)."""
+    for lane in LANES:
+        hello = Hello(
+            lane=lane, node=node, target=ME, link_id=node, resume=False, expects=1,
+            limits=LIMITS.told(), announcement=announce(node),
+        )  # fmt: skip
+        core.received(node + b"%d" % lane, "x", greeting(lane, Kind.HELLO, hello.encode()), 0.0)
+
+
+def say(core: Core, node: bytes, kind: Kind, announcement: bytes) -> None:
+    """The first frame on the control lane of the node's link."""
+    record = pack_record(kind, 0, encode_announcements([announcement]))
+    core.received(node + b"%d" % CONTROL, "x", pack_frame(CONTROL, 1, 0, 0, 1, [record]), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("teller", "kind"), [(SMALLER, Kind.BYE), (LARGER, Kind.GOSSIP)], ids=["itself", "another"]
+)
+def test_who_left_has_left_whoever_told_of_it(teller: bytes, kind: Kind) -> None:
+    shell = Shell()
+    core = make_core(shell)
+    for node in (SMALLER, LARGER):
+        link(core, node)
+    assert [change.kind for change in shell.changes] == ["joined", "joined"]
+    say(core, teller, kind, announce(SMALLER, 2, left=True))
+    told = shell.changes[2:]
+    assert [(one.member.node, one.kind, one.reason) for one in told] == [(SMALLER, "left", "left")]
+    assert list(core.peering.links) == [LARGER]
