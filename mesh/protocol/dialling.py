@@ -152,7 +152,7 @@ class Dialler:
         elif self._settings.me > peer.node or peer.failures:
             self._dial_link(peer, now_s)
         else:
-            peer.failures += 1
+            self._roster.failed(peer)
             self.later(peer, now_s, self._settings.handshake_s)
 
     def later(self, peer: Peer, now_s: float, delay_s: float) -> None:
@@ -163,9 +163,7 @@ class Dialler:
 
     def hurry(self, now_s: float) -> None:
         """A link came up: what kept others away may be over too, so some of them are tried soon."""
-        peers = self._roster.peers.values()
-        lost = [peer for peer in peers if peer.failures > 1 and peer.link is None]
-        for peer in self._rng.sample(lost, min(HURRIED_MAX, len(lost))):
+        for peer in self._roster.lost.draw(HURRIED_MAX, self._rng):
             if peer.attempt is None:
                 self.later(peer, now_s, self._rng.uniform(0, BACKOFF_S))
             else:
@@ -300,7 +298,7 @@ class Dialler:
 
     def try_again(self, peer: Peer, now_s: float) -> None:
         """The attempt came to nothing: another one, later, perhaps elsewhere."""
-        peer.failures += 1
+        self._roster.failed(peer)
         self.end_attempt(peer)
         hurried, peer.hurried = peer.hurried, False
         self.later(peer, now_s, BACKOFF_S if hurried else self.backoff_s(peer.failures))
@@ -349,7 +347,8 @@ class Dialler:
             link.adopt(agreed(link.limits, welcome.limits))
             attempt.welcomed.add(welcome.lane)
             if len(attempt.welcomed) == 2:
-                peer.attempt, peer.link = None, link
+                peer.attempt = None
+                self._roster.linked(peer, link)
                 self._exchange.links[peer.node] = link
         self._exchange.bind(
             conn, link, peer, welcome.lane, welcome.expects, welcome.idempotent, now_s
@@ -370,7 +369,7 @@ class Dialler:
         if reason == NOT_ME:
             self._roster.bury(peer.node, now_s=now_s)
             return
-        peer.failures += 1
+        self._roster.failed(peer)
         if reason in (UNTRUSTED, GONE):
             peer.knows_us = False
         crossing_s = 2 * self._settings.handshake_s

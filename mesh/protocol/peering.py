@@ -210,7 +210,7 @@ class Peering:
         peer = self._roster.peers.get(link.peer)
         if peer is not None:
             peer.link = None
-            peer.failures += 1
+            self._roster.failed(peer)
             # Nothing listens there: it takes a while to start again, if it does.
             failures = peer.failures + (PROOF_FAILURES if proof else 0)
             self.dialler.later(peer, now_s, self.dialler.backoff_s(failures))
@@ -317,7 +317,8 @@ class Peering:
             self.fail(peer.link, "the peer started a new link", now_s=now_s)
         self.dialler.end_attempt(peer)
         link = Link(peer.node, user, hello.link_id, dialled=False, limits=limits)
-        peer.link = self.links[peer.node] = link
+        self.links[peer.node] = link
+        self._roster.linked(peer, link)
         half_open_s = 2 * self._settings.handshake_s
         self._timers.at(now_s + half_open_s, lambda now: self._half_open(link, now))
         return link

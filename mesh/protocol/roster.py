@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from random import Random
 
 from security.announcement import Announcement, read_announcement
 from security.keyring import Keyring
@@ -47,6 +48,30 @@ class Peer:
     """Something has changed since the attempt under way began: if it fails, try again soon."""
 
 
+class Pool:
+    """Peers in no order: one comes or goes, and some are drawn, without a walk over the others."""
+
+    def __init__(self) -> None:
+        self._peers: list[Peer] = []
+        self._at: dict[bytes, int] = {}
+
+    def add(self, peer: Peer) -> None:
+        if peer.node not in self._at:
+            self._at[peer.node] = len(self._peers)
+            self._peers.append(peer)
+
+    def discard(self, node: bytes) -> None:
+        at = self._at.pop(node, None)
+        if at is None:
+            return
+        last = self._peers.pop()
+        if last.node != node:
+            self._peers[at], self._at[last.node] = last, at
+
+    def draw(self, count: int, rng: Random) -> list[Peer]:
+        return rng.sample(self._peers, min(count, len(self._peers)))
+
+
 @dataclass(slots=True)
 class Refusals:
     """Announcements and connections turned away, by reason. Plain counters."""
@@ -72,6 +97,8 @@ class Roster:
         self.peers: dict[bytes, Peer] = {}
         self._tombstones: dict[bytes, float] = {}
         self._by_raw: dict[bytes, Peer] = {}
+        self.lost = Pool()
+        """Those without a link that have failed more than once."""
 
     def learn(self, raw: bytes, *, now_s: float, wall_us: int) -> tuple[Peer | None, bool]:
         """Take an announcement; return its peer (None: not wanted, or our own) and whether it is news.
@@ -123,13 +150,26 @@ class Roster:
         if worst.retry is not None:
             worst.retry.cancel()
         del self.peers[worst.node], self._by_raw[worst.raw]
+        self.lost.discard(worst.node)
         return True
+
+    def failed(self, peer: Peer) -> None:
+        """A dial came to nothing, or the link is gone: `peer.link` has been cleared before."""
+        peer.failures += 1
+        if peer.failures > 1 and peer.link is None and self.peers.get(peer.node) is peer:
+            self.lost.add(peer)
+
+    def linked(self, peer: Peer, link: Link) -> None:
+        """The peer has a link; whether it comes up is another matter."""
+        peer.link = link
+        self.lost.discard(peer.node)
 
     def bury(self, node: bytes, *, now_s: float) -> None:
         """The node left, or its lifetime ended: forget it and refuse what is still said of it."""
         peer = self.peers.pop(node, None)
         if peer is not None:
             self._by_raw.pop(peer.raw, None)
+            self.lost.discard(node)
         self._tombstones[node] = now_s + self._tombstone_s
         if len(self._tombstones) > 4 * self._peers_max:
             self._tombstones = {

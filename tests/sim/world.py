@@ -112,6 +112,7 @@ class World:
             assert not node.core.out, f"{node.name} left instructions behind"
             if not node.loop_runs:
                 continue
+            check_lost(node)
             for link in node.core.peering.links.values():
                 for lane in (link.control, link.data):
                     over = lane.unacked_bytes - lane.window_bytes
@@ -217,6 +218,15 @@ def is_call(connection: Connection) -> bool:
     """A dial still waiting for its answer, at a dead node's address for example."""
     dialler = connection.ends[0].core.peering.dialler
     return connection.dial.conn in dialler._calls
+
+
+def check_lost(node: SimNode) -> None:
+    """Who could be hurried is known without a walk, and it is just who a walk would find."""
+    roster = node.core.roster
+    lost = [peer for peer in roster.peers.values() if peer.failures > 1 and peer.link is None]
+    drawn = roster.lost.draw(len(roster.peers) + 1, Random(0))
+    assert len(drawn) == len(lost), node.name
+    assert {peer.node: peer for peer in drawn} == {peer.node: peer for peer in lost}, node.name
 
 
 def check_no_leak(node: SimNode) -> None:

@@ -58,13 +58,15 @@ def make_roster(
 class Bench:
     """Peering of node `me`, and what it told: `told` to the core, `take` to the transport."""
 
-    def __init__(self, me: bytes = ME, *, secrets: Sequence[bytes] = (SECRET,)) -> None:
+    def __init__(
+        self, me: bytes = ME, *, secrets: Sequence[bytes] = (SECRET,), peers_max: int = 10
+    ) -> None:
         self.me, self.now_s = me, 0.0
         self.timers, self.out = Timers(), list[Instruction]()
         self.told: list[tuple[object, ...]] = []
         keyring = NetworkKeyring(secrets)
         keyring.own("x")
-        self.roster = make_roster(me=me, keyring=keyring)
+        self.roster = make_roster(me=me, keyring=keyring, peers_max=peers_max)
         settings = PeeringSettings(
             me=me, clusters=("x",), limits=LIMITS, idempotent=(), handshake_s=HANDSHAKE_S,
             resume_s=RESUME_S,

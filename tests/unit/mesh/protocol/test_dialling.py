@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+from random import Random
+from typing import Any
+
 import pytest
 
 from mesh.errors import RemoteProtocolError
-from mesh.protocol.dialling import BACKOFF_S, BACKOFF_S_MAX, SEEDS_MAX
+from mesh.protocol.dialling import BACKOFF_S, BACKOFF_S_MAX, HURRIED_MAX, SEEDS_MAX
 from mesh.protocol.frame import CONTROL, DATA, Kind
 from mesh.protocol.hello import BAD, CROSSING, FULL, GONE, NOT_ME, UNTRUSTED, decode_hello
 from mesh.protocol.instructions import Dial
 from mesh.protocol.peering import Ending
+from mesh.protocol.roster import Peer
 from security.keys import DOOR, derive
 from tests.machines import LANES
 
@@ -184,6 +188,82 @@ def test_denied_tries_the_other_generation_and_says_so_once() -> None:
     assert clients == [derive(SECRET, "x"), derive(bytes(32), "x")] * 2
     assert peer.denials == 4
     assert bench.told == [("warn", "denied")]
+
+
+# When a link comes up
+
+
+def failed_twice(bench: Bench, count: int) -> list[Peer]:
+    """So many peers that nobody is dialling at the moment."""
+    peers = [bench.hear(announce(b"%016d" % n, endpoints=WAY_IN)) for n in range(count)]
+    for peer in peers * 2:
+        bench.dialler.try_again(peer, bench.now_s)
+    bench.take()
+    return peers
+
+
+def test_a_link_that_comes_up_hurries_some_of_those_that_could_not_be_reached() -> None:
+    bench = Bench(peers_max=100)
+    peers = failed_twice(bench, HURRIED_MAX + 5)
+    bench.link_to(SMALLER)
+    bench.run_to(bench.now_s + BACKOFF_S)
+    assert len(bench.dials()) == len(LANES) * HURRIED_MAX
+    assert sum(peer.attempt is not None for peer in peers) == HURRIED_MAX
+
+
+def test_who_is_being_dialled_is_hurried_once_that_has_failed() -> None:
+    bench = Bench()
+    (peer,) = failed_twice(bench, 1)
+    bench.dialler.later(peer, bench.now_s, 0.0)
+    bench.run_to(bench.now_s)
+    under_way = bench.dials()
+    bench.link_to(SMALLER)
+    bench.lose(under_way)
+    bench.take()
+    assert bench.run_to_dial() == pytest.approx(BACKOFF_S)
+
+
+def test_who_is_linked_or_gone_is_not_hurried() -> None:
+    bench = Bench()
+    linked, left = failed_twice(bench, 2)
+    bench.dialler.later(linked, bench.now_s, 0.0)
+    bench.run_to(bench.now_s)
+    bench.welcomed(bench.take(), linked.raw, linked.node)
+    bench.roster.bury(left.node, now_s=bench.now_s)
+    bench.dialler.try_again(left, bench.now_s)  # A dial that was under way has failed.
+    assert bench.roster.lost.draw(2, Random(7)) == []
+
+
+def count_reads(monkeypatch: pytest.MonkeyPatch, count: int, *, lost: bool) -> int:
+    """How often anything of any of `count` peers is looked at when another link comes up."""
+    reads = 0
+
+    class Watched(Peer):
+        def __getattribute__(self, name: str) -> Any:
+            nonlocal reads
+            reads += 1
+            return super().__getattribute__(name)
+
+    bench = Bench(peers_max=count)
+    with monkeypatch.context() as patched:
+        patched.setattr("mesh.protocol.roster.Peer", Watched)
+        if lost:
+            failed_twice(bench, count)
+        else:
+            for n in range(count):
+                bench.hear(announce(b"%016d" % n, endpoints=WAY_IN))
+    reads = 0
+    bench.dialler.hurry(bench.now_s)
+    return reads
+
+
+def test_what_hurrying_costs_is_up_to_those_hurried_not_to_how_many_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """When 1,000 nodes start, each of 1,000 links that come up would walk 1,000 peers."""
+    assert count_reads(monkeypatch, 200, lost=False) == 0
+    few = count_reads(monkeypatch, HURRIED_MAX, lost=True)
+    assert 0 < few == count_reads(monkeypatch, 200, lost=True)
 
 
 # Refused

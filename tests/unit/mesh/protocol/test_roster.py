@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from mesh.protocol.link import Link
-from mesh.protocol.roster import Attempt, Peer, Roster
+from mesh.protocol.roster import Attempt, Peer, Pool, Roster
 from security.announcement import Endpoint
 from security.errors import BadAnnouncement
 from security.keyring import NetworkKeyring
@@ -126,12 +128,35 @@ def test_a_peer_that_could_not_be_reached_makes_room_for_a_new_one() -> None:
     linked.link = Link(linked.node, "x", b"k" * 16, dialled=True, limits=LIMITS)
     dialled.attempt = Attempt()
     linked.failures = dialled.failures = 9
-    unlucky.failures, lost.failures = 1, 2
+    for peer in (unlucky, lost, lost):
+        roster.failed(peer)
+    assert roster.lost.draw(9, Random(7)) == [lost]
     for number in (4, 5):
         known(roster, announce(bytes([number]) * 16))
     assert list(roster.peers) == [linked.node, dialled.node, bytes([4]) * 16, bytes([5]) * 16]
     assert learn(roster, announce(LARGER)) == (None, False)
     assert set(roster._by_raw.values()) == set(roster.peers.values())
+    roster.failed(lost)  # A dial that was under way when it was forgotten.
+    assert roster.lost.draw(9, Random(7)) == []
+
+
+def test_a_pool_is_a_set_to_draw_from() -> None:
+    """Against a dict, which has the order that a pool gives up."""
+    rng = Random(7)
+    peers = [known(make_roster(), announce(bytes([number]) * 16)) for number in range(8)]
+    pool, oracle = Pool(), dict[bytes, Peer]()
+    for _ in range(500):
+        peer = rng.choice(peers)
+        if rng.random() < 0.5:
+            pool.add(peer)
+            oracle[peer.node] = peer
+        else:
+            pool.discard(peer.node)
+            oracle.pop(peer.node, None)
+        drawn = pool.draw(len(peers), rng)
+        assert len(drawn) == len(oracle)
+        assert {one.node: one for one in drawn} == oracle
+        assert len(pool.draw(3, rng)) == min(3, len(oracle))
 
 
 def test_the_key_of_another_cluster_cannot_speak_for_a_node() -> None:
