@@ -25,6 +25,7 @@ from security.announcement import Endpoint
 from security.errors import CannotAnnounce
 
 from .errors import ConfigError
+from .nursery import open_nursery
 from .protocol.carrying import carry_out
 from .protocol.core import Core
 from .protocol.lane import Conn
@@ -65,7 +66,7 @@ class Driver:
     @enable_ki_protection
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Join the network, then keep going until cancelled."""
-        async with trio.open_nursery() as nursery:
+        async with open_nursery() as nursery:
             self.running = True
             self.core.timers.sooner = self._sooner
             endpoints = await nursery.start(self._transport.run, self)

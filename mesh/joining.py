@@ -22,6 +22,7 @@ from .driver import Driver
 from .errors import ConfigError, KeyMissing, NodeCrashed, TunnelBroken
 from .finders import make_finders
 from .node import Node
+from .nursery import open_nursery
 from .protocol.balancer import Choose, choose_of_two
 from .protocol.core import Core, Identity
 from .protocol.dispatch import Dispatcher
@@ -70,26 +71,30 @@ async def join(
     driver = Driver(transport or ZmqTransport(config, keyring))
     _make_core(driver, config, keyring, services, choose)
     node = Node(driver, config)
-    crash: Exception | None = None
-    alone: BaseException | None = None
+    crash: BaseException | None = None
 
     async def background(*, task_status: trio.TaskStatus[None]) -> None:
         nonlocal crash
         try:
-            async with trio.open_nursery() as inside:
+            async with open_nursery() as inside:
                 _serve(driver, config, services, inside)
                 try:
                     await driver.run(task_status=task_status)
                 finally:
                     driver.close()
-        except* ConfigError:
+        except ConfigError:
             raise
-        except* Exception as group:
-            crash = group
+        except Exception as error:
+            crash = error
             nursery.cancel_scope.cancel()
+        except BaseExceptionGroup as group:  # A failure, and beside it we were being cancelled.
+            crash, cancelled = group.split(Exception)
+            nursery.cancel_scope.cancel()
+            if cancelled is not None:
+                raise cancelled from None
 
     try:
-        async with trio.open_nursery() as nursery:
+        async with open_nursery() as nursery:
             await nursery.start(background)
             try:
                 yield node
@@ -99,15 +104,13 @@ async def join(
                         await driver.leave()
                     driver.close()
             nursery.cancel_scope.cancel()
-    except BaseExceptionGroup as group:
-        alone = _single(group)
-        if alone is None:
+    except BaseException as error:
+        if crash is None:
             raise
-    if crash is not None:
-        both = BaseExceptionGroup("ours, then the block's", [crash, alone]) if alone else crash
+        both = BaseExceptionGroup("ours, then the block's", [crash, error])
         raise NodeCrashed("a background task of the node failed") from both
-    if alone is not None:
-        raise alone
+    if crash is not None:
+        raise NodeCrashed("a background task of the node failed") from crash
 
 
 def _make_core(
@@ -126,16 +129,6 @@ def _make_core(
         identity, config, keyring, driver, Random(token_bytes(16)), _wall_us, choose=choose,
         idempotent=idempotent,
     )  # fmt: skip
-
-
-def _single(group: BaseExceptionGroup[BaseException]) -> BaseException | None:
-    """The one exception in there, if it is one: that there are nurseries is our business."""
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        if len(error.exceptions) > 1:
-            return None
-        error = error.exceptions[0]
-    return error
 
 
 def _wall_us() -> int:

@@ -23,6 +23,7 @@ from typing import Any
 
 import trio
 
+from mesh.nursery import open_nursery
 from mesh.waker import Bell, Waker
 
 from ..errors import NotInLog, StoreBusy, StoreFull
@@ -66,9 +67,8 @@ async def open_log(
         )
     )  # fmt: skip
     log = Log(store, config, in_thread)
-    alone: BaseException | None = None
     try:
-        async with trio.open_nursery() as nursery:
+        async with open_nursery() as nursery:
             nursery.start_soon(log._write)
             nursery.start_soon(log._make_segments)
             nursery.start_soon(log._watch)
@@ -79,14 +79,8 @@ async def open_log(
                 with trio.CancelScope(shield=True):
                     await log._drain()
                 nursery.cancel_scope.cancel()
-    except BaseExceptionGroup as group:
-        if len(group.exceptions) > 1:
-            raise
-        alone = group.exceptions[0]  # Raised below: here it would lose its own __context__.
     finally:
         log._close()
-    if alone is not None:
-        raise alone
 
 
 class Follower:

@@ -1,0 +1,26 @@
+"""A nursery that is nobody else's business."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import trio
+
+
+@asynccontextmanager
+async def open_nursery() -> AsyncGenerator[trio.Nursery]:
+    """As trio's, but one exception leaves it as it is, and only several leave it as a group.
+
+    A group that the block itself raised is such an exception: it is not taken for the nursery's.
+    """
+    alone: BaseException | None = None
+    try:
+        async with trio.open_nursery() as nursery:
+            yield nursery
+    except BaseExceptionGroup as group:
+        if len(group.exceptions) > 1:
+            raise
+        alone = group.exceptions[0]  # Raised below: here it would lose its own __context__.
+    if alone is not None:
+        raise alone

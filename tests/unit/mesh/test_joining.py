@@ -1,0 +1,119 @@
+"""How failures leave `join`: the block's own as they are, ours as NodeCrashed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+
+import pytest
+import trio
+
+import mesh
+from mesh.protocol.instructions import Dial
+from mesh.protocol.lane import Conn
+from mesh.transport import Receiver
+from security.announcement import Endpoint
+from security.keyring import NetworkKeyring
+from security.keys import derive
+
+SECRET = bytes(range(32))
+
+
+class Nowhere:
+    """A transport that reaches nobody, and breaks when told to."""
+
+    def __init__(self, refuses: Exception | None = None) -> None:
+        self._refuses, self._broken = refuses, trio.Event()
+        self.error = OSError("for the test")
+
+    def fail(self) -> None:
+        self._broken.set()
+
+    async def run(
+        self, receiver: Receiver, *,
+        task_status: trio.TaskStatus[Sequence[Endpoint]] = trio.TASK_STATUS_IGNORED,
+    ) -> None:  # fmt: skip
+        if self._refuses is not None:
+            raise self._refuses
+        task_status.started([Endpoint("tcp://127.0.0.1:1", derive(SECRET, "x").key_id)])
+        try:
+            await self._broken.wait()
+        finally:
+            if self._broken.is_set():
+                raise self.error
+
+    def dial(self, dial: Dial) -> None: ...
+    def hang_up(self, conn: Conn) -> None: ...
+    def probe(self, endpoint: str, node: bytes) -> None: ...
+
+    def send(self, conn: Conn, frame: bytes) -> bool:
+        return False
+
+    def poke(self) -> bool:
+        return False
+
+    def receive(self) -> bool:
+        return False
+
+
+def join(transport: Nowhere) -> AbstractAsyncContextManager[mesh.Node]:
+    keyring = NetworkKeyring([SECRET])
+    return mesh.join("x", transport=transport, keyring=keyring, zeroconf=False)
+
+
+async def test_an_exception_of_the_block_leaves_it_unchanged() -> None:
+    error = KeyError(1)
+    with pytest.raises(KeyError) as caught:
+        async with join(Nowhere()):
+            raise error
+    assert caught.value is error
+
+
+async def test_a_group_of_the_block_is_not_taken_for_ours() -> None:
+    error = KeyError(1)
+    with pytest.raises(ExceptionGroup) as caught:
+        async with join(Nowhere()):
+            raise ExceptionGroup("mine", [error])
+    assert (caught.value.message, caught.value.exceptions) == ("mine", (error,))
+
+
+async def test_what_cannot_start_says_so_itself() -> None:
+    error = mesh.ConfigError("for the test")
+    with pytest.raises(mesh.ConfigError) as caught:
+        async with join(Nowhere(refuses=error)):
+            raise AssertionError("not reached")
+    assert caught.value is error
+
+
+async def test_a_failure_of_ours_cancels_the_block() -> None:
+    transport = Nowhere()
+    with pytest.raises(mesh.NodeCrashed) as caught:
+        async with join(transport):
+            transport.fail()
+            await trio.sleep_forever()
+    assert caught.value.__cause__ is transport.error
+
+
+async def test_a_failure_of_ours_and_one_of_the_block_are_both_told() -> None:
+    transport, error = Nowhere(), KeyError(1)
+    with pytest.raises(mesh.NodeCrashed) as caught:
+        async with join(transport):
+            transport.fail()
+            try:
+                await trio.sleep_forever()
+            finally:
+                raise error
+    both = caught.value.__cause__
+    assert isinstance(both, BaseExceptionGroup)
+    assert both.exceptions == (transport.error, error)
+
+
+async def test_a_failure_of_ours_while_all_is_cancelled_is_told() -> None:
+    transport = Nowhere()
+    with pytest.raises(mesh.NodeCrashed) as caught, trio.CancelScope() as scope:
+        async with join(transport):
+            transport.fail()
+            scope.cancel()
+    cause = caught.value.__cause__
+    assert isinstance(cause, BaseExceptionGroup)
+    assert cause.subgroup(lambda one: one is transport.error)
