@@ -21,24 +21,24 @@ PORT_MAX = 65535
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PortRange:
     """`tcp://host:first-last`; port 0 is any free one."""
 
     host: str
     first: int
     last: int
 
-    def port(self, place: int, setting: str) -> int:
+    def port(self, number: int, setting: str) -> int:
         if self.first == 0:
             return 0
-        if self.first == self.last and place > 0:
-            return 0  # One port was given: it is the door, the others need no fixed place.
-        if self.first + place > self.last:
+        if self.first == self.last and number > 0:
+            return 0  # One port was given: it is the door, the others need no fixed one.
+        if self.first + number > self.last:
             raise ConfigError(
                 f"{setting}: ports {self.first} to {self.last} are too few, "
-                f"this node binds more than {place}"
+                f"this node binds more than {number}"
             )
-        return self.first + place
+        return self.first + number
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,29 +62,29 @@ class Bind:
         return [f"tcp://{address}:{port}" for address in told]
 
 
-def parse_place(text: str, setting: str) -> Place:
+def parse_ports(text: str, setting: str) -> PortRange:
     """Raises ConfigError."""
-    host, _, ports = text.removeprefix("tcp://").rpartition(":")
-    first, _, last = ports.partition("-")
+    host, _, numbers = text.removeprefix("tcp://").rpartition(":")
+    first, _, last = numbers.partition("-")
     form = f"{setting}: want tcp://HOST:PORT or tcp://HOST:FIRST-LAST, got {text!r}"
     if not text.startswith("tcp://") or not first.isdecimal() or not (last or first).isdecimal():
         raise ConfigError(form)
-    place = Place(host, int(first), int(last or first))
-    if place.last > PORT_MAX or place.first > PORT_MAX:
+    ports = PortRange(host, int(first), int(last or first))
+    if ports.last > PORT_MAX or ports.first > PORT_MAX:
         raise ConfigError(f"{setting}: want ports of at most {PORT_MAX}, got {text!r}")
-    if place.first > place.last:
+    if ports.first > ports.last:
         raise ConfigError(f"{setting}: want the first port below the last, got {text!r}")
-    return place
+    return ports
 
 
 def bind_plan(listen: str, advertise: str | None, keys: Sequence[ClusterKeys]) -> list[Bind]:
     """What to bind for these server keys, in this order. Raises ConfigError."""
-    place = parse_place(listen, "listen")
-    told = parse_place(advertise, "advertise") if advertise is not None else None
+    ports = parse_ports(listen, "listen")
+    told = parse_ports(advertise, "advertise") if advertise is not None else None
     plan = []
     for number, one in enumerate(keys):
-        port = place.port(number, "listen")
-        uri = f"tcp://{place.host or '*'}:{port or '*'}"
+        port = ports.port(number, "listen")
+        uri = f"tcp://{ports.host or '*'}:{port or '*'}"
         told_uri = None
         if told is not None:
             told_port = told.first + number

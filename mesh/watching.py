@@ -63,9 +63,9 @@ class Gathering:
 
     async def __anext__(self) -> tuple[Member, bytes | MeshError]:
         while self._waiting:
-            for place, (member, pending) in enumerate(self._waiting):
+            for at, (member, pending) in enumerate(self._waiting):
                 if pending.state == DONE and pending.outcome is not None:
-                    del self._waiting[place]
+                    del self._waiting[at]
                     return member, pending.outcome
             await self._bell.wait()
         raise StopAsyncIteration

@@ -37,7 +37,7 @@ from .zmq_socket import NOBLOCK, SNDMORE, ZmqSocket
 
 FRAMES_PER_TURN, BYTES_PER_TURN = 64, 2 << 20
 IGNORED_MAX = 10_000
-USERS_MAX = 65_536
+ADMITTED_MAX = 65_536
 PROBE_S = 1.0
 VIEW_BYTES_MIN = 16 * 1024
 LINGER_MS = 500
@@ -58,7 +58,7 @@ class ZmqTransport:
         self._dialled: dict[int, tuple[ZmqSocket, bytes, str]] = {}
         self._by_rid: dict[bytes, int] = {}
         self._by_endpoint: dict[tuple[int, str], int] = {}
-        self._users: OrderedDict[bytes, str] = OrderedDict()
+        self._cluster_of: OrderedDict[bytes, str] = OrderedDict()
         self._ignored: OrderedDict[bytes, None] = OrderedDict()
         self._hurried: dict[ZmqSocket, None] = {}
         self._denied: set[int] = set()
@@ -152,13 +152,13 @@ class ZmqTransport:
         if len(parts) < 8:
             return
         ident, _, version, request, _, address, _, mechanism, *credentials = parts
-        user = None
+        cluster = None
         if mechanism == b"CURVE" and len(credentials) == 1:
-            user = self._keyring.admit(credentials[0])
-        if user is None:
+            cluster = self._keyring.admit(credentials[0])
+        if cluster is None:
             self._receiver.refused("a connection", address.decode("ascii", "replace"))
-        status, text = (b"200", b"OK") if user is not None else (b"400", b"unknown key")
-        name = user.encode() if user is not None else b""
+        status, text = (b"200", b"OK") if cluster is not None else (b"400", b"unknown key")
+        name = cluster.encode() if cluster is not None else b""
         zap.raw.send_multipart([ident, b"", version, request, status, text, name, b""], NOBLOCK)
 
     # Events
@@ -218,11 +218,11 @@ class ZmqTransport:
             rid, frame = recv(NOBLOCK), recv(NOBLOCK, copy=False)
             data = _content(frame) if not frame.more else _skip(socket)
             if inbound:
-                user = self._users.get(rid)
-                if user is None:
-                    user = self._admitted(rid, frame)
-                if user is not None:
-                    received(rid, user, data)
+                cluster = self._cluster_of.get(rid)
+                if cluster is None:
+                    cluster = self._admitted(rid, frame)
+                if cluster is not None:
+                    received(rid, cluster, data)
             else:
                 conn = self._by_rid.get(rid)
                 if conn is not None:
@@ -238,11 +238,11 @@ class ZmqTransport:
         """Who an accepted connection is, told by its first frame; None: it is not listened to."""
         if rid in self._ignored:
             return None
-        user = frame.get("User-Id")
-        name = self._users[rid] = user if isinstance(user, str) else ""
-        if len(self._users) > USERS_MAX:
-            self._users.popitem(last=False)
-        return name
+        admitted = frame.get("User-Id")
+        cluster = self._cluster_of[rid] = admitted if isinstance(admitted, str) else ""
+        if len(self._cluster_of) > ADMITTED_MAX:
+            self._cluster_of.popitem(last=False)
+        return cluster
 
     def poke(self) -> bool:
         """After sending: whether frames arrived whose signal the sends may have used up."""
@@ -299,7 +299,7 @@ class ZmqTransport:
     def hang_up(self, conn: Conn) -> None:
         if isinstance(conn, bytes):
             # A ROUTER cannot close one accepted connection: what it still says is not heard.
-            self._users.pop(conn, None)
+            self._cluster_of.pop(conn, None)
             self._ignored[conn] = None
             if len(self._ignored) > IGNORED_MAX:
                 self._ignored.popitem(last=False)

@@ -31,7 +31,7 @@ from ..config import MeshConfig
 from ..errors import MeshError
 from ..finders import make_finders
 from ..joining import join
-from ..listening import WILDCARDS, bind_plan, parse_place
+from ..listening import WILDCARDS, bind_plan, parse_ports
 from ..names import check_cluster
 from ..settings import explain, key_source, load_config
 from .options import Commands, add_joining, settings
@@ -76,7 +76,7 @@ async def _with_settings(args: argparse.Namespace) -> list[Row]:
             check_cluster(args.target)
         config = load_config((args.cluster,), settings(args))
         finders = make_finders(config, bytes(16))
-        parse_place(config.listen, "listen")
+        parse_ports(config.listen, "listen")
         rows = [_changed(args)]
     except MeshError as error:
         return [("settings", False, str(error))]
@@ -159,10 +159,10 @@ async def _ports(config: MeshConfig, keyring: Keyring) -> Row:
 
 def _ours(config: MeshConfig, endpoint: str) -> bool:
     """Whether a seed is this node itself: a list of seeds is often the same on all nodes."""
-    place = parse_place(config.listen, "listen")
+    ports = parse_ports(config.listen, "listen")
     host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
-    here = addresses() if place.host in WILDCARDS else [place.host]
-    return host in here and 0 < place.first <= int(port) <= place.last
+    here = addresses() if ports.host in WILDCARDS else [ports.host]
+    return host in here and 0 < ports.first <= int(port) <= ports.last
 
 
 async def _seeds(config: MeshConfig) -> list[Row]:

@@ -195,8 +195,8 @@ class Core:
         except BadAnnouncement as error:
             self.peering.warn_bad(error)
 
-    def received(self, conn: Conn, user: str | None, data: Buffer, now_s: float) -> None:
-        """A frame came in on `conn`; `user` is the cluster ZAP admitted, None where we dialled."""
+    def received(self, conn: Conn, cluster: str | None, data: Buffer, now_s: float) -> None:
+        """A frame came in on `conn`; `cluster` is the one ZAP admitted, None where we dialled."""
         self._now_s = now_s
         link = self.peering.bound.get(conn)
         try:
@@ -204,7 +204,7 @@ class Core:
             if link is None:
                 if conn in self.peering.dialler.gone:
                     return
-                self.peering.greeted(conn, user, frame, now_s)
+                self.peering.greeted(conn, cluster, frame, now_s)
                 return
             records = link.receive(frame, len(data), now_s)
             member = self.membership.members.get(link.peer)

@@ -140,11 +140,11 @@ class Dialler:
         doors = self._roster.endpoints(peer, door=True)
         # Without a door (per-cluster key files) the endpoint itself takes introductions, which
         # only the node that must not dial needs: they are its way to ask for a dial.
-        places = doors or self._roster.endpoints(peer, door=False)
-        if not places:
+        endpoints = doors or self._roster.endpoints(peer, door=False)
+        if not endpoints:
             return
         if not peer.knows_us and (doors or self._settings.me < peer.node):
-            endpoint, server = places[peer.failures % len(places)]
+            endpoint, server = endpoints[peer.failures % len(endpoints)]
             peer.attempt = Attempt()
             clients = self._clients()
             client = clients[peer.generation % len(clients)]
@@ -178,11 +178,11 @@ class Dialler:
         peer = self._roster.peers.get(link.peer)
         if self._exchange.links.get(link.peer) is not link or peer is None:
             return
-        places = self._roster.endpoints(peer, door=False)
+        endpoints = self._roster.endpoints(peer, door=False)
         busy = {call.lane for call in self._calls.values() if call.link is link}
         for lane in (CONTROL, DATA):
-            if places and link.lane(lane).conn is None and lane not in busy:
-                self._hello(link, lane, peer, *places[0], now_s, resume=True)
+            if endpoints and link.lane(lane).conn is None and lane not in busy:
+                self._hello(link, lane, peer, *endpoints[0], now_s, resume=True)
 
     def _clients(self) -> tuple[ClusterKeys, ...]:
         """Keys to introduce ourselves with, newest generation first."""
@@ -212,10 +212,10 @@ class Dialler:
         return self._open(call, endpoint, server, client, Kind.INTRODUCE, body, now_s)
 
     def _dial_link(self, peer: Peer, now_s: float) -> None:
-        places = self._roster.endpoints(peer, door=False)
-        if not places:
+        endpoints = self._roster.endpoints(peer, door=False)
+        if not endpoints:
             return
-        endpoint, server = places[peer.failures % len(places)]
+        endpoint, server = endpoints[peer.failures % len(endpoints)]
         link = Link(
             peer.node, server.cluster, self._rng.randbytes(16), dialled=True,
             limits=self._settings.limits,
@@ -312,15 +312,15 @@ class Dialler:
         if call is None or call.link is not None:
             raise RemoteProtocolError("INTRODUCED without INTRODUCE")
         owner = call.owner
-        for place, raw in enumerate(decode_announcements(body)):
+        for at, raw in enumerate(decode_announcements(body)):
             try:
                 peer = self._exchange.heard_of(raw, now_s)
             except BadAnnouncement as error:
                 self._exchange.warn_bad(error)
                 continue
-            if place == 0 and peer is not None:
+            if at == 0 and peer is not None:
                 peer.knows_us = True
-            if place == 0 and isinstance(owner, Seed):
+            if at == 0 and isinstance(owner, Seed):
                 owner.ours = raw == self._exchange.announcement
                 owner.node = peer.node if peer is not None else b""
         if isinstance(owner, Seed):

@@ -219,8 +219,8 @@ class Peering:
 
     # Greetings
 
-    def greeted(self, conn: Conn, user: str | None, frame: Frame, now_s: float) -> None:
-        """A frame on a connection without a link. `user`: cluster ZAP admitted; None: we dialled.
+    def greeted(self, conn: Conn, cluster: str | None, frame: Frame, now_s: float) -> None:
+        """A frame on a connection without a link. `cluster`: the one ZAP admitted; None: we dialled.
 
         Raises:
             RemoteProtocolError: it is no greeting, or an impossible one.
@@ -229,7 +229,7 @@ class Peering:
             raise RemoteProtocolError("first frame of a connection is not a greeting")
         kind, _, _, start, end = frame.records[0]
         body = bytes(frame.data[start:end])
-        if user is None:
+        if cluster is None:
             self._answered(conn, kind, body, now_s)
             return
         try:
@@ -237,7 +237,7 @@ class Peering:
                 self._introduce(conn, body, now_s)
             elif kind == Kind.HELLO:
                 hello = decode_hello(body)
-                refusal = self._consider(conn, user, hello, now_s)
+                refusal = self._consider(conn, cluster, hello, now_s)
                 if refusal is not None:
                     self._say(conn, hello.lane, Kind.REFUSE, refusal.encode())
             else:
@@ -273,19 +273,19 @@ class Peering:
             peer.knows_us = True
             self.dialler.later(peer, now_s, ANSWER_FIRST_S)
 
-    def _consider(self, conn: Conn, user: str, hello: Hello, now_s: float) -> str | None:
+    def _consider(self, conn: Conn, cluster: str, hello: Hello, now_s: float) -> str | None:
         """Accept the HELLO, or return why not."""
         if hello.target != self._settings.me:
             return NOT_ME
-        if hello.node == self._settings.me or user == DOOR:
+        if hello.node == self._settings.me or cluster == DOOR:
             return BAD
         peer = self.heard_of(hello.announcement, now_s)
-        if peer is None or peer.node != hello.node or user not in peer.announcement.clusters:
+        if peer is None or peer.node != hello.node or cluster not in peer.announcement.clusters:
             return UNTRUSTED
         peer.knows_us = True
         link = peer.link
         if link is not None and link.link_id == hello.link_id:
-            if link.cluster != user or link.dialled:
+            if link.cluster != cluster or link.dialled:
                 return BAD
             old = link.lane(hello.lane).conn
             if old is not None:
@@ -298,7 +298,7 @@ class Peering:
                 return FULL
             if self._ours_first(peer, now_s):
                 return CROSSING
-            link = self._new_link(peer, user, hello, now_s)
+            link = self._new_link(peer, cluster, hello, now_s)
         self._accept(conn, link, peer, hello, now_s)
         return None
 
@@ -311,12 +311,12 @@ class Peering:
         young = link is not None and link.dialled and now_s - peer.up_since_s < young_s
         return dialling or young
 
-    def _new_link(self, peer: Peer, user: str, hello: Hello, now_s: float) -> Link:
+    def _new_link(self, peer: Peer, cluster: str, hello: Hello, now_s: float) -> Link:
         limits = agreed(self._settings.limits, hello.limits)
         if peer.link is not None:
             self.fail(peer.link, "the peer started a new link", now_s=now_s)
         self.dialler.end_attempt(peer)
-        link = Link(peer.node, user, hello.link_id, dialled=False, limits=limits)
+        link = Link(peer.node, cluster, hello.link_id, dialled=False, limits=limits)
         self.links[peer.node] = link
         self._roster.linked(peer, link)
         half_open_s = 2 * self._settings.handshake_s
