@@ -20,7 +20,7 @@ from ..names import check_pattern
 from .balancer import Choose
 from .batch import Batch
 from .dispatch import Dispatcher, Job
-from .frame import Buffer, Kind
+from .frame import Kind
 from .inbox import Delivery, Inbox
 from .interest import BLOCK, POLICIES, Interest, RemoteSubscription
 from .link import Link, Received
@@ -77,7 +77,7 @@ class Patterns:
         self._cancelled: OrderedDict[tuple[Link, int], None] = OrderedDict()
         self._next_inbox = 0
         self.unwanted_batches = 0
-        self._on: dict[int, Callable[[Link, int, Buffer, int, int, float], None]] = {
+        self._on: dict[int, Callable[[Link, Received, float], None]] = {
             Kind.BATCH: self._on_batch,
             Kind.REQUEST: self._on_request,
             Kind.REPLY: self._on_reply,
@@ -94,18 +94,18 @@ class Patterns:
 
     def record(self, link: Link, record: Received, now_s: float) -> None:
         """One whole record of a link. Raises RemoteProtocolError."""
-        kind, ident, data, start, end = record
+        kind = record[0]
         handler = self._on.get(kind)
         if handler is not None:
-            handler(link, ident, data, start, end, now_s)
+            handler(link, record, now_s)
         elif Kind.TUNNEL_OPEN <= kind <= Kind.TUNNEL_RESET:
+            _, ident, data, start, end = record
             self.tunnels.record(link, kind, ident, bytes(data[start:end]))
         else:
             raise RemoteProtocolError(f"record type {kind} on a link")
 
-    def _on_batch(
-        self, link: Link, _ident: int, data: Buffer, start: int, end: int, _now_s: float
-    ) -> None:
+    def _on_batch(self, link: Link, record: Received, _now_s: float) -> None:
+        _, _, data, start, end = record
         if len(data) > 4 * (end - start):  # What waits for a subscription keeps no frame alive.
             data, start, end = bytes(data[start:end]), 0, end - start
         batch = Batch(data, start, end)
@@ -123,9 +123,8 @@ class Patterns:
         for inbox in inboxes:
             inbox.push(batch, link)
 
-    def _on_request(
-        self, link: Link, ident: int, data: Buffer, start: int, end: int, now_s: float
-    ) -> None:
+    def _on_request(self, link: Link, record: Received, now_s: float) -> None:
+        _, ident, data, start, end = record
         if self._cancelled and self._cancelled.pop((link, ident), False) is None:
             return
         cluster, endpoint, at, left_ms, flags = read_head(data, start, end)
@@ -139,24 +138,20 @@ class Patterns:
         else:
             dispatcher.offer(job, flags, now_s)
 
-    def _on_reply(
-        self, link: Link, ident: int, data: Buffer, start: int, end: int, _now_s: float
-    ) -> None:
+    def _on_reply(self, link: Link, record: Received, _now_s: float) -> None:
+        _, ident, data, start, end = record
         self.requests.replied_to(link, ident, data, start, end)
 
-    def _on_error(
-        self, link: Link, ident: int, data: Buffer, start: int, end: int, _now_s: float
-    ) -> None:
+    def _on_error(self, link: Link, record: Received, _now_s: float) -> None:
+        _, ident, data, start, end = record
         self.requests.error_for(link, ident, data, start, end)
 
-    def _on_busy(
-        self, link: Link, ident: int, data: Buffer, start: int, end: int, now_s: float
-    ) -> None:
+    def _on_busy(self, link: Link, record: Received, now_s: float) -> None:
+        _, ident, data, start, end = record
         self.requests.busy_for(link, ident, bytes(data[start:end]), now_s)
 
-    def _on_cancel(
-        self, link: Link, ident: int, _data: Buffer, _start: int, _end: int, _now_s: float
-    ) -> None:
+    def _on_cancel(self, link: Link, record: Received, _now_s: float) -> None:
+        ident = record[1]
         if any(one.cancelled_by(link, ident) for one in self.dispatchers.values()):
             return
         # It may have overtaken its request on the other lane.
@@ -164,9 +159,8 @@ class Patterns:
         if len(self._cancelled) > CANCELLED_MAX:
             self._cancelled.popitem(last=False)
 
-    def _on_broadcast(
-        self, link: Link, ident: int, data: Buffer, start: int, end: int, now_s: float
-    ) -> None:
+    def _on_broadcast(self, link: Link, record: Received, now_s: float) -> None:
+        _, ident, data, start, end = record
         cluster, endpoint, at, _, _ = read_head(data, start, end)
         self.broadcasts.received += 1
         dispatcher = self.dispatchers.get(cluster)
@@ -221,9 +215,8 @@ class Patterns:
                         self._touched(link)
         return delivery
 
-    def _on_subscribe(
-        self, link: Link, ident: int, data: Buffer, start: int, end: int, _now_s: float
-    ) -> None:
+    def _on_subscribe(self, link: Link, record: Received, _now_s: float) -> None:
+        _, ident, data, start, end = record
         pattern, policy, window = decode_values(
             bytes(data[start:end]), "SUBSCRIBE", (str, int, int)
         )
@@ -240,9 +233,8 @@ class Patterns:
         remote[ident] = subscription
         self.interest.add(tokens, subscription)
 
-    def _on_unsubscribe(
-        self, link: Link, ident: int, _data: Buffer, _start: int, _end: int, _now_s: float
-    ) -> None:
+    def _on_unsubscribe(self, link: Link, record: Received, _now_s: float) -> None:
+        ident = record[1]
         subscription = self._remote.get(link, {}).pop(ident, None)
         if subscription is None:
             raise RemoteProtocolError(f"UNSUBSCRIBE {ident}, which was never subscribed")
@@ -252,9 +244,8 @@ class Patterns:
         self.interest.remove(subscription.pattern, subscription)
         self.publisher.freed(subscription)
 
-    def _on_credit(
-        self, link: Link, ident: int, data: Buffer, start: int, end: int, _now_s: float
-    ) -> None:
+    def _on_credit(self, link: Link, record: Received, _now_s: float) -> None:
+        _, ident, data, start, end = record
         (size,) = decode_values(bytes(data[start:end]), "CREDIT", (int,))
         subscription = self._remote.get(link, {}).get(ident)
         if size < 1:
