@@ -1,6 +1,7 @@
 """Every error of the durable tier, in one tree.
 
 DurableError (MeshError)
+├── QueueInUse                an exclusive consumer has the queue, or wants it while others do
 └── StoreError                abstract: of one store, a directory
     ├── StoreInUse            another broker has the directory open
     ├── ForeignStore          the directory holds something else than one store of ours
@@ -20,6 +21,17 @@ from mesh.errors import MeshError
 
 class DurableError(MeshError):
     """Root of all errors of the durable tier."""
+
+
+class QueueInUse(DurableError):
+    """`consumer` may not have `queue`, of `consumers` consumers: one of the two is exclusive."""
+
+    def __init__(self, queue: str, consumer: str, consumers: int, exclusive: bool) -> None:
+        why = "an exclusive consumer has it" if exclusive else "it would have to be the only one"
+        super().__init__(
+            f"consumer {consumer!r} cannot have queue {queue!r}, of {consumers} consumers: {why}"
+        )
+        self.queue, self.consumer, self.consumers = queue, consumer, consumers
 
 
 class StoreError(DurableError):

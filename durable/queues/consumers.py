@@ -1,0 +1,196 @@
+"""Who consumes from a queue: what each has not settled yet, its credit, and whose turn it is.
+
+A tag counts the messages delivered to one consumer from 0. Deliveries stand in the order of their
+tags, so a settlement finds its range by bisect and cuts the first and the last of them if need be.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ..errors import QueueInUse
+from .index import Run
+from .lane import UNLIMITED, Lane
+
+_STALE_MIN = 64
+
+
+class Unacked(NamedTuple):
+    """Messages [first, first + count) of `lane` under the tags from `tag` on, all of one run."""
+
+    tag: int
+    count: int  # type: ignore[assignment]  # Hides tuple.count, which nobody needs.
+    lane: Lane
+    first: int
+    run: Run
+
+    def part(self, start: int, end: int) -> Unacked:
+        """What of it has tags in [start, end)."""
+        low, high = max(start, self.tag), min(end, self.tag + self.count)
+        return Unacked(low, high - low, self.lane, self.first + low - self.tag, self.run)
+
+    @property
+    def size_bytes(self) -> int:
+        return self.run.size_of(self.first, self.first + self.count)
+
+
+class Consumer:
+    """One who takes messages from one queue. Whoever delivers may set `paused` and both limits."""
+
+    __slots__ = (
+        "_gone", "_tags", "_unacked", "active", "exclusive", "id", "next_tag", "no_ack", "paused",
+        "prefetch", "prefetch_bytes", "priority", "unacked", "unacked_bytes",
+    )  # fmt: skip
+
+    def __init__(
+        self, id: str, *, prefetch: int, prefetch_bytes: int, priority: int = 0,  # noqa: A002
+        exclusive: bool = False, no_ack: bool = False,
+    ) -> None:  # fmt: skip
+        self.id, self.priority, self.exclusive, self.no_ack = id, priority, exclusive, no_ack
+        self.prefetch, self.prefetch_bytes = prefetch, prefetch_bytes
+        """How much may be unacked; 0 is no limit. Without acks neither counts."""
+        self.paused = False
+        """It gets nothing for now, whatever its credit: its tunnel is full."""
+        self.active = False
+        """Whether it gets messages; of a queue with a single active consumer one does."""
+        self.next_tag = self.unacked = self.unacked_bytes = 0
+        self._tags: list[int] = []
+        self._unacked: list[Unacked] = []
+        self._gone = 0  # So many at the front are settled, and stay until that is cheap.
+
+    def __repr__(self) -> str:
+        return f"<Consumer {self.id} {self.unacked} unacked, next tag {self.next_tag}>"
+
+    def credit(self) -> tuple[int, int]:
+        """How many messages and bytes it may get; none if either is 0."""
+        if self.paused:
+            return 0, 0
+        if self.no_ack:
+            return UNLIMITED, UNLIMITED
+        count = self.prefetch - self.unacked if self.prefetch else UNLIMITED
+        size = self.prefetch_bytes - self.unacked_bytes if self.prefetch_bytes else UNLIMITED
+        return max(0, count), max(0, size)
+
+    def add(self, lane: Lane, first: int, count: int, run: Run, size_bytes: int) -> int:
+        """These messages are on their way to it; the first one's tag."""
+        tag = self.next_tag
+        self.next_tag = tag + count
+        if not self.no_ack:
+            self._tags.append(tag)
+            self._unacked.append(Unacked(tag, count, lane, first, run))
+            self.unacked += count
+            self.unacked_bytes += size_bytes
+        return tag
+
+    def remove(self, start: int, end: int) -> list[Unacked]:
+        """What is unacked under the tags [start, end), and is not any more."""
+        tags, unacked = self._tags, self._unacked
+        if start >= end:
+            return []
+        low = bisect_right(tags, start, self._gone) - 1
+        if low < self._gone or start >= tags[low] + unacked[low].count:
+            low += 1
+        high = low
+        while high < len(tags) and tags[high] < end:
+            high += 1
+        if low == high:
+            return []
+        removed = unacked[low:high]
+        first, last = removed[0], removed[-1]
+        left, right = first.tag < start, last.tag + last.count > end
+        if left or right:
+            self._keep(low, high, start, end)
+            removed[0] = first.part(start, end)
+            if high - low > 1:
+                removed[-1] = last.part(start, end)
+        elif low == self._gone:
+            self._gone = high
+            if high > _STALE_MIN and 2 * high > len(tags):
+                self._tidy()
+        else:
+            del tags[low:high], unacked[low:high]
+        for one in removed:
+            self.unacked -= one.count
+            self.unacked_bytes -= one.size_bytes
+        return removed
+
+    def _keep(self, low: int, high: int, start: int, end: int) -> None:
+        """Of entries low to high only what is outside the tags [start, end)."""
+        first, last = self._unacked[low], self._unacked[high - 1]
+        kept = [
+            one
+            for one in (first.part(first.tag, start), last.part(end, last.tag + last.count))
+            if one.count > 0
+        ]
+        self._unacked[low:high] = kept
+        self._tags[low:high] = [one.tag for one in kept]
+
+    def _tidy(self) -> None:
+        del self._tags[: self._gone], self._unacked[: self._gone]
+        self._gone = 0
+
+
+class Consumers:
+    """Of one queue, by priority, and in turn among equals."""
+
+    __slots__ = ("_active", "_count", "_groups", "_single")
+
+    def __init__(self, *, single_active: bool) -> None:
+        self._single = single_active
+        self._active: Consumer | None = None  # The single one, if it has to be one.
+        self._groups: dict[int, deque[Consumer]] = {}  # The highest priority first.
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Consumer]:
+        return (one for group in self._groups.values() for one in group)
+
+    def add(self, queue: str, consumer: Consumer) -> None:
+        """Raises QueueInUse when it, or who is there, wants to be the only one."""
+        taken = any(one.exclusive for one in self)
+        if self._count and (taken or consumer.exclusive):
+            raise QueueInUse(queue, consumer.id, self._count, taken)
+        if consumer.priority in self._groups:
+            self._groups[consumer.priority].append(consumer)
+        else:
+            self._groups[consumer.priority] = deque([consumer])
+            self._groups = dict(sorted(self._groups.items(), reverse=True))
+        consumer.active = not (self._single and self._count)
+        if self._single and consumer.active:
+            self._active = consumer
+        self._count += 1
+
+    def remove(self, consumer: Consumer) -> bool:
+        """Whether it was there. Of those who waited for a single active one the next takes over."""
+        group = self._groups.get(consumer.priority)
+        if group is None or consumer not in group:
+            return False
+        group.remove(consumer)
+        self._count -= 1
+        if not group:
+            del self._groups[consumer.priority]
+        if consumer is self._active:
+            self._active = next(iter(self), None)
+            if self._active is not None:
+                self._active.active = True
+        consumer.active = False
+        return True
+
+    def next(self) -> tuple[Consumer, int, int] | None:
+        """Who gets the next messages, how many and how many bytes at most."""
+        if self._single:
+            count, size = self._active.credit() if self._active is not None else (0, 0)
+            return (self._active, count, size) if self._active and count and size else None
+        for group in self._groups.values():
+            for _ in range(len(group)):
+                consumer = group[0]
+                count, size = consumer.credit()
+                group.rotate(-1)
+                if count and size:
+                    return consumer, count, size
+        return None

@@ -1,0 +1,81 @@
+"""What queues want written down or done, gathered until the vhost takes it.
+
+One journal for all lanes whose records stand in one log; lanes of memory queues, whose log positions
+mean something else, have a journal of their own.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+EXPIRED, REJECTED = "expired", "rejected"
+MAXLEN, DELIVERY_LIMIT = "maxlen", "delivery_limit"
+
+Spans = list[tuple[int, int]]
+
+
+class Dead(NamedTuple):
+    """Messages [start, end) that left `queue` for `reason` and are to be dead-lettered.
+
+    They are neither ready nor unacked until `queue.buried` or `queue.unbury` is called.
+    """
+
+    queue: str
+    lane: int
+    start: int
+    end: int
+    reason: str
+
+
+class Journal:
+    __slots__ = ("dead", "released", "returned", "settled")
+
+    def __init__(self) -> None:
+        self.settled: dict[int, Spans] = {}
+        """Per lane: what is done with."""
+        self.returned: dict[int, Spans] = {}
+        """Per lane: what came back once more; a range that came back twice stands here twice."""
+        self.released: list[range] = []
+        """Log positions of runs whose messages are all settled: the lane refers to them no more."""
+        self.dead: list[Dead] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.settled or self.returned or self.released or self.dead)
+
+    def take(self) -> Journal:
+        """All that has gathered; from now on it gathers anew."""
+        taken = Journal()
+        for name in self.__slots__:
+            mine, empty = getattr(self, name), getattr(taken, name)
+            setattr(taken, name, mine)
+            setattr(self, name, empty)
+        return taken
+
+    def note_settled(self, lane: int, start: int, end: int) -> None:
+        _add(self.settled, lane, start, end)
+
+    def note_returned(self, lane: int, start: int, end: int) -> None:
+        _add(self.returned, lane, start, end)
+
+    def note_dead(self, queue: str, lane: int, start: int, end: int, reason: str) -> None:
+        last = self.dead[-1] if self.dead else None
+        if last is not None and (last.queue, last.lane, last.end, last.reason) == (
+            queue, lane, start, reason,
+        ):  # fmt: skip
+            self.dead[-1] = last._replace(end=end)
+        else:
+            self.dead.append(Dead(queue, lane, start, end, reason))
+
+
+def _add(spans_of: dict[int, Spans], lane: int, start: int, end: int) -> None:
+    spans = spans_of.get(lane)
+    if spans is None:
+        spans_of[lane] = [(start, end)]
+        return
+    first, last = spans[-1]
+    if last == start:
+        spans[-1] = (first, end)
+    elif end == first:
+        spans[-1] = (start, last)
+    else:
+        spans.append((start, end))

@@ -1,0 +1,342 @@
+"""One FIFO of messages: what is ready, what is out, what came back, what is settled.
+
+                        take                    settle
+    enqueue ──> ready ─────────> out ────────────────────> settled
+                  ^               │                           ^
+                  └── give_back ──┘          drop: ready ones ┘
+
+Every message that is neither ready nor settled is out: with a consumer, or waiting to be dead-lettered;
+the lane does not know with whom. Everything from `_cursor` on is ready; what is ready below it came
+back. Costs are per run and per range, never per message. A gap that damage has left counts as settled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from .index import Index, Run
+from .journal import Journal
+from .marks import Marks
+from .ranges import Ranges
+from .settled import Settled
+
+UNLIMITED = 1 << 62
+
+
+class Slice(NamedTuple):
+    """Messages [first, first + count) of one run, all of which came back `returned` times."""
+
+    run: Run
+    first: int
+    count: int  # type: ignore[assignment]  # Hides tuple.count, which nobody needs.
+    returned: int
+    size_bytes: int
+
+
+class Lane:
+    __slots__ = (
+        "_back", "_cursor", "_expiries", "_journal", "_logged", "_marks", "_times", "id", "index",
+        "next", "ready", "ready_bytes", "settled", "size_bytes",
+    )  # fmt: skip
+
+    def __init__(self, id: int, journal: Journal, *, logged: bool) -> None:  # noqa: A002
+        self.id = id
+        self._journal, self._logged = journal, logged
+        self.index, self.settled = Index(), Settled()
+        self.next = 0
+        """The sequence of the next message appended; ahead of `index.end` until that is durable."""
+        self.ready = self.ready_bytes = 0
+        self.size_bytes = 0
+        """Bytes of all that is not settled, ready or out."""
+        self._cursor = 0
+        self._back = Ranges()  # Ready again, below the cursor.
+        self._times = Ranges()  # How often messages came back, of those that did.
+        self._expiries = Ranges()  # When messages expire, of those with a time of their own.
+        self._marks = Marks()
+
+    def enqueue(
+        self, first: int, count: int, position: int, size_bytes: int, time_us: int,
+        expires_us: int | None = None,
+    ) -> None:  # fmt: skip
+        """One run, durable now. What of it is settled already stays settled."""
+        index, end = self.index, first + count
+        if first > index.end:
+            self._skip(index.end, first)
+        index.append(first, count, position, size_bytes)
+        if end > self.next:
+            self.next = end
+        self._marks.note(first, time_us)
+        if expires_us is not None:
+            self._expiries.put(first, end, max(1, expires_us))
+        if first < self.settled.end:
+            self._enqueue_the_rest(Run(first, count, position, size_bytes))
+            return
+        self.ready += count
+        self.ready_bytes += size_bytes
+        self.size_bytes += size_bytes
+
+    def _skip(self, start: int, end: int) -> None:
+        """Nothing will ever be at [start, end)."""
+        if self._cursor < start:
+            self._back.put(self._cursor, start)
+        self._cursor = end
+        self.settled.add(start, end)
+        self._times.cut(start, end)
+
+    def _enqueue_the_rest(self, run: Run) -> None:
+        """Recovery: the settlement of a message was known before the message."""
+        end = run.first + run.count
+        if self._cursor < run.first:
+            self._back.put(self._cursor, run.first)
+        self._cursor = end
+        for low, high in self.settled.unsettled(run.first, end):
+            self._make_ready(low, high, run.size_of(low, high))
+            self.size_bytes += run.size_of(low, high)
+        if self.settled.all(run.first, end):
+            self._release(run.first, end)
+
+    def take(self, count_max: int = UNLIMITED, bytes_max: int = UNLIMITED) -> Slice | None:
+        """The lowest ready messages, of one run and alike; one at least, however large it is."""
+        head = self.head()
+        if head is None:
+            return None
+        run, start, count, returned, size = head
+        if count > count_max:
+            count = count_max
+            size = run.size_of(start, start + count)
+        if size > bytes_max:
+            count = max(1, run.fitting(start, bytes_max))
+            size = run.size_of(start, start + count)
+        if self._back:
+            self._back.cut(start, start + count)
+        else:
+            self._cursor = start + count
+        self.ready -= count
+        self.ready_bytes -= size
+        return Slice(run, start, count, returned, size)
+
+    def head(self) -> Slice | None:
+        """What `take` gives if there are no limits."""
+        if not self.ready:
+            return None
+        start, end = self._back.first() if self._back else (self._cursor, self.index.end)
+        run = self.index.find(start)
+        assert run is not None, f"message {start} is ready and in a run"
+        end = min(end, run.first + run.count)
+        returned = 0
+        if self._times:
+            returned, end = self._times.around(start, end)
+        return Slice(run, start, end - start, returned, run.size_of(start, end))
+
+    def ready_ranges(self, before: int = UNLIMITED) -> list[tuple[int, int]]:
+        """What is ready before this sequence, in order."""
+        ranges = [(start, min(end, before)) for start, end, _ in self._back if start < before]
+        if self._cursor < min(self.index.end, before):
+            ranges.append((self._cursor, min(self.index.end, before)))
+        return ranges
+
+    def withdraw(self, start: int, end: int) -> None:
+        """Ready messages [start, end) are out now, as if taken."""
+        size = self.index.size_bytes(start, end)
+        self.ready -= end - start
+        self.ready_bytes -= size
+        if end <= self._cursor:
+            self._back.cut(start, end)
+            return
+        assert start >= self._cursor, "ranges come from ready_ranges"
+        if start > self._cursor:
+            self._back.put(self._cursor, start)
+        self._cursor = end
+
+    def give_back(self, start: int, end: int, *, counted: bool) -> None:
+        """Messages that are out are ready again, in their place; `counted` as having come back."""
+        for low, high in self.settled.unsettled(start, min(end, self._cursor)):
+            self._make_ready(low, high, self.index.size_bytes(low, high))
+            if counted:
+                self._count_return(low, high)
+                if self._logged:
+                    self._journal.note_returned(self.id, low, high)
+
+    def _make_ready(self, start: int, end: int, size_bytes: int) -> None:
+        self._back.put(start, end)
+        self.ready += end - start
+        self.ready_bytes += size_bytes
+
+    def _count_return(self, start: int, end: int) -> None:
+        counts = list(self._times.pieces(start, end))
+        self._times.cut(start, end)
+        for low, high, times in counts:
+            self._times.put(low, high, times + 1)
+
+    def returned(self, start: int, end: int) -> Iterator[tuple[int, int, int]]:
+        """[start, end) cut where the number of returns changes: start, end, number."""
+        return self._times.pieces(start, end)
+
+    def settle(self, start: int, end: int, *, known: bool = False) -> int:
+        """Settle what of [start, end) is not; how many were. `known`: the log has it already."""
+        if start >= end:
+            return 0
+        settled, index = self.settled, self.index
+        in_order = start >= settled.end  # Almost always.
+        fresh = [(start, end)] if in_order else list(settled.unsettled(start, end))
+        if end > self.next:  # Recovery: the message is lost, its sequence is not given again.
+            self.next = end
+        count = 0
+        for low, high in fresh:
+            there = min(high, index.end)
+            if low < there:
+                self._take_from_ready(low, there)
+                self.size_bytes -= index.size_bytes(low, there)
+            settled.add(low, high)
+            count += high - low
+            if low < there:
+                self._release(low, there)
+            if self._times:
+                self._times.cut(low, high)
+            if self._logged and not known:
+                self._journal.note_settled(self.id, low, high)
+        if index.start < settled.low:
+            index.drop_before(settled.low)
+            self._marks.drop_before(settled.low)
+            self._expiries.drop_before(settled.low)
+        return count
+
+    def _take_from_ready(self, start: int, end: int) -> None:
+        """Whatever of [start, end) is ready will be settled."""
+        if self._back:
+            for low, high, _ in self._back.cut(start, min(end, self._cursor)):
+                self.ready -= high - low
+                self.ready_bytes -= self.index.size_bytes(low, high)
+        if end > self._cursor:
+            self.withdraw(max(start, self._cursor), end)
+
+    def _release(self, start: int, end: int) -> None:
+        """[start, end) has just been settled: name the runs of which nothing is left."""
+        settled, index = self.settled, self.index
+        run = index.find(start)
+        assert run is not None, f"message {start} was there to be settled"
+        if run.first < start and not settled.all(run.first, start):
+            start = run.first + run.count
+        else:
+            start = run.first
+        if end > run.first + run.count:
+            run = index.find(end - 1)
+            assert run is not None, f"message {end - 1} was there to be settled"
+        last = run.first + run.count
+        end = last if settled.all(end, last) else run.first
+        if start < end:
+            self._journal.released += self._positions(start, end)
+
+    def _positions(self, start: int, end: int) -> Iterator[range]:
+        for one in self.index.stretches(start, end):
+            step = one.step if one.times > 1 else 1
+            yield range(one.position, one.position + step * one.times, step)
+
+    def referenced(self) -> Iterator[range]:
+        """Log positions of runs of which something is not settled yet."""
+        for low, high in self._unsettled_runs():
+            yield from self._positions(low, high)
+
+    def _unsettled_runs(self) -> Iterator[tuple[int, int]]:
+        """Ranges of whole runs with unsettled messages; each run once."""
+        done = 0
+        for low, high in self.settled.unsettled(self.settled.low, self.index.end):
+            first, last = self.index.find(low), self.index.find(high - 1)
+            assert first is not None, f"unsettled message {low} is there"
+            assert last is not None, f"unsettled message {high - 1} is there"
+            start, end = max(done, first.first), last.first + last.count
+            if start < end:
+                yield start, end
+            done = end
+
+    def apply_returned(self, start: int, end: int) -> None:
+        """Recovery: the log says that these came back once more."""
+        for low, high in self.settled.unsettled(start, end):
+            self._count_return(low, high)
+
+    def expire(self, now_us: int, ttl_us: int | None) -> Iterator[tuple[int, int]]:
+        """Withdraw what has expired at the head, as RabbitMQ does; the ranges it was."""
+        while self.ready:
+            start, end = self._back.first() if self._back else (self._cursor, self.index.end)
+            expired = start
+            if ttl_us is not None:
+                expired = self._marks.later_than(now_us - ttl_us, start, end)
+            if expired == start:
+                expires_us, expired = self._expiries.around(start, end)
+                if not 0 < expires_us <= now_us:
+                    return
+            self.withdraw(start, expired)
+            yield start, expired
+
+    def head_expiry_us(self, ttl_us: int | None) -> int | None:
+        """When the first ready message expires."""
+        if not self.ready:
+            return None
+        start = self._back.first()[0] if self._back else self._cursor
+        own = self._expiries.around(start, start + 1)[0] or None
+        if ttl_us is None:
+            return own
+        by_age = self._marks.latest_us(start) + ttl_us
+        return by_age if own is None else min(own, by_age)
+
+    @property
+    def may_expire(self) -> bool:
+        """Whether any message has, or had, a time of its own to expire at."""
+        return bool(self._expiries)
+
+    def oldest_us(self) -> int | None:
+        """When the oldest message that is not settled came; within the grain of the marks."""
+        low = self.settled.low
+        return self._marks.earliest_us(low) if low < self.index.end else None
+
+    def encode(self) -> tuple[bytes, bytes]:
+        """For a checkpoint: what was enqueued, and what became of it; `load` takes both.
+
+        The first holds index, own expiries and marks, the second what is settled and how often the
+        rest came back; each part after its length as u32, little endian.
+        """
+        return (
+            _pack(self.index.encode(), self._expiries.encode(), self._marks.encode()),
+            _pack(self.settled.encode(), self._times.encode()),
+        )
+
+    def load(self, enqueued: bytes, settled: bytes) -> None:
+        """Into a lane that is empty; all that is not settled is ready then.
+
+        Raises:
+            ValueError: bytes that no `encode` has written; the lane is as it was.
+        """
+        index, expiries, marks = _unpack(enqueued, 3)
+        done, times = _unpack(settled, 2)
+        parts = Index.decode(index), Settled.decode(done), Marks.decode(marks)
+        ranges = Ranges.decode(expiries), Ranges.decode(times)
+        self.index, self.settled, self._marks = parts
+        self._expiries, self._times = ranges
+        for start, end in list(self.index.gaps(self.settled.low, self.index.end)):
+            self.settled.add(start, end)
+        self.index.drop_before(self.settled.low)
+        end = self.index.end
+        self.next = max(self.next, end, self.settled.end)
+        self._cursor = min(self.settled.end, end)
+        for start, edge in self.settled.unsettled(self.settled.low, self._cursor):
+            self._back.put(start, edge)
+        for start, edge in self.ready_ranges():
+            self.ready += edge - start
+            self.ready_bytes += self.index.size_bytes(start, edge)
+        self.size_bytes = self.ready_bytes
+
+
+def _pack(*parts: bytes) -> bytes:
+    return b"".join(len(part).to_bytes(4, "little") + part for part in parts)
+
+
+def _unpack(data: bytes, count: int) -> list[bytes]:
+    parts, at = [], 0
+    for _ in range(count):
+        size = int.from_bytes(data[at : at + 4], "little")
+        parts.append(data[at + 4 : at + 4 + size])
+        at += 4 + size
+    if at != len(data) or len(parts[-1]) != size:
+        raise ValueError(f"{len(data)} bytes are not {count} parts")
+    return parts

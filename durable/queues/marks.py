@@ -1,0 +1,99 @@
+"""When the messages of a lane came, at a cost that does not grow with their number.
+
+A mark says: messages from this sequence on came between these two times. One covers 50 ms at least;
+when there are too many, each two become one, so times get coarser as a backlog gets older: 4096 marks
+over a day are 21 seconds each. A message never counts as older than it is when it comes to expiry.
+
+Bytes (`encode`), little endian: u32 count; sequences u64; first times i64; last times i64.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+
+STEP_US = 50_000
+MARKS_MAX = 4096
+_STALE_MIN = 64
+
+
+class Marks:
+    __slots__ = ("_firsts", "_lasts", "_sequences", "_step_us")
+
+    def __init__(self) -> None:
+        self._sequences = array("Q")
+        self._firsts = array("q")
+        self._lasts = array("q")
+        self._step_us = STEP_US
+
+    def __len__(self) -> int:
+        return len(self._sequences)
+
+    def note(self, sequence: int, time_us: int) -> None:
+        """Messages from `sequence` on came at this time, until told otherwise."""
+        if self._sequences and 0 <= time_us - self._firsts[-1] < self._step_us:
+            if time_us > self._lasts[-1]:
+                self._lasts[-1] = time_us
+            return
+        self._sequences.append(sequence)
+        self._firsts.append(time_us)
+        self._lasts.append(time_us)
+        if len(self._sequences) > MARKS_MAX:
+            self._halve()
+
+    def _halve(self) -> None:
+        firsts, lasts, self._step_us = self._firsts, self._lasts, 2 * self._step_us
+        pairs = range(0, len(firsts) - 1, 2)
+        self._lasts = array("q", [max(lasts[at], lasts[at + 1]) for at in pairs])
+        self._firsts = array("q", [min(firsts[at], firsts[at + 1]) for at in pairs])
+        if len(firsts) % 2:
+            self._lasts.append(lasts[-1])
+            self._firsts.append(firsts[-1])
+        self._sequences = self._sequences[::2]
+
+    def _at(self, sequence: int) -> int:
+        return max(0, bisect_right(self._sequences, sequence) - 1)
+
+    def earliest_us(self, sequence: int) -> int:
+        """The message came then or later."""
+        return self._firsts[self._at(sequence)]
+
+    def latest_us(self, sequence: int) -> int:
+        """The message came then or earlier."""
+        return self._lasts[self._at(sequence)]
+
+    def later_than(self, time_us: int, start: int, end: int) -> int:
+        """The first sequence in [start, end) that may have come later than `time_us`; or `end`."""
+        at = self._at(start)
+        while at < len(self._lasts) and self._lasts[at] <= time_us:
+            at += 1
+        return min(end, max(start, self._sequences[at])) if at < len(self._lasts) else end
+
+    def drop_before(self, sequence: int) -> None:
+        """Forget what is of use for earlier messages only, when that is cheap."""
+        if len(self._sequences) > _STALE_MIN:
+            stale = self._at(sequence)
+            if 2 * stale > len(self._sequences):
+                del self._sequences[:stale], self._firsts[:stale], self._lasts[:stale]
+                if len(self._sequences) <= _STALE_MIN:
+                    self._step_us = STEP_US
+
+    def encode(self) -> bytes:
+        head = len(self._sequences).to_bytes(4, "little")
+        parts = (self._sequences, self._firsts, self._lasts)
+        return head + b"".join(part.tobytes() for part in parts)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Marks:
+        """Raises ValueError for bytes that no `encode` has written."""
+        count = int.from_bytes(data[:4], "little")
+        if len(data) != 4 + 24 * count:
+            raise ValueError(f"{len(data)} bytes for {count} marks")
+        made = cls()
+        made._sequences.frombytes(data[4 : 4 + 8 * count])
+        made._firsts.frombytes(data[4 + 8 * count : 4 + 16 * count])
+        made._lasts.frombytes(data[4 + 16 * count :])
+        for at, (first, last) in enumerate(zip(made._firsts, made._lasts, strict=True)):
+            if first > last or (at and made._sequences[at - 1] >= made._sequences[at]):
+                raise ValueError(f"mark {at} of {count} is impossible")
+        return made

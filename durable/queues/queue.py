@@ -1,0 +1,288 @@
+"""One queue: lanes by priority, consumers, and everything its definition asks for.
+
+    expect ──(log)──> enqueue ──> ready ──take──> unacked ──settle──> settled, ready again, or dead
+                                    └── expired, over max_length ──> settled, or dead
+
+Dead messages of a queue with a dead letter exchange are in the journal, neither ready nor unacked,
+until the vhost says `buried` or `unbury`; those of a queue without one are settled at once.
+`max_length` counts what is ready and what is announced, as in RabbitMQ, and is looked at when messages
+come: requeued ones may exceed it. Expiry too is as there: at the head of each lane, when it is due.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from ..definitions import REJECT_PUBLISH, QueueDefinition
+from .consumers import Consumer, Consumers, Unacked
+from .index import Run
+from .journal import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED, Dead, Journal
+from .lane import UNLIMITED, Lane
+
+ACK, REQUEUE, REJECT = "ack", "requeue", "reject"
+
+
+class Delivery(NamedTuple):
+    """Messages [first, first + count) of `run` for `consumer`, under the tags from `tag` on."""
+
+    consumer: Consumer
+    tag: int
+    lane: Lane
+    first: int
+    count: int  # type: ignore[assignment]  # Hides tuple.count, which nobody needs.
+    run: Run
+    returned: int
+    """How often all of them came back; redelivered if that is not 0."""
+
+
+class Queue:
+    __slots__ = (
+        "_announced", "_announced_bytes", "_expires", "_journal", "_ttl_us", "_used_us", "consumers",
+        "definition", "lanes", "name", "unacked",
+    )  # fmt: skip
+
+    def __init__(
+        self, definition: QueueDefinition, lanes: Sequence[Lane], journal: Journal
+    ) -> None:
+        self.definition, self.name = definition, definition.name
+        assert len(lanes) == definition.max_priority + 1, "a lane for each priority"
+        self.lanes = tuple(lanes)
+        """`lanes[p]` holds priority p."""
+        self._journal = journal
+        self.consumers = Consumers(single_active=definition.single_active_consumer)
+        self.unacked = 0
+        self._announced = self._announced_bytes = 0  # Appended to the log, not durable yet.
+        self._ttl_us = None if definition.ttl_s is None else round(definition.ttl_s * 1e6)
+        self._expires = self._ttl_us is not None  # Whether anything may.
+        self._used_us = 0
+
+    @property
+    def ready(self) -> int:
+        return sum(lane.ready for lane in self.lanes)
+
+    @property
+    def ready_bytes(self) -> int:
+        return sum(lane.ready_bytes for lane in self.lanes)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all that is not settled."""
+        return sum(lane.size_bytes for lane in self.lanes)
+
+    def oldest_us(self) -> int | None:
+        """When the oldest message that is not settled came; within the grain of the marks."""
+        return min(
+            (at for lane in self.lanes if (at := lane.oldest_us()) is not None), default=None
+        )
+
+    def lane_for(self, priority: int) -> Lane:
+        return self.lanes[min(max(0, priority), len(self.lanes) - 1)]
+
+    # Messages come.
+
+    def accepts(self, count: int, size_bytes: int) -> bool:
+        """Whether there is room; only `overflow=reject-publish` ever says no."""
+        definition = self.definition
+        if definition.overflow != REJECT_PUBLISH:
+            return True
+        most, most_bytes = definition.max_length, definition.max_length_bytes
+        if most is not None and self.ready + self._announced + count > most:
+            return False
+        size_bytes += self._announced_bytes
+        return most_bytes is None or self.ready_bytes + size_bytes <= most_bytes
+
+    def expect(self, lane: Lane, count: int, size_bytes: int) -> int:
+        """These were appended to the log; the first one's sequence. `enqueue` follows, in order."""
+        first = lane.next
+        lane.next = first + count
+        self._announced += count
+        self._announced_bytes += size_bytes
+        return first
+
+    def enqueue(
+        self, lane: Lane, first: int, count: int, position: int, size_bytes: int, time_us: int,
+        expires_us: int | None = None, *, now_us: int,
+    ) -> None:  # fmt: skip
+        """These are durable: ready, or too many. What is not announced is recovery: never too many."""
+        lane.enqueue(first, count, position, size_bytes, time_us, expires_us)
+        if expires_us is not None:
+            self._expires = True
+        if not self._announced:
+            return
+        self._announced = max(0, self._announced - count)
+        self._announced_bytes = max(0, self._announced_bytes - size_bytes)
+        definition = self.definition
+        if definition.overflow == REJECT_PUBLISH:
+            return
+        if definition.max_length is not None or definition.max_length_bytes is not None:
+            if self._expires:
+                self.expire(now_us)
+            self._drop_head()
+
+    def _drop_head(self) -> None:
+        """The oldest of the lowest priority go until there are no more than may be."""
+        most, most_bytes = self.definition.max_length, self.definition.max_length_bytes
+        over = 0 if most is None else max(0, self.ready - most)
+        over_bytes = 0 if most_bytes is None else max(0, self.ready_bytes - most_bytes)
+        for lane in self.lanes:
+            while over > 0 or over_bytes > 0:
+                head = lane.head()
+                if head is None:
+                    break
+                count = over
+                if over_bytes > 0:
+                    count = max(over, head.run.fitting(head.first, over_bytes - 1) + 1)
+                gone = lane.take(count)
+                assert gone is not None, "a lane with a head gives some"
+                self._bury(lane, gone.first, gone.first + gone.count, MAXLEN)
+                over, over_bytes = over - gone.count, over_bytes - gone.size_bytes
+
+    # Consumers.
+
+    def subscribe(self, consumer: Consumer) -> None:
+        """Raises QueueInUse when it, or who is there, wants to be the only one."""
+        self.consumers.add(self.name, consumer)
+
+    def unsubscribe(self, consumer: Consumer, now_us: int) -> None:
+        """It is gone: what it had not settled came back, in its place."""
+        self.consumers.remove(consumer)
+        self.settle(consumer, 0, consumer.next_tag, REQUEUE)
+        self.touch(now_us)
+
+    def take(self, now_us: int, deliveries_max: int = UNLIMITED) -> list[Delivery]:
+        """Everything that consumers have credit for, no more than so many slices of runs."""
+        deliveries: list[Delivery] = []
+        while len(deliveries) < deliveries_max:
+            if self._expires:
+                self.expire(now_us)
+            lane = self._ready_lane()
+            turn = self.consumers.next() if lane is not None else None
+            if lane is None or turn is None:
+                break
+            deliveries.append(self._deliver(lane, *turn))
+        return deliveries
+
+    def get(self, consumer: Consumer, now_us: int) -> Delivery | None:
+        """One message for somebody who need not be subscribed, whatever the credit."""
+        self.touch(now_us)
+        if self._expires:
+            self.expire(now_us)
+        lane = self._ready_lane()
+        return None if lane is None else self._deliver(lane, consumer, 1, UNLIMITED)
+
+    def _ready_lane(self) -> Lane | None:
+        for lane in reversed(self.lanes):
+            if lane.ready:
+                return lane
+        return None
+
+    def _deliver(self, lane: Lane, consumer: Consumer, count: int, size_bytes: int) -> Delivery:
+        got = lane.take(count, size_bytes)
+        assert got is not None, "a lane with ready messages gives some"
+        run, first, count, returned, size = got
+        tag = consumer.add(lane, first, count, run, size)
+        if consumer.no_ack:
+            lane.settle(first, first + count)
+        else:
+            self.unacked += count
+        return Delivery(consumer, tag, lane, first, count, run, returned)
+
+    def settle(self, consumer: Consumer, start_tag: int, end_tag: int, outcome: str) -> int:
+        """What became of these; how many were unacked. Unknown tags and settled ones are skipped."""
+        count = 0
+        for one in consumer.remove(start_tag, end_tag):
+            count += one.count
+            lane, first, end = one.lane, one.first, one.first + one.count
+            if outcome == ACK:
+                lane.settle(first, end)
+            elif outcome == REJECT:
+                self._bury(lane, first, end, REJECTED)
+            else:
+                assert outcome == REQUEUE, f"impossible outcome {outcome!r}"
+                self._requeue(one)
+        self.unacked -= count
+        return count
+
+    def _requeue(self, one: Unacked) -> None:
+        limit, end = self.definition.delivery_limit, one.first + one.count
+        if limit is None:
+            one.lane.give_back(one.first, end, counted=True)
+            return
+        for low, high, times in list(one.lane.returned(one.first, end)):
+            if times + 1 > limit:
+                self._bury(one.lane, low, high, DELIVERY_LIMIT)
+            else:
+                one.lane.give_back(low, high, counted=True)
+
+    # Messages go.
+
+    def _bury(self, lane: Lane, start: int, end: int, reason: str) -> None:
+        """Messages that are neither ready nor unacked any more go for `reason`."""
+        if self.definition.dead_letter_exchange is None:
+            lane.settle(start, end)
+        else:
+            self._journal.note_dead(self.name, lane.id, start, end, reason)
+
+    def buried(self, dead: Dead) -> None:
+        """Their dead-lettered copy is in the same append as this settlement."""
+        self._lane(dead.lane).settle(dead.start, dead.end)
+
+    def unbury(self, dead: Dead) -> None:
+        """Could not be done: ready again, in their place."""
+        self._lane(dead.lane).give_back(dead.start, dead.end, counted=False)
+
+    def _lane(self, lane_id: int) -> Lane:
+        return next(lane for lane in self.lanes if lane.id == lane_id)
+
+    def expire(self, now_us: int) -> int:
+        """How many went because their time is over."""
+        count = 0
+        for lane in self.lanes:
+            for start, end in lane.expire(now_us, self._ttl_us):
+                self._bury(lane, start, end, EXPIRED)
+                count += end - start
+        return count
+
+    def next_expiry_us(self) -> int | None:
+        """When the next message is due to expire, as far as ready ones go."""
+        if not self._expires:
+            return None
+        times = [lane.head_expiry_us(self._ttl_us) for lane in self.lanes]
+        return min((time for time in times if time is not None), default=None)
+
+    def purge(self) -> int:
+        """Settle all that is ready; how many."""
+        count = 0
+        for lane in self.lanes:
+            for start, end in lane.ready_ranges():
+                count += lane.settle(start, end)
+        return count
+
+    # Whether anybody uses it.
+
+    def touch(self, now_us: int) -> None:
+        """It was declared again, asked for a message, or left by a consumer."""
+        self._used_us = now_us
+
+    def idle_since_us(self) -> int | None:
+        """Since when nobody has used it; None while it has consumers."""
+        return None if self.consumers else self._used_us
+
+    # Recovery: the lanes are filled in log order, or from a checkpoint and then in log order.
+
+    def apply_settled(self, lane: Lane, ranges: Iterable[tuple[int, int]]) -> None:
+        """The log says that these are settled; they need not be there, nor not be settled."""
+        for start, end in ranges:
+            lane.settle(start, end, known=True)
+
+    def apply_returned(self, lane: Lane, ranges: Iterable[tuple[int, int]]) -> None:
+        """The log says that these came back once more."""
+        for start, end in ranges:
+            lane.apply_returned(start, end)
+
+    def recovered(self, now_us: int) -> None:
+        """All of the log is read: what is not settled is ready; the time of idleness begins anew."""
+        self._announced = self._announced_bytes = 0
+        self._expires = self._expires or any(lane.may_expire for lane in self.lanes)
+        self.touch(now_us)

@@ -1,0 +1,117 @@
+"""Disjoint ranges [start, end), each with a number, in order.
+
+Neighbours with the same number are one range. 24 bytes a range, because there may be one per message.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+
+Range = tuple[int, int, int]
+"""Start, end, number."""
+
+_STALE_MIN = 512
+
+
+class Ranges:
+    __slots__ = ("_bounds", "_numbers")
+
+    def __init__(self) -> None:
+        self._bounds = array("Q")  # start, end, start, end, ...: never falls, so bisect works.
+        self._numbers = array("q")
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __iter__(self) -> Iterator[Range]:
+        return zip(self._bounds[::2], self._bounds[1::2], self._numbers, strict=True)
+
+    def first(self) -> tuple[int, int]:
+        """The lowest range; there has to be one."""
+        return self._bounds[0], self._bounds[1]
+
+    def around(self, at: int, end: int) -> tuple[int, int]:
+        """The number at `at`, 0 in no range, and up to where that is so, `end` at most."""
+        bounds = self._bounds
+        index = bisect_right(bounds, at)
+        number = self._numbers[index >> 1] if index & 1 else 0
+        return number, min(end, bounds[index]) if index < len(bounds) else end
+
+    def pieces(self, start: int, end: int) -> Iterator[Range]:
+        """All of [start, end), cut where the number changes; 0 in no range."""
+        while start < end:
+            number, edge = self.around(start, end)
+            yield start, edge, number
+            start = edge
+
+    def cut(self, start: int, end: int) -> list[Range]:
+        """Take [start, end) out; what was there."""
+        bounds, numbers = self._bounds, self._numbers
+        if start >= end or not bounds or start >= bounds[-1] or end <= bounds[0]:
+            return []
+        low, high = bisect_right(bounds, start) >> 1, (bisect_left(bounds, end) + 1) >> 1
+        if low >= high:
+            return []
+        gone = [
+            (max(bounds[2 * at], start), min(bounds[2 * at + 1], end), numbers[at])
+            for at in range(low, high)
+        ]
+        left, right = bounds[2 * low], bounds[2 * high - 1]
+        rest_bounds, rest_numbers = array("Q"), array("q")
+        if left < start:
+            rest_bounds.extend((left, start))
+            rest_numbers.append(gone[0][2])
+        if right > end:
+            rest_bounds.extend((end, right))
+            rest_numbers.append(gone[-1][2])
+        bounds[2 * low : 2 * high], numbers[low:high] = rest_bounds, rest_numbers
+        return gone
+
+    def put(self, start: int, end: int, number: int = 0) -> None:
+        """Put [start, end) in; no range may overlap it."""
+        bounds, numbers = self._bounds, self._numbers
+        index = bisect_right(bounds, start)
+        at = index >> 1
+        assert not index & 1, f"{start} is in a range"
+        assert at == len(numbers) or end <= bounds[index], f"{end} is in a range"
+        if at and bounds[index - 1] == start and numbers[at - 1] == number:
+            at, index = at - 1, index - 2
+            start = bounds[index]
+            del bounds[index : index + 2], numbers[at]
+        if at < len(numbers) and bounds[index] == end and numbers[at] == number:
+            end = bounds[index + 1]
+            del bounds[index : index + 2], numbers[at]
+        bounds[index:index] = array("Q", (start, end))
+        numbers.insert(at, number)
+
+    def drop_before(self, at: int) -> None:
+        """Ranges that end at `at` or before are of no use any more; they go when that is cheap."""
+        bounds = self._bounds
+        if len(bounds) > _STALE_MIN and bounds[len(bounds) // 4 * 2 - 1] <= at:
+            stale = bisect_right(bounds, at) >> 1
+            del bounds[: 2 * stale], self._numbers[:stale]
+
+    def clear(self) -> None:
+        del self._bounds[:], self._numbers[:]
+
+    def encode(self) -> bytes:
+        """Little endian: u32 count; starts and ends u64; numbers i64."""
+        head = len(self._numbers).to_bytes(4, "little")
+        return head + self._bounds.tobytes() + self._numbers.tobytes()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Ranges:
+        """Raises ValueError for bytes that no `encode` has written."""
+        count = int.from_bytes(data[:4], "little")
+        if len(data) != 4 + 24 * count:
+            raise ValueError(f"{len(data)} bytes for {count} ranges")
+        made = cls()
+        made._bounds.frombytes(data[4 : 4 + 16 * count])
+        made._numbers.frombytes(data[4 + 16 * count :])
+        bounds = made._bounds
+        for index in range(1, len(bounds)):
+            if bounds[index - 1] >= bounds[index] + (index % 2 == 0):
+                raise ValueError(f"range {index >> 1} begins or ends before it may")
+        return made

@@ -1,0 +1,173 @@
+"""Which messages of a lane are settled: all below `low`, and what came out of order above it.
+
+Above `low` there is a bitmap per chunk of 4096 sequences, as an int, where some are settled, and a
+range of chunks where all are: one message that nobody settles does not cost what is settled behind it.
+
+Bytes (`encode`), little endian: low u64, end u64, number of bitmaps u32, per bitmap its chunk u64 and
+512 bytes; then the whole chunks as `Ranges` writes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+
+from .ranges import Ranges
+
+CHUNK = 4096
+_FULL = (1 << CHUNK) - 1
+_HEAD = Struct("<QQI")
+_BITMAP = Struct(f"<Q{CHUNK // 8}s")
+
+
+class Settled:
+    __slots__ = ("_bits", "_whole", "end", "low")
+
+    def __init__(self) -> None:
+        self.low = 0
+        """The lowest sequence that is not settled."""
+        self.end = 0
+        """No sequence from here on is settled."""
+        self._bits: dict[int, int] = {}
+        self._whole = Ranges()
+
+    def add(self, start: int, end: int) -> None:
+        """Settle [start, end), or what of it is not settled yet."""
+        if end <= self.low or start >= end:
+            return
+        if start > self.low:
+            self._mark(start, end)
+        else:
+            self._raise_low(end)
+        if end > self.end:
+            self.end = end
+
+    def skip_to(self, sequence: int) -> None:
+        """There is nothing unsettled before `sequence`."""
+        self.add(0, sequence)
+
+    def contains(self, sequence: int) -> bool:
+        return self._edge(sequence, False, sequence + 1) > sequence
+
+    def all(self, start: int, end: int) -> bool:
+        return end <= self.low or self._edge(start, False, end) >= end
+
+    def unsettled(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """Ranges in [start, end) that are not settled, in order."""
+        while (start := self._edge(start, False, end)) < end:
+            edge = self._edge(start, True, end)
+            yield start, edge
+            start = edge
+
+    def count(self, start: int, end: int) -> int:
+        """How many in [start, end) are settled."""
+        return max(0, end - start) - sum(high - low for low, high in self.unsettled(start, end))
+
+    def _edge(self, at: int, settled: bool, end: int) -> int:
+        """The first sequence from `at` on that is settled, or that is not; or `end`."""
+        if at < self.low:
+            if settled:
+                return min(at, end)
+            at = self.low
+        while at < min(end, self.end):
+            chunk, offset = divmod(at, CHUNK)
+            bits = self._bits.get(chunk, 0)
+            if not bits and self._whole:
+                whole, edge = self._whole.around(chunk, chunk + 1 + self.end // CHUNK)
+                if whole and settled:
+                    return at
+                if whole:
+                    at = edge * CHUNK
+                    continue
+            found = (bits if settled else bits ^ _FULL) >> offset
+            if found:
+                return min(end, at + (found & -found).bit_length() - 1)
+            at = (chunk + 1) * CHUNK
+        return end if settled else min(at, end)
+
+    def _is_whole(self, chunk: int) -> bool:
+        return bool(self._whole.around(chunk, chunk + 1)[0])
+
+    def _mark(self, start: int, end: int) -> None:
+        first, offset = divmod(start, CHUNK)
+        last, rest = divmod(end, CHUNK)
+        if first == last:
+            self._set(first, (1 << rest) - (1 << offset))
+            return
+        if offset:
+            self._set(first, _FULL ^ ((1 << offset) - 1))
+            first += 1
+        if rest:
+            self._set(last, (1 << rest) - 1)
+        if first < last:
+            self._forget(first, last)
+            self._whole.cut(first, last)
+            self._whole.put(first, last, 1)
+
+    def _set(self, chunk: int, mask: int) -> None:
+        bits = self._bits.get(chunk, 0) | mask
+        if bits == _FULL:
+            self._bits.pop(chunk, None)
+            if not self._is_whole(chunk):
+                self._whole.put(chunk, chunk + 1, 1)
+        elif not self._is_whole(chunk):
+            self._bits[chunk] = bits
+
+    def _raise_low(self, low: int) -> None:
+        was, self.low = self.low, low
+        if low >= self.end:
+            self._bits.clear()
+            self._whole.clear()
+            return
+        low = self.low = self._edge(low, False, self.end)
+        chunk, offset = divmod(low, CHUNK)
+        if chunk != was // CHUNK:
+            self._forget(was // CHUNK, chunk)
+            self._whole.cut(0, chunk)
+        if chunk in self._bits and not self._bits[chunk] >> offset:
+            del self._bits[chunk]
+
+    def _forget(self, first: int, end: int) -> None:
+        """Drop the bitmaps of chunks [first, end), looking at whichever are fewer."""
+        bits = self._bits
+        if end - first < len(bits):
+            for chunk in range(first, end):
+                bits.pop(chunk, None)
+        else:
+            for chunk in [one for one in bits if first <= one < end]:
+                del bits[chunk]
+
+    def encode(self) -> bytes:
+        parts = [_HEAD.pack(self.low, self.end, len(self._bits))]
+        for chunk, bits in sorted(self._bits.items()):
+            below = max(0, self.low - chunk * CHUNK)  # Not to depend on how it came about.
+            kept = bits >> below << below
+            parts.append(_BITMAP.pack(chunk, kept.to_bytes(CHUNK // 8, "little")))
+        return b"".join(parts) + self._whole.encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Settled:
+        """Raises ValueError for bytes that no `encode` has written."""
+        if len(data) < _HEAD.size:
+            raise ValueError(f"what is settled in {len(data)} bytes")
+        made = cls()
+        made.low, made.end, count = _HEAD.unpack_from(data)
+        whole_at = _HEAD.size + count * _BITMAP.size
+        if len(data) < whole_at:
+            raise ValueError(f"{len(data)} bytes for {count} bitmaps")
+        made._whole = Ranges.decode(data[whole_at:])
+        above, top = made.low // CHUNK - 1, made.low
+        for chunk, packed in _BITMAP.iter_unpack(data[_HEAD.size : whole_at]):
+            bits = int.from_bytes(packed, "little")
+            if chunk <= above or bits in (0, _FULL) or made._is_whole(chunk):
+                raise ValueError(f"impossible bitmap of chunk {chunk}")
+            above, top = chunk, max(top, chunk * CHUNK + bits.bit_length())
+            made._bits[chunk] = bits
+        for start, end, number in made._whole:
+            if number != 1 or start * CHUNK <= made.low:
+                raise ValueError(f"impossible chunks {start} to {end}")
+            top = max(top, end * CHUNK)
+        low_bits = made._bits.get(made.low // CHUNK, 0)
+        if top != made.end or low_bits & ((2 << made.low % CHUNK) - 1):
+            raise ValueError(f"settled below {made.low} and to {made.end}, found {top}")
+        return made

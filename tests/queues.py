@@ -1,0 +1,122 @@
+"""What a queue ought to do, as one list of messages: slow, and plain to see."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from durable.definitions import QueueDefinition
+from durable.queues.consumers import Consumer
+from durable.queues.index import Run
+from durable.queues.lane import Lane
+
+READY, UNACKED, DYING, SETTLED = "ready", "unacked", "dying", "settled"
+
+
+@dataclass(eq=False)
+class Message:
+    """One, durable; `lane` is its priority."""
+
+    lane: int
+    sequence: int
+    run: Run
+    time_us: int
+    expires_us: int | None
+    state: str = READY
+    consumer: Consumer | None = None
+    tag: int = -1
+    returned: int = 0
+    reason: str = ""
+    settled_in_log: bool = False
+    returned_in_log: int = 0
+
+    @property
+    def size_bytes(self) -> int:
+        return self.run.size_of(self.sequence, self.sequence + 1)
+
+
+@dataclass
+class Model:
+    """All messages there ever were, in the order they would be delivered in."""
+
+    definition: QueueDefinition
+    messages: list[Message] = field(default_factory=list)
+
+    def add(self, lane: int, run: Run, time_us: int, expires_us: int | None) -> None:
+        for sequence in range(run.first, run.first + run.count):
+            self.messages.append(Message(lane, sequence, run, time_us, expires_us))
+        self.messages.sort(key=lambda one: (-one.lane, one.sequence))
+
+    def those(self, state: str) -> list[Message]:
+        return [one for one in self.messages if one.state == state]
+
+    def ready_bytes(self) -> int:
+        return sum(one.size_bytes for one in self.those(READY))
+
+    def unacked_of(self, consumer: Consumer) -> list[Message]:
+        return [one for one in self.those(UNACKED) if one.consumer is consumer]
+
+    def has_credit(self, consumer: Consumer) -> bool:
+        held = self.unacked_of(consumer)
+        size = sum(one.size_bytes for one in held)
+        return consumer.no_ack or (
+            (not consumer.prefetch or len(held) < consumer.prefetch)
+            and (not consumer.prefetch_bytes or size < consumer.prefetch_bytes)
+        )
+
+    def goes(self, message: Message, reason: str) -> None:
+        """It leaves the queue other than by being acked."""
+        message.reason, message.consumer = reason, None
+        dead_letters = self.definition.dead_letter_exchange is not None
+        message.state = DYING if dead_letters else SETTLED
+
+    def expire(self, now_us: int) -> int:
+        """Only the oldest of a lane expires, then the next is the oldest."""
+        count = 0
+        for lane in range(self.definition.max_priority + 1):
+            while (head := self._head(lane)) and self.expiry_us(head) <= now_us:
+                self.goes(head, "expired")
+                count += 1
+        return count
+
+    def _head(self, lane: int) -> Message | None:
+        return next((one for one in self.those(READY) if one.lane == lane), None)
+
+    def expiry_us(self, message: Message) -> float:
+        own = message.expires_us or float("inf")
+        ttl_s = self.definition.ttl_s
+        return own if ttl_s is None else min(own, message.time_us + ttl_s * 1e6)
+
+    def next_expiry_us(self) -> float:
+        lanes = range(self.definition.max_priority + 1)
+        heads = [head for lane in lanes if (head := self._head(lane))]
+        return min((self.expiry_us(head) for head in heads), default=float("inf"))
+
+    def drop_head(self) -> None:
+        most = self.definition.max_length
+        most_bytes = self.definition.max_length_bytes
+        while (most is not None and len(self.those(READY)) > most) or (
+            most_bytes is not None and self.ready_bytes() > most_bytes
+        ):
+            lowest = min(one.lane for one in self.those(READY))
+            head = self._head(lowest)
+            assert head is not None
+            self.goes(head, "maxlen")
+
+    def come_back(self, message: Message) -> None:
+        """Requeued, or its consumer is gone."""
+        limit = self.definition.delivery_limit
+        if limit is not None and message.returned + 1 > limit:
+            self.goes(message, "delivery_limit")
+        else:
+            message.state, message.consumer = READY, None
+            message.returned += 1
+
+    def crash(self) -> None:
+        """Whatever is not in the log has not been."""
+        for one in self.messages:
+            one.state = SETTLED if one.settled_in_log else READY
+            one.consumer, one.returned = None, one.returned_in_log
+
+    def find(self, lane: Lane, lanes: tuple[Lane, ...], sequence: int) -> Message:
+        number = lanes.index(lane)
+        return next(one for one in self.messages if (one.lane, one.sequence) == (number, sequence))

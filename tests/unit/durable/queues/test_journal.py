@@ -1,0 +1,46 @@
+"""What gathers until the vhost takes it."""
+
+from __future__ import annotations
+
+from durable.queues.journal import EXPIRED, MAXLEN, Dead, Journal
+
+
+def test_neighbours_are_one_range() -> None:
+    journal = Journal()
+    for start, end in [(5, 6), (6, 9), (3, 5), (20, 21)]:
+        journal.note_settled(1, start, end)
+    journal.note_settled(2, 9, 10)
+    assert journal.settled == {1: [(3, 9), (20, 21)], 2: [(9, 10)]}
+
+
+def test_what_came_back_twice_is_told_twice() -> None:
+    journal = Journal()
+    journal.note_returned(1, 0, 4)
+    journal.note_returned(1, 0, 4)
+    assert journal.returned == {1: [(0, 4), (0, 4)]}
+
+
+def test_dead_ones_of_a_kind_are_one() -> None:
+    journal = Journal()
+    journal.note_dead("orders", 1, 0, 4, EXPIRED)
+    journal.note_dead("orders", 1, 4, 5, EXPIRED)
+    journal.note_dead("orders", 1, 5, 6, MAXLEN)
+    journal.note_dead("orders", 2, 6, 7, MAXLEN)
+    assert journal.dead == [
+        Dead("orders", 1, 0, 5, EXPIRED),
+        Dead("orders", 1, 5, 6, MAXLEN),
+        Dead("orders", 2, 6, 7, MAXLEN),
+    ]
+
+
+def test_it_is_taken_once() -> None:
+    journal = Journal()
+    assert not journal
+    journal.note_settled(1, 0, 3)
+    journal.released.append(range(1, 2))
+    taken = journal.take()
+    assert taken
+    assert (taken.settled, taken.released) == ({1: [(0, 3)]}, [range(1, 2)])
+    assert not journal
+    journal.note_settled(1, 3, 4)
+    assert taken.settled == {1: [(0, 3)]}

@@ -1,0 +1,232 @@
+"""One lane against a list of messages; what it costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from durable.queues.index import Run
+from durable.queues.journal import Journal
+from durable.queues.lane import Lane
+
+
+@dataclass
+class Message:
+    run: Run
+    state: str = "ready"  # or "out", "settled"
+    returned: int = 0
+
+
+@dataclass
+class Model:
+    """Message n is the n-th of the list; None stands in a gap."""
+
+    messages: list[Message | None] = field(default_factory=list)
+
+    def those(self, state: str) -> list[int]:
+        return [at for at, one in enumerate(self.messages) if one and one.state == state]
+
+
+class LaneMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.journal = Journal()
+        self.lane = Lane(9, self.journal, logged=True)
+        self.model = Model()
+        self.position = 0
+        self.settled = set[int]()
+        self.released = set[int]()
+
+    @rule(gap=st.sampled_from([0, 0, 0, 2]), count=st.integers(1, 6), size=st.integers(0, 40))
+    def enqueue(self, gap: int, count: int, size: int) -> None:
+        messages, self.position = self.model.messages, self.position + 1
+        messages += [None] * gap
+        run = Run(len(messages), count, self.position, size)
+        messages += [Message(run) for _ in range(count)]
+        self.lane.enqueue(*run, time_us=0)
+
+    @rule(count=st.integers(1, 8), size=st.integers(0, 50))
+    def take(self, count: int, size: int) -> None:
+        got, ready = self.lane.take(count, size), self.model.those("ready")
+        if not ready:
+            assert got is None
+            return
+        first = self.model.messages[ready[0]]
+        assert first is not None
+        taken = list[int]()
+        for at in ready:
+            message, whole = self.model.messages[at], first.run.size_of(ready[0], at + 1)
+            if (
+                at != ready[0] + len(taken) or len(taken) == count or message is None
+                or (message.run, message.returned) != (first.run, first.returned)
+                or (taken and whole > size)
+            ):  # fmt: skip
+                break
+            taken.append(at)
+        assert got is not None
+        assert (got.run, got.first, got.count) == (first.run, taken[0], len(taken))
+        assert got.returned == first.returned
+        assert got.size_bytes == first.run.size_of(taken[0], taken[-1] + 1)
+        self.change(taken, "out")
+
+    def change(self, those: list[int], state: str) -> None:
+        for at in those:
+            message = self.model.messages[at]
+            assert message is not None
+            message.state = state
+
+    @precondition(lambda self: self.model.those("out"))
+    @rule(data=st.data(), counted=st.booleans())
+    def give_back(self, data: st.DataObject, counted: bool) -> None:
+        start = data.draw(st.sampled_from(self.model.those("out")))
+        end = start + 1
+        while end in self.model.those("out") and data.draw(st.booleans()):
+            end += 1
+        self.lane.give_back(start, end, counted=counted)
+        self.change(list(range(start, end)), "ready")
+        for message in self.model.messages[start:end]:
+            assert message is not None
+            message.returned += counted
+
+    @rule(start=st.integers(0, 40), count=st.integers(0, 12))
+    def settle(self, start: int, count: int) -> None:
+        """Whatever state they are in, as long as they are there."""
+        end = min(start + count, len(self.model.messages))
+        fresh = [
+            at
+            for at, message in enumerate(self.model.messages[:end])
+            if at >= start and message and message.state != "settled"
+        ]
+        assert self.lane.settle(start, end) == len(fresh)
+        self.change(fresh, "settled")
+        self.settled.update(fresh)
+
+    @rule()
+    def restart(self) -> None:
+        """From a checkpoint: what was out is ready, all else is as it was."""
+        self.collect()
+        enqueued, settled = self.lane.encode()
+        self.lane = Lane(9, self.journal, logged=True)
+        self.lane.load(enqueued, settled)
+        self.change(self.model.those("out"), "ready")
+
+    def collect(self) -> None:
+        taken = self.journal.take()
+        written = [at for span in taken.settled.get(9, []) for at in range(*span)]
+        assert len(written) == len(set(written))
+        assert set(written) == self.settled, "each settlement is written once"
+        self.settled.clear()
+        released = [position for span in taken.released for position in span]
+        assert self.released.isdisjoint(released)
+        assert len(released) == len(set(released)), "each run is released once"
+        self.released.update(released)
+
+    @invariant()
+    def agrees(self) -> None:
+        lane, ready = self.lane, self.model.those("ready")
+        assert lane.ready == len(ready)
+        assert [at for span in lane.ready_ranges() for at in range(*span)] == ready
+        sizes = {
+            at: one.run.size_of(at, at + 1) for at, one in enumerate(self.model.messages) if one
+        }
+        assert lane.ready_bytes == sum(sizes[at] for at in ready)
+        alive = ready + self.model.those("out")
+        assert lane.size_bytes == sum(sizes[at] for at in alive)
+        assert lane.next == len(self.model.messages)
+        assert (lane.oldest_us() is None) == (not alive)
+        needed = {
+            one.run.position for at, one in enumerate(self.model.messages) if one and at in alive
+        }
+        assert {at for span in lane.referenced() for at in span} == needed
+        self.collect()
+        assert self.released == set(range(1, self.position + 1)) - needed
+
+
+TestLaneMachine = LaneMachine.TestCase
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 20), st.integers(0, 6)), max_size=6))
+def test_settlements_may_be_known_before_their_messages(known: list[tuple[int, int, int]]) -> None:
+    """Recovery in whatever order, settlements before or after runs: the same lane in the end."""
+    journal = Journal()
+    lane = Lane(1, journal, logged=True)
+    for at in range(7):
+        for when, start, count in known:
+            if when == at:
+                lane.settle(start, start + count, known=True)
+        if at < 6:
+            lane.enqueue(3 * at, 3, at, 9, 0)
+    gone = {at for _, start, count in known for at in range(start, start + count)}
+    ready = [at for at in range(18) if at not in gone]
+    assert [at for span in lane.ready_ranges() for at in range(*span)] == ready
+    size = 3 * len(ready)
+    assert (lane.ready, lane.ready_bytes, lane.size_bytes) == (len(ready), size, size)
+    assert not journal.settled
+    released = [position for span in journal.released for position in span]
+    assert sorted(released) == [at for at in range(6) if gone >= {3 * at, 3 * at + 1, 3 * at + 2}]
+    assert lane.next == max([18, *(one + 1 for one in gone)])
+
+
+def test_a_returned_message_is_counted_and_written_down() -> None:
+    journal = Journal()
+    lane = Lane(3, journal, logged=True)
+    lane.enqueue(0, 4, 0, 40, 0)
+    lane.take()
+    lane.give_back(1, 3, counted=True)
+    got = lane.take()
+    assert got is not None
+    assert (got.first, got.count, got.returned) == (1, 2, 1)
+    assert journal.returned == {3: [(1, 3)]}
+    lane.give_back(1, 2, counted=False)
+    assert journal.returned == {3: [(1, 3)]}
+    assert list(lane.returned(0, 4)) == [(0, 1, 0), (1, 3, 1), (3, 4, 0)]
+
+
+def test_a_lane_that_is_not_logged_writes_nothing_but_releases() -> None:
+    journal = Journal()
+    lane = Lane(3, journal, logged=False)
+    lane.enqueue(0, 4, 77, 40, 0)
+    lane.take(2)
+    lane.give_back(0, 2, counted=True)
+    lane.settle(0, 4)
+    assert not journal.settled
+    assert not journal.returned
+    assert journal.released == [range(77, 78)]
+
+
+def test_ten_million_messages_settled_at_once_are_one_range() -> None:
+    journal = Journal()
+    lane = Lane(3, journal, logged=True)
+    for at in range(10_000):
+        lane.enqueue(at, 1, 2 * at, 16, at)
+    assert lane.settle(0, 10_000) == 10_000
+    assert journal.settled == {3: [(0, 10_000)]}
+    assert journal.released == [range(0, 20_000, 2)]
+    assert lane.ready == lane.ready_bytes == lane.size_bytes == 0
+
+
+def test_runs_expire_at_the_head_by_their_own_time_or_by_age() -> None:
+    lane = Lane(3, Journal(), logged=True)
+    lane.enqueue(0, 2, 0, 8, time_us=1_000, expires_us=500_000)
+    lane.enqueue(2, 2, 1, 8, time_us=200_000)
+    lane.enqueue(4, 2, 2, 8, time_us=400_000, expires_us=100_000)
+    assert lane.head_expiry_us(None) == 500_000
+    assert lane.head_expiry_us(300_000) == 301_000
+    assert list(lane.expire(300_999, 300_000)) == []
+    assert list(lane.expire(301_000, 300_000)) == [(0, 2)]
+    assert lane.head_expiry_us(None) is None
+    assert list(lane.expire(500_000, 300_000)) == [(2, 4), (4, 6)]
+    assert (lane.ready, lane.ready_bytes, lane.size_bytes) == (0, 0, 24)
+
+
+@pytest.mark.parametrize("data", [b"", b"\0\0\0\0" * 3, b"\xff" * 40])
+def test_impossible_bytes_leave_the_lane_as_it_was(data: bytes) -> None:
+    good, lane = Lane(1, Journal(), logged=True).encode(), Lane(1, Journal(), logged=True)
+    for enqueued, settled in ((data, good[1]), (good[0], data)):
+        with pytest.raises(ValueError, match="bytes"):
+            lane.load(enqueued, settled)
+        assert (lane.ready, lane.next) == (0, 0)

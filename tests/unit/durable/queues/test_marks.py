@@ -1,0 +1,63 @@
+"""When messages came: what a mark may be wrong by."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from durable.queues.marks import MARKS_MAX, STEP_US, Marks
+
+
+@given(st.lists(st.integers(0, 120_000), min_size=1, max_size=40), st.integers(0, 3_000_000))
+def test_times_are_right_within_a_step(pauses_us: list[int], when_us: int) -> None:
+    marks, times, now = Marks(), list[int](), 1_000
+    for sequence, pause in enumerate(pauses_us):
+        times.append(now := now + pause)
+        marks.note(sequence, now)
+    for sequence, time_us in enumerate(times):
+        assert time_us - STEP_US < marks.earliest_us(sequence) <= time_us
+        assert time_us <= marks.latest_us(sequence) < time_us + STEP_US
+    later = marks.later_than(when_us, 0, len(times))
+    assert all(time_us <= when_us for time_us in times[:later]), "never too old"
+    assert all(time_us > when_us - STEP_US for time_us in times[later:]), "not much too young"
+    copy = Marks.decode(marks.encode())
+    assert copy.encode() == marks.encode()
+
+
+def test_messages_far_apart_keep_their_own_times() -> None:
+    marks = Marks()
+    for sequence in range(10):
+        marks.note(sequence, sequence * STEP_US)
+    assert [marks.latest_us(at) for at in range(10)] == [at * STEP_US for at in range(10)]
+    assert marks.later_than(3 * STEP_US, 0, 10) == 4
+    assert marks.later_than(3 * STEP_US, 6, 10) == 6
+    assert marks.later_than(3 * STEP_US, 0, 2) == 2
+
+
+def test_a_long_backlog_has_coarser_times_not_more_of_them() -> None:
+    marks, count = Marks(), 10 * MARKS_MAX + 7
+    for sequence in range(count):
+        marks.note(sequence, sequence * STEP_US)
+    assert len(marks) <= MARKS_MAX
+    for sequence in range(0, count, 997):
+        time_us = sequence * STEP_US
+        assert marks.earliest_us(sequence) <= time_us <= marks.latest_us(sequence)
+        assert marks.latest_us(sequence) - marks.earliest_us(sequence) <= 16 * STEP_US
+    marks.drop_before(count - 1)
+    assert len(marks) < MARKS_MAX // 2
+    assert marks.latest_us(count - 1) >= (count - 1) * STEP_US
+
+
+def test_a_clock_that_went_back_keeps_the_order() -> None:
+    marks = Marks()
+    marks.note(0, 3_600_000_000)
+    marks.note(5, 7)
+    assert (marks.earliest_us(4), marks.latest_us(5)) == (3_600_000_000, 7)
+    assert marks.later_than(1_000, 0, 9) == 0
+
+
+@pytest.mark.parametrize("data", [b"", bytes([1, 0, 0, 0]), bytes([2, 0, 0, 0]) + bytes(48)])
+def test_impossible_bytes_are_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match="mark"):
+        Marks.decode(data)

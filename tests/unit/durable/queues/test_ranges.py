@@ -1,0 +1,65 @@
+"""Ranges against a dict of numbers."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from durable.queues.ranges import Ranges
+
+bounds = st.tuples(st.integers(0, 40), st.integers(0, 40)).map(sorted)
+
+
+@given(st.lists(st.tuples(bounds, st.integers(0, 3)), max_size=30), bounds)
+def test_ranges_agree_with_a_dict(steps: list[tuple[list[int], int]], probe: list[int]) -> None:
+    """Number 0 cuts, others replace."""
+    ranges, dumb = Ranges(), dict[int, int]()
+    for (start, end), number in steps:
+        gone = ranges.cut(start, end)
+        assert {at: one for low, high, one in gone for at in range(low, high)} == {
+            at: dumb.pop(at) for at in range(start, end) if at in dumb
+        }
+        if number and start < end:
+            ranges.put(start, end, number)
+            dumb.update(dict.fromkeys(range(start, end), number))
+    assert {at: one for low, high, one in ranges for at in range(low, high)} == dumb
+    neighbours = list(ranges)
+    for (_, end, one), (start, _, other) in pairwise(neighbours):
+        assert end < start or (end == start and one != other), "what can be one range is one"
+    pieces = [(at, one) for low, high, one in ranges.pieces(*probe) for at in range(low, high)]
+    assert pieces == [(at, dumb.get(at, 0)) for at in range(*probe)]
+    assert list(Ranges.decode(ranges.encode())) == neighbours
+
+
+def test_a_place_is_taken_once() -> None:
+    ranges = Ranges()
+    ranges.put(5, 9)
+    with pytest.raises(AssertionError, match="7 is in a range"):
+        ranges.put(3, 7)
+
+
+def test_stale_ranges_go_many_at_a_time() -> None:
+    ranges = Ranges()
+    for at in range(2000):
+        ranges.put(2 * at, 2 * at + 1)
+    ranges.drop_before(100)
+    assert len(ranges) == 2000
+    ranges.drop_before(2001)
+    assert ranges.first() == (2002, 2003) or ranges.first() == (2000, 2001)
+    assert len(ranges) <= 1000
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"\x01\0\0\0", bytes([1, 0, 0, 0]) + bytes(24), bytes([2, 0, 0, 0]) + bytes(47)],
+)
+def test_impossible_bytes_are_refused(data: bytes) -> None:
+    if data:
+        with pytest.raises(ValueError, match="range"):
+            Ranges.decode(data)
+    else:
+        with pytest.raises(ValueError, match="0 bytes"):
+            Ranges.decode(data)
