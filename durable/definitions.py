@@ -1,23 +1,53 @@
 """What people declare: queues, exchanges, bindings, streams, permissions. Values, compared as a whole.
 
 Times are in seconds, sizes in bytes, None is no limit. The same names stand in the API, in the log
-and in exported JSON.
+and in exported JSON. Making a value checks nothing, so that what an older release logged can always be
+read; `check()` is for what users ask. Queues and streams share their names: bindings lead to both.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar
 
+from .definition_checks import (
+    check_arguments,
+    check_choice,
+    check_cluster_name,
+    check_counts,
+    check_flags,
+    check_key,
+    check_level,
+    check_name,
+    check_own_name,
+    check_patterns,
+    check_reference,
+    check_regex,
+    check_seconds,
+)
+from .errors import BuiltIn, InvalidDefinition
+
+DISK, MEMORY = "disk", "memory"
 DROP_HEAD, REJECT_PUBLISH = "drop-head", "reject-publish"
 DIRECT, FANOUT, TOPIC, HEADERS = "direct", "fanout", "topic", "headers"
 PRIORITY_MAX = 9
 
+X_MATCH = "x-match"
+MATCH_ALL, MATCH_ANY = "all", "any"
+MATCH_ALL_WITH_X, MATCH_ANY_WITH_X = "all-with-x", "any-with-x"
+MATCHES = (MATCH_ALL, MATCH_ANY, MATCH_ALL_WITH_X, MATCH_ANY_WITH_X)
+
+DEFAULT_EXCHANGE = ""
+"""It leads to the queue that the routing key names; nothing can be bound to it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueDefinition:
+    kind: ClassVar[str] = "queue"
+
     name: str
-    durability: str = "disk"
+    durability: str = DISK
     """`disk`: a confirm means it is on stable storage. `memory`: never synced, gone with the broker."""
     exclusive: bool = False
     """Only the connection that declared it may use it, and it goes with that connection."""
@@ -39,9 +69,39 @@ class QueueDefinition:
     """0: no priorities; else messages have a priority of 0 to this, 9 at most."""
     single_active_consumer: bool = False
 
+    def check(self) -> None:
+        """Raises InvalidDefinition."""
+        check_own_name(self.kind, self.name)
+        check_choice(self.kind, "durability", self.durability, (DISK, MEMORY))
+        check_choice(self.kind, "overflow", self.overflow, (DROP_HEAD, REJECT_PUBLISH))
+        check_flags(
+            self.kind,
+            exclusive=self.exclusive,
+            auto_delete=self.auto_delete,
+            single_active_consumer=self.single_active_consumer,
+        )
+        check_counts(
+            self.kind,
+            max_length=self.max_length,
+            max_length_bytes=self.max_length_bytes,
+            delivery_limit=self.delivery_limit,
+        )
+        check_seconds(self.kind, ttl_s=self.ttl_s, expires_s=self.expires_s)
+        check_level(self.kind, "max_priority", self.max_priority, PRIORITY_MAX)
+        if self.dead_letter_exchange is not None:
+            check_reference(self.kind, "dead_letter_exchange", self.dead_letter_exchange)
+        if self.dead_letter_routing_key is not None:
+            key = self.dead_letter_routing_key
+            check_key(self.kind, "dead_letter_routing_key", key)
+            if self.dead_letter_exchange is None:
+                allowed = "None where there is no dead_letter_exchange"
+                raise InvalidDefinition(self.kind, "dead_letter_routing_key", key, allowed)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExchangeDefinition:
+    kind: ClassVar[str] = "exchange"
+
     name: str
     type: str = DIRECT
     alternate: str | None = None
@@ -51,20 +111,57 @@ class ExchangeDefinition:
     internal: bool = False
     """Clients may not publish to it, only exchanges may."""
 
+    def check(self) -> None:
+        """Raises InvalidDefinition."""
+        check_own_name(self.kind, self.name, BUILT_IN)
+        check_choice(self.kind, "type", self.type, (DIRECT, FANOUT, TOPIC, HEADERS))
+        if self.alternate is not None:
+            check_reference(self.kind, "alternate", self.alternate)
+        check_flags(self.kind, auto_delete=self.auto_delete, internal=self.internal)
+
+
+BUILT_IN: Mapping[str, ExchangeDefinition] = {
+    f"amq.{one}": ExchangeDefinition(name=f"amq.{one}", type=one)
+    for one in (DIRECT, FANOUT, TOPIC, HEADERS)
+}
+"""Exchanges that every vhost has, besides the default one."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BindingDefinition:
+    kind: ClassVar[str] = "binding"
+
     exchange: str
     destination: str
     to_exchange: bool = False
     """Whether `destination` is an exchange rather than a queue or stream."""
     key: str = ""
     arguments: tuple[tuple[str, Any], ...] = ()
-    """For headers exchanges, sorted by name; `x-match` is `all` (if absent) or `any`."""
+    """For headers exchanges, sorted by name; `x-match` is `all` (if absent), `any`, `all-with-x` or
+    `any-with-x`: without `-with-x`, other names that begin with `x-` are not looked at."""
+
+    @property
+    def identity(self) -> Hashable:
+        """Equal for one and the same binding: in Python 1, 1.0 and True are equal, as headers not."""
+        typed = tuple((name, type(value), value) for name, value in self.arguments)
+        return self.exchange, self.destination, self.to_exchange, self.key, typed
+
+    def check(self) -> None:
+        """Raises InvalidDefinition."""
+        check_reference(self.kind, "exchange", self.exchange)
+        check_flags(self.kind, to_exchange=self.to_exchange)
+        if self.to_exchange:
+            check_reference(self.kind, "destination", self.destination)
+        else:
+            check_name(self.kind, "destination", self.destination)
+        check_key(self.kind, "key", self.key)
+        check_arguments(self.kind, "arguments", self.arguments, MATCHES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamDefinition:
+    kind: ClassVar[str] = "stream"
+
     name: str
     patterns: tuple[str, ...] = ()
     """Mesh topics to capture."""
@@ -72,15 +169,40 @@ class StreamDefinition:
     max_length: int | None = None
     max_length_bytes: int | None = None
 
+    def check(self) -> None:
+        """Raises InvalidDefinition."""
+        check_own_name(self.kind, self.name)
+        check_patterns(self.kind, "patterns", self.patterns)
+        check_seconds(self.kind, max_age_s=self.max_age_s)
+        check_counts(self.kind, max_length=self.max_length, max_length_bytes=self.max_length_bytes)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PermissionDefinition:
     """What one cluster may do in this vhost: regular expressions that the whole name must match."""
 
+    kind: ClassVar[str] = "permission"
+
     cluster: str
     configure: str = ""
     write: str = ""
     read: str = ""
+
+    def check(self) -> None:
+        """Raises InvalidDefinition."""
+        check_cluster_name(self.kind, "cluster", self.cluster)
+        check_regex(self.kind, "configure", self.configure)
+        check_regex(self.kind, "write", self.write)
+        check_regex(self.kind, "read", self.read)
+
+
+Definition = (
+    QueueDefinition
+    | ExchangeDefinition
+    | BindingDefinition
+    | StreamDefinition
+    | PermissionDefinition
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,3 +214,33 @@ class Definitions:
     bindings: tuple[BindingDefinition, ...] = ()
     streams: tuple[StreamDefinition, ...] = ()
     permissions: tuple[PermissionDefinition, ...] = field(default=())
+
+
+def differences(there: Definition, asked: Definition) -> list[str]:
+    """Where they differ, as `max_length: 10 there, 20 asked`; both of the same kind."""
+    pairs = [
+        (one.name, getattr(there, one.name), getattr(asked, one.name)) for one in fields(there)
+    ]
+    return [f"{name}: {was!r} there, {new!r} asked" for name, was, new in pairs if was != new]
+
+
+def sorted_arguments(arguments: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """As a BindingDefinition wants them."""
+    return tuple((name, arguments[name]) for name in sorted(arguments))
+
+
+def check_built_in(asked: ExchangeDefinition) -> None:
+    """Raises BuiltIn when a built-in exchange is asked for with other settings."""
+    if asked.name == DEFAULT_EXCHANGE:
+        raise BuiltIn(asked.name, "it cannot be declared")
+    there = BUILT_IN.get(asked.name)
+    if there is not None and there != asked:
+        raise BuiltIn(asked.name, f"it cannot be changed ({'; '.join(differences(there, asked))})")
+
+
+def check_bindable(binding: BindingDefinition) -> None:
+    """Raises BuiltIn when one end is the default exchange."""
+    if binding.exchange == DEFAULT_EXCHANGE:
+        raise BuiltIn(DEFAULT_EXCHANGE, "it has each queue bound by its name, and nothing else")
+    if binding.to_exchange and binding.destination == DEFAULT_EXCHANGE:
+        raise BuiltIn(DEFAULT_EXCHANGE, "it cannot be bound to another exchange")

@@ -1,6 +1,16 @@
 """Every error of the durable tier, in one tree.
 
 DurableError (MeshError)
+├── InvalidDefinition         (ValueError) a field of what was to be declared is wrong
+├── DefinitionConflict        it exists, and is not what was asked; says what differs
+├── Unknown                   abstract: nothing of this name; `nearest` is one that exists
+│   ├── UnknownExchange
+│   ├── UnknownQueue
+│   └── UnknownStream
+├── BuiltIn                   built-in exchanges cannot be deleted or changed
+├── InUse                     it has bindings and was to be deleted only without
+├── InternalExchange          only exchanges may publish to it
+├── AccessRefused             the caller's cluster lacks a permission
 ├── QueueInUse                an exclusive consumer has the queue, or wants it while others do
 └── StoreError                abstract: of one store, a directory
     ├── StoreInUse            another broker has the directory open
@@ -16,11 +26,116 @@ DurableError (MeshError)
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from itertools import islice
+from typing import Any
+
 from mesh.errors import MeshError
+
+SHOWN_MAX = 100
+"""Characters of a wrong value that an error shows."""
+COMPARED_MAX = 500
+"""Names an error compares for its hint: a client that misspells must not cost the broker much."""
 
 
 class DurableError(MeshError):
     """Root of all errors of the durable tier."""
+
+
+class InvalidDefinition(DurableError, ValueError):
+    """`field` of a `kind` (queue, exchange, ...) is `value`; the text says what is `allowed`.
+
+    `where` is the entry of an import, as `queues[3]`.
+    """
+
+    def __init__(self, kind: str, field: str, value: object, allowed: str, where: str = "") -> None:
+        super().__init__(f"{where or kind}: {field} is {shown(value)}: want {allowed}")
+        self.kind, self.field, self.value, self.allowed = kind, field, value, allowed
+        self.where = where
+
+    def at(self, where: str) -> InvalidDefinition:
+        return InvalidDefinition(self.kind, self.field, self.value, self.allowed, where)
+
+
+class DefinitionConflict(DurableError):
+    """The `kind` called `name` exists; `differences` tell what was asked otherwise."""
+
+    def __init__(self, kind: str, name: str, differences: Sequence[str]) -> None:
+        super().__init__(
+            f"{kind} {name!r} exists with other settings ({'; '.join(differences)}): "
+            "declare it as it is, or delete it first"
+        )
+        self.kind, self.name, self.differences = kind, name, tuple(differences)
+
+
+class Unknown(DurableError):
+    """Abstract: there is no `kind` called `name`; `nearest` exists, or is empty."""
+
+    kind = ""
+
+    def __init__(self, name: str, known: Iterable[str] = ()) -> None:
+        self.name, self.nearest = name, nearest(name, known)
+        hint = f"did you mean {self.nearest!r}?" if self.nearest else "declare it first"
+        super().__init__(f"no {self.kind} {shown(name)}: {hint}")
+
+
+class UnknownExchange(Unknown):
+    """There is no exchange called `name`."""
+
+    kind = "exchange"
+
+
+class UnknownQueue(Unknown):
+    """There is no queue called `name`."""
+
+    kind = "queue"
+
+
+class UnknownStream(Unknown):
+    """There is no stream called `name`."""
+
+    kind = "stream"
+
+
+class BuiltIn(DurableError):
+    """The exchange `name` is built in: `what` cannot be done to it."""
+
+    def __init__(self, name: str, what: str) -> None:
+        called = f"exchange {name!r}" if name else "the default exchange"
+        super().__init__(f"{called} is built in: {what}; declare an exchange of your own")
+        self.name, self.what = name, what
+
+
+class InUse(DurableError):
+    """The `kind` called `name` was to be deleted if unused, and is used: `how`."""
+
+    def __init__(self, kind: str, name: str, how: str) -> None:
+        super().__init__(
+            f"{kind} {name!r} is in use ({how}): end that first, or delete without if_unused"
+        )
+        self.kind, self.name, self.how = kind, name, how
+
+
+class InternalExchange(DurableError):
+    """Clients may not publish to the exchange `name`; bind it to one they may publish to."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"exchange {name!r} is internal: publish to an exchange that is bound to it"
+        )
+        self.name = name
+
+
+class AccessRefused(DurableError):
+    """`cluster` lacks the permission `what` (configure, write, read) for the `kind` called `name`."""
+
+    def __init__(self, cluster: str, what: str, kind: str, name: str) -> None:
+        super().__init__(
+            f"cluster {cluster!r} may not {what} {kind} {shown(name)}: "
+            f"give it a {what} permission that matches this name"
+        )
+        self.cluster, self.what, self.kind, self.name = cluster, what, kind, name
 
 
 class QueueInUse(DurableError):
@@ -128,3 +243,15 @@ class RecordDamaged(StoreError):
             f"damaged {what} at log position {position}: `mesh-broker verify` tells more"
         )
         self.what, self.position = what, position
+
+
+def shown(value: Any) -> str:
+    """A value as an error shows it: short enough for a line of a log."""
+    text = repr(value)
+    return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}..."
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The one of `known` that was probably meant; empty when none is near."""
+    alike = (one for one in known if abs(len(one) - len(name)) <= 3)
+    return next(iter(get_close_matches(name, islice(alike, COMPARED_MAX), n=1)), "")

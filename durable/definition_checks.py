@@ -1,0 +1,151 @@
+"""What a field of a definition may hold. Each check raises InvalidDefinition, or returns.
+
+name        1 to 255 bytes of UTF-8, no control characters; `mesh.` and `amq.` begin names of ours
+reference   a name, or the empty one of the default exchange
+key         0 to 255 bytes of UTF-8: what messages and bindings are routed by
+argument    None, or a bool, int, float or str that JSON and msgpack hold without change
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import Any
+
+from mesh.errors import InvalidName
+from mesh.names import check_cluster, check_pattern
+
+from .errors import InvalidDefinition
+
+NAME_BYTES_MAX = 255
+RESERVED = ("amq.", "mesh.")
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+COUNT_MAX = 2**63 - 1
+SECONDS_MAX = 10_000_000_000
+"""Three centuries; in microseconds, after the present, still a u64."""
+INTEGERS = range(-(2**63), 2**64)
+"""What msgpack can hold."""
+
+NAME = f"1 to {NAME_BYTES_MAX} bytes of UTF-8 without control characters"
+KEY = f"at most {NAME_BYTES_MAX} bytes of UTF-8"
+
+
+def check_key(kind: str, field: str, value: Any) -> None:
+    if not _fits(value):
+        raise InvalidDefinition(kind, field, value, KEY)
+
+
+def check_name(kind: str, field: str, value: Any) -> None:
+    if not _fits(value) or not value or CONTROL.search(value):
+        raise InvalidDefinition(kind, field, value, NAME)
+
+
+def check_own_name(kind: str, value: Any, built_in: Collection[str] = ()) -> None:
+    """A name for something that users declare."""
+    check_name(kind, "name", value)
+    if value.startswith(RESERVED) and value not in built_in:
+        begin = " or ".join(RESERVED)
+        raise InvalidDefinition(kind, "name", value, f"a name that does not begin with {begin}")
+
+
+def check_reference(kind: str, field: str, value: Any) -> None:
+    """The name of an exchange, "" for the default one."""
+    if value != "":
+        check_name(kind, field, value)
+
+
+def check_flags(kind: str, **flags: Any) -> None:
+    for field, value in flags.items():
+        if type(value) is not bool:
+            raise InvalidDefinition(kind, field, value, "true or false")
+
+
+def check_choice(kind: str, field: str, value: Any, choices: Collection[str]) -> None:
+    if not isinstance(value, str) or value not in choices:
+        raise InvalidDefinition(kind, field, value, f"one of {', '.join(choices)}")
+
+
+def check_counts(kind: str, **counts: Any) -> None:
+    """Each None, or an integer over 0."""
+    for field, value in counts.items():
+        if value is not None and not (type(value) is int and 0 < value <= COUNT_MAX):
+            raise InvalidDefinition(kind, field, value, f"an integer of 1 to {COUNT_MAX}, or None")
+
+
+def check_seconds(kind: str, **times: Any) -> None:
+    """Each None, or a number over 0; not NaN, which is over nothing."""
+    for field, value in times.items():
+        if value is not None and not (type(value) in (int, float) and 0 < value <= SECONDS_MAX):
+            allowed = f"a number of seconds over 0, at most {SECONDS_MAX}, or None"
+            raise InvalidDefinition(kind, field, value, allowed)
+
+
+def check_level(kind: str, field: str, value: Any, top: int) -> None:
+    if type(value) is not int or not 0 <= value <= top:
+        raise InvalidDefinition(kind, field, value, f"an integer of 0 to {top}")
+
+
+def check_cluster_name(kind: str, field: str, value: Any) -> None:
+    try:
+        check_cluster(value)
+    except InvalidName as error:
+        raise InvalidDefinition(kind, field, value, f"the name of a cluster ({error})") from error
+
+
+def check_patterns(kind: str, field: str, value: Any) -> None:
+    """Mesh patterns, each once."""
+    if not isinstance(value, tuple):
+        raise InvalidDefinition(kind, field, value, "a list of mesh patterns")
+    for pattern in value:
+        try:
+            check_pattern(pattern)
+        except InvalidName as error:
+            raise InvalidDefinition(kind, field, pattern, f"mesh patterns ({error})") from error
+        if value.count(pattern) > 1:
+            raise InvalidDefinition(kind, field, pattern, "each pattern once")
+
+
+def check_regex(kind: str, field: str, value: Any) -> None:
+    try:
+        re.compile(value if isinstance(value, str) else "(")
+    except (re.error, OverflowError, RecursionError) as error:
+        allowed = f"a regular expression ({error})"
+        raise InvalidDefinition(kind, field, value, allowed) from error
+
+
+def check_arguments(kind: str, field: str, value: Any, matches: Collection[str]) -> None:
+    """Pairs sorted by name, names once; `x-match`, if any, one of `matches`."""
+    if not isinstance(value, tuple) or not all(
+        isinstance(pair, tuple) and len(pair) == 2 for pair in value
+    ):
+        raise InvalidDefinition(kind, field, value, "names and their values")
+    for name, one in value:
+        check_name(kind, field, name)
+        if not _is_plain(one):
+            allowed = "None, true, false, a 64-bit integer, a finite number or text as value"
+            raise InvalidDefinition(kind, f"{field}[{name!r}]", one, allowed)
+        if name == "x-match":
+            check_choice(kind, f"{field}[{name!r}]", one, matches)
+    names = [name for name, _ in value]
+    if names != sorted(set(names)):
+        raise InvalidDefinition(kind, field, names, "names in order, each once")
+
+
+def _fits(value: Any) -> bool:
+    try:
+        return isinstance(value, str) and len(value.encode()) <= NAME_BYTES_MAX
+    except UnicodeEncodeError:
+        return False
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, str):
+        try:
+            return value.encode() is not None
+        except UnicodeEncodeError:
+            return False
+    if type(value) is int:
+        return value in INTEGERS
+    if type(value) is float:
+        return value - value == 0  # Neither infinite nor NaN.
+    return value is None or type(value) is bool

@@ -1,0 +1,200 @@
+"""Definitions as plain values, for the log (msgpack) and for JSON; a whole vhost out and in.
+
+    {"version": 1, "vhost": "/", "exchanges": [...], "queues": [...], "streams": [...],
+     "bindings": [...], "permissions": [...]}
+
+Each entry has its definition's fields under their names: patterns as a list, arguments as a dict.
+Everything is written, so a default can change without changing what was declared. When reading,
+what has a default may be absent; a name nobody knows is an error, for it was meant to do something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import MISSING, fields
+from typing import Any
+
+from .definition_checks import check_name
+from .definitions import (
+    BUILT_IN,
+    BindingDefinition,
+    Definition,
+    Definitions,
+    ExchangeDefinition,
+    PermissionDefinition,
+    QueueDefinition,
+    StreamDefinition,
+    check_bindable,
+    check_built_in,
+    differences,
+    sorted_arguments,
+)
+from .errors import (
+    DefinitionConflict,
+    InvalidDefinition,
+    UnknownExchange,
+    UnknownQueue,
+    nearest,
+)
+
+VERSION = 1
+CLASSES: dict[str, type[Definition]] = {
+    one.kind: one
+    for one in (
+        ExchangeDefinition, QueueDefinition, StreamDefinition, BindingDefinition,
+        PermissionDefinition,
+    )
+}  # fmt: skip
+GROUPS = {f"{kind}s": kind for kind in CLASSES}
+"""Fields of Definitions, in the order in which they can be applied."""
+
+
+def to_plain(definition: Definition) -> dict[str, Any]:
+    """The definition as a dict of what JSON and msgpack know."""
+    plain = {one.name: getattr(definition, one.name) for one in fields(definition)}
+    if isinstance(definition, StreamDefinition):
+        plain["patterns"] = list(definition.patterns)
+    elif isinstance(definition, BindingDefinition):
+        plain["arguments"] = dict(definition.arguments)
+    return plain
+
+
+def from_plain(kind: str, plain: Any) -> Definition:
+    """The definition that `to_plain` gave. Its values are not checked: call `check()` for that.
+
+    Raises:
+        InvalidDefinition: no such kind, not a dict, a field that is unknown or missing.
+    """
+    made = CLASSES.get(kind)
+    if made is None:
+        raise InvalidDefinition("definition", "kind", kind, f"one of {', '.join(CLASSES)}")
+    known = [one.name for one in fields(made)]
+    _check_fields(kind, plain, known)
+    for one in fields(made):
+        if one.default is MISSING and one.name not in plain:
+            raise InvalidDefinition(kind, one.name, None, "a value: it is missing")
+    values = dict(plain)
+    patterns, arguments = values.get("patterns"), values.get("arguments")
+    if isinstance(patterns, list):
+        values["patterns"] = tuple(patterns)
+    if isinstance(arguments, dict) and all(isinstance(name, str) for name in arguments):
+        values["arguments"] = sorted_arguments(arguments)
+    return made(**values)
+
+
+def export_definitions(definitions: Definitions, vhost: str) -> dict[str, Any]:
+    """One vhost as a dict that JSON can hold."""
+    groups = {group: [to_plain(one) for one in getattr(definitions, group)] for group in GROUPS}
+    return {"version": VERSION, "vhost": vhost, **groups}
+
+
+def import_definitions(plain: Any, existing: Definitions | None = None) -> tuple[str, Definitions]:
+    """The vhost and what is to be declared in it, every bit of it checked.
+
+    Raises:
+        InvalidDefinition: it is not what `export_definitions` gives; which entry, and why.
+        UnknownQueue, UnknownExchange, BuiltIn, DefinitionConflict: see `check_together`.
+    """
+    _check_fields("definitions", plain, ["version", "vhost", *GROUPS])
+    version, vhost = plain.get("version"), plain.get("vhost")
+    if type(version) is not int or version != VERSION:
+        raise InvalidDefinition("definitions", "version", version, str(VERSION))
+    check_name("definitions", "vhost", vhost)
+    groups: dict[str, Any] = {}
+    for group, kind in GROUPS.items():
+        entries = plain.get(group, [])
+        if not isinstance(entries, list):
+            raise InvalidDefinition("definitions", group, entries, "a list")
+        groups[group] = tuple(_entries(group, kind, entries))
+    definitions = Definitions(**groups)
+    check_together(definitions, existing)
+    return vhost, definitions
+
+
+def check_together(definitions: Definitions, existing: Definitions | None = None) -> None:
+    """Whether all of it can be declared in a vhost that has `existing`.
+
+    Raises:
+        InvalidDefinition: a value is wrong, or something is there twice.
+        DefinitionConflict: something exists with other settings.
+        UnknownQueue, UnknownExchange: a binding leads from or to nothing.
+        BuiltIn: a binding of the default exchange, or a built-in one with other settings.
+    """
+    there = existing or Definitions()
+    for group in GROUPS:
+        for index, one in enumerate(getattr(definitions, group)):
+            try:
+                one.check()
+            except InvalidDefinition as error:
+                raise error.at(f"{group}[{index}]") from error
+    for exchange in definitions.exchanges:
+        check_built_in(exchange)
+    for group in ("exchanges", "queues", "streams"):
+        _check_same(getattr(definitions, group), getattr(there, group))
+    destinations: tuple[Any, ...] = (*definitions.queues, *definitions.streams)
+    _check_once("queue or stream", "name", destinations, lambda one: one.name)
+    _check_once("exchange", "name", definitions.exchanges, lambda one: one.name)
+    _check_once("permission", "cluster", definitions.permissions, lambda one: one.cluster)
+    _check_once("binding", "identity", definitions.bindings, lambda one: one.identity)
+    _check_apart(definitions, there)
+    exchanges = {one.name for one in (*there.exchanges, *definitions.exchanges)} | set(BUILT_IN)
+    queues = {one.name for one in (*there.queues, *there.streams, *destinations)}
+    for binding in definitions.bindings:
+        _check_ends(binding, exchanges, queues)
+
+
+def _entries(group: str, kind: str, entries: list[Any]) -> Iterator[Definition]:
+    for index, entry in enumerate(entries):
+        try:
+            yield from_plain(kind, entry)
+        except InvalidDefinition as error:
+            raise error.at(f"{group}[{index}]") from error
+
+
+def _check_fields(kind: str, plain: Any, known: list[str]) -> None:
+    if not isinstance(plain, Mapping):
+        raise InvalidDefinition(kind, "it", plain, f"fields {', '.join(known)}")
+    for name in plain:
+        if name not in known:
+            near = nearest(name, known) if isinstance(name, str) else ""
+            hint = f"; did you mean {near}?" if near else ""
+            allowed = f"one of {', '.join(known)}{hint}"
+            raise InvalidDefinition(kind, "a field's name", name, allowed)
+
+
+def _check_same(asked: Iterable[Any], there: Iterable[Any]) -> None:
+    named = {one.name: one for one in there}
+    for one in asked:
+        was = named.get(one.name)
+        if was is not None and was != one:
+            raise DefinitionConflict(one.kind, one.name, differences(was, one))
+
+
+def _check_once(
+    kind: str, field: str, entries: Iterable[Any], key: Callable[[Any], Hashable]
+) -> None:
+    seen: set[Hashable] = set()
+    for one in entries:
+        if key(one) in seen:
+            raise InvalidDefinition(kind, field, key(one), "each once")
+        seen.add(key(one))
+
+
+def _check_apart(definitions: Definitions, there: Definitions) -> None:
+    """A name is a queue's or a stream's."""
+    streams = {one.name for one in (*there.streams, *definitions.streams)}
+    for queue in (*there.queues, *definitions.queues):
+        if queue.name in streams:
+            allowed = "a name that is not that of a queue and of a stream"
+            raise InvalidDefinition("queue or stream", "name", queue.name, allowed)
+
+
+def _check_ends(binding: BindingDefinition, exchanges: set[str], queues: set[str]) -> None:
+    """Whether both ends exist and can be bound."""
+    check_bindable(binding)
+    if binding.exchange not in exchanges:
+        raise UnknownExchange(binding.exchange, exchanges)
+    if not binding.to_exchange and binding.destination not in queues:
+        raise UnknownQueue(binding.destination, queues)
+    if binding.to_exchange and binding.destination not in exchanges:
+        raise UnknownExchange(binding.destination, exchanges)

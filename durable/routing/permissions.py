@@ -1,0 +1,132 @@
+"""What clusters may do in a vhost, and which permission each operation needs. As in RabbitMQ:
+
+    operation                            configure    write             read
+    declare or delete a queue, stream    it
+    ... with a dead-letter exchange      it           that exchange     it
+    declare or delete an exchange        it
+    ... with an alternate exchange       it           the alternate     it
+    bind or unbind                                    the destination   the exchange
+    publish                                           the exchange
+    consume, get, purge, read                                           the queue or stream
+
+Each permission is a regular expression that the whole name must match. The default exchange goes by
+the name `amq.default`, so what is sent straight to a queue needs to write that one. As long as nothing
+has been said about any cluster, every trusted one may do everything; from then on, only what was said.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from ..definitions import (
+    DEFAULT_EXCHANGE,
+    BindingDefinition,
+    ExchangeDefinition,
+    PermissionDefinition,
+    QueueDefinition,
+    StreamDefinition,
+)
+from ..errors import AccessRefused
+from .cache import Cache
+
+CONFIGURE, WRITE, READ = "configure", "write", "read"
+EXCHANGE, QUEUE, STREAM = ExchangeDefinition.kind, QueueDefinition.kind, StreamDefinition.kind
+DEFAULT_NAME = "amq.default"
+CACHED_DECISIONS_MAX = 10_000
+
+
+class Need(NamedTuple):
+    """A permission that an operation needs."""
+
+    what: str
+    kind: str
+    name: str
+
+
+class Permissions:
+    """Who may do what in one vhost. Regular expressions come in checked."""
+
+    def __init__(self, definitions: Iterable[PermissionDefinition] = ()) -> None:
+        self._definitions: dict[str, PermissionDefinition] = {}
+        self._patterns: dict[tuple[str, str], re.Pattern[str]] = {}
+        self._decisions: Cache[tuple[str, str, str], bool] = Cache(CACHED_DECISIONS_MAX)
+        for one in definitions:
+            self.declare(one)
+
+    def declare(self, definition: PermissionDefinition) -> None:
+        """Say what a cluster may do, in place of what was said before."""
+        cluster = definition.cluster
+        self._definitions[cluster] = definition
+        for what in (CONFIGURE, WRITE, READ):
+            self._patterns[cluster, what] = re.compile(getattr(definition, what))
+        self._decisions.clear()
+
+    def remove(self, cluster: str) -> bool:
+        """Whether something had been said; with the last one everybody may do everything again."""
+        if self._definitions.pop(cluster, None) is None:
+            return False
+        for what in (CONFIGURE, WRITE, READ):
+            del self._patterns[cluster, what]
+        self._decisions.clear()
+        return True
+
+    def definitions(self) -> tuple[PermissionDefinition, ...]:
+        return tuple(self._definitions.values())
+
+    def may(self, cluster: str, what: str, name: str) -> bool:
+        """Whether `cluster` may `what` (configure, write, read) the exchange, queue or stream."""
+        if not self._definitions:
+            return True
+        asked = (cluster, what, name)
+        found = self._decisions.get(asked)
+        if found is None:
+            pattern = self._patterns.get((cluster, what))
+            full = DEFAULT_NAME if name == DEFAULT_EXCHANGE else name
+            found = pattern is not None and pattern.fullmatch(full) is not None
+            self._decisions.put(asked, found)
+        return found
+
+    def check(self, cluster: str, needs: Iterable[Need]) -> None:
+        """Raises AccessRefused, naming the first of `needs` that `cluster` lacks."""
+        for what, kind, name in needs:
+            if not self.may(cluster, what, name):
+                raise AccessRefused(cluster, what, kind, name or DEFAULT_NAME)
+
+
+def for_declare_queue(definition: QueueDefinition) -> Iterator[Need]:
+    yield Need(CONFIGURE, QUEUE, definition.name)
+    if definition.dead_letter_exchange is not None:
+        yield Need(READ, QUEUE, definition.name)
+        yield Need(WRITE, EXCHANGE, definition.dead_letter_exchange)
+
+
+def for_declare_stream(definition: StreamDefinition) -> Iterator[Need]:
+    yield Need(CONFIGURE, STREAM, definition.name)
+
+
+def for_declare_exchange(definition: ExchangeDefinition) -> Iterator[Need]:
+    yield Need(CONFIGURE, EXCHANGE, definition.name)
+    if definition.alternate is not None:
+        yield Need(READ, EXCHANGE, definition.name)
+        yield Need(WRITE, EXCHANGE, definition.alternate)
+
+
+def for_delete(kind: str, name: str) -> Iterator[Need]:
+    yield Need(CONFIGURE, kind, name)
+
+
+def for_bind(binding: BindingDefinition) -> Iterator[Need]:
+    """To bind and to unbind."""
+    yield Need(WRITE, EXCHANGE if binding.to_exchange else QUEUE, binding.destination)
+    yield Need(READ, EXCHANGE, binding.exchange)
+
+
+def for_publish(exchange: str) -> Iterator[Need]:
+    yield Need(WRITE, EXCHANGE, exchange)
+
+
+def for_read(kind: str, name: str) -> Iterator[Need]:
+    """To consume from a queue, get from it or purge it; to read a stream."""
+    yield Need(READ, kind, name)

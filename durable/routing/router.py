@@ -1,0 +1,317 @@
+"""All exchanges of a vhost: from an exchange and a key to queues.
+
+    declare, bind, ... ──> exchanges ──> bindings ──> queues and streams, by name
+                              │ ^            │
+                    alternate └─┴── exchange-to-exchange, each exchange once per message
+
+An exchange none of whose bindings match hands the message to its alternate, if that exists; whether
+what comes after an exchange-to-exchange binding finds a queue does not matter to the exchange before
+it. So does RabbitMQ. Routing ends in any case: a message visits each exchange at most once.
+
+Definitions come in checked (`check()`). A call that raises has changed nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..definitions import (
+    BUILT_IN,
+    DEFAULT_EXCHANGE,
+    HEADERS,
+    BindingDefinition,
+    ExchangeDefinition,
+    check_bindable,
+    check_built_in,
+    differences,
+)
+from ..errors import (
+    BuiltIn,
+    DefinitionConflict,
+    InternalExchange,
+    InUse,
+    UnknownExchange,
+    UnknownQueue,
+)
+from .cache import Cache
+from .exchange import NO_HEADERS, Destination, Exchange, Queues, destination_of
+
+CACHED_ROUTES_MAX = 10_000
+CACHED_QUEUES_MAX = 100
+"""How many queues of a route are worth one more route in the cache: it is bounded in memory too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Routes:
+    """Where a message goes: names of queues and streams, sorted. The same object for equal questions
+    until something changes, so what is looked up for one may be kept beside it."""
+
+    queues: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """What went with something: bindings, and exchanges that were declared `auto_delete`."""
+
+    bindings: tuple[BindingDefinition, ...] = ()
+    exchanges: tuple[ExchangeDefinition, ...] = ()
+
+
+class Router:
+    """Exchanges, bindings and the names of queues and streams of one vhost."""
+
+    def __init__(self) -> None:
+        self.generation = 0
+        """Moves with every change that may lead messages elsewhere."""
+        self._queues: dict[str, None] = {}
+        default = ExchangeDefinition(name=DEFAULT_EXCHANGE)
+        self._exchanges = {DEFAULT_EXCHANGE: Exchange(default, Queues(self._queues))}
+        self._exchanges.update({name: Exchange(one) for name, one in BUILT_IN.items()})
+        self._to: dict[Destination, dict[Hashable, BindingDefinition]] = {}
+        self._cache: Cache[tuple[str, str | tuple[str, ...]], Routes] = Cache(
+            CACHED_ROUTES_MAX, lambda routes: 1 + len(routes.queues) // CACHED_QUEUES_MAX
+        )
+        self._cached = self._cache.young.get
+        self._needs: dict[str, bool] = {}
+
+    # What there is
+
+    def exchange(self, name: str) -> ExchangeDefinition:
+        """Raises UnknownExchange."""
+        return self._exchange(name).definition
+
+    def has_exchange(self, name: str) -> bool:
+        return name in self._exchanges
+
+    def check_publish(self, exchange: str) -> None:
+        """Whether clients may publish to it. Raises UnknownExchange, InternalExchange."""
+        if self._exchange(exchange).definition.internal:
+            raise InternalExchange(exchange)
+
+    def definitions(self) -> tuple[tuple[ExchangeDefinition, ...], tuple[BindingDefinition, ...]]:
+        """Exchanges without the built-in ones, and all bindings, as they have to be declared."""
+        exchanges = self._exchanges.values()
+        return (
+            tuple(
+                one.definition
+                for name, one in self._exchanges.items()
+                if name != DEFAULT_EXCHANGE and name not in BUILT_IN
+            ),
+            tuple(binding for one in exchanges for binding in one.bindings.values()),
+        )
+
+    def bindings_to(self, name: str, *, is_exchange: bool = False) -> tuple[BindingDefinition, ...]:
+        """Bindings that lead to a queue, stream or exchange."""
+        return tuple(self._to.get(Destination(name, is_exchange), {}).values())
+
+    # Changes
+
+    def declare_exchange(self, definition: ExchangeDefinition) -> bool:
+        """Whether it is new.
+
+        Raises:
+            DefinitionConflict: there is one of that name with other settings.
+            BuiltIn: that one is built in.
+        """
+        check_built_in(definition)
+        there = self._exchanges.get(definition.name)
+        if there is not None:
+            if there.definition != definition:
+                differs = differences(there.definition, definition)
+                raise DefinitionConflict(definition.kind, definition.name, differs)
+            return False
+        self._exchanges[definition.name] = Exchange(definition)
+        self._changed()
+        return True
+
+    def delete_exchange(self, name: str, *, if_unused: bool = False) -> Removed:
+        """Delete it with all bindings from and to it.
+
+        Raises:
+            UnknownExchange: there is none.
+            BuiltIn: it cannot be deleted.
+            InUse: `if_unused`, and there are bindings from it.
+        """
+        exchange = self._exchange(name)
+        if name == DEFAULT_EXCHANGE or name in BUILT_IN:
+            raise BuiltIn(name, "it cannot be deleted")
+        if if_unused and exchange.bindings:
+            raise InUse("exchange", name, f"bindings from it: {len(exchange.bindings)}")
+        return self._remove([exchange], [])
+
+    def bind(self, binding: BindingDefinition) -> bool:
+        """Whether it is new.
+
+        Raises:
+            UnknownExchange, UnknownQueue: one end does not exist.
+            BuiltIn: one end is the default exchange.
+        """
+        check_bindable(binding)
+        source = self._exchange(binding.exchange)
+        to = destination_of(binding)
+        if to.is_exchange:
+            self._exchange(to.name)
+        elif to.name not in self._queues:
+            raise UnknownQueue(to.name, self._queues)
+        if not source.bind(binding):
+            return False
+        self._to.setdefault(to, {})[binding.identity] = binding
+        self._changed()
+        return True
+
+    def unbind(self, binding: BindingDefinition) -> Removed:
+        """Take out a binding. When it is not there nothing happens: a client may ask twice.
+
+        Raises:
+            BuiltIn: one end is the default exchange.
+        """
+        check_bindable(binding)
+        return self._remove([], [binding])
+
+    def add_queue(self, name: str) -> bool:
+        """A queue or stream exists; whether it is new."""
+        if name in self._queues:
+            return False
+        self._queues[name] = None
+        self._changed()
+        return True
+
+    def remove_queue(self, name: str) -> Removed:
+        """It is gone, with the bindings to it. Nothing happens if there is none."""
+        if name not in self._queues:
+            return Removed()
+        del self._queues[name]
+        self._changed()
+        return self._remove([], list(self.bindings_to(name)))
+
+    # Routing
+
+    def needs_headers(self, exchange: str) -> bool:
+        """Whether headers may decide where a message goes that is published to `exchange`.
+
+        Raises:
+            UnknownExchange: there is none.
+        """
+        needs = self._needs.get(exchange)
+        if needs is None:
+            needs = self._needs[exchange] = self._reaches_headers(self._exchange(exchange))
+        return needs
+
+    def route(self, exchange: str, key: str, headers: Mapping[str, Any] | None = None) -> Routes:
+        """Where a message goes that is published to `exchange` with `key`.
+
+        Args:
+            headers: looked at only if `needs_headers(exchange)`; None is none.
+        Raises:
+            UnknownExchange: there is none.
+        """
+        return self._cached((exchange, key)) or self._route(exchange, key, (key,), headers)
+
+    def routes_for(
+        self, exchange: str, keys: Sequence[str], headers: Mapping[str, Any] | None = None
+    ) -> Routes:
+        """The same for a message with several keys: its own, CC and BCC.
+
+        It goes wherever one of them leads, once; an alternate is asked when none leads anywhere.
+        """
+        keys = tuple(keys)
+        return self._cached((exchange, keys)) or self._route(exchange, keys, keys, headers)
+
+    def _route(
+        self,
+        exchange: str,
+        asked: str | tuple[str, ...],
+        keys: tuple[str, ...],
+        headers: Mapping[str, Any] | None,
+    ) -> Routes:
+        if self.needs_headers(exchange):
+            return Routes(self._find(exchange, keys, headers or NO_HEADERS))
+        routes = self._cache.get((exchange, asked))
+        if routes is None:
+            routes = Routes(self._find(exchange, keys, NO_HEADERS))
+            self._cache.put((exchange, asked), routes)
+        return routes
+
+    def _find(
+        self, exchange: str, keys: tuple[str, ...], headers: Mapping[str, Any]
+    ) -> tuple[str, ...]:
+        queues: set[str] = set()
+        ahead = [self._exchange(exchange)]
+        seen = {exchange}
+        while ahead:
+            one = ahead.pop()
+            found = one.match(keys, headers)
+            if not found and one.definition.alternate is not None:
+                found = (Destination(one.definition.alternate, True),)
+            for name, is_exchange in found:
+                if not is_exchange:
+                    queues.add(name)
+                elif name not in seen and name in self._exchanges:
+                    seen.add(name)
+                    ahead.append(self._exchanges[name])
+        return tuple(sorted(queues))
+
+    def _reaches_headers(self, exchange: Exchange) -> bool:
+        ahead = [exchange]
+        seen = {exchange.definition.name}
+        while ahead:
+            one = ahead.pop()
+            if one.definition.type == HEADERS:
+                return True
+            for name in (*one.onward, one.definition.alternate):
+                if name is not None and name not in seen and name in self._exchanges:
+                    seen.add(name)
+                    ahead.append(self._exchanges[name])
+        return False
+
+    # Inside
+
+    def _exchange(self, name: str) -> Exchange:
+        try:
+            return self._exchanges[name]
+        except KeyError:
+            raise UnknownExchange(name, self._exchanges) from None
+
+    def _changed(self) -> None:
+        self.generation += 1
+        self._cache.clear()
+        self._needs.clear()
+
+    def _remove(self, exchanges: list[Exchange], bindings: list[BindingDefinition]) -> Removed:
+        """Remove these, and exchanges that were to go with their last binding, and so on."""
+        gone: list[ExchangeDefinition] = []
+        cut: list[BindingDefinition] = []
+        waiting = deque(bindings)
+        doomed = deque(exchanges)
+        while doomed or waiting:
+            if doomed:
+                exchange = doomed.popleft()
+                name = exchange.definition.name
+                gone.append(exchange.definition)
+                del self._exchanges[name]
+                for binding in exchange.bindings.values():
+                    self._forget(binding)
+                    cut.append(binding)
+                waiting.extend(self.bindings_to(name, is_exchange=True))
+                continue
+            binding = waiting.popleft()
+            source = self._exchanges.get(binding.exchange)
+            if source is None or not source.unbind(binding):
+                continue
+            self._forget(binding)
+            cut.append(binding)
+            if source.definition.auto_delete and not source.bindings:
+                doomed.append(source)
+        if gone or cut:
+            self._changed()
+        return Removed(tuple(cut), tuple(gone))
+
+    def _forget(self, binding: BindingDefinition) -> None:
+        to = destination_of(binding)
+        there = self._to[to]
+        del there[binding.identity]
+        if not there:
+            del self._to[to]

@@ -1,0 +1,106 @@
+"""Topic patterns of AMQP, in a trie.
+
+    orders.*.created   `*` stands for exactly one word
+    orders.#           `#` stands for zero or more words, anywhere
+
+Words are what dots separate and may be empty; the empty key has no words. The trie is walked as an
+automaton that is in many branches at once, each at most once, so a key costs at most its words times
+the trie's branches, however many `#` there are. A word of a key that is itself `*` or `#` needs no
+care: it leads to branches in which the automaton is anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+ONE, MANY = "*", "#"
+
+D = TypeVar("D", bound=Hashable)
+
+
+def split(key: str) -> list[str]:
+    """The words of a key or pattern."""
+    return key.split(".") if key else []
+
+
+@dataclass(slots=True, eq=False)
+class Branch(Generic[D]):
+    many: bool = False
+    """Reached by `#`: it is also where any further word leads."""
+    children: dict[str, Branch[D]] = field(default_factory=dict)
+    here: dict[D, int] = field(default_factory=dict)
+    """Destinations of the pattern that ends here, and how often each was added."""
+
+    def __bool__(self) -> bool:
+        return bool(self.children or self.here)
+
+
+class TopicTrie(Generic[D]):
+    """Patterns to destinations."""
+
+    def __init__(self) -> None:
+        self._root: Branch[D] = Branch()
+
+    def __bool__(self) -> bool:
+        return bool(self._root)
+
+    def add(self, pattern: str, destination: D) -> None:
+        branch = self._root
+        for word in split(pattern):
+            child = branch.children.get(word)
+            if child is None:
+                child = branch.children[word] = Branch(many=word == MANY)
+            branch = child
+        branch.here[destination] = branch.here.get(destination, 0) + 1
+
+    def remove(self, pattern: str, destination: D) -> None:
+        """Take out what one `add` put in; KeyError when there is none."""
+        path: list[tuple[Branch[D], str]] = []
+        branch = self._root
+        for word in split(pattern):
+            path.append((branch, word))
+            branch = branch.children[word]
+        branch.here[destination] -= 1
+        if not branch.here[destination]:
+            del branch.here[destination]
+        for parent, word in reversed(path):
+            if parent.children[word]:
+                break
+            del parent.children[word]
+
+    def match(self, key: str) -> set[D]:
+        """Destinations of all patterns that match, each once."""
+        branches = {self._root}
+        _skip(branches)
+        for word in split(key):
+            ahead: set[Branch[D]] = set()
+            for branch in branches:
+                if branch.many:
+                    ahead.add(branch)
+                children = branch.children
+                if children:
+                    child = children.get(word)
+                    if child is not None:
+                        ahead.add(child)
+                    child = children.get(ONE)
+                    if child is not None:
+                        ahead.add(child)
+            if not ahead:
+                return set()
+            _skip(ahead)
+            branches = ahead
+        found: set[D] = set()
+        for branch in branches:
+            found.update(branch.here)
+        return found
+
+
+def _skip(branches: set[Branch[D]]) -> None:
+    """Add where `#` leads when it stands for no word."""
+    for branch in tuple(branches):
+        child = branch.children.get(MANY)
+        while child is not None and child not in branches:
+            branches.add(child)
+            child = child.children.get(MANY)
