@@ -1,0 +1,100 @@
+"""What clusters may do."""
+
+from __future__ import annotations
+
+import pytest
+
+from durable.definitions import (
+    BindingDefinition,
+    ExchangeDefinition,
+    PermissionDefinition,
+    QueueDefinition,
+    StreamDefinition,
+)
+from durable.errors import AccessRefused
+from durable.routing import permissions as rules
+from durable.routing.permissions import Need, Permissions
+
+
+def test_as_long_as_nothing_is_said_everybody_may_do_everything() -> None:
+    permissions = Permissions()
+    assert permissions.may("anyone", "configure", "jobs")
+    permissions.declare(PermissionDefinition(cluster="web", write="jobs"))
+    assert permissions.may("web", "write", "jobs")
+    assert not permissions.may("web", "read", "jobs")
+    assert not permissions.may("anyone", "configure", "jobs")
+    assert permissions.remove("web")
+    assert not permissions.remove("web")
+    assert permissions.may("anyone", "configure", "jobs")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "may"),
+    [
+        ("jobs", "jobs", True), ("jobs", "jobs2", False), ("jobs", "my jobs", False),
+        ("a|b", "b", True), ("a|b", "bc", False), (".*", "", True), ("", "", False), ("", "x", False),
+        ("amq\\.default", "", True), ("jobs$", "jobs\n", False), ("o-.*", "o-eu", True),
+    ],
+)  # fmt: skip
+def test_the_whole_name_must_match(pattern: str, name: str, may: bool) -> None:
+    permissions = Permissions([PermissionDefinition(cluster="web", read=pattern)])
+    for _ in range(2):  # The second answer comes from the cache.
+        assert permissions.may("web", "read", name) is may
+        assert not permissions.may("web", "write", name)
+        assert not permissions.may("db", "read", name)
+
+
+def test_what_is_said_last_counts_at_once() -> None:
+    permissions = Permissions([PermissionDefinition(cluster="web", read="a")])
+    assert permissions.may("web", "read", "a")
+    last = PermissionDefinition(cluster="web", read="b")
+    permissions.declare(last)
+    assert not permissions.may("web", "read", "a")
+    assert permissions.may("web", "read", "b")
+    permissions.declare(PermissionDefinition(cluster="db"))
+    permissions.remove("web")
+    assert not permissions.may("web", "read", "b")
+    assert permissions.definitions() == (PermissionDefinition(cluster="db"),)
+
+
+def test_a_refusal_says_who_may_not_what() -> None:
+    permissions = Permissions([PermissionDefinition(cluster="web", read=".*")])
+    binding = BindingDefinition(exchange="orders", destination="jobs")
+    with pytest.raises(AccessRefused, match="cluster 'web' may not write queue 'jobs'") as caught:
+        permissions.check("web", rules.for_bind(binding))
+    error = caught.value
+    assert (error.cluster, error.what, error.kind, error.name) == ("web", "write", "queue", "jobs")
+    permissions.check("web", rules.for_read("queue", "jobs"))
+    with pytest.raises(AccessRefused, match=r"'amq[.]default'"):
+        permissions.check("web", rules.for_publish(""))
+
+
+@pytest.mark.parametrize(
+    ("needs", "wanted"),
+    [
+        (rules.for_declare_queue(QueueDefinition(name="q")), "configure queue q"),
+        (
+            rules.for_declare_queue(QueueDefinition(name="q", dead_letter_exchange="d")),
+            "configure queue q, read queue q, write exchange d",
+        ),
+        (rules.for_declare_stream(StreamDefinition(name="s")), "configure stream s"),
+        (rules.for_declare_exchange(ExchangeDefinition(name="e")), "configure exchange e"),
+        (
+            rules.for_declare_exchange(ExchangeDefinition(name="e", alternate="a")),
+            "configure exchange e, read exchange e, write exchange a",
+        ),
+        (rules.for_delete("queue", "q"), "configure queue q"),
+        (
+            rules.for_bind(BindingDefinition(exchange="e", destination="q")),
+            "write queue q, read exchange e",
+        ),
+        (
+            rules.for_bind(BindingDefinition(exchange="e", destination="f", to_exchange=True)),
+            "write exchange f, read exchange e",
+        ),
+        (rules.for_publish("e"), "write exchange e"),
+        (rules.for_read("stream", "s"), "read stream s"),
+    ],
+)
+def test_what_each_operation_needs(needs: list[Need], wanted: str) -> None:
+    assert ", ".join(" ".join(one) for one in needs) == wanted
