@@ -1,1 +1,43 @@
-"""The durable tier: brokers in the mesh that lose nothing they confirmed."""
+"""The durable tier: brokers in the mesh that lose nothing they confirmed.
+
+Names are loaded when first used, so that whoever wants only the log's reader loads neither trio
+nor zmq.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .broker.broker import Broker as Broker
+    from .broker.broker import serve as serve
+    from .client.connection import Connection as Connection
+    from .client.connection import connect as connect
+    from .client.delivery import Delivery as Delivery
+    from .client.delivery import DeliveryBatch as DeliveryBatch
+    from .config import BrokerConfig as BrokerConfig
+    from .errors import DurableError as DurableError
+    from .log.config import LogConfig as LogConfig
+
+_HOMES = {
+    "Broker": "broker.broker", "serve": "broker.broker", "Connection": "client.connection",
+    "connect": "client.connection", "Delivery": "client.delivery",
+    "DeliveryBatch": "client.delivery", "BrokerConfig": "config", "DurableError": "errors",
+    "LogConfig": "log.config",
+}  # fmt: skip
+
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'durable' has no attribute {name!r}")
+    value = getattr(import_module(f".{home}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

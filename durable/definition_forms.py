@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, fields
-from typing import Any
+from typing import Any, TypeVar
 
 from .definition_checks import check_name
 from .definitions import (
@@ -57,6 +57,16 @@ def to_plain(definition: Definition) -> dict[str, Any]:
     elif isinstance(definition, BindingDefinition):
         plain["arguments"] = dict(definition.arguments)
     return plain
+
+
+D = TypeVar("D", bound=Definition)
+
+
+def read(made: type[D], plain: Any) -> D:
+    """As `from_plain`, of the kind that `made` is."""
+    value = from_plain(made.kind, plain)
+    assert isinstance(value, made), f"a {made.kind} is made of one"
+    return value
 
 
 def from_plain(kind: str, plain: Any) -> Definition:

@@ -26,7 +26,7 @@ from .definition_checks import (
     check_regex,
     check_seconds,
 )
-from .errors import BuiltIn, InvalidDefinition
+from .errors import BuiltIn, DefinitionConflict, InvalidDefinition
 
 DISK, MEMORY = "disk", "memory"
 DROP_HEAD, REJECT_PUBLISH = "drop-head", "reject-publish"
@@ -68,6 +68,11 @@ class QueueDefinition:
     max_priority: int = 0
     """0: no priorities; else messages have a priority of 0 to this, 9 at most."""
     single_active_consumer: bool = False
+
+    @property
+    def transient(self) -> bool:
+        """Whether it ends with the broker, and stands in no log."""
+        return self.exclusive or self.durability == MEMORY
 
     def check(self) -> None:
         """Raises InvalidDefinition."""
@@ -222,6 +227,14 @@ def differences(there: Definition, asked: Definition) -> list[str]:
         (one.name, getattr(there, one.name), getattr(asked, one.name)) for one in fields(there)
     ]
     return [f"{name}: {was!r} there, {new!r} asked" for name, was, new in pairs if was != new]
+
+
+def check_same(
+    there: QueueDefinition | StreamDefinition, asked: QueueDefinition | StreamDefinition
+) -> None:
+    """Raises DefinitionConflict when they differ."""
+    if there != asked:
+        raise DefinitionConflict(there.kind, there.name, differences(there, asked))
 
 
 def sorted_arguments(arguments: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:

@@ -6,12 +6,24 @@ DurableError (MeshError)
 ├── Unknown                   abstract: nothing of this name; `nearest` is one that exists
 │   ├── UnknownExchange
 │   ├── UnknownQueue
-│   └── UnknownStream
+│   ├── UnknownStream
+│   └── UnknownVhost
 ├── BuiltIn                   built-in exchanges cannot be deleted or changed
-├── InUse                     it has bindings and was to be deleted only without
+├── QueueInUse                an exclusive consumer has the queue, or wants it while others do
+├── ExclusiveQueue            it belongs to another connection
+├── InUse                     it is used and was to be deleted only if unused or empty
 ├── InternalExchange          only exchanges may publish to it
 ├── AccessRefused             the caller's cluster lacks a permission
-├── QueueInUse                an exclusive consumer has the queue, or wants it while others do
+├── Malformed                 the other end sent what is no part of the protocol; its tunnel ends
+├── PublishError              abstract: why a message was not stored
+│   ├── Unroutable            mandatory, and no queue wants it
+│   ├── QueueFull             a queue that refuses when full has no room
+│   ├── PublisherFenced       a later epoch of the same publisher has taken over
+│   ├── SequenceLost          sent again so late that nobody knows if it was stored
+│   └── Unconfirmed           unknown: the connection ended, or the deadline passed, before the answer
+├── BrokerLost                the connection to the broker is gone, and with it what belonged to it
+├── ConsumerCancelled         the broker ended this consumer: its queue is gone, or somebody took over
+├── BrokerError               an error that only a later release knows
 └── StoreError                abstract: of one store, a directory
     ├── StoreInUse            another broker has the directory open
     ├── ForeignStore          the directory holds something else than one store of ours
@@ -98,6 +110,12 @@ class UnknownStream(Unknown):
     kind = "stream"
 
 
+class UnknownVhost(Unknown):
+    """There is no vhost called `name`."""
+
+    kind = "vhost"
+
+
 class BuiltIn(DurableError):
     """The exchange `name` is built in: `what` cannot be done to it."""
 
@@ -105,6 +123,14 @@ class BuiltIn(DurableError):
         called = f"exchange {name!r}" if name else "the default exchange"
         super().__init__(f"{called} is built in: {what}; declare an exchange of your own")
         self.name, self.what = name, what
+
+
+class ExclusiveQueue(DurableError):
+    """`queue` belongs to another connection, and ends with that."""
+
+    def __init__(self, queue: str) -> None:
+        super().__init__(f"queue {queue!r} is exclusive to another connection: use another name")
+        self.queue = queue
 
 
 class InUse(DurableError):
@@ -243,6 +269,96 @@ class RecordDamaged(StoreError):
             f"damaged {what} at log position {position}: `mesh-broker verify` tells more"
         )
         self.what, self.position = what, position
+
+
+class Malformed(DurableError):
+    """What came from the other end cannot be: `what`."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"the other end does not speak our protocol: {what}")
+        self.what = what
+
+
+class PublishError(DurableError):
+    """Abstract: a message was not stored, or nobody can say whether it was."""
+
+
+class Unroutable(PublishError):
+    """Mandatory, and no queue is bound to `exchange` for `key`. Not stored."""
+
+    def __init__(self, exchange: str, key: str) -> None:
+        super().__init__(
+            f"exchange {exchange!r} routes {key!r} to no queue: bind one, or publish without mandatory"
+        )
+        self.exchange, self.key = exchange, key
+
+
+class QueueFull(PublishError):
+    """`queue` refuses publishes when full, and is. Not stored anywhere; try again later."""
+
+    def __init__(self, queue: str, max_length: int | None, max_length_bytes: int | None) -> None:
+        limits = [
+            f"{limit} {unit}"
+            for limit, unit in ((max_length, "messages"), (max_length_bytes, "bytes"))
+            if limit is not None
+        ]
+        super().__init__(
+            f"queue {queue!r} is full ({' or '.join(limits)}): consume, then send again"
+        )
+        self.queue, self.max_length, self.max_length_bytes = queue, max_length, max_length_bytes
+
+
+class PublisherFenced(PublishError):
+    """Publisher `publisher` has been seen with epoch `latest`: this one, `epoch`, was replaced."""
+
+    def __init__(self, publisher: str, epoch: int, latest: int) -> None:
+        super().__init__(
+            f"publisher {publisher} of epoch {epoch} has been replaced by epoch {latest}: stop this one"
+        )
+        self.publisher, self.epoch, self.latest = publisher, epoch, latest
+
+
+class SequenceLost(PublishError):
+    """Sequence `sequence` came again, but nothing before `floor` is remembered: maybe stored."""
+
+    def __init__(self, sequence: int, floor: int) -> None:
+        super().__init__(
+            f"unknown whether sequence {sequence} was stored: it came again, and nothing before "
+            f"{floor} is remembered"
+        )
+        self.sequence, self.floor = sequence, floor
+
+
+class Unconfirmed(PublishError):
+    """Unknown: `count` messages were sent and not answered: `reason`. Sending again may double them."""
+
+    def __init__(self, count: int, reason: str) -> None:
+        super().__init__(f"unknown whether {count} messages were stored: {reason}")
+        self.count, self.reason = count, reason
+
+
+class BrokerLost(DurableError):
+    """No connection to cluster `cluster`: `reason`. It is tried again; what waits may be called again."""
+
+    def __init__(self, cluster: str, reason: str) -> None:
+        super().__init__(f"no connection to the broker {cluster!r}: {reason}")
+        self.cluster, self.reason = cluster, reason
+
+
+class ConsumerCancelled(DurableError):
+    """The broker ended the consumer of `queue`: `reason`. What was not settled is delivered again."""
+
+    def __init__(self, queue: str, reason: str) -> None:
+        super().__init__(f"the consumer of {queue!r} was ended: {reason}")
+        self.queue, self.reason = queue, reason
+
+
+class BrokerError(DurableError):
+    """The broker refused with `code`, which this release does not know. `details`: its numbers."""
+
+    def __init__(self, code: str, details: dict[str, object]) -> None:
+        super().__init__(f"the broker refused: {code} {details}")
+        self.code, self.details = code, details
 
 
 def shown(value: Any) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from weakref import WeakSet
 
 import trio
@@ -51,6 +51,7 @@ class Driver:
         self.finders: Sequence[Finder] = ()
         self._pump = Waker()
         self._sleep: trio.CancelScope | None = None
+        self._nursery: trio.Nursery | None = None
         self.core: Core
         """Set once, right after the core was made with this driver as its shell."""
         self.topics_freed, self.rotation_grew = Bell(), Bell()
@@ -67,7 +68,7 @@ class Driver:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Join the network, then keep going until cancelled."""
         async with open_nursery() as nursery:
-            self.running = True
+            self._nursery, self.running = nursery, True
             self.core.timers.sooner = self._sooner
             endpoints = await nursery.start(self._transport.run, self)
             self.endpoints = tuple(endpoints)
@@ -82,6 +83,11 @@ class Driver:
             nursery.start_soon(self._keep_announced)
             self.settle()
             task_status.started()
+
+    def run_beside(self, task: Callable[[], Awaitable[object]]) -> None:
+        """Until this driver is cancelled."""
+        assert self._nursery is not None, "the driver runs"
+        self._nursery.start_soon(task)
 
     @enable_ki_protection
     async def _run_pump(self) -> None:

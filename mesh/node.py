@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import trio
@@ -292,6 +292,15 @@ class Node:
         limit = self.config.subscription_bytes if limit_bytes is None else limit_bytes
         _check_window("limit_bytes", limit)
         return Subscription(self._driver, pattern, when_full, limit)
+
+    def run_beside(self, task: Callable[[], Awaitable[object]]) -> None:
+        """Run a task for as long as this node: for what is built on top of it.
+
+        It is cancelled when the node leaves. An exception that it lets out crashes the node.
+        Raises NodeClosed.
+        """
+        self._core.check_open()
+        self._driver.run_beside(task)
 
     # Tunnels
 

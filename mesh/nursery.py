@@ -13,14 +13,16 @@ async def open_nursery() -> AsyncGenerator[trio.Nursery]:
     """As trio's, but one exception leaves it as it is, and only several leave it as a group.
 
     A group that the block itself raised is such an exception: it is not taken for the nursery's.
+    Cancelled beside others is left out: trio raises it again at the next checkpoint.
     """
     alone: BaseException | None = None
     try:
         async with trio.open_nursery() as nursery:
             yield nursery
     except BaseExceptionGroup as group:
-        if len(group.exceptions) > 1:
+        _, others = group.split(trio.Cancelled)
+        if others is None or len(others.exceptions) > 1:
             raise
-        alone = group.exceptions[0]  # Raised below: here it would lose its own __context__.
+        alone = others.exceptions[0]  # Raised below: here it would lose its own __context__.
     if alone is not None:
         raise alone

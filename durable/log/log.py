@@ -127,6 +127,8 @@ class Log:
         self._calls = 0
         """Of ours that are in worker threads and have not come back."""
         self._space = Bell()
+        self.on_commit: Callable[[], object] = lambda: None
+        """Called whenever more is durable, there is room again, or the store has stopped."""
 
     @property
     def report(self) -> RecoveryReport:
@@ -170,6 +172,10 @@ class Log:
                     return self.append_nowait(drafts)
                 except StoreBusy:
                     await self._changed.wait()
+
+    async def wait_room(self) -> None:
+        """Wait until `append_nowait` is worth another try after StoreBusy."""
+        await self._changed.wait()
 
     async def durable(self, position: int) -> None:
         """Return when the record at this log position is on stable storage.
@@ -353,6 +359,7 @@ class Log:
         while waiters and (committer.stopped or waiters[0][0] < committer.durable_end):
             heapq.heappop(waiters)[2].set()
         self._changed.wake()
+        self.on_commit()
 
     async def _drain(self) -> None:
         """Commit what has been appended, unless that fails, is refused, or takes too long."""

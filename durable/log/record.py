@@ -6,7 +6,8 @@ multiples of 8, from the segment header on:
     at  size  field
      0     4  magic "MREC"
      4     1  version, 1
-     5     1  kind: 1 publish, 2 acks, 3 definitions, 4 moved, 5 seal, 6 gap
+     5     1  kind: 1 publish, 2 acks, 3 definitions, 4 moved, 5 seal, 6 gap,
+           7 capture
      6     2  flags, 0
      8     4  total length in bytes: this header, targets, body and zeros up to a multiple of 8
     12     4  body length in bytes
@@ -66,6 +67,7 @@ class Kind(IntEnum):
     MOVED = 4
     SEAL = 5
     GAP = 6
+    CAPTURE = 7
 
 
 class Target(NamedTuple):

@@ -290,6 +290,10 @@ class Lane:
         low = self.settled.low
         return self._marks.earliest_us(low) if low < self.index.end else None
 
+    def came_later_than(self, time_us: int) -> int:
+        """The first sequence whose message may have come later than that; the end if none has."""
+        return self._marks.later_than(time_us, self.settled.low, self.index.end)
+
     def encode(self) -> tuple[bytes, bytes]:
         """For a checkpoint: what was enqueued, and what became of it; `load` takes both.
 

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ..definitions import REJECT_PUBLISH, QueueDefinition
+from ..errors import QueueFull
 from .consumers import Consumer, Consumers, Unacked
 from .index import Run
 from .journal import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED, Dead, Journal
@@ -75,6 +76,16 @@ class Queue:
         return min(
             (at for lane in self.lanes if (at := lane.oldest_us()) is not None), default=None
         )
+
+    @property
+    def logged(self) -> bool:
+        """Whether its messages are in the log; else they are held in memory, and end with the broker."""
+        return not self.definition.transient
+
+    def full(self) -> QueueFull:
+        """Why `accepts` said no."""
+        limits = self.definition
+        return QueueFull(self.name, limits.max_length, limits.max_length_bytes)
 
     def lane_for(self, priority: int) -> Lane:
         return self.lanes[min(max(0, priority), len(self.lanes) - 1)]

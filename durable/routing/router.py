@@ -116,16 +116,20 @@ class Router:
             DefinitionConflict: there is one of that name with other settings.
             BuiltIn: that one is built in.
         """
-        check_built_in(definition)
-        there = self._exchanges.get(definition.name)
-        if there is not None:
-            if there.definition != definition:
-                differs = differences(there.definition, definition)
-                raise DefinitionConflict(definition.kind, definition.name, differs)
+        if self.check_exchange(definition):
             return False
         self._exchanges[definition.name] = Exchange(definition)
         self._changed()
         return True
+
+    def check_exchange(self, definition: ExchangeDefinition) -> bool:
+        """Whether it is there already. Raises what `declare_exchange` would."""
+        check_built_in(definition)
+        there = self._exchanges.get(definition.name)
+        if there is not None and there.definition != definition:
+            differs = differences(there.definition, definition)
+            raise DefinitionConflict(definition.kind, definition.name, differs)
+        return there is not None
 
     def delete_exchange(self, name: str, *, if_unused: bool = False) -> Removed:
         """Delete it with all bindings from and to it.
@@ -135,12 +139,26 @@ class Router:
             BuiltIn: it cannot be deleted.
             InUse: `if_unused`, and there are bindings from it.
         """
+        self.check_delete(name, if_unused=if_unused)
+        return self._remove([self._exchange(name)], [])
+
+    def check_delete(self, name: str, *, if_unused: bool = False) -> None:
+        """Raises what `delete_exchange` would."""
         exchange = self._exchange(name)
         if name == DEFAULT_EXCHANGE or name in BUILT_IN:
             raise BuiltIn(name, "it cannot be deleted")
         if if_unused and exchange.bindings:
             raise InUse("exchange", name, f"bindings from it: {len(exchange.bindings)}")
-        return self._remove([exchange], [])
+
+    def check_bind(self, binding: BindingDefinition) -> None:
+        """Raises what `bind` would."""
+        check_bindable(binding)
+        self._exchange(binding.exchange)
+        to = destination_of(binding)
+        if to.is_exchange:
+            self._exchange(to.name)
+        elif to.name not in self._queues:
+            raise UnknownQueue(to.name, self._queues)
 
     def bind(self, binding: BindingDefinition) -> bool:
         """Whether it is new.
@@ -149,14 +167,9 @@ class Router:
             UnknownExchange, UnknownQueue: one end does not exist.
             BuiltIn: one end is the default exchange.
         """
-        check_bindable(binding)
-        source = self._exchange(binding.exchange)
+        self.check_bind(binding)
         to = destination_of(binding)
-        if to.is_exchange:
-            self._exchange(to.name)
-        elif to.name not in self._queues:
-            raise UnknownQueue(to.name, self._queues)
-        if not source.bind(binding):
+        if not self._exchange(binding.exchange).bind(binding):
             return False
         self._to.setdefault(to, {})[binding.identity] = binding
         self._changed()

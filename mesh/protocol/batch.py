@@ -97,6 +97,14 @@ class Batch:
     def next_sequence(self) -> int:
         return int(self.base_sequence) + int(self.count)
 
+    @property
+    def bodies_bytes(self) -> int:
+        """Of all payloads together. Raises as `check` does."""
+        if self.flags & FLAG_HEADERS:
+            self.check()
+            return int(self.end - self._bodies_at)
+        return int(self.end - self._lengths_at - 4 * self.count)
+
     def checksum_ok(self) -> bool:
         """Whether the checksum is right; a batch without one has nothing that could be wrong."""
         if not self.flags & FLAG_CHECKED:
@@ -107,6 +115,10 @@ class Batch:
     def raw(self) -> bytes:
         """The batch's own bytes."""
         return bytes(self.buffer[self.start : self.end])
+
+    def view(self) -> memoryview:
+        """As `raw`, not copied."""
+        return memoryview(self.buffer)[self.start : self.end]
 
     def check(self) -> None:
         """Raise RemoteProtocolError unless the lengths add up; reading cannot fail after that."""
@@ -146,6 +158,15 @@ class Batch:
             self.publisher, self.epoch, sequence, self.time_us, self.topic.encode(), payloads,
             shared_headers=self.shared_headers,
             message_headers=headers and headers[first : first + len(payloads)],
+        )  # fmt: skip
+        return Batch(b"".join(pieces))
+
+    def readdressed(self, topic: str, shared_headers: bytes) -> Batch:
+        """The same messages under another topic, with other shared headers."""
+        headers = self.message_headers()
+        pieces, _ = batch_pieces(
+            self.publisher, self.epoch, self.base_sequence, self.time_us, topic.encode(),
+            self.payloads, shared_headers=shared_headers, message_headers=headers,
         )  # fmt: skip
         return Batch(b"".join(pieces))
 

@@ -1,0 +1,1 @@
+"""The broker: sessions, the pump, the disk."""

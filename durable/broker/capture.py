@@ -1,0 +1,87 @@
+"""Live topics into streams: publishers know nothing of it.
+
+One subscription per pattern of any stream. A message that several of them match is stored once, by
+the first; which those are changes only when a stream is declared or deleted. What was lost on the way, or
+dropped here because the disk was slower than the publishers for too long, is recorded as a gap.
+"""
+
+from __future__ import annotations
+
+import trio
+
+from mesh.names import check_pattern
+from mesh.node import Node
+from mesh.protocol.batch import Batch
+from mesh.protocol.inbox import Delivery
+from mesh.protocol.interest import Interest
+from mesh.waker import Waker
+
+from ..errors import StoreBusy, StoreFull
+from .hosted import Hosted
+
+FULL_PAUSE_S = 0.1
+
+
+class Capture:
+    """Of one vhost."""
+
+    def __init__(self, hosted: Hosted, node: Node, inbox_bytes: int) -> None:
+        self._hosted, self._node, self._inbox_bytes = hosted, node, inbox_bytes
+        self._changed = Waker()
+        self._running: dict[str, trio.CancelScope] = {}
+        self._interest: Interest[str] = Interest()
+        hosted.streams_changed = self._changed.wake
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with trio.open_nursery() as nursery:
+            while True:
+                wanted = self._patterns()
+                for pattern in self._running.keys() - wanted:
+                    self._running.pop(pattern).cancel()
+                    self._interest.remove(check_pattern(pattern), pattern)
+                for pattern in wanted - self._running.keys():
+                    self._interest.add(check_pattern(pattern), pattern)
+                    scope = self._running[pattern] = trio.CancelScope()
+                    await nursery.start(self._subscribe, pattern, scope)
+                await self._changed.wait()
+
+    def _patterns(self) -> set[str]:
+        streams = self._hosted.vhost.registry.streams.values()
+        return {pattern for stream in streams for pattern in stream.definition.patterns}
+
+    async def _subscribe(
+        self, pattern: str, scope: trio.CancelScope,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:  # fmt: skip
+        with scope:
+            async with self._node.subscribe(
+                pattern, when_full="drop_newest", limit_bytes=self._inbox_bytes
+            ) as subscription:
+                task_status.started()
+                while True:
+                    delivery = await subscription.take()
+                    if self._first_to_match(delivery.topic) == pattern:
+                        await self._store(delivery)
+
+    def _first_to_match(self, topic: str) -> str:
+        return min(self._interest.match(topic))
+
+    async def _store(self, delivery: Delivery) -> None:
+        hosted, batch = self._hosted, _batch(delivery)
+        while True:
+            try:
+                hosted.vhost.capture(batch, delivery.lost, hosted.clock.now_us())
+                return
+            except StoreBusy:
+                await hosted.log.wait_room()
+            except StoreFull:  # The inbox fills meanwhile, and then drops, which becomes a gap.
+                await trio.sleep(FULL_PAUSE_S)
+
+
+def _batch(delivery: Delivery) -> Batch:
+    """Exactly its messages."""
+    batch = delivery.batch
+    if len(delivery) == batch.count:
+        return batch
+    return batch.part(delivery.sequence, delivery.payloads)

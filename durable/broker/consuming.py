@@ -1,0 +1,156 @@
+"""A consumer's session: deliveries out, settlements in."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import trio
+
+from mesh.nursery import open_nursery
+from mesh.protocol.batch import Batch
+from mesh.tunnel import Tunnel
+from mesh.waker import Waker
+
+from ..errors import ConsumerCancelled, Malformed
+from ..protocol.calls import Answer, Hello, encode_answer
+from ..protocol.failures import take_apart
+from ..protocol.parts import (
+    ACK,
+    DELIVER,
+    ENDED,
+    REJECT,
+    REQUEUE,
+    SETTLE,
+    SETTLED,
+    decode_settlements,
+    encode_number,
+    encode_slice,
+    encode_value,
+)  # fmt: skip
+from ..queues.consumers import Consumer
+from ..queues.queue import Delivery, Queue
+from ..routing.permissions import for_read
+from ..tunnels import ends_with_tunnel
+from ..vhost.deadletters import part_of
+from .hosted import Hosted
+from .peer import Peer, field
+
+OUTCOMES = {ACK: "ack", REQUEUE: "requeue", REJECT: "reject"}
+PART_BYTES = 256 * 1024
+"""Small slices are sent together up to this."""
+
+
+async def serve_consumer(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Peer) -> None:
+    """Until the client or the queue ends.
+
+    Raises:
+        DurableError: why it was refused, or ended.
+    """
+    queue = hosted.vhost.registry.queue(field(hello, "queue", str))
+    peer.check(for_read("queue", queue.name))
+    peer.check_own(queue.definition)
+    consumer = Consumer(
+        f"{tunnel.caller} {tunnel.node.hex()[:8]}", prefetch=field(hello, "prefetch", int, 0),
+        prefetch_bytes=field(hello, "prefetch_bytes", int, 0),
+        priority=field(hello, "priority", int, 0),
+        exclusive=field(hello, "exclusive", bool, False), no_ack=field(hello, "no_ack", bool, False),
+    )  # fmt: skip
+    session = _Session(tunnel, hosted, queue, consumer)
+    queue.subscribe(consumer)
+    hosted.attach_consumer(consumer, session)
+    try:
+        await tunnel.send(encode_answer(Answer(0, {})))
+        hosted.wake(queue)
+        async with open_nursery() as nursery:
+            nursery.start_soon(session.deliver)
+            nursery.start_soon(session.report_settled)
+            async for part in tunnel:
+                session.settle(part)
+            nursery.cancel_scope.cancel()
+    finally:
+        hosted.detach_consumer(consumer)
+        queue.unsubscribe(consumer, hosted.clock.now_us())
+        with trio.CancelScope(shield=True):
+            await hosted.left(queue)
+
+
+class _Session:
+    def __init__(self, tunnel: Tunnel, hosted: Hosted, queue: Queue, consumer: Consumer) -> None:
+        self._tunnel, self._hosted, self._queue, self._consumer = tunnel, hosted, queue, consumer
+        self._waiting: deque[Delivery] = deque()
+        self._waker = Waker()
+        self._settle_parts = 0
+        self._unsynced: deque[tuple[int, int]] = deque()
+        """(count of settle parts, number of the flush that takes them)"""
+        self._cancelled: ConsumerCancelled | None = None
+
+    def receive(self, deliveries: list[Delivery]) -> None:
+        """Called by the pump."""
+        self._waiting += deliveries
+        self._waker.wake()
+
+    def cancel(self, reason: str) -> None:
+        """The queue is gone, or somebody took over."""
+        self._cancelled = ConsumerCancelled(self._queue.name, reason)
+        self._waker.wake()
+
+    @ends_with_tunnel
+    async def deliver(self) -> None:
+        """Send what was received, bodies and all."""
+        waiting = self._waiting
+        while True:
+            pieces, size = [DELIVER], 0
+            while waiting and size < min(PART_BYTES, self._tunnel.part_bytes_max // 2):
+                delivery = waiting.popleft()
+                batch = await self._batch(delivery)
+                if batch is None:
+                    continue
+                more = encode_slice(delivery.tag, delivery.returned, bytes(batch.view()))
+                if pieces != [DELIVER] and size + batch.size_bytes > PART_BYTES:
+                    await self._tunnel.send(b"".join(pieces))
+                    pieces, size = [DELIVER], 0
+                pieces += more
+                size += batch.size_bytes
+            if size:
+                await self._tunnel.send(b"".join(pieces))
+            elif self._cancelled is not None:
+                await self._tunnel.send(encode_value(ENDED, *take_apart(self._cancelled)))
+                await self._tunnel.send_eof()
+                return
+            else:
+                await self._waker.wait()
+
+    async def _batch(self, delivery: Delivery) -> Batch | None:
+        """Exactly the messages of this delivery; None, and they are settled, when they are lost."""
+        found = await self._hosted.batch(delivery.lane, delivery.first)
+        if found is None:
+            end = delivery.tag + delivery.count
+            self._queue.settle(self._consumer, delivery.tag, end, OUTCOMES[ACK])
+            self._hosted.wake(self._queue)
+            return None
+        batch, first = found
+        return part_of(batch, first, delivery.first, delivery.first + delivery.count)
+
+    def settle(self, part: bytes) -> None:
+        """What the client sent. Raises Malformed."""
+        if part[:1] != SETTLE:
+            raise Malformed("a part that is no settlement")
+        for outcome, start, end in decode_settlements(part):
+            self._queue.settle(self._consumer, start, end, OUTCOMES[outcome])
+        self._settle_parts += 1
+        flush = self._hosted.vhost.settling.next_flush()
+        self._unsynced.append((self._settle_parts, flush))
+        self._hosted.wake(self._queue)
+
+    @ends_with_tunnel
+    async def report_settled(self) -> None:
+        """Tell the client up to which of its parts everything is on disk."""
+        unsynced, hosted = self._unsynced, self._hosted
+        while True:
+            done = 0
+            while unsynced and unsynced[0][1] <= hosted.vhost.settling.durable:
+                done = unsynced.popleft()[0]
+            if done:
+                await self._tunnel.send(encode_number(SETTLED, done))
+            else:
+                await hosted.settled.wait()

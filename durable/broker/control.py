@@ -1,0 +1,175 @@
+"""What clients may ask on a control tunnel: one function per operation, arguments checked.
+
+Every change is answered when it is on disk. Operations are idempotent: a client whose connection
+ended may ask again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from ..definition_forms import read, to_plain
+from ..definitions import (
+    BindingDefinition,
+    ExchangeDefinition,
+    PermissionDefinition,
+    QueueDefinition,
+    StreamDefinition,
+    check_same,
+)
+from ..errors import InUse, Malformed
+from ..protocol.calls import Call
+from ..routing.permissions import (
+    for_bind,
+    for_declare_exchange,
+    for_declare_queue,
+    for_declare_stream,
+    for_delete,
+    for_read,
+)  # fmt: skip
+from ..vhost import changes
+from ..vhost.changes import Change
+from ..vhost.registry import Registry
+from .hosted import Hosted
+from .peer import Peer
+from .statistics import statistics_of
+
+Operation = Callable[..., Awaitable[Any]]
+
+
+class Control:
+    """Operations of one connection on one vhost."""
+
+    def __init__(self, hosted: Hosted, peer: Peer) -> None:
+        self._hosted, self._peer = hosted, peer
+        self._operations: dict[str, Operation] = {
+            "declare_queue": self.declare_queue, "delete_queue": self.delete_queue,
+            "purge_queue": self.purge_queue, "declare_exchange": self.declare_exchange,
+            "delete_exchange": self.delete_exchange, "bind": self.bind, "unbind": self.unbind,
+            "declare_stream": self.declare_stream, "delete_stream": self.delete_stream,
+            "set_permission": self.set_permission, "clear_permission": self.clear_permission,
+            "statistics": self.statistics,
+        }  # fmt: skip
+
+    async def call(self, call: Call) -> Any:
+        """Its result. Raises DurableError: why not."""
+        operation = self._operations.get(call.operation)
+        if operation is None:
+            raise Malformed(f"no operation {call.operation!r}")
+        try:
+            return await operation(**call.arguments)
+        except TypeError as error:
+            raise Malformed(f"{call.operation}: {error}") from None
+
+    @property
+    def _registry(self) -> Registry:
+        return self._hosted.vhost.registry
+
+    async def declare_queue(self, definition: dict[str, Any]) -> dict[str, int]:
+        wanted = read(QueueDefinition, definition)
+        wanted.check()
+        self._peer.check(for_declare_queue(wanted))
+        queue = self._registry.queues.get(wanted.name)
+        if queue is None:
+            self._registry.check_free(wanted.name, wanted.kind)
+            change = [changes.QUEUE, self._registry.new_lanes(wanted), to_plain(wanted)]
+            await self._change([change], transient=wanted.transient)
+            queue = self._registry.queue(wanted.name)
+            if wanted.exclusive:
+                self._peer.exclusive.add(wanted.name)
+        else:
+            self._peer.check_own(queue.definition)
+            check_same(queue.definition, wanted)
+        queue.touch(self._hosted.clock.now_us())
+        return {"ready": queue.ready, "consumers": len(queue.consumers)}
+
+    async def delete_queue(
+        self, name: str, if_empty: bool = False, if_unused: bool = False
+    ) -> int | None:
+        self._peer.check(for_delete("queue", name))
+        queue = self._registry.queues.get(name)
+        if queue is None:
+            return None
+        self._peer.check_own(queue.definition)
+        if if_unused and len(queue.consumers):
+            raise InUse("queue", name, f"{len(queue.consumers)} consumers")
+        if if_empty and (queue.ready or queue.unacked):
+            raise InUse("queue", name, f"{queue.ready + queue.unacked} messages")
+        ready = queue.ready
+        self._peer.exclusive.discard(name)
+        await self._hosted.delete_queue(queue, "it was deleted")
+        return ready
+
+    async def purge_queue(self, name: str) -> int:
+        self._peer.check(for_read("queue", name))
+        queue = self._registry.queue(name)
+        self._peer.check_own(queue.definition)
+        purged = queue.purge()
+        await self._hosted.flushed()
+        return purged
+
+    async def declare_exchange(self, definition: dict[str, Any]) -> None:
+        wanted = read(ExchangeDefinition, definition)
+        wanted.check()
+        self._peer.check(for_declare_exchange(wanted))
+        if not self._registry.router.check_exchange(wanted):
+            await self._change([[changes.EXCHANGE, to_plain(wanted)]])
+
+    async def delete_exchange(self, name: str, if_unused: bool = False) -> None:
+        self._peer.check(for_delete("exchange", name))
+        if not self._registry.router.has_exchange(name):
+            return
+        self._registry.router.check_delete(name, if_unused=if_unused)
+        await self._change([[changes.EXCHANGE_GONE, name]])
+
+    async def bind(self, definition: dict[str, Any]) -> None:
+        wanted = read(BindingDefinition, definition)
+        wanted.check()
+        self._peer.check(for_bind(wanted))
+        self._registry.router.check_bind(wanted)
+        transient = self._registry.is_transient_binding(wanted)
+        await self._change([[changes.BIND, to_plain(wanted)]], transient=transient)
+
+    async def unbind(self, definition: dict[str, Any]) -> None:
+        wanted = read(BindingDefinition, definition)
+        self._peer.check(for_bind(wanted))
+        transient = self._registry.is_transient_binding(wanted)
+        await self._change([[changes.UNBIND, to_plain(wanted)]], transient=transient)
+
+    async def declare_stream(self, definition: dict[str, Any]) -> dict[str, int]:
+        wanted = read(StreamDefinition, definition)
+        wanted.check()
+        self._peer.check(for_declare_stream(wanted))
+        known = self._registry.streams.get(wanted.name)
+        if known is None:
+            self._registry.check_free(wanted.name, wanted.kind)
+            (lane,) = self._registry.new_lanes(wanted)
+            await self._change([[changes.STREAM, lane, to_plain(wanted)]])
+            known = self._registry.stream(wanted.name)
+        else:
+            check_same(known.definition, wanted)
+        self._hosted.streams_changed()
+        return {"start": known.start, "end": known.end}
+
+    async def delete_stream(self, name: str) -> None:
+        self._peer.check(for_delete("stream", name))
+        if name in self._registry.streams:
+            await self._change([[changes.STREAM_GONE, name]])
+            self._hosted.streams_changed()
+
+    async def set_permission(self, definition: dict[str, Any]) -> None:
+        wanted = read(PermissionDefinition, definition)
+        wanted.check()
+        self._peer.check(for_delete("permissions of", wanted.cluster))
+        await self._change([[changes.PERMISSION, to_plain(wanted)]])
+
+    async def clear_permission(self, cluster: str) -> None:
+        self._peer.check(for_delete("permissions of", cluster))
+        await self._change([[changes.PERMISSION_GONE, cluster]])
+
+    async def statistics(self) -> dict[str, Any]:
+        return statistics_of(self._hosted)
+
+    async def _change(self, wanted: Sequence[Change], *, transient: bool = False) -> None:
+        await self._hosted.change(wanted, transient=transient)

@@ -1,0 +1,68 @@
+"""Where vhosts are on the disk: a directory each, named by the SHA-1 of the vhost's name.
+
+DIR/vhosts/8843d7f92416211de9ebb963ff4ce28125932878/vhost      its name, as text
+                                                   /msgs.*     its log, see docs/log-format.md
+"""
+
+from __future__ import annotations
+
+import os
+from hashlib import sha1
+from pathlib import Path
+
+from ..errors import ForeignStore
+
+DEFAULT_VHOST = "/"
+NAME_FILE = "vhost"
+
+
+def digest(name: str) -> str:
+    """What directories are called: any name becomes 40 characters that every file system takes."""
+    return sha1(name.encode(), usedforsecurity=False).hexdigest()
+
+
+def vhost_path(data: Path, name: str) -> Path:
+    return data / "vhosts" / digest(name)
+
+
+def make_vhost(data: Path, name: str) -> Path:
+    """The directory of its log, made if it is not there; there after a power cut, too."""
+    path = vhost_path(data, name)
+    log = path / "log"
+    log.mkdir(mode=0o700, parents=True, exist_ok=True)
+    file = path / NAME_FILE
+    if not file.exists():
+        new = path / f"{NAME_FILE}.new"
+        with new.open("w", encoding="utf-8") as out:
+            out.write(name)
+            out.flush()
+            os.fsync(out.fileno())
+        new.rename(file)
+        for directory in (path, path.parent, data):
+            _sync(directory)
+    return log
+
+
+def vhosts(data: Path) -> list[str]:
+    """Names of all there are; those whose making was cut off are left out.
+
+    Raises:
+        ForeignStore: a directory has a name in it that is not its own.
+    """
+    names: list[str] = []
+    for path in sorted((data / "vhosts").glob("*")):
+        file = path / NAME_FILE
+        if file.exists():
+            name = file.read_text(encoding="utf-8")
+            if digest(name) != path.name:
+                raise ForeignStore(str(path), f"its name says {name!r}, which belongs elsewhere")
+            names.append(name)
+    return names
+
+
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,184 @@
+"""A vhost that is running: its log, the pump between the two, and bodies when somebody needs them.
+
+    sessions ──publish, settle──> vhost ──append──> log
+        ^                                            │ commit
+        └── confirms, deliveries <── pump <──────────┘
+
+The pump runs whenever a commit is done or a session says that there is something to do, once for
+all that has gathered.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from mesh.protocol.batch import Batch
+from mesh.waker import Bell, Waker
+
+from ..errors import NotInLog, RecordDamaged, StoreBusy
+from ..log.bodies import decode_moved
+from ..log.log import READ_BYTES, Log
+from ..log.record import Buffer, Kind, Record
+from ..queues.consumers import Consumer
+from ..queues.lane import Lane
+from ..queues.queue import Delivery, Queue
+from ..vhost.changes import QUEUE_GONE, Change
+from ..vhost.publishers import Publisher
+from ..vhost.vhost import Vhost
+from .clock import SteadyClock
+
+logger = logging.getLogger("durable")
+
+
+class ConsumerSession(Protocol):
+    """What the pump knows of a consumer's session."""
+
+    def receive(self, deliveries: list[Delivery]) -> None: ...
+    def cancel(self, reason: str) -> None: ...
+
+
+class Hosted:
+    """One vhost of a running broker."""
+
+    def __init__(self, vhost: Vhost, log: Log, clock: SteadyClock) -> None:
+        self.vhost, self.log, self.clock = vhost, log, clock
+        self._work, self.settled = Waker(), Bell()
+        """`settled` rings when something that was settled has become durable."""
+        self.stored = Bell()
+        """Rings when messages have become durable: stream readers look again."""
+        self._busy: dict[Queue, None] = {}
+        self._confirmers: dict[bytes, Callable[[], None]] = {}
+        self._sessions: dict[Consumer, ConsumerSession] = {}
+        self.streams_changed: Callable[[], object] = lambda: None
+        """Called when streams have been declared or deleted."""
+        self.lost = 0
+        """Messages that could not be read any more."""
+
+    def wake(self, queue: Queue | None = None) -> None:
+        """There is something for the pump to do, at this queue if it is given."""
+        if queue is not None:
+            self._busy[queue] = None
+        self._work.wake()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        self.log.on_commit = self._work.wake
+        while True:
+            self._turn()
+            await self._work.wait()
+
+    def _turn(self) -> None:
+        now_us, settling = self.clock.now_us(), self.vhost.settling
+        durable = settling.durable
+        for publisher in self.vhost.committed(self.log.durable_end, now_us):
+            confirm = self._confirmers.get(publisher.id)
+            if confirm is not None:
+                confirm()
+        self.stored.wake()
+        self._deliver(now_us)
+        settling.flush(now_us)
+        if settling.durable > durable:
+            self.settled.wake()
+
+    def _deliver(self, now_us: int) -> None:
+        busy, self._busy = self._busy, {}
+        for queue in [*busy, *self.vhost.arrived()]:
+            by_consumer: dict[Consumer, list[Delivery]] = {}
+            for delivery in queue.take(now_us):
+                by_consumer.setdefault(delivery.consumer, []).append(delivery)
+            for consumer, deliveries in by_consumer.items():
+                self._sessions[consumer].receive(deliveries)
+
+    async def change(self, changes: Sequence[Change], *, transient: bool = False) -> None:
+        """Write changes down, make them so, and return when they are on disk."""
+        while True:
+            try:
+                position = self.vhost.change(changes, self.clock.now_us(), transient=transient)
+                break
+            except StoreBusy:
+                await self.log.wait_room()
+        self.wake()
+        await self.log.durable(position)
+
+    async def delete_queue(self, queue: Queue, reason: str) -> None:
+        """With its messages; its consumers are told."""
+        for consumer in list(queue.consumers):
+            self._sessions[consumer].cancel(reason)
+        await self.change([[QUEUE_GONE, queue.name]], transient=queue.definition.transient)
+
+    async def delete_exclusive(self, names: Iterable[str]) -> None:
+        """A connection has ended: so do its queues."""
+        for name in list(names):
+            queue = self.vhost.registry.queues.get(name)
+            if queue is not None:
+                await self.delete_queue(queue, "its connection ended")
+
+    async def left(self, queue: Queue) -> None:
+        """A consumer has gone."""
+        self.wake(queue)
+        there = self.vhost.registry.queues.get(queue.name) is queue
+        if there and queue.definition.auto_delete and not queue.consumers:
+            await self.delete_queue(queue, "its last consumer left")
+
+    async def flushed(self) -> None:
+        """Return when everything settled so far is on disk."""
+        flush = self.vhost.settling.next_flush()
+        self.wake()
+        while self.vhost.settling.durable < flush:
+            await self.settled.wait()
+
+    # Sessions
+
+    def attach_publisher(self, publisher: Publisher, confirm: Callable[[], None]) -> None:
+        """Call `confirm` whenever more of what it sent is decided."""
+        self._confirmers[publisher.id] = confirm
+
+    def detach_publisher(self, publisher: Publisher, confirm: Callable[[], None]) -> None:
+        if self._confirmers.get(publisher.id) is confirm:
+            del self._confirmers[publisher.id]
+
+    def attach_consumer(self, consumer: Consumer, session: ConsumerSession) -> None:
+        """Give `session` what `consumer` gets."""
+        self._sessions[consumer] = session
+
+    def detach_consumer(self, consumer: Consumer) -> None:
+        del self._sessions[consumer]
+
+    # Bodies
+
+    async def batch(self, lane: Lane, sequence: int) -> tuple[Batch, int] | None:
+        """The batch with this message of a lane, and the sequence of its first one there.
+
+        None: the record is damaged or gone, which has been logged and counted.
+        """
+        run = lane.index.find(sequence)
+        while run is not None:
+            body = self.vhost.bodies.get(run.position) or await self._read(run.position)
+            if body is not None:
+                return Batch(body), run.first
+            position, run = run.position, lane.index.find(sequence)
+            if run is not None and run.position == position:  # Else compaction has moved it.
+                self.lost += run.count
+                logger.error(
+                    "%d messages of lane %d cannot be read: log position %d is damaged or gone",
+                    run.count, lane.id, position,
+                )  # fmt: skip
+                return None
+        return None
+
+    async def _read(self, position: int) -> Buffer | None:
+        """From the log, with what comes after it: whoever reads there goes on reading."""
+        try:
+            records = await self.log.read(position, READ_BYTES)
+        except (NotInLog, RecordDamaged):
+            return None
+        for record in records:
+            self.vhost.bodies.keep(record.position, _body(record))
+        found = records[0] if records else None
+        return _body(found) if found is not None and found.position == position else None
+
+
+def _body(record: Record) -> Buffer:
+    return decode_moved(record).body if record.kind == Kind.MOVED else record.body

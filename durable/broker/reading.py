@@ -1,0 +1,91 @@
+"""A stream reader's session: records out, cursors in. The tunnel's window is the flow control."""
+
+from __future__ import annotations
+
+from mesh.nursery import open_nursery
+from mesh.tunnel import Tunnel
+
+from ..errors import Malformed
+from ..protocol.calls import Answer, Hello, encode_answer
+from ..protocol.parts import CURSOR, DELIVER, decode_number, encode_slice
+from ..routing.permissions import for_read
+from ..tunnels import ends_with_tunnel
+from ..vhost import changes
+from ..vhost.deadletters import part_of
+from ..vhost.stream import Stream
+from .hosted import Hosted
+from .peer import Peer, field
+
+PART_BYTES = 256 * 1024
+
+
+async def serve_reader(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Peer) -> None:
+    """Until the client ends it.
+
+    Raises:
+        DurableError: why it was refused, or ended.
+    """
+    stream = hosted.vhost.registry.stream(field(hello, "stream", str))
+    peer.check(for_read("stream", stream.name))
+    cursor = field(hello, "cursor", str, "")
+    offset = _start(stream, hello, cursor)
+    await tunnel.send(encode_answer(Answer(0, {"offset": offset})))
+    async with open_nursery() as nursery:
+        nursery.start_soon(_send, tunnel, hosted, stream, offset)
+        async for part in tunnel:
+            if part[:1] != CURSOR or not cursor:
+                raise Malformed("a part that is no cursor, or no cursor was named")
+            change = [changes.CURSOR, stream.name, cursor, decode_number(part)]
+            await hosted.change([change])
+        nursery.cancel_scope.cancel()
+
+
+def _start(stream: Stream, hello: Hello, cursor: str) -> int:
+    """A stored cursor goes before whatever else the client says."""
+    if cursor in stream.cursors:
+        return max(stream.cursors[cursor], stream.start)
+    start = hello.fields.get("start", "next")
+    if start == "first":
+        return stream.start
+    if start == "last":
+        return max(stream.end - 1, stream.start)
+    if start == "next":
+        return stream.end
+    if type(start) is int and start >= 0:
+        return max(start, stream.start)
+    time_us = hello.fields.get("time_us")
+    if type(time_us) is int:
+        return stream.offset_at(time_us)
+    raise Malformed(f"a start of {start!r}")
+
+
+@ends_with_tunnel
+async def _send(tunnel: Tunnel, hosted: Hosted, stream: Stream, offset: int) -> None:
+    while True:
+        pieces, size = [DELIVER], 0
+        offset = max(offset, stream.start)
+        while offset < stream.end and size < PART_BYTES:
+            found = await hosted.batch(stream.lane, offset)
+            if found is None:
+                offset = _behind(stream, offset)
+                continue
+            batch, first = found
+            rest = part_of(batch, first, offset, first + batch.count)
+            if size and size + rest.size_bytes > PART_BYTES:
+                break
+            pieces += encode_slice(offset, 0, bytes(rest.view()))
+            size += rest.size_bytes
+            offset += rest.count
+        if size:
+            await tunnel.send(b"".join(pieces))
+        else:
+            await hosted.stored.wait()
+
+
+def _behind(stream: Stream, offset: int) -> int:
+    """The first offset after a record that cannot be read, or after a gap."""
+    run = stream.lane.index.find(offset)
+    if run is not None:
+        return run.first + run.count
+    following = next(stream.lane.index.runs(offset, stream.end), None)
+    return stream.end if following is None else following.first

@@ -1,0 +1,118 @@
+"""Tunnels of clients: the hello says what a tunnel is for, then its session runs in the handler's task."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from secrets import token_bytes
+
+import trio
+
+from mesh.errors import TunnelBroken
+from mesh.nursery import open_nursery
+from mesh.tunnel import Tunnel
+
+from ..errors import BrokerLost, DurableError, Malformed
+from ..protocol.calls import (
+    CONSUME,
+    CONTROL,
+    PUBLISH,
+    READ,
+    Answer,
+    Call,
+    Hello,
+    decode_call,
+    decode_hello,
+    encode_answer,
+)  # fmt: skip
+from ..protocol.failures import take_apart
+from ..protocol.parts import ENDED, encode_value
+from ..tunnels import ends_with_tunnel
+from .consuming import serve_consumer
+from .control import Control
+from .hosted import Hosted
+from .peer import Peer, field
+from .publishing import serve_publisher
+from .reading import serve_reader
+
+logger = logging.getLogger("durable")
+CALLS_MAX = 1000
+"""Calls of one connection that may be under way; more wait in its tunnel."""
+
+HostedByName = Callable[[str], Hosted]
+
+
+class Sessions:
+    """All connections of one broker."""
+
+    def __init__(self, cluster: str, hosted: HostedByName) -> None:
+        self._cluster, self._hosted = cluster, hosted
+        self._peers: dict[bytes, Peer] = {}
+
+    async def serve(self, tunnel: Tunnel) -> None:
+        """One tunnel, to its end. What is wrong is told to the client, not raised."""
+        try:
+            hello = decode_hello(await anext(tunnel))
+            hosted = self._hosted(hello.vhost)
+            if hello.kind == CONTROL:
+                await self._serve_connection(tunnel, hosted)
+            else:
+                peer = self._peers.get(field(hello, "session", bytes))
+                if peer is None or peer.cluster != tunnel.caller:
+                    raise BrokerLost(self._cluster, "its session has ended")
+                await self._serve_kind(tunnel, hello, hosted, peer)
+        except (StopAsyncIteration, TunnelBroken):
+            pass
+        except DurableError as error:
+            await self._tell(tunnel, error)
+
+    async def _serve_kind(self, tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Peer) -> None:
+        if hello.kind == PUBLISH:
+            await serve_publisher(tunnel, hello, hosted, peer)
+        elif hello.kind == CONSUME:
+            await serve_consumer(tunnel, hello, hosted, peer)
+        elif hello.kind == READ:
+            await serve_reader(tunnel, hello, hosted, peer)
+        else:
+            raise Malformed(f"a hello for {hello.kind!r}")
+
+    async def _tell(self, tunnel: Tunnel, error: DurableError) -> None:
+        logger.info("a session of cluster %s ends: %s", tunnel.caller, error)
+        code, details = take_apart(error)
+        try:
+            await tunnel.send(encode_answer(Answer(0, None, code, details)))
+            await tunnel.send(encode_value(ENDED, code, details))
+        except TunnelBroken:
+            pass
+
+    async def _serve_connection(self, tunnel: Tunnel, hosted: Hosted) -> None:
+        """Its calls, and the session id that its other tunnels name."""
+        session = token_bytes(16)
+        peer = Peer(tunnel.caller, hosted.vhost.registry.permissions, session)
+        self._peers[session] = peer
+        control = Control(hosted, peer)
+        limit = trio.Semaphore(CALLS_MAX)
+        try:
+            await tunnel.send(encode_answer(Answer(0, {"session": session})))
+            async with open_nursery() as nursery:
+                async for part in tunnel:
+                    call = decode_call(part)
+                    await limit.acquire()
+                    nursery.start_soon(self._call, tunnel, control, call, limit)
+        finally:
+            del self._peers[session]
+            with trio.CancelScope(shield=True):
+                await hosted.delete_exclusive(peer.exclusive)
+
+    @ends_with_tunnel
+    async def _call(
+        self, tunnel: Tunnel, control: Control, call: Call, limit: trio.Semaphore
+    ) -> None:
+        try:
+            try:
+                answer = Answer(call.number, await control.call(call))
+            except DurableError as error:
+                answer = Answer(call.number, None, *take_apart(error))
+            await tunnel.send(encode_answer(answer))
+        finally:
+            limit.release()

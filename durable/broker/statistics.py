@@ -1,0 +1,50 @@
+"""What is counted in a vhost, as plain values for clients and people."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from ..queues.queue import Queue
+from ..vhost.stream import Stream
+from .hosted import Hosted
+
+
+def statistics_of(hosted: Hosted) -> dict[str, Any]:
+    """Units are in the names; ages in seconds, None when there is nothing."""
+    registry, log = hosted.vhost.registry, hosted.log.statistics()
+    counts = hosted.vhost.intake.counts
+    now_us = hosted.clock.now_us()
+    received = counts.received_bytes
+    return {
+        "queues": {one.name: _queue(one, now_us) for one in registry.queues.values()},
+        "streams": {one.name: _stream(one) for one in registry.streams.values()},
+        "publishers": len(hosted.vhost.publishers),
+        "lost": hosted.lost,
+        "memory": {
+            "recent_bytes": hosted.vhost.bodies.recent_bytes,
+            "held_bytes": hosted.vhost.bodies.held_bytes,
+        },
+        "intake": asdict(counts),
+        "log": asdict(log),
+        "written_per_received": log.committed_bytes / received if received else None,
+    }
+
+
+def _queue(queue: Queue, now_us: int) -> dict[str, Any]:
+    oldest_us = queue.oldest_us()
+    return {
+        "ready": queue.ready,
+        "unacked": queue.unacked,
+        "size_bytes": queue.size_bytes,
+        "consumers": len(queue.consumers),
+        "oldest_s": None if oldest_us is None else max(0, now_us - oldest_us) / 1e6,
+        "durability": "memory" if queue.definition.transient else "disk",
+    }
+
+
+def _stream(stream: Stream) -> dict[str, Any]:
+    return {
+        "start": stream.start, "end": stream.end, "size_bytes": stream.size_bytes,
+        "cursors": dict(stream.cursors),
+    }  # fmt: skip

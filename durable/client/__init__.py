@@ -1,0 +1,1 @@
+"""What programs use: connect, publish, consume, read."""

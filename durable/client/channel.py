@@ -1,0 +1,180 @@
+"""The connection to a broker: one tunnel for calls, kept up; other tunnels name its session.
+
+When it breaks it is opened again, for as long as the node lives. Calls are idempotent, so those under
+way are asked again; whatever belonged to the session, exclusive queues above all, is gone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from itertools import count
+from typing import Any
+
+import trio
+
+from mesh.errors import MeshError, NodeClosed
+from mesh.node import Node
+from mesh.tunnel import Tunnel
+from mesh.waker import Bell
+
+from ..errors import BrokerLost, DurableError, Malformed
+from ..protocol.calls import (
+    CONTROL,
+    Answer,
+    Call,
+    decode_answer,
+    encode_call,
+    encode_hello,
+)  # fmt: skip
+from ..protocol.failures import put_together
+
+logger = logging.getLogger("durable")
+ENDPOINT = "durable"
+RETRY_S, RETRY_S_MAX = 0.1, 2.0
+MESSAGE_BYTES_MAX = 1 << 20
+PART_OVERHEAD_BYTES = 64 * 1024
+"""Of a part, for what stands around a message: key, properties, headers."""
+
+
+class Channel:
+    """Of one `connect`."""
+
+    def __init__(self, node: Node, cluster: str, vhost: str, timeout_s: float) -> None:
+        self._node, self.cluster, self.vhost = node, cluster, vhost
+        self.timeout_s = timeout_s
+        self._numbers = count(1)
+        self._tunnel: Tunnel | None = None
+        self.session = b""
+        """Empty: there is no connection at the moment."""
+        self._answers: dict[int, Answer | None] = {}
+        self._bell = Bell()
+        self._trouble = "not connected yet"
+        self.message_bytes_max = MESSAGE_BYTES_MAX
+        """What the broker takes at most, once there is a connection."""
+        self._refused: DurableError | None = None
+        self._running = False
+
+    async def call(self, operation: str, **arguments: Any) -> Any:
+        """The result of an operation; asked again when the connection ends before the answer.
+
+        Raises:
+            BrokerLost: no answer within `timeout_s`.
+            DurableError: what the broker says.
+        """
+        self._ensure_running()
+        number = next(self._numbers)
+        asked = b""
+        try:
+            with trio.move_on_after(self.timeout_s):
+                while True:
+                    if self._refused is not None:
+                        raise self._refused
+                    answer = self._answers.get(number)
+                    if answer is not None:
+                        break
+                    if self._tunnel is not None and asked != self.session:
+                        asked = self.session
+                        self._answers[number] = None
+                        await self._ask(self._tunnel, Call(number, operation, arguments))
+                    else:
+                        await self._bell.wait()
+        finally:
+            answer = self._answers.pop(number, None)
+        if answer is None:
+            raise BrokerLost(self.cluster, f"no answer within {self.timeout_s} s: {self._trouble}")
+        if answer.error:
+            raise put_together(answer.error, answer.details)
+        return answer.result
+
+    async def _ask(self, tunnel: Tunnel, call: Call) -> None:
+        try:
+            await tunnel.send(encode_call(call))
+        except MeshError as error:
+            self._trouble = str(error)
+
+    @asynccontextmanager
+    async def open(
+        self, kind: str, window_bytes: int | None = None, **fields: Any
+    ) -> AsyncGenerator[tuple[Tunnel, Mapping[str, Any]]]:
+        """Another tunnel of this session, and what the broker said to its hello.
+
+        Raises:
+            BrokerLost: no connection within `timeout_s`.
+            DurableError: what the broker says.
+        """
+        session = await self.connected()
+        async with self._node.open_tunnel(
+            f"{self.cluster}/{ENDPOINT}", window_bytes=window_bytes, timeout=self.timeout_s
+        ) as tunnel:
+            await tunnel.send(encode_hello(kind, self.vhost, session=session, **fields))
+            yield tunnel, await self._greeting(tunnel)
+
+    async def connected(self) -> bytes:
+        """The session, once there is one. Raises BrokerLost: not within `timeout_s`."""
+        self._ensure_running()
+        with trio.move_on_after(self.timeout_s):
+            while not self.session:
+                if self._refused is not None:
+                    raise self._refused
+                await self._bell.wait()
+        if not self.session:
+            raise BrokerLost(self.cluster, f"none within {self.timeout_s} s: {self._trouble}")
+        return self.session
+
+    def run_beside(self, task: Callable[[], Awaitable[None]]) -> None:
+        """Run `task` for as long as the node lives."""
+        self._node.run_beside(task)
+
+    def _ensure_running(self) -> None:
+        if not self._running:
+            self._running = True
+            self._node.run_beside(self._run)
+
+    async def _run(self) -> None:
+        pause_s = RETRY_S
+        while True:
+            try:
+                async with self._node.open_tunnel(
+                    f"{self.cluster}/{ENDPOINT}", timeout=self.timeout_s
+                ) as tunnel:
+                    pause_s = RETRY_S
+                    await self._serve(tunnel)
+                self._trouble = "the broker ended it"
+            except NodeClosed:
+                return
+            except DurableError as error:
+                self._refused = error
+                return
+            except MeshError as error:
+                self._trouble = str(error)
+            finally:
+                self._tunnel, self.session = None, b""
+                self._bell.wake()
+            await trio.sleep(pause_s)
+            pause_s = min(2 * pause_s, RETRY_S_MAX)
+
+    async def _serve(self, tunnel: Tunnel) -> None:
+        await tunnel.send(encode_hello(CONTROL, self.vhost))
+        greeting = await self._greeting(tunnel)
+        self._tunnel, self.session = tunnel, greeting["session"]
+        self.message_bytes_max = tunnel.part_bytes_max - PART_OVERHEAD_BYTES
+        self._bell.wake()
+        async for part in tunnel:
+            answer = decode_answer(part)
+            if answer.number in self._answers:
+                self._answers[answer.number] = answer
+                self._bell.wake()
+
+    async def _greeting(self, tunnel: Tunnel) -> Mapping[str, Any]:
+        """The broker's answer to a hello."""
+        try:
+            answer = decode_answer(await anext(tunnel))
+        except StopAsyncIteration:
+            raise BrokerLost(self.cluster, "it ended the tunnel at once") from None
+        if answer.error:
+            raise put_together(answer.error, answer.details)
+        if not isinstance(answer.result, dict):
+            raise Malformed("an answer to a hello that says nothing")
+        return answer.result

@@ -1,0 +1,233 @@
+"""What programs hold of a broker: declare, publish, consume, read.
+
+broker = durable.connect(node, cluster="broker")
+await broker.declare_queue("jobs")
+await broker.publish("", "jobs", b"...")          # returns when it is on disk
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from mesh.node import Node
+
+from ..definition_forms import to_plain
+from ..definitions import (
+    BindingDefinition,
+    Definition,
+    ExchangeDefinition,
+    PermissionDefinition,
+    QueueDefinition,
+    StreamDefinition,
+)
+from ..protocol.properties import Properties
+from .channel import Channel
+from .deliveries import Deliveries
+from .publisher import Publisher
+from .records import Records
+
+WINDOW_BYTES = 8 << 20
+Headers = Mapping[str, Any] | None
+
+
+def connect(
+    node: Node, *, cluster: str = "broker", vhost: str = "/", timeout: float = 30.0
+) -> Connection:
+    """A broker's vhost, for as long as the node lives. Connects with the first use.
+
+    Args:
+        timeout: seconds that any one answer may take, a restart of the broker included.
+    """
+    return Connection(Channel(node, cluster, vhost, timeout))
+
+
+class Connection:
+    """Made by `connect`. Its calls raise BrokerLost when there is no answer in time, AccessRefused,
+    and what each of them says."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._publisher: Publisher | None = None
+
+    def __repr__(self) -> str:
+        return f"<Connection to {self._channel.cluster} vhost {self._channel.vhost!r}>"
+
+    async def declare_queue(self, name: str, **settings: Any) -> None:
+        """Make a queue, or make sure that it is as asked.
+
+        Args:
+            settings: fields of QueueDefinition.
+        Raises:
+            DefinitionConflict: it is there and differs; the error says in what.
+            InvalidDefinition: a setting is wrong.
+        """
+        await self._declare("declare_queue", QueueDefinition(name=name, **settings))
+
+    async def delete_queue(
+        self, name: str, *, if_empty: bool = False, if_unused: bool = False
+    ) -> int | None:
+        """The number of messages it had; None: it was not there. Raises QueueInUse."""
+        ready: int | None = await self._channel.call(
+            "delete_queue", name=name, if_empty=if_empty, if_unused=if_unused
+        )
+        return ready
+
+    async def purge_queue(self, name: str) -> int:
+        """Drop what is ready; how many it was. Raises UnknownQueue."""
+        return int(await self._channel.call("purge_queue", name=name))
+
+    async def declare_exchange(self, name: str, **settings: Any) -> None:
+        """As `declare_queue`. Args: fields of ExchangeDefinition."""
+        await self._declare("declare_exchange", ExchangeDefinition(name=name, **settings))
+
+    async def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
+        """Nothing happens when it is not there. Raises InUse."""
+        await self._channel.call("delete_exchange", name=name, if_unused=if_unused)
+
+    async def bind(
+        self, exchange: str, destination: str, key: str = "", *, to_exchange: bool = False,
+        arguments: Headers = None,
+    ) -> None:  # fmt: skip
+        """Route from an exchange to a queue, a stream, or another exchange.
+
+        Raises:
+            UnknownExchange, UnknownQueue: one of them is not there.
+        """
+        await self._declare("bind", _binding(exchange, destination, key, to_exchange, arguments))
+
+    async def unbind(
+        self, exchange: str, destination: str, key: str = "", *, to_exchange: bool = False,
+        arguments: Headers = None,
+    ) -> None:  # fmt: skip
+        """Nothing happens when there is no such binding."""
+        await self._declare("unbind", _binding(exchange, destination, key, to_exchange, arguments))
+
+    async def declare_stream(
+        self, name: str, *, patterns: Sequence[str] = (), **settings: Any
+    ) -> None:
+        """Keep what is published on mesh topics, or to the stream itself. As `declare_queue`.
+
+        Args:
+            settings: fields of StreamDefinition.
+        """
+        definition = StreamDefinition(name=name, patterns=tuple(patterns), **settings)
+        await self._declare("declare_stream", definition)
+
+    async def delete_stream(self, name: str) -> None:
+        await self._channel.call("delete_stream", name=name)
+
+    async def set_permission(
+        self, cluster: str, *, configure: str = "", write: str = "", read: str = ""
+    ) -> None:
+        """What a cluster may do in this vhost: patterns that whole names must match."""
+        definition = PermissionDefinition(
+            cluster=cluster, configure=configure, write=write, read=read
+        )
+        await self._declare("set_permission", definition)
+
+    async def clear_permission(self, cluster: str) -> None:
+        await self._channel.call("clear_permission", cluster=cluster)
+
+    async def statistics(self) -> dict[str, Any]:
+        """Per queue, stream and for the vhost: plain numbers, units in their names."""
+        found: dict[str, Any] = await self._channel.call("statistics")
+        return found
+
+    async def publish(
+        self, exchange: str, key: str, payload: bytes, *, headers: Headers = None,
+        priority: int = 0, ttl: float | None = None, mandatory: bool = False,
+        cc: Sequence[str] = (), bcc: Sequence[str] = (),
+    ) -> None:  # fmt: skip
+        """Publish one message; returns when it is on disk, once, in every queue it is routed to.
+
+        Raises:
+            Unroutable, QueueFull, UnknownExchange, AccessRefused, StoreFull: it was not stored.
+            Unconfirmed: unknown.
+        """
+        properties = _properties(exchange, priority, ttl, mandatory, cc, bcc)
+        publisher = self._own_publisher()
+        await publisher.publish(exchange, key, [payload], headers=headers, properties=properties)
+
+    async def publish_many(
+        self, exchange: str, key: str, payloads: Sequence[bytes], *, headers: Headers = None,
+        priority: int = 0, ttl: float | None = None, mandatory: bool = False,
+    ) -> None:  # fmt: skip
+        """Publish messages with one key; returns when all are on disk. Raises as `publish`."""
+        properties = _properties(exchange, priority, ttl, mandatory, (), ())
+        publisher = self._own_publisher()
+        await publisher.publish(exchange, key, payloads, headers=headers, properties=properties)
+
+    def publisher(
+        self, name: str | None = None, *, epoch: int | None = None,
+        window_bytes: int = WINDOW_BYTES,
+    ) -> Publisher:  # fmt: skip
+        """Pipelined publishing: `async with broker.publisher() as p: await p.send(...)`.
+
+        Args:
+            name: a publisher that comes back under its name, with a later epoch, replaces itself.
+            epoch: default: the time in ns.
+            window_bytes: what may be unconfirmed; `send` waits for room.
+        """
+        return Publisher(self._channel, name, epoch, window_bytes)
+
+    def consume(
+        self, queue: str, *, prefetch: int = 1000, prefetch_bytes: int = 16 << 20,
+        priority: int = 0, exclusive: bool = False, no_ack: bool = False,
+    ) -> Deliveries:  # fmt: skip
+        """Messages of a queue: `async with broker.consume("jobs") as deliveries`.
+
+        Args:
+            prefetch: messages that may be unsettled at a time; 0: no limit.
+            prefetch_bytes: the same in bytes, but at least one message.
+            priority: others get nothing while a consumer of higher priority takes more.
+            exclusive: nobody else may consume.
+            no_ack: messages are settled as they are sent: lost when this program dies.
+        Raises, on entering the block:
+            UnknownQueue, QueueInUse.
+        """
+        settings = {
+            "prefetch": prefetch, "prefetch_bytes": prefetch_bytes, "priority": priority,
+            "exclusive": exclusive, "no_ack": no_ack,
+        }  # fmt: skip
+        return Deliveries(self._channel, queue, settings)
+
+    def read(
+        self, stream: str, *, start: str | int | datetime = "next", cursor: str = ""
+    ) -> Records:
+        """Messages of a stream: `async with broker.read("audit", start="first") as records`.
+
+        Args:
+            start: `first`, `last`, `next`, an offset, or a time.
+            cursor: a name under which the broker keeps how far it was read, see `Records.store`;
+                when it knows one, `start` does not matter.
+        """
+        return Records(self._channel, stream, start, cursor)
+
+    async def _declare(self, operation: str, definition: Definition) -> None:
+        definition.check()
+        await self._channel.call(operation, definition=to_plain(definition))
+
+    def _own_publisher(self) -> Publisher:
+        if self._publisher is None:
+            self._publisher = self.publisher()
+            self._publisher.start()
+        return self._publisher
+
+
+def _binding(
+    exchange: str, destination: str, key: str, to_exchange: bool, arguments: Headers
+) -> BindingDefinition:
+    return BindingDefinition(
+        exchange=exchange, destination=destination, key=key, to_exchange=to_exchange,
+        arguments=tuple(sorted((arguments or {}).items())),
+    )  # fmt: skip
+
+
+def _properties(
+    exchange: str, priority: int, ttl: float | None, mandatory: bool, cc: Sequence[str],
+    bcc: Sequence[str],
+) -> Properties:  # fmt: skip
+    ttl_us = None if ttl is None else int(ttl * 1e6)
+    return Properties(exchange, priority, ttl_us, mandatory, tuple(cc), tuple(bcc))

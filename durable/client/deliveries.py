@@ -1,0 +1,240 @@
+"""Consuming: an iterator over what the broker delivers; settlements go back in the other direction.
+
+When the connection breaks it is opened again. What was unsettled then is delivered again, and
+settling the old delivery of it does nothing: the broker has forgotten that it gave it to us.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Any
+
+import trio
+
+from mesh.errors import MeshError, NodeClosed
+from mesh.tunnel import Tunnel
+from mesh.waker import Waker
+
+from ..errors import BrokerLost, ConsumerCancelled, DurableError, Malformed
+from ..protocol.calls import CONSUME
+from ..protocol.failures import put_together
+from ..protocol.parts import (
+    DELIVER,
+    ENDED,
+    SETTLED,
+    Settlement,
+    decode_number,
+    decode_slices,
+    decode_value,
+    encode_settlements,
+)  # fmt: skip
+from .channel import Channel
+from .delivery import Delivery, DeliveryBatch
+
+WINDOW_BYTES = 4 << 20
+
+
+class _Session:
+    """One tunnel's worth of settlements. Those that come after its end go nowhere."""
+
+    def __init__(self, tunnel: Tunnel) -> None:
+        self._tunnel = tunnel
+        self._gathered: list[Settlement] = []
+        self._work = Waker()
+        self._sent = self._durable = 0
+        self.open = True
+        self.stale = 0
+
+    def settle(self, outcome: int, start: int, end: int) -> None:
+        if not self.open:
+            self.stale += end - start
+            return
+        gathered = self._gathered
+        if gathered and gathered[-1].outcome == outcome and gathered[-1].end == start:
+            gathered[-1] = Settlement(outcome, gathered[-1].start, end)
+        else:
+            gathered.append(Settlement(outcome, start, end))
+        self._work.wake()
+
+    async def run(self) -> None:
+        """Send what gathers, until cancelled."""
+        while True:
+            if self._gathered:
+                part = encode_settlements(self._gathered)
+                self._gathered = []
+                self._sent += 1
+                await self._tunnel.send(part)
+            else:
+                await self._work.wait()
+
+    def durable(self, parts: int) -> None:
+        self._durable = parts
+
+    def close(self) -> None:
+        self.open = False
+
+    @property
+    def settled(self) -> bool:
+        """Whether everything given to `settle` is on the broker's disk."""
+        return not self._gathered and self._durable >= self._sent
+
+
+class Deliveries:
+    """Made by `Connection.consume`. One task at a time may iterate."""
+
+    def __init__(self, channel: Channel, queue: str, settings: Mapping[str, Any]) -> None:
+        self._channel, self.queue, self._settings = channel, queue, settings
+        self._stack = AsyncExitStack()
+        self._session: _Session | None = None
+        self._tunnel: Tunnel | None = None
+        self._batches: deque[DeliveryBatch] = deque()
+        self._messages: Iterator[Delivery] = iter(())
+
+    async def __aenter__(self) -> Deliveries:
+        await self._open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        if error is None and self._session is not None and not self._session.settled:
+            await self.synced()
+        await self._close()
+
+    def __aiter__(self) -> Deliveries:
+        return self
+
+    async def __anext__(self) -> Delivery:
+        for delivery in self._messages:
+            return delivery
+        while True:
+            self._messages = _each(await self.take())
+            for delivery in self._messages:
+                return delivery
+
+    def batches(self) -> Batches:
+        """Iterate over batches, which is several times faster: `.payloads`, `await batch.ack()`."""
+        return Batches(self)
+
+    async def take(self) -> DeliveryBatch:
+        """The next batch.
+
+        Raises:
+            ConsumerCancelled: the broker ended this consumer.
+            BrokerLost: the connection broke and there was no other within the timeout.
+        """
+        while not self._batches:
+            try:
+                await self._receive()
+            except NodeClosed:
+                raise
+            except DurableError:
+                raise
+            except MeshError:
+                await self._reopen()
+        return self._batches.popleft()
+
+    async def synced(self) -> None:
+        """Return when everything settled so far is on the broker's disk: it will not come again.
+
+        To be called by the task that iterates.
+
+        Raises:
+            BrokerLost: the connection broke before; some of it may come again.
+        """
+        session = self._session
+        while session is not None and session.open and not session.settled:
+            try:
+                await self._receive()
+            except DurableError:
+                raise
+            except MeshError as error:
+                raise BrokerLost(self._channel.cluster, str(error)) from error
+        if session is None or not session.open:
+            raise BrokerLost(self._channel.cluster, "it broke before all was settled")
+
+    async def _receive(self) -> None:
+        tunnel, session = self._tunnel, self._session
+        if tunnel is None or session is None:
+            raise RuntimeError("deliveries used outside of their `async with` block")
+        try:
+            part = await anext(tunnel)
+        except StopAsyncIteration:
+            raise ConsumerCancelled(self.queue, "the broker ended the tunnel") from None
+        kind = part[:1]
+        if kind == DELIVER:
+            self._batches += [DeliveryBatch(one, session) for one in decode_slices(part)]
+        elif kind == SETTLED:
+            session.durable(decode_number(part))
+        elif kind == ENDED:
+            raise put_together(*decode_value(part))
+        else:
+            raise Malformed(f"a part of kind {kind!r}")
+
+    async def _open(self) -> None:
+        stack = AsyncExitStack()
+        async with stack:
+            tunnel, _ = await stack.enter_async_context(
+                self._channel.open(
+                    CONSUME, window_bytes=WINDOW_BYTES, queue=self.queue, **self._settings
+                )
+            )
+            session = _Session(tunnel)
+            scope = trio.CancelScope()
+            stack.callback(scope.cancel)
+            stack.callback(session.close)
+
+            async def settle() -> None:
+                with scope:
+                    try:
+                        await session.run()
+                    except MeshError:
+                        session.close()
+
+            self._channel.run_beside(settle)
+            self._tunnel, self._session, self._stack = tunnel, session, stack.pop_all()
+
+    async def _reopen(self) -> None:
+        await self._close()
+        with trio.move_on_after(self._channel.timeout_s):
+            while True:
+                try:
+                    await self._open()
+                    return
+                except DurableError as error:
+                    if not isinstance(error, BrokerLost):
+                        raise
+                except NodeClosed:
+                    raise
+                except MeshError:
+                    pass
+                await trio.sleep(0.1)
+        raise BrokerLost(self._channel.cluster, f"no other within {self._channel.timeout_s} s")
+
+    async def _close(self) -> None:
+        stack, self._stack = self._stack, AsyncExitStack()
+        self._batches.clear()
+        self._messages = iter(())
+        self._tunnel = None
+        await stack.aclose()
+
+
+class Batches:
+    """Made by `Deliveries.batches`."""
+
+    def __init__(self, deliveries: Deliveries) -> None:
+        self._deliveries = deliveries
+
+    def __aiter__(self) -> Batches:
+        return self
+
+    async def __anext__(self) -> DeliveryBatch:
+        return await self._deliveries.take()
+
+
+def _each(batch: DeliveryBatch) -> Iterator[Delivery]:
+    return (Delivery(batch, index, payload) for index, payload in enumerate(batch.payloads))

@@ -1,0 +1,160 @@
+"""Messages as a consumer or a reader sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+import msgpack
+
+from mesh.protocol.batch import Batch
+
+from ..protocol.parts import ACK, REJECT, REQUEUE, Slice
+from ..protocol.properties import Death, Properties, decode_properties
+
+NO_HEADERS: Mapping[str, Any] = {}
+
+
+class Settler(Protocol):
+    """Takes settlements of one tunnel."""
+
+    def settle(self, outcome: int, start: int, end: int) -> None: ...
+
+
+class DeliveryBatch:
+    """Consecutive messages with one key and the same properties. `payloads[i]` has tag `tag + i`."""
+
+    __slots__ = ("_batch", "_headers", "_payloads", "_settler", "redelivered", "tag")
+
+    def __init__(self, found: Slice, settler: Settler) -> None:
+        self._batch: Batch = found.batch
+        self._settler = settler
+        self._payloads: list[bytes] | None = None
+        self._headers: list[Mapping[str, Any]] | None = None
+        self.tag = found.tag
+        self.redelivered = found.returned
+        """How often these came back from a consumer before."""
+
+    def __len__(self) -> int:
+        return int(self._batch.count)
+
+    @property
+    def payloads(self) -> list[bytes]:
+        if self._payloads is None:
+            self._payloads = self._batch.payloads
+        return self._payloads
+
+    @property
+    def headers(self) -> Sequence[Mapping[str, Any]]:
+        """Per message."""
+        if self._headers is None:
+            column = self._batch.message_headers()
+            self._headers = (
+                [NO_HEADERS] * len(self) if column is None else [_unpack(raw) for raw in column]
+            )
+        return self._headers
+
+    @property
+    def routing_key(self) -> str:
+        return self._batch.topic
+
+    @property
+    def properties(self) -> Properties:
+        return decode_properties(self._batch.shared_headers)
+
+    @property
+    def exchange(self) -> str:
+        return self.properties.exchange
+
+    @property
+    def deaths(self) -> tuple[Death, ...]:
+        """Queues they have left for being expired, rejected, too many, returned too often."""
+        return self.properties.deaths
+
+    @property
+    def publisher(self) -> tuple[bytes, int, int]:
+        """Id and epoch of the publisher, and the sequence of the first message."""
+        return self._batch.publisher, self._batch.epoch, self._batch.base_sequence
+
+    @property
+    def published(self) -> datetime:
+        """When they were packed, by the publisher's clock."""
+        return datetime.fromtimestamp(self._batch.time_us / 1e6, UTC)
+
+    async def ack(self) -> None:
+        """They have been processed. Leaves with the next part to the broker."""
+        self._settler.settle(ACK, self.tag, self.tag + len(self))
+
+    async def nack(self, *, requeue: bool = True) -> None:
+        """They have not: again later, in their old place, or see `reject`."""
+        outcome = REQUEUE if requeue else REJECT
+        self._settler.settle(outcome, self.tag, self.tag + len(self))
+
+    async def reject(self) -> None:
+        """They never will: dead-lettered, or dropped."""
+        self._settler.settle(REJECT, self.tag, self.tag + len(self))
+
+
+class Delivery:
+    """One message."""
+
+    __slots__ = ("_batch", "_index", "payload")
+
+    def __init__(self, batch: DeliveryBatch, index: int, payload: bytes) -> None:
+        self._batch, self._index, self.payload = batch, index, payload
+
+    def __repr__(self) -> str:
+        return f"<Delivery {self.tag} {self.routing_key!r} {len(self.payload)} bytes>"
+
+    @property
+    def tag(self) -> int:
+        return self._batch.tag + self._index
+
+    @property
+    def headers(self) -> Mapping[str, Any]:
+        return self._batch.headers[self._index]
+
+    @property
+    def routing_key(self) -> str:
+        return self._batch.routing_key
+
+    @property
+    def exchange(self) -> str:
+        return self._batch.exchange
+
+    @property
+    def redelivered(self) -> int:
+        """How often it came back from a consumer before."""
+        return self._batch.redelivered
+
+    @property
+    def properties(self) -> Properties:
+        return self._batch.properties
+
+    @property
+    def deaths(self) -> tuple[Death, ...]:
+        return self._batch.deaths
+
+    async def ack(self, *, multiple: bool = False) -> None:
+        """It has been processed; with `multiple`, so has everything delivered before it."""
+        self._settle(ACK, multiple)
+
+    async def nack(self, *, requeue: bool = True, multiple: bool = False) -> None:
+        """It has not: again later, in its old place, or see `reject`."""
+        self._settle(REQUEUE if requeue else REJECT, multiple)
+
+    async def reject(self) -> None:
+        """It never will: dead-lettered, or dropped."""
+        self._settle(REJECT, False)
+
+    def _settle(self, outcome: int, multiple: bool) -> None:
+        self._batch._settler.settle(outcome, 0 if multiple else self.tag, self.tag + 1)
+
+
+def _unpack(raw: bytes) -> Mapping[str, Any]:
+    try:
+        headers = msgpack.unpackb(raw) if raw else NO_HEADERS
+    except (ValueError, TypeError, RecursionError, msgpack.UnpackException):
+        return NO_HEADERS
+    return headers if isinstance(headers, dict) else NO_HEADERS

@@ -1,0 +1,94 @@
+"""What a publisher has sent and not been answered: kept as packed, to be sent again, word for word."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from ..errors import DurableError
+from ..protocol.failures import put_together
+from ..protocol.parts import Refusal
+
+
+@dataclass(slots=True, eq=False)
+class Waiter:
+    """Somebody who wants to know what becomes of sequences [`first`, `end`)."""
+
+    first: int
+    end: int
+    wake: Callable[[], None]
+    done: bool = False
+    error: DurableError | None = None
+    refused: int = 0
+
+
+@dataclass(slots=True)
+class Part:
+    """Packed batches with sequences [`first`, `end`)."""
+
+    first: int
+    end: int
+    data: bytes = field(repr=False)
+
+
+class Outbox:
+    """Of one publisher."""
+
+    def __init__(self) -> None:
+        self._parts: deque[Part] = deque()
+        self._waiters: deque[Waiter] = deque()
+        self.size_bytes = 0
+        self.confirmed = 0
+        """Everything before this sequence is decided."""
+        self.refused = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._parts)
+
+    @property
+    def parts(self) -> Sequence[Part]:
+        return tuple(self._parts)
+
+    def sent(self, part: Part) -> None:
+        self._parts.append(part)
+        self.size_bytes += len(part.data)
+
+    def wait_for(self, waiter: Waiter) -> None:
+        """Waiters come in the order of their `end`."""
+        self._waiters.append(waiter)
+
+    def decided(self, sequence: int, refusals: Sequence[Refusal]) -> None:
+        """What the broker says: all before `sequence`; stored, but for the refused ones."""
+        for refusal in refusals:
+            self._refuse(refusal)
+        self.confirmed = max(self.confirmed, sequence)
+        while self._parts and self._parts[0].end <= self.confirmed:
+            self.size_bytes -= len(self._parts.popleft().data)
+        while self._waiters and self._waiters[0].end <= self.confirmed:
+            self._finish(self._waiters.popleft())
+
+    def _refuse(self, refusal: Refusal) -> None:
+        self.refused += refusal.count
+        end = refusal.first + refusal.count
+        for waiter in self._overlapping(refusal.first, end):
+            waiter.refused += min(end, waiter.end) - max(refusal.first, waiter.first)
+            if waiter.error is None:
+                waiter.error = put_together(refusal.code, refusal.details)
+
+    def _overlapping(self, first: int, end: int) -> Iterator[Waiter]:
+        return (one for one in self._waiters if one.first < end and first < one.end)
+
+    def fail(self, error: Callable[[int], DurableError]) -> None:
+        """Nobody will ever know: `error` of so many messages, to everybody who waits."""
+        self._parts.clear()
+        self.size_bytes = 0
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            waiter.error = error(waiter.end - max(waiter.first, self.confirmed))
+            self._finish(waiter)
+
+    @staticmethod
+    def _finish(waiter: Waiter) -> None:
+        waiter.done = True
+        waiter.wake()

@@ -1,0 +1,232 @@
+"""Publishing with confirms: gathered, sent in parts, kept until the broker says that they are on disk.
+
+    send ──> gathering ──(the sender's turn)──> part ──> tunnel
+                                                 └──> unconfirmed ──confirm──> whoever waits
+
+When the connection breaks, everything unconfirmed is sent again, word for word; the broker knows
+what it has stored. So a message is stored once, however often it had to be sent.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from secrets import token_bytes
+from types import TracebackType
+from typing import Any
+
+import trio
+
+from mesh.errors import MeshError, NodeClosed, TooLarge
+from mesh.message import encode_headers
+from mesh.nursery import open_nursery
+from mesh.tunnel import Tunnel
+from mesh.waker import Bell, Waker
+
+from ..errors import BrokerLost, DurableError, PublisherFenced, SequenceLost, Unconfirmed
+from ..protocol.calls import PUBLISH
+from ..protocol.parts import decode_confirm
+from ..protocol.properties import Properties, encode_properties
+from ..tunnels import ends_with_tunnel
+from .channel import Channel
+from .gathering import Gathering
+from .outbox import Outbox, Part, Waiter
+
+BATCH_BYTES = 64 * 1024
+"""Bodies per batch: one checksum, one record, one header for so much."""
+PART_BYTES = 256 * 1024
+HEADERS_BYTES_MAX = 64 * 1024
+
+
+class Publisher:
+    """A stream of messages with sequences of its own. Made by `Connection.publisher`."""
+
+    def __init__(
+        self, channel: Channel, name: str | None, epoch: int | None, window_bytes: int
+    ) -> None:
+        self._channel, self._window_bytes = channel, window_bytes
+        self.id = token_bytes(16) if name is None else _named(name)
+        self.epoch = time.time_ns() if epoch is None else epoch
+        self._gathering, self._outbox = Gathering(BATCH_BYTES), Outbox()
+        self._next = self._packed = 0
+        self._work, self._room = Waker(), Bell()
+        self._failure: DurableError | None = None
+        self._properties: dict[Properties, bytes] = {}
+        self._part_bytes_max = PART_BYTES
+        self._scope = trio.CancelScope()
+        self._entered = False
+
+    async def __aenter__(self) -> Publisher:
+        await self._channel.connected()
+        self.start()
+        return self
+
+    def start(self) -> None:
+        """Begin to send, beside the node, until it is closed."""
+        if not self._entered:
+            self._entered = True
+            self._channel.run_beside(self._run)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        try:
+            if error is None:
+                await self.flush()
+        finally:
+            self._scope.cancel()
+
+    async def send(
+        self, exchange: str, key: str, payload: bytes, *,
+        headers: Mapping[str, Any] | None = None, properties: Properties | None = None,
+    ) -> None:  # fmt: skip
+        """Hand over one message; waits only while the window is full. See `flush`.
+
+        Raises:
+            TooLarge: larger than the broker takes.
+            Unconfirmed, PublisherFenced, BrokerLost: this publisher has ended.
+        """
+        await self._wait_room()
+        self._add(exchange, key, payload, headers, properties)
+        self._work.wake()
+
+    async def publish(
+        self, exchange: str, key: str, payloads: Sequence[bytes], *,
+        headers: Mapping[str, Any] | None = None, properties: Properties | None = None,
+    ) -> None:  # fmt: skip
+        """Hand over messages and return when all of them are on disk.
+
+        Raises:
+            PublishError: some were refused; the first reason, with a note of how many.
+            Unconfirmed: unknown.
+        """
+        first = self._next
+        for payload in payloads:
+            if self._full():
+                await self._wait_room()
+            self._add(exchange, key, payload, headers, properties)
+        self._work.wake()
+        await self._decided(first, self._next)
+
+    async def flush(self) -> None:
+        """Return when everything handed over so far is on disk. Raises as `publish` does."""
+        await self._decided(self._outbox.confirmed, self._next)
+
+    async def _decided(self, first: int, end: int) -> None:
+        if end <= self._outbox.confirmed:
+            await trio.lowlevel.checkpoint()
+            return
+        self._check()
+        waker = Waker()
+        waiter = Waiter(first, end, waker.wake)
+        self._outbox.wait_for(waiter)
+        while not waiter.done:
+            await waker.wait()
+        if waiter.error is not None:
+            if waiter.refused > 1:
+                waiter.error.add_note(f"{waiter.refused} messages were refused")
+            raise waiter.error
+
+    def _add(
+        self, exchange: str, key: str, payload: bytes, headers: Mapping[str, Any] | None,
+        properties: Properties | None,
+    ) -> None:  # fmt: skip
+        if not isinstance(payload, bytes):
+            raise TypeError(f"payload: want bytes, got {type(payload).__name__}")
+        limit = self._channel.message_bytes_max
+        if len(payload) > limit:
+            raise TooLarge("message", len(payload), limit)
+        packed = None if headers is None else encode_headers(headers, HEADERS_BYTES_MAX)
+        self._gathering.add(key, self._encoded(exchange, properties), payload, packed)
+        self._next += 1
+
+    def _encoded(self, exchange: str, properties: Properties | None) -> bytes:
+        wanted = Properties(exchange) if properties is None else properties
+        encoded = self._properties.get(wanted)
+        if encoded is None:
+            if len(self._properties) > 1000:
+                self._properties.clear()
+            encoded = self._properties[wanted] = encode_properties(wanted)
+        return encoded
+
+    def _full(self) -> bool:
+        return self._gathering.size_bytes + self._outbox.size_bytes > self._window_bytes
+
+    async def _wait_room(self) -> None:
+        self._check()
+        while self._full():
+            self._work.wake()
+            await self._room.wait()
+            self._check()
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    # The sender
+
+    async def _run(self) -> None:
+        with self._scope:
+            try:
+                while True:
+                    try:
+                        await self._connected()
+                    except (PublisherFenced, SequenceLost) as error:
+                        self._end(error)
+                        return
+                    except DurableError as error:
+                        if not isinstance(error, BrokerLost):
+                            self._end(error)
+                            return
+                    except NodeClosed:
+                        return
+                    except MeshError:
+                        pass  # The tunnel broke: again, with a new one.
+            finally:
+                self._end(None)
+
+    async def _connected(self) -> None:
+        """One tunnel: first what is unconfirmed again, then what comes."""
+        oldest = self._outbox.confirmed
+        async with self._channel.open(
+            PUBLISH, publisher=self.id, epoch=self.epoch, oldest=oldest
+        ) as (tunnel, _):
+            self._part_bytes_max = min(PART_BYTES, tunnel.part_bytes_max)
+            async with open_nursery() as nursery:
+                nursery.start_soon(self._send, tunnel)
+                async for part in tunnel:
+                    self._outbox.decided(*decode_confirm(part))
+                    self._room.wake()
+                nursery.cancel_scope.cancel()
+
+    @ends_with_tunnel
+    async def _send(self, tunnel: Tunnel) -> None:
+        for part in self._outbox.parts:
+            await tunnel.send(part.data)
+        while True:
+            while self._gathering:
+                data, count = self._gathering.pack(
+                    self.id, self.epoch, self._packed, time.time_ns() // 1000, self._part_bytes_max
+                )
+                part = Part(self._packed, self._packed + count, data)
+                self._packed += count
+                self._outbox.sent(part)
+                await tunnel.send(data)
+            await self._work.wait()
+
+    def _end(self, error: DurableError | None) -> None:
+        """Nothing more will be answered."""
+        waiting = self._next - self._outbox.confirmed
+        self._failure = error or Unconfirmed(waiting, "the publisher was closed")
+
+        def reason(count: int) -> DurableError:
+            return error or Unconfirmed(count, "the publisher was closed")
+
+        self._outbox.fail(reason)
+        self._room.wake()
+
+
+def _named(name: str) -> bytes:
+    return blake2b(name.encode(), digest_size=16).digest()

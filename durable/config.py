@@ -1,0 +1,48 @@
+"""BrokerConfig: every setting of a broker, with its unit, its default and the reason for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from mesh.errors import ConfigError
+
+from .log.config import LogConfig
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """Settings of one broker. Raises ConfigError: a value is out of range, the text names it."""
+
+    log: LogConfig = field(default_factory=LogConfig)
+    """Of each vhost."""
+
+    recent_bytes: int = 64 * MIB
+    """Bodies kept in memory per vhost, so that consumers who keep up read no disk."""
+
+    publishers_max: int = 100_000
+    """Publishers whose last sequences are remembered per vhost; 200 bytes each. One that comes back
+    after so many others have come may store again what it sends again."""
+
+    queues_max: int = 100_000
+    """Queues and streams per vhost."""
+
+    checkpoint_bytes: int = 16 * MIB
+    """Of settlements in the log after which the queues' indexes are written down."""
+
+    capture_bytes: int = 64 * MIB
+    """Of one pattern's captured messages that may wait to be stored; what comes on top is a gap."""
+
+    tunnel_window_bytes: int = 4 * MIB
+    """What one publisher may have on its way, and so the largest message."""
+
+    idle_s: float = 1.0
+    """How often time does its work: expiry, retention, compaction."""
+
+    def __post_init__(self) -> None:
+        for name in ("recent_bytes", "publishers_max", "queues_max", "checkpoint_bytes"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}, want at least 1")
+        if not 0 < self.idle_s <= 60:
+            raise ConfigError(f"idle_s is {self.idle_s}, want more than 0 and at most 60")

@@ -1,0 +1,108 @@
+"""Greetings, calls and their answers: msgpack, one value a part.
+
+    hello     {"v": 1, "kind": ..., "vhost": ..., further fields of the kind}     first part of every tunnel
+    call      [number, operation, {arguments}]                                    on control tunnels
+    answer    [number, 0, result] or [number, 1, error code, {its numbers}]       number 0 answers the hello
+
+Everything from the other end is checked here; what is wrong raises `Malformed`, which ends the tunnel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgpack
+
+from ..errors import Malformed
+
+VERSION = 1
+HELLO_BYTES_MAX = 1 << 20
+CONTROL, PUBLISH, CONSUME, READ = "control", "publish", "consume", "read"
+
+
+class Hello(NamedTuple):
+    kind: str
+    vhost: str
+    fields: dict[str, Any]
+
+
+class Call(NamedTuple):
+    number: int
+    operation: str
+    arguments: dict[str, Any]
+
+
+class Answer(NamedTuple):
+    number: int
+    result: Any = None
+    error: str = ""
+    details: Mapping[str, Any] = {}
+
+
+def encode_hello(kind: str, vhost: str, **fields: Any) -> bytes:
+    packed: bytes = msgpack.packb({"v": VERSION, "kind": kind, "vhost": vhost, **fields})
+    return packed
+
+
+def decode_hello(part: bytes) -> Hello:
+    """Raises Malformed."""
+    value = _unpack(part, dict)
+    version, kind, vhost = value.pop("v", None), value.pop("kind", None), value.pop("vhost", None)
+    if version != VERSION:
+        raise Malformed(f"a hello of version {version!r}; this broker speaks {VERSION}")
+    if not isinstance(kind, str) or not isinstance(vhost, str):
+        raise Malformed("a hello without kind or vhost")
+    return Hello(kind, vhost, value)
+
+
+def encode_call(call: Call) -> bytes:
+    packed: bytes = msgpack.packb(tuple(call))
+    return packed
+
+
+def decode_call(part: bytes) -> Call:
+    """Raises Malformed."""
+    value = _unpack(part, list)
+    if len(value) != 3:
+        raise Malformed(f"a call of {len(value)} fields")
+    number, operation, arguments = value
+    if type(number) is not int or number < 1:
+        raise Malformed("a call without a number")
+    if not isinstance(operation, str) or not isinstance(arguments, dict):
+        raise Malformed("a call without operation or arguments")
+    return Call(number, operation, arguments)
+
+
+def encode_answer(answer: Answer) -> bytes:
+    fields = (
+        (answer.number, 1, answer.error, dict(answer.details))
+        if answer.error
+        else (answer.number, 0, answer.result)
+    )
+    packed: bytes = msgpack.packb(fields)
+    return packed
+
+
+def decode_answer(part: bytes) -> Answer:
+    """Raises Malformed."""
+    value = _unpack(part, list)
+    if len(value) == 3 and value[1] == 0 and type(value[0]) is int:
+        return Answer(value[0], value[2])
+    if len(value) == 4 and value[1] == 1 and type(value[0]) is int:
+        number, _, error, details = value
+        if isinstance(error, str) and error and isinstance(details, dict):
+            return Answer(number, None, error, details)
+    raise Malformed("an answer that is none")
+
+
+def _unpack(part: bytes, kind: type) -> Any:
+    if len(part) > HELLO_BYTES_MAX:
+        raise Malformed(f"{len(part)} bytes where at most {HELLO_BYTES_MAX} are")
+    try:
+        value = msgpack.unpackb(part)
+    except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
+        raise Malformed(f"no msgpack: {error}") from None
+    if not isinstance(value, kind):
+        raise Malformed(f"{type(value).__name__} where a {kind.__name__} is due")
+    return value

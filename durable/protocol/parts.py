@@ -1,0 +1,170 @@
+"""What travels in publishers', consumers' and readers' tunnels, as bytes, little endian.
+
+To the broker:
+
+    publish   batches of mesh/protocol/batch.py, back to back
+    settle    "A", then per range: u8 outcome (1 ack, 2 requeue, 3 reject), u64 first tag, u64 the one after the last
+    cursor    "K", u64 offset: all before it has been read
+
+From the broker:
+
+    confirm   "C", u64 sequence: everything before it is decided; then msgpack [[first, count, code, {...}], ...],
+              those of it that were refused; all others are stored
+    deliver   "D", then per slice: u64 first tag (in streams: offset), u32 returned, u32 batch length, then a batch
+              of exactly those messages
+    settled   "S", u64: so many settle parts of this tunnel are on disk
+    gap       "G", u64 offset, msgpack [publisher, epoch, topic, first, count]: not captured, before this offset
+    ended     "E", msgpack [code, {...}]: nothing more comes, and why
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgpack
+
+from mesh.errors import RemoteProtocolError
+from mesh.protocol.batch import HEADER_BYTES, Batch
+
+from ..errors import Malformed
+
+SETTLE, CURSOR = b"A", b"K"
+CONFIRM, DELIVER, SETTLED, GAP, ENDED = b"C", b"D", b"S", b"G", b"E"
+ACK, REQUEUE, REJECT = 1, 2, 3
+
+NUMBER = struct.Struct("<cQ")
+RANGE = struct.Struct("<BQQ")
+SLICE = struct.Struct("<QII")
+BATCH_LENGTH = struct.Struct("<I")
+BATCH_LENGTH_AT = 8
+
+
+class Settlement(NamedTuple):
+    """Tags [`start`, `end`) of one consumer."""
+
+    outcome: int
+    start: int
+    end: int
+
+
+class Refusal(NamedTuple):
+    """Messages of one publisher that were not stored, from sequence `first` on."""
+
+    first: int
+    count: int  # type: ignore[assignment]  # Hides tuple.count, which nobody needs.
+    code: str
+    details: Mapping[str, Any]
+
+
+class Slice(NamedTuple):
+    """Consecutive messages as they are delivered."""
+
+    tag: int
+    returned: int
+    batch: Batch
+
+
+def decode_batches(part: bytes) -> list[Batch]:
+    """Raises Malformed: not batches back to back, all of them whole and valid."""
+    batches: list[Batch] = []
+    at = 0
+    try:
+        while at < len(part):
+            if len(part) - at < HEADER_BYTES:
+                raise Malformed("a batch that is cut off")
+            (size,) = BATCH_LENGTH.unpack_from(part, at + BATCH_LENGTH_AT)
+            batch = Batch(part, at, at + size) if size <= len(part) - at else None
+            if batch is None or not batch.count or batch.kind or not batch.checksum_ok():
+                raise Malformed("a batch that is damaged")
+            batch.check()
+            batches.append(batch)
+            at += size
+    except RemoteProtocolError as error:
+        raise Malformed(str(error)) from None
+    return batches
+
+
+def encode_settlements(settlements: Iterable[Settlement]) -> bytes:
+    return SETTLE + b"".join([RANGE.pack(*one) for one in settlements])
+
+
+def decode_settlements(part: bytes) -> list[Settlement]:
+    """Raises Malformed."""
+    if (len(part) - 1) % RANGE.size:
+        raise Malformed("settlements that are cut off")
+    found = [Settlement(*fields) for fields in RANGE.iter_unpack(memoryview(part)[1:])]
+    if any(one.outcome not in (ACK, REQUEUE, REJECT) or one.start >= one.end for one in found):
+        raise Malformed("a settlement with an unknown outcome, or of nothing")
+    return found
+
+
+def encode_number(kind: bytes, number: int) -> bytes:
+    """A cursor, or a count of settle parts."""
+    return NUMBER.pack(kind, number)
+
+
+def decode_number(part: bytes) -> int:
+    """Raises Malformed."""
+    if len(part) < NUMBER.size:
+        raise Malformed("a number that is cut off")
+    return int(NUMBER.unpack_from(part)[1])
+
+
+def encode_confirm(sequence: int, refusals: Sequence[Refusal]) -> bytes:
+    return NUMBER.pack(CONFIRM, sequence) + (msgpack.packb(refusals) if refusals else b"")
+
+
+def decode_confirm(part: bytes) -> tuple[int, list[Refusal]]:
+    """Raises Malformed."""
+    sequence = decode_number(part)
+    if len(part) == NUMBER.size:
+        return sequence, []
+    try:
+        return sequence, [
+            Refusal(int(first), int(count), str(code), dict(details))
+            for first, count, code, details in msgpack.unpackb(part[NUMBER.size :])
+        ]
+    except (ValueError, TypeError, RecursionError, msgpack.UnpackException):
+        raise Malformed("refusals that are none") from None
+
+
+def encode_slice(tag: int, returned: int, batch: bytes) -> tuple[bytes, bytes]:
+    """Pieces to be joined behind DELIVER."""
+    return SLICE.pack(tag, returned, len(batch)), batch
+
+
+def decode_slices(part: bytes) -> Iterator[Slice]:
+    """Raises Malformed."""
+    at = 1
+    while at < len(part):
+        if len(part) - at < SLICE.size:
+            raise Malformed("a delivery that is cut off")
+        tag, returned, size = SLICE.unpack_from(part, at)
+        at += SLICE.size
+        if size > len(part) - at:
+            raise Malformed("a delivery that is cut off")
+        try:
+            batch = Batch(part, at, at + size)
+            batch.check()
+        except RemoteProtocolError as error:
+            raise Malformed(str(error)) from None
+        yield Slice(tag, returned, batch)
+        at += size
+
+
+def encode_value(kind: bytes, *fields: Any) -> bytes:
+    """Why a tunnel ended."""
+    return kind + msgpack.packb(fields)
+
+
+def decode_value(part: bytes) -> list[Any]:
+    """Raises Malformed."""
+    try:
+        value = msgpack.unpackb(part[1:])
+    except (ValueError, TypeError, RecursionError, msgpack.UnpackException):
+        raise Malformed("no msgpack behind the kind") from None
+    if not isinstance(value, list):
+        raise Malformed("no list behind the kind")
+    return value

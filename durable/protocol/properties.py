@@ -1,0 +1,111 @@
+"""Properties: what a publisher says of a message besides key, headers and payload.
+
+They stand in the shared headers of a batch, a msgpack map with short names, so messages with the
+same ones share them:
+
+    x exchange (absent: the default one)    p priority    t time to live in us    m 1: mandatory
+    c CC keys    b BCC keys (taken out before anything is stored)    d deaths, the latest first
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import msgpack
+
+from ..definitions import PRIORITY_MAX
+from ..errors import Malformed
+
+KEYS_MAX = 1000
+TTL_US_MAX = 10**6 * 86400 * 365 * 100
+
+
+class Death(NamedTuple):
+    """One way out of a queue, however often it was taken."""
+
+    queue: str
+    reason: str
+    count: int  # type: ignore[assignment]  # Hides tuple.count, which nobody needs.
+    exchange: str
+    keys: tuple[str, ...]
+    first_us: int
+    """When it happened first, in us since 1970."""
+
+
+class Properties(NamedTuple):
+    exchange: str = ""
+    priority: int = 0
+    ttl_us: int | None = None
+    mandatory: bool = False
+    cc: tuple[str, ...] = ()
+    bcc: tuple[str, ...] = ()
+    deaths: tuple[Death, ...] = ()
+
+
+NONE = Properties()
+
+
+def encode_properties(properties: Properties) -> bytes:
+    """As shared headers; nothing when all are as usual."""
+    if properties == NONE:
+        return b""
+    fields: dict[str, Any] = {}
+    if properties.exchange:
+        fields["x"] = properties.exchange
+    if properties.priority:
+        fields["p"] = properties.priority
+    if properties.ttl_us is not None:
+        fields["t"] = properties.ttl_us
+    if properties.mandatory:
+        fields["m"] = 1
+    if properties.cc:
+        fields["c"] = properties.cc
+    if properties.bcc:
+        fields["b"] = properties.bcc
+    if properties.deaths:
+        fields["d"] = properties.deaths
+    packed: bytes = msgpack.packb(fields)
+    return packed
+
+
+@lru_cache(maxsize=1024)
+def decode_properties(raw: bytes) -> Properties:
+    """Raises Malformed. The same few are decoded again and again, hence the cache."""
+    if not raw:
+        return NONE
+    try:
+        fields = msgpack.unpackb(raw)
+        return Properties(
+            _text(fields.get("x", "")), _number(fields.get("p", 0), PRIORITY_MAX),
+            _number(fields["t"], TTL_US_MAX) if "t" in fields else None, bool(fields.get("m", 0)),
+            _keys(fields.get("c", ())), _keys(fields.get("b", ())),
+            tuple(_death(*one) for one in fields.get("d", ())),
+        )  # fmt: skip
+    except (ValueError, TypeError, AttributeError, RecursionError, msgpack.UnpackException):
+        raise Malformed("properties that are none") from None
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError("text")
+    return value
+
+
+def _number(value: object, most: int) -> int:
+    if type(value) is not int or not 0 <= value <= most:
+        raise TypeError("number")
+    return value
+
+
+def _keys(value: Any) -> tuple[str, ...]:
+    if len(value) > KEYS_MAX:
+        raise ValueError("keys")
+    return tuple(map(_text, value))
+
+
+def _death(queue: Any, reason: Any, count: Any, exchange: Any, keys: Any, first_us: Any) -> Death:
+    return Death(
+        _text(queue), _text(reason), _number(count, 2**32), _text(exchange), _keys(keys),
+        _number(first_us, 2**63),
+    )  # fmt: skip

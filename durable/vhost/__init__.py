@@ -1,0 +1,1 @@
+"""One vhost without I/O: queues, exchanges, publishers over one log."""

@@ -1,0 +1,56 @@
+"""Bodies of records by log position: recent ones, so that who keeps up reads no disk; and those that
+exist in memory only."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from ..log.record import Buffer
+
+MEMORY = 1 << 63
+"""Positions from here on are no log positions: their bodies are held here and nowhere else."""
+
+
+class Bodies:
+    """Of one vhost. A body is a whole batch."""
+
+    def __init__(self, recent_bytes_max: int) -> None:
+        self._max = recent_bytes_max
+        self._recent: OrderedDict[int, Buffer] = OrderedDict()
+        self.recent_bytes = 0
+        self._held: dict[int, tuple[Buffer, int]] = {}
+        self._next = MEMORY
+        self.held_bytes = 0
+
+    def keep(self, position: int, body: Buffer) -> None:
+        """A record on its way to the log, or just read from it: probably wanted soon."""
+        recent = self._recent
+        if position in recent:
+            return
+        recent[position] = body
+        self.recent_bytes += len(body)
+        while self.recent_bytes > self._max and len(recent) > 1:
+            _, gone = recent.popitem(last=False)
+            self.recent_bytes -= len(gone)
+
+    def hold(self, body: Buffer, references: int) -> int:
+        """A body that is nowhere else, for so many lanes; its position."""
+        position = self._next
+        self._next += 1
+        self._held[position] = (body, references)
+        self.held_bytes += len(body)
+        return position
+
+    def release(self, position: int) -> None:
+        """One lane does not need this held body any more."""
+        body, references = self._held.pop(position)
+        if references > 1:
+            self._held[position] = (body, references - 1)
+        else:
+            self.held_bytes -= len(body)
+
+    def get(self, position: int) -> Buffer | None:
+        """None: it has to be read from the log."""
+        if position >= MEMORY:
+            return self._held[position][0]
+        return self._recent.get(position)

@@ -1,0 +1,40 @@
+"""Changes to what is declared in a vhost: values that stand in the log and are applied, live and at
+recovery, by the same code.
+
+Each is a msgpack list, a word and its fields:
+
+    ["queue", [lane ids], {...}]     ["queue gone", name]      ["exchange", {...}]   ["exchange gone", name]
+    ["stream", lane id, {...}]       ["stream gone", name]     ["bind", {...}]       ["unbind", {...}]
+    ["permission", {...}]            ["permission gone", cluster]
+    ["cursor", stream, name, offset or None]                   ["snapshot", {...}]   see snapshot.py
+
+The maps are definitions, with the names of durable/definitions.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+QUEUE, QUEUE_GONE = "queue", "queue gone"
+EXCHANGE, EXCHANGE_GONE = "exchange", "exchange gone"
+STREAM, STREAM_GONE = "stream", "stream gone"
+BIND, UNBIND = "bind", "unbind"
+PERMISSION, PERMISSION_GONE = "permission", "permission gone"
+CURSOR = "cursor"
+SNAPSHOT = "snapshot"
+
+Change = list[Any]
+
+
+def opposite(change: Change) -> Change:
+    """What takes it back, if it is something that is declared."""
+    word, *fields = change
+    if word == CURSOR:
+        return [CURSOR, fields[0], fields[1], None]
+    if word == BIND:
+        return [UNBIND, *fields]
+    gone, name = {
+        QUEUE: (QUEUE_GONE, "name"), EXCHANGE: (EXCHANGE_GONE, "name"),
+        STREAM: (STREAM_GONE, "name"), PERMISSION: (PERMISSION_GONE, "cluster"),
+    }[word]  # fmt: skip
+    return [gone, fields[-1][name]]

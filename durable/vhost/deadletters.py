@@ -1,0 +1,63 @@
+"""Messages that leave a queue for another address: what they carry then, and where they end.
+
+A message goes round in a cycle only when somebody rejected it on the way. If nothing but time and
+limits moved it, a queue that it has been in already does not get it again (RabbitMQ's rule).
+"""
+
+from __future__ import annotations
+
+from mesh.protocol.batch import Batch
+
+from ..definitions import QueueDefinition
+from ..protocol.properties import Death, Properties, decode_properties
+from ..queues.journal import Dead
+from .routes import cut, readdressed
+
+REJECTED = "rejected"
+DEATHS_MAX = 32
+"""Ways a message has died that it remembers."""
+
+
+def dead_letter(
+    batch: Batch, dead: Dead, definition: QueueDefinition, now_us: int
+) -> tuple[Batch, Properties]:
+    """`batch` under its new address, with its story."""
+    properties = decode_properties(batch.shared_headers)
+    key = definition.dead_letter_routing_key
+    if key is None:
+        key = batch.topic
+    before = next((one for one in properties.deaths if _same(one, dead)), None)
+    death = Death(
+        definition.name, dead.reason, before.count + 1 if before else 1,
+        before.exchange if before else properties.exchange,
+        before.keys if before else (batch.topic, *properties.cc),
+        before.first_us if before else now_us,
+    )  # fmt: skip
+    others = tuple(one for one in properties.deaths if not _same(one, dead))
+    changed = Properties(
+        exchange=definition.dead_letter_exchange or "", priority=properties.priority,
+        # Its time to live is over or has no meaning here: or it would die again at once.
+        deaths=(death, *others)[:DEATHS_MAX],
+        cc=() if definition.dead_letter_routing_key is not None else properties.cc,
+    )  # fmt: skip
+    return readdressed(batch, key, changed), changed
+
+
+def is_cycle(queue: str, deaths: tuple[Death, ...]) -> bool:
+    """Whether a message with these deaths, the latest first, comes back to `queue` by itself."""
+    for death in deaths:
+        if death.reason == REJECTED:
+            return False
+        if death.queue == queue:
+            return True
+    return False
+
+
+def part_of(batch: Batch, first: int, start: int, end: int) -> Batch:
+    """Those of its messages that have sequences [`start`, `end`) in a lane where it begins at `first`."""
+    base = batch.base_sequence
+    return cut(batch, base + max(start - first, 0), base + min(end - first, batch.count))
+
+
+def _same(death: Death, dead: Dead) -> bool:
+    return death.queue == dead.queue and death.reason == dead.reason

@@ -1,0 +1,216 @@
+"""From what publishers send to records in the log, and from durable records to messages that are ready.
+
+    batches ──> known? ──> routes ──> plan ──append──> pending ──committed──> in their lanes
+                  │           │         │
+              duplicate    nowhere    the log refuses: the plan is dropped, nothing has changed
+
+All records of one call are appended together or not at all.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from mesh.protocol.batch import Batch
+
+from ..errors import DurableError, Malformed, UnknownExchange, Unroutable
+from ..log.record import Draft, Kind
+from ..protocol.failures import take_apart
+from ..protocol.parts import Refusal
+from ..protocol.properties import Properties, decode_properties
+from ..queues.queue import Queue
+from ..routing.router import Router
+from .bodies import Bodies
+from .deadletters import is_cycle
+from .member import Member
+from .plan import Arrival, Item, Plan
+from .publishers import Publisher
+from .routes import cut, routed
+from .store import Store
+
+Allowed = Callable[[str], None]
+"""Raises AccessRefused when the caller may not write to this exchange."""
+
+
+class Stored(NamedTuple):
+    """A record of messages on its way to the disk."""
+
+    position: int
+    arrivals: tuple[Arrival, ...]
+    count: int  # type: ignore[assignment]  # Hides tuple.count, which nobody needs.
+    size_bytes: int
+    time_us: int
+    expires_us: int | None
+
+
+@dataclass(slots=True)
+class IntakeCounts:
+    """In messages, unless they say bytes."""
+
+    received: int = 0
+    received_bytes: int = 0
+    duplicates: int = 0
+    dropped: int = 0
+    """Routed nowhere, and not mandatory."""
+    refused: int = 0
+
+
+class Intake:
+    """Of one vhost."""
+
+    def __init__(
+        self, router: Router, member: Callable[[str], Member], bodies: Bodies, store: Store
+    ) -> None:
+        self._router, self._member, self._bodies, self._store = router, member, bodies, store
+        self._pending: deque[Stored] = deque()
+        self._decided: deque[tuple[int, Publisher]] = deque()
+        self._arrived: dict[Queue, None] = {}
+        self.counts = IntakeCounts()
+
+    def publish(
+        self, publisher: Publisher, batches: Sequence[Batch], allowed: Allowed, now_us: int
+    ) -> list[Refusal]:
+        """Take what a publisher sent: stored, once it is `confirmed`, but for what is returned.
+
+        Raises:
+            Malformed: the batches are not this publisher's.
+            SequenceLost, StoreBusy, StoreFull, StoreFailed, StoreClosed: nothing was taken.
+        """
+        plan = Plan(now_us)
+        for batch in batches:
+            if batch.publisher != publisher.id or batch.epoch != publisher.epoch:
+                raise Malformed("a batch of another publisher")
+            for part in self._new(publisher, batch):
+                self._plan(plan, part, allowed)
+        position = self._carry_out(plan, now_us)
+        for item in plan.items:
+            note = publisher.stored if item.stored else publisher.refused
+            note(item.batch.base_sequence, item.batch.next_sequence)
+        publisher.decided(position, batches[-1].next_sequence if batches else 0)
+        if publisher.waiting:
+            self._decided.append((publisher.waiting[-1][0], publisher))
+        return [_refusal(item) for item in plan.items if item.error is not None]
+
+    def forward(
+        self, letters: Sequence[tuple[Batch, Properties]], drafts: Sequence[Draft], now_us: int
+    ) -> None:
+        """Publish dead letters and append `drafts`, which settle the originals, together.
+
+        Raises:
+            StoreBusy, StoreFull, StoreFailed, StoreClosed: nothing was done.
+        """
+        plan = Plan(now_us)
+        for batch, properties in letters:
+            with suppress(UnknownExchange):  # As in RabbitMQ: then it is gone.
+                self._route(plan, batch, properties)
+        plan.drafts += drafts
+        self._carry_out(plan, now_us)
+
+    def capture(
+        self, batch: Batch, members: Sequence[Member], gaps: Sequence[Draft], now_us: int
+    ) -> None:
+        """Store what was published on the mesh, behind a record of what is missing before it.
+
+        Raises:
+            StoreBusy, StoreFull, StoreFailed, StoreClosed: nothing was done.
+        """
+        plan = Plan(now_us, Kind.CAPTURE)
+        plan.store(batch, members, 0, None)
+        self._carry_out(plan, now_us, before=gaps)
+
+    def committed(self, end: int, now_us: int) -> list[Publisher]:
+        """All log positions before `end` are durable; the publishers of whom more is decided now."""
+        pending, decided = self._pending, self._decided
+        while pending and pending[0].position < end:
+            stored = pending.popleft()
+            self._store.refer(stored.position, len(stored.arrivals))
+            self._arrive(stored, now_us)
+        touched: dict[bytes, Publisher] = {}
+        while decided and decided[0][0] < end:
+            publisher = decided.popleft()[1]
+            if publisher.committed(end):
+                touched[publisher.id] = publisher
+        return list(touched.values())
+
+    def _new(self, publisher: Publisher, batch: Batch) -> Iterator[Batch]:
+        """What of it has not been stored before."""
+        self.counts.received += batch.count
+        self.counts.received_bytes += batch.size_bytes
+        for first, end, stored in publisher.known(batch.base_sequence, batch.next_sequence):
+            if stored:
+                self.counts.duplicates += end - first
+            else:
+                yield cut(batch, first, end)
+
+    def _plan(self, plan: Plan, batch: Batch, allowed: Allowed) -> None:
+        properties = decode_properties(batch.shared_headers)
+        try:
+            allowed(properties.exchange)
+            self._route(plan, batch, properties)
+        except Malformed:
+            raise
+        except DurableError as error:
+            plan.refuse(batch, error)
+
+    def _route(self, plan: Plan, batch: Batch, properties: Properties) -> None:
+        for part, names in routed(self._router, batch, properties):
+            if properties.deaths:
+                names = tuple(name for name in names if not is_cycle(name, properties.deaths))
+            if names:
+                members = [self._member(name) for name in names]
+                plan.store(part, members, properties.priority, properties.ttl_us)
+            elif properties.mandatory:
+                plan.refuse(part, Unroutable(properties.exchange, part.topic))
+            else:
+                plan.drop(part)
+
+    def _carry_out(self, plan: Plan, now_us: int, before: Sequence[Draft] = ()) -> int | None:
+        """Append, then account for it; the last log position, if there is one."""
+        drafts = [*before, *plan.drafts]
+        positions = self._store.append_nowait(drafts) if drafts else range(0)
+        following = iter(positions[len(before) :])
+        for item in plan.items:
+            if not item.stored:
+                self.counts.refused += item.batch.count if item.error else 0
+                self.counts.dropped += 0 if item.error else item.batch.count
+                continue
+            for member, lane, first in item.logged + item.held:
+                given = member.expect(lane, item.batch.count, item.batch.bodies_bytes)
+                assert given == first, "the plan gave the sequences that the lane gives"
+            if item.logged:
+                position = next(following)
+                self._bodies.keep(position, item.batch.view())
+                self._pending.append(_stored(item, position, item.logged, now_us))
+            if item.held:
+                position = self._bodies.hold(item.batch.view(), len(item.held))
+                self._arrive(_stored(item, position, item.held, now_us), now_us)
+        return positions[-1] if positions else None
+
+    def arrived(self) -> list[Queue]:
+        """Queues that have got messages since this was asked last."""
+        arrived, self._arrived = self._arrived, {}
+        return list(arrived)
+
+    def _arrive(self, stored: Stored, now_us: int) -> None:
+        for member, lane, first in stored.arrivals:
+            if isinstance(member, Queue):
+                self._arrived[member] = None
+            member.enqueue(
+                lane, first, stored.count, stored.position, stored.size_bytes, stored.time_us,
+                stored.expires_us, now_us=now_us,
+            )  # fmt: skip
+
+
+def _stored(item: Item, position: int, arrivals: tuple[Arrival, ...], now_us: int) -> Stored:
+    expires_us = None if item.ttl_us is None else now_us + item.ttl_us
+    return Stored(position, arrivals, item.batch.count, item.batch.bodies_bytes, now_us, expires_us)
+
+
+def _refusal(item: Item) -> Refusal:
+    assert item.error is not None
+    code, details = take_apart(item.error)
+    return Refusal(item.batch.base_sequence, item.batch.count, code, details)

@@ -1,0 +1,106 @@
+"""What one call is going to store where, before anything is done: a plan is dropped without a trace."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from mesh.protocol.batch import Batch
+
+from ..errors import DurableError
+from ..log.record import Draft, Kind, Target
+from ..queues.lane import Lane
+from .member import Member
+from .routes import cut
+
+
+class Arrival(NamedTuple):
+    """Messages of one record in one lane, from sequence `first` on."""
+
+    member: Member
+    lane: Lane
+    first: int
+
+
+class Item(NamedTuple):
+    """Consecutive messages of one batch and what becomes of them."""
+
+    batch: Batch
+    logged: tuple[Arrival, ...] = ()
+    held: tuple[Arrival, ...] = ()
+    """In members that keep nothing on the disk."""
+    ttl_us: int | None = None
+    error: DurableError | None = None
+
+    @property
+    def stored(self) -> bool:
+        return bool(self.logged or self.held)
+
+
+class Plan:
+    """In order; `drafts` are the records of those items that go to the log."""
+
+    def __init__(self, now_us: int, kind: Kind = Kind.PUBLISH) -> None:
+        self.items: list[Item] = []
+        self.drafts: list[Draft] = []
+        self._now_us, self._kind = now_us, kind
+        self._following: dict[Lane, int] = {}
+        self._more: dict[Member, tuple[int, int]] = {}
+
+    def refuse(self, batch: Batch, error: DurableError) -> None:
+        self.items.append(Item(batch, error=error))
+
+    def drop(self, batch: Batch) -> None:
+        """Nobody wants it."""
+        self.items.append(Item(batch))
+
+    def store(
+        self, batch: Batch, members: Sequence[Member], priority: int, ttl_us: int | None
+    ) -> None:
+        """In all of these, or, where one is full and refuses, in none."""
+        for part, full in self._fitting(batch, members):
+            if full is not None:
+                self.refuse(part, full)
+            else:
+                self._store(part, members, priority, ttl_us)
+
+    def _fitting(
+        self, batch: Batch, members: Sequence[Member]
+    ) -> Iterator[tuple[Batch, DurableError | None]]:
+        """As much of it as all of them take, then the rest with the reason."""
+
+        def refused(count: int) -> bool:
+            size = batch.size_bytes * count // batch.count
+            return any(not self._accepts(member, count, size) for member in members)
+
+        if not refused(batch.count):
+            yield batch, None
+            return
+        fitting = bisect_left(range(1, batch.count + 1), True, key=refused)
+        middle = batch.base_sequence + fitting
+        if fitting:
+            yield cut(batch, batch.base_sequence, middle), None
+        full = next(one for one in members if not self._accepts(one, batch.count, batch.size_bytes))
+        yield cut(batch, middle, batch.next_sequence), full.full()
+
+    def _accepts(self, member: Member, count: int, size_bytes: int) -> bool:
+        planned_count, planned_bytes = self._more.get(member, (0, 0))
+        return member.accepts(planned_count + count, planned_bytes + size_bytes)
+
+    def _store(
+        self, batch: Batch, members: Sequence[Member], priority: int, ttl_us: int | None
+    ) -> None:
+        logged: list[Arrival] = []
+        held: list[Arrival] = []
+        for member in members:
+            lane = member.lane_for(priority)
+            first = self._following.get(lane, lane.next)
+            self._following[lane] = first + batch.count
+            count, size = self._more.get(member, (0, 0))
+            self._more[member] = (count + batch.count, size + batch.size_bytes)
+            (logged if member.logged else held).append(Arrival(member, lane, first))
+        if logged:
+            targets = [Target(lane.id, first) for _, lane, first in logged]
+            self.drafts.append(Draft(self._kind, batch.view(), targets, self._now_us))
+        self.items.append(Item(batch, tuple(logged), tuple(held), ttl_us))

@@ -1,0 +1,182 @@
+"""Who has published what already: so that nothing is stored twice, and nothing refused is confirmed.
+
+Per publisher the latest epoch, the next sequence, and the holes before it: sequences that were
+refused or went nowhere. What comes again from a hole is tried again; anything else before `next` is
+a duplicate. Both can be rebuilt from the log alone, because a hole is where stored sequences jump.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ..errors import PublisherFenced, SequenceLost
+
+HOLES_MAX = 1000
+"""Holes remembered per publisher. Those before are too old to be asked for: a publisher that sends
+them again is told so, and never that they were stored."""
+
+
+class Known(NamedTuple):
+    """What is known of sequences [`first`, `end`): all of them alike."""
+
+    first: int
+    end: int
+    stored: bool
+
+
+@dataclass(slots=True, eq=False)
+class Publisher:
+    id: bytes
+    epoch: int
+    next: int = 0
+    """All sequences from here on are new."""
+    floor: int = 0
+    """Before this one nothing is known any more."""
+    holes: list[tuple[int, int]] = field(default_factory=list)
+    confirmed: int = 0
+    """Everything before it is decided: stored durably, or refused."""
+    waiting: deque[tuple[int, int]] = field(default_factory=deque)
+    """(log position, sequence): everything before the sequence is decided once that is durable."""
+
+    def known(self, first: int, end: int) -> Iterator[Known]:
+        """[`first`, `end`) in pieces: new ones and holes are not stored.
+
+        Raises:
+            SequenceLost: it is too old for us to know.
+        """
+        if first < self.floor:
+            raise SequenceLost(first, self.floor)
+        for start, stop in self.holes:
+            if stop <= first:
+                continue
+            if start >= end:
+                break
+            if first < start:
+                yield Known(first, start, stored=True)
+            yield Known(max(first, start), min(end, stop), stored=False)
+            first = min(end, stop)
+        if first < min(end, self.next):
+            yield Known(first, min(end, self.next), stored=True)
+            first = min(end, self.next)
+        if first < end:
+            yield Known(first, end, stored=False)
+
+    def stored(self, first: int, end: int) -> None:
+        """They have been appended."""
+        if first > self.next:
+            self._add_hole(self.next, first)
+        elif first < self.next:
+            self._fill(first, end)
+        self.next = max(self.next, end)
+
+    def refused(self, first: int, end: int) -> None:
+        """They were not, and will not be unless they come again."""
+        if end > self.next:
+            self._add_hole(max(first, self.next) if first < self.next else self.next, end)
+            self.next = end
+
+    def _add_hole(self, start: int, end: int) -> None:
+        holes = self.holes
+        if holes and holes[-1][1] == start:
+            start = holes.pop()[0]
+        holes.append((start, end))
+        if len(holes) > HOLES_MAX:
+            self.floor = holes.pop(0)[1]
+
+    def _fill(self, first: int, end: int) -> None:
+        kept: list[tuple[int, int]] = []
+        for start, stop in self.holes:
+            if start < min(stop, first):
+                kept.append((start, min(stop, first)))
+            if max(start, end) < stop:
+                kept.append((max(start, end), stop))
+        self.holes = kept
+
+    def forget_before(self, sequence: int) -> None:
+        """The publisher knows what became of everything before: it will not ask again."""
+        self.floor = max(self.floor, min(sequence, self.next))
+        self._fill(0, self.floor)
+
+    def decided(self, position: int | None, sequence: int) -> None:
+        """Everything before `sequence` is, once log position `position` is durable (None: now)."""
+        if self.waiting:
+            last_position, last_sequence = self.waiting[-1]
+            position = max(position or 0, last_position)
+            sequence = max(sequence, last_sequence)
+        if position is None:
+            self.confirmed = max(self.confirmed, sequence)
+        else:
+            self.waiting.append((position, sequence))
+
+    def committed(self, end: int) -> bool:
+        """All log positions before `end` are durable; whether that decided anything."""
+        waiting, before = self.waiting, self.confirmed
+        while waiting and waiting[0][0] < end:
+            self.confirmed = max(self.confirmed, waiting.popleft()[1])
+        return self.confirmed > before
+
+
+class Publishers:
+    """Of one vhost; the least recently used is forgotten over `publishers_max`."""
+
+    def __init__(self, publishers_max: int) -> None:
+        self._max = publishers_max
+        self._all: OrderedDict[bytes, Publisher] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __iter__(self) -> Iterator[Publisher]:
+        return iter(self._all.values())
+
+    def open(self, publisher_id: bytes, epoch: int, oldest: int) -> Publisher:
+        """A publisher that has connected; `oldest`: its first sequence that is not confirmed.
+
+        Raises:
+            PublisherFenced: a later epoch has been seen: this one has been replaced.
+        """
+        publisher = self.seen(publisher_id, epoch)
+        if epoch < publisher.epoch:
+            raise PublisherFenced(publisher_id.hex(), epoch, publisher.epoch)
+        if not publisher.next:
+            publisher.next = publisher.floor = publisher.confirmed = oldest
+        publisher.forget_before(oldest)
+        return publisher
+
+    def seen(self, publisher_id: bytes, epoch: int) -> Publisher:
+        """The entry of a publisher; begun anew when `epoch` is later than what is known."""
+        publisher = self._all.get(publisher_id)
+        if publisher is None or publisher.epoch < epoch:
+            publisher = self._all[publisher_id] = Publisher(publisher_id, epoch)
+            self._trim()
+        self._all.move_to_end(publisher_id)
+        return publisher
+
+    def recovered(self, publisher_id: bytes, epoch: int, first: int, end: int) -> None:
+        """A durable record has these sequences."""
+        publisher = self.seen(publisher_id, epoch)
+        if publisher.epoch != epoch:
+            return
+        if not publisher.next:
+            publisher.next = publisher.floor = first
+        publisher.stored(first, end)
+        publisher.confirmed = publisher.next
+
+    def restore(self, entry: tuple[bytes, int, int, int, list[tuple[int, int]]]) -> None:
+        """From a snapshot, before any record after it is applied."""
+        publisher_id, epoch, following, floor, holes = entry
+        publisher = self.seen(publisher_id, epoch)
+        publisher.next = publisher.confirmed = following
+        publisher.floor, publisher.holes = floor, [(start, end) for start, end in holes]
+
+    def entries(self) -> list[tuple[bytes, int, int, int, list[tuple[int, int]]]]:
+        """For a snapshot."""
+        return [(one.id, one.epoch, one.next, one.floor, one.holes) for one in self]
+
+    def _trim(self) -> None:
+        for publisher_id, publisher in list(self._all.items())[: len(self._all) - self._max]:
+            if not publisher.waiting:
+                del self._all[publisher_id]

@@ -1,0 +1,236 @@
+"""What is declared in a vhost, by name and by lane; every change goes through `apply`.
+
+Queues that are exclusive or in memory are not in the log: they end with the broker. Their lanes have
+ids from another range, so neither kind can be taken for the other.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from mesh.names import check_pattern
+from mesh.protocol.interest import Interest
+
+from ..definition_forms import read, to_plain
+from ..definitions import (
+    BindingDefinition,
+    ExchangeDefinition,
+    PermissionDefinition,
+    QueueDefinition,
+    StreamDefinition,
+)
+from ..errors import DefinitionConflict, UnknownQueue, UnknownStream
+from ..log.bodies import Missed
+from ..queues.journal import Journal
+from ..queues.lane import Lane
+from ..queues.queue import Queue
+from ..routing.permissions import Permissions
+from ..routing.router import Router
+from . import changes
+from .changes import Change, opposite
+from .member import Member
+from .stream import Stream
+
+TRANSIENT = 1 << 63
+"""Lanes from here on are in no log."""
+
+
+GAPS_MAX = 1000
+
+
+class Gap(NamedTuple):
+    """Something is missing in a stream right before `offset`."""
+
+    lane: int
+    offset: int
+    missed: Missed
+
+
+class Registry:
+    """Of one vhost."""
+
+    def __init__(self) -> None:
+        self.router, self.permissions = Router(), Permissions()
+        self.journal, self.held_journal = Journal(), Journal()
+        """Of lanes in the log; of transient ones."""
+        self.queues: dict[str, Queue] = {}
+        self.streams: dict[str, Stream] = {}
+        self.lanes: dict[int, Lane] = {}
+        """Logged ones; at recovery also those whose declaration has not been seen yet."""
+        self.owners: dict[int, Queue | Stream] = {}
+        self.captures: Interest[Stream] = Interest()
+        """Streams by the topics they capture."""
+        self.gaps: dict[int, deque[Gap]] = {}
+        """Per lane of a stream, the latest of what it could not capture."""
+        self.next_lane, self._next_transient = 1, TRANSIENT
+        self._apply: dict[str, Callable[..., object]] = {
+            changes.QUEUE: self._queue, changes.QUEUE_GONE: self._queue_gone,
+            changes.EXCHANGE: self._exchange, changes.EXCHANGE_GONE: self._exchange_gone,
+            changes.STREAM: self._stream, changes.STREAM_GONE: self._stream_gone,
+            changes.BIND: self._bind, changes.UNBIND: self._unbind,
+            changes.PERMISSION: self._permission,
+            changes.PERMISSION_GONE: self.permissions.remove, changes.CURSOR: self._cursor,
+        }  # fmt: skip
+
+    def apply(self, change: Change) -> None:
+        """Make it so. Applied twice, it is as if once."""
+        word, *fields = change
+        self._apply[word](*fields)
+
+    def queue(self, name: str) -> Queue:
+        """Raises UnknownQueue."""
+        queue = self.queues.get(name)
+        if queue is None:
+            raise UnknownQueue(name, self.queues)
+        return queue
+
+    def stream(self, name: str) -> Stream:
+        """Raises UnknownStream."""
+        stream = self.streams.get(name)
+        if stream is None:
+            raise UnknownStream(name, self.streams)
+        return stream
+
+    def member(self, name: str) -> Member:
+        return self.queues.get(name) or self.stream(name)
+
+    def check_free(self, name: str, kind: str) -> None:
+        """Queues and streams share their names. Raises DefinitionConflict."""
+        if name in self.queues or name in self.streams:
+            there = "queue" if name in self.queues else "stream"
+            raise DefinitionConflict(kind, name, [f"kind: {there} there, {kind} asked"])
+
+    def new_lanes(self, definition: QueueDefinition | StreamDefinition) -> list[int]:
+        """Ids for a member that is being declared, never given before."""
+        count = definition.max_priority + 1 if isinstance(definition, QueueDefinition) else 1
+        if isinstance(definition, QueueDefinition) and definition.transient:
+            first, self._next_transient = self._next_transient, self._next_transient + count
+        else:
+            first, self.next_lane = self.next_lane, self.next_lane + count
+        return list(range(first, first + count))
+
+    def lane(self, lane_id: int) -> Lane:
+        """Made when it is not there: its records may come before its declaration."""
+        lane = self.lanes.get(lane_id)
+        if lane is None:
+            logged = lane_id < TRANSIENT
+            journal = self.journal if logged else self.held_journal
+            lane = Lane(lane_id, journal, logged=logged)
+            self.lanes[lane_id] = lane
+            if lane_id < TRANSIENT:
+                self.next_lane = max(self.next_lane, lane_id + 1)
+        return lane
+
+    def declared(self) -> Iterator[Change]:
+        """The changes that make what is declared, transient ones left out."""
+        exchanges, bindings = self.router.definitions()
+        for exchange in exchanges:
+            yield [changes.EXCHANGE, to_plain(exchange)]
+        for queue in self.queues.values():
+            if not queue.definition.transient:
+                lanes = [lane.id for lane in queue.lanes]
+                yield [changes.QUEUE, lanes, to_plain(queue.definition)]
+        for stream in self.streams.values():
+            yield [changes.STREAM, stream.lane.id, to_plain(stream.definition)]
+            for name, offset in stream.cursors.items():
+                yield [changes.CURSOR, stream.name, name, offset]
+        for binding in bindings:
+            if not self.is_transient_binding(binding):
+                yield [changes.BIND, to_plain(binding)]
+        for permission in self.permissions.definitions():
+            yield [changes.PERMISSION, to_plain(permission)]
+
+    def is_transient_binding(self, binding: BindingDefinition) -> bool:
+        queue = None if binding.to_exchange else self.queues.get(binding.destination)
+        return queue is not None and queue.definition.transient
+
+    def keep_only(self, declared: list[Change]) -> None:
+        """What is declared by none of these changes does not exist."""
+        for change in list(self.declared()):
+            if change not in declared:
+                self.apply(opposite(change))
+
+    def note_gap(self, gap: Gap) -> None:
+        self.gaps.setdefault(gap.lane, deque(maxlen=GAPS_MAX)).append(gap)
+
+    def drop_undeclared(self) -> int:
+        """After recovery: lanes of which nothing is declared belonged to what was deleted."""
+        gone = [lane_id for lane_id in self.lanes if lane_id not in self.owners]
+        for lane_id in gone:
+            del self.lanes[lane_id]
+        return len(gone)
+
+    # What each word does
+
+    def _queue(self, lane_ids: list[int], plain: dict[str, Any]) -> None:
+        definition = read(QueueDefinition, plain)
+        if definition.name in self.queues:
+            return
+        lanes = [self.lane(lane_id) for lane_id in lane_ids]
+        journal = self.held_journal if definition.transient else self.journal
+        queue = Queue(definition, lanes, journal)
+        self.queues[definition.name] = queue
+        self.owners.update(dict.fromkeys(lane_ids, queue))
+        self.router.add_queue(definition.name)
+
+    def _queue_gone(self, name: str) -> None:
+        queue = self.queues.pop(name, None)
+        if queue is None:
+            return
+        self.router.remove_queue(name)
+        for lane in queue.lanes:
+            self._forget(lane)
+
+    def _stream(self, lane_id: int, plain: dict[str, Any]) -> None:
+        definition = read(StreamDefinition, plain)
+        if definition.name in self.streams:
+            return
+        stream = Stream(definition, self.lane(lane_id))
+        self.streams[definition.name] = self.owners[lane_id] = stream
+        self.router.add_queue(definition.name)
+        for pattern in definition.patterns:
+            self.captures.add(check_pattern(pattern), stream)
+
+    def _stream_gone(self, name: str) -> None:
+        stream = self.streams.pop(name, None)
+        if stream is not None:
+            self.router.remove_queue(name)
+            self._forget(stream.lane)
+            for pattern in stream.definition.patterns:
+                self.captures.remove(check_pattern(pattern), stream)
+
+    def _forget(self, lane: Lane) -> None:
+        """Its messages are gone with it, and nothing in the log needs to say so again."""
+        journal = self.journal if lane.id < TRANSIENT else self.held_journal
+        journal.settled.pop(lane.id, None)
+        journal.returned.pop(lane.id, None)
+        journal.dead = [one for one in journal.dead if one.lane != lane.id]
+        journal.released += lane.referenced()
+        self.gaps.pop(lane.id, None)
+        del self.lanes[lane.id], self.owners[lane.id]
+
+    def _exchange(self, plain: dict[str, Any]) -> None:
+        self.router.declare_exchange(read(ExchangeDefinition, plain))
+
+    def _exchange_gone(self, name: str) -> None:
+        self.router.delete_exchange(name)
+
+    def _bind(self, plain: dict[str, Any]) -> None:
+        self.router.bind(read(BindingDefinition, plain))
+
+    def _unbind(self, plain: dict[str, Any]) -> None:
+        self.router.unbind(read(BindingDefinition, plain))
+
+    def _permission(self, plain: dict[str, Any]) -> None:
+        self.permissions.declare(read(PermissionDefinition, plain))
+
+    def _cursor(self, stream_name: str, name: str, offset: int | None) -> None:
+        stream = self.streams.get(stream_name)
+        if stream is None:
+            return
+        if offset is None:
+            stream.cursors.pop(name, None)
+        else:
+            stream.cursors[name] = offset

@@ -1,0 +1,115 @@
+"""From records back to a vhost: what a restart knows is what the log says.
+
+Records come in log order, each once or more often, some missing: damaged, or freed because nothing
+needed them. Every kind is applied so that none of that matters: lanes are made when a record names
+them, whatever is declared later; a moved record replaces its original; a snapshot says what of all
+that came before it still holds.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from mesh.errors import RemoteProtocolError
+from mesh.protocol.batch import Batch
+
+from ..errors import Malformed, RecordDamaged
+from ..log.bodies import (
+    What,
+    decode_acks,
+    decode_definitions,
+    decode_gap,
+    decode_moved,
+)
+from ..log.record import Buffer, Kind, Record
+from ..protocol.properties import decode_properties
+from .publishers import Publishers
+from .recovering import Recovering
+from .registry import Gap, Registry
+from .snapshot import Snapshots
+from .store import Store
+
+logger = logging.getLogger("durable")
+
+
+class Replay:
+    """Into one vhost, at recovery. Called with each record, then `finish`."""
+
+    def __init__(self, registry: Registry, publishers: Publishers) -> None:
+        self._registry, self._publishers = registry, publishers
+        self._snapshots = Snapshots(registry, publishers)
+        self._recovering: dict[int, Recovering] = {}
+        self.damaged: list[RecordDamaged] = []
+        """Records whose checksum is right and whose contents are not: written by something else."""
+        self.unknown_kinds = 0
+
+    def __call__(self, record: Record) -> None:
+        try:
+            self._apply(record)
+        except RecordDamaged as error:
+            self.damaged.append(error)
+        except (RemoteProtocolError, Malformed, LookupError, TypeError, ValueError) as error:
+            logger.warning(
+                "the record at log position %d makes no sense: %s", record.position, error
+            )
+            self.damaged.append(RecordDamaged("contents", record.position))
+
+    def finish(self, store: Store, now_us: int) -> None:
+        """All has been read: put everything in its place, and tell the log what is still needed."""
+        registry = self._registry
+        for recovering in self._recovering.values():
+            recovering.finish()
+        registry.drop_undeclared()
+        registry.journal.take()  # The log knows all of it.
+        for queue in registry.queues.values():
+            queue.recovered(now_us)
+        for lane in registry.lanes.values():
+            for positions in lane.referenced():
+                for position in positions:
+                    store.refer(position)
+
+    def _apply(self, record: Record) -> None:
+        kind = record.kind
+        if kind in (Kind.PUBLISH, Kind.CAPTURE):
+            self._messages(record, record.body)
+        elif kind == Kind.ACKS:
+            self._settled(record)
+        elif kind == Kind.DEFINITIONS:
+            for change in decode_definitions(record):
+                self._snapshots.apply(change)
+        elif kind == Kind.MOVED:
+            self._messages(record, decode_moved(record).body)
+        elif kind == Kind.GAP:
+            for lane_id, offset in record.targets:
+                self._registry.note_gap(Gap(lane_id, offset, decode_gap(record)))
+        else:
+            self.unknown_kinds += 1
+
+    def _messages(self, record: Record, body: Buffer) -> None:
+        batch, time_us = Batch(body), record.header.time_us
+        if record.kind == Kind.PUBLISH:
+            self._publishers.recovered(
+                batch.publisher, batch.epoch, batch.base_sequence, batch.next_sequence
+            )
+        ttl_us = decode_properties(batch.shared_headers).ttl_us
+        expires_us = 0 if ttl_us is None else time_us + ttl_us
+        for lane_id, first in record.targets:
+            self._lane(lane_id).run(
+                first, batch.count, record.position, batch.bodies_bytes, time_us, expires_us
+            )
+
+    def _lane(self, lane_id: int) -> Recovering:
+        recovering = self._recovering.get(lane_id)
+        if recovering is None:
+            recovering = Recovering(self._registry.lane(lane_id))
+            self._recovering[lane_id] = recovering
+        return recovering
+
+    def _settled(self, record: Record) -> None:
+        for lane_id, ranges, what in decode_acks(record):
+            lane = self._registry.lane(lane_id)
+            for start, end in ranges:
+                if what == What.SETTLED:
+                    lane.settle(start, end, known=True)
+                elif what == What.RETURNED:
+                    lane.apply_returned(start, end)

@@ -1,0 +1,67 @@
+"""Which members a batch goes to: as a whole if it can, message by message where headers decide."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import msgpack
+
+from mesh.protocol.batch import Batch
+
+from ..errors import Malformed
+from ..protocol.properties import Properties, encode_properties
+from ..routing.router import Router
+
+
+class Routed(NamedTuple):
+    """Consecutive messages with the same destinations."""
+
+    batch: Batch
+    names: tuple[str, ...]
+
+
+def routed(router: Router, batch: Batch, properties: Properties) -> Iterator[Routed]:
+    """The batch in as few pieces as have one set of destinations each; BCC taken out.
+
+    Raises:
+        UnknownExchange, Malformed: nothing of it can be routed.
+    """
+    exchange = properties.exchange
+    keys = (batch.topic, *properties.cc, *properties.bcc)
+    if properties.bcc:
+        batch = readdressed(batch, batch.topic, properties._replace(bcc=()))
+    columns = batch.message_headers() if router.needs_headers(exchange) else None
+    if columns is None:
+        yield Routed(batch, router.routes_for(exchange, keys, None).queues)
+        return
+    names = [router.routes_for(exchange, keys, _headers(raw)).queues for raw in columns]
+    at = batch.base_sequence
+    for destinations, alike in groupby(names):
+        end = at + len(list(alike))
+        yield Routed(cut(batch, at, end), destinations)
+        at = end
+
+
+def cut(batch: Batch, first: int, end: int) -> Batch:
+    """Messages with sequences [`first`, `end`) of it, as a batch that stands alone."""
+    if first == batch.base_sequence and end == batch.next_sequence:
+        return batch
+    base = batch.base_sequence
+    return batch.part(first, batch.payloads[first - base : end - base])
+
+
+def readdressed(batch: Batch, key: str, properties: Properties) -> Batch:
+    """The same messages under another key, with other properties."""
+    return batch.readdressed(key, encode_properties(properties))
+
+
+def _headers(raw: bytes) -> dict[str, Any]:
+    try:
+        headers = msgpack.unpackb(raw) if raw else {}
+    except (ValueError, TypeError, RecursionError, msgpack.UnpackException):
+        raise Malformed("headers that are no msgpack") from None
+    if not isinstance(headers, dict):
+        raise Malformed("headers that are no map")
+    return headers

@@ -1,0 +1,80 @@
+"""What consumers, limits and time have settled: one record for all of it, and what it frees.
+
+Settlements gather in the journal until `flush`. Only when that record is durable may the segments
+they free go: a dead letter's original, for one, must not vanish before its copy is safe.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from ..errors import StoreBusy
+from ..log.bodies import encode_acks
+from ..log.record import Draft, Kind
+from ..queues.journal import Journal
+from .bodies import Bodies
+from .store import Store
+
+
+class Settling:
+    """Of one vhost. Flushes are numbered from 1, so that whoever settled can tell when it is safe."""
+
+    def __init__(self, journal: Journal, held: Journal, bodies: Bodies, store: Store) -> None:
+        """
+        Args:
+            journal, held: of lanes in the log; of those in memory.
+        """
+        self._journal, self._held, self._bodies, self._store = journal, held, bodies, store
+        self._releases: deque[tuple[int, list[range]]] = deque()
+        self._flushed: deque[tuple[int, int]] = deque()
+        """(number of a flush, log position to be durable for it)"""
+        self._last_position = 0
+        self._flushes, self._wanted = 0, False
+        self.durable = 0
+        """Everything settled up to this flush is on disk."""
+
+    def next_flush(self) -> int:
+        """The number of the flush that takes what has been settled until now."""
+        self._wanted = True
+        return self._flushes + 1
+
+    def flush(self, now_us: int) -> None:
+        """Append what has gathered, unless the log has no room: then after its next commit."""
+        if self._held:
+            self._release_held()
+        if not (self._wanted or self._journal):
+            return
+        draft = self._draft(now_us)
+        if draft is not None:
+            try:
+                (self._last_position,) = self._store.append_nowait([draft])
+            except StoreBusy:
+                return
+        self._flushes += 1
+        self._wanted = False
+        self._flushed.append((self._flushes, self._last_position))
+        released = self._journal.take_logged().released
+        if released:
+            self._releases.append((self._last_position, released))
+        self.committed(self._store.durable_end)
+
+    def _draft(self, now_us: int) -> Draft | None:
+        """A record of everything settled since the last one."""
+        journal = self._journal
+        if not journal.settled and not journal.returned:
+            return None
+        return Draft(Kind.ACKS, encode_acks(journal.settled, journal.returned), (), now_us)
+
+    def _release_held(self) -> None:
+        for positions in self._held.take_logged().released:
+            for position in positions:
+                self._bodies.release(position)
+
+    def committed(self, end: int) -> None:
+        """All log positions before `end` are durable."""
+        while self._flushed and self._flushed[0][1] < end:
+            self.durable = self._flushed.popleft()[0]
+        while self._releases and self._releases[0][0] < end:
+            for positions in self._releases.popleft()[1]:
+                for position in positions:
+                    self._store.release(position)

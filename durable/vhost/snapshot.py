@@ -1,0 +1,97 @@
+"""A snapshot: everything a vhost knows but its messages, as changes that stand in the log.
+
+    ["snapshot", next lane]  declarations ...  ["publishers", [...]]  ["lanes", [...]]  ["snapshot end"]
+
+It is appended as one, in as many records as it takes. Once it is durable, older records that no
+message needs may go: what is declared in none of its changes does not exist, whatever they said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ..log.bodies import encode_definitions
+from ..log.record import Draft, Kind
+from ..queues.settled import Settled
+from . import changes
+from .changes import Change
+from .publishers import Publishers
+from .recovering import settle_as
+from .registry import TRANSIENT, Registry
+
+SNAPSHOT_END, PUBLISHERS, LANES = "snapshot end", "publishers", "lanes"
+RECORD_BYTES = 1 << 20
+"""Of changes in one record, about."""
+SETTLED_BYTES_MAX = 64 * 1024
+"""Of one lane's out-of-order settlements; longer ones stand in its checkpoint only."""
+AT_ONCE = 1000
+
+
+class Snapshots:
+    """Applies changes at recovery, snapshots included."""
+
+    def __init__(self, registry: Registry, publishers: Publishers) -> None:
+        self._registry, self._publishers = registry, publishers
+        self._declared: list[Change] | None = None
+
+    def apply(self, change: Change) -> None:
+        word = change[0]
+        if word == changes.SNAPSHOT:
+            self._declared = []
+            self._registry.next_lane = max(self._registry.next_lane, change[1])
+        elif word == SNAPSHOT_END:
+            if self._declared is not None:
+                self._registry.keep_only(self._declared)
+            self._declared = None
+        elif word == PUBLISHERS:
+            for entry in change[1]:
+                self._publishers.restore(entry)
+        elif word == LANES:
+            for lane_id, following, settled in change[1]:
+                lane = self._registry.lane(lane_id)
+                lane.next = max(lane.next, following)
+                settle_as(lane, Settled.decode(settled))
+        else:
+            if self._declared is not None:
+                self._declared.append(change)
+            self._registry.apply(change)
+
+
+def snapshot(registry: Registry, publishers: Publishers, now_us: int) -> list[Draft]:
+    """Records to be appended together."""
+    drafts: list[Draft] = []
+    gathered: list[Change] = []
+    size = 0
+    for change in _changes(registry, publishers):
+        gathered.append(change)
+        size += len(encode_definitions(change))
+        if size >= RECORD_BYTES:
+            drafts.append(Draft(Kind.DEFINITIONS, encode_definitions(gathered), (), now_us))
+            gathered, size = [], 0
+    drafts.append(Draft(Kind.DEFINITIONS, encode_definitions(gathered), (), now_us))
+    return drafts
+
+
+def _changes(registry: Registry, publishers: Publishers) -> Iterator[Change]:
+    yield [changes.SNAPSHOT, registry.next_lane]
+    yield from registry.declared()
+    yield from _in_parts(PUBLISHERS, publishers.entries())
+    yield from _in_parts(LANES, list(_lanes(registry)))
+    yield [SNAPSHOT_END]
+
+
+def _lanes(registry: Registry) -> Iterator[list[Any]]:
+    for lane in registry.lanes.values():
+        if lane.id < TRANSIENT:
+            settled = lane.settled.encode()
+            if len(settled) > SETTLED_BYTES_MAX:
+                low = Settled()
+                low.skip_to(lane.settled.low)
+                settled = low.encode()
+            yield [lane.id, lane.next, settled]
+
+
+def _in_parts(word: str, entries: list[Any]) -> Iterator[Change]:
+    for at in range(0, len(entries), AT_ONCE):
+        yield [word, entries[at : at + AT_ONCE]]

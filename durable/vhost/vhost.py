@@ -1,0 +1,118 @@
+"""One vhost: queues, streams, exchanges and publishers over one log. No I/O but the log's door.
+
+    publish ──> append ... committed ──> ready ──take──> deliveries ... settle ──> flush ──> append
+
+The shell calls in, then looks at `busy`: queues that may have something to deliver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from mesh.protocol.batch import Batch
+
+from ..log.bodies import Missed, encode_acks, encode_definitions, gap_draft
+from ..log.record import Draft, Kind
+from ..protocol.parts import Refusal
+from ..queues.journal import Dead
+from ..queues.queue import Queue
+from .bodies import Bodies
+from .changes import Change
+from .deadletters import dead_letter, part_of
+from .intake import Allowed, Intake
+from .publishers import Publisher, Publishers
+from .registry import Gap, Registry
+from .settling import Settling
+from .snapshot import snapshot
+from .store import Store
+from .stream import Stream
+
+
+class Vhost:
+    """Made of what recovery has filled."""
+
+    def __init__(
+        self, name: str, registry: Registry, publishers: Publishers, store: Store, bodies: Bodies
+    ) -> None:
+        self.name, self.registry, self.publishers, self.bodies = name, registry, publishers, bodies
+        self._store = store
+        self.intake = Intake(registry.router, registry.member, bodies, store)
+        self.settling = Settling(registry.journal, registry.held_journal, bodies, store)
+
+    def change(self, changes: Sequence[Change], now_us: int, *, transient: bool = False) -> int:
+        """Write changes down and make them so; the log position to be durable before an answer.
+
+        Raises:
+            StoreBusy, StoreFull, StoreFailed, StoreClosed: nothing has changed.
+        """
+        position = self._store.durable_end - 1
+        if changes and not transient:
+            draft = Draft(Kind.DEFINITIONS, encode_definitions(list(changes)), (), now_us)
+            (position,) = self._store.append_nowait([draft])
+        for change in changes:
+            self.registry.apply(change)
+        return position
+
+    def publish(
+        self, publisher: Publisher, batches: Sequence[Batch], allowed: Allowed, now_us: int
+    ) -> list[Refusal]:
+        """See Intake.publish."""
+        return self.intake.publish(publisher, batches, allowed, now_us)
+
+    def capture(self, batch: Batch, lost: int, now_us: int) -> bool:
+        """Store what was published on the mesh, `lost` messages after what came before it.
+
+        Returns:
+            Whether any stream wants it.
+        Raises:
+            StoreBusy, StoreFull, StoreFailed, StoreClosed: nothing was done.
+        """
+        streams = sorted(set(self.registry.captures.match(batch.topic)), key=_name)
+        if not streams:
+            return False
+        first = batch.base_sequence - lost
+        missed = Missed(batch.publisher, batch.epoch, batch.topic, first, lost)
+        gaps = [Gap(one.lane.id, one.lane.next, missed) for one in streams] if lost else []
+        drafts = [gap_draft(missed, lane, offset, now_us) for lane, offset, _ in gaps]
+        self.intake.capture(batch, streams, drafts, now_us)
+        for gap in gaps:
+            self.registry.note_gap(gap)
+        return True
+
+    def committed(self, end: int, now_us: int) -> list[Publisher]:
+        """All log positions before `end` are durable; the publishers of whom more is decided now."""
+        self.settling.committed(end)
+        return self.intake.committed(end, now_us)
+
+    def arrived(self) -> list[Queue]:
+        """Queues that have got messages since this was asked last."""
+        return self.intake.arrived()
+
+    def bury(self, dead: Dead, batches: Iterable[tuple[Batch, int]], now_us: int) -> None:
+        """Give dead letters their new address and settle the originals, in one append.
+
+        Args:
+            batches: those that hold the dead messages, each with its first sequence in that lane.
+        Raises:
+            StoreBusy, StoreFull, StoreFailed, StoreClosed: nothing was done.
+        """
+        queue = self.registry.queue(dead.queue)
+        definition = queue.definition
+        letters = [
+            dead_letter(part_of(batch, first, dead.start, dead.end), dead, definition, now_us)
+            for batch, first in batches
+        ]
+        drafts: list[Draft] = []
+        if queue.logged:
+            settled = encode_acks({dead.lane: [(dead.start, dead.end)]})
+            drafts.append(Draft(Kind.ACKS, settled, (), now_us))
+        self.intake.forward(letters, drafts, now_us)
+        queue.buried(dead)
+
+    def snapshot(self, now_us: int) -> list[Draft]:
+        """See snapshot.py."""
+        return snapshot(self.registry, self.publishers, now_us)
+
+
+def _name(stream: Stream) -> str:
+    return stream.name
