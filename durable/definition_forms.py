@@ -10,7 +10,7 @@ what has a default may be absent; a name nobody knows is an error, for it was me
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields
 from typing import Any, TypeVar
 
@@ -45,13 +45,18 @@ CLASSES: dict[str, type[Definition]] = {
         PermissionDefinition,
     )
 }  # fmt: skip
+FIELDS = {kind: tuple(one.name for one in fields(made)) for kind, made in CLASSES.items()}
+REQUIRED = {
+    kind: tuple(one.name for one in fields(made) if one.default is MISSING)
+    for kind, made in CLASSES.items()
+}
 GROUPS = {f"{kind}s": kind for kind in CLASSES}
 """Fields of Definitions, in the order in which they can be applied."""
 
 
 def to_plain(definition: Definition) -> dict[str, Any]:
     """The definition as a dict of what JSON and msgpack know."""
-    plain = {one.name: getattr(definition, one.name) for one in fields(definition)}
+    plain = {name: getattr(definition, name) for name in FIELDS[definition.kind]}
     if isinstance(definition, StreamDefinition):
         plain["patterns"] = list(definition.patterns)
     elif isinstance(definition, BindingDefinition):
@@ -78,11 +83,10 @@ def from_plain(kind: str, plain: Any) -> Definition:
     made = CLASSES.get(kind)
     if made is None:
         raise InvalidDefinition("definition", "kind", kind, f"one of {', '.join(CLASSES)}")
-    known = [one.name for one in fields(made)]
-    _check_fields(kind, plain, known)
-    for one in fields(made):
-        if one.default is MISSING and one.name not in plain:
-            raise InvalidDefinition(kind, one.name, None, "a value: it is missing")
+    _check_fields(kind, plain, FIELDS[kind])
+    for name in REQUIRED[kind]:
+        if name not in plain:
+            raise InvalidDefinition(kind, name, None, "a value, it is missing")
     values = dict(plain)
     patterns, arguments = values.get("patterns"), values.get("arguments")
     if isinstance(patterns, list):
@@ -161,7 +165,7 @@ def _entries(group: str, kind: str, entries: list[Any]) -> Iterator[Definition]:
             raise error.at(f"{group}[{index}]") from error
 
 
-def _check_fields(kind: str, plain: Any, known: list[str]) -> None:
+def _check_fields(kind: str, plain: Any, known: Sequence[str]) -> None:
     if not isinstance(plain, Mapping):
         raise InvalidDefinition(kind, "it", plain, f"fields {', '.join(known)}")
     for name in plain:

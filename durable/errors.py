@@ -47,8 +47,8 @@ from mesh.errors import MeshError
 
 SHOWN_MAX = 100
 """Characters of a wrong value that an error shows."""
-COMPARED_MAX = 500
-"""Names an error compares for its hint: a client that misspells must not cost the broker much."""
+COMPARED_MAX = 10_000
+"""Characters an error compares for its hint: a client that misspells must not cost the broker much."""
 
 
 class DurableError(MeshError):
@@ -370,4 +370,6 @@ def shown(value: Any) -> str:
 def nearest(name: str, known: Iterable[str]) -> str:
     """The one of `known` that was probably meant; empty when none is near."""
     alike = (one for one in known if abs(len(one) - len(name)) <= 3)
-    return next(iter(get_close_matches(name, islice(alike, COMPARED_MAX), n=1)), "")
+    return next(
+        iter(get_close_matches(name, islice(alike, COMPARED_MAX // (len(name) + 1)), n=1)), ""
+    )

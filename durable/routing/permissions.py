@@ -52,6 +52,7 @@ class Permissions:
         self._definitions: dict[str, PermissionDefinition] = {}
         self._patterns: dict[tuple[str, str], re.Pattern[str]] = {}
         self._decisions: Cache[tuple[str, str, str], bool] = Cache(CACHED_DECISIONS_MAX)
+        self._decided = self._decisions.young.get
         for one in definitions:
             self.declare(one)
 
@@ -79,20 +80,23 @@ class Permissions:
         """Whether `cluster` may `what` (configure, write, read) the exchange, queue or stream."""
         if not self._definitions:
             return True
-        asked = (cluster, what, name)
-        found = self._decisions.get(asked)
-        if found is None:
-            pattern = self._patterns.get((cluster, what))
-            full = DEFAULT_NAME if name == DEFAULT_EXCHANGE else name
-            found = pattern is not None and pattern.fullmatch(full) is not None
-            self._decisions.put(asked, found)
-        return found
+        found = self._decided((cluster, what, name))
+        return self._decide(cluster, what, name) if found is None else found
 
     def check(self, cluster: str, needs: Iterable[Need]) -> None:
         """Raises AccessRefused, naming the first of `needs` that `cluster` lacks."""
         for what, kind, name in needs:
             if not self.may(cluster, what, name):
                 raise AccessRefused(cluster, what, kind, name or DEFAULT_NAME)
+
+    def _decide(self, cluster: str, what: str, name: str) -> bool:
+        found = self._decisions.get((cluster, what, name))
+        if found is None:
+            pattern = self._patterns.get((cluster, what))
+            full = DEFAULT_NAME if name == DEFAULT_EXCHANGE else name
+            found = pattern is not None and pattern.fullmatch(full) is not None
+            self._decisions.put((cluster, what, name), found)
+        return found
 
 
 def for_declare_queue(definition: QueueDefinition) -> Iterator[Need]:

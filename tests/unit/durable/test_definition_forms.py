@@ -84,7 +84,7 @@ def test_what_has_a_default_may_be_absent() -> None:
     [
         ("queue", {"name": "q", "max_lenght": 5}, "one of name, .*; did you mean max_length[?]"),
         ("queue", {"name": "q", 5: 5}, "a field's name is 5: want one of"),
-        ("queue", {"max_length": 5}, "queue: name is None: want a value: it is missing"),
+        ("queue", {"max_length": 5}, "queue: name is None: want a value, it is missing"),
         ("binding", {"exchange": "e"}, "binding: destination is None"),
         ("queue", ["q"], "want fields name, durability"),
         ("que", {"name": "q"}, "kind is 'que': want one of exchange, queue"),

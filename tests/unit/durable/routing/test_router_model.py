@@ -38,7 +38,7 @@ bindings = st.builds(
 )  # fmt: skip
 
 
-@settings(max_examples=150, stateful_step_count=40)
+@settings(max_examples=100, stateful_step_count=40)
 class Routers(RuleBasedStateMachine):
     @initialize()
     def start(self) -> None:

@@ -1,0 +1,70 @@
+"""What the errors of definitions, routing and permissions say and carry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from durable.errors import (
+    AccessRefused,
+    BuiltIn,
+    DefinitionConflict,
+    DurableError,
+    InUse,
+    InvalidDefinition,
+    Unknown,
+    UnknownExchange,
+    UnknownQueue,
+    UnknownStream,
+    nearest,
+)
+
+
+@pytest.mark.parametrize("error", [UnknownExchange, UnknownQueue, UnknownStream])
+def test_what_is_unknown_is_named_with_what_is_near(error: type[Unknown]) -> None:
+    near = error("ordrs", ["invoices", "orders"])
+    assert (near.name, near.nearest, near.kind) == ("ordrs", "orders", error.kind)
+    assert str(near) == f"no {error.kind} 'ordrs': did you mean 'orders'?"
+    assert str(error("x", ["orders"])) == f"no {error.kind} 'x': declare it first"
+
+
+def test_a_hint_looks_at_a_bounded_number_of_names() -> None:
+    looked = 0
+
+    def names() -> Iterator[str]:
+        nonlocal looked
+        for number in range(100_000):
+            looked += 1
+            yield f"{number:0250}"
+
+    assert nearest("x" * 250, names()) == ""
+    assert looked < 100
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (InvalidDefinition("queue", "ttl_s", -1, "more"), "queue: ttl_s is -1: want more"),
+        (InvalidDefinition("queue", "a", 1, "2").at("queues[3]"), "queues[3]: a is 1: want 2"),
+        (
+            DefinitionConflict("queue", "jobs", ["max_length: 10 there, 20 asked"]),
+            "queue 'jobs' exists with other settings (max_length: 10 there, 20 asked): "
+            "declare it as it is, or delete it first",
+        ),
+        (
+            BuiltIn("amq.topic", "it cannot be deleted"),
+            "exchange 'amq.topic' is built in: it cannot be deleted; declare an exchange of your own",
+        ),
+        (
+            InUse("exchange", "e", "bindings from it: 2"),
+            "exchange 'e' is in use (bindings from it: 2): end that first, or delete without if_unused",
+        ),
+        (
+            AccessRefused("web", "write", "exchange", "e"),
+            "cluster 'web' may not write exchange 'e': give it a write permission that matches this name",
+        ),
+    ],
+)  # fmt: skip
+def test_errors_say_what_to_do(error: DurableError, text: str) -> None:
+    assert str(error) == text
