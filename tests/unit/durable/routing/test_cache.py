@@ -31,6 +31,17 @@ def test_what_is_in_use_survives_a_flood() -> None:
     assert cache.get("flood 0") is None
 
 
+def test_half_of_what_fits_is_there_at_any_time() -> None:
+    cache: Cache[int, int] = Cache(10)
+    for number in range(100):
+        cache.put(number, number)
+        assert all(
+            last in cache._old or last in cache.young
+            for last in range(number, number - 5, -1)
+            if last >= 0
+        )
+
+
 def test_weight_counts_and_what_is_too_heavy_is_not_kept() -> None:
     cache: Cache[str, str] = Cache(20, len)
     cache.put("heavy", "x" * 11)

@@ -52,6 +52,7 @@ def test_what_is_said_last_counts_at_once() -> None:
     assert not permissions.may("web", "read", "a")
     assert permissions.may("web", "read", "b")
     permissions.declare(PermissionDefinition(cluster="db"))
+    assert permissions.may("web", "read", "b")
     permissions.remove("web")
     assert not permissions.may("web", "read", "b")
     assert permissions.definitions() == (PermissionDefinition(cluster="db"),)

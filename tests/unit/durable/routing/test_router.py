@@ -136,7 +136,10 @@ def test_headers_are_needed_where_a_headers_exchange_can_be_reached() -> None:
     assert router.route("e4", "k", {"m": 1}).queues == ("p",)
     assert router.route("e4", "k", {"m": 2}).queues == ()
     assert router.route("e4", "k").queues == ()
+    router.bind(link("e2", "amq.headers", "other"))
     router.unbind(link("e2", "amq.headers", "k"))
+    assert router.needs_headers("e4")
+    router.unbind(link("e2", "amq.headers", "other"))
     assert not router.needs_headers("e4")
     with pytest.raises(UnknownExchange):
         router.needs_headers("none")
