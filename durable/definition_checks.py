@@ -96,13 +96,15 @@ def check_patterns(kind: str, field: str, value: Any) -> None:
     """Mesh patterns, each once."""
     if not isinstance(value, tuple):
         raise InvalidDefinition(kind, field, value, "a list of mesh patterns")
+    seen: set[str] = set()
     for pattern in value:
         try:
             check_pattern(pattern)
         except InvalidName as error:
             raise InvalidDefinition(kind, field, pattern, f"mesh patterns ({error})") from error
-        if value.count(pattern) > 1:
+        if pattern in seen:
             raise InvalidDefinition(kind, field, pattern, "each pattern once")
+        seen.add(pattern)
 
 
 def check_regex(kind: str, field: str, value: Any) -> None:

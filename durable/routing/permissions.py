@@ -12,6 +12,7 @@
 Each permission is a regular expression that the whole name must match. The default exchange goes by
 the name `amq.default`, so what is sent straight to a queue needs to write that one. As long as nothing
 has been said about any cluster, every trusted one may do everything; from then on, only what was said.
+Who may say so has to be trusted: a regular expression can be made to take for ever.
 """
 
 from __future__ import annotations
