@@ -46,6 +46,8 @@ class Hosted:
         self.vhost, self.log, self.clock = vhost, log, clock
         self._work, self.settled = Waker(), Bell()
         """`settled` rings when something that was settled has become durable."""
+        self.died = Waker()
+        """For whoever buries the dead."""
         self.stored = Bell()
         """Rings when messages have become durable: stream readers look again."""
         self._busy: dict[Queue, None] = {}
@@ -78,6 +80,8 @@ class Hosted:
                 confirm()
         self.stored.wake()
         self._deliver(now_us)
+        if self.vhost.has_dead:
+            self.died.wake()
         settling.flush(now_us)
         if settling.durable > durable:
             self.settled.wake()

@@ -16,9 +16,11 @@ from ..vhost.publishers import Publishers
 from ..vhost.registry import Registry
 from ..vhost.replay import Replay
 from ..vhost.vhost import Vhost
+from .burying import bury_the_dead
 from .clock import SteadyClock
 from .directory import make_vhost
 from .hosted import Hosted
+from .upkeep import keep_up
 
 
 @asynccontextmanager
@@ -35,5 +37,7 @@ async def open_vhost(
         hosted = Hosted(vhost, log, clock)
         async with open_nursery() as nursery:
             nursery.start_soon(hosted.run)
+            nursery.start_soon(bury_the_dead, hosted)
+            nursery.start_soon(keep_up, hosted, config.idle_s)
             yield hosted
             nursery.cancel_scope.cancel()

@@ -78,6 +78,11 @@ class Queue:
         )
 
     @property
+    def expires(self) -> bool:
+        """Whether any of its messages may expire."""
+        return self._expires
+
+    @property
     def logged(self) -> bool:
         """Whether its messages are in the log; else they are held in memory, and end with the broker."""
         return not self.definition.transient

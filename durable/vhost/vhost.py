@@ -15,6 +15,7 @@ from ..log.bodies import Missed, encode_acks, encode_definitions, gap_draft
 from ..log.record import Draft, Kind
 from ..protocol.parts import Refusal
 from ..queues.journal import Dead
+from ..queues.lane import Lane
 from ..queues.queue import Queue
 from .bodies import Bodies
 from .changes import Change
@@ -83,6 +84,22 @@ class Vhost:
         """All log positions before `end` are durable; the publishers of whom more is decided now."""
         self.settling.committed(end)
         return self.intake.committed(end, now_us)
+
+    def lane(self, lane_id: int) -> Lane | None:
+        return self.registry.lanes.get(lane_id)
+
+    @property
+    def has_dead(self) -> bool:
+        """Whether there are messages to be dead-lettered."""
+        return bool(self.registry.journal.dead or self.registry.held_journal.dead)
+
+    def take_dead(self) -> list[Dead]:
+        """Messages to be dead-lettered: `bury` each."""
+        journals = (self.registry.journal, self.registry.held_journal)
+        dead = [one for journal in journals for one in journal.dead]
+        for journal in journals:
+            journal.dead = []
+        return dead
 
     def arrived(self) -> list[Queue]:
         """Queues that have got messages since this was asked last."""
