@@ -42,6 +42,7 @@ class Workers:
         self._requests, self._broadcasts = requests, broadcasts
         self._payload_bytes_max, self._answered = payload_bytes_max, answered
         self._idle: list[Worker] = []
+        self._clock = trio.lowlevel.current_clock().current_time
         self._complained: set[tuple[str, str]] = set()
         self.dispatcher: Dispatcher
         """Set once, right after the dispatcher was made with `start`."""
@@ -58,45 +59,60 @@ class Workers:
 
     @enable_ki_protection
     async def _work(self, worker: Worker) -> None:
-        while True:
-            job, worker.job = worker.job, None
-            assert job is not None
-            await self._run(job)
-            if len(self._idle) >= IDLE_MAX:
-                return
-            self._idle.append(worker)
-            await worker.waker.wait()
+        """Run jobs until one is cancelled, or enough tasks are idle.
 
-    async def _run(self, job: Job) -> None:
+        One cancel scope for all of them: to make, enter and leave one costs several times as much as
+        to move its deadline there and back, and more than a small handler.
+        """
+        with trio.CancelScope() as scope:
+            while await self._run(worker, scope) and len(self._idle) < IDLE_MAX:
+                self._idle.append(worker)
+                await worker.waker.wait()
+        if scope.cancelled_caught and worker.job is not None:
+            self._end(worker.job, None, None, cut_short=True)
+
+    async def _run(self, worker: Worker, scope: trio.CancelScope) -> bool:
+        """Run the worker's job. False: its scope may have been cancelled, and is of no more use."""
+        job = worker.job
+        assert job is not None
         handlers = self._requests if job.reply else self._broadcasts
         request = Request(job.payload, job.endpoint, job.caller, job.node, job.deadline_s)
         reply: object = None
         refusal: ServiceError | None = None
-        deadline_s = math.inf if job.deadline_s is None else job.deadline_s
-        scope = trio.CancelScope(deadline=deadline_s)
         job.cancel = scope.cancel
+        if job.deadline_s is not None:
+            scope.deadline = job.deadline_s
         if job.cancelled:
             scope.cancel()
-        try:  # Around the scope: what a cancelled handler raises beside Cancelled is its failure.
-            with scope:
-                reply = await handlers[job.endpoint](request)
+        try:  # What a cancelled handler raises beside Cancelled is logged, the rest goes on.
+            reply = await handlers[job.endpoint](request)
         except* ServiceError as group:
             refusal = _first(group)
         except* Exception as group:
             error = _first(group)
             refusal = ServiceError("failed", _told(error))
             self._complain(job, error)
+        scope.deadline = math.inf
+        worker.job = None
+        now_s = self._end(job, reply, refusal)
+        return not job.cancelled and (job.deadline_s is None or now_s < job.deadline_s)
+
+    def _end(
+        self, job: Job, reply: object, refusal: ServiceError | None, *, cut_short: bool = False
+    ) -> float:
+        """The handler is out of the way: tell the dispatcher, and return the time."""
         job.cancel = None
-        now_s = trio.current_time()
-        if scope.cancelled_caught:
-            self.dispatcher.cut_short(job, now_s)
+        dispatcher, now_s = self.dispatcher, self._clock()
+        if cut_short:
+            dispatcher.cut_short(job, now_s)
         elif refusal is not None:
-            self.dispatcher.raised(job, refusal.code, refusal.message, now_s)
+            dispatcher.raised(job, refusal.code, refusal.message, now_s)
         elif not job.reply:
-            self.dispatcher.finished(job, now_s)
+            dispatcher.finished(job, now_s)
         else:
             self._reply(job, reply, now_s)
-        self._answered(alone=not self.dispatcher.running)
+        self._answered(alone=not dispatcher.running)
+        return now_s
 
     def _reply(self, job: Job, reply: object, now_s: float) -> None:
         if not isinstance(reply, bytes):

@@ -130,3 +130,44 @@ async def test_a_member_that_does_not_answer_a_tunnel_is_a_timeout() -> None:
         with pytest.raises(mesh.RequestTimeout):
             async with shop.open_tunnel("databases/bad", timeout=0.1):
                 raise AssertionError("opened")
+
+
+async def test_a_deadline_or_a_cancellation_ends_one_call_and_none_after_it() -> None:
+    """Calls share a task and its cancel scope, one after the other."""
+    databases = mesh.Service("databases", concurrency=1)
+    ends: list[str] = []
+
+    @databases.request
+    async def work(request: mesh.Request) -> bytes:
+        try:
+            await trio.sleep(float(request.payload))
+        except trio.Cancelled:
+            ends.append("cancelled")
+            raise
+        ends.append("slept")
+        return request.payload
+
+    @databases.request("late")
+    async def late(request: mesh.Request) -> bytes:
+        assert request.deadline is not None
+        while trio.current_time() <= request.deadline:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(0.01)
+        ends.append("late")
+        return b""
+
+    async with node(databases) as db, node("shop", db) as shop:
+        await linked(shop, db)
+        assert await shop.request("databases", b"0", timeout=0.2) == b"0"
+        assert await shop.request("databases", b"0.3", timeout=5) == b"0.3"
+        with pytest.raises(mesh.RequestTimeout):
+            await shop.request("databases", b"60", timeout=0.1)
+        await until(lambda: len(ends) == 3)
+        with trio.move_on_after(0.1):
+            await shop.request("databases", b"60")
+        await until(lambda: len(ends) == 4)
+        with pytest.raises(mesh.RequestTimeout):
+            await shop.request("databases/late", b"", timeout=0.1)
+        await until(lambda: len(ends) == 5)
+        assert await shop.request("databases", b"0.05") == b"0.05"
+        assert ends == ["slept", "slept", "cancelled", "cancelled", "late", "slept"]
