@@ -13,9 +13,9 @@ within what it is willing to put together.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from .frame import MORE, RECORD, RECORD_BYTES
 
@@ -28,6 +28,13 @@ Piece = tuple[Sequence[bytes], int]
 """Bytes to be joined, header included, and how many they are."""
 
 
+class Owner(Protocol):
+    """Whoever wants to know when a record leaves."""
+
+    def begins(self) -> None:
+        """Its first piece enters a frame: from then on the peer may have seen it."""
+
+
 @dataclass(slots=True, eq=False)
 class Record:
     """One record that waits, or what is left of it."""
@@ -35,11 +42,10 @@ class Record:
     parts: Sequence[bytes]
     size_bytes: int
     """Of `parts`, the next piece."""
-    rest: list[Piece]
+    rest: list[Piece] | None
     """Further pieces, last one first."""
     total_bytes: int
-    sent: Callable[[], object] | None
-    """Called once, when its first piece enters a frame: from then on the peer may have seen it."""
+    owner: Owner | None
     label: Any
     begun: bool = False
     gone: bool = False
@@ -65,7 +71,7 @@ class Flow:
 
     def bury(self, record: Record) -> None:
         record.gone = True
-        record.parts, record.rest = (), []
+        record.parts, record.rest = (), None
         self.size_bytes -= record.total_bytes
         self.dead += 1
         if self.dead > len(self.records) // 2 + DEAD_MAX:
@@ -106,7 +112,7 @@ class Outbox:
 
     def push(
         self, flow: Hashable, kind: int, ident: int, body: bytes, *, prefix: bytes = b"",
-        sent: Callable[[], object] | None = None, label: Any = None, stays: bool = True,
+        owner: Owner | None = None, label: Any = None, stays: bool = True,
     ) -> Record:  # fmt: skip
         """Queue one record; `prefix + body` is its body. In pieces when it is large.
 
@@ -118,12 +124,12 @@ class Outbox:
         if total <= self.chunk_bytes:
             header = RECORD.pack(kind, 0, 0, total, ident)
             size = RECORD_BYTES + total
-            record = Record((header, prefix, body), size, [], size, sent, label)
+            record = Record((header + prefix, body), size, None, size, owner, label)
         else:
             pieces = self._pieces(kind, ident, prefix, body)
             total = sum(size for _, size in pieces)
             parts, size = pieces.pop()
-            record = Record(parts, size, pieces, total, sent, label)
+            record = Record(parts, size, pieces, total, owner, label)
         self._append(flow, record, stays)
         return record
 
@@ -147,14 +153,14 @@ class Outbox:
         """Queue a record that fits a frame and is not to be cut; `pieces` are joined only there."""
         header = RECORD.pack(kind, 0, 0, size_bytes, ident)
         size_bytes += RECORD_BYTES
-        record = Record((header, *pieces), size_bytes, [], size_bytes, None, label)
+        record = Record((header, *pieces), size_bytes, None, size_bytes, None, label)
         self._append(flow, record, stays)
 
     def push_first(self, flow: Hashable, kind: int, ident: int, body: bytes) -> None:
         """Queue a small record before all others of its flow; it is not one to be dropped."""
         header = RECORD.pack(kind, 0, 0, len(body), ident)
         size = RECORD_BYTES + len(body)
-        self._append(flow, Record((header, body), size, [], size, None, None), stays=True)
+        self._append(flow, Record((header, body), size, None, size, None, None), stays=True)
         self._flows[flow].records.rotate(1)
 
     def _append(self, flow: Hashable, record: Record, stays: bool) -> None:
@@ -178,8 +184,13 @@ class Outbox:
         while skipped < len(flows):
             name = next(iter(flows))
             flow = flows[name]
+            records = flow.records
             quantum = 0
-            while quantum < QUANTUM_BYTES and (record := flow.front()) is not None:
+            while records and quantum < QUANTUM_BYTES:
+                record = records[0]
+                if record.gone:
+                    flow.front()
+                    continue
                 size = record.size_bytes
                 if taken + size > limit_bytes and count:
                     if quantum:  # Else its turn is still to come: first in the next frame.
@@ -193,7 +204,12 @@ class Outbox:
                 taken += size
                 quantum += size
                 flow.size_bytes -= size
-                self._advance(flow, record)
+                if record.rest:
+                    record.parts, record.size_bytes = record.rest.pop()
+                    continue
+                records.popleft()
+                if size < record.total_bytes:
+                    self._begun_bytes -= record.total_bytes
             skipped = 0 if quantum else skipped + 1
             self._turn(name)
         self.size_bytes -= taken
@@ -214,17 +230,9 @@ class Outbox:
         record.begun = True
         if flow.droppable and flow.droppable[0] is record:
             flow.droppable.popleft()
-        if record.sent is not None:
-            record.sent()
+        if record.owner is not None:
+            record.owner.begins()
         return True
-
-    def _advance(self, flow: Flow, record: Record) -> None:
-        if record.rest:
-            record.parts, record.size_bytes = record.rest.pop()
-            return
-        flow.records.popleft()
-        if record.size_bytes < record.total_bytes:
-            self._begun_bytes -= record.total_bytes
 
     def _turn(self, name: Hashable) -> None:
         """To the back of the queue, or out of it when empty."""

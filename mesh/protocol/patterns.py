@@ -78,16 +78,16 @@ class Patterns:
         self._next_inbox = 0
         self.unwanted_batches = 0
         self._on: dict[int, Callable[[Link, Received, float], None]] = {
-            Kind.BATCH: self._on_batch,
-            Kind.REQUEST: self._on_request,
-            Kind.REPLY: self._on_reply,
-            Kind.ERROR: self._on_error,
-            Kind.BUSY: self._on_busy,
-            Kind.CANCEL: self._on_cancel,
-            Kind.BROADCAST: self._on_broadcast,
-            Kind.SUBSCRIBE: self._on_subscribe,
-            Kind.UNSUBSCRIBE: self._on_unsubscribe,
-            Kind.CREDIT: self._on_credit,
+            int(Kind.BATCH): self._on_batch,
+            int(Kind.REQUEST): self._on_request,
+            int(Kind.REPLY): self._on_reply,
+            int(Kind.ERROR): self._on_error,
+            int(Kind.BUSY): self._on_busy,
+            int(Kind.CANCEL): self._on_cancel,
+            int(Kind.BROADCAST): self._on_broadcast,
+            int(Kind.SUBSCRIBE): self._on_subscribe,
+            int(Kind.UNSUBSCRIBE): self._on_unsubscribe,
+            int(Kind.CREDIT): self._on_credit,
         }
 
     # Records

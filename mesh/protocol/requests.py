@@ -14,9 +14,11 @@ u16 queue, then the payload or msgpack [code, message]. BUSY: msgpack [queue, re
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from heapq import heapify, heappop, heappush
 from random import Random
 
 from ..errors import (
@@ -35,16 +37,20 @@ from .balancer import Candidate, Choose
 from .frame import Buffer, Kind
 from .link import Link
 from .outbox import REQUESTS, Record
-from .timers import Timer, Timers
+from .timers import NO_TIMER, Timers
 from .values import decode_values
 
 PREFIX = struct.Struct("<IBBB")
 REPLY_PREFIX = struct.Struct("<IH")
 MAY_BE_BUSY = 1
+LEFT_MS_MAX = 0xFFFFFFFF
 EXPIRED = "expired"
 """Code of an ERROR: the deadline passed before the handler started."""
 SOFT_TRIES = 3
 """Members that may answer BUSY although they have room, before one is told to queue the request."""
+
+EXPIRIES_MIN = 4096
+"""Entries of ended requests that may stay among the deadlines, beside as many as live there."""
 
 WAITING, QUEUED, SENT, DONE = range(4)
 
@@ -99,7 +105,6 @@ class Pending:
         "started_s",
         "state",
         "target",
-        "timer",
         "tried",
         "wake",
     )  # fmt: skip
@@ -113,19 +118,19 @@ class Pending:
         self.started_s, self.deadline_s, self.wake, self.only = started_s, deadline_s, wake, only
         self.state = WAITING
         self.candidate: Candidate | None = None
-        self.tried: list[bytes] = []
+        self.tried: tuple[bytes, ...] = ()
         """Members that were lost, or said BUSY although they have room."""
-        self.full: list[bytes] = []
+        self.full: tuple[bytes, ...] = ()
         """Members that can take nothing."""
         self.retry_after_s = 0.0
         self.sequence = 0
         """Of the data frame it left in."""
         self.record: Record | None = None
         """While it waits to leave."""
-        self.timer: Timer | None = None
         self.outcome: bytes | MeshError | None = None
 
-    def mark_sent(self) -> None:
+    def begins(self) -> None:
+        """Its record begins to leave: the member may have seen it from now on."""
         if self.state == QUEUED and self.candidate is not None:
             self.state = SENT
             self.sequence = self.candidate.link.data.next_sequence
@@ -151,6 +156,10 @@ class RequestTable:
         self._pending: dict[int, Pending] = {}
         self._waiting: dict[str, dict[Pending, None]] = {}
         self._next_id = 0
+        self._expiries: list[tuple[float, int]] = []
+        """A heap of (when, request); entries of those that have ended stay until it is cleared."""
+        self._expiries_max = EXPIRIES_MIN
+        self._expiry_due_s, self._expiry = math.inf, NO_TIMER
         self.sent = self.replied = self.failed = self.busy = self.retried = self.late = 0
 
     def __len__(self) -> int:
@@ -180,7 +189,9 @@ class RequestTable:
         self._next_id += 1
         pending = Pending(self._next_id, target, payload, now_s, deadline_s, wake, only)
         self._pending[pending.ident] = pending
-        pending.timer = self._timers.at(expires_s, lambda now: self._expire(pending, now))
+        heappush(self._expiries, (expires_s, pending.ident))
+        if expires_s < self._expiry_due_s or len(self._expiries) > self._expiries_max:
+            self._watch_expiries()
         if only is None and pending.cluster in self._waiting and self._rotation(pending.cluster):
             self._wait(pending)  # Others wait for room already: behind them.
         else:
@@ -198,11 +209,14 @@ class RequestTable:
             picked = None
             self._finish(pending, Overloaded(pending.target, 1, 0.0))
         if picked is not None:
-            self._enqueue(pending, *picked, now_s)
+            candidate, soft = picked
+            self._enqueue(pending, candidate, soft, now_s)
 
     def _pick(self, pending: Pending, now_s: float) -> tuple[Candidate, bool] | None:
         """A member with room, and whether it may say BUSY early; None: it waits, or has ended."""
-        candidates, tried = self._candidates(pending), pending.tried
+        candidates, tried = self._rotation(pending.cluster), pending.tried
+        if pending.full:
+            candidates = self._candidates(pending)
         if not candidates:
             self._nobody(pending, now_s)
             return None
@@ -211,7 +225,7 @@ class RequestTable:
         soft = len(fresh) > 1 and len(tried) < SOFT_TRIES
         candidate = self._choose(fresh or candidates, self._rng)
         size = len(pending.payload)
-        if not self._takes(candidate.link, size):
+        if not candidate.link.outbox.takes(REQUESTS, size):
             roomy = [one for one in candidates if self._takes(one.link, size)]
             if not roomy:
                 self._wait(pending)
@@ -228,12 +242,13 @@ class RequestTable:
         candidate.outstanding += 1
         link.outstanding += 1
         self.sent += 1
-        left_ms = int(min(max((pending.deadline_s - now_s) * 1000, 1), 0xFFFFFFFF))
+        left_ms = (pending.deadline_s - now_s) * 1000
+        if not 1 <= left_ms <= LEFT_MS_MAX:
+            left_ms = min(max(left_ms, 1), LEFT_MS_MAX)
         flags = MAY_BE_BUSY if soft else 0
-        head = pack_head(pending.cluster, pending.endpoint, left_ms, flags)
+        head = pack_head(pending.cluster, pending.endpoint, int(left_ms), flags)
         pending.record = link.outbox.push(
-            REQUESTS, Kind.REQUEST, pending.ident, pending.payload, prefix=head,
-            sent=pending.mark_sent,
+            REQUESTS, Kind.REQUEST, pending.ident, pending.payload, prefix=head, owner=pending,
         )  # fmt: skip
         self._touched(link)
 
@@ -298,14 +313,12 @@ class RequestTable:
     def _answered(self, link: Link, ident: int) -> tuple[Pending, Candidate] | None:
         """The request that `link` may answer under this number; None: it has ended."""
         pending = self._pending.get(ident)
-        candidate = pending.candidate if pending is not None else None
-        if pending is None or candidate is None:
-            self.late += 1
-            return None
-        if candidate.link is not link or pending.state != SENT:
-            self.late += 1
-            return None
-        return pending, candidate
+        if pending is not None and pending.state == SENT:
+            candidate = pending.candidate
+            if candidate is not None and candidate.link is link:
+                return pending, candidate
+        self.late += 1
+        return None
 
     def replied_to(self, link: Link, ident: int, data: Buffer, start: int, end: int) -> None:
         """REPLY: what the handler returned."""
@@ -347,7 +360,10 @@ class RequestTable:
         pending, candidate = answered
         candidate.queue = queue
         self.busy += 1
-        (pending.full if hard else pending.tried).append(candidate.node)
+        if hard:
+            pending.full += (candidate.node,)
+        else:
+            pending.tried += (candidate.node,)
         pending.retry_after_s = retry_after_ms / 1000
         self._release(pending)
         if pending.only is not None:
@@ -375,7 +391,7 @@ class RequestTable:
             self._release(pending)
             if pending.only is None and (not executed or self._idempotent(node, pending.target)):
                 self.retried += 1
-                pending.tried.append(node)
+                pending.tried += (node,)
                 self._assign(pending, now_s)
             else:
                 error = PeerLost(pending.target, short(node), maybe_executed=executed)
@@ -388,9 +404,34 @@ class RequestTable:
         self._withdraw(pending)
         self._finish(pending, None)
 
+    def _watch_expiries(self) -> None:
+        """See to it that a timer runs when the first request expires.
+
+        One timer for all: nearly every request ends long before, and a timer of its own would be
+        five objects made and thrown away for nothing.
+        """
+        heap = self._expiries
+        if len(heap) > self._expiries_max:
+            heap[:] = [entry for entry in heap if entry[1] in self._pending]
+            heapify(heap)
+            self._expiries_max = max(EXPIRIES_MIN, 2 * len(heap))
+        while heap and heap[0][1] not in self._pending:
+            heappop(heap)
+        if heap and heap[0][0] < self._expiry_due_s:
+            self._expiry.cancel()
+            self._expiry_due_s = heap[0][0]
+            self._expiry = self._timers.at(self._expiry_due_s, self._expire_due)
+
+    def _expire_due(self, now_s: float) -> None:
+        self._expiry_due_s = math.inf
+        heap = self._expiries
+        while heap and heap[0][0] <= now_s:
+            pending = self._pending.get(heappop(heap)[1])
+            if pending is not None:
+                self._expire(pending, now_s)
+        self._watch_expiries()
+
     def _expire(self, pending: Pending, now_s: float) -> None:
-        if pending.state == DONE:
-            return
         waited_s = now_s - pending.started_s
         executed = pending.state == SENT
         error: MeshError = RequestTimeout(pending.target, waited_s, maybe_executed=executed)
@@ -415,19 +456,18 @@ class RequestTable:
             pending.candidate.link.outbox.discard(REQUESTS, pending.record)
 
     def _release(self, pending: Pending) -> None:
-        if pending.candidate is not None:
-            pending.candidate.outstanding -= 1
-            pending.candidate.link.outstanding -= 1
+        candidate = pending.candidate
+        if candidate is not None:
+            candidate.outstanding -= 1
+            candidate.link.outstanding -= 1
             pending.candidate = None
 
     def _finish(self, pending: Pending, outcome: bytes | MeshError | None) -> None:
         self._release(pending)
         self._pending.pop(pending.ident, None)
-        if pending in self._waiting.get(pending.cluster, ()):
+        if self._waiting and pending in self._waiting.get(pending.cluster, ()):
             self._stop_waiting(pending)
         pending.state, pending.outcome = DONE, outcome
-        if pending.timer is not None:
-            pending.timer.cancel()
         if isinstance(outcome, MeshError):
             self.failed += 1
         pending.wake()

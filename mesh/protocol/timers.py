@@ -19,6 +19,10 @@ class Timer:
         self.callback = None
 
 
+NO_TIMER = Timer(lambda now_s: None)
+"""For a variable that holds one, before it does."""
+
+
 class Timers:
     """`sooner` is called when the earliest deadline moved forward, so a sleeper can be woken."""
 
@@ -40,8 +44,7 @@ class Timers:
         return timer
 
     def _forget_cancelled(self) -> None:
-        # Requests set a timer each and nearly always cancel it: without this the heap would hold
-        # five seconds' worth of answered ones.
+        # Who sets timers and cancels them before they are due would fill the heap without this.
         self._heap = [entry for entry in self._heap if entry[2].callback is not None]
         heapq.heapify(self._heap)
         self._cancelled_limit = max(1024, 2 * len(self._heap))

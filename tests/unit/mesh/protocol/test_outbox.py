@@ -71,16 +71,23 @@ def test_a_whole_record_is_not_cut() -> None:
     assert take(outbox) == [(7, 0, b"x" * 600 + b"y" * 600)]
 
 
-def test_sent_is_called_once_when_the_first_piece_leaves() -> None:
+class Leaving:
+    begun = 0
+
+    def begins(self) -> None:
+        self.begun += 1
+
+
+def test_an_owner_is_told_once_when_the_first_piece_leaves() -> None:
     outbox = make_outbox()
-    left: list[str] = []
-    outbox.push("a", Kind.REPLY, 1, bytes(1200), sent=lambda: left.append("large"))
-    outbox.push("a", Kind.REPLY, 2, b"", sent=lambda: left.append("small"))
-    assert left == []
+    large, small = Leaving(), Leaving()
+    outbox.push("a", Kind.REPLY, 1, bytes(1200), owner=large)
+    outbox.push("a", Kind.REPLY, 2, b"", owner=small)
+    assert (large.begun, small.begun) == (0, 0)
     take(outbox, CHUNK + RECORD_BYTES)
-    assert left == ["large"]
+    assert (large.begun, small.begun) == (1, 0)
     take(outbox)
-    assert left == ["large", "small"]
+    assert (large.begun, small.begun) == (1, 1)
 
 
 def test_a_frame_holds_what_fits_and_at_least_one_record() -> None:

@@ -15,6 +15,7 @@ from mesh.errors import (
 from mesh.protocol.frame import Kind
 from mesh.protocol.requests import (
     DONE,
+    EXPIRIES_MIN,
     MAY_BE_BUSY,
     PREFIX,
     QUEUED,
@@ -336,3 +337,27 @@ def test_limits_and_names_are_checked_before_anything_begins() -> None:
     with pytest.raises(LimitReached, match="requests_max"):
         bench.ask()
     assert (len(bench.table), bench.links()[0].outstanding) == (3, 3)
+
+
+def test_each_request_expires_at_its_own_time_whatever_came_before_it() -> None:
+    bench = Bench()
+    late, early = bench.ask(timeout_s=3.0), bench.ask(timeout_s=1.0)
+    middle = bench.ask(timeout_s=2.0)
+    ended: list[tuple[int, ...]] = []
+    for _ in range(3):
+        bench.wait(1.0)
+        ended.append(tuple(one.state == DONE for one in (early, middle, late)))
+    assert ended == [(True, False, False), (True, True, False), (True, True, True)]
+    assert bench.timers.due_s() is None
+
+
+def test_deadlines_of_requests_that_have_ended_are_forgotten() -> None:
+    bench = Bench()
+    unanswered = bench.ask(timeout_s=1000.0)
+    for n in range(3 * EXPIRIES_MIN):
+        pending = bench.ask(timeout_s=3000.0 - n / 10)  # Each one sooner than those before.
+        bench.table.cancel(pending)
+    assert len(bench.table._expiries) <= EXPIRIES_MIN + 1
+    bench.wait(1000.0)
+    assert unanswered.state == DONE
+    assert bench.timers.due_s() is None
