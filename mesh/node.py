@@ -110,8 +110,9 @@ class Node:
     ) -> Pending:  # fmt: skip
         self._check_payload(payload)
         if timeout is None:
-            timeout = self.config.request_timeout_s
-        limit_s = now_s + _seconds("timeout", timeout)
+            limit_s = now_s + self.config.request_timeout_s
+        else:
+            limit_s = now_s + _seconds("timeout", timeout)
         # Where the scope's deadline comes first, it is the scope that ends the wait.
         expires_s = limit_s if limit_s <= scope_s else scope_s + 1.0
         return self._core.request(
@@ -405,7 +406,7 @@ class Node:
 
 
 def _seconds(name: str, value: float) -> float:
-    if not isinstance(value, int | float):
+    if not isinstance(value, (int, float)):
         raise TypeError(f"{name}: want seconds, got {type(value).__name__}")
     if not value >= 0:  # Nor is NaN.
         raise ValueError(f"{name}: want seconds, at least 0, got {value!r}")

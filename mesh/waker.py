@@ -5,6 +5,7 @@ A trio.Event is used up after one set and costs an allocation per wait; these pa
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Any
 
 import trio
@@ -28,15 +29,17 @@ class Waker:
             self._task = None
             reschedule(task)
 
-    async def wait(self) -> None:
-        """Return after a `wake` that no `wait` has seen yet."""
+    def wait(self) -> Awaitable[object]:
+        """Returns after a `wake` that no `wait` has seen yet. To be awaited at once.
+
+        No coroutine of its own around trio's: there is one such wait per request at each end.
+        """
         if self._woken:
             self._woken = False
-            await trio.lowlevel.checkpoint()
-            return
+            return trio.lowlevel.checkpoint()  # noqa: ASYNC105 (awaited by the caller)
         assert self._task is None, "two tasks wait"
         self._task = current_task()
-        await wait_task_rescheduled(self._abort)
+        return wait_task_rescheduled(self._abort)  # noqa: ASYNC105
 
     def _abort(self, _raise_cancel: Any) -> Abort:
         self._task = None  # It is on its way already: a `wake` before it runs must not hurry it.

@@ -40,6 +40,7 @@ from .timers import Timers
 from .tunnel import TunnelEnd
 from .values import decode_values, encode_values
 
+OWN_KINDS = frozenset((int(Kind.HEARTBEAT), int(Kind.GOSSIP), int(Kind.BYE)))
 TICK_S = 0.25
 LEAVING_LOAD = 1_000_000_000
 SUSPECT_GRACE_S = 0.5
@@ -219,12 +220,12 @@ class Core:
             self._violated(conn, link, error, now_s)
 
     def _take(self, link: Link, records: Sequence[Received], now_s: float) -> None:
+        take = self.patterns.record
         for record in records:
-            kind = record[0]
-            if kind in (Kind.HEARTBEAT, Kind.GOSSIP, Kind.BYE):
+            if record[0] in OWN_KINDS:
                 self._own_record(link, record, now_s)
             elif link.up:
-                self.patterns.record(link, record, now_s)
+                take(link, record, now_s)
             else:
                 link.early.append(record)
 

@@ -264,8 +264,9 @@ class Link:
                 self.ack_due_s = now_s + self.limits.ack_delay_s
         data = frame.data
         whole: list[Received] = []
+        pieces = self._pieces
         for kind, flags, ident, start, end in frame.records:
-            if flags & MORE or (kind, ident) in self._pieces:
+            if flags & MORE or (pieces and (kind, ident) in pieces):
                 self._reassemble(whole, kind, flags, ident, bytes(data[start:end]))
             else:
                 whole.append((kind, ident, data, start, end))
