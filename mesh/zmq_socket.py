@@ -1,8 +1,9 @@
 """One zmq socket on trio. The only file that knows the file descriptor is edge-triggered.
 
 The descriptor turns readable when libzmq's state is stale, for either direction, and ANY call on the
-socket may use that signal up. So: one task waits per socket, nothing is believed but EVENTS, and
-whoever sent something asks `readable` afterwards and sees to it that the socket is drained.
+socket may use that signal up. So: one task waits per socket, nothing is believed but EVENTS and a
+receive that finds nothing, and whoever used the socket otherwise asks `readable` afterwards and sees
+to it that the socket is drained.
 
 Sockets here never block on sending: their limits are off, links keep windows of their own.
 """

@@ -201,21 +201,24 @@ class ZmqTransport:
     @enable_ki_protection
     async def _read(self, socket: ZmqSocket) -> None:
         while True:
-            await socket.wait_readable()
             while self._take(socket):
                 self._receiver.settle()
                 await trio.lowlevel.checkpoint()
             self._receiver.settle()
+            # EVENTS has just said that there is nothing, and `poke` asks after every other use.
+            await trio.lowlevel.wait_readable(socket.fd)
 
     def _take(self, socket: ZmqSocket) -> bool:
         """Receive within a budget, so that no peer keeps the loop for itself. True: there is more."""
-        if not socket.readable():
-            return False
         recv, received = socket.raw.recv, self._receiver.received
         inbound = socket is self._inbound
         taken = 0
         for _ in range(FRAMES_PER_TURN):
-            rid, frame = recv(NOBLOCK), recv(NOBLOCK, copy=False)
+            try:
+                rid = recv(NOBLOCK)
+            except zmq.Again:  # Woken for nothing: seldom, so nobody asks before.
+                return False
+            frame = recv(NOBLOCK, copy=False)
             data = _content(frame) if not frame.more else _skip(socket)
             if inbound:
                 cluster = self._cluster_of.get(rid)
@@ -268,6 +271,7 @@ class ZmqTransport:
             # Another node is linked at that very address: this one cannot be there.
             trio.lowlevel.current_trio_token().run_sync_soon(self._lost_soon, dial.conn)
             return
+        self._used[socket] = None
         raw, rid = socket.raw, b"\x01" + struct.pack("<Q", dial.conn)
         raw.setsockopt(zmq.CURVE_SERVERKEY, dial.server.public)
         raw.setsockopt(zmq.CURVE_PUBLICKEY, dial.client.public)
@@ -307,6 +311,7 @@ class ZmqTransport:
         entry = self._forget(conn) if isinstance(conn, int) else None
         if entry is not None:
             socket, _, endpoint = entry
+            self._used[socket] = None
             with suppress(zmq.ZMQError):  # It may have ended by itself.
                 socket.raw.disconnect(endpoint)
 
