@@ -26,8 +26,8 @@ class Waker:
         if task is None:
             self._woken = True
         else:
+            reschedule(task)  # First: from a thread that is not trio's it raises, and changes nothing.
             self._task = None
-            reschedule(task)
 
     def wait(self) -> Awaitable[object]:
         """Returns after a `wake` that no `wait` has seen yet. To be awaited at once.

@@ -29,6 +29,7 @@ from security.keys import ClusterKeys
 from .config import MeshConfig
 from .errors import ConfigError
 from .listening import Bind, bind_plan
+from .nursery import open_nursery
 from .protocol.frame import CONTROL, DATA
 from .protocol.instructions import Dial
 from .protocol.lane import Conn
@@ -84,7 +85,7 @@ class ZmqTransport:
         self._receiver = receiver
         sockets: list[ZmqSocket] = []
         try:
-            async with trio.open_nursery() as nursery:
+            async with open_nursery() as nursery:
                 self._nursery = nursery
                 zap = ZmqSocket(self._context.socket(zmq.ROUTER))
                 sockets.append(zap)
