@@ -1,4 +1,4 @@
-"""The door to the file system: all that the log needs of one directory, and nothing else.
+"""The door to the file system: all that the log needs of a directory, and nothing else.
 
 Production: `real_disk`. Tests: `memory_disk`, which knows what a power cut leaves, and
 `faulty_disk`, which cuts the power, fills up, fails and hangs.
@@ -47,15 +47,12 @@ class File(Protocol):
     def close(self) -> None: ...
 
 
-class Disk(Protocol):
+class Directory(Protocol):
     """One directory; names have no slash in them."""
 
     @property
     def path(self) -> str:
         """For people to read."""
-
-    def lock(self) -> None:
-        """Keep everybody else out until `close`, or until this process ends. Raises StoreInUse."""
 
     def names(self) -> list[str]:
         """Everything in the directory, sorted."""
@@ -68,7 +65,23 @@ class Disk(Protocol):
         """`new` is replaced when it is there."""
 
     def unlink(self, name: str) -> None: ...
-    def sync_directory(self) -> None: ...
+    def sync_directory(self) -> None:
+        """Of the names in it, not of what is in directories below."""
+
+    def directory(self, name: str) -> Directory:
+        """The one below of this name; its calls raise FileNotFoundError while it is not there."""
+
+    def make_directory(self, name: str) -> None: ...
+    def remove_directory(self, name: str) -> None:
+        """An empty one."""
+
+
+class Disk(Directory, Protocol):
+    """The directory of a store."""
+
+    def lock(self) -> None:
+        """Keep everybody else out until `close`, or until this process ends. Raises StoreInUse."""
+
     def free_bytes(self) -> int:
         """What files may still grow by."""
 

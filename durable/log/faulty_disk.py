@@ -16,8 +16,8 @@ import errno
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from .disk import Buffer, Disk, File
-from .memory_disk import MemoryDisk, MemoryFile, Volume
+from .disk import Buffer, Directory, Disk, File
+from .memory_disk import MemoryDirectory, MemoryDisk, MemoryFile, Volume
 
 
 class PowerCut(BaseException):
@@ -98,30 +98,26 @@ class FaultyFile(File):
         self._file.close()
 
 
-class FaultyDisk(Disk):
-    def __init__(self, volume: Volume, faults: Faults | None = None) -> None:
-        self.volume, self.faults = volume, faults or Faults()
-        self._disk = MemoryDisk(volume)
+class FaultyDirectory(Directory):
+    def __init__(self, below: MemoryDirectory, faults: Faults) -> None:
+        self._below, self.faults = below, faults
 
     @property
     def path(self) -> str:
-        return self._disk.path
-
-    def lock(self) -> None:
-        self._disk.lock()
+        return self._below.path
 
     def names(self) -> list[str]:
-        return self._disk.names()
+        return self._below.names()
 
     def create(self, name: str) -> File:
         cut = self.faults.change()
-        file = self._disk.create(name)
+        file = self._below.create(name)
         if cut:
             raise PowerCut
         return self._wrap(file)
 
     def open(self, name: str) -> File:
-        return self._wrap(self._disk.open(name))
+        return self._wrap(self._below.open(name))
 
     def _wrap(self, file: File) -> File:
         assert isinstance(file, MemoryFile)
@@ -129,20 +125,45 @@ class FaultyDisk(Disk):
 
     def rename(self, old: str, new: str) -> None:
         cut = self.faults.change()
-        self._disk.rename(old, new)
+        self._below.rename(old, new)
         if cut:
             raise PowerCut
 
     def unlink(self, name: str) -> None:
         cut = self.faults.change()
-        self._disk.unlink(name)
+        self._below.unlink(name)
         if cut:
             raise PowerCut
 
     def sync_directory(self) -> None:
         if self.faults.change():
             raise PowerCut
-        self._disk.sync_directory()
+        self._below.sync_directory()
+
+    def directory(self, name: str) -> Directory:
+        return FaultyDirectory(self._below.directory(name), self.faults)
+
+    def make_directory(self, name: str) -> None:
+        cut = self.faults.change()
+        self._below.make_directory(name)
+        if cut:
+            raise PowerCut
+
+    def remove_directory(self, name: str) -> None:
+        cut = self.faults.change()
+        self._below.remove_directory(name)
+        if cut:
+            raise PowerCut
+
+
+class FaultyDisk(FaultyDirectory, Disk):
+    def __init__(self, volume: Volume, faults: Faults | None = None) -> None:
+        self._disk = MemoryDisk(volume)
+        super().__init__(self._disk, faults or Faults())
+        self.volume = volume
+
+    def lock(self) -> None:
+        self._disk.lock()
 
     def free_bytes(self) -> int:
         return self._disk.free_bytes()

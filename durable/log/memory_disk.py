@@ -1,8 +1,9 @@
-"""A directory in memory that knows what of it would survive a power cut.
+"""Directories in memory that know what of it would survive a power cut.
 
 A file has its bytes as programs see them, and as they are on the platter; what differs is a set of
-dirty sectors. Names have a journal of what has been done to them since `sync_directory`. A power cut
-keeps any subset of both, chosen by the random source it is given.
+dirty sectors. Names have a journal of what has been done to them since `sync_directory`, those of
+files and those of directories alike. A power cut keeps any subset of all, chosen by the random source
+it is given.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ import errno
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
+from typing import Generic, TypeVar
 
 from ..errors import StoreInUse
-from .disk import Buffer, Disk, File
+from .disk import Buffer, Directory, Disk, File
 
 SECTOR_BYTES = 512
 CAPACITY_BYTES = 1 << 30
+T = TypeVar("T")
 
 
 @dataclass(slots=True, eq=False)
@@ -68,52 +71,94 @@ class Inode:
         return Inode(left, bytearray(left))
 
 
-class Volume:
-    """What is on the disk. Outlives the `MemoryDisk`s through which programs see it."""
+class Names(Generic[T]):
+    """What names stand for, and for what a power cut may leave them to stand."""
 
-    def __init__(self, *, capacity_bytes: int = CAPACITY_BYTES) -> None:
-        self.capacity_bytes = capacity_bytes
-        """May be changed at any time."""
-        self.seen: dict[str, Inode] = {}
-        self.locked = False
-        self._stable: dict[str, Inode] = {}
-        self._journal: list[tuple[str | None, str | None, Inode]] = []
-        """Old name, new name and the inode, since the names were last made stable."""
+    def __init__(self) -> None:
+        self.seen: dict[str, T] = {}
+        self._stable: dict[str, T] = {}
+        self._journal: list[tuple[str | None, str | None, T]] = []
+        """Old name, new name and what it is, since the names were last made stable."""
 
-    @property
-    def free_bytes(self) -> int:
-        used = sum(len(inode.seen) for inode in self.seen.values())
-        return max(0, self.capacity_bytes - used)
+    def change(self, old: str | None, new: str | None, one: T) -> None:
+        self._journal.append((old, new, one))
+        _apply(self.seen, old, new, one)
 
-    def change(self, old: str | None, new: str | None, inode: Inode) -> None:
-        self._journal.append((old, new, inode))
-        _apply(self.seen, old, new, inode)
-
-    def sync_names(self) -> None:
+    def sync(self) -> None:
         self._stable = dict(self.seen)
         self._journal.clear()
 
+    def after_power_cut(self, random: Random, keep: float) -> dict[str, T]:
+        names = dict(self._stable)
+        for old, new, one in self._journal:
+            if random.random() < keep:
+                _apply(names, old, new, one)
+        return dict(sorted(names.items()))
+
+
+class Folder:
+    """What a directory is, whatever its name."""
+
+    def __init__(self) -> None:
+        self.files: Names[Inode] = Names()
+        self.folders: Names[Folder] = Names()
+
+    @property
+    def seen(self) -> dict[str, Inode]:
+        return self.files.seen
+
+    @property
+    def used_bytes(self) -> int:
+        return sum(len(inode.seen) for inode in self.seen.values()) + sum(
+            folder.used_bytes for folder in self.folders.seen.values()
+        )
+
+    def sync_names(self) -> None:
+        self.files.sync()
+        self.folders.sync()
+
+    def leave(self, left: Folder, random: Random, keep: float) -> None:
+        """Fill `left` with what a power cut may leave of this."""
+        files = self.files.after_power_cut(random, keep)
+        cut = {id(inode): inode.after_power_cut(random, keep) for inode in files.values()}
+        left.seen.update((name, cut[id(inode)]) for name, inode in files.items())
+        for name, folder in self.folders.after_power_cut(random, keep).items():
+            left.folders.seen[name] = Folder()
+            folder.leave(left.folders.seen[name], random, keep)
+        left.sync_names()
+
+    def copy_to(self, left: Folder) -> None:
+        for name, inode in self.seen.items():
+            left.seen[name] = Inode(bytearray(inode.seen), bytearray(inode.seen))
+        for name, folder in self.folders.seen.items():
+            left.folders.seen[name] = Folder()
+            folder.copy_to(left.folders.seen[name])
+        left.sync_names()
+
+
+class Volume(Folder):
+    """What is on the disk. Outlives the `MemoryDisk`s through which programs see it."""
+
+    def __init__(self, *, capacity_bytes: int = CAPACITY_BYTES) -> None:
+        super().__init__()
+        self.capacity_bytes = capacity_bytes
+        """May be changed at any time."""
+        self.locked = False
+
+    @property
+    def free_bytes(self) -> int:
+        return max(0, self.capacity_bytes - self.used_bytes)
+
     def after_power_cut(self, random: Random) -> Volume:
         """What another start of the machine may find."""
-        keep = random.choice((0.0, 0.1, 0.5, 0.9, 1.0))
-        names = dict(self._stable)
-        for old, new, inode in self._journal:
-            if random.random() < keep:
-                _apply(names, old, new, inode)
         left = Volume(capacity_bytes=self.capacity_bytes)
-        cut = {id(inode): inode.after_power_cut(random, keep) for inode in names.values()}
-        left.seen = {name: cut[id(inode)] for name, inode in sorted(names.items())}
-        left.sync_names()
+        self.leave(left, random, random.choice((0.0, 0.1, 0.5, 0.9, 1.0)))
         return left
 
     def copy(self) -> Volume:
         """The same contents, everything stable."""
         left = Volume(capacity_bytes=self.capacity_bytes)
-        left.seen = {
-            name: Inode(bytearray(inode.seen), bytearray(inode.seen))
-            for name, inode in self.seen.items()
-        }
-        left.sync_names()
+        self.copy_to(left)
         return left
 
     def flip(self, name: str, bit: int) -> None:
@@ -128,11 +173,11 @@ class Volume:
             del data[size_bytes:]
 
 
-def _apply(names: dict[str, Inode], old: str | None, new: str | None, inode: Inode) -> None:
+def _apply(names: dict[str, T], old: str | None, new: str | None, one: T) -> None:
     if old is not None:
         names.pop(old, None)
     if new is not None:
-        names[new] = inode
+        names[new] = one
 
 
 class MemoryFile(File):
@@ -173,41 +218,71 @@ class MemoryFile(File):
         pass
 
 
-class MemoryDisk(Disk):
+class MemoryDirectory(Directory):
+    def __init__(self, volume: Volume, above: tuple[str, ...] = ()) -> None:
+        self.volume, self._above = volume, above
+
+    @property
+    def path(self) -> str:
+        return "/".join(("memory", *self._above))
+
+    @property
+    def _folder(self) -> Folder:
+        folder: Folder = self.volume
+        for name in self._above:
+            folder = _find(folder.folders.seen, name)
+        return folder
+
+    def names(self) -> list[str]:
+        folder = self._folder
+        return sorted((*folder.seen, *folder.folders.seen))
+
+    def create(self, name: str) -> File:
+        folder, inode = self._folder, Inode()
+        _refuse(folder, name)
+        folder.files.change(None, name, inode)
+        return MemoryFile(self.volume, inode)
+
+    def open(self, name: str) -> File:
+        return MemoryFile(self.volume, _find(self._folder.seen, name))
+
+    def rename(self, old: str, new: str) -> None:
+        files = self._folder.files
+        files.change(old, new, _find(files.seen, old))
+
+    def unlink(self, name: str) -> None:
+        files = self._folder.files
+        files.change(name, None, _find(files.seen, name))
+
+    def sync_directory(self) -> None:
+        self._folder.sync_names()
+
+    def directory(self, name: str) -> MemoryDirectory:
+        return MemoryDirectory(self.volume, (*self._above, name))
+
+    def make_directory(self, name: str) -> None:
+        folder = self._folder
+        _refuse(folder, name)
+        folder.folders.change(None, name, Folder())
+
+    def remove_directory(self, name: str) -> None:
+        folders = self._folder.folders
+        if self.directory(name).names():
+            raise OSError(errno.ENOTEMPTY, "not empty", name)
+        folders.change(name, None, _find(folders.seen, name))
+
+
+class MemoryDisk(MemoryDirectory, Disk):
     """One program's view of a volume."""
 
-    path = "memory"
-
     def __init__(self, volume: Volume | None = None) -> None:
-        self.volume = volume or Volume()
+        super().__init__(volume or Volume())
         self._holds_lock = False
 
     def lock(self) -> None:
         if self.volume.locked:
             raise StoreInUse(self.path)
         self.volume.locked = self._holds_lock = True
-
-    def names(self) -> list[str]:
-        return sorted(self.volume.seen)
-
-    def create(self, name: str) -> File:
-        if name in self.volume.seen:
-            raise FileExistsError(errno.EEXIST, "exists", name)
-        inode = Inode()
-        self.volume.change(None, name, inode)
-        return MemoryFile(self.volume, inode)
-
-    def open(self, name: str) -> File:
-        return MemoryFile(self.volume, self._inode(name))
-
-    def rename(self, old: str, new: str) -> None:
-        self.volume.change(old, new, self._inode(old))
-
-    def unlink(self, name: str) -> None:
-        self.volume.change(name, None, self._inode(name))
-
-    def sync_directory(self) -> None:
-        self.volume.sync_names()
 
     def free_bytes(self) -> int:
         return self.volume.free_bytes
@@ -216,8 +291,14 @@ class MemoryDisk(Disk):
         if self._holds_lock:
             self.volume.locked = self._holds_lock = False
 
-    def _inode(self, name: str) -> Inode:
-        try:
-            return self.volume.seen[name]
-        except KeyError:
-            raise FileNotFoundError(errno.ENOENT, "no such file", name) from None
+
+def _find(names: dict[str, T], name: str) -> T:
+    try:
+        return names[name]
+    except KeyError:
+        raise FileNotFoundError(errno.ENOENT, "no such file or directory", name) from None
+
+
+def _refuse(folder: Folder, name: str) -> None:
+    if name in folder.seen or name in folder.folders.seen:
+        raise FileExistsError(errno.EEXIST, "exists", name)

@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 
 from ..errors import StoreInUse
-from .disk import Buffer, Disk, File
+from .disk import Buffer, Directory, Disk, File
 
 LOCK_NAME = "lock"
 PIECES_MAX = 1024
@@ -84,30 +84,13 @@ class RealFile(File):
     __del__ = close
 
 
-class RealDisk(Disk):
-    """The directory `path`, made when it is not there, for its owner alone."""
-
+class RealDirectory(Directory):
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
-        if not self._path.is_dir():
-            self._path.mkdir(mode=0o700)
-            _sync_directory(self._path.parent)
-        self._lock: int | None = None
 
     @property
     def path(self) -> str:
         return str(self._path)
-
-    def lock(self) -> None:
-        # flock and not lockf: the latter lets the same process in twice, and its lock is gone with
-        # the first close of any descriptor of the file.
-        descriptor = os.open(self._path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            raise StoreInUse(self.path) from None
-        self._lock = descriptor
 
     def names(self) -> list[str]:
         return sorted(os.listdir(self._path))
@@ -129,6 +112,37 @@ class RealDisk(Disk):
 
     def sync_directory(self) -> None:
         _sync_directory(self._path)
+
+    def directory(self, name: str) -> Directory:
+        return RealDirectory(self._path / name)
+
+    def make_directory(self, name: str) -> None:
+        os.mkdir(self._path / name, 0o700)
+
+    def remove_directory(self, name: str) -> None:
+        os.rmdir(self._path / name)
+
+
+class RealDisk(RealDirectory, Disk):
+    """The directory `path`, made when it is not there, for its owner alone."""
+
+    def __init__(self, path: str | Path) -> None:
+        super().__init__(path)
+        if not self._path.is_dir():
+            self._path.mkdir(mode=0o700)
+            _sync_directory(self._path.parent)
+        self._lock: int | None = None
+
+    def lock(self) -> None:
+        # flock and not lockf: the latter lets the same process in twice, and its lock is gone with
+        # the first close of any descriptor of the file.
+        descriptor = os.open(self._path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise StoreInUse(self.path) from None
+        self._lock = descriptor
 
     def free_bytes(self) -> int:
         found = os.statvfs(self._path)

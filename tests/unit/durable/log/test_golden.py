@@ -12,6 +12,14 @@ from durable.log.bodies import (
     move,
     seal_draft,
 )
+from durable.log.checkpoint import (
+    NO_DIGEST,
+    CheckpointFile,
+    FileKind,
+    decode_checkpoint,
+    encode_checkpoint,
+    name_digest,
+)
 from durable.log.header import SegmentHeader, encode_segment_header, encode_store
 from durable.log.record import Draft, Header, Kind, Record, Target, encode_record, store_seed
 from tests.logs import STORE_ID, batch
@@ -38,6 +46,18 @@ def test_a_segment_header() -> None:
 
 def test_the_store_file() -> None:
     assert encode_store(STORE_ID, 1_700_000_000_000_000) == golden("store-v1.hex")
+
+
+def test_checkpoint_files() -> None:
+    digest, pair, position = name_digest("jobs"), 0x01020304, 2**33
+    found = [
+        CheckpointFile(FileKind.ENQ, STORE_ID, digest, pair, position, 7, b"abc"),
+        CheckpointFile(FileKind.ACK, STORE_ID, digest, pair, position, 7, b""),
+        CheckpointFile(FileKind.ROOT, STORE_ID, NO_DIGEST, 0, position, 2**32, b"extra"),
+    ]
+    lines = (GOLDEN / "checkpoint-v1.hex").read_text().split()
+    assert [b"".join(encode_checkpoint(one)).hex() for one in found] == lines
+    assert [decode_checkpoint(bytes.fromhex(line)) for line in lines] == found
 
 
 def test_bodies() -> None:

@@ -49,6 +49,32 @@ def test_files(disk: Disk) -> None:
     assert disk.free_bytes() > 0
 
 
+def test_directories(disk: Disk) -> None:
+    below = disk.directory("one")
+    with pytest.raises(FileNotFoundError):
+        below.names()
+    with pytest.raises(FileNotFoundError):
+        below.create("file")
+    with pytest.raises(FileNotFoundError):
+        disk.remove_directory("one")
+    disk.make_directory("one")
+    with pytest.raises(FileExistsError):
+        disk.make_directory("one")
+    assert disk.names() == ["one"]
+    assert below.path.endswith("/one")
+    file = below.create("new")
+    file.pwritev([b"abc"], 0)
+    below.rename("new", "file")
+    below.sync_directory()
+    assert (below.names(), disk.names()) == (["file"], ["one"])
+    assert disk.directory("one").open("file").pread(9, 0) == b"abc"
+    with pytest.raises(OSError, match="not empty"):
+        disk.remove_directory("one")
+    below.unlink("file")
+    disk.remove_directory("one")
+    assert disk.names() == []
+
+
 def test_what_was_allocated_and_never_written_is_known(disk: Disk) -> None:
     file = disk.create("one")
     file.preallocate(4 << 20)

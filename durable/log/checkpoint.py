@@ -1,0 +1,103 @@
+"""A checkpoint file: what was known at some log position, so that recovery need not read all before.
+
+Layout, little endian, version 1 (pinned by tests/golden/checkpoint-v1.hex):
+
+    at  size  field
+     0     4  magic "MCKP"
+     4     1  version, 1
+     5     1  kind: 1 enq, 2 ack, 3 root
+     6     2  0
+     8     4  CRC-32 of bytes [0, 8) and [12, end)
+    12     4  payload length in bytes; the file ends with it
+    16    16  store id
+    32    20  SHA-1 of the queue's name; root: 0
+    52     4  pair: CRC-32 of the payload of `enq`, in both files of a queue; root: 0
+    56     8  log position: enq and ack hold what records before it did; root: that of the snapshot
+    64     8  lane: an id of the queue that no other one of this name ever had; root: the log position
+              from which records have to be read
+    72        payload; what it means is the broker's
+
+Nothing depends on such a file: one that is not as it should be is as good as none.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import Enum, IntEnum
+from hashlib import sha1
+from typing import NamedTuple
+from zlib import crc32
+
+from .record import Buffer
+
+MAGIC = b"MCKP"
+VERSION = 1
+HEADER = struct.Struct("<4sBBHII16s20sIQQ")
+HEADER_BYTES = HEADER.size
+CHECKSUM_AT, CHECKED_FROM = 8, 12
+NO_DIGEST = bytes(20)
+
+
+class FileKind(IntEnum):
+    ENQ = 1
+    ACK = 2
+    ROOT = 3
+
+
+class Unusable(Enum):
+    """Why a file is as good as none."""
+
+    MISSING = "missing"
+    DAMAGED = "damaged"
+    NEWER = "of a later version"
+    FOREIGN = "of another store"
+    OTHER = "of another queue, or of an earlier one of this name"
+    MIXED = "enq and ack are not of one time"
+    AHEAD = "of a log position that the log has not reached"
+
+
+class CheckpointFile(NamedTuple):
+    """One file, decoded and intact."""
+
+    kind: FileKind
+    store_id: bytes
+    digest: bytes
+    pair: int
+    position: int
+    lane: int
+    payload: Buffer
+
+
+def name_digest(name: str) -> bytes:
+    """Names the directory of a queue; nothing secret depends on it."""
+    return sha1(name.encode(), usedforsecurity=False).digest()
+
+
+def encode_checkpoint(file: CheckpointFile) -> list[Buffer]:
+    """In pieces to be written one after the other; the payload is not copied."""
+    kind, store_id, digest, pair, position, lane, payload = file
+    header = HEADER.pack(
+        MAGIC, VERSION, kind, 0, 0, len(payload), store_id, digest, pair, position, lane
+    )
+    checksum = crc32(payload, crc32(header[CHECKED_FROM:], crc32(header[:CHECKSUM_AT])))
+    checked = header[:CHECKSUM_AT] + struct.pack("<I", checksum) + header[CHECKED_FROM:]
+    return [checked, payload]
+
+
+def decode_checkpoint(data: bytes) -> CheckpointFile | Unusable:
+    """What the bytes of a file say: MISSING, DAMAGED and NEWER are all that can be told here."""
+    if not data:
+        return Unusable.MISSING
+    if len(data) < HEADER_BYTES or data[:4] != MAGIC:
+        return Unusable.DAMAGED
+    _, version, kind, _, checksum, size, store, digest, pair, position, lane = HEADER.unpack_from(
+        data
+    )
+    rest = memoryview(data)[CHECKED_FROM:]
+    if crc32(rest, crc32(data[:CHECKSUM_AT])) != checksum:
+        return Unusable.DAMAGED
+    if version > VERSION:
+        return Unusable.NEWER
+    if size != len(data) - HEADER_BYTES or kind not in iter(FileKind):
+        return Unusable.DAMAGED
+    return CheckpointFile(FileKind(kind), store, digest, pair, position, lane, data[HEADER_BYTES:])

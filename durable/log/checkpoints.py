@@ -1,0 +1,241 @@
+"""The checkpoint files of a store: written all at once, read one by one, never needed.
+
+    queues/<SHA-1 of the name>/enq and ack     what records before a log position did to a queue
+    checkpoint                                 where the last snapshot stands, and where to read from
+
+A file is written beside the old one, synced, renamed, and its directory is synced. After a power cut
+there is the old pair of a queue, or the new one; a mixture is noticed and counts as none. Everything
+here blocks: it is for worker threads, one at a time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import NamedTuple
+from zlib import crc32
+
+from .checkpoint import (
+    NO_DIGEST,
+    CheckpointFile,
+    FileKind,
+    Unusable,
+    decode_checkpoint,
+    encode_checkpoint,
+    name_digest,
+)
+from .disk import Directory
+from .record import Buffer
+
+FOLDER_NAME, ROOT_NAME = "queues", "checkpoint"
+NEW = ".new"
+"""Ending of files that are not complete yet."""
+KINDS = {"enq": FileKind.ENQ, "ack": FileKind.ACK}
+
+
+class Checkpoint(NamedTuple):
+    """Of one queue: what all records before `position` did."""
+
+    name: str
+    lane: int
+    """A lane id of the queue: one that is deleted and declared anew is another one."""
+    position: int
+    enq: Buffer
+    ack: Buffer
+
+
+class Root(NamedTuple):
+    """Of the store."""
+
+    snapshot: int
+    """Log position of the last durable snapshot."""
+    start: int
+    """Log position from which records have to be read."""
+    extra: Buffer
+
+
+def go_on() -> None:
+    """Nothing is to stop this."""
+
+
+class Checkpoints:
+    """Of one store.
+
+    Args:
+        disk: the directory of the log.
+        end: says where the durable log ends. Whoever opens a store reads all checkpoints before
+            anything is appended: one that is ahead of the log is removed then, for the log may have
+            got there again, with other records, by the next time.
+    """
+
+    def __init__(self, disk: Directory, store_id: bytes, end: Callable[[], int]) -> None:
+        self._disk, self._store_id, self._end = disk, store_id, end
+        self._folder = disk.directory(FOLDER_NAME)
+        self.unusable: Counter[Unusable] = Counter()
+        """How many files were as good as none, by reason."""
+
+    def write(self, checkpoint: Checkpoint) -> None:
+        """One of `write_all`."""
+        self.write_all([checkpoint])
+
+    def write_all(
+        self, checkpoints: Iterable[Checkpoint], between: Callable[[], object] = go_on
+    ) -> None:
+        """Durable, all of them, when it returns; each in place of the one before it.
+
+        Every file and every directory is synced once, and no file waits for another one's sync to
+        be written, so the file system can put many into one transaction.
+
+        Args:
+            checkpoints: taken one by one; their payloads are not kept.
+            between: called between files. What it raises ends this: some are new then, some old.
+        Raises:
+            OSError: the disk is full, or failed. As before.
+        """
+        if FOLDER_NAME not in self._disk.names():
+            self._disk.make_directory(FOLDER_NAME)
+        names = set(self._folder.names())
+        digests: list[str] = []
+        for one in checkpoints:
+            digest = name_digest(one.name).hex()
+            if digest not in names:
+                self._folder.make_directory(digest)
+                names.add(digest)
+            self._write_new(digest, one, between)
+            digests.append(digest)
+        folders = [self._folder.directory(digest) for digest in digests]
+        for folder in folders:
+            for name in KINDS:
+                between()
+                _sync(folder, name + NEW)
+        for folder in folders:
+            between()
+            for name in KINDS:
+                folder.rename(name + NEW, name)
+        for folder in folders:
+            between()
+            folder.sync_directory()
+        self._folder.sync_directory()
+        self._disk.sync_directory()
+
+    def _write_new(self, digest: str, one: Checkpoint, between: Callable[[], object]) -> None:
+        assert one.position <= self._end(), "of what is durable"
+        folder, pair = self._folder.directory(digest), crc32(one.enq)
+        for (name, kind), payload in zip(KINDS.items(), (one.enq, one.ack), strict=True):
+            between()
+            file = CheckpointFile(
+                kind, self._store_id, bytes.fromhex(digest), pair, one.position, one.lane, payload
+            )
+            _write(folder, name + NEW, file)
+
+    def read(self, name: str, lane: int) -> Checkpoint | None:
+        """The checkpoint of this queue; None when there is none that can be used."""
+        digest = name_digest(name)
+        folder = self._folder.directory(digest.hex())
+        files: list[CheckpointFile] = []
+        for one, kind in KINDS.items():
+            file = self._usable(folder, one, kind, digest)
+            if isinstance(file, CheckpointFile) and file.lane != lane:
+                file = Unusable.OTHER
+            if isinstance(file, Unusable):
+                self._count(folder, one, file)
+                return None
+            files.append(file)
+        enq, ack = files
+        if (enq.position, enq.pair) != (ack.position, ack.pair):
+            self._count(folder, "ack", Unusable.MIXED)
+            return None
+        return Checkpoint(name, lane, enq.position, enq.payload, ack.payload)
+
+    def remove(self, name: str) -> None:
+        """Durable when it returns. None was there: nothing happens."""
+        self._remove(name_digest(name).hex())
+
+    def remove_others(self, names: Iterable[str]) -> int:
+        """Remove what belongs to none of these queues; how many there were."""
+        kept = {name_digest(name).hex() for name in names}
+        others = [digest for digest in self.digests() if digest not in kept]
+        for digest in others:
+            self._remove(digest)
+        return len(others)
+
+    def _remove(self, digest: str) -> None:
+        folder = self._folder.directory(digest)
+        with suppress(FileNotFoundError):
+            for name in folder.names():
+                folder.unlink(name)
+            self._folder.remove_directory(digest)
+            self._folder.sync_directory()
+
+    def digests(self) -> list[str]:
+        """SHA-1 in hex of the names of all queues that have files here."""
+        try:
+            return self._folder.names()
+        except FileNotFoundError:
+            return []
+
+    def write_root(self, root: Root) -> None:
+        """Durable when it returns; the snapshot it names has to be so before."""
+        assert root.snapshot < self._end(), "a snapshot that is durable"
+        snapshot, start, extra = root
+        file = CheckpointFile(FileKind.ROOT, self._store_id, NO_DIGEST, 0, snapshot, start, extra)
+        _write(self._disk, ROOT_NAME + NEW, file)
+        _sync(self._disk, ROOT_NAME + NEW)
+        self._disk.rename(ROOT_NAME + NEW, ROOT_NAME)
+        self._disk.sync_directory()
+
+    def read_root(self) -> Root | None:
+        """None: read the log from the front."""
+        file = self._usable(self._disk, ROOT_NAME, FileKind.ROOT, NO_DIGEST)
+        if isinstance(file, CheckpointFile) and file.position >= self._end():
+            file = Unusable.AHEAD
+        if isinstance(file, Unusable):
+            self._count(self._disk, ROOT_NAME, file)
+            return None
+        return Root(file.position, file.lane, file.payload)
+
+    def _usable(
+        self, folder: Directory, name: str, kind: FileKind, digest: bytes
+    ) -> CheckpointFile | Unusable:
+        try:
+            opened = folder.open(name)
+        except FileNotFoundError:
+            return Unusable.MISSING
+        try:
+            file = decode_checkpoint(opened.pread(opened.size_bytes, 0))
+        finally:
+            opened.close()
+        if isinstance(file, Unusable):
+            return file
+        if file.store_id != self._store_id:
+            return Unusable.FOREIGN
+        if (file.kind, file.digest) != (kind, digest):
+            return Unusable.OTHER
+        return Unusable.AHEAD if file.position > self._end() else file
+
+    def _count(self, folder: Directory, name: str, why: Unusable) -> None:
+        self.unusable[why] += 1
+        if why is Unusable.AHEAD:
+            folder.unlink(name)
+            folder.sync_directory()
+
+
+def _write(folder: Directory, name: str, file: CheckpointFile) -> None:
+    try:
+        opened = folder.create(name)
+    except FileExistsError:  # Of an attempt that came to nothing.
+        folder.unlink(name)
+        opened = folder.create(name)
+    try:
+        opened.pwritev(encode_checkpoint(file), 0)
+    finally:
+        opened.close()
+
+
+def _sync(folder: Directory, name: str) -> None:
+    opened = folder.open(name)
+    try:
+        opened.fdatasync()
+    finally:
+        opened.close()

@@ -1,0 +1,281 @@
+"""Checkpoint files: the old one, the new one, or none; never a mixture, whenever the power goes.
+
+Oracle: a dict of what was written last, and what was being written when the power went.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from itertools import product
+from random import Random
+from zlib import crc32
+
+import pytest
+
+from durable.log.checkpoint import Unusable, name_digest
+from durable.log.checkpoints import Checkpoint, Checkpoints, Root
+from durable.log.disk import Directory
+from durable.log.faulty_disk import Faults, FaultyDisk, PowerCut
+from durable.log.memory_disk import Folder, MemoryDisk, Volume
+from tests.logs import STORE_ID, PlainLog, definitions
+
+SEEDS = 12
+NAMES = ("jobs", "mail", "täglich/neu")
+
+
+def open_in(disk: Directory, end: int = 1000, store_id: bytes = STORE_ID) -> Checkpoints:
+    return Checkpoints(disk, store_id, lambda: end)
+
+
+def checkpoint(name: str, position: int, text: str = "") -> Checkpoint:
+    """Large enough for several sectors, so that a power cut can tear it."""
+    enq = f"enq {name} {position} {text} ".encode() * 60
+    return Checkpoint(name, 7, position, enq, f"ack {position} {text} ".encode() * 90)
+
+
+def folder_of(volume: Volume, name: str) -> Folder:
+    return volume.folders.seen["queues"].folders.seen[name_digest(name).hex()]
+
+
+def test_what_was_written_comes_back() -> None:
+    volume = Volume()
+    found = open_in(MemoryDisk(volume))
+    assert (found.read("jobs", 7), found.read_root(), found.digests()) == (None, None, [])
+    written = [checkpoint(name, 9) for name in NAMES]
+    found.write_all(written)
+    found.write_root(Root(12, 5, b"more"))
+    again = open_in(MemoryDisk(volume))
+    assert [again.read(name, 7) for name in NAMES] == written
+    assert again.read_root() == Root(12, 5, b"more")
+    assert again.digests() == sorted(name_digest(name).hex() for name in NAMES)
+    assert not again.unusable
+    again.write(checkpoint("jobs", 10))
+    assert again.read("jobs", 7) == checkpoint("jobs", 10)
+    assert sorted(folder_of(volume, "jobs").seen) == ["ack", "enq"]
+
+
+def test_removed_ones_are_gone() -> None:
+    volume = Volume()
+    found = open_in(MemoryDisk(volume))
+    found.write_all(checkpoint(name, 9) for name in NAMES)
+    found.remove("jobs")
+    found.remove("jobs")
+    assert found.remove_others(["mail", "never there"]) == 1
+    assert found.digests() == [name_digest("mail").hex()]
+    left = open_in(MemoryDisk(volume.after_power_cut(Random(0))))
+    assert [left.read(name, 7) is not None for name in NAMES] == [False, True, False]
+
+
+def damage_a_bit(volume: Volume) -> None:
+    folder_of(volume, "jobs").seen["ack"].seen[200] ^= 4
+
+
+def cut_it(volume: Volume) -> None:
+    del folder_of(volume, "jobs").seen["enq"].seen[-1:]
+
+
+def empty_it(volume: Volume) -> None:
+    del folder_of(volume, "jobs").seen["enq"].seen[:]
+
+
+def swap_them(volume: Volume) -> None:
+    files = folder_of(volume, "jobs").seen
+    files["enq"], files["ack"] = files["ack"], files["enq"]
+
+
+def mix_them(volume: Volume) -> None:
+    other = Volume()
+    open_in(MemoryDisk(other)).write(checkpoint("jobs", 9, "other"))
+    folder_of(volume, "jobs").seen["ack"] = folder_of(other, "jobs").seen["ack"]
+
+
+def lose_one(volume: Volume) -> None:
+    del folder_of(volume, "jobs").seen["ack"]
+
+
+@pytest.mark.parametrize(
+    ("damage", "why"),
+    [
+        (damage_a_bit, Unusable.DAMAGED), (cut_it, Unusable.DAMAGED), (swap_them, Unusable.OTHER),
+        (empty_it, Unusable.MISSING), (mix_them, Unusable.MIXED), (lose_one, Unusable.MISSING),
+    ],
+)  # fmt: skip
+def test_files_that_are_not_as_they_should_be(
+    damage: Callable[[Volume], object], why: Unusable
+) -> None:
+    volume = Volume()
+    open_in(MemoryDisk(volume)).write_all([checkpoint("jobs", 9), checkpoint("mail", 9)])
+    damage(volume)
+    found = open_in(MemoryDisk(volume))
+    assert (found.read("jobs", 7), found.read("mail", 7)) == (None, checkpoint("mail", 9))
+    assert found.unusable == Counter({why: 1})
+    found.write(checkpoint("jobs", 10))
+    assert found.read("jobs", 7) == checkpoint("jobs", 10)
+
+
+def test_no_bit_of_a_file_can_change() -> None:
+    volume = Volume()
+    open_in(MemoryDisk(volume)).write(Checkpoint("jobs", 7, 9, b"enq", b"ack"))
+    for name in ("enq", "ack"):
+        data = folder_of(volume, "jobs").seen[name].seen
+        for bit in range(8 * len(data)):
+            data[bit // 8] ^= 1 << bit % 8
+            assert open_in(MemoryDisk(volume)).read("jobs", 7) is None
+            data[bit // 8] ^= 1 << bit % 8
+    assert open_in(MemoryDisk(volume)).read("jobs", 7) is not None
+
+
+def test_of_another_store_another_queue_or_ahead_of_the_log() -> None:
+    volume = Volume()
+    disk = MemoryDisk(volume)
+    open_in(disk).write(checkpoint("jobs", 9))
+    open_in(disk).write_root(Root(9, 1, b""))
+    for found, lane, why in (
+        (open_in(disk, store_id=b"o" * 16), 7, Unusable.FOREIGN),
+        (open_in(disk), 8, Unusable.OTHER),
+        (open_in(disk, end=8), 7, Unusable.AHEAD),
+    ):
+        assert found.read("jobs", lane) is None
+        assert found.unusable == Counter({why: 1})
+    assert open_in(disk, end=9).read_root() is None
+    # The log gets there again, with other records: what was ahead of it must not come back.
+    for seed in range(SEEDS):
+        later = open_in(MemoryDisk(volume.after_power_cut(Random(seed))))
+        assert (later.read("jobs", 7), later.read_root()) == (None, None)
+
+
+def test_of_a_later_version() -> None:
+    volume = Volume()
+    open_in(MemoryDisk(volume)).write_root(Root(9, 1, b""))
+    data = volume.seen["checkpoint"].seen
+    data[4] = 2
+    data[8:12] = crc32(data[12:], crc32(data[:8])).to_bytes(4, "little")
+    found = open_in(MemoryDisk(volume))
+    assert found.read_root() is None
+    assert found.unusable == Counter({Unusable.NEWER: 1})
+
+
+def test_many_queues_cost_a_sync_per_file_and_directory_and_two() -> None:
+    disk = FaultyDisk(Volume())
+    found = open_in(disk)
+    found.write_all(Checkpoint(str(number), 7, 9, b"enq", b"ack") for number in range(200))
+    assert disk.faults.syncs == 400
+    assert disk.faults.changes == 1 + 200 * (1 + 2 * (1 + 1 + 1 + 1) + 1) + 2
+    assert len(found.digests()) == 200
+
+
+def test_between_two_files_it_can_be_stopped() -> None:
+    class Enough(Exception):
+        pass
+
+    for stop_at in range(1, 100):
+        volume = Volume()
+        found = open_in(MemoryDisk(volume))
+        found.write_all(checkpoint(name, 9) for name in NAMES)
+        calls = 0
+
+        def between(stop_at: int = stop_at) -> None:
+            nonlocal calls
+            calls += 1
+            if calls == stop_at:
+                raise Enough
+
+        try:
+            found.write_all((checkpoint(name, 10) for name in NAMES), between)
+        except Enough:
+            for name in NAMES:
+                assert found.read(name, 7) in (checkpoint(name, 9), checkpoint(name, 10))
+            found.write_all(checkpoint(name, 11) for name in NAMES)
+            assert found.read("jobs", 7) == checkpoint("jobs", 11)
+        else:
+            break
+    assert stop_at == len(NAMES) * (2 + 2 + 1 + 1) + 1
+
+
+class Scenario:
+    """Checkpoints written over and over; `certain` is what is durable, `possible` what may be."""
+
+    def __init__(self, disk: Directory) -> None:
+        self.found = open_in(disk)
+        self.certain: dict[str, Checkpoint | None] = dict.fromkeys(NAMES)
+        self.possible: dict[str, Checkpoint | None] = {}
+        self.root: list[Root | None] = [None]
+
+    def run(self) -> None:
+        for position in (3, 5, 5, 8):  # Twice at one log position: what differs must not mix.
+            new = [checkpoint(name, position, str(id(self))) for name in NAMES[: position // 2]]
+            self.begin({one.name: one for one in new})
+            self.found.write_all(new)
+            self.done()
+            self.root.append(Root(position, position - 2, b"x" * 700))
+            self.found.write_root(self.root[-1])  # type: ignore[arg-type]
+            del self.root[:-1]
+            self.begin({"mail": None})
+            self.found.remove("mail")
+            self.done()
+
+    def begin(self, possible: dict[str, Checkpoint | None]) -> None:
+        self.possible = possible
+
+    def done(self) -> None:
+        self.certain.update(self.possible)
+        self.possible = {}
+
+
+def changes_of_the_scenario() -> int:
+    disk = FaultyDisk(Volume())
+    Scenario(disk).run()
+    return disk.faults.changes
+
+
+@pytest.mark.parametrize("cut_at", range(1, changes_of_the_scenario() + 1))
+def test_power_cut_at_every_change(cut_at: int) -> None:
+    volume = Volume()
+    scenario = Scenario(FaultyDisk(volume, Faults(power_cut_at=cut_at)))
+    with pytest.raises(PowerCut):
+        scenario.run()
+    for seed in range(SEEDS):
+        left = volume.after_power_cut(Random(seed))
+        found = open_in(MemoryDisk(left))
+        for name in NAMES:
+            one = found.read(name, 7)
+            if name in scenario.possible:
+                assert one in (None, scenario.certain[name], scenario.possible[name])
+            else:
+                assert one == scenario.certain[name]
+        assert found.read_root() in scenario.root
+        found.write_all(checkpoint(name, 9) for name in NAMES)
+        assert all(found.read(name, 7) == checkpoint(name, 9) for name in NAMES)
+        if cut_at % 7 == 0:
+            assert open_in(MemoryDisk(left.after_power_cut(Random(seed)))).read("jobs", 7)
+
+
+def snapshots(disk: FaultyDisk) -> None:
+    log = PlainLog(disk)
+    found = Checkpoints(disk, STORE_ID, lambda: log.committer.durable_end)
+    for number in range(4):
+        log.write(definitions("between"), definitions(number))
+        (position,) = log.write(definitions({"snapshot": number}))
+        found.write_root(Root(position, position - 1, b""))
+    log.close()
+
+
+def test_a_root_never_names_a_snapshot_that_is_not_there() -> None:
+    disk = FaultyDisk(Volume())
+    snapshots(disk)
+    roots = set()
+    for cut_at, seed in product(range(1, disk.faults.changes + 1), range(4)):
+        volume = Volume()
+        with pytest.raises(PowerCut):
+            snapshots(FaultyDisk(volume, Faults(power_cut_at=cut_at)))
+        left = volume.after_power_cut(Random(seed))
+        log = PlainLog(MemoryDisk(left))
+        root = open_in(MemoryDisk(left), log.committer.durable_end).read_root()
+        roots.add(root)
+        if root is not None:
+            record = log.store.reader.record(root.snapshot, log.committer.durable_end)
+            assert bytes(record.body).startswith(b"\x81\xa8snapshot")
+    assert len(roots) == 5
+    with pytest.raises(AssertionError, match="durable"):
+        open_in(MemoryDisk(), end=9).write_root(Root(9, 1, b""))
