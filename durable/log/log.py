@@ -28,6 +28,7 @@ from mesh.waker import Bell, Waker
 
 from ..errors import NotInLog, StoreBusy, StoreFull
 from .committing import Commit
+from .compaction import choose
 from .config import LogConfig
 from .disk import Disk
 from .record import Draft, Record
@@ -129,6 +130,8 @@ class Log:
         self._space = Bell()
         self.on_commit: Callable[[], object] = lambda: None
         """Called whenever more is durable, there is room again, or the store has stopped."""
+        self._snapshot = 0
+        """Log position of the last one; no segment that ends behind it is freed."""
 
     @property
     def report(self) -> RecoveryReport:
@@ -229,20 +232,41 @@ class Log:
             await self._changed.wait()
         return True
 
-    def refer(self, position: int, count: int = 1) -> None:
-        """So many more things need the durable record at this log position, or what it did."""
-        self._store.segments.refer(position, count)
+    def refer(self, position: int, count: int = 1, size_bytes: int = 0) -> None:
+        """So many more things need the durable record at this log position, or what it did.
 
-    def release(self, position: int, count: int = 1) -> None:
-        """So many do not any more."""
-        self._store.segments.release(position, count)
+        Args:
+            size_bytes: of the whole record, each time: what several need counts several times, so
+                compaction is put off a little rather than carrying forward more than it frees.
+        """
+        self._store.segments.refer(position, count, size_bytes)
+
+    def release(self, position: int, count: int = 1, size_bytes: int = 0) -> None:
+        """So many do not any more; the size as it was when they were referred to."""
+        self._store.segments.release(position, count, size_bytes)
+
+    def snapshot_at(self, position: int) -> None:
+        """There is a durable snapshot here: what records before it did is known without them.
+
+        Until this is said nothing is freed: acks and definitions are needed although nothing refers
+        to them. A position before an earlier one changes nothing.
+        """
+        assert position < self.durable_end, "a snapshot that is durable"
+        self._snapshot = max(self._snapshot, position)
+
+    def to_compact(self) -> range | None:
+        """Log positions of the segment to be compacted next, if there is one: see compaction.py."""
+        segments = self._store.segments
+        number = choose(segments.candidates(self._snapshot), self._config.compaction_share_max)
+        found = next((one for one in segments if one.number == number), None)
+        return None if found is None else range(found.first, found.end)
 
     async def free(self) -> list[int]:
-        """Delete the sealed segments that nothing refers to; their numbers.
+        """Delete the sealed segments before the last snapshot that nothing refers to; their numbers.
 
         Right after opening nothing refers to anything: `refer` to what is needed first.
         """
-        gone = self._store.segments.unused()
+        gone = self._store.segments.unused(self._snapshot)
         if not gone:
             return []
         numbers = [segment.number for segment in gone]

@@ -10,6 +10,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
 
+from .compaction import Candidate
 from .header import SEGMENT_HEADER_BYTES
 
 STRIDE_BYTES = 64 * 1024
@@ -19,7 +20,8 @@ class Segment:
     """One file. Positions are log positions, `at` are bytes in the file."""
 
     __slots__ = (
-        "_ats", "_next_at", "_positions", "end", "end_at", "first", "number", "references", "sealed",
+        "_ats", "_next_at", "_positions", "end", "end_at", "first", "live_bytes", "number",
+        "references", "sealed",
     )  # fmt: skip
 
     def __init__(self, number: int, first: int) -> None:
@@ -30,6 +32,8 @@ class Segment:
         """The byte after its last record."""
         self.sealed = False
         self.references = 0
+        self.live_bytes = 0
+        """What those who refer to its records said that they need."""
         self._next_at = 0
         """The next mark is due from this byte on."""
         self._positions = array("Q")
@@ -96,22 +100,36 @@ class Segments:
         index = bisect_right(everything, number, key=lambda segment: segment.number)
         return everything[index] if index < len(everything) else None
 
-    def refer(self, position: int, count: int = 1) -> None:
-        """So many more things need the record at this log position."""
+    def refer(self, position: int, count: int = 1, size_bytes: int = 0) -> None:
+        """So many more things need the record at this log position, each so many bytes of it."""
         segment = self.find(position)
         assert segment is not None, "refers to a segment that is there"
         segment.references += count
+        segment.live_bytes += count * size_bytes
 
-    def release(self, position: int, count: int = 1) -> None:
+    def release(self, position: int, count: int = 1, size_bytes: int = 0) -> None:
         """So many do not any more."""
         segment = self.find(position)
         assert segment is not None, "referred to a segment that is there"
         assert segment.references >= count, f"{segment} released {count} times"
+        assert segment.live_bytes >= count * size_bytes, f"{segment} released as it was referred to"
         segment.references -= count
+        segment.live_bytes -= count * size_bytes
 
-    def unused(self) -> list[Segment]:
-        """Sealed and referred to by nothing."""
-        return [one for one in self._all[:-1] if one.sealed and not one.references]
+    def unused(self, keep_from: int) -> list[Segment]:
+        """Sealed, referred to by nothing, and at an end by log position `keep_from`."""
+        return [
+            one
+            for one in self._all[:-1]
+            if one.sealed and not one.references and one.end <= keep_from
+        ]
+
+    def candidates(self, keep_from: int) -> list[Candidate]:
+        """For compaction: one that must stay anyway counts as not sealed."""
+        return [
+            Candidate(one.number, one.end_at, one.live_bytes, one.sealed and one.end <= keep_from)
+            for one in self._all
+        ]
 
     def remove(self, gone: list[Segment]) -> None:
         self._all = [one for one in self._all if one not in gone]

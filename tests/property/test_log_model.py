@@ -79,7 +79,7 @@ class LogMachine(RuleBasedStateMachine):
     def free_the_oldest(self) -> None:
         if self.half_written:
             return
-        gone = self.log.store.segments.unused()[:1]
+        gone = self.log.store.segments.unused(self.log.committer.durable_end)[:1]
         self.log.store.segments.remove(gone)
         self.log.store.remove([one.number for one in gone])
         for one in gone:

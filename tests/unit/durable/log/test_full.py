@@ -69,7 +69,7 @@ def test_publishes_resume_when_there_is_space() -> None:
 def test_space_comes_back_by_freeing_a_segment() -> None:
     log = PlainLog(MemoryDisk(Volume(capacity_bytes=3 * SMALL.segment_bytes)))
     fill(log)
-    (gone,) = log.store.segments.unused()
+    (gone,) = log.store.segments.unused(log.committer.durable_end)
     log.store.segments.remove([gone])
     log.store.remove([gone.number])
     log.make_segment()

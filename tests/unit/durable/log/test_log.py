@@ -13,9 +13,11 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from durable.errors import NotInLog, StoreBusy, StoreClosed, StoreFailed, StoreFull, StoreInUse
+from durable.log.bodies import decode_moved, move
 from durable.log.faulty_disk import FaultyDisk
 from durable.log.log import open_log
 from durable.log.memory_disk import MemoryDisk, Volume
+from durable.log.record import Kind
 from tests.logs import SMALL, acks, publish
 
 
@@ -146,7 +148,15 @@ async def test_segments_go_when_nothing_refers_to_them() -> None:
         for position in range(1, 31):
             if position != 14:
                 log.release(position)
+        assert await log.free() == [], "no snapshot has what its acks and definitions did"
+        with pytest.raises(AssertionError, match="durable"):
+            log.snapshot_at(31)
+        log.snapshot_at(15)
         gone = await log.free()
+        assert (await log.record(15)).position == 15
+        log.snapshot_at(30)
+        log.snapshot_at(9)
+        gone += await log.free()
         assert len(gone) > 1
         assert (await log.record(14)).position == 14
         assert not {f"msgs.{number:010d}" for number in gone} & set(volume.seen)
@@ -158,6 +168,45 @@ async def test_segments_go_when_nothing_refers_to_them() -> None:
         assert log.report.gaps == ()
         assert log.report.absent
         assert (await log.record(14)).position == 14
+
+
+async def test_a_mostly_dead_segment_is_carried_forward_and_freed() -> None:
+    """As compaction.py says it is done; what is alive is an oracle's set of log positions."""
+    volume = Volume()
+    async with open_log(MemoryDisk(volume), SMALL, in_thread=inline) as log:
+        live: dict[int, int] = {}
+        for number in range(40):
+            draft = publish(number, 300)
+            (position,) = await log.append([draft])
+            await log.durable(position)
+            log.refer(position, 2, draft.size_bytes)
+            live[position] = number
+        log.snapshot_at(40)
+        assert log.to_compact() is None
+        for position in range(1, 41):
+            log.release(position, 1 if position % 10 == 5 else 2, publish(1, 300).size_bytes)
+            if position % 10 != 5:
+                del live[position]
+        freed: list[int] = []
+        while (positions := log.to_compact()) is not None:
+            for position in positions:
+                if position in live:
+                    record = await log.record(position)
+                    (new,) = await log.append([move(record, record.targets, 0)])
+                    await log.durable(new)
+                    log.refer(new, 1, record.header.total_bytes)
+                    log.release(position, 1, record.header.total_bytes)
+                    live[new] = live.pop(position)
+            log.snapshot_at(log.durable_end - 1)
+            freed += await log.free()
+        assert len(freed) >= 3
+        found = {}
+        for position, number in live.items():
+            record = await log.record(position)
+            moved = decode_moved(record) if record.kind == Kind.MOVED else None
+            found[record.targets[0].first] = bytes(moved.body if moved else record.body)
+            assert record.targets[0].first == number
+        assert found == {number: publish(number, 300).body for number in (4, 14, 24, 34)}
 
 
 async def test_the_end_of_the_block_commits_what_was_appended() -> None:
@@ -242,6 +291,7 @@ async def test_freed_segments_end_a_full_disk_at_once(mock_clock: MockClock) -> 
             for number in range(1000):
                 await log.append([publish(number, 300)])
         await wait_all_tasks_blocked()
+        log.snapshot_at(log.durable_end - 1)
         assert len(await log.free()) == 1
         await wait_all_tasks_blocked()
         await log.append([publish(number, 300)])

@@ -1,0 +1,76 @@
+"""Which segment to make room in by carrying forward what is left of it, and how fast.
+
+    msgs.4  | dead | dead | LIVE | dead | dead |  ──>  its live records are appended again as `moved`,
+                                                       then nothing refers to it and it is freed
+
+Whoever applies records does the work: for each record of `Log.to_compact()`, ask which of its targets
+are still alive; wait for the budget; append `bodies.move(record, targets, time_us)`, or the record as
+it is when it is a gap; wait until that is durable; refer to the new position, release the old one;
+in the end call `Log.free()`. Acks and definitions are not moved: a snapshot has what they did.
+
+After a crash between the new record and the freeing, recovery sees both: the same lanes, the same
+sequences. Whoever applies them must keep the later one, and so must it when one was moved twice. What
+has been settled in between stays settled: sequences do not change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+BURST_S = 0.25
+"""So much of the budget may be used at once after a rest: publishers wait no longer than that."""
+YOUNGEST_KEPT = 2
+"""The last segments are left alone: one is being written, of the other much may still be settled."""
+
+
+class Candidate(NamedTuple):
+    """A segment, as far as compaction is concerned."""
+
+    number: int
+    size_bytes: int
+    live_bytes: int
+    """Of records that something needs; rather too many than too few. 0: none, or it is not known."""
+    sealed: bool
+
+
+def choose(candidates: Sequence[Candidate], share_max: float) -> int | None:
+    """The number of the segment to be compacted next; None: it would not be worth it for any.
+
+    The oldest first: what has been there longest with little left of it is not going to go soon.
+
+    Args:
+        candidates: all segments of the log that a snapshot covers or not, in order.
+    """
+    for one in candidates[:-YOUNGEST_KEPT]:
+        if one.sealed and 0 < one.live_bytes < share_max * one.size_bytes:
+            return one.number
+    return None
+
+
+class Budget:
+    """Bytes per second, as a bucket of tokens. Time is an argument.
+
+    In any time of `t` seconds at most `(t + BURST_S) * bytes_per_s` are taken, and one record more
+    if that is larger than a burst: it is let go when the bucket is full and paid for afterwards.
+    """
+
+    def __init__(self, bytes_per_s: float, now_s: float) -> None:
+        self._bytes_per_s = bytes_per_s
+        self._burst_bytes = bytes_per_s * BURST_S
+        self._tokens, self._at_s = self._burst_bytes, now_s
+
+    def wait_s(self, size_bytes: int, now_s: float) -> float:
+        """How long until so much may be taken; 0: at once."""
+        self._fill(now_s)
+        return max(0.0, min(size_bytes, self._burst_bytes) - self._tokens) / self._bytes_per_s
+
+    def take(self, size_bytes: int, now_s: float) -> None:
+        """To be called when `wait_s` says 0, or is as good as over."""
+        self._fill(now_s)
+        self._tokens -= size_bytes
+
+    def _fill(self, now_s: float) -> None:
+        earned = max(0.0, now_s - self._at_s) * self._bytes_per_s
+        self._tokens = min(self._burst_bytes, self._tokens + earned)
+        self._at_s = max(self._at_s, now_s)

@@ -1,0 +1,100 @@
+"""Compaction against what it costs and what it gives: it must gain, and keep to its budget."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import accumulate
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from durable.log.bodies import move
+from durable.log.compaction import BURST_S, Budget, Candidate, choose
+from durable.log.config import LogConfig
+from durable.log.memory_disk import MemoryDisk
+from mesh.errors import ConfigError
+from tests.logs import SMALL, PlainLog, publish
+
+sizes = st.integers(0, 1000)
+candidates = st.lists(
+    st.tuples(sizes, sizes, st.booleans()), max_size=8
+).map(lambda all_: [Candidate(n, *one) for n, one in enumerate(all_, start=1)])  # fmt: skip
+
+
+@given(candidates, st.sampled_from([0.0, 0.1, 0.25, 0.5]))
+def test_the_oldest_that_is_worth_it(found: list[Candidate], share_max: float) -> None:
+    worth = [
+        one.number
+        for one in found
+        if one.sealed and one.live_bytes and one.live_bytes < share_max * one.size_bytes
+        and one.number <= len(found) - 2
+    ]  # fmt: skip
+    assert choose(found, share_max) == min(worth, default=None)
+
+
+@given(
+    st.lists(st.tuples(st.integers(8, 900), st.integers(0, 3)), min_size=20, max_size=60),
+    st.sampled_from([0.1, 0.25, 0.5]),
+)
+def test_what_is_chosen_gains(records: list[tuple[int, int]], share_max: float) -> None:
+    """Each record has so many references at the end; oracle: what moving them takes, by its drafts."""
+    config = replace(SMALL, compaction_share_max=share_max)
+    log = PlainLog(MemoryDisk(), config)
+    segments = log.store.segments
+    for number, (size_bytes, references) in enumerate(records):
+        (position,) = log.write(publish(number, size_bytes))
+        if references:
+            segments.refer(position, references, publish(number, size_bytes).size_bytes)
+    choice = choose(segments.candidates(log.committer.durable_end), share_max)
+    if choice is None:
+        return
+    chosen = next(one for one in segments if one.number == choice)
+    moved = sum(
+        move(record, record.targets, 0).size_bytes
+        for record in log.records()
+        if chosen.first <= record.position < chosen.end and records[record.position - 1][1]
+    )
+    assert 0 < moved < 1.2 * share_max * chosen.end_at
+    assert chosen not in list(segments)[-2:]
+    assert choose(segments.candidates(chosen.end - 1), share_max) != choice, "it would have to stay"
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 3), st.integers(1, 400)), min_size=1, max_size=40),
+    st.integers(10, 1000),
+)
+def test_the_budget_holds_over_any_schedule(
+    schedule: list[tuple[float, int]], bytes_per_s: int
+) -> None:
+    """In every time between two takings, both counted."""
+    now_s = 100.0
+    budget = Budget(bytes_per_s, now_s)
+    taken: list[tuple[float, int]] = []
+    for pause_s, size_bytes in schedule:
+        now_s += pause_s
+        now_s += budget.wait_s(size_bytes, now_s)
+        assert budget.wait_s(size_bytes, now_s) < 1e-6
+        budget.take(size_bytes, now_s)
+        taken.append((now_s, size_bytes))
+    burst = bytes_per_s * BURST_S
+    for first in range(len(taken)):
+        sums = accumulate(size_bytes for _, size_bytes in taken[first:])
+        for (at_s, size_bytes), total in zip(taken[first:], sums, strict=True):
+            over = max(0.0, size_bytes - burst)
+            allowed = burst + (at_s - taken[first][0]) * bytes_per_s + over
+            assert total <= allowed + 1e-3
+
+
+@given(st.integers(1, 10_000))
+def test_a_budget_is_not_kept_forever_from_anybody(size_bytes: int) -> None:
+    budget = Budget(1000, 0.0)
+    budget.take(size_bytes, 0.0)
+    assert budget.wait_s(size_bytes, 0.0) <= 2 * size_bytes / 1000
+    assert budget.wait_s(1, 1e6) == 0
+
+
+@pytest.mark.parametrize("changes", [{"compaction_share_max": 0.6}, {"compaction_bytes_per_s": 0}])
+def test_settings_that_make_no_sense(changes: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match="compaction"):
+        LogConfig(**changes)  # type: ignore[arg-type]
