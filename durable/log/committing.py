@@ -20,7 +20,7 @@ from ..errors import StoreBusy, StoreClosed, StoreFailed, StoreFull
 from .config import LogConfig
 from .header import SEGMENT_HEADER_BYTES, SegmentHeader, encode_segment_header
 from .placing import ESSENTIAL, Ahead, Cursor, Place, Placer
-from .record import Buffer, Draft, Kind, encode_record, store_seed
+from .record import SEAL_KIND, Buffer, Draft, encode_record, store_seed
 from .segments import Segment, Segments
 
 
@@ -130,7 +130,7 @@ class Committer:
         step.pieces += pieces
         commit.places.append(place)
         commit.size_bytes += size
-        commit.end = position + (draft.kind != Kind.SEAL)
+        commit.end = position + (draft.kind != SEAL_KIND)
 
     def _first_write(self, place: Place) -> Write:
         if place.at > SEGMENT_HEADER_BYTES:
@@ -165,7 +165,7 @@ class Committer:
             segment = Segment(place.number, place.position)
             self.segments.add(segment)
         end_at = place.at + place.size_bytes
-        if place.draft.kind == Kind.SEAL:
+        if place.draft.kind == SEAL_KIND:
             segment.seal(end_at)
         else:
             segment.note(place.position, place.at, end_at)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from ..errors import NotInLog, RecordDamaged
 from .disk import File
-from .record import Kind, Record
+from .record import SEAL_KIND, Record
 from .scan import Damaged, Found, scan
 from .segments import Segments
 
@@ -64,7 +64,7 @@ class Reader:
             ):  # fmt: skip
                 if isinstance(found, Damaged):
                     yield found
-                elif found.record.position >= position and found.record.kind != Kind.SEAL:
+                elif found.record.position >= position and found.record.kind != SEAL_KIND:
                     yield found
                     position = found.record.position + 1
             segment = segments.after(segment.number)

@@ -20,7 +20,7 @@ from .disk import NO_SPACE, Disk, File
 from .header import SEGMENT_HEADER_BYTES, SegmentHeader, damaged_name, segment_name
 from .identity import Identity, identify
 from .placing import Cursor
-from .record import FIRST_POSITION, Kind, Record, store_seed
+from .record import FIRST_POSITION, SEAL_KIND, Record, store_seed
 from .report import Course, Damage, RecoveryReport, TornTail
 from .scan import POSITION_MAX, WINDOW_BYTES, Damaged, Found, scan
 from .segments import Segment, Segments
@@ -162,7 +162,7 @@ class _Recovery:
                 segment.first = position
             course.record(header)
             one.records += 1
-            if header.kind == Kind.SEAL:
+            if header.kind == SEAL_KIND:
                 one.sealed = True
                 segment.seal(found.end)
                 continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from .header import FIRST_NUMBER, SegmentHeader
-from .record import FIRST_POSITION, Header, Kind
+from .record import FIRST_POSITION, SEAL_KIND, Header
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class Course:
             self._reach(position)
         if chain != self.chain and self.chain is not None:
             self.gaps.append(Gap(position, position))
-        follows = kind != Kind.SEAL
+        follows = kind != SEAL_KIND
         self.expected, self.chain = position + follows, checksum
         self.records += follows
         if epoch > self.epoch:

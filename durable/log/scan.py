@@ -17,8 +17,8 @@ from .record import (
     ALIGNMENT,
     HEADER_BYTES,
     MAGIC,
+    SEAL_KIND,
     Header,
-    Kind,
     Record,
     body_is_intact,
     read_header,
@@ -85,7 +85,7 @@ def scan(
         yield found
         header = record[0]
         at, floor = found[0] + header.total_bytes, header.position + 1
-        if header.kind == Kind.SEAL:
+        if header.kind == SEAL_KIND:
             return
     if window.dirty_end > at:
         yield Damaged(at, window.dirty_end)
