@@ -2,81 +2,98 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 
 from mesh.protocol.batch import batch_pieces, with_checksum
 
 PER_MESSAGE_BYTES = 8
-BATCH_COUNT_MAX = 1 << 16
+"""What a message takes beside its body, at most, in the columns of a batch."""
 
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """Consecutive messages with one key and the same properties."""
+    """Consecutive messages with one key and the same properties.
 
+    The publisher's hot path appends to `payloads` while `size_bytes` stays within `limit_bytes`.
+    """
+
+    exchange: str | None
+    """None: it is not all that `properties` say."""
     key: str
     properties: bytes
+    limit_bytes: int
     payloads: list[bytes] = field(default_factory=list)
     headers: list[bytes] | None = None
     size_bytes: int = 0
 
 
+NOTHING = Group("", "", b"", -1)
+"""Takes no message, whatever it is like."""
+
+
 class Gathering:
-    """In the order in which they were given; sequences are given when they are packed."""
+    """In the order in which messages were given; the last group takes more that are like it."""
 
     def __init__(self, batch_bytes: int) -> None:
         self._batch_bytes = batch_bytes
-        self._groups: list[Group] = []
-        self.count = self.size_bytes = 0
+        self._groups: deque[Group] = deque()
+        self.last = NOTHING
 
     def __bool__(self) -> bool:
         return bool(self._groups)
 
-    def group(self, key: str, properties: bytes, *, headers: bool) -> Group:
-        """Where the next such message goes."""
-        if self._groups:
-            last = self._groups[-1]
-            if (
-                last.key == key
-                and last.properties == properties
-                and (last.headers is not None) == headers
-                and last.size_bytes < self._batch_bytes
-                and len(last.payloads) < BATCH_COUNT_MAX
-            ):
-                return last
-        group = Group(key, properties, headers=[] if headers else None)
-        self._groups.append(group)
-        return group
+    @property
+    def count(self) -> int:
+        return sum(len(group.payloads) for group in self._groups)
 
-    def add(self, key: str, properties: bytes, payload: bytes, headers: bytes | None) -> None:
-        group = self.group(key, properties, headers=headers is not None)
+    @property
+    def size_bytes(self) -> int:
+        return sum(group.size_bytes for group in self._groups)
+
+    def add(
+        self,
+        exchange: str | None,
+        key: str,
+        properties: bytes,
+        payload: bytes,
+        headers: bytes | None,
+    ) -> None:
+        group = self.last
+        alike = group.key == key and group.properties == properties
+        if not alike or (group.headers is not None) != (headers is not None) or self._is_full():
+            group = Group(exchange, key, properties, self._batch_bytes)
+            if headers is not None:
+                group.headers, group.limit_bytes = [], -1  # Each of them comes this way.
+            self._groups.append(group)
+            self.last = group
         group.payloads.append(payload)
-        size = len(payload) + PER_MESSAGE_BYTES
+        group.size_bytes += len(payload) + PER_MESSAGE_BYTES
         if headers is not None and group.headers is not None:
             group.headers.append(headers)
-            size += len(headers)
-        group.size_bytes += size
-        self.size_bytes += size
-        self.count += 1
+            group.size_bytes += len(headers)
+
+    def _is_full(self) -> bool:
+        return self.last is NOTHING or self.last.size_bytes >= self._batch_bytes
 
     def pack(
         self, publisher: bytes, epoch: int, sequence: int, time_us: int, part_bytes_max: int
     ) -> tuple[bytes, int]:
         """Batches for one part, from `sequence` on, and how many messages are in it."""
-        pieces: list[bytes] = []
+        batches: list[bytes] = []
         size = total = 0
         while self._groups:
             group = self._groups[0]
-            packed, packed_bytes = batch_pieces(
+            pieces, batch_bytes = batch_pieces(
                 publisher, epoch, sequence + total, time_us, group.key.encode(), group.payloads,
                 shared_headers=group.properties, message_headers=group.headers,
             )  # fmt: skip
-            if pieces and size + packed_bytes > part_bytes_max:
+            if batches and size + batch_bytes > part_bytes_max:
                 break
-            pieces.append(with_checksum(b"".join(packed)))
-            size += packed_bytes
+            batches.append(with_checksum(b"".join(pieces)))
+            size += batch_bytes
             total += len(group.payloads)
-            self.size_bytes -= group.size_bytes
-            del self._groups[0]
-        self.count -= total
-        return b"".join(pieces), total
+            self._groups.popleft()
+        if not self._groups:
+            self.last = NOTHING
+        return batches[0] if len(batches) == 1 else b"".join(batches), total

@@ -30,10 +30,10 @@ from ..protocol.parts import decode_confirm
 from ..protocol.properties import Properties, encode_properties
 from ..tunnels import ends_with_tunnel
 from .channel import Channel
-from .gathering import Gathering
+from .gathering import PER_MESSAGE_BYTES, Gathering
 from .outbox import Outbox, Part, Waiter
 
-BATCH_BYTES = 64 * 1024
+BATCH_BYTES = 128 * 1024
 """Bodies per batch: one checksum, one record, one header for so much."""
 PART_BYTES = 256 * 1024
 HEADERS_BYTES_MAX = 64 * 1024
@@ -49,7 +49,8 @@ class Publisher:
         self.id = token_bytes(16) if name is None else _named(name)
         self.epoch = time.time_ns() if epoch is None else epoch
         self._gathering, self._outbox = Gathering(BATCH_BYTES), Outbox()
-        self._next = self._packed = 0
+        self._packed = 0
+        """The first sequence that has not been packed."""
         self._work, self._room = Waker(), Bell()
         self._failure: DurableError | None = None
         self._properties: dict[Properties, bytes] = {}
@@ -88,6 +89,21 @@ class Publisher:
             TooLarge: larger than the broker takes.
             Unconfirmed, PublisherFenced, BrokerLost: this publisher has ended.
         """
+        group = self._gathering.last
+        if (
+            headers is None
+            and properties is None
+            and group.key == key
+            and group.exchange == exchange
+            and type(payload) is bytes
+        ):
+            size = group.size_bytes + len(payload) + PER_MESSAGE_BYTES
+            if size <= group.limit_bytes:
+                group.payloads.append(payload)
+                group.size_bytes = size
+                return
+        if self._gathering:  # Once per batch, let it leave.
+            await trio.lowlevel.checkpoint()
         await self._wait_room()
         self._add(exchange, key, payload, headers, properties)
         self._work.wake()
@@ -139,8 +155,8 @@ class Publisher:
         if len(payload) > limit:
             raise TooLarge("message", len(payload), limit)
         packed = None if headers is None else encode_headers(headers, HEADERS_BYTES_MAX)
-        self._gathering.add(key, self._encoded(exchange, properties), payload, packed)
-        self._next += 1
+        encoded = self._encoded(exchange, properties)
+        self._gathering.add(exchange if properties is None else None, key, encoded, payload, packed)
 
     def _encoded(self, exchange: str, properties: Properties | None) -> bytes:
         wanted = Properties(exchange) if properties is None else properties
@@ -150,6 +166,11 @@ class Publisher:
                 self._properties.clear()
             encoded = self._properties[wanted] = encode_properties(wanted)
         return encoded
+
+    @property
+    def _next(self) -> int:
+        """The sequence that the next message gets."""
+        return self._packed + self._gathering.count
 
     def _full(self) -> bool:
         return self._gathering.size_bytes + self._outbox.size_bytes > self._window_bytes

@@ -48,8 +48,7 @@ def cut(batch: Batch, first: int, end: int) -> Batch:
     """Messages with sequences [`first`, `end`) of it, as a batch that stands alone."""
     if first == batch.base_sequence and end == batch.next_sequence:
         return batch
-    base = batch.base_sequence
-    return batch.part(first, batch.payloads[first - base : end - base])
+    return batch.cut(first - batch.base_sequence, end - first)
 
 
 def readdressed(batch: Batch, key: str, properties: Properties) -> Batch:

@@ -161,6 +161,35 @@ class Batch:
         )  # fmt: skip
         return Batch(b"".join(pieces))
 
+    def cut(self, first: int, count: int) -> Batch:
+        """Messages [`first`, `first + count`) of it, as a batch that stands alone, without checksum.
+
+        Nothing is done per message: columns and bodies are cut as bytes.
+        """
+        self.check()
+        buffer, lengths = memoryview(self.buffer), self._lengths
+        start = self._bodies_at + sum(lengths[:first])
+        end = start + sum(lengths[first : first + count])
+        lengths_at = self._lengths_at + 4 * first
+        pieces: list[bytes | memoryview] = [
+            b"", buffer[self.start + HEADER_BYTES : self._lengths_at],
+            buffer[lengths_at : lengths_at + 4 * count],
+        ]  # fmt: skip
+        if self.flags & FLAG_HEADERS:
+            column_at = self._lengths_at + 4 * self.count
+            sizes = self._column(column_at)
+            at = column_at + 4 * self.count + sum(sizes[:first])
+            pieces.append(buffer[column_at + 4 * first : column_at + 4 * (first + count)])
+            pieces.append(buffer[at : at + sum(sizes[first : first + count])])
+        pieces.append(buffer[start:end])
+        topic_bytes = len(self.topic.encode())
+        pieces[0] = HEADER.pack(
+            MAGIC, VERSION, MESSAGES, self.flags & FLAG_HEADERS, topic_bytes,
+            HEADER_BYTES + sum(map(len, pieces)), 0, count, len(self.shared_headers), self.epoch,
+            self.base_sequence + first, self.time_us, self.publisher,
+        )  # fmt: skip
+        return Batch(b"".join(pieces))
+
     def readdressed(self, topic: str, shared_headers: bytes) -> Batch:
         """The same messages under another topic, with other shared headers."""
         headers = self.message_headers()
