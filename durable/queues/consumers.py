@@ -6,7 +6,7 @@ tags, so a settlement finds its range by bisect and cuts the first and the last 
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -26,15 +26,14 @@ class Unacked(NamedTuple):
     lane: Lane
     first: int
     run: Run
+    size_bytes: int
 
     def part(self, start: int, end: int) -> Unacked:
         """What of it has tags in [start, end)."""
         low, high = max(start, self.tag), min(end, self.tag + self.count)
-        return Unacked(low, high - low, self.lane, self.first + low - self.tag, self.run)
-
-    @property
-    def size_bytes(self) -> int:
-        return self.run.size_of(self.first, self.first + self.count)
+        first = self.first + low - self.tag
+        size = self.run.size_of(first, first + high - low)
+        return Unacked(low, high - low, self.lane, first, self.run, size)
 
 
 class Consumer:
@@ -80,7 +79,7 @@ class Consumer:
         self.next_tag = tag + count
         if not self.no_ack:
             self._tags.append(tag)
-            self._unacked.append(Unacked(tag, count, lane, first, run))
+            self._unacked.append(Unacked(tag, count, lane, first, run, size_bytes))
             self.unacked += count
             self.unacked_bytes += size_bytes
         return tag
@@ -88,15 +87,11 @@ class Consumer:
     def remove(self, start: int, end: int) -> list[Unacked]:
         """What is unacked under the tags [start, end), and is not any more."""
         tags, unacked = self._tags, self._unacked
-        if start >= end:
-            return []
         low = bisect_right(tags, start, self._gone) - 1
         if low < self._gone or start >= tags[low] + unacked[low].count:
             low += 1
-        high = low
-        while high < len(tags) and tags[high] < end:
-            high += 1
-        if low == high:
+        high = bisect_left(tags, end, low)
+        if start >= end or low == high:
             return []
         removed = unacked[low:high]
         first, last = removed[0], removed[-1]

@@ -23,7 +23,7 @@ assert sys.byteorder == "little", "arrays are written as they are"
 
 _HEAD = Struct("<QI")
 _FIELDS = 5
-_STALE_MIN = 64
+_STALE_MIN = 8
 _LIMIT = 1 << 63
 
 
@@ -173,6 +173,9 @@ class Index:
 
     def size_bytes(self, start: int, end: int) -> int:
         """Bytes of the messages in [start, end)."""
+        run = self.find(start)
+        if run is not None and end <= run.first + run.count:
+            return run.size_of(start, end)
         return sum(
             one.size_before(min(end, one.end)) - one.size_before(max(start, one.first))
             for one in self.stretches(start, end)

@@ -22,6 +22,7 @@ from .ranges import Ranges
 from .settled import Settled
 
 UNLIMITED = 1 << 62
+_TIDY_EVERY = 1024
 
 
 class Slice(NamedTuple):
@@ -36,8 +37,8 @@ class Slice(NamedTuple):
 
 class Lane:
     __slots__ = (
-        "_back", "_cursor", "_expiries", "_journal", "_logged", "_marks", "_times", "id", "index",
-        "next", "ready", "ready_bytes", "settled", "size_bytes",
+        "_back", "_cursor", "_expiries", "_journal", "_logged", "_marks", "_tidy_at", "_times", "id",
+        "index", "next", "ready", "ready_bytes", "settled", "size_bytes",
     )  # fmt: skip
 
     def __init__(self, id: int, journal: Journal, *, logged: bool) -> None:  # noqa: A002
@@ -54,6 +55,7 @@ class Lane:
         self._times = Ranges()  # How often messages came back, of those that did.
         self._expiries = Ranges()  # When messages expire, of those with a time of their own.
         self._marks = Marks()
+        self._tidy_at = _TIDY_EVERY
 
     def enqueue(
         self, first: int, count: int, position: int, size_bytes: int, time_us: int,
@@ -94,7 +96,7 @@ class Lane:
             self._make_ready(low, high, run.size_of(low, high))
             self.size_bytes += run.size_of(low, high)
         if self.settled.all(run.first, end):
-            self._release(run.first, end)
+            self._journal.released.append(range(run.position, run.position + 1))
 
     def take(self, count_max: int = UNLIMITED, bytes_max: int = UNLIMITED) -> Slice | None:
         """The lowest ready messages, of one run and alike; one at least, however large it is."""
@@ -102,19 +104,17 @@ class Lane:
         if head is None:
             return None
         run, start, count, returned, size = head
-        if count > count_max:
-            count = count_max
+        if count > count_max or size > bytes_max:
+            count = max(1, min(count_max, run.fitting(start, bytes_max), count))
             size = run.size_of(start, start + count)
-        if size > bytes_max:
-            count = max(1, run.fitting(start, bytes_max))
-            size = run.size_of(start, start + count)
+            head = Slice(run, start, count, returned, size)
         if self._back:
             self._back.cut(start, start + count)
         else:
             self._cursor = start + count
         self.ready -= count
         self.ready_bytes -= size
-        return Slice(run, start, count, returned, size)
+        return head
 
     def head(self) -> Slice | None:
         """What `take` gives if there are no limits."""
@@ -159,9 +159,13 @@ class Lane:
                     self._journal.note_returned(self.id, low, high)
 
     def _make_ready(self, start: int, end: int, size_bytes: int) -> None:
-        self._back.put(start, end)
         self.ready += end - start
         self.ready_bytes += size_bytes
+        if end < self._cursor:
+            self._back.put(start, end)
+            return
+        joined = self._back.cut_ending_at(start)
+        self._cursor = start if joined is None else joined
 
     def _count_return(self, start: int, end: int) -> None:
         counts = list(self._times.pieces(start, end))
@@ -177,30 +181,50 @@ class Lane:
         """Settle what of [start, end) is not; how many were. `known`: the log has it already."""
         if start >= end:
             return 0
-        settled, index = self.settled, self.index
-        in_order = start >= settled.end  # Almost always.
-        fresh = [(start, end)] if in_order else list(settled.unsettled(start, end))
+        settled = self.settled
         if end > self.next:  # Recovery: the message is lost, its sequence is not given again.
             self.next = end
-        count = 0
-        for low, high in fresh:
-            there = min(high, index.end)
-            if low < there:
-                self._take_from_ready(low, there)
-                self.size_bytes -= index.size_bytes(low, there)
-            settled.add(low, high)
-            count += high - low
-            if low < there:
-                self._release(low, there)
-            if self._times:
-                self._times.cut(low, high)
-            if self._logged and not known:
-                self._journal.note_settled(self.id, low, high)
-        if index.start < settled.low:
-            index.drop_before(settled.low)
-            self._marks.drop_before(settled.low)
-            self._expiries.drop_before(settled.low)
+        if start >= settled.end:  # In order, which is almost always.
+            self._settle_all(start, end, known)
+            count = end - start
+        else:
+            count = 0
+            for low, high in list(settled.unsettled(start, end)):
+                self._settle_all(low, high, known)
+                count += high - low
+        low = settled.low
+        if self.index.start < low:
+            self.index.drop_before(low)
+            if low >= self._tidy_at:
+                self._tidy_at = low + _TIDY_EVERY
+                self._marks.drop_before(low)
+                self._expiries.drop_before(low)
         return count
+
+    def _settle_all(self, start: int, end: int, known: bool) -> None:
+        """Settle [start, end), of which nothing is yet."""
+        index = self.index
+        there = min(end, index.end)
+        if start < there:
+            if there > self._cursor or self._back:
+                self._take_from_ready(start, there)
+            run = index.find(start)
+            assert run is not None, f"message {start} is there to be settled"
+            first, count, position, size = run
+            if start == first and there == first + count:
+                self.size_bytes -= size
+                self.settled.add(start, end)
+                self._journal.released.append(range(position, position + 1))
+            else:
+                self.size_bytes -= index.size_bytes(start, there)
+                self.settled.add(start, end)
+                self._release(run, start, there)
+        else:
+            self.settled.add(start, end)
+        if self._times:
+            self._times.cut(start, end)
+        if self._logged and not known:
+            self._journal.note_settled(self.id, start, end)
 
     def _take_from_ready(self, start: int, end: int) -> None:
         """Whatever of [start, end) is ready will be settled."""
@@ -211,18 +235,17 @@ class Lane:
         if end > self._cursor:
             self.withdraw(max(start, self._cursor), end)
 
-    def _release(self, start: int, end: int) -> None:
-        """[start, end) has just been settled: name the runs of which nothing is left."""
+    def _release(self, run: Run, start: int, end: int) -> None:
+        """[start, end), from `run` on, has just been settled: name the runs that are so as a whole."""
         settled, index = self.settled, self.index
-        run = index.find(start)
-        assert run is not None, f"message {start} was there to be settled"
         if run.first < start and not settled.all(run.first, start):
             start = run.first + run.count
         else:
             start = run.first
         if end > run.first + run.count:
-            run = index.find(end - 1)
-            assert run is not None, f"message {end - 1} was there to be settled"
+            ending = index.find(end - 1)
+            assert ending is not None, f"message {end - 1} was there to be settled"
+            run = ending
         last = run.first + run.count
         end = last if settled.all(end, last) else run.first
         if start < end:

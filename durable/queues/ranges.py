@@ -69,6 +69,15 @@ class Ranges:
         bounds[2 * low : 2 * high], numbers[low:high] = rest_bounds, rest_numbers
         return gone
 
+    def cut_ending_at(self, end: int) -> int | None:
+        """Take out the last range, if it ends there; where it began."""
+        bounds = self._bounds
+        if not bounds or bounds[-1] != end:
+            return None
+        start = bounds[-2]
+        del bounds[-2:], self._numbers[-1]
+        return start
+
     def put(self, start: int, end: int, number: int = 0) -> None:
         """Put [start, end) in; no range may overlap it."""
         bounds, numbers = self._bounds, self._numbers

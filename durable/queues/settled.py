@@ -37,8 +37,13 @@ class Settled:
             return
         if start > self.low:
             self._mark(start, end)
-        else:
+        elif end < self.end:
             self._raise_low(end)
+        else:
+            self.low = end
+            if self._bits or self._whole:
+                self._bits.clear()
+                self._whole.clear()
         if end > self.end:
             self.end = end
 
@@ -115,10 +120,6 @@ class Settled:
 
     def _raise_low(self, low: int) -> None:
         was, self.low = self.low, low
-        if low >= self.end:
-            self._bits.clear()
-            self._whole.clear()
-            return
         low = self.low = self._edge(low, False, self.end)
         chunk, offset = divmod(low, CHUNK)
         if chunk != was // CHUNK:
