@@ -108,7 +108,7 @@ class Lane:
             count = max(1, min(count_max, run.fitting(start, bytes_max), count))
             size = run.size_of(start, start + count)
             head = Slice(run, start, count, returned, size)
-        if self._back:
+        if self._back.numbers:
             self._back.cut(start, start + count)
         else:
             self._cursor = start + count
@@ -120,12 +120,12 @@ class Lane:
         """What `take` gives if there are no limits."""
         if not self.ready:
             return None
-        start, end = self._back.first() if self._back else (self._cursor, self.index.end)
+        start, end = self._back.first() if self._back.numbers else (self._cursor, self.index.end)
         run = self.index.find(start)
         assert run is not None, f"message {start} is ready and in a run"
         end = min(end, run.first + run.count)
         returned = 0
-        if self._times:
+        if self._times.numbers:
             returned, end = self._times.around(start, end)
         return Slice(run, start, end - start, returned, run.size_of(start, end))
 
@@ -206,7 +206,7 @@ class Lane:
         index = self.index
         there = min(end, index.end)
         if start < there:
-            if there > self._cursor or self._back:
+            if there > self._cursor or self._back.numbers:
                 self._take_from_ready(start, there)
             run = index.find(start)
             assert run is not None, f"message {start} is there to be settled"
@@ -221,7 +221,7 @@ class Lane:
                 self._release(run, start, there)
         else:
             self.settled.add(start, end)
-        if self._times:
+        if self._times.numbers:
             self._times.cut(start, end)
         if self._logged and not known:
             self._journal.note_settled(self.id, start, end)

@@ -16,17 +16,18 @@ _STALE_MIN = 512
 
 
 class Ranges:
-    __slots__ = ("_bounds", "_numbers")
+    __slots__ = ("_bounds", "numbers")
 
     def __init__(self) -> None:
         self._bounds = array("Q")  # start, end, start, end, ...: never falls, so bisect works.
-        self._numbers = array("q")
+        self.numbers = array("q")
+        """Empty if there are no ranges; asked where a call of `__len__` would show."""
 
     def __len__(self) -> int:
-        return len(self._numbers)
+        return len(self.numbers)
 
     def __iter__(self) -> Iterator[Range]:
-        return zip(self._bounds[::2], self._bounds[1::2], self._numbers, strict=True)
+        return zip(self._bounds[::2], self._bounds[1::2], self.numbers, strict=True)
 
     def first(self) -> tuple[int, int]:
         """The lowest range; there has to be one."""
@@ -36,7 +37,7 @@ class Ranges:
         """The number at `at`, 0 in no range, and up to where that is so, `end` at most."""
         bounds = self._bounds
         index = bisect_right(bounds, at)
-        number = self._numbers[index >> 1] if index & 1 else 0
+        number = self.numbers[index >> 1] if index & 1 else 0
         return number, min(end, bounds[index]) if index < len(bounds) else end
 
     def pieces(self, start: int, end: int) -> Iterator[Range]:
@@ -48,7 +49,7 @@ class Ranges:
 
     def cut(self, start: int, end: int) -> list[Range]:
         """Take [start, end) out; what was there."""
-        bounds, numbers = self._bounds, self._numbers
+        bounds, numbers = self._bounds, self.numbers
         if start >= end or not bounds or start >= bounds[-1] or end <= bounds[0]:
             return []
         low, high = bisect_right(bounds, start) >> 1, (bisect_left(bounds, end) + 1) >> 1
@@ -59,14 +60,14 @@ class Ranges:
             for at in range(low, high)
         ]
         left, right = bounds[2 * low], bounds[2 * high - 1]
-        rest_bounds, rest_numbers = array("Q"), array("q")
+        rest_bounds, restnumbers = array("Q"), array("q")
         if left < start:
             rest_bounds.extend((left, start))
-            rest_numbers.append(gone[0][2])
+            restnumbers.append(gone[0][2])
         if right > end:
             rest_bounds.extend((end, right))
-            rest_numbers.append(gone[-1][2])
-        bounds[2 * low : 2 * high], numbers[low:high] = rest_bounds, rest_numbers
+            restnumbers.append(gone[-1][2])
+        bounds[2 * low : 2 * high], numbers[low:high] = rest_bounds, restnumbers
         return gone
 
     def cut_ending_at(self, end: int) -> int | None:
@@ -75,12 +76,12 @@ class Ranges:
         if not bounds or bounds[-1] != end:
             return None
         start = bounds[-2]
-        del bounds[-2:], self._numbers[-1]
+        del bounds[-2:], self.numbers[-1]
         return start
 
     def put(self, start: int, end: int, number: int = 0) -> None:
         """Put [start, end) in; no range may overlap it."""
-        bounds, numbers = self._bounds, self._numbers
+        bounds, numbers = self._bounds, self.numbers
         index = bisect_right(bounds, start)
         at = index >> 1
         assert not index & 1, f"{start} is in a range"
@@ -100,15 +101,15 @@ class Ranges:
         bounds = self._bounds
         if len(bounds) > _STALE_MIN and bounds[len(bounds) // 4 * 2 - 1] <= at:
             stale = bisect_right(bounds, at) >> 1
-            del bounds[: 2 * stale], self._numbers[:stale]
+            del bounds[: 2 * stale], self.numbers[:stale]
 
     def clear(self) -> None:
-        del self._bounds[:], self._numbers[:]
+        del self._bounds[:], self.numbers[:]
 
     def encode(self) -> bytes:
         """Little endian: u32 count; starts and ends u64; numbers i64."""
-        head = len(self._numbers).to_bytes(4, "little")
-        return head + self._bounds.tobytes() + self._numbers.tobytes()
+        head = len(self.numbers).to_bytes(4, "little")
+        return head + self._bounds.tobytes() + self.numbers.tobytes()
 
     @classmethod
     def decode(cls, data: bytes) -> Ranges:
@@ -118,7 +119,7 @@ class Ranges:
             raise ValueError(f"{len(data)} bytes for {count} ranges")
         made = cls()
         made._bounds.frombytes(data[4 : 4 + 16 * count])
-        made._numbers.frombytes(data[4 + 16 * count :])
+        made.numbers.frombytes(data[4 + 16 * count :])
         bounds = made._bounds
         for index in range(1, len(bounds)):
             if bounds[index - 1] >= bounds[index] + (index % 2 == 0):

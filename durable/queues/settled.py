@@ -41,7 +41,7 @@ class Settled:
             self._raise_low(end)
         else:
             self.low = end
-            if self._bits or self._whole:
+            if self._bits or self._whole.numbers:
                 self._bits.clear()
                 self._whole.clear()
         if end > self.end:

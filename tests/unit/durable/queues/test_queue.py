@@ -129,8 +129,9 @@ def test_what_is_too_much_drops_the_oldest_of_the_lowest_priority() -> None:
     assert story.queue.ready == 4
 
 
-def test_bytes_drop_no_more_messages_than_they_have_to() -> None:
-    story = Story(max_length_bytes=45)
+@pytest.mark.parametrize("limit", [40, 45, 49])
+def test_bytes_drop_no_more_messages_than_they_have_to(limit: int) -> None:
+    story = Story(max_length_bytes=limit)
     story.publish(4)
     story.publish(2)
     assert story.queue.ready == 4
@@ -221,3 +222,12 @@ def test_ten_thousand_idle_queues_take_less_than_thirty_megabytes() -> None:
     tracemalloc.stop()
     assert len(queues) == 1000
     assert size_bytes < 2500 * 1000
+
+
+def test_what_came_with_a_time_of_its_own_expires_after_a_restart_too() -> None:
+    before, after = Story(), Story()
+    before.publish(2, expires_us=70_000)
+    after.queue.lanes[0].load(*before.queue.lanes[0].encode())
+    after.queue.recovered(9)
+    assert after.queue.next_expiry_us() == 70_000
+    assert after.queue.expire(70_000) == 2

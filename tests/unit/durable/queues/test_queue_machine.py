@@ -356,4 +356,4 @@ class QueueMachine(RuleBasedStateMachine):
         }
 
 
-TestQueueMachine = QueueMachine.TestCase
+TestQueue = QueueMachine.TestCase
