@@ -141,7 +141,7 @@ class LaneMachine(RuleBasedStateMachine):
         assert (lane.oldest_us() is None) == (not alive)
         messages = [self.model.messages[at] for at in alive]
         needed = {one.run.position for one in messages if one}
-        assert {at for span in lane.referenced() for at in span} == needed
+        assert sorted(at for span in lane.referenced() for at in span) == sorted(needed)
         self.collect()
         assert self.released == set(range(1, self.position + 1)) - needed
 
