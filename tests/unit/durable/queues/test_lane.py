@@ -243,3 +243,11 @@ def test_impossible_bytes_leave_the_lane_as_it_was(data: bytes) -> None:
         with pytest.raises(ValueError, match="bytes"):
             lane.load(enqueued, settled)
         assert (lane.ready, lane.next) == (0, 0)
+
+
+def test_a_run_with_two_holes_is_referred_to_once() -> None:
+    lane = Lane(3, Journal(), logged=True)
+    lane.enqueue(0, 5, 77, 40, 0)
+    lane.settle(1, 2)
+    lane.settle(3, 4)
+    assert list(lane.referenced()) == [range(77, 78)]
