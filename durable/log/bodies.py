@@ -8,7 +8,8 @@ Layouts, little endian, version 1 (pinned by tests/golden/bodies-v1.hex):
                  pairs of u64: first sequence and the one after the last.
                  what: 0 settled, 1 returned: these were delivered once more than before
     definitions  one msgpack value; what it means is the broker's
-    moved        u64 log position and u64 epoch the record had before compaction, then its body
+    moved        u64 log position and 7 bytes of epoch the record had before compaction, u8 its kind
+                 (0: publish), then its body
     seal         u64 log position of the segment's first record, u64 count of its records
     gap          one msgpack array: publisher (16 bytes), epoch, topic, first sequence, count: what a
                  stream missed of a publisher. Its target is the stream's lane and the offset that
@@ -34,6 +35,9 @@ RANGE = struct.Struct("<QQ")
 ORIGIN = struct.Struct("<QQ")
 SEAL = struct.Struct("<QQ")
 PUBLISHER_BYTES = 16
+EPOCH_BITS = 56
+"""Of a moved record: at a start each microsecond they last for 2,000 years."""
+EPOCH_MASK = (1 << EPOCH_BITS) - 1
 
 Range = tuple[int, int]
 """First sequence, and the one after the last."""
@@ -46,6 +50,8 @@ class Moved(NamedTuple):
     """Where it was before."""
     epoch: int
     body: Buffer
+    kind: int
+    """What it was: a Kind, or one that this version does not know."""
 
 
 class What(IntEnum):
@@ -124,10 +130,12 @@ def decode_definitions(record: Record) -> Any:
 def move(record: Record, targets: Iterable[Target], time_us: int) -> Draft:
     """A draft that carries `record` forward to `targets`; moved again, it keeps its first origin."""
     if record.kind == Kind.MOVED:
-        position, epoch, body = decode_moved(record)
+        position, epoch, body, kind = decode_moved(record)
     else:
         position, epoch, body = record.position, record.header.epoch, record.body
-    origin = ORIGIN.pack(position, epoch)
+        kind = record.kind
+    shown = 0 if kind == Kind.PUBLISH else kind
+    origin = ORIGIN.pack(position, epoch & EPOCH_MASK | shown << EPOCH_BITS)
     return Draft(Kind.MOVED, origin + bytes(body), tuple(targets), time_us)
 
 
@@ -136,8 +144,9 @@ def decode_moved(record: Record) -> Moved:
     body = record.body
     if len(body) < ORIGIN.size:
         raise RecordDamaged("moved record", record.position)
-    position, epoch = ORIGIN.unpack_from(body)
-    return Moved(position, epoch, body[ORIGIN.size :])
+    position, both = ORIGIN.unpack_from(body)
+    kind = both >> EPOCH_BITS or Kind.PUBLISH
+    return Moved(position, both & EPOCH_MASK, body[ORIGIN.size :], kind)
 
 
 def gap_draft(missed: Missed, lane: int, offset: int, time_us: int) -> Draft:

@@ -169,9 +169,15 @@ def test_a_gap_that_is_none_is_damage(body: bytes) -> None:
         decode_gap(record(Draft(Kind.GAP, body, [Target(7, 0)])))
 
 
-@given(st.binary(max_size=50), st.lists(st.builds(Target, u64, u64), max_size=3))
-def test_a_record_moved_twice_remembers_its_first_place(body: bytes, targets: list[Target]) -> None:
-    once = move(record(Draft(Kind.PUBLISH, body, targets)), targets, 0)
+@given(
+    st.binary(max_size=50),
+    st.lists(st.builds(Target, u64, u64), max_size=3),
+    st.sampled_from([Kind.PUBLISH, Kind.CAPTURE]),
+)
+def test_a_record_moved_twice_remembers_its_first_place_and_kind(
+    body: bytes, targets: list[Target], kind: Kind
+) -> None:
+    once = move(record(Draft(kind, body, targets)), targets, 0)
     twice = move(record(once), targets[:1], 5)
-    assert decode_moved(record(twice)) == (9, 1, body)
+    assert decode_moved(record(twice)) == (9, 1, body, kind)
     assert twice.targets == tuple(targets[:1])
