@@ -112,9 +112,8 @@ class Settled:
     def _set(self, chunk: int, mask: int) -> None:
         bits = self._bits.get(chunk, 0) | mask
         if bits == _FULL:
-            self._bits.pop(chunk, None)
-            if not self._is_whole(chunk):
-                self._whole.put(chunk, chunk + 1, 1)
+            del self._bits[chunk]
+            self._whole.put(chunk, chunk + 1, 1)
         elif not self._is_whole(chunk):
             self._bits[chunk] = bits
 
