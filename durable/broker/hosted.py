@@ -55,6 +55,8 @@ class Hosted:
         self._sessions: dict[Consumer, ConsumerSession] = {}
         self.streams_changed: Callable[[], object] = lambda: None
         """Called when streams have been declared or deleted."""
+        self.applied_end = log.durable_end
+        """Records before this log position have reached their lanes."""
         self.lost = 0
         """Messages that could not be read any more."""
 
@@ -68,13 +70,15 @@ class Hosted:
         """Until cancelled."""
         self.log.on_commit = self._work.wake
         while True:
-            self._turn()
+            self.turn()
             await self._work.wait()
 
-    def _turn(self) -> None:
+    def turn(self) -> None:
+        """Whatever there is to do at this moment."""
         now_us, settling = self.clock.now_us(), self.vhost.settling
         durable = settling.durable
-        for publisher in self.vhost.committed(self.log.durable_end, now_us):
+        self.applied_end = self.log.durable_end
+        for publisher in self.vhost.committed(self.applied_end, now_us):
             confirm = self._confirmers.get(publisher.id)
             if confirm is not None:
                 confirm()

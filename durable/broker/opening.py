@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
+
+import trio
 
 from mesh.nursery import open_nursery
 
 from ..config import BrokerConfig
-from ..log.log import open_log
+from ..errors import StoreError
+from ..log.log import Log, open_log
 from ..log.real_disk import RealDisk
 from ..vhost.bodies import Bodies
+from ..vhost.checkpointing import Checkpointing
 from ..vhost.publishers import Publishers
 from ..vhost.registry import Registry
 from ..vhost.replay import Replay
 from ..vhost.vhost import Vhost
 from .burying import bury_the_dead
+from .checkpoints import Checkpointer, begin_at
 from .clock import SteadyClock
+from .compaction import compact
 from .directory import make_vhost
 from .hosted import Hosted
 from .upkeep import keep_up
+
+CLOSE_S = 10.0
+"""How long a last checkpoint may take."""
 
 
 @asynccontextmanager
@@ -28,16 +38,41 @@ async def open_vhost(
     data: Path, name: str, config: BrokerConfig, clock: SteadyClock
 ) -> AsyncGenerator[Hosted]:
     """Raises StoreInUse, ForeignStore, NewerFormat, StoreFailed: it cannot be opened."""
-    path = make_vhost(data, name)
-    registry, publishers = Registry(), Publishers(config.publishers_max)
-    replay = Replay(registry, publishers)
-    async with open_log(RealDisk(str(path)), config.log, visit=replay) as log:
+    path = str(make_vhost(data, name))
+    async with _recovered(path, config) as (log, disk, registry, publishers, replay):
         replay.finish(log, clock.now_us())
         vhost = Vhost(name, registry, publishers, log, Bodies(config.recent_bytes))
         hosted = Hosted(vhost, log, clock)
+        checkpointer = Checkpointer(
+            hosted, disk, Checkpointing(registry), bytes_max=config.checkpoint_bytes
+        )
         async with open_nursery() as nursery:
             nursery.start_soon(hosted.run)
             nursery.start_soon(bury_the_dead, hosted)
             nursery.start_soon(keep_up, hosted, config.idle_s)
-            yield hosted
+            nursery.start_soon(checkpointer.run, config.idle_s)
+            nursery.start_soon(compact, hosted, config.log.compaction_bytes_per_s)
+            try:
+                yield hosted
+            finally:
+                with (
+                    trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_S),
+                    suppress(StoreError, OSError),  # Not needed: the next start reads more.
+                ):
+                    await checkpointer.write()
             nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def _recovered(
+    path: str, config: BrokerConfig
+) -> AsyncGenerator[tuple[Log, RealDisk, Registry, Publishers, Replay]]:
+    """From the checkpoints if they hold, else from the front of the log."""
+    for trusting in (True, False):
+        registry, publishers = Registry(), Publishers(config.publishers_max)
+        replay, disk = Replay(registry, publishers), RealDisk(path)
+        begin = partial(begin_at, disk, registry=registry, replay=replay) if trusting else 0
+        async with open_log(disk, config.log, start=begin, visit=replay) as log:
+            if replay.holds(log.end):
+                yield log, disk, registry, publishers, replay
+                return

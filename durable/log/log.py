@@ -32,7 +32,7 @@ from .compaction import choose
 from .config import LogConfig
 from .disk import Disk
 from .record import Draft, Record
-from .recovery import Visit
+from .recovery import Begin, Visit
 from .report import RecoveryReport
 from .statistics import LogStatistics
 from .store import Store, open_store
@@ -48,13 +48,14 @@ InThread = Callable[..., Awaitable[Any]]
 
 @asynccontextmanager
 async def open_log(
-    disk: Disk, config: LogConfig | None = None, *, start: int = 0, visit: Visit | None = None,
+    disk: Disk, config: LogConfig | None = None, *, start: int | Begin = 0, visit: Visit | None = None,
     in_thread: InThread | None = None,
 ) -> AsyncGenerator[Log]:  # fmt: skip
     """A log for as long as the block lasts; at its end, what was appended is still committed.
 
     Args:
-        start: log position that recovery may begin at, when all before is known from elsewhere.
+        start: log position that recovery may begin at, when all before is known from elsewhere; or
+            what says so, called in a worker thread once the directory is locked.
         visit: called in a worker thread with each valid record from `start` on, in order.
         in_thread: runs what blocks. None: trio's worker threads, and one of our own for commits.
     Raises:

@@ -26,6 +26,8 @@ from .scan import POSITION_MAX, WINDOW_BYTES, Damaged, Found, scan
 from .segments import Segment, Segments
 
 Visit = Callable[[Record], object]
+Begin = Callable[[bytes], int]
+"""From a store id to the log position that recovery may begin at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ class _Scanned:
 
 def recover(
     disk: Disk, config: LogConfig, *, new_store_id: bytes, now_us: int, clock: Callable[[], float],
-    start: int = 0, visit: Visit | None = None,
+    start: int | Begin = 0, visit: Visit | None = None,
 ) -> Recovered:  # fmt: skip
     """Read everything from log position `start` on, verify it, and make the end fit to be written.
 
@@ -76,6 +78,8 @@ def recover(
     """
     begun_s = clock()
     identity = identify(disk, new_store_id=new_store_id, now_us=now_us)
+    if not isinstance(start, int):
+        start = start(identity.store_id)
     return _Recovery(disk, config, identity, start, visit).run(lambda: clock() - begun_s)
 
 

@@ -12,7 +12,7 @@ from .disk import NO_SPACE, Disk, File
 from .header import segment_name
 from .reader import Reader
 from .record import store_seed
-from .recovery import Recovered, Visit, recover
+from .recovery import Begin, Recovered, Visit, recover
 
 
 class Store:
@@ -99,7 +99,7 @@ class Store:
 
 def open_store(
     disk: Disk, config: LogConfig, *, new_store_id: bytes, now_us: int, clock: Callable[[], float],
-    start: int = 0, visit: Visit | None = None,
+    start: int | Begin = 0, visit: Visit | None = None,
 ) -> Store:  # fmt: skip
     """Lock the directory, recover what is there, and make it ready to be written.
 

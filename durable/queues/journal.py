@@ -14,6 +14,13 @@ MAXLEN, DELIVERY_LIMIT = "maxlen", "delivery_limit"
 Spans = list[tuple[int, int]]
 
 
+class Records(NamedTuple):
+    """Records in the log, each with so many bytes of bodies."""
+
+    positions: range
+    size_bytes: int
+
+
 class Dead(NamedTuple):
     """Messages [start, end) that left `queue` for `reason` and are to be dead-lettered.
 
@@ -35,7 +42,7 @@ class Journal:
         """Per lane: what is done with."""
         self.returned: dict[int, Spans] = {}
         """Per lane: what came back once more; a range that came back twice stands here twice."""
-        self.released: list[range] = []
+        self.released: list[Records] = []
         """Log positions of runs whose messages are all settled: the lane refers to them no more."""
         self.dead: list[Dead] = []
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from .index import Index, Run
-from .journal import Journal
+from .journal import Journal, Records
 from .marks import Marks
 from .ranges import Ranges
 from .settled import Settled
@@ -37,7 +37,8 @@ class Slice(NamedTuple):
 
 class Lane:
     __slots__ = (
-        "_back", "_cursor", "_expiries", "_journal", "_logged", "_marks", "_tidy_at", "_times", "id",
+        "_back", "_cursor", "_expiries", "_journal", "_logged", "_marks", "_tidy_at", "_times",
+        "changes", "id",
         "index", "next", "ready", "ready_bytes", "settled", "size_bytes",
     )  # fmt: skip
 
@@ -47,6 +48,8 @@ class Lane:
         self.index, self.settled = Index(), Settled()
         self.next = 0
         """The sequence of the next message appended; ahead of `index.end` until that is durable."""
+        self.changes = 0
+        """Moves with everything that happens to it."""
         self.ready = self.ready_bytes = 0
         self.size_bytes = 0
         """Bytes of all that is not settled, ready or out."""
@@ -62,6 +65,7 @@ class Lane:
         expires_us: int | None = None,
     ) -> None:  # fmt: skip
         """One run, durable now. What of it is settled already stays settled."""
+        self.changes += 1
         index, end = self.index, first + count
         if first > index.end:
             self._skip(index.end, first)
@@ -96,7 +100,9 @@ class Lane:
             self._make_ready(low, high, run.size_of(low, high))
             self.size_bytes += run.size_of(low, high)
         if self.settled.all(run.first, end):
-            self._journal.released.append(range(run.position, run.position + 1))
+            self._journal.released.append(
+                Records(range(run.position, run.position + 1), run.size_bytes)
+            )
 
     def take(self, count_max: int = UNLIMITED, bytes_max: int = UNLIMITED) -> Slice | None:
         """The lowest ready messages, of one run and alike; one at least, however large it is."""
@@ -151,6 +157,7 @@ class Lane:
 
     def give_back(self, start: int, end: int, *, counted: bool) -> None:
         """Messages that are out are ready again, in their place; `counted` as having come back."""
+        self.changes += 1
         for low, high in self.settled.unsettled(start, min(end, self._cursor)):
             self._make_ready(low, high, self.index.size_bytes(low, high))
             if counted:
@@ -179,6 +186,7 @@ class Lane:
 
     def settle(self, start: int, end: int, *, known: bool = False) -> int:
         """Settle what of [start, end) is not; how many were. `known`: the log has it already."""
+        self.changes += 1
         if start >= end:
             return 0
         settled = self.settled
@@ -214,7 +222,7 @@ class Lane:
             if start == first and there == first + count:
                 self.size_bytes -= size
                 self.settled.add(start, end)
-                self._journal.released.append(range(position, position + 1))
+                self._journal.released.append(Records(range(position, position + 1), size))
             else:
                 self.size_bytes -= index.size_bytes(start, there)
                 self.settled.add(start, end)
@@ -249,17 +257,18 @@ class Lane:
         last = run.first + run.count
         end = last if settled.all(end, last) else run.first
         if start < end:
-            self._journal.released += self._positions(start, end)
+            self._journal.released += self._records(start, end)
 
-    def _positions(self, start: int, end: int) -> Iterator[range]:
+    def _records(self, start: int, end: int) -> Iterator[Records]:
         for one in self.index.stretches(start, end):
             step = one.step if one.times > 1 else 1
-            yield range(one.position, one.position + step * one.times, step)
+            positions = range(one.position, one.position + step * one.times, step)
+            yield Records(positions, one.size_bytes)
 
-    def referenced(self) -> Iterator[range]:
+    def referenced(self) -> Iterator[Records]:
         """Log positions of runs of which something is not settled yet."""
         for low, high in self._unsettled_runs():
-            yield from self._positions(low, high)
+            yield from self._records(low, high)
 
     def _unsettled_runs(self) -> Iterator[tuple[int, int]]:
         """Ranges of whole runs with unsettled messages; each run once."""
@@ -275,6 +284,7 @@ class Lane:
 
     def apply_returned(self, start: int, end: int) -> None:
         """Recovery: the log says that these came back once more."""
+        self.changes += 1
         for low, high in self.settled.unsettled(start, end):
             self._count_return(low, high)
 

@@ -127,7 +127,7 @@ class Intake:
         pending, decided = self._pending, self._decided
         while pending and pending[0].position < end:
             stored = pending.popleft()
-            self._store.refer(stored.position, len(stored.arrivals))
+            self._store.refer(stored.position, len(stored.arrivals), stored.size_bytes)
             self._arrive(stored, now_us)
         touched: dict[bytes, Publisher] = {}
         while decided and decided[0][0] < end:

@@ -155,6 +155,10 @@ class Registry:
     def note_gap(self, gap: Gap) -> None:
         self.gaps.setdefault(gap.lane, deque(maxlen=GAPS_MAX)).append(gap)
 
+    def all_gaps(self) -> Iterator[Gap]:
+        for gaps in self.gaps.values():
+            yield from gaps
+
     def drop_undeclared(self) -> int:
         """After recovery: lanes of which nothing is declared belonged to what was deleted."""
         gone = [lane_id for lane_id in self.lanes if lane_id not in self.owners]

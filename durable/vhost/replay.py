@@ -39,6 +39,7 @@ class Replay:
         self._registry, self._publishers = registry, publishers
         self._snapshots = Snapshots(registry, publishers)
         self._recovering: dict[int, Recovering] = {}
+        self._start = self._snapshot = self._returns = 0
         self.damaged: list[RecordDamaged] = []
         """Records whose checksum is right and whose contents are not: written by something else."""
         self.unknown_kinds = 0
@@ -54,6 +55,17 @@ class Replay:
             )
             self.damaged.append(RecordDamaged("contents", record.position))
 
+    def begins(self, start: int, snapshot: int, returns: int) -> None:
+        """Records before `start` have been applied already, returns up to `returns` have been counted;
+        there is a snapshot at this log position, without which none of that can be trusted."""
+        self._start, self._snapshot, self._returns = start, snapshot, returns
+
+    def holds(self, end: int) -> bool:
+        """Whether what `begins` said was so, now that all up to `end` has been read."""
+        return not self._snapshot or (
+            self._start <= end and self._snapshot in self._snapshots.whole
+        )
+
     def finish(self, store: Store, now_us: int) -> None:
         """All has been read: put everything in its place, and tell the log what is still needed."""
         registry = self._registry
@@ -64,9 +76,9 @@ class Replay:
         for queue in registry.queues.values():
             queue.recovered(now_us)
         for lane in registry.lanes.values():
-            for positions in lane.referenced():
+            for positions, size_bytes in lane.referenced():
                 for position in positions:
-                    store.refer(position)
+                    store.refer(position, 1, size_bytes)
 
     def _apply(self, record: Record) -> None:
         kind = record.kind
@@ -76,7 +88,7 @@ class Replay:
             self._settled(record)
         elif kind == Kind.DEFINITIONS:
             for change in decode_definitions(record):
-                self._snapshots.apply(change)
+                self._snapshots.apply(change, record.position)
         elif kind == Kind.MOVED:
             self._messages(record, decode_moved(record).body)
         elif kind == Kind.GAP:
@@ -111,5 +123,5 @@ class Replay:
             for start, end in ranges:
                 if what == What.SETTLED:
                     lane.settle(start, end, known=True)
-                elif what == What.RETURNED:
+                elif what == What.RETURNED and record.position > self._returns:
                     lane.apply_returned(start, end)

@@ -11,7 +11,7 @@ from collections import deque
 from ..errors import StoreBusy
 from ..log.bodies import encode_acks
 from ..log.record import Draft, Kind
-from ..queues.journal import Journal
+from ..queues.journal import Journal, Records
 from .bodies import Bodies
 from .store import Store
 
@@ -25,10 +25,13 @@ class Settling:
             journal, held: of lanes in the log; of those in memory.
         """
         self._journal, self._held, self._bodies, self._store = journal, held, bodies, store
-        self._releases: deque[tuple[int, list[range]]] = deque()
+        self._releases: deque[tuple[int, list[Records]]] = deque()
         self._flushed: deque[tuple[int, int]] = deque()
         """(number of a flush, log position to be durable for it)"""
-        self._last_position = 0
+        self.last_position = 0
+        """The log has all settlements and returns so far up to here."""
+        self.bytes = 0
+        """Of settlements, appended since the start."""
         self._flushes, self._wanted = 0, False
         self.durable = 0
         """Everything settled up to this flush is on disk."""
@@ -47,15 +50,16 @@ class Settling:
         draft = self._draft(now_us)
         if draft is not None:
             try:
-                (self._last_position,) = self._store.append_nowait([draft])
+                (self.last_position,) = self._store.append_nowait([draft])
             except StoreBusy:
                 return
+            self.bytes += draft.size_bytes
         self._flushes += 1
         self._wanted = False
-        self._flushed.append((self._flushes, self._last_position))
+        self._flushed.append((self._flushes, self.last_position))
         released = self._journal.take_logged().released
         if released:
-            self._releases.append((self._last_position, released))
+            self._releases.append((self.last_position, released))
         self.committed(self._store.durable_end)
 
     def _draft(self, now_us: int) -> Draft | None:
@@ -66,7 +70,7 @@ class Settling:
         return Draft(Kind.ACKS, encode_acks(journal.settled, journal.returned), (), now_us)
 
     def _release_held(self) -> None:
-        for positions in self._held.take_logged().released:
+        for positions, _ in self._held.take_logged().released:
             for position in positions:
                 self._bodies.release(position)
 
@@ -75,6 +79,6 @@ class Settling:
         while self._flushed and self._flushed[0][1] < end:
             self.durable = self._flushed.popleft()[0]
         while self._releases and self._releases[0][0] < end:
-            for positions in self._releases.popleft()[1]:
+            for positions, size_bytes in self._releases.popleft()[1]:
                 for position in positions:
-                    self._store.release(position)
+                    self._store.release(position, 1, size_bytes)

@@ -1,6 +1,7 @@
 """A snapshot: everything a vhost knows but its messages, as changes that stand in the log.
 
-    ["snapshot", next lane]  declarations ...  ["publishers", [...]]  ["lanes", [...]]  ["snapshot end"]
+    ["snapshot", next lane]  declarations ...  ["publishers", [...]]  ["lanes", [...]]  ["gaps", [...]]
+    ["snapshot end"]
 
 It is appended as one, in as many records as it takes. Once it is durable, older records that no
 message needs may go: what is declared in none of its changes does not exist, whatever they said.
@@ -11,16 +12,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ..log.bodies import encode_definitions
+from ..log.bodies import Missed, encode_definitions
 from ..log.record import Draft, Kind
 from ..queues.settled import Settled
 from . import changes
 from .changes import Change
 from .publishers import Publishers
 from .recovering import settle_as
-from .registry import TRANSIENT, Registry
+from .registry import TRANSIENT, Gap, Registry
 
-SNAPSHOT_END, PUBLISHERS, LANES = "snapshot end", "publishers", "lanes"
+SNAPSHOT_END, PUBLISHERS, LANES, GAPS = "snapshot end", "publishers", "lanes", "gaps"
 RECORD_BYTES = 1 << 20
 """Of changes in one record, about."""
 SETTLED_BYTES_MAX = 64 * 1024
@@ -34,15 +35,19 @@ class Snapshots:
     def __init__(self, registry: Registry, publishers: Publishers) -> None:
         self._registry, self._publishers = registry, publishers
         self._declared: list[Change] | None = None
+        self._begun = 0
+        self.whole: set[int] = set()
+        """Log positions at which snapshots begin that have been applied to their end."""
 
-    def apply(self, change: Change) -> None:
+    def apply(self, change: Change, position: int) -> None:
         word = change[0]
         if word == changes.SNAPSHOT:
-            self._declared = []
+            self._declared, self._begun = [], position
             self._registry.next_lane = max(self._registry.next_lane, change[1])
         elif word == SNAPSHOT_END:
             if self._declared is not None:
                 self._registry.keep_only(self._declared)
+                self.whole.add(self._begun)
             self._declared = None
         elif word == PUBLISHERS:
             for entry in change[1]:
@@ -52,6 +57,10 @@ class Snapshots:
                 lane = self._registry.lane(lane_id)
                 lane.next = max(lane.next, following)
                 settle_as(lane, Settled.decode(settled))
+        elif word == GAPS:
+            self._registry.gaps.clear()
+            for lane_id, offset, missed in change[1]:
+                self._registry.note_gap(Gap(lane_id, offset, Missed(*missed)))
         else:
             if self._declared is not None:
                 self._declared.append(change)
@@ -78,6 +87,7 @@ def _changes(registry: Registry, publishers: Publishers) -> Iterator[Change]:
     yield from registry.declared()
     yield from _in_parts(PUBLISHERS, publishers.entries())
     yield from _in_parts(LANES, list(_lanes(registry)))
+    yield [GAPS, [[lane, offset, list(missed)] for lane, offset, missed in registry.all_gaps()]]
     yield [SNAPSHOT_END]
 
 

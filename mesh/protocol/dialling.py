@@ -37,6 +37,8 @@ from .roster import Attempt, Peer, Roster
 from .timers import Timers
 
 BACKOFF_S, BACKOFF_S_MAX = 0.1, 5.0
+SEED_MISSES_MAX = 8
+"""Half a minute, by when finders have named the seed again."""
 HURRIED_MAX = 16
 """Peers that are tried again at once when some link has come up."""
 SEEDS_MAX = 1024
@@ -63,6 +65,9 @@ class Seed:
     busy: bool = False
     ours: bool = False
     node: bytes = b""
+    """Who answered there last."""
+    misses: int = 0
+    """Attempts since that one was lost; 0: it was not."""
 
 
 @dataclass(slots=True, eq=False)
@@ -130,6 +135,19 @@ class Dialler:
         seed.tries += 1
         seed.busy = True
         self._introduce(seed, endpoint, server, client, now_s)
+
+    def seek(self, node: bytes, now_s: float) -> None:
+        """A node is gone. Where a seed led to it another may answer soon: the same, restarted."""
+        for seed in self._seeds.values():
+            if seed.node == node and not seed.misses:
+                self._seek(seed, now_s)
+
+    def _seek(self, seed: Seed, now_s: float) -> None:
+        """Ask again before a finder repeats itself, less and less often."""
+        seed.misses += 1
+        if seed.misses <= SEED_MISSES_MAX:
+            delay_s = self.backoff_s(seed.misses - 1)
+            self._timers.at(now_s + delay_s, lambda now: self.found(seed.endpoint, now))
 
     def connect(self, peer: Peer, now_s: float) -> None:
         """Do what is next towards a link with `peer`: introduce, dial, or wait for its dial."""
@@ -281,6 +299,8 @@ class Dialler:
             keys = self._roster.keyring.introduction_keys()
             if owner.tries % max(1, len(keys) * len(self._clients())):
                 self.found(owner.endpoint, now_s)  # Another of the keys there, or of ours.
+            elif owner.misses:
+                self._seek(owner, now_s)
             return
         if denied:
             owner.generation += 1
@@ -323,6 +343,7 @@ class Dialler:
             if at == 0 and isinstance(owner, Seed):
                 owner.ours = raw == self._exchange.announcement
                 owner.node = peer.node if peer is not None else b""
+                owner.misses = 0
         if isinstance(owner, Seed):
             owner.busy = False
             return

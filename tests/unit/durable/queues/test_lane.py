@@ -121,7 +121,7 @@ class LaneMachine(RuleBasedStateMachine):
         assert len(written) == len(set(written))
         assert set(written) == self.settled, "each settlement is written once"
         self.settled.clear()
-        released = [position for span in taken.released for position in span]
+        released = [position for one in taken.released for position in one.positions]
         assert self.released.isdisjoint(released)
         assert len(released) == len(set(released)), "each run is released once"
         self.released.update(released)
@@ -141,7 +141,7 @@ class LaneMachine(RuleBasedStateMachine):
         assert (lane.oldest_us() is None) == (not alive)
         messages = [self.model.messages[at] for at in alive]
         needed = {one.run.position for one in messages if one}
-        assert sorted(at for span in lane.referenced() for at in span) == sorted(needed)
+        assert sorted(at for span in lane.referenced() for at in span.positions) == sorted(needed)
         self.collect()
         assert self.released == set(range(1, self.position + 1)) - needed
 
@@ -166,7 +166,7 @@ def test_settlements_may_be_known_before_their_messages(known: list[tuple[int, i
     size = 3 * len(ready)
     assert (lane.ready, lane.ready_bytes, lane.size_bytes) == (len(ready), size, size)
     assert not journal.settled
-    released = [position for span in journal.released for position in span]
+    released = [position for span in journal.released for position in span.positions]
     assert sorted(released) == [at for at in range(6) if gone >= {3 * at, 3 * at + 1, 3 * at + 2}]
     assert lane.next == max([18, *(one + 1 for one in gone)])
 
@@ -208,7 +208,7 @@ def test_a_lane_that_is_not_logged_writes_nothing_but_releases() -> None:
     lane.settle(0, 4)
     assert not journal.settled
     assert not journal.returned
-    assert journal.released == [range(77, 78)]
+    assert [one.positions for one in journal.released] == [range(77, 78)]
 
 
 def test_ten_million_messages_settled_at_once_are_one_range() -> None:
@@ -218,7 +218,7 @@ def test_ten_million_messages_settled_at_once_are_one_range() -> None:
         lane.enqueue(at, 1, 2 * at, 16, at)
     assert lane.settle(0, 10_000) == 10_000
     assert journal.settled == {3: [(0, 10_000)]}
-    assert journal.released == [range(0, 20_000, 2)]
+    assert [one.positions for one in journal.released] == [range(0, 20_000, 2)]
     assert lane.ready == lane.ready_bytes == lane.size_bytes == 0
 
 
@@ -250,4 +250,4 @@ def test_a_run_with_two_holes_is_referred_to_once() -> None:
     lane.enqueue(0, 5, 77, 40, 0)
     lane.settle(1, 2)
     lane.settle(3, 4)
-    assert list(lane.referenced()) == [range(77, 78)]
+    assert [one.positions for one in lane.referenced()] == [range(77, 78)]

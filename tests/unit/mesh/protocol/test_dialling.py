@@ -1,12 +1,19 @@
 from __future__ import annotations
 
+from itertools import pairwise
 from random import Random
 from typing import Any
 
 import pytest
 
 from mesh.errors import RemoteProtocolError
-from mesh.protocol.dialling import BACKOFF_S, BACKOFF_S_MAX, HURRIED_MAX, SEEDS_MAX
+from mesh.protocol.dialling import (
+    BACKOFF_S,
+    BACKOFF_S_MAX,
+    HURRIED_MAX,
+    SEED_MISSES_MAX,
+    SEEDS_MAX,
+)
 from mesh.protocol.frame import CONTROL, DATA, Kind
 from mesh.protocol.hello import BAD, CROSSING, FULL, GONE, NOT_ME, UNTRUSTED, decode_hello
 from mesh.protocol.instructions import Dial
@@ -391,6 +398,26 @@ def test_a_silent_seed_is_tried_under_every_key_then_waits_to_be_found_again() -
     assert bench.dials() == []
     bench.dialler.found(SEED, bench.now_s)
     assert len(bench.dials()) == 1
+
+
+def test_a_seed_whose_node_is_gone_is_asked_soon_and_less_and_less_often() -> None:
+    bench = Bench()
+    raw = announce(SMALLER, endpoints=WAY_IN)
+    bench.dialler.found(SEED, bench.now_s)
+    bench.introduced(bench.dials()[0], raw)
+    bench.welcomed(bench.take(), raw)
+    bench.roster.bury(SMALLER, now_s=bench.now_s)
+    bench.peering.fail(bench.peering.links[SMALLER], "for the test", now_s=bench.now_s, proof=True)
+    bench.take()
+    waits = []
+    for _ in range(SEED_MISSES_MAX):
+        waits.append(bench.run_to_dial())
+        bench.lose(bench.dials())
+    assert 0.5 * BACKOFF_S <= waits[0] <= 2 * BACKOFF_S
+    assert all(later > sooner for sooner, later in pairwise(waits[:5]))
+    assert max(waits) <= 2 * BACKOFF_S_MAX
+    bench.run_to(bench.now_s + 60.0)
+    assert bench.dials() == [], "finders name it again"
 
 
 def test_seeds_over_the_limit_are_counted() -> None:

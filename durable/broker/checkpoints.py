@@ -1,0 +1,112 @@
+"""Snapshots and checkpoints of a running vhost, and the way back from them at its start.
+
+In one moment: whatever is settled is appended, then a snapshot; every queue that has changed is
+encoded, as of the records that have been applied. Then, with nobody waiting for it: the snapshot
+becomes durable, the files are written, the root last. Only after that the log may give up segments.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import trio
+
+from ..errors import StoreBusy, StoreError
+from ..log.checkpoints import Checkpoint, Checkpoints, Root
+from ..log.disk import Disk
+from ..vhost.checkpointing import Checkpointing, decode_extra, load
+from ..vhost.registry import Registry
+from ..vhost.replay import Replay
+from .hosted import Hosted
+
+logger = logging.getLogger("durable")
+
+
+def begin_at(disk: Disk, store_id: bytes, registry: Registry, replay: Replay) -> int:
+    """Load what the checkpoints know; the log position from which the rest has to be read.
+
+    Called in a worker thread, once the directory is locked, before anything is read. 0: from the
+    front, and nothing was loaded.
+    """
+    files = Checkpoints(disk, store_id, lambda: 1 << 64)
+    root = files.read_root()
+    if root is None:
+        return 0
+    try:
+        extra = decode_extra(bytes(root.extra))
+        for name, lane, position in extra.files:
+            checkpoint = files.read(name, lane)
+            if checkpoint is None or checkpoint.position != position:
+                raise ValueError(f"the checkpoint of {name!r} is not the one that the root names")
+            load(registry, checkpoint)
+    except (ValueError, TypeError, KeyError) as error:
+        logger.warning("%s: reading the whole log instead of checkpoints: %s", disk.path, error)
+        registry.lanes.clear()
+        return 0
+    replay.begins(root.start, root.snapshot, extra.returns)
+    return root.start
+
+
+class Checkpointer:
+    """Writes them, every so many bytes and at the end."""
+
+    def __init__(
+        self, hosted: Hosted, disk: Disk, checkpointing: Checkpointing, *, bytes_max: int
+    ) -> None:
+        """
+        Args:
+            bytes_max: of settlements; a segment of anything is enough as well.
+        """
+        self._hosted, self._checkpointing, self._bytes_max = hosted, checkpointing, bytes_max
+        log = hosted.log
+        self._files = Checkpoints(disk, log.report.store_id, lambda: log.durable_end)
+        self._segments = log.statistics().segments
+        self._settled = 0
+
+    @property
+    def due(self) -> bool:
+        statistics = self._hosted.log.statistics()
+        settled = self._hosted.vhost.settling.bytes - self._settled
+        return statistics.segments != self._segments or settled >= self._bytes_max
+
+    async def run(self, look_s: float) -> None:
+        """Until cancelled, or the store has failed."""
+        while True:
+            await trio.sleep(look_s)
+            if self.due:
+                try:
+                    await self.write()
+                except (StoreError, OSError) as error:  # Not needed; the log goes on without.
+                    logger.warning("no checkpoint of %s: %s", self._hosted.vhost.name, error)
+
+    async def write(self) -> None:
+        """One of everything.
+
+        Raises:
+            StoreError, OSError: it could not be written; what was there before holds.
+        """
+        hosted, log = self._hosted, self._hosted.log
+        while True:
+            hosted.turn()
+            now_us = hosted.clock.now_us()
+            try:
+                positions = log.append_nowait(hosted.vhost.snapshot(now_us))
+                break
+            except StoreBusy:
+                await log.wait_room()
+        start, returns = hosted.applied_end, hosted.vhost.settling.last_position
+        changed, extra = self._checkpointing.take(start, returns)
+        self._segments = log.statistics().segments
+        self._settled = hosted.vhost.settling.bytes
+        await log.durable(positions[-1])
+        root = Root(positions[0], start, extra)
+        await trio.to_thread.run_sync(self._write_files, changed, root)
+        log.snapshot_at(positions[0])
+        freed = await log.free()
+        if freed:
+            logger.info("%s: segments %s are free", hosted.vhost.name, freed)
+
+    def _write_files(self, changed: list[Checkpoint], root: Root) -> None:
+        self._files.write_all(changed)
+        self._files.write_root(root)
+        self._files.remove_others([name for name, _, _ in decode_extra(bytes(root.extra)).files])

@@ -1,0 +1,89 @@
+"""Carrying forward what is left of mostly dead segments, so that one slow queue does not keep them."""
+
+from __future__ import annotations
+
+import logging
+
+import trio
+
+from ..errors import StoreBusy, StoreError, StoreFull
+from ..log.bodies import move
+from ..log.compaction import Budget
+from ..log.log import READ_BYTES
+from ..log.record import Kind, Record
+from ..queues.lane import Lane
+from .hosted import Hosted
+
+logger = logging.getLogger("durable")
+MESSAGES = (Kind.PUBLISH, Kind.CAPTURE, Kind.MOVED)
+PAUSE_S = 1.0
+
+
+async def compact(hosted: Hosted, bytes_per_s: float) -> None:
+    """Until cancelled, or the store has failed."""
+    budget = Budget(bytes_per_s, trio.current_time())
+    while True:
+        await trio.sleep(PAUSE_S)
+        try:
+            positions = hosted.log.to_compact()
+            if positions is not None:
+                await _compact(hosted, positions, budget)
+                await hosted.log.free()
+        except StoreFull:
+            continue  # There is no room to make room; publishers are told, acks go on.
+        except StoreError as error:
+            logger.warning("compaction of %s has ended: %s", hosted.vhost.name, error)
+            return
+
+
+async def _compact(hosted: Hosted, positions: range, budget: Budget) -> None:
+    position = positions.start
+    while position < positions.stop:
+        records = await hosted.log.read(position, READ_BYTES)
+        records = [one for one in records if one.position < positions.stop]
+        if not records:
+            return
+        for record in records:
+            if record.kind in MESSAGES:
+                await _move(hosted, record, budget)
+        position = records[-1].position + 1
+
+
+async def _move(hosted: Hosted, record: Record, budget: Budget) -> None:
+    """Append it again for the lanes that still need it, then let go of the old one."""
+    wanting = _wanting(hosted, record)
+    if not wanting:
+        return
+    targets = [target for target in record.targets if target.queue in wanting]
+    draft = move(record, targets, record.header.time_us)
+    await trio.sleep(budget.wait_s(draft.size_bytes, trio.current_time()))
+    budget.take(draft.size_bytes, trio.current_time())
+    while True:
+        try:
+            (moved,) = hosted.log.append_nowait([draft])
+            break
+        except StoreBusy:
+            await hosted.log.wait_room()
+    await hosted.log.durable(moved)
+    still = _wanting(hosted, record)  # Some may have been settled meanwhile, and have let go.
+    for lane_id, first in targets:
+        lane = still.get(lane_id)
+        run = None if lane is None else lane.index.find(first)
+        if lane is None or run is None:
+            continue
+        lane.index.move(first, moved)
+        hosted.log.refer(moved, 1, run.size_bytes)
+        hosted.log.release(record.position, 1, run.size_bytes)
+
+
+def _wanting(hosted: Hosted, record: Record) -> dict[int, Lane]:
+    """Lanes in which a message of this record is not settled, and stands in this record."""
+    found: dict[int, Lane] = {}
+    for lane_id, first in record.targets:
+        lane = hosted.vhost.lane(lane_id)
+        run = None if lane is None else lane.index.find(first)
+        if lane is None or run is None or run.position != record.position:
+            continue
+        if not lane.settled.all(run.first, run.first + run.count):
+            found[lane_id] = lane
+    return found
