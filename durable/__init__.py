@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .broker.broker import serve as serve
     from .client.connection import Connection as Connection
     from .client.connection import connect as connect
+    from .client.deliveries import Deliveries as Deliveries
     from .client.delivery import Delivery as Delivery
     from .client.delivery import DeliveryBatch as DeliveryBatch
     from .config import BrokerConfig as BrokerConfig
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Broker": "broker.broker", "serve": "broker.broker", "Connection": "client.connection",
     "connect": "client.connection", "Delivery": "client.delivery",
-    "DeliveryBatch": "client.delivery", "BrokerConfig": "config", "DurableError": "errors",
+    "Deliveries": "client.deliveries", "DeliveryBatch": "client.delivery", "BrokerConfig": "config", "DurableError": "errors",
     "LogConfig": "log.config",
 }  # fmt: skip
 

@@ -78,6 +78,10 @@ class Process:
         self, kind: type[BaseException] | None, error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:  # fmt: skip
+        self.close()
+
+    def close(self) -> None:
+        """Kill it, unless it has ended, and let go of its pipes."""
         if self._process.poll() is None:
             os.kill(self.pid, signal.SIGCONT)
         self.kill()

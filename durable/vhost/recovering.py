@@ -30,8 +30,11 @@ class Recovering:
         known_end = max(index.end, self.lane.settled.low)
         if not self._waiting and index.end <= first <= known_end:
             self.lane.enqueue(first, count, position, size_bytes, time_us, expires_us or None)
-        elif index.find(first) is not None:
-            index.move(first, position)
+        elif first < index.end:
+            # Moved, if it is there; else settled, and forgotten: nothing that is needed is missing
+            # below the end, or what came after it would be waiting.
+            if index.find(first) is not None:
+                index.move(first, position)
         else:
             self._waiting.extend((first, count, position, size_bytes, time_us, expires_us))
 

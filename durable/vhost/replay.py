@@ -9,11 +9,12 @@ that came before it still holds.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 from mesh.errors import RemoteProtocolError
 from mesh.protocol.batch import Batch
 
-from ..errors import Malformed, RecordDamaged
+from ..errors import DurableError, RecordDamaged
 from ..log.bodies import (
     What,
     decode_acks,
@@ -39,7 +40,8 @@ class Replay:
         self._registry, self._publishers = registry, publishers
         self._snapshots = Snapshots(registry, publishers)
         self._recovering: dict[int, Recovering] = {}
-        self._start = self._snapshot = self._returns = 0
+        self._start = self._snapshot = 0
+        self._returns: Mapping[int, int] = {}
         self.damaged: list[RecordDamaged] = []
         """Records whose checksum is right and whose contents are not: written by something else."""
         self.unknown_kinds = 0
@@ -49,15 +51,19 @@ class Replay:
             self._apply(record)
         except RecordDamaged as error:
             self.damaged.append(error)
-        except (RemoteProtocolError, Malformed, LookupError, TypeError, ValueError) as error:
+        except (RemoteProtocolError, DurableError, LookupError, TypeError, ValueError) as error:
             logger.warning(
                 "the record at log position %d makes no sense: %s", record.position, error
             )
             self.damaged.append(RecordDamaged("contents", record.position))
 
-    def begins(self, start: int, snapshot: int, returns: int) -> None:
-        """Records before `start` have been applied already, returns up to `returns` have been counted;
-        there is a snapshot at this log position, without which none of that can be trusted."""
+    def begins(self, start: int, snapshot: int, returns: Mapping[int, int]) -> None:
+        """Records before `start` have been applied already, and some later ones, too.
+
+        Args:
+            snapshot: log position of one, without which nothing that was loaded can be trusted.
+            returns: by lane, the log position up to which returns have been counted.
+        """
         self._start, self._snapshot, self._returns = start, snapshot, returns
 
     def holds(self, end: int) -> bool:
@@ -87,8 +93,11 @@ class Replay:
         elif kind == Kind.ACKS:
             self._settled(record)
         elif kind == Kind.DEFINITIONS:
-            for change in decode_definitions(record):
-                self._snapshots.apply(change, record.position)
+            # What was declared before the records we began at is not known until the snapshot,
+            # and that one says everything.
+            if record.position >= self._snapshot:
+                for change in decode_definitions(record):
+                    self._snapshots.apply(change, record.position)
         elif kind == Kind.MOVED:
             self._messages(record, decode_moved(record).body)
         elif kind == Kind.GAP:
@@ -123,5 +132,5 @@ class Replay:
             for start, end in ranges:
                 if what == What.SETTLED:
                     lane.settle(start, end, known=True)
-                elif what == What.RETURNED and record.position > self._returns:
+                elif what == What.RETURNED and record.position > self._returns.get(lane_id, 0):
                     lane.apply_returned(start, end)

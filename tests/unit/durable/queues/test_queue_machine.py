@@ -330,7 +330,9 @@ class QueueMachine(RuleBasedStateMachine):
         self.check_the_dead()
         for number, lane in enumerate(queue.lanes):
             needed = {one.run.position for one in left if one.lane == number}
-            assert sorted(at for span in lane.referenced() for at in span.positions) == sorted(needed)
+            assert sorted(at for span in lane.referenced() for at in span.positions) == sorted(
+                needed
+            )
 
     def check_the_dead(self) -> None:
         dead = [
