@@ -72,25 +72,36 @@ class Tunnel:
             TooLarge: the part is larger than the window, or than the other end's payloads may be.
             TunnelBroken: the other end is gone, or has stopped reading.
         """
+        while not self._may_send(part):
+            await self._bell.wait()
+        self._driver.core.patterns.tunnels.send(self._end, part)
+        self._driver.wake_pump()
+        await trio.lowlevel.cancel_shielded_checkpoint()
+
+    def send_nowait(self, part: bytes) -> None:
+        """Like `send`, and the part leaves at once: for one that nothing follows soon.
+
+        Raises trio.WouldBlock, with nothing sent, where `send` would wait.
+        """
+        if not self._may_send(part):
+            raise trio.WouldBlock
+        self._driver.core.patterns.tunnels.send(self._end, part)
+        self._driver.settle()
+
+    def _may_send(self, part: bytes) -> bool:
+        """Whether the window has room. Raises what `send` raises."""
         end = self._end
         if not isinstance(part, bytes):
             raise TypeError(f"part: want bytes, got {type(part).__name__}")
-        size = len(part)
-        if size > end.part_bytes_max and end.state != BROKEN:
-            raise TooLarge("part", size, end.part_bytes_max)
-        while True:
-            if end.sent_eof:
-                raise TunnelBroken("this end was closed for sending", **self._counts())
-            if end.state == BROKEN:
-                raise TunnelBroken(end.reason, **self._counts())
-            if end.peer_stopped:
-                raise TunnelBroken("the other end stopped reading", **self._counts())
-            if end.may_send(size):
-                break
-            await self._bell.wait()
-        self._driver.core.patterns.tunnels.send(end, part)
-        self._driver.wake_pump()
-        await trio.lowlevel.cancel_shielded_checkpoint()
+        if len(part) > end.part_bytes_max and end.state != BROKEN:
+            raise TooLarge("part", len(part), end.part_bytes_max)
+        if end.sent_eof:
+            raise TunnelBroken("this end was closed for sending", **self._counts())
+        if end.state == BROKEN:
+            raise TunnelBroken(end.reason, **self._counts())
+        if end.peer_stopped:
+            raise TunnelBroken("the other end stopped reading", **self._counts())
+        return end.may_send(len(part))
 
     async def send_eof(self) -> None:
         """This end sends no more; the other end's iteration ends. Reading goes on."""

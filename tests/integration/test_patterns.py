@@ -256,6 +256,20 @@ async def test_a_reader_that_stops_stops_the_writer() -> None:
                 await tunnel.send(bytes(tunnel.window_bytes + 1))
 
 
+async def test_what_would_have_to_wait_is_not_sent_nowait() -> None:
+    async with node(databases()) as db, node("shop", db) as shop:
+        await linked(shop, db)
+        async with shop.open_tunnel("databases") as tunnel:
+            tunnel.send_nowait(b"first")
+            sent = [b"first"]
+            with pytest.raises(trio.WouldBlock):
+                while True:
+                    tunnel.send_nowait(part := len(sent).to_bytes(2, "big") * 25_000)
+                    sent.append(part)
+            await tunnel.send_eof()
+            assert [part async for part in tunnel] == sent
+
+
 async def test_a_tunnel_breaks_on_both_sides() -> None:
     broken: list[mesh.TunnelBroken] = []
     service = mesh.Service("archive")
