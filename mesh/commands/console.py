@@ -1,31 +1,12 @@
-"""The commands as one program: parser, log, exit status, and one line for whatever goes wrong.
-
-Data goes to stdout, words to stderr. A stack trace on the terminal is a bug.
-"""
+"""`mesh`: its commands as one program."""
 
 from __future__ import annotations
 
-import argparse
-import inspect
-import logging
-import os
-import sys
-from collections.abc import Iterator, Sequence
-from importlib.metadata import PackageNotFoundError, version
-from typing import Any, NoReturn
+from collections.abc import Sequence
 
-import trio
-
-from discovery.errors import DiscoveryError
-from security.errors import SecurityError
-
-from ..errors import MeshError
 from . import doctor, keys, members, messages, transfer
-from .options import WrongUsage
-from .terminal import words
+from .program import Parser, make_parser, run_program
 
-EXPECTED = (MeshError, SecurityError, DiscoveryError, OSError)
-DONE, REFUSED = 0, 1
 EPILOG = """\
 exit status: 0 done; 1 the mesh said no (nobody there, refused, timed out, no keys, and what
 doctor found wrong); 2 wrong usage; 130 interrupted.
@@ -34,95 +15,14 @@ Settings come from options, then MESH_* variables, then mesh.toml: docs/configur
 `mesh COMMAND --help` explains a command."""
 
 
-class Parser(argparse.ArgumentParser):
-    """Takes options and positionals in any order, and names the command in every error."""
-
-    def __init__(self, **keywords: Any) -> None:
-        keywords.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
-        super().__init__(allow_abbrev=False, **keywords)
-        self._passing = False
-
-    def parse_known_args(  # type: ignore[override]
-        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
-    ) -> tuple[argparse.Namespace, list[str]]:
-        """What subparsers are called with; the intermixed form calls it again for its two passes."""
-        if self._passing or self._subparsers is not None or (args and {"-h", "--help"} & {*args}):
-            return super().parse_known_args(args, namespace)
-        self._passing = True
-        try:
-            found, extras = self.parse_known_intermixed_args(args, namespace)
-        finally:
-            self._passing = False
-        if extras:
-            self.error(f"unrecognized arguments: {' '.join(extras)}")
-        found.parser = self
-        return found, extras
-
-
-def parser() -> argparse.ArgumentParser:
-    top = Parser(
-        prog="mesh", description="Join a mesh from a shell: look around, send, receive.",
-        epilog=EPILOG,
-    )  # fmt: skip
-    top.add_argument("--version", action="version", version=f"mesh {_version()}")
-    top.add_argument("--verbose", action="store_true", help="log what happens to members and links")
+def parser() -> Parser:
+    top = make_parser("mesh", "Join a mesh from a shell: look around, send, receive.", EPILOG)
     commands = top.add_subparsers(required=True, metavar="COMMAND", title="commands")
     for family in (keys, members, messages, transfer, doctor):
         family.add(commands)
     return top
 
 
-def _version() -> str:
-    try:
-        return version("durable-mesh")
-    except PackageNotFoundError:
-        return "of unknown version, not installed"
-
-
 def run(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
-    args = parser().parse_args(argv)
-    level = logging.INFO if args.verbose else logging.WARNING
-    logging.basicConfig(level=level, format="mesh: %(message)s", stream=sys.stderr)
-    try:
-        if inspect.iscoroutinefunction(args.run):
-            return int(trio.run(args.run, args))
-        return int(args.run(args))
-    except WrongUsage as error:
-        return _misused(args.parser, error)
-    except BaseException as error:
-        return _explain(error)
-
-
-def _misused(command: argparse.ArgumentParser, error: WrongUsage) -> NoReturn:
-    command.error(str(error))
-
-
-def _explain(error: BaseException) -> int:
-    """One line and a status for what may happen; anything else is raised on."""
-    leaves = list(_leaves(error))
-    for leaf in leaves:
-        if isinstance(leaf, KeyboardInterrupt):
-            raise leaf
-    if any(isinstance(leaf, BrokenPipeError) for leaf in leaves):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Whoever read has enough.
-        return DONE
-    if not all(isinstance(leaf, EXPECTED) for leaf in leaves):
-        raise error
-    for leaf in leaves:
-        words(_text(leaf))
-    return REFUSED
-
-
-def _text(error: BaseException) -> str:
-    if isinstance(error, OSError) and error.filename is not None and error.strerror:
-        return f"{os.fsdecode(error.filename)}: {error.strerror}"
-    return str(error)
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        for one in error.exceptions:
-            yield from _leaves(one)
-    else:
-        yield error
+    return run_program(parser(), argv)

@@ -71,10 +71,11 @@ def add_keys(command: argparse._ActionsContainer) -> None:
     )  # fmt: skip
 
 
-def add_joining(command: argparse.ArgumentParser) -> None:
+def add_joining(command: argparse.ArgumentParser, cluster: str = CLUSTER) -> None:
+    """Options of joining; `cluster` is the default to join as."""
     group = command.add_argument_group("joining")
     group.add_argument(
-        "--cluster", default=CLUSTER, metavar="NAME", help=f"cluster to join as (default {CLUSTER})"
+        "--cluster", default=cluster, metavar="NAME", help=f"cluster to join as (default {cluster})"
     )
     group.add_argument(
         "--listen", metavar="ADDRESS",

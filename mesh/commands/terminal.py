@@ -76,10 +76,23 @@ async def out_line(data: bytes) -> None:
             rest = rest[written:]
 
 
+_speaker = "mesh"
+
+
+def speak_as(program: str) -> None:
+    """What each line of `words` begins with."""
+    global _speaker
+    _speaker = program
+
+
 def words(text: str) -> None:
     """Words go to stderr, one line; what peers wrote in them cannot steer the terminal."""
-    shown = "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
-    print(f"mesh: {shown}", file=sys.stderr, flush=True)
+    print(f"{_speaker}: {printable(text)}", file=sys.stderr, flush=True)
+
+
+def printable(text: str) -> str:
+    """Without what would steer a terminal."""
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
 
 def payload_fields(data: bytes) -> dict[str, str]:

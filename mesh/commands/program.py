@@ -1,0 +1,117 @@
+"""A program of commands: parser, log, exit status, and one line for whatever goes wrong.
+
+Data goes to stdout, words to stderr. A stack trace on the terminal is a bug.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import logging
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, NoReturn
+
+import trio
+
+from discovery.errors import DiscoveryError
+from security.errors import SecurityError
+
+from ..errors import MeshError
+from .options import WrongUsage
+from .terminal import speak_as, words
+
+EXPECTED = (MeshError, SecurityError, DiscoveryError, OSError)
+DONE, REFUSED = 0, 1
+
+
+class Parser(argparse.ArgumentParser):
+    """Takes options and positionals in any order, and names the command in every error."""
+
+    def __init__(self, **keywords: Any) -> None:
+        keywords.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        super().__init__(allow_abbrev=False, **keywords)
+        self._passing = False
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """What subparsers are called with; the intermixed form calls it again for its two passes."""
+        if self._passing or self._subparsers is not None or (args and {"-h", "--help"} & {*args}):
+            return super().parse_known_args(args, namespace)
+        self._passing = True
+        try:
+            found, extras = self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._passing = False
+        if extras:
+            self.error(f"unrecognized arguments: {' '.join(extras)}")
+        found.parser = self
+        return found, extras
+
+
+def make_parser(name: str, description: str, epilog: str) -> Parser:
+    """With the options that all programs have."""
+    top = Parser(prog=name, description=description, epilog=epilog)
+    top.add_argument("--version", action="version", version=f"{name} {_version()}")
+    top.add_argument("--verbose", action="store_true", help="log what happens to members and links")
+    return top
+
+
+def _version() -> str:
+    try:
+        return version("durable-mesh")
+    except PackageNotFoundError:
+        return "of unknown version, not installed"
+
+
+def run_program(parser: Parser, argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status."""
+    speak_as(parser.prog)
+    args = parser.parse_args(argv)
+    level = logging.INFO if args.verbose else logging.WARNING
+    logging.basicConfig(level=level, format=f"{parser.prog}: %(message)s", stream=sys.stderr)
+    try:
+        if inspect.iscoroutinefunction(args.run):
+            return int(trio.run(args.run, args))
+        return int(args.run(args))
+    except WrongUsage as error:
+        return _misused(args.parser, error)
+    except BaseException as error:
+        return _explain(error)
+
+
+def _misused(command: argparse.ArgumentParser, error: WrongUsage) -> NoReturn:
+    command.error(str(error))
+
+
+def _explain(error: BaseException) -> int:
+    """One line and a status for what may happen; anything else is raised on."""
+    leaves = list(_leaves(error))
+    for leaf in leaves:
+        if isinstance(leaf, KeyboardInterrupt):
+            raise leaf
+    if any(isinstance(leaf, BrokenPipeError) for leaf in leaves):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Whoever read has enough.
+        return DONE
+    if not all(isinstance(leaf, EXPECTED) for leaf in leaves):
+        raise error
+    for leaf in leaves:
+        words(_text(leaf))
+    return REFUSED
+
+
+def _text(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{os.fsdecode(error.filename)}: {error.strerror}"
+    return str(error)
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for one in error.exceptions:
+            yield from _leaves(one)
+    else:
+        yield error
