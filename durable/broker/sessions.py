@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from secrets import token_bytes
 
 import trio
@@ -79,11 +80,8 @@ class Sessions:
     async def _tell(self, tunnel: Tunnel, error: DurableError) -> None:
         logger.info("a session of cluster %s ends: %s", tunnel.caller, error)
         code, details = take_apart(error)
-        try:
-            await tunnel.send(encode_answer(Answer(0, None, code, details)))
+        with suppress(TunnelBroken):
             await tunnel.send(encode_value(ENDED, code, details))
-        except TunnelBroken:
-            pass
 
     async def _serve_connection(self, tunnel: Tunnel, hosted: Hosted) -> None:
         """Its calls, and the session id that its other tunnels name."""

@@ -29,6 +29,7 @@ from ..protocol.calls import (
     encode_hello,
 )  # fmt: skip
 from ..protocol.failures import put_together
+from ..protocol.parts import ENDED, decode_value
 
 logger = logging.getLogger("durable")
 ENDPOINT = "durable"
@@ -170,11 +171,12 @@ class Channel:
     async def _greeting(self, tunnel: Tunnel) -> Mapping[str, Any]:
         """The broker's answer to a hello."""
         try:
-            answer = decode_answer(await anext(tunnel))
+            part = await anext(tunnel)
         except StopAsyncIteration:
             raise BrokerLost(self.cluster, "it ended the tunnel at once") from None
-        if answer.error:
-            raise put_together(answer.error, answer.details)
+        if part[:1] == ENDED:
+            raise put_together(*decode_value(part))
+        answer = decode_answer(part)
         if not isinstance(answer.result, dict):
             raise Malformed("an answer to a hello that says nothing")
         return answer.result

@@ -26,7 +26,8 @@ from mesh.waker import Bell, Waker
 
 from ..errors import BrokerLost, DurableError, PublisherFenced, SequenceLost, Unconfirmed
 from ..protocol.calls import PUBLISH
-from ..protocol.parts import decode_confirm
+from ..protocol.failures import put_together
+from ..protocol.parts import ENDED, decode_confirm, decode_value
 from ..protocol.properties import Properties, encode_properties
 from ..tunnels import ends_with_tunnel
 from .channel import Channel
@@ -218,6 +219,8 @@ class Publisher:
             async with open_nursery() as nursery:
                 nursery.start_soon(self._send, tunnel)
                 async for part in tunnel:
+                    if part[:1] == ENDED:
+                        raise put_together(*decode_value(part))
                     self._outbox.decided(*decode_confirm(part))
                     self._room.wake()
                 nursery.cancel_scope.cancel()
@@ -240,7 +243,8 @@ class Publisher:
     def _end(self, error: DurableError | None) -> None:
         """Nothing more will be answered."""
         waiting = self._next - self._outbox.confirmed
-        self._failure = error or Unconfirmed(waiting, "the publisher was closed")
+        if self._failure is None:  # What came first is why.
+            self._failure = error or Unconfirmed(waiting, "the publisher was closed")
 
         def reason(count: int) -> DurableError:
             return error or Unconfirmed(count, "the publisher was closed")
