@@ -14,10 +14,10 @@ from tests.nodes import free_ports
 
 
 class Shell:
-    """Runs `mesh` with one network secret and one seed address."""
+    """Runs `mesh`, or another program, with one network secret and one seed address."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
+    def __init__(self, directory: Path, module: str = "mesh.cli") -> None:
+        self.directory, self._module = directory, module
         self.seed = f"tcp://127.0.0.1:{free_ports(1)}"
         secret = directory / "network.secret"
         environment = {k: v for k, v in os.environ.items() if not k.startswith("MESH_")}
@@ -31,7 +31,7 @@ class Shell:
         self, *words: str, stdin: bytes = b"", environment: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[bytes]:
         done = subprocess.run(
-            [sys.executable, "-m", "mesh.cli", *words], input=stdin, capture_output=True,
+            [sys.executable, "-m", self._module, *words], input=stdin, capture_output=True,
             env={**self.environment, **(environment or {})}, cwd=self.directory, timeout=40,
             check=False,
         )  # fmt: skip
@@ -40,7 +40,7 @@ class Shell:
 
     def start(self, *words: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [sys.executable, "-m", "mesh.cli", *words], env=self.environment, cwd=self.directory,
+            [sys.executable, "-m", self._module, *words], env=self.environment, cwd=self.directory,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
 

@@ -22,7 +22,7 @@ from ..config import BrokerConfig
 from ..errors import UnknownVhost
 from .capture import Capture
 from .clock import SteadyClock
-from .directory import DEFAULT_VHOST, make_vhost, vhosts
+from .directory import DEFAULT_VHOST, check_ours, make_vhost, vhosts
 from .hosted import Hosted
 from .opening import open_vhost
 from .sessions import Sessions
@@ -43,18 +43,11 @@ async def serve(
         StoreInUse, ForeignStore, NewerFormat, StoreFailed: the directory cannot be opened.
         What `mesh.join` raises.
     """
-    config = config or BrokerConfig()
-    settings.setdefault("tunnel_window_bytes", config.tunnel_window_bytes)
     async with (
         Broker(data, cluster=cluster, config=config) as broker,
-        join(broker.service, **settings) as node,
-        open_nursery() as nursery,
+        broker.on_mesh(**settings),
     ):
-        for hosted in broker.all_hosted():
-            nursery.start_soon(Capture(hosted, node, config.capture_bytes).run)
-        broker.node = node
         yield broker
-        nursery.cancel_scope.cancel()
 
 
 class Broker:
@@ -79,6 +72,7 @@ class Broker:
         self.service.tunnel(ENDPOINT)(self._serve)
 
     async def __aenter__(self) -> Broker:
+        check_ours(self._data)
         make_vhost(self._data, DEFAULT_VHOST)
         async with AsyncExitStack() as stack:
             for name in vhosts(self._data):
@@ -93,6 +87,17 @@ class Broker:
         trace: TracebackType | None,
     ) -> bool | None:  # fmt: skip
         return await self._stack.__aexit__(kind, error, trace)
+
+    @asynccontextmanager
+    async def on_mesh(self, **settings: Any) -> AsyncGenerator[Node]:
+        """Join, and serve whoever calls, for as long as the block lasts. Raises as `mesh.join`."""
+        settings.setdefault("tunnel_window_bytes", self._config.tunnel_window_bytes)
+        async with join(self.service, **settings) as node, open_nursery() as nursery:
+            for hosted in self.all_hosted():
+                nursery.start_soon(Capture(hosted, node, self._config.capture_bytes).run)
+            self.node = node
+            yield node
+            nursery.cancel_scope.cancel()
 
     def all_hosted(self) -> list[Hosted]:
         return list(self._hosted.values())

@@ -20,6 +20,7 @@ from ..definitions import (
 )
 from ..errors import InUse, Malformed
 from ..protocol.calls import Call
+from ..protocol.definition_bytes import pack_definitions, unpack_definitions
 from ..routing.permissions import (
     for_bind,
     for_declare_exchange,
@@ -31,6 +32,7 @@ from ..routing.permissions import (
 from ..vhost import changes
 from ..vhost.changes import Change
 from ..vhost.registry import Registry
+from .defining import exported, take_in
 from .hosted import Hosted
 from .peer import Peer
 from .statistics import statistics_of
@@ -49,7 +51,8 @@ class Control:
             "delete_exchange": self.delete_exchange, "bind": self.bind, "unbind": self.unbind,
             "declare_stream": self.declare_stream, "delete_stream": self.delete_stream,
             "set_permission": self.set_permission, "clear_permission": self.clear_permission,
-            "statistics": self.statistics,
+            "statistics": self.statistics, "export_definitions": self.export_definitions,
+            "import_definitions": self.import_definitions,
         }  # fmt: skip
 
     async def call(self, call: Call) -> Any:
@@ -170,6 +173,12 @@ class Control:
 
     async def statistics(self) -> dict[str, Any]:
         return statistics_of(self._hosted)
+
+    async def export_definitions(self) -> bytes:
+        return pack_definitions(exported(self._hosted, self._peer))
+
+    async def import_definitions(self, definitions: bytes) -> dict[str, int]:
+        return await take_in(self._hosted, self._peer, unpack_definitions(definitions))
 
     async def _change(self, wanted: Sequence[Change], *, transient: bool = False) -> None:
         await self._hosted.change(wanted, transient=transient)

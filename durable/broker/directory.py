@@ -14,6 +14,8 @@ from ..errors import ForeignStore
 
 DEFAULT_VHOST = "/"
 NAME_FILE = "vhost"
+LOST = "lost+found"
+"""File systems have it in their root."""
 
 
 def digest(name: str) -> str:
@@ -43,6 +45,21 @@ def make_vhost(data: Path, name: str) -> Path:
     return log
 
 
+def check_ours(data: Path) -> None:
+    """A broker makes itself at home in an empty directory or in its own, nowhere else.
+
+    Raises:
+        ForeignStore: something else is in there.
+    """
+    if not data.is_dir() or (data / "vhosts").is_dir():
+        return
+    strange = sorted(
+        one.name for one in data.iterdir() if not one.name.startswith(".") and one.name != LOST
+    )
+    if strange:
+        raise ForeignStore(str(data), f"it holds {', '.join(strange[:5])}")
+
+
 def vhosts(data: Path) -> list[str]:
     """Names of all there are; those whose making was cut off are left out.
 
@@ -53,7 +70,7 @@ def vhosts(data: Path) -> list[str]:
     for path in sorted((data / "vhosts").glob("*")):
         file = path / NAME_FILE
         if file.exists():
-            name = file.read_text(encoding="utf-8")
+            name = file.read_text(encoding="utf-8", errors="replace")
             if digest(name) != path.name:
                 raise ForeignStore(str(path), f"its name says {name!r}, which belongs elsewhere")
             names.append(name)

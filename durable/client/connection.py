@@ -22,6 +22,7 @@ from ..definitions import (
     QueueDefinition,
     StreamDefinition,
 )
+from ..protocol.definition_bytes import pack_definitions, unpack_definitions
 from ..protocol.properties import Properties
 from .channel import Channel
 from .deliveries import Deliveries
@@ -134,6 +135,27 @@ class Connection:
         """Per queue, stream and for the vhost: plain numbers, units in their names."""
         found: dict[str, Any] = await self._channel.call("statistics")
         return found
+
+    async def export_definitions(self) -> dict[str, Any]:
+        """All that is declared and lasts, as a dict that JSON can hold: see definition_forms.py.
+
+        Raises:
+            AccessRefused: this cluster may not configure all of it.
+        """
+        packed = await self._channel.call("export_definitions")
+        found: dict[str, Any] = unpack_definitions(packed)
+        return found
+
+    async def import_definitions(self, definitions: Mapping[str, Any]) -> dict[str, int]:
+        """Declare all of it or nothing; how many of each kind were not there before.
+
+        Raises:
+            InvalidDefinition, DefinitionConflict, UnknownQueue, UnknownExchange, BuiltIn,
+            AccessRefused: what is wrong with which entry; nothing was declared.
+        """
+        packed = pack_definitions(dict(definitions))
+        new: dict[str, int] = await self._channel.call("import_definitions", definitions=packed)
+        return new
 
     async def publish(
         self, exchange: str, key: str, payload: bytes, *, headers: Headers = None,

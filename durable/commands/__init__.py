@@ -1,0 +1,1 @@
+"""What `mesh-broker` can be told to do."""

@@ -1,0 +1,88 @@
+"""`mesh-broker definitions export` and `import`: everything declared in a vhost, as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+from mesh.commands.options import Commands, path
+from mesh.commands.terminal import words
+
+from ..errors import DurableError
+from .options import add_reaching, reached
+
+STANDARD = Path("-")
+BYTES_MAX = 64 << 20
+
+
+def add(commands: Commands) -> None:
+    command = commands.add_parser(
+        "definitions", help="everything declared in a vhost, as JSON, out and in"
+    )
+    inner = command.add_subparsers(required=True, metavar="COMMAND", title="commands")
+    out = inner.add_parser(
+        "export", help="write it to a file",
+        description="Write everything declared in a vhost to a file. Left out is what ends with the "
+        "broker:\nexclusive queues, queues in memory, and bindings to them.",
+    )  # fmt: skip
+    out.add_argument("file", type=path, help="replaced when it is whole; - is stdout")
+    add_reaching(out)
+    out.set_defaults(run=export_definitions)
+    taken = inner.add_parser(
+        "import", help="declare what a file says",
+        description="Declare what a file says, all of it or nothing. What is there already, with the "
+        "same settings,\nis left as it is; what is there with others is an error.",
+    )  # fmt: skip
+    taken.add_argument("file", type=path, help="as export writes it; - is stdin")
+    add_reaching(taken)
+    taken.set_defaults(run=import_definitions)
+
+
+async def export_definitions(args: argparse.Namespace) -> int:
+    async with reached(args) as broker:
+        found = await broker.export_definitions()
+    text = json.dumps(found, indent=2, ensure_ascii=False) + "\n"
+    if args.file == STANDARD:
+        sys.stdout.write(text)
+        return 0
+    new = args.file.with_name(f".{args.file.name}.new")
+    try:
+        new.write_text(text, encoding="utf-8")
+        os.replace(new, args.file)
+    finally:
+        new.unlink(missing_ok=True)
+    words(f"{args.file}: {_numbers({k: len(v) for k, v in found.items() if isinstance(v, list)})}")
+    return 0
+
+
+async def import_definitions(args: argparse.Namespace) -> int:
+    plain = _read(args.file)
+    async with reached(args) as broker:
+        new = await broker.import_definitions(plain)
+    words(f"declared: {_numbers({f'{kind}s': number for kind, number in new.items()})}")
+    return 0
+
+
+def _read(file: Path) -> dict[str, object]:
+    """Raises DurableError: it is no JSON object."""
+    if file == STANDARD:
+        data = sys.stdin.buffer.read(BYTES_MAX + 1)
+    else:
+        with file.open("rb") as source:
+            data = source.read(BYTES_MAX + 1)
+    if len(data) > BYTES_MAX:
+        raise DurableError(f"{file}: more than {BYTES_MAX} bytes")
+    try:
+        plain = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise DurableError(f"{file}: not JSON: {error}") from None
+    if not isinstance(plain, dict):
+        raise DurableError(f"{file}: want a JSON object, as `definitions export` writes it")
+    return plain
+
+
+def _numbers(counts: dict[str, int]) -> str:
+    return ", ".join(f"{number} {what}" for what, number in counts.items()) or "nothing new"

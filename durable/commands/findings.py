@@ -1,0 +1,75 @@
+"""What recovery found, in words and in JSON: the same whether a broker started or somebody only looked."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from ..errors import RecordDamaged
+from ..log.report import Damage, Gap, RecoveryReport, TornTail
+
+
+def summary(report: RecoveryReport) -> str:
+    """How much was read, and how fast."""
+    if report.formatted:
+        return "a new store"
+    return (
+        f"{report.records} records in {report.segments} segments, log positions {report.start} to "
+        f"{report.end - 1}; {report.bytes_read} bytes read in {report.seconds:.3f} s "
+        f"({rate(report):.0f} MB/s)"
+    )
+
+
+def rate(report: RecoveryReport) -> float:
+    """MB/s."""
+    return report.bytes_read / report.seconds / 1e6 if report.seconds else 0.0
+
+
+def findings(report: RecoveryReport, *, only_looked: bool = False) -> list[str]:
+    """A line for everything that is not as it was written; none when all is well."""
+    lines = [_gap(one) for one in report.gaps]
+    lines += [_damage(one, only_looked) for one in report.damage]
+    if report.torn is not None:
+        lines.append(_torn(report.torn, only_looked))
+    return lines
+
+
+def _gap(gap: Gap) -> str:
+    if gap.end == gap.start:
+        return f"the chain is broken before log position {gap.start}: what stood there was replaced"
+    known = "they had been confirmed" if gap.synced else "perhaps they never were confirmed"
+    return (
+        f"lost: log positions {gap.start} to {gap.end - 1}, {gap.end - gap.start} records; {known}"
+    )
+
+
+def _damage(one: Damage, only_looked: bool) -> str:
+    kept = "" if only_looked else f", a copy is {one.kept_as}" if one.kept_as else ", no copy"
+    return f"damaged: bytes {one.at} to {one.end} of segment {one.segment}{kept}"
+
+
+def _torn(torn: TornTail, only_looked: bool) -> str:
+    """The rest of a commit that a crash cut off, as a rule."""
+    where = f"segment {torn.segment}, log position {torn.position}"
+    if not torn.size_bytes and not torn.missing_bytes:
+        return f"torn: nothing stands in {where}, though the segment before was finished"
+    did = "a broker would cut" if only_looked else "cut"
+    kept = f", a copy is {torn.kept_as}" if torn.kept_as and not only_looked else ""
+    missing = f"; {torn.missing_bytes} bytes of the file are missing" if torn.missing_bytes else ""
+    return f"torn tail at {where}: {did} {torn.size_bytes} bytes from {torn.at} on{kept}{missing}"
+
+
+def senseless(damaged: list[RecordDamaged], unknown_kinds: int) -> list[str]:
+    """Records that are as they were written, and make no sense."""
+    lines = [f"makes no sense: {one.what} at log position {one.position}" for one in damaged]
+    if unknown_kinds:
+        lines.append(f"{unknown_kinds} records of kinds that only a later release knows")
+    return lines
+
+
+def as_json(report: RecoveryReport) -> dict[str, Any]:
+    """Every field of the report."""
+    fields = asdict(report)
+    fields["store_id"] = report.store_id.hex()
+    fields["megabytes_per_s"] = round(rate(report), 1)
+    return fields

@@ -1,0 +1,129 @@
+"""`mesh-broker publish` and `consume`: queues from a shell."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import trio
+
+from mesh.commands.messages import JSON_HELP
+from mesh.commands.options import Commands, WrongUsage, count
+from mesh.commands.terminal import (
+    jsonable,
+    out_line,
+    payload,
+    payload_fields,
+    stdin_lines,
+    until_told,
+    words,
+)
+
+from ..client.delivery import Delivery
+from ..errors import Unconfirmed
+from ..protocol.properties import Properties
+from .options import add_reaching, reached
+
+PREFETCH_BYTES = 16 << 20
+
+
+def add(commands: Commands) -> None:
+    command = commands.add_parser(
+        "publish", help="store messages",
+        description="Store one message, or one per line of stdin, and return when all are on the "
+        "broker's disk.\nExit status 1 unless all are. A message that no queue wants is an error, "
+        "too.",
+    )  # fmt: skip
+    command.add_argument("key", help="routing key; without --exchange, the queue or stream")
+    command.add_argument(
+        "payload", nargs="?", help="text, or - for stdin, all of it, unchanged (default: -)"
+    )
+    command.add_argument("--lines", action="store_true", help="a message per line of stdin")
+    command.add_argument("--exchange", default="", metavar="NAME", help="default: the default one")
+    command.add_argument(
+        "--priority", type=int, choices=range(10), default=0, metavar="0-9", help="default 0"
+    )
+    add_reaching(command)
+    command.set_defaults(run=publish)
+    command = commands.add_parser(
+        "consume", help="print messages of a queue",
+        description="Print the payloads of a queue's messages, a line end after each, until SIGTERM or "
+        "Ctrl-C,\nand acknowledge each when it has been printed.",
+    )  # fmt: skip
+    command.add_argument("queue")
+    command.add_argument(
+        "--count", type=count, metavar="N", help="end after N messages (default: go on for ever)"
+    )
+    command.add_argument(
+        "--ack", action=argparse.BooleanOptionalAction, default=True,
+        help="with --no-ack all of them are back in the queue afterwards (default: --ack)",
+    )  # fmt: skip
+    command.add_argument("--json", action="store_true", help=f"a line each, payload {JSON_HELP}")
+    add_reaching(command)
+    command.set_defaults(run=consume)
+
+
+async def publish(args: argparse.Namespace) -> int:
+    if args.lines and args.payload is not None:
+        raise WrongUsage("--lines takes its messages from stdin: leave the payload out")
+    data = b"" if args.lines else payload("-" if args.payload is None else args.payload)
+    properties = Properties(args.exchange, args.priority, None, mandatory=True)
+    sent = 0
+    async with reached(args) as broker:
+        async with broker.publisher() as publisher:
+            if args.lines:
+                async for line in stdin_lines():
+                    with _patience(args, sent):
+                        await publisher.send(args.exchange, args.key, line, properties=properties)
+                    sent += 1
+            else:
+                await publisher.send(args.exchange, args.key, data, properties=properties)
+                sent = 1
+            with _patience(args, sent):
+                await publisher.flush()
+        words(f"on disk: {sent}")
+    return 0
+
+
+@contextmanager
+def _patience(args: argparse.Namespace, sent: int) -> Iterator[None]:
+    """A publisher sends again for as long as it takes; people at a shell have a limit."""
+    with trio.move_on_after(args.timeout) as scope:
+        yield
+    if scope.cancelled_caught:
+        raise Unconfirmed(sent, f"no broker confirmed them within {args.timeout:g} s")
+
+
+async def consume(args: argparse.Namespace) -> int:
+    # 0 is no limit: who settles nothing would else see the first of them only.
+    prefetch, prefetch_bytes = args.count or (1000 if args.ack else 0), PREFETCH_BYTES * args.ack
+    async with (
+        reached(args) as broker,
+        broker.consume(args.queue, prefetch=prefetch, prefetch_bytes=prefetch_bytes) as deliveries,
+    ):
+        seen = 0
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(until_told, nursery.cancel_scope)
+            async for delivery in deliveries:
+                await out_line(_shown(delivery, as_json=args.json))
+                if args.ack:
+                    await delivery.ack()
+                seen += 1
+                if args.count is not None and seen >= args.count:
+                    nursery.cancel_scope.cancel()
+                    break
+    return 0
+
+
+def _shown(delivery: Delivery, *, as_json: bool) -> bytes:
+    if not as_json:
+        return delivery.payload
+    row = {
+        **payload_fields(delivery.payload), "key": delivery.routing_key,
+        "exchange": delivery.exchange, "headers": jsonable(delivery.headers),
+        "redelivered": delivery.redelivered, "priority": delivery.properties.priority,
+        "deaths": jsonable([one._asdict() for one in delivery.deaths]),
+    }  # fmt: skip
+    return json.dumps(row).encode()

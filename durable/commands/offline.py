@@ -1,0 +1,187 @@
+"""A broker's directory without a broker: each vhost's log is read into a registry, as at a start.
+
+What is looked at is not changed by a byte, see log/read_only_disk.py.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from ..broker.directory import DEFAULT_VHOST, NAME_FILE, digest
+from ..config import BrokerConfig
+from ..definition_forms import to_plain
+from ..definitions import QueueDefinition
+from ..errors import DurableError, RecordDamaged, StoreInUse, UnknownVhost
+from ..log.bodies import decode_definitions
+from ..log.config import LogConfig
+from ..log.read_only_disk import ReadOnlyDisk
+from ..log.record import Draft, Kind, Record
+from ..log.report import RecoveryReport
+from ..log.store import Store, open_store
+from ..vhost import changes
+from ..vhost.publishers import Publishers
+from ..vhost.registry import Registry
+from ..vhost.replay import Replay
+
+ADOPTED = "salvaged."
+"""Queues of lanes whose declaration is lost are called so, and by the lane's number."""
+
+
+class Place(NamedTuple):
+    """Where a vhost is."""
+
+    name: str
+    log: Path
+    named: bool
+    """Whether its name could be read; else it is one we gave it."""
+
+
+def places(data: Path, vhost: str | None = None) -> list[Place]:
+    """All vhosts in a broker's directory, or the one that is asked for.
+
+    Raises:
+        DurableError: no broker ever had this directory.
+        UnknownVhost: there is no such vhost.
+    """
+    base = data / "vhosts"
+    if not data.is_dir():
+        raise DurableError(f"{data}: no such directory")
+    if not base.is_dir():
+        raise DurableError(f"{data} is no broker's directory: there is no {base}")
+    found = sorted(_place(path) for path in base.iterdir() if (path / "log").is_dir())
+    if not found:
+        raise DurableError(f"{data} is no broker's directory: {base} holds no vhost")
+    if vhost is None:
+        return found
+    chosen = [one for one in found if one.name == vhost]
+    if not chosen:
+        raise UnknownVhost(vhost, [one.name for one in found])
+    return chosen
+
+
+def _place(path: Path) -> Place:
+    try:
+        name = (path / NAME_FILE).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        name = ""
+    for known in (name, DEFAULT_VHOST):
+        if digest(known) == path.name:
+            return Place(known, path / "log", named=known == name)
+    return Place(f"vhost-{path.name[:8]}", path / "log", named=False)
+
+
+class KindCount:
+    """Records of one kind."""
+
+    def __init__(self) -> None:
+        self.records = self.size_bytes = 0
+
+
+class Offline:
+    """One vhost as its log says it is."""
+
+    def __init__(self) -> None:
+        self.registry, self.publishers = Registry(), Publishers(BrokerConfig().publishers_max)
+        self.replay = Replay(self.registry, self.publishers)
+        self.kinds: dict[int, KindCount] = {}
+        self.epochs: dict[int, int] = {}
+        """The first log position of each."""
+        self._declared: set[int] = set()
+        """Lanes of all queues and streams that ever were declared."""
+        self.store: Store
+
+    def __call__(self, record: Record) -> None:
+        """Visit each record at recovery."""
+        header = record.header
+        kind = self.kinds.get(header.kind)
+        if kind is None:
+            kind = self.kinds[header.kind] = KindCount()
+        kind.records += 1
+        kind.size_bytes += header.total_bytes
+        if header.epoch not in self.epochs:
+            self.epochs[header.epoch] = header.position
+        if header.kind == Kind.DEFINITIONS:
+            self._note_lanes(record)
+        self.replay(record)
+
+    def _note_lanes(self, record: Record) -> None:
+        with suppress(RecordDamaged, LookupError, TypeError):
+            for change in decode_definitions(record):
+                if change[0] == changes.QUEUE:
+                    self._declared.update(change[1])
+                elif change[0] == changes.STREAM:
+                    self._declared.add(change[1])
+
+    def adopt(self) -> None:
+        """Declare a queue for each lane of which no declaration is left. Before `finish`."""
+        for lane in sorted(self.registry.lanes.keys() - self._declared):
+            definition = QueueDefinition(name=f"{ADOPTED}{lane}")
+            self.registry.apply([changes.QUEUE, [lane], to_plain(definition)])
+
+    @property
+    def report(self) -> RecoveryReport:
+        return self.store.report
+
+    @property
+    def end(self) -> int:
+        """The log position after the last record."""
+        return self.report.end
+
+    def records(self) -> Iterator[Record]:
+        """All that can be read, in order."""
+        return self.store.reader.records(0, self.end)
+
+
+class _NoStore:
+    """What a vhost wants of its log when nothing will be written, nor freed."""
+
+    end = durable_end = 0
+
+    def append_nowait(self, drafts: Sequence[Draft]) -> range:
+        raise AssertionError("nothing is appended to what is only looked at")
+
+    def refer(self, position: int, count: int = 1, size_bytes: int = 0) -> None: ...
+    def release(self, position: int, count: int = 1, size_bytes: int = 0) -> None: ...
+
+
+@contextmanager
+def open_offline(
+    place: Place, *, unlocked: bool = False, adopting: bool = False
+) -> Iterator[Offline]:
+    """Read a vhost's log. No broker can open it for as long as the block lasts.
+
+    Args:
+        unlocked: read even while a broker has it open; what it is writing may look damaged.
+        adopting: if log positions are lost, there is a queue for each lane that nobody declared.
+    Raises:
+        DurableError: a broker has it open.
+        ForeignStore, NewerFormat, StoreFailed: it cannot be read.
+    """
+    offline = Offline()
+    try:
+        offline.store = open_store(
+            ReadOnlyDisk(place.log, unlocked=unlocked), LogConfig(), new_store_id=bytes(16),
+            now_us=0, clock=time.perf_counter, visit=offline,
+        )  # fmt: skip
+    except StoreInUse as error:
+        raise DurableError(
+            f"{place.log} is open in a broker: stop it first, or look at it with --unlocked"
+        ) from error
+    try:
+        if adopting and offline.report.gaps:
+            offline.adopt()
+        offline.replay.finish(_NoStore(), time.time_ns() // 1000)
+        yield offline
+    finally:
+        offline.store.close()
+
+
+def kind_name(kind: int) -> str:
+    try:
+        return Kind(kind).name.lower()
+    except ValueError:
+        return f"kind {kind}"

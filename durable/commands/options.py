@@ -1,0 +1,66 @@
+"""Options that several commands share, and how those that talk to a broker reach it."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from mesh.commands.options import add_joining, joined, some_seconds
+from mesh.commands.reaching import tell_why_nobody
+
+from ..broker.directory import DEFAULT_VHOST
+from ..client.connection import Connection, connect
+from ..errors import BrokerLost
+
+BROKER = "broker"
+TIMEOUT_S = 10.0
+SIZE = re.compile(r"(\d+)(?:([KMG])(?:i?B)?|B)?", re.IGNORECASE)
+UNITS = {None: 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def size(text: str) -> int:
+    """A size in bytes: 1000, 64K, 256M, 1G; K is 1024."""
+    matched = SIZE.fullmatch(text.strip()) if text.isascii() else None
+    if matched is None:
+        raise argparse.ArgumentTypeError(f"want a size as 65536, 64K, 256M or 1G, got {text!r}")
+    unit = matched[2]
+    return int(matched[1]) * UNITS[unit and unit.upper()]
+
+
+def sizes(number: float) -> str:
+    """A size for people."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if number < 1024:
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1024
+    return f"{number:.1f} TiB"
+
+
+def add_reaching(command: argparse.ArgumentParser) -> None:
+    """For commands that talk to a running broker."""
+    group = command.add_argument_group("broker")
+    group.add_argument(
+        "--broker", default=BROKER, metavar="CLUSTER",
+        help=f"cluster that the broker serves (default {BROKER})",
+    )  # fmt: skip
+    group.add_argument(
+        "--vhost", default=DEFAULT_VHOST, metavar="V", help=f"vhost (default {DEFAULT_VHOST})"
+    )
+    group.add_argument(
+        "--timeout", type=some_seconds, default=TIMEOUT_S, metavar="SECONDS",
+        help=f"how long an answer may take (default {TIMEOUT_S:g})",
+    )  # fmt: skip
+    add_joining(command)
+
+
+@asynccontextmanager
+async def reached(args: argparse.Namespace) -> AsyncGenerator[Connection]:
+    """A connection for the length of the block; who reaches no broker is told why, if that is known."""
+    async with joined(args) as node:
+        try:
+            yield connect(node, cluster=args.broker, vhost=args.vhost, timeout=args.timeout)
+        except BrokerLost:
+            await tell_why_nobody(node)
+            raise

@@ -1,0 +1,146 @@
+"""`mesh-broker salvage`: what can be read of a damaged directory, in a new one."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from mesh.commands.options import Commands, path
+from mesh.commands.terminal import words
+
+from ..broker.directory import make_vhost
+from ..definition_forms import to_plain
+from ..errors import DurableError
+from ..log.bodies import encode_definitions
+from ..log.log import Log, open_log
+from ..log.real_disk import RealDisk
+from ..log.record import Draft, Kind, Record
+from ..queues.queue import Queue
+from ..vhost import changes
+from .findings import as_json
+from .offline import ADOPTED, Offline, Place, kind_name, open_offline, places
+from .options import size
+from .serving import log_config
+from .verifying import add_offline, problems_of
+
+READ_BYTES = 4 << 20
+
+
+def add(commands: Commands) -> None:
+    command = commands.add_parser(
+        "salvage", help="copy what can be read of a damaged directory into a new one",
+        description="Copy every record that can be read into a new directory, in order: "
+        "definitions, messages, what is\nsettled. DIR is not changed. What could not be read is "
+        "said. Where the settlement of a message is\nlost, the message comes again; where the "
+        "declaration of a queue is lost, its messages are in a\nqueue called salvaged.N, to be "
+        "deleted if that queue had been. Exit status 0 when all that can be\nread is in NEW.",
+    )  # fmt: skip
+    add_offline(command)
+    command.add_argument("--to", required=True, type=path, metavar="NEW", help="absent, or empty")
+    command.add_argument(
+        "--segment-size", dest="segment_bytes", type=size, metavar="SIZE",
+        help="of NEW's segments (default 256.0 MiB)",
+    )  # fmt: skip
+    command.add_argument("--json", action="store_true", help="one JSON document")
+    command.set_defaults(run=salvage)
+
+
+async def salvage(args: argparse.Namespace) -> int:
+    found = places(args.data, args.vhost)
+    _check_new(args.data, args.to)
+    rows = []
+    for place in found:
+        with open_offline(place, unlocked=args.unlocked, adopting=True) as offline:
+            for line in problems_of(place, offline):
+                words(f"vhost {place.name}: {line}")
+            adopted = [one for one in offline.registry.queues.values() if _is_adopted(one)]
+            for one in adopted:
+                words(
+                    f"vhost {place.name}: {one.ready} messages whose queue is unknown: {one.name}"
+                )
+            copied = await _copy(args, place, offline, adopted)
+            rows.append({
+                "vhost": place.name, "copied": copied, "problems": problems_of(place, offline),
+                "adopted": {one.name: one.ready for one in adopted},
+                "queues": _counts(offline), "report": as_json(offline.report),
+            })  # fmt: skip
+        _compare(Place(place.name, make_vhost(args.to, place.name), named=True), rows[-1])
+        kinds = ", ".join(f"{number} {kind}" for kind, number in copied.items()) or "nothing"
+        words(f"vhost {place.name}: copied into {args.to}: {kinds}")
+    if args.json:
+        print(json.dumps({"to": str(args.to), "vhosts": rows}))
+    return 0
+
+
+def _check_new(data: Path, new: Path) -> None:
+    if new.resolve().is_relative_to(data.resolve()):
+        raise DurableError(f"{new} is in {data}, which is not to be changed")
+    if new.exists() and (not new.is_dir() or any(new.iterdir())):
+        raise DurableError(f"{new} is not empty: name a directory that is, or is not there")
+
+
+def _is_adopted(queue: Queue) -> bool:
+    return queue.name.startswith(ADOPTED) and queue.ready > 0
+
+
+async def _copy(
+    args: argparse.Namespace, place: Place, offline: Offline, adopted: Iterable[Queue]
+) -> dict[str, int]:
+    """Append everything to a log of its own; records by kind."""
+    copied: dict[str, int] = {}
+    new = make_vhost(args.to, place.name)
+    async with open_log(RealDisk(new), log_config(args)) as log:
+        position = 0
+        while records := await trio.to_thread.run_sync(
+            partial(offline.store.reader.some, position, offline.end, READ_BYTES)
+        ):
+            await _append(log, [_draft(one) for one in records])
+            position = records[-1].position + 1
+            for one in records:
+                kind = kind_name(one.kind)
+                copied[kind] = copied.get(kind, 0) + 1
+        for draft in _declared(adopted):
+            await _append(log, [draft])
+    return copied
+
+
+async def _append(log: Log, drafts: list[Draft]) -> None:
+    (*_, last) = await log.append(drafts)
+    await log.durable(last)
+
+
+def _draft(record: Record) -> Draft:
+    return Draft(Kind(record.kind), record.body, record.targets, record.header.time_us)
+
+
+def _declared(adopted: Iterable[Queue]) -> Iterator[Draft]:
+    for one in adopted:
+        change = [changes.QUEUE, [lane.id for lane in one.lanes], to_plain(one.definition)]
+        yield Draft(Kind.DEFINITIONS, encode_definitions([change]))
+
+
+def _counts(offline: Offline) -> dict[str, int]:
+    """Messages by queue and stream; queues made up for lanes that turned out to be empty left out."""
+    registry = offline.registry
+    counts = {
+        one.name: one.ready
+        for one in registry.queues.values()
+        if one.ready or not one.name.startswith(ADOPTED)
+    }
+    return {**counts, **{one.name: one.end - one.start for one in registry.streams.values()}}
+
+
+def _compare(new: Place, row: dict[str, Any]) -> None:
+    """What a broker will find in the new directory is what was read in the old one."""
+    with open_offline(new) as offline:
+        problems, counts = problems_of(new, offline), _counts(offline)
+    if problems or counts != row["queues"]:
+        raise DurableError(
+            f"{new.log} does not hold what was copied, do not use it: {problems or counts}"
+        )

@@ -1,0 +1,192 @@
+"""`mesh-broker serve`: a broker until SIGTERM, Ctrl-C, or a disk that fails."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+from collections.abc import AsyncIterator
+from typing import Any
+
+import trio
+
+from mesh.commands.options import Commands, add_joining, count, path, settings
+from mesh.commands.terminal import words
+from mesh.errors import ConfigError
+
+from ..broker.broker import Broker
+from ..broker.hosted import Hosted
+from ..cli import INTERRUPTED
+from ..config import BrokerConfig
+from ..log.config import LogConfig
+from .findings import as_json, findings, summary
+from .options import BROKER, size, sizes
+
+DONE, FAILED = 0, 1
+STATUSES = {signal.SIGTERM: DONE, signal.SIGINT: INTERRUPTED}
+LOOK_S = 0.2
+"""How often it is asked whether a store has stopped."""
+TELL_S = 1.0
+"""Clients are still answered for so long, that it has."""
+SEGMENT_PER_RESERVE = 8
+
+LOG_SIZES = {
+    "--segment-size": ("segment_bytes", "of a segment file, preallocated; two per vhost at least"),
+    "--reserve-size": ("reserve_bytes", "kept for acks and definitions at the end of a segment"),
+    "--free-min": ("free_bytes_min", "that the file system keeps free for others"),
+    "--pending-size": ("pending_bytes_max", "that may wait in memory to be written"),
+}
+BROKER_SIZES = {
+    "--recent-size": ("recent_bytes", "of recent messages kept in memory, per vhost"),
+    "--capture-size": ("capture_bytes", "of one pattern's messages that may wait to be stored"),
+    "--checkpoint-size": ("checkpoint_bytes", "of log after which indexes are written down"),
+    "--window-size": (
+        "tunnel_window_bytes", "one publisher may have on its way, and of the largest message",
+    ),
+}  # fmt: skip
+COUNTS = {
+    "--publishers-max": ("publishers_max", "publishers remembered per vhost"),
+    "--queues-max": ("queues_max", "queues and streams per vhost"),
+}
+
+
+def add(commands: Commands) -> None:
+    command = commands.add_parser(
+        "serve", help="be a broker",
+        description="Serve a directory on the mesh until SIGTERM (exit status 0) or Ctrl-C (130). "
+        "On stderr: what was\nfound, then `ready, CLUSTER at ADDRESS ...`. With --json also on "
+        "stdout, a line each:\n{\"event\": \"recovered\" | \"ready\" | \"failed\" | \"stopped\", ...}.\n"
+        "When the disk fails it ends with status 1, to be started again: a failed sync must not be "
+        "repeated,\nand a new start reads what is really there.",
+    )  # fmt: skip
+    command.add_argument(
+        "--data", required=True, type=path, metavar="DIR",
+        help="made when it is not there; empty, or a broker's",
+    )  # fmt: skip
+    command.add_argument("--json", action="store_true", help="events on stdout, a line each")
+    command.add_argument(
+        "--keep-going", action="store_true",
+        help="stay when the disk fails, refuse what has to be stored, deliver what can be read",
+    )  # fmt: skip
+    add_joining(command, BROKER)
+    _add_settings(command)
+    command.set_defaults(run=serve)
+
+
+def _add_settings(command: argparse.ArgumentParser) -> None:
+    group = command.add_argument_group("storing (sizes as 64M, 1G)")
+    for table, defaults in ((LOG_SIZES, LogConfig()), (BROKER_SIZES, BrokerConfig())):
+        for option, (name, text) in table.items():
+            default = sizes(getattr(defaults, name))
+            group.add_argument(
+                option, dest=name, type=size, metavar="SIZE", help=f"{text} (default {default})"
+            )
+    for option, (name, text) in COUNTS.items():
+        default = getattr(BrokerConfig(), name)
+        group.add_argument(
+            option, dest=name, type=count, metavar="N", help=f"{text} (default {default})"
+        )
+
+
+def config_of(args: argparse.Namespace) -> BrokerConfig:
+    """Raises ConfigError."""
+    log, given = log_config(args), _given(args, {**BROKER_SIZES, **COUNTS})
+    room = log.segment_bytes - log.reserve_bytes
+    window = given.setdefault(
+        "tunnel_window_bytes", min(BrokerConfig().tunnel_window_bytes, room // 2)
+    )
+    if window > room:
+        raise ConfigError(
+            f"--window-size is {window}: a message of that size fits into no segment, which have "
+            f"{room} bytes of room"
+        )
+    return BrokerConfig(log=log, **given)
+
+
+def log_config(args: argparse.Namespace) -> LogConfig:
+    """With a reserve that suits the segments. Raises ConfigError."""
+    given = _given(args, LOG_SIZES)
+    if "segment_bytes" in given and "reserve_bytes" not in given:
+        fitting = given["segment_bytes"] // SEGMENT_PER_RESERVE // 8 * 8
+        given["reserve_bytes"] = min(LogConfig().reserve_bytes, fitting)
+    return LogConfig(**given)
+
+
+def _given(args: argparse.Namespace, table: dict[str, tuple[str, str]]) -> dict[str, Any]:
+    values = {name: getattr(args, name, None) for name, _ in table.values()}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+async def serve(args: argparse.Namespace) -> int:
+    config = config_of(args)
+    broker = Broker(args.data, cluster=args.cluster, config=config)
+    told = _Told()
+    # Not KeyboardInterrupt: it may come between any two instructions, and what is half done then is
+    # what would be written.
+    with trio.open_signal_receiver(*STATUSES) as signals:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(told.wait, signals, nursery.cancel_scope)
+            async with broker:
+                for hosted in broker.all_hosted():
+                    _tell_found(hosted, args)
+                async with broker.on_mesh(**settings(args)) as node:
+                    words(f"ready, {args.cluster} at {' '.join(node.endpoints)}")
+                    _event(
+                        args, "ready", cluster=args.cluster, endpoints=list(node.endpoints),
+                        pid=os.getpid(),
+                    )  # fmt: skip
+                    await _until_failed(broker, args)
+                    told.status = FAILED
+            nursery.cancel_scope.cancel()
+    if told.status != FAILED:
+        words("stopped")
+    _event(args, "stopped", status=told.status)
+    return told.status
+
+
+class _Told:
+    """Which end it takes."""
+
+    def __init__(self) -> None:
+        self.status = FAILED
+
+    async def wait(self, signals: AsyncIterator[int], scope: trio.CancelScope) -> None:
+        """End `scope` at the first signal."""
+        async for one in signals:
+            self.status = STATUSES[signal.Signals(one)]
+            scope.cancel()
+            return
+
+
+def _tell_found(hosted: Hosted, args: argparse.Namespace) -> None:
+    name, report = hosted.vhost.name, hosted.log.report
+    for line in (summary(report), *findings(report)):
+        words(f"vhost {name}: {line}")
+    _event(args, "recovered", vhost=name, **as_json(report))
+
+
+async def _until_failed(broker: Broker, args: argparse.Namespace) -> None:
+    """Return when a store has stopped, unless it is to be gone on without it; the log says why."""
+    failed: set[str] = set()
+    while True:
+        for hosted in broker.all_hosted():
+            reason, name = hosted.log.statistics().failure, hosted.vhost.name
+            if reason is not None and name not in failed:
+                failed.add(name)
+                _event(args, "failed", vhost=name, reason=reason)
+                after = (
+                    "nothing more is stored or settled there"
+                    if args.keep_going
+                    else "this ends now"
+                )
+                words(f"vhost {name}: THE DISK FAILED: {reason}; {after}")
+        if failed and not args.keep_going:
+            await trio.sleep(TELL_S)
+            return
+        await trio.sleep(LOOK_S)
+
+
+def _event(args: argparse.Namespace, event: str, **fields: Any) -> None:
+    if args.json:
+        print(json.dumps({"event": event, **fields}), flush=True)

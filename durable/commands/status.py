@@ -1,0 +1,68 @@
+"""`mesh-broker status`: what a running broker counts."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from mesh.commands.options import Commands
+from mesh.commands.terminal import printable
+
+from .options import add_reaching, reached, sizes
+
+
+def add(commands: Commands) -> None:
+    command = commands.add_parser(
+        "status", help="queues, streams and the log of a running broker",
+        description="Say what a vhost of a running broker has and counts. Exit status 1 when its "
+        "store has stopped.",
+    )  # fmt: skip
+    command.add_argument("--json", action="store_true", help="one JSON document with every number")
+    add_reaching(command)
+    command.set_defaults(run=status)
+
+
+async def status(args: argparse.Namespace) -> int:
+    async with reached(args) as broker:
+        found = await broker.statistics()
+    if args.json:
+        print(json.dumps(found))
+    else:
+        for line in _lines(found):
+            print(printable(line))
+    return 1 if found["log"]["failure"] else 0
+
+
+def _lines(found: dict[str, Any]) -> Iterator[str]:
+    log, intake = found["log"], found["intake"]
+    for name, one in found["queues"].items():
+        oldest = "" if one["oldest_s"] is None else f", oldest {one['oldest_s']:.0f} s"
+        yield (
+            f"queue {name}: {one['ready']} ready, {one['unacked']} unacked, "
+            f"{sizes(one['size_bytes'])}, {one['consumers']} consumers{oldest}, {one['durability']}"
+        )
+    for name, one in found["streams"].items():
+        yield (
+            f"stream {name}: offsets {one['start']} to {one['end']}, {sizes(one['size_bytes'])}, "
+            f"{len(one['cursors'])} cursors"
+        )
+    yield (
+        f"received: {intake['received']} messages, {sizes(intake['received_bytes'])}; duplicates "
+        f"{intake['duplicates']}, refused {intake['refused']}, routed nowhere {intake['dropped']}"
+    )
+    ratio = found["written_per_received"]
+    written = "" if ratio is None else f", {ratio:.2f} bytes written per byte received"
+    yield (
+        f"log: durable up to {log['durable_end']}, {log['segments']} segments, "
+        f"{log['commits']} commits{written}"
+    )
+    if log["full"]:
+        yield "log: THE DISK IS FULL: publishes are refused until there is space"
+    if log["overdue_s"] > 0:
+        yield f"log: THE DISK HANGS: a commit is {log['overdue_s']:.0f} s over its limit"
+    if log["failure"]:
+        yield f"log: THE STORE HAS STOPPED: {log['failure']}"
+    if found["lost"]:
+        yield f"messages that could not be read: {found['lost']}"

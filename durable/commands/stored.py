@@ -1,0 +1,112 @@
+"""Messages as they stand in a log that nobody has open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import msgpack
+
+from mesh.errors import RemoteProtocolError
+from mesh.protocol.batch import Batch
+
+from ..errors import DurableError
+from ..log.bodies import decode_moved
+from ..log.record import Buffer, Kind, Record
+from ..protocol.properties import decode_properties
+from ..queues.index import Run
+from ..queues.lane import Lane
+from ..queues.queue import Queue
+from ..vhost.stream import Stream
+from .offline import Offline
+
+READ_BYTES = 1 << 20
+
+
+class Message(NamedTuple):
+    """One of a queue or stream."""
+
+    position: int
+    lane: int
+    sequence: int
+    key: str
+    exchange: str
+    priority: int
+    returned: int
+    """How often it came back from a consumer."""
+    time_us: int
+    headers: Mapping[str, Any]
+    payload: bytes
+
+
+def body_of(record: Record) -> Buffer:
+    """Its batch. Raises RecordDamaged."""
+    return decode_moved(record).body if record.kind == Kind.MOVED else record.body
+
+
+def messages(offline: Offline, member: Queue | Stream) -> Iterator[Message | int]:
+    """What is not settled, highest priority first; an int: so many that cannot be read."""
+    if isinstance(member, Stream):
+        yield from _of_lane(offline, member.lane, [(member.start, member.end)])
+        return
+    for lane in sorted(member.lanes, key=lambda one: -one.id):
+        yield from _of_lane(offline, lane, lane.ready_ranges())
+
+
+def _of_lane(
+    offline: Offline, lane: Lane, ranges: list[tuple[int, int]]
+) -> Iterator[Message | int]:
+    read = _Reading(offline)
+    for low, high in ranges:
+        for run in lane.index.runs(low, high):
+            start, end = max(low, run.first), min(high, run.first + run.count)
+            if start >= end:
+                continue
+            try:
+                batch = read.batch(run)
+                yield from _cut(batch, lane, run, start, end)
+            except (DurableError, RemoteProtocolError):
+                yield end - start
+
+
+def _cut(batch: Batch, lane: Lane, run: Run, start: int, end: int) -> Iterator[Message]:
+    properties = decode_properties(batch.shared_headers)
+    column, payloads = batch.message_headers(), batch.payloads
+    returned = {
+        sequence: times
+        for low, high, times in lane.returned(start, end)
+        for sequence in range(low, high)
+    }
+    for sequence in range(start, end):
+        index = sequence - run.first
+        yield Message(
+            run.position, lane.id, sequence, batch.topic, properties.exchange,
+            properties.priority, returned.get(sequence, 0), batch.time_us,
+            {} if column is None else _headers(column[index]), payloads[index],
+        )  # fmt: skip
+
+
+def _headers(raw: bytes) -> Mapping[str, Any]:
+    try:
+        found = msgpack.unpackb(raw) if raw else {}
+    except (ValueError, TypeError, RecursionError, msgpack.UnpackException):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+class _Reading:
+    """Records by position, some at a time: neighbours are wanted next."""
+
+    def __init__(self, offline: Offline) -> None:
+        self._offline = offline
+        self._near: dict[int, Record] = {}
+
+    def batch(self, run: Run) -> Batch:
+        """Raises DurableError, RemoteProtocolError: it cannot be read."""
+        record = self._near.get(run.position)
+        if record is None:
+            reader, end = self._offline.store.reader, self._offline.end
+            near = reader.some(run.position, end, READ_BYTES)
+            self._near = {one.position: one for one in near}
+            record = self._near.get(run.position) or reader.record(run.position, end)
+        return Batch(body_of(record))

@@ -1,0 +1,76 @@
+"""`mesh-broker verify`: every byte of a directory read, every checksum and the chain compared."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from mesh.commands.options import Commands, path
+from mesh.commands.terminal import printable, words
+
+from .findings import as_json, findings, senseless, summary
+from .offline import Offline, Place, open_offline, places
+
+
+def add(commands: Commands) -> None:
+    command = commands.add_parser(
+        "verify", help="check every byte of a broker's directory",
+        description="Read everything in a broker's directory and say what is damaged or lost, as a "
+        "broker would\nwhen it starts. Nothing is changed. Exit status 0 only when all is well: a "
+        "torn tail, which\nis what SIGKILL or a power cut may leave, is status 1 until a broker has "
+        "been started.",
+    )  # fmt: skip
+    add_offline(command)
+    command.add_argument("--json", action="store_true", help="one JSON document")
+    command.set_defaults(run=verify)
+
+
+def add_offline(command: argparse.ArgumentParser) -> None:
+    """Which directory, and which vhost in it."""
+    command.add_argument("data", metavar="DIR", type=path, help="what `serve` has as --data")
+    command.add_argument("--vhost", metavar="V", help="only this one (default: all)")
+    command.add_argument(
+        "--unlocked", action="store_true",
+        help="read even while a broker has it open; what it is writing may look damaged",
+    )  # fmt: skip
+
+
+def verify(args: argparse.Namespace) -> int:
+    rows: list[dict[str, Any]] = []
+    for place in places(args.data, args.vhost):
+        with open_offline(place, unlocked=args.unlocked) as offline:
+            problems = problems_of(place, offline)
+            kept = sorted(one.name for one in place.log.glob("damaged.*"))
+            rows.append({
+                "vhost": place.name, "ok": not problems, "problems": problems, "kept": kept,
+                **as_json(offline.report),
+            })  # fmt: skip
+            if not args.json:
+                _show(place, offline, problems, kept)
+    well = all(row["ok"] for row in rows)
+    if args.json:
+        print(json.dumps({"ok": well, "vhosts": rows}))
+    return 0 if well else 1
+
+
+def problems_of(place: Place, offline: Offline) -> list[str]:
+    """A line for each."""
+    unnamed = [] if place.named else [f"the name of {place.log.parent} cannot be read"]
+    replay = offline.replay
+    return [
+        *unnamed, *findings(offline.report, only_looked=True),
+        *senseless(replay.damaged, replay.unknown_kinds),
+    ]  # fmt: skip
+
+
+def _show(place: Place, offline: Offline, problems: list[str], kept: list[str]) -> None:
+    print(printable(f"vhost {place.name}: {summary(offline.report)}"))
+    for line in problems:
+        print(printable(f"vhost {place.name}: {line}"))
+    for one in offline.report.absent:
+        words(f"vhost {place.name}: log positions {one.start} to {one.end - 1} were freed")
+    if kept:
+        words(f"vhost {place.name}: kept by earlier starts: {' '.join(kept)}")
+    if not problems:
+        print(printable(f"vhost {place.name}: all is well"))

@@ -1,0 +1,158 @@
+"""A directory that is looked at and not changed: recovery runs on it as on any other, and what it would
+write, cut or remove happens here only.
+
+So `mesh-broker inspect`, `verify` and `salvage` find exactly what a broker would, and leave no trace.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..errors import StoreInUse
+from .disk import Buffer, Directory, Disk, File
+from .real_disk import LOCK_NAME, RealFile
+
+
+class ReadOnlyFile(File):
+    """A file of the directory, opened for reading. Its size changes here only."""
+
+    def __init__(self, file: RealFile) -> None:
+        self._file = file
+        self._kept_bytes = self._size_bytes = file.size_bytes
+
+    @property
+    def size_bytes(self) -> int:
+        return self._size_bytes
+
+    def pread(self, size_bytes: int, at: int) -> bytes:
+        size_bytes = max(0, min(size_bytes, self._size_bytes - at))
+        data = self._file.pread(max(0, min(size_bytes, self._kept_bytes - at)), at)
+        return data + bytes(size_bytes - len(data))
+
+    def data_end(self) -> int:
+        return min(self._file.data_end(), self._kept_bytes)
+
+    def pwritev(self, pieces: Sequence[Buffer], at: int) -> None:
+        raise AssertionError("recovery writes to no segment")
+
+    def preallocate(self, size_bytes: int) -> None:
+        self._size_bytes = max(self._size_bytes, size_bytes)
+
+    def truncate(self, size_bytes: int) -> None:
+        self._size_bytes, self._kept_bytes = size_bytes, min(size_bytes, self._kept_bytes)
+
+    def fdatasync(self) -> None:
+        """Nothing was written."""
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class NoFile(File):
+    """One that recovery would make. What is written to it goes nowhere."""
+
+    size_bytes = 0
+
+    def pread(self, size_bytes: int, at: int) -> bytes:
+        return b""
+
+    def data_end(self) -> int:
+        return 0
+
+    def pwritev(self, pieces: Sequence[Buffer], at: int) -> None: ...
+    def preallocate(self, size_bytes: int) -> None: ...
+    def truncate(self, size_bytes: int) -> None: ...
+    def fdatasync(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class ReadOnlyDirectory(Directory):
+    def __init__(self, path: str | Path) -> None:
+        self._path = Path(path)
+        self._there: dict[str, str | None] | None = None
+
+    @property
+    def path(self) -> str:
+        return str(self._path)
+
+    @property
+    def _names(self) -> dict[str, str | None]:
+        """What each name leads to; None: a file that was made here."""
+        if self._there is None:
+            self._there = {name: name for name in os.listdir(self._path)}
+        return self._there
+
+    def names(self) -> list[str]:
+        return sorted(self._names)
+
+    def create(self, name: str) -> File:
+        if name in self._names:
+            raise FileExistsError(errno.EEXIST, "File exists", name)
+        self._names[name] = None
+        return NoFile()
+
+    def open(self, name: str) -> File:
+        real = self._names[self._known(name)]
+        if real is None:
+            return NoFile()
+        return ReadOnlyFile(RealFile(os.open(self._path / real, os.O_RDONLY | os.O_CLOEXEC)))
+
+    def rename(self, old: str, new: str) -> None:
+        self._names[new] = self._names.pop(self._known(old))
+
+    def unlink(self, name: str) -> None:
+        del self._names[self._known(name)]
+
+    def _known(self, name: str) -> str:
+        if name not in self._names:
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", name)
+        return name
+
+    def sync_directory(self) -> None:
+        """Nothing was written."""
+
+    def directory(self, name: str) -> ReadOnlyDirectory:
+        return ReadOnlyDirectory(self._path / name)
+
+    def make_directory(self, name: str) -> None:
+        self._names.setdefault(name)
+
+    def remove_directory(self, name: str) -> None:
+        del self._names[self._known(name)]
+
+
+class ReadOnlyDisk(ReadOnlyDirectory, Disk):
+    """The directory `path`, which must be there.
+
+    Args:
+        unlocked: look at it even while a broker has it open.
+    """
+
+    def __init__(self, path: str | Path, *, unlocked: bool = False) -> None:
+        super().__init__(path)
+        self._unlocked = unlocked
+        self._lock: int | None = None
+
+    def lock(self) -> None:
+        """Keeps brokers out, not others who only look. Where there is no lock there is no broker."""
+        if self._unlocked or LOCK_NAME not in self._names:
+            return
+        descriptor = os.open(self._path / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise StoreInUse(self.path) from None
+        self._lock = descriptor
+
+    def free_bytes(self) -> int:
+        return 0
+
+    def close(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None

@@ -1,0 +1,272 @@
+"""`mesh-broker` as an operator uses it: real processes, real directories."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.shell import Shell
+
+LINES = [f"order {number}".encode() for number in range(1000)]
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    shell = Shell(tmp_path, "durable.cli")
+    shell.environment["MESH_SETTLE_S"] = "5"
+    return shell
+
+
+class Served:
+    """A broker of its own process; its events, one by one."""
+
+    def __init__(self, shell: Shell, *words: str) -> None:
+        listen = ("--listen", shell.seed)
+        self._buffer = b""
+        self.process = shell.start("serve", "--data", "data", "--json", *listen, *words)
+
+    def event(self, wanted: str) -> dict[str, Any]:
+        """The next one of that name."""
+        stdout = self.process.stdout
+        assert stdout is not None
+        while True:
+            while b"\n" not in self._buffer:
+                assert select.select([stdout], [], [], 20)[0], f"no {wanted} within 20 s"
+                piece = os.read(stdout.fileno(), 1 << 16)
+                assert piece, f"ended before {wanted}: {self.words()}"
+                self._buffer += piece
+            line, self._buffer = self._buffer.split(b"\n", 1)
+            row: dict[str, Any] = json.loads(line)
+            if row["event"] == wanted:
+                return row
+
+    def words(self) -> str:
+        """Everything on stderr, once it has ended."""
+        assert self.process.stderr is not None
+        said = self.process.stderr.read().decode()
+        assert "Traceback" not in said, said
+        return said
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(20)
+
+
+@contextmanager
+def served(shell: Shell, *words: str) -> Iterator[Served]:
+    """A broker that is ready."""
+    broker = Served(shell, *words)
+    try:
+        broker.event("ready")
+        yield broker
+    finally:
+        broker.process.kill()
+        broker.process.communicate()
+
+
+def refused(shell: Shell, *words: str) -> str:
+    """The one line it says."""
+    done = shell.run(*words)
+    assert (done.returncode, done.stdout) == (1, b""), done.stderr
+    assert done.stderr.count(b"\n") == 1, done.stderr.decode()
+    return done.stderr.decode()
+
+
+def good(shell: Shell, *words: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    done = shell.run(*words, stdin=stdin)
+    assert done.returncode == 0, done.stderr.decode()
+    return done
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_it_says_when_it_is_ready_and_ends_as_it_is_told(
+    shell: Shell, number: int, status: int
+) -> None:
+    broker = Served(shell)
+    found, ready = broker.event("recovered"), broker.event("ready")
+    assert (found["vhost"], found["formatted"], found["gaps"]) == ("/", True, [])
+    assert shell.seed in ready["endpoints"]
+    assert ready["pid"] == broker.process.pid
+    assert broker.stop(number) == status
+    said = broker.words().splitlines()
+    assert said[0] == "mesh-broker: vhost /: a new store"
+    assert said[1] == f"mesh-broker: ready, broker at {' '.join(ready['endpoints'])}"
+    assert said[2:] == ["mesh-broker: stopped"]
+    broker.process.communicate()
+    assert good(shell, "verify", "data").stdout.endswith(b"vhost /: all is well\n")
+
+
+def test_what_was_confirmed_survives_sigkill(shell: Shell) -> None:
+    with served(shell, "--segment-size", "1M") as broker:
+        good(shell, "declare-queue", "jobs")
+        done = good(shell, "publish", "jobs", "--lines", stdin=b"\n".join(LINES))
+        assert b"on disk: 1000" in done.stderr
+        assert good(shell, "consume", "jobs", "--count", "10").stdout.splitlines() == LINES[:10]
+        broker.process.kill()
+        broker.process.wait(10)
+    looked = json.loads(good(shell, "inspect", "data", "--json").stdout)
+    (queue,) = looked["vhosts"][0]["queues"]
+    assert (queue["name"], queue["ready"]) == ("jobs", 990)
+    with served(shell, "--segment-size", "1M"):
+        done = good(shell, "consume", "jobs", "--count", "990", "--no-ack")
+        assert done.stdout.splitlines() == LINES[10:]
+        done = good(shell, "consume", "jobs", "--count", "1", "--json")
+        row = json.loads(done.stdout)
+        assert (row["payload"], row["redelivered"] > 0) == ("order 10", True)
+
+
+def test_only_one_broker_has_a_directory_and_nobody_looks_into_it_meanwhile(shell: Shell) -> None:
+    with served(shell):
+        assert "is open in another broker" in refused(shell, "serve", "--data", "data")
+        for words in (["inspect"], ["verify"], ["salvage", "--to", "new"]):
+            assert "--unlocked" in refused(shell, *words, "data")
+        assert b"vhost /" in good(shell, "inspect", "data", "--unlocked").stdout
+    assert good(shell, "verify", "data").returncode == 0
+
+
+def test_other_peoples_directories_are_left_alone(shell: Shell) -> None:
+    (shell.directory / "data").mkdir()
+    (shell.directory / "data/thesis.tex").write_text("x")
+    assert "it holds thesis.tex" in refused(shell, "serve", "--data", "data")
+    assert os.listdir(shell.directory / "data") == ["thesis.tex"]
+    for words in (["inspect"], ["verify"], ["salvage", "--to", "new"]):
+        assert "no broker's directory" in refused(shell, *words, "data")
+    assert not (shell.directory / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["serve", "--data", "network.secret"], "network.secret"),
+        (["serve", "--data", "data", "--segment-size", "8"], "segment_bytes is 8"),
+        (["serve", "--data", "data", "--window-size", "1G"], "fits into no segment"),
+        (["serve", "--data", "data", "--listen", "tcp://1.2.3.4:1"], "listen"),
+        (
+            ["serve", "--data", "data", "--network-secret-file", "gone"],
+            "mesh keys new-network gone",
+        ),
+        (["status", "--timeout", "0.5"], "refused, nothing listens there"),
+        (["publish", "jobs", "x", "--timeout", "0.5"], "refused, nothing listens there"),
+        (["inspect", "gone"], "gone: no such directory"),
+        (["verify", "network.secret"], "no such directory"),
+        (["salvage", "gone", "--to", "new"], "gone: no such directory"),
+        (["definitions", "import", "gone"], "gone: No such file"),
+        (["definitions", "import", "network.secret"], "not JSON"),
+    ],
+)
+def test_what_cannot_be_is_a_line_and_status_1(shell: Shell, words: list[str], says: str) -> None:
+    done = shell.run(*words)
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert says in done.stderr.decode()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["serve"], ["serve", "--data", ""], ["serve", "--data", "d", "--recent-size", "64X"],
+        ["inspect", "data", "--cat"], ["publish", "jobs", "x", "--lines"], ["salvage", "data"],
+        ["declare-queue", "jobs", "max_length"],
+    ],
+)  # fmt: skip
+def test_wrong_usage_is_status_2(shell: Shell, words: list[str]) -> None:
+    done = shell.run(*words)
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"usage: mesh-broker ")
+
+
+def test_the_entry_loads_nothing_heavy() -> None:
+    heavy = ("trio", "zmq", "nacl", "argparse", "durable.commands")
+    code = f"import sys, durable.cli; sys.exit(any(one in sys.modules for one in {heavy}))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_what_a_broker_refuses_is_said_by_name(shell: Shell) -> None:
+    refusals = (
+        (["declare-queue", "jobs", "max_length=20"], b"max_length: 10 there, 20 asked"),
+        (["declare-queue", "more", "max_lenght=20"], b"did you mean max_length?"),
+        (["publish", "job", "x"], b"routes 'job' to no queue"),
+        (["consume", "job"], b"did you mean 'jobs'?"),
+        (["bind", "amq.topic", "job", "a"], b"no queue 'job'"),
+        (["status", "--vhost", "other"], b"no vhost 'other'"),
+    )
+    with served(shell):
+        good(shell, "declare-queue", "jobs", "max_length=10")
+        for process, says in [(shell.start(*words), says) for words, says in refusals]:
+            out, said = process.communicate(timeout=40)
+            assert (process.returncode, out, said.count(b"\n")) == (1, b"", 1), said
+            assert says in said
+
+
+def test_definitions_go_out_and_come_in_the_same(shell: Shell) -> None:
+    written = {
+        "version": 1, "vhost": "/",
+        "queues": [
+            {"name": "jobs", "max_length": 10, "dead_letter_exchange": "dead"},
+            {"name": "lost"}, {"name": "scratch", "durability": "memory"},
+        ],
+        "exchanges": [{"name": "dead", "type": "fanout"}],
+        "streams": [{"name": "audit", "patterns": ["orders.>"], "max_age_s": 60}],
+        "bindings": [
+            {"exchange": "dead", "destination": "lost"},
+            {"exchange": "dead", "destination": "scratch"},
+            {"exchange": "amq.headers", "destination": "jobs", "arguments": {"n": 1}},
+        ],
+        "permissions": [
+            {"cluster": "console", "configure": ".*", "write": ".*", "read": ".*"}
+        ],
+    }  # fmt: skip
+    (shell.directory / "written.json").write_text(json.dumps(written))
+    wrong = {**written, "bindings": [{"exchange": "dead", "destination": "nothing"}]}
+    (shell.directory / "wrong.json").write_text(json.dumps(wrong))
+    with served(shell) as broker:
+        assert b"3 queues, 1 stream" in good(shell, "definitions", "import", "written.json").stderr
+        good(shell, "definitions", "export", "all.json")
+        assert b"nothing new" in good(shell, "definitions", "import", "all.json").stderr
+        assert broker.stop() == 0
+    first = json.loads((shell.directory / "all.json").read_text())
+    assert [one["name"] for one in first["queues"]] == ["jobs", "lost"], "memory ends with it"
+    assert len(first["bindings"]) == 2
+    (shell.directory / "data").rename(shell.directory / "old")
+    with served(shell) as broker:
+        assert "no queue 'nothing'" in refused(shell, "definitions", "import", "wrong.json")
+        assert b"2 queues" in good(shell, "definitions", "import", "all.json").stderr
+        assert json.loads(good(shell, "definitions", "export", "-").stdout) == first
+        assert broker.stop() == 0
+    records = good(shell, "inspect", "data", "--records", "--json").stdout.splitlines()
+    changes = [row["what"] for row in map(json.loads, records) if row["kind"] == "definitions"]
+    assert changes[0] == "1 x exchange, 2 x queue, 1 x stream, 2 x bind, 1 x permission"
+    assert all("snapshot" in one for one in changes[1:]), "one import is one record"
+
+
+@pytest.mark.parametrize("keep_going", [False, True])
+def test_a_disk_that_fails_ends_the_broker_unless_told_otherwise(
+    shell: Shell, keep_going: bool
+) -> None:
+    """A limit on the size of its files, set while it runs: its next write fails."""
+    words = ["--segment-size", "1M", *(["--keep-going"] if keep_going else [])]
+    with served(shell, *words) as broker:
+        good(shell, "declare-queue", "jobs")
+        resource.prlimit(broker.process.pid, resource.RLIMIT_FSIZE, (1000, 1000))
+        done = shell.run("publish", "jobs", "--lines", stdin=b"\n".join([b"x" * 1000] * 200))
+        assert done.returncode == 1, "refused, or unknown"
+        failed = broker.event("failed")
+        assert failed["vhost"] == "/"
+        if not keep_going:
+            assert broker.process.wait(20) == 1
+            assert broker.words().count("THE DISK FAILED") == 1
+            return
+        assert "the store has stopped" in refused(shell, "publish", "jobs", "x")
+        done = shell.run("status")
+        assert (done.returncode, b"THE STORE HAS STOPPED" in done.stdout) == (1, True)
+        assert broker.stop() == 0

@@ -1,0 +1,193 @@
+"""`mesh-broker inspect`, `verify` and `salvage`: what they say of healthy and of damaged directories."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import struct
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import pytest
+
+from durable.cli import main
+from durable.log.header import segment_name
+from tests.stores import (
+    QUEUE,
+    declared,
+    fingerprint,
+    flip,
+    make_store,
+    message,
+    payload,
+    settled,
+)  # fmt: skip
+
+MESSAGES = 40
+
+
+class Directory:
+    """A broker's directory with 40 messages in several segments, 0 to 4 settled."""
+
+    def __init__(self, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.path, self._capsys = path, capsys
+        drafts = [declared(), *map(message, range(MESSAGES)), settled((0, 5))]
+        self.log = make_store(path / "data", drafts)
+        self.first, self.second = (self.log / segment_name(number) for number in (1, 2))
+
+    def run(self, *words: str) -> tuple[int, str, str]:
+        """Status, stdout, stderr; `data` is not changed."""
+        before = fingerprint(self.path / "data")
+        status = main(list(words))
+        assert fingerprint(self.path / "data") == before, words
+        said = self._capsys.readouterr()
+        assert "Traceback" not in said.err
+        return status, said.out, said.err
+
+    def json(self, *words: str) -> tuple[int, Any]:
+        status, out, _ = self.run(*words, "--json")
+        return status, json.loads(out)
+
+
+@pytest.fixture
+def directory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Directory:
+    monkeypatch.chdir(tmp_path)
+    return Directory(tmp_path, capsys)
+
+
+def sequences(out: str) -> list[int]:
+    return [int(line.split()[1]) for line in out.splitlines()]
+
+
+def test_a_healthy_directory(directory: Directory) -> None:
+    status, found = directory.json("verify", "data")
+    assert (status, found["ok"]) == (0, True)
+    (row,) = found["vhosts"]
+    assert (row["records"], row["gaps"], row["torn"]) == (MESSAGES + 2, [], None)
+    assert row["megabytes_per_s"] > 0
+    status, found = directory.json("inspect", "data")
+    (row,) = found["vhosts"]
+    assert row["vhost"] == "/"
+    assert row["records"]["publish"]["count"] == MESSAGES
+    assert [one["sealed"] for one in row["segments"]][:2] == [True, True]
+    assert [(one["name"], one["ready"]) for one in row["queues"]] == [(QUEUE, MESSAGES - 5)]
+    status, out, _ = directory.run("inspect", "data")
+    assert (status, f"queue {QUEUE}: {MESSAGES - 5} ready" in out) == (0, True)
+
+
+def test_records_and_messages(directory: Directory) -> None:
+    _, out, _ = directory.run("inspect", "data", "--records")
+    lines = out.splitlines()
+    assert len(lines) == MESSAGES + 2
+    assert lines[1].split()[:3] == ["2", "1", "publish"]
+    assert lines[1].endswith("1 x jobs jobs@0")
+    _, out, _ = directory.run("inspect", "data", "--queue", QUEUE, "--json")
+    row = json.loads(out.splitlines()[0])
+    assert (row["position"], row["sequence"], row["key"], row["size_bytes"]) == (7, 5, QUEUE, 200)
+    assert "payload" not in row
+    _, out, _ = directory.run("inspect", "data", "--queue", QUEUE, "--cat", "--json")
+    assert json.loads(out.splitlines()[-1])["payload"] == payload(MESSAGES - 1).decode()
+    _, out, _ = directory.run("inspect", "data", "--queue", QUEUE)
+    assert sequences(out) == [*range(5, MESSAGES)]
+    status, _, said = directory.run("inspect", "data", "--queue", "job")
+    assert (status, "did you mean 'jobs'?" in said) == (1, True)
+
+
+def test_payloads_as_they_are(directory: Directory) -> None:
+    status, out, _ = directory.run("inspect", "data", "--queue", QUEUE, "--cat")
+    assert status == 0
+    assert out.encode() == b"".join(payload(number) + b"\n" for number in range(5, MESSAGES))
+
+
+def test_salvage_of_what_is_whole_is_a_copy(directory: Directory) -> None:
+    status, found = directory.json("salvage", "data", "--to", "new", "--segment-size", "64K")
+    assert status == 0
+    assert found["vhosts"][0]["copied"] == {"definitions": 1, "publish": MESSAGES, "acks": 1}
+    assert directory.run("verify", "new")[0] == 0
+    _, out, _ = directory.run("inspect", "new", "--queue", QUEUE)
+    assert sequences(out) == [*range(5, MESSAGES)]
+    for wrong in ("new", "data/new"):
+        status, _, said = directory.run("salvage", "data", "--to", wrong)
+        assert (status, said.count("\n")) == (1, 1)
+
+
+def test_one_bit_in_the_middle(directory: Directory) -> None:
+    flip(directory.first, directory.first.read_bytes().index(b"message 6 "))
+    status, found = directory.json("verify", "data")
+    (row,) = found["vhosts"]
+    assert (status, found["ok"]) == (1, False)
+    assert row["gaps"] == [{"start": 8, "end": 9, "synced": True}]
+    assert len(row["damage"]) == 1
+    status, out, _ = directory.run("verify", "data")
+    assert "lost: log positions 8 to 8, 1 records; they had been confirmed" in out
+    assert "damaged: bytes " in out
+    assert "all is well" not in out
+    status, _, said = directory.run("salvage", "data", "--to", "new", "--segment-size", "64K")
+    assert (status, "lost: log positions 8 to 8" in said) == (0, True)
+    assert directory.run("verify", "new")[0] == 0
+    _, out, _ = directory.run("inspect", "new", "--queue", QUEUE, "--cat", "--json")
+    left = [json.loads(line)["payload"].encode() for line in out.splitlines()]
+    assert left == [payload(number) for number in range(5, MESSAGES) if number != 6]
+
+
+def test_a_lost_declaration_loses_no_message(directory: Directory) -> None:
+    flip(directory.first, directory.first.read_bytes().index(b"durability"))
+    _, found = directory.json("inspect", "data")
+    assert found["vhosts"][0]["queues"] == []
+    status, found = directory.json("salvage", "data", "--to", "new", "--segment-size", "64K")
+    assert (status, found["vhosts"][0]["adopted"]) == (0, {"salvaged.1": MESSAGES - 5})
+    _, out, _ = directory.run("inspect", "new", "--queue", "salvaged.1")
+    assert len(out.splitlines()) == MESSAGES - 5
+
+
+def test_a_file_that_was_cut(directory: Directory) -> None:
+    """The rest of the last segment is a torn tail; a segment cut in the middle of the log is a gap."""
+    last = max(one for one in directory.log.glob("msgs.*") if any(one.read_bytes()))
+    at = last.read_bytes().rindex(b"MREC")
+    with last.open("r+b") as file:
+        file.truncate(at + 30)
+    status, out, _ = directory.run("verify", "data")
+    assert status == 1
+    assert "torn tail" in out
+    assert "lost" not in out
+    with directory.second.open("r+b") as file:
+        file.truncate(500)
+    status, found = directory.json("verify", "data")
+    (gap,) = found["vhosts"][0]["gaps"]
+    assert gap["synced"]
+    status, found = directory.json("salvage", "data", "--to", "new", "--segment-size", "64K")
+    assert status == 0
+    lost = gap["end"] - gap["start"]
+    assert found["vhosts"][0]["queues"] == {QUEUE: MESSAGES - lost}, "the settlement is gone, too"
+
+
+def test_every_file_cut_or_gone_is_said_and_never_a_stack_trace(directory: Directory) -> None:
+    for path in sorted((directory.path / "data").rglob("*")):
+        if not path.is_file() or path.name == "lock":
+            continue
+        content = path.read_bytes()
+        for left in (0, 7, 40, len(content) // 2):
+            path.write_bytes(content[:left])
+            for words in (["verify", "data"], ["inspect", "data"]):
+                directory.run(*words)
+            directory.run("salvage", "data", "--to", "new", "--segment-size", "64K")
+            shutil.rmtree(directory.path / "new", ignore_errors=True)
+        path.unlink()
+        directory.run("verify", "data")
+        path.write_bytes(content)
+    assert directory.run("verify", "data")[0] == 0
+
+
+def test_a_later_format_is_not_touched(directory: Directory) -> None:
+    store = directory.log / "store"
+    data = bytearray(store.read_bytes())
+    data[8:12] = struct.pack("<I", 2)
+    data[12:16] = struct.pack("<I", crc32(data[16:], crc32(data[:12])))
+    store.write_bytes(data)
+    for words in (["verify", "data"], ["inspect", "data"], ["salvage", "data", "--to", "new"]):
+        status, _, said = directory.run(*words)
+        assert (status, said.count("\n")) == (1, 1)
+        assert "format version 2" in said
