@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from ..errors import StoreBusy
+from ..errors import StoreError
 from ..log.bodies import encode_acks
 from ..log.record import Draft, Kind
 from ..queues.journal import Journal, Records
@@ -51,7 +51,9 @@ class Settling:
         if draft is not None:
             try:
                 (self.last_position,) = self._store.append_nowait([draft])
-            except StoreBusy:
+            except (
+                StoreError
+            ):  # Full, or stopped: who publishes is told, and this goes on gathering.
                 return
             self.bytes += draft.size_bytes
         self._flushes += 1

@@ -18,6 +18,7 @@ import pytest
 
 from tests.shell import Shell
 
+pytestmark = pytest.mark.timeout(180)  # A dozen processes in a row, on machines that are busy.
 LINES = [f"order {number}".encode() for number in range(1000)]
 
 
@@ -257,6 +258,7 @@ def test_a_disk_that_fails_ends_the_broker_unless_told_otherwise(
     words = ["--segment-size", "1M", *(["--keep-going"] if keep_going else [])]
     with served(shell, *words) as broker:
         good(shell, "declare-queue", "jobs")
+        good(shell, "publish", "jobs", "before")
         resource.prlimit(broker.process.pid, resource.RLIMIT_FSIZE, (1000, 1000))
         done = shell.run("publish", "jobs", "--lines", stdin=b"\n".join([b"x" * 1000] * 200))
         assert done.returncode == 1, "refused, or unknown"
@@ -267,6 +269,8 @@ def test_a_disk_that_fails_ends_the_broker_unless_told_otherwise(
             assert broker.words().count("THE DISK FAILED") == 1
             return
         assert "the store has stopped" in refused(shell, "publish", "jobs", "x")
+        done = good(shell, "consume", "jobs", "--count", "1", "--no-ack")
+        assert done.stdout == b"before\n", "what can be read is delivered"
         done = shell.run("status")
         assert (done.returncode, b"THE STORE HAS STOPPED" in done.stdout) == (1, True)
         assert broker.stop() == 0
