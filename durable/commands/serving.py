@@ -126,7 +126,7 @@ async def serve(args: argparse.Namespace) -> int:
     # what would be written.
     with trio.open_signal_receiver(*STATUSES) as signals:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(told.wait, signals, nursery.cancel_scope)
+            nursery.start_soon(told.wait, signals)
             async with broker:
                 for hosted in broker.all_hosted():
                     _tell_found(hosted, args)
@@ -136,8 +136,9 @@ async def serve(args: argparse.Namespace) -> int:
                         args, "ready", cluster=args.cluster, endpoints=list(node.endpoints),
                         pid=os.getpid(),
                     )  # fmt: skip
-                    await _until_failed(broker, args)
-                    told.status = FAILED
+                    # Only this wait is cancelled: around the broker, it would end what drains it.
+                    with told.waiting:
+                        await _until_failed(broker, args)
             nursery.cancel_scope.cancel()
     if told.status != FAILED:
         words("stopped")
@@ -150,12 +151,13 @@ class _Told:
 
     def __init__(self) -> None:
         self.status = FAILED
+        self.waiting = trio.CancelScope()
 
-    async def wait(self, signals: AsyncIterator[int], scope: trio.CancelScope) -> None:
-        """End `scope` at the first signal."""
+    async def wait(self, signals: AsyncIterator[int]) -> None:
+        """End `waiting` at the first signal."""
         async for one in signals:
             self.status = STATUSES[signal.Signals(one)]
-            scope.cancel()
+            self.waiting.cancel()
             return
 
 

@@ -61,7 +61,7 @@ class Served:
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
-        return self.process.wait(20)
+        return self.process.wait(9)  # Longer: what drains it has been cancelled.
 
 
 @contextmanager
