@@ -1,4 +1,4 @@
-"""`python -m bench mesh [--json FILE] [--only NAME ...] [--rounds N] [--quick]`
+"""`python -m bench mesh|durable [--json FILE] [--only NAME ...] [--rounds N] [--quick]`
 
 Progress on stderr, the table on stdout. Ctrl-C ends every child and keeps what was measured.
 Exit status: 0 measured, whether or not the marks hold; 1 something could not be measured;
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import balance, finding, idle, machine, requests, resets, topics, tunnels
+from .durable import latency, memory, streaming
 from .figure import document
 from .plan import Family, Scale, pick
 from .session import Session
@@ -22,14 +23,19 @@ from .table import render
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-ROUNDS = 5
+ROUNDS = {"mesh": 5, "durable": 3}
 INTERRUPTED = 130
 
-BENCHES = {"mesh": (topics, requests, tunnels, balance, resets, idle, finding)}
+BENCHES = {
+    "mesh": (topics, requests, tunnels, balance, resets, idle, finding),
+    "durable": (streaming, latency, memory),
+}
 
 
 def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m bench", description="Measure the mesh.")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench", description="Measure the mesh, or the durable tier."
+    )
     parser.add_argument("bench", choices=sorted(BENCHES), help="what to measure")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every run to FILE")
     parser.add_argument(
@@ -37,11 +43,15 @@ def parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME",
-        help="a family (topics, fan-out, requests, tunnels, balance, resets, idle, finding) or part of a "
-        "figure's name; may be repeated",
+        help="a family (mesh: topics, fan-out, requests, tunnels, balance, resets, idle, finding; "
+        "durable: confirmed, confirm, memory) or part of a figure's name; may be repeated",
     )
     parser.add_argument(
-        "--rounds", type=positive, metavar="N", help=f"default {ROUNDS}, with --quick 1"
+        "--rounds",
+        type=positive,
+        metavar="N",
+        help=f"default {', '.join(f'{bench} {rounds}' for bench, rounds in ROUNDS.items())}, "
+        "with --quick 1",
     )
     parser.add_argument(
         "--quick", action="store_true", help="small counts, to try the bench: no figures to quote"
@@ -74,9 +84,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run(args: argparse.Namespace, families: list[Family]) -> int:
     facts = machine.facts()
     say(f"{facts['cpu']}, {facts['cores']} cores, load {facts['load_average_before'][0]}")
+    directory = facts["temporary_directory"]
+    say(f"10 M turns of an empty loop: {facts['loop_10m_s']:.2f} s; files on {directory}")
+    facts["notes"] = [note for family in families for note in family.notes]
+    for note in facts["notes"]:
+        say(note)
     session = Session(
         families,
-        rounds=args.rounds or (1 if args.quick else ROUNDS),
+        rounds=args.rounds or (1 if args.quick else ROUNDS[args.bench]),
         scale=Scale(quick=args.quick),
         say=say,
         profile=str(args.profile.resolve()) if args.profile else None,

@@ -75,6 +75,8 @@ class Family:
     rows: Sequence[Row]
     rounds_max: int = 99
     """Fewer rounds than asked for where one round takes long and varies little."""
+    notes: Sequence[str] = ()
+    """What is not measured, and why."""
 
 
 def pick(families: Sequence[Family], wanted: Sequence[str]) -> list[Family]:

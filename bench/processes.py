@@ -175,6 +175,11 @@ class Troupe:
             role.ready = role.hear(READY_S_MAX)
         return role
 
+    def end(self, role: Role) -> None:
+        """Have one role leave before the others; returns when its process is gone."""
+        self._roles.remove(role)
+        role.end(LEAVE_S_MAX)
+
     def usage(self) -> dict[str, Usage]:
         """What each role has used until now, by `name` and place in the troupe."""
         return {

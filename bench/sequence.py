@@ -94,12 +94,18 @@ class Ring:
             return self._twice[at : at + count]
         return [self.payloads[(at + step) % self.count] for step in range(count)]
 
-    def strand(self, first: int, step: int) -> Ring:
-        """The ring of every `step`-th payload from `first` on: what one of `step` topics gets."""
-        assert self.count % step == 0, "a strand must close"
+    def strand(self, first: int, step: int, in_row: int = 1) -> Ring:
+        """What one of `step` topics gets, when each in turn gets `in_row` payloads."""
+        assert self.count % (step * in_row) == 0, "a strand must close"
         ring = object.__new__(Ring)
         ring.size_bytes = self.size_bytes
-        ring._hold(self.payloads[first::step])
+        ring._hold(
+            [
+                payload
+                for place, payload in enumerate(self.payloads)
+                if place // in_row % step == first
+            ]
+        )
         return ring
 
     def place(self, payload: bytes) -> int | None:

@@ -33,6 +33,8 @@ class Stage:
     def __init__(self, orders: TextIO, answers: TextIO) -> None:
         self._orders, self._answers = orders, answers
         self.settings: dict[str, Any] = json.loads(orders.readline())
+        self.usage = own_usage
+        """What "usage" is answered with."""
 
     def ready(self, **facts: Any) -> None:
         self._say("ready", facts)
@@ -62,7 +64,7 @@ class Stage:
             order: Order = json.loads(line)
             if order["do"] != "usage":
                 return order
-            self.done(**own_usage().as_json())
+            self.done(**self.usage().as_json())
         return None
 
     def _say(self, word: str, facts: dict[str, Any]) -> None:

@@ -142,3 +142,8 @@ def test_strands_of_a_ring_follow_one_topic_each() -> None:
         assert follower.report(len(sequences)) == {"received": len(sequences), **CLEAN}
         follower.take([ring.payloads[(first + 1) % topics]])
         assert follower.damaged == 1  # Another topic's message is none of this one's.
+
+
+def test_strands_of_several_in_a_row() -> None:
+    ring = Ring(8, 12)
+    assert ring.strand(1, 2, in_row=3).payloads == [*ring.payloads[3:6], *ring.payloads[9:12]]

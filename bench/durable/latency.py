@@ -1,0 +1,101 @@
+"""One publish at a time, beside the least it can take: a mesh round trip and one sync of the disk.
+
+All three are measured in turns, a few hundred samples each, so that a disk or a machine that changes
+its mind changes it for all of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bench import raw
+from bench.figure import Bound, percentile
+from bench.plan import Case, Family, Outcome, Row, Scale
+from bench.sequence import RING_COUNT
+from bench.stream import faults
+
+from .setting import Setting, queue_names, temporary_store
+
+if TYPE_CHECKING:
+    from bench.processes import Troupe
+
+SIZE_BYTES = 256
+COUNT, TURN_COUNT, TURN_COUNT_MIN = 2000, 200, 20
+RECORD_BYTES = 512
+"""What the probe writes: about the record of one such message."""
+RATIO_MAX = 1.5
+SHARES = {"p50": 0.5, "p99": 0.99}
+
+RAW_ONE, RAW_COUNT = "raw REQ-REP, 256 B, p50", 5000
+ONE = "confirm one at a time, 256 B"
+
+
+def one_at_a_time(name: str, count: int) -> Case:
+    def run(troupe: Troupe, scale: Scale) -> Outcome:
+        turn = max(scale.count(TURN_COUNT), TURN_COUNT_MIN)
+        samples: dict[str, list[int]] = {"confirm": [], "round_trip": [], "sync": []}
+        wrong = 0
+        with temporary_store() as data:
+            setting = Setting(troupe, data)
+            names = queue_names(1)
+            publisher = setting.start(
+                "durable_publisher", size_bytes=SIZE_BYTES, ring_count=RING_COUNT, queues=names
+            )
+            echo = setting.start_member("mesh_member", "bench-echo", service="echo", concurrency=1)
+            caller = setting.start_member(
+                "mesh_caller", "bench-caller", echo.ready["endpoint"],
+                size_bytes=SIZE_BYTES, window=1, target="bench-echo",
+            )  # fmt: skip
+            probe = troupe.start("disk_probe", {"directory": data, "size_bytes": RECORD_BYTES})
+            for measure in range(-1, max(scale.count(count) // turn, 1)):
+                order = {"start": (measure + 1) * turn, "count": turn}
+                answers = {
+                    "confirm": publisher.ask("one", **order),
+                    "round_trip": caller.ask("run", count=turn),
+                    "sync": probe.ask("run", count=turn),
+                }
+                wrong += faults(answers["round_trip"])
+                if measure >= 0:  # The first turn warms up.
+                    for what, answer in answers.items():
+                        samples[what] += answer["times_ns"]
+        return Outcome(percentiles(samples), wrong=wrong, detail={"samples": len(samples["sync"])})
+
+    return Case(name, run)
+
+
+def percentiles(samples: dict[str, list[int]]) -> dict[str, float]:
+    """In microseconds; `floor`: of a round trip and of a sync, added."""
+    values = {
+        f"{what}_{name}_us": percentile(times_ns, share) / 1e3
+        for what, times_ns in samples.items()
+        for name, share in SHARES.items()
+    }
+    floors = {
+        f"floor_{name}_us": values[f"round_trip_{name}_us"] + values[f"sync_{name}_us"]
+        for name in SHARES
+    }
+    return values | floors
+
+
+def family() -> list[Family]:
+    mark = Bound("ratio", "at most", RATIO_MAX)
+    rows = [
+        Row(
+            name=f"{ONE}, {name}, beside round trip + sync", unit="us", case=ONE,
+            value=f"confirm_{name}_us", reference=(ONE, f"floor_{name}_us"), bounds=(mark,),
+        )
+        for name in SHARES
+    ]  # fmt: skip
+    rows += [
+        Row(name=f"{words}, p50", unit="us", case=ONE, value=f"{what}_p50_us")
+        for what, words in (
+            ("round_trip", "mesh round trip, 256 B"),
+            ("sync", f"pwrite of {RECORD_BYTES} B and fdatasync"),
+        )
+    ]
+    rows.append(Row(name=RAW_ONE, unit="us", case=RAW_ONE, value="p50_us"))
+    cases = [
+        one_at_a_time(ONE, COUNT),
+        raw.request_reply(RAW_ONE, SIZE_BYTES, RAW_COUNT, window=1),
+    ]
+    return [Family(name="confirm", cases=cases, rows=rows)]

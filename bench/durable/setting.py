@@ -1,0 +1,67 @@
+"""One broker over a fresh directory, and the programs that use it."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench.network import Network
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bench.plan import Scale
+    from bench.processes import Role, Troupe
+
+CLUSTER = "broker"
+SETTLE_S = 2.0
+
+
+@contextmanager
+def temporary_store() -> Iterator[str]:
+    """A directory under the system's default one; gone after the block, whatever happened."""
+    with tempfile.TemporaryDirectory(prefix="bench-durable-") as path:
+        yield path
+
+
+class Setting:
+    """Roles of one case. The troupe ends them; the directory outlives a broker that is restarted."""
+
+    def __init__(self, troupe: Troupe, data: str) -> None:
+        self._troupe, self._data = troupe, data
+        self._network = Network()
+        self.broker = self.start_broker()
+
+    def start_broker(self) -> Role:
+        """As it was left, on a port of its own. `ready` says how long opening took."""
+        settings = self._network.node(CLUSTER, seeds=[], data=str(Path(self._data) / "store"))
+        self.broker = self._troupe.start("durable_broker", settings)
+        return self.broker
+
+    def restart_broker(self) -> Role:
+        """Everyone who was connected has to be started again, too: it is at another endpoint."""
+        self._troupe.end(self.broker)
+        return self.start_broker()
+
+    def start(self, role: str, *, wait: bool = True, **settings: Any) -> Role:
+        """With `wait` false, hear it before it is given an order."""
+        seeds = [self.broker.ready["endpoint"]]
+        cluster = f"bench-{role}".replace("_", "-")
+        node = self._network.node(cluster, seeds=seeds, **settings)
+        return self._troupe.start(role, node, wait=wait)
+
+    def start_member(self, role: str, cluster: str, *seeds: str, **settings: Any) -> Role:
+        """A role of the mesh's bench, which knows no broker."""
+        return self._troupe.start(role, self._network.node(cluster, seeds=list(seeds), **settings))
+
+    def rss_bytes(self, scale: Scale) -> int:
+        """The broker's memory, once it has had time to come to rest."""
+        time.sleep(scale.seconds(SETTLE_S))
+        return int(self.broker.ask("usage")["rss_bytes"])
+
+
+def queue_names(count: int) -> list[str]:
+    return [f"bench.{number}" for number in range(count)]

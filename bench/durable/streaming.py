@@ -1,0 +1,164 @@
+"""Persistent, confirmed, consumed and acked: beside raw PUSH-PULL, which does none of that.
+
+Time runs from the first `send` until the last message is confirmed, received, and its ack is on the
+broker's disk. The reference stores nothing, encrypts nothing and asks for no confirm.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from bench import raw
+from bench.figure import Bound
+from bench.plan import Case, Family, Outcome, Row, Scale, row
+from bench.processes import READY_S_MAX
+from bench.sequence import RING_COUNT
+from bench.stream import WARM_PART, faults, measure_stream
+
+from . import peers
+from .setting import Setting, queue_names, temporary_store
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from bench.processes import Troupe
+
+SIZES = {
+    # name: size in bytes, messages, least ratio to raw
+    "16 B": (16, 600_000, 1.2),
+    "100 B": (100, 400_000, 0.7),
+    "1 KB": (1024, 150_000, 0.35),
+}
+QUEUES, QUEUES_COUNT = 100, 200_000
+QUEUES_RATIO_MIN = 0.5
+WRITTEN_MAX = 1.3
+CREDIT: dict[str, Any] = {"prefetch": 200_000, "prefetch_bytes": 64 << 20}
+WAYS = {
+    # name in the table: queues, messages in a row to one queue
+    f"{QUEUES} queues in turn": (QUEUES, 1),
+    f"{QUEUES} queues, 100 in a row to each": (QUEUES, 100),
+}
+TURNS_PER_RING_MIN = 4
+
+
+def confirmed(name: str, size_bytes: int, count: int, *, queues: int = 1, in_row: int = 1) -> Case:
+    """One publisher, one program that consumes every queue."""
+
+    def run(troupe: Troupe, scale: Scale) -> Outcome:
+        names = queue_names(queues)
+        with temporary_store() as data:
+            setting = Setting(troupe, data)
+            common: dict[str, Any] = {
+                "size_bytes": size_bytes, "ring_count": ring_count(queues, in_row),
+                "queues": names, "in_row": in_row,
+            }  # fmt: skip
+            consumer = setting.start("durable_consumer", **common, **CREDIT, wait=False)
+            publisher = setting.start("durable_publisher", **common)
+            consumer.hear(READY_S_MAX)
+            # Whole rounds over all queues, in the warm-up too: so everyone knows what is to come.
+            step = queues * in_row * WARM_PART
+            outcome = measure_stream(
+                troupe, publisher, [consumer], size_bytes=size_bytes,
+                count=max(scale.count(count) // step, 1) * step,
+            )  # fmt: skip
+            counted = setting.broker.ask("statistics")
+        return Outcome(
+            {**outcome.values, "written_per_received": counted["written_per_received"]},
+            wrong=outcome.wrong + counted["lost"],
+            detail={**outcome.detail, "log": counted["log"], "intake": counted["intake"]},
+        )
+
+    return Case(name, run)
+
+
+def ring_count(queues: int, in_row: int) -> int:
+    """Enough that each queue has a ring of its own to be followed by."""
+    turn = queues * in_row
+    return max(RING_COUNT // turn, TURNS_PER_RING_MIN) * turn
+
+
+def filled_then_drained(name: str, size_bytes: int, count: int) -> Case:
+    """All is published and confirmed while nobody consumes; then a consumer takes it all."""
+
+    def run(troupe: Troupe, scale: Scale) -> Outcome:
+        counts = {"start": 0, "count": scale.count(count)}
+        with temporary_store() as data:
+            setting = Setting(troupe, data)
+            names = queue_names(1)
+            common: dict[str, Any] = {
+                "size_bytes": size_bytes, "ring_count": RING_COUNT, "queues": names, "in_row": 1,
+            }  # fmt: skip
+            sent = setting.start("durable_publisher", **common).ask("run", **counts)
+            drained = drain(setting, common, counts["count"])
+        return Outcome(
+            {"publish_per_s": per_s(sent, counts["count"]), "drain_per_s": drained.values["per_s"]},
+            wrong=drained.wrong,
+            detail=drained.detail,
+        )
+
+    return Case(name, run)
+
+
+def drain(setting: Setting, common: Mapping[str, Any], count: int) -> Outcome:
+    """A consumer that starts now takes `count` messages from sequence 0 on."""
+    consumer = setting.start("durable_consumer", **common, **CREDIT, paused=True)
+    answer = consumer.ask("run", start=0, count=count)
+    reports = answer["reports"]
+    return Outcome(
+        {"per_s": per_s(answer, count)},
+        wrong=sum(faults(report) for report in reports),
+        detail={"reports": reports},
+    )
+
+
+def per_s(answer: dict[str, int], count: int) -> float:
+    return count / ((answer["end_ns"] - answer["start_ns"]) / 1e9)
+
+
+def family() -> list[Family]:
+    streaming = [one_queue(), many_queues(), filled()]
+    own = {size: confirmed_name(size) for size in SIZES}
+    streaming.append(peers.beside_peers(own, {size: SIZES[size][0] for size in SIZES}))
+    return [
+        Family(
+            name="confirmed",
+            cases=[case for cases, _ in streaming for case in cases],
+            rows=[row for _, rows in streaming for row in rows],
+            notes=peers.notes(),
+        )
+    ]
+
+
+def confirmed_name(size: str) -> str:
+    return f"confirmed, 1 queue, {size}"
+
+
+def one_queue() -> tuple[list[Case], list[Row]]:
+    cases: list[Case] = []
+    rows: list[Row] = []
+    for size, (size_bytes, count, least) in SIZES.items():
+        reference, name = f"raw PUSH-PULL {size}", confirmed_name(size)
+        cases += [raw.push_pull(reference, size_bytes, count), confirmed(name, size_bytes, count)]
+        mark = Bound("ratio", "at least", least)
+        rows.append(row(name, "msg/s", name, "per_s", mark, beside=reference))
+    written = Bound("value", "at most", WRITTEN_MAX)
+    name = "bytes written per byte received, 1 KB"
+    rows.append(row(name, "", confirmed_name("1 KB"), "written_per_received", written))
+    return cases, rows
+
+
+def many_queues() -> tuple[list[Case], list[Row]]:
+    cases, rows = [], []
+    mark = Bound("ratio", "at least", QUEUES_RATIO_MIN)
+    for way, (queues, in_row) in WAYS.items():
+        name = f"confirmed, {way}, 100 B"
+        cases.append(confirmed(name, 100, QUEUES_COUNT, queues=queues, in_row=in_row))
+        rows.append(row(name, "msg/s", name, "per_s", mark, beside=confirmed_name("100 B")))
+    return cases, rows
+
+
+def filled() -> tuple[list[Case], list[Row]]:
+    name = "publish without a consumer, then drain, 100 B"
+    case = filled_then_drained(name, 100, SIZES["100 B"][1])
+    rows = [row(f"{name}: {what}", "msg/s", name, f"{what}_per_s") for what in ("publish", "drain")]
+    return [case], rows

@@ -1,0 +1,67 @@
+"""What the bench knows of another broker."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Protocol
+
+OUTSTANDING = 2000
+"""Publishes without a confirm, and deliveries without an ack, that a client may have."""
+ACK_COUNT = 500
+"""Deliveries acked at once."""
+SILENCE_S_MAX = 20.0
+HOST = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A process of the server. The first of a server's is started first."""
+
+    words: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+class Publisher(Protocol):
+    def publish(self, payloads: Sequence[bytes]) -> None:
+        """Returns when all are confirmed, OUTSTANDING at a time."""
+
+
+class Consumer(Protocol):
+    def consume(self, count: int, take: Callable[[list[bytes]], None]) -> None:
+        """Until `count` were taken and acked, or nothing came for SILENCE_S_MAX."""
+
+
+class Peer(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def promise(self) -> str:
+        """What a confirm says."""
+
+    def missing(self) -> str | None:
+        """What has to be installed before it can be measured; None: nothing."""
+
+    def commands(self, directory: Path, ports: Sequence[int]) -> list[Command]:
+        """How its server is started, on loopback. Clients use the first of the three ports."""
+
+    def publisher(self, port: int, queue: str) -> AbstractContextManager[Publisher]:
+        """The queue is made."""
+
+    def consumer(self, port: int, queue: str) -> AbstractContextManager[Consumer]:
+        """The queue is there."""
+
+
+def not_installed(*, program: str, package: str, module: str) -> str | None:
+    """What of a server and its client is not there."""
+    reasons = []
+    if shutil.which(program) is None and not Path(program).exists():
+        reasons.append(f"no {Path(program).name}: apt-get install {package}")
+    if find_spec(module) is None:
+        reasons.append(f"no Python module {module}: pip install -e .[bench]")
+    return "; ".join(reasons) or None

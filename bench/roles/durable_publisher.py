@@ -1,0 +1,76 @@
+"""A program that publishes the ring with confirms: a window of them outstanding, or one at a time.
+
+`run`: until everything is confirmed. `one`: `publish` and its confirm, timed, again and again.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import durable
+from bench.roles.durable_queues import declare_all
+from bench.roles.mesh_node import join
+from bench.roles.stage import Stage, play_async
+from bench.sequence import Ring
+
+if TYPE_CHECKING:
+    from durable.client.publisher import Publisher
+
+
+async def run(stage: Stage) -> None:
+    settings = stage.settings
+    ring = Ring(settings["size_bytes"], settings["ring_count"])
+    queues: list[str] = settings["queues"]
+    async with join(settings) as node:
+        broker = durable.connect(node)
+        await declare_all(broker, queues)
+        async with broker.publisher() as publisher:
+            stage.ready()
+            async for order in stage.orders_async():
+                start, count = order["start"], order["count"]
+                if order["do"] == "one":
+                    stage.done(times_ns=await one_at_a_time(broker, queues[0], ring, start, count))
+                    continue
+                start_ns = time.perf_counter_ns()
+                if len(queues) == 1:
+                    await publish(publisher, queues[0], ring, start, count)
+                else:
+                    await publish_in_turn(publisher, queues, ring, start, count, settings["in_row"])
+                await publisher.flush()
+                stage.done(start_ns=start_ns, end_ns=time.perf_counter_ns())
+
+
+async def publish(publisher: Publisher, queue: str, ring: Ring, start: int, count: int) -> None:
+    send, payloads = publisher.send, ring.payloads
+    at = start % ring.count
+    for _ in range(count):
+        await send("", queue, payloads[at])
+        at += 1
+        if at == ring.count:
+            at = 0
+
+
+async def publish_in_turn(
+    publisher: Publisher, queues: list[str], ring: Ring, start: int, count: int, in_row: int
+) -> None:
+    """`in_row` messages to a queue, then as many to the next one."""
+    send, payloads = publisher.send, ring.payloads
+    for sequence in range(start, start + count):
+        queue = queues[sequence // in_row % len(queues)]
+        await send("", queue, payloads[sequence % ring.count])
+
+
+async def one_at_a_time(
+    broker: durable.Connection, queue: str, ring: Ring, start: int, count: int
+) -> list[int]:
+    clock, times_ns = time.perf_counter_ns, list[int]()
+    for sequence in range(start, start + count):
+        sent_ns = clock()
+        await broker.publish("", queue, ring.payloads[sequence % ring.count])
+        times_ns.append(clock() - sent_ns)
+    return times_ns
+
+
+if __name__ == "__main__":
+    play_async(run)

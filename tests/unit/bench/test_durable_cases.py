@@ -1,0 +1,70 @@
+"""Every kind of durable case, small: it runs, and nothing is lost. How fast is not asked here."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.durable import latency, memory, peers, streaming
+from bench.peers import PEERS
+from bench.peers.peer import Peer
+from bench.plan import Case, Scale
+from bench.processes import Troupe
+
+TINY = 2000
+
+CASES = [
+    streaming.confirmed("one queue", 100, TINY),
+    streaming.confirmed("in turn", 100, TINY, queues=10),
+    streaming.confirmed("in a row", 100, TINY, queues=10, in_row=10),
+    streaming.filled_then_drained("filled", 100, TINY),
+    latency.one_at_a_time("one at a time", 1),
+    memory.ready_messages("ready", TINY),
+    memory.declared_queues("declared", 20),
+]
+
+
+class Moments(Scale):
+    """A fraction of a second where seconds are measured."""
+
+    def seconds(self, full: float) -> float:
+        return full / 40
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+def test_nothing_is_lost(case: Case) -> None:
+    with Troupe() as troupe:
+        outcome = case.run(troupe, Moments())
+    assert outcome.wrong == 0
+    assert all(value > 0 for name, value in outcome.values.items() if "rss" not in name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("peer", PEERS, ids=[peer.name for peer in PEERS])
+def test_a_peer_that_is_installed_loses_nothing(peer: Peer) -> None:
+    if why := peer.missing():
+        pytest.skip(why)
+    with Troupe() as troupe:
+        outcome = peers.confirmed(peer, {"100 B": 100}, 500).run(troupe, Scale())
+    assert outcome.wrong == 0
+    assert outcome.values["per_s 100 B"] > 0
+
+
+def test_a_peer_that_is_not_installed_is_named_and_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for kind in {type(peer) for peer in PEERS}:
+        monkeypatch.setattr(kind, "missing", lambda _: "no server")
+    assert peers.beside_peers({"100 B": "ours"}, {"100 B": 100}) == ([], [])
+    assert peers.notes() == [f"{peer.name} is skipped: no server" for peer in PEERS]
+
+
+def test_each_queue_has_a_ring_that_closes() -> None:
+    for queues, in_row in ((1, 1), (100, 1), (100, 100)):
+        assert streaming.ring_count(queues, in_row) % (queues * in_row) == 0
+
+
+def test_the_floor_of_a_confirm_is_a_round_trip_and_a_sync() -> None:
+    values = latency.percentiles({"confirm": [9_000], "round_trip": [3_000], "sync": [4_000]})
+    assert values["floor_p50_us"] == values["floor_p99_us"] == 7.0
+    assert values["confirm_p50_us"] == 9.0
