@@ -39,17 +39,19 @@ class Gathering:
         self._batch_bytes = batch_bytes
         self._groups: deque[Group] = deque()
         self.last = NOTHING
+        self._closed_count = self._closed_bytes = 0
+        """Of all groups but the last: keys in turn make a group of every message."""
 
     def __bool__(self) -> bool:
         return bool(self._groups)
 
     @property
     def count(self) -> int:
-        return sum(len(group.payloads) for group in self._groups)
+        return self._closed_count + len(self.last.payloads)
 
     @property
     def size_bytes(self) -> int:
-        return sum(group.size_bytes for group in self._groups)
+        return self._closed_bytes + self.last.size_bytes
 
     def add(
         self,
@@ -65,6 +67,8 @@ class Gathering:
             group = Group(exchange, key, properties, self._batch_bytes)
             if headers is not None:
                 group.headers, group.limit_bytes = [], -1  # Each of them comes this way.
+            self._closed_count += len(self.last.payloads)
+            self._closed_bytes += self.last.size_bytes
             self._groups.append(group)
             self.last = group
         group.payloads.append(payload)
@@ -94,6 +98,9 @@ class Gathering:
             size += batch_bytes
             total += len(group.payloads)
             self._groups.popleft()
-        if not self._groups:
-            self.last = NOTHING
+            if group is self.last:
+                self.last = NOTHING
+            else:
+                self._closed_count -= len(group.payloads)
+                self._closed_bytes -= group.size_bytes
         return batches[0] if len(batches) == 1 else b"".join(batches), total

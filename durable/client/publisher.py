@@ -36,6 +36,8 @@ from .outbox import Outbox, Part, Waiter
 
 BATCH_BYTES = 128 * 1024
 """Bodies per batch: one checksum, one record, one header for so much."""
+LEAVE_BYTES = BATCH_BYTES // 2
+"""Gathered, after which the sender gets its turn."""
 PART_BYTES = 256 * 1024
 HEADERS_BYTES_MAX = 64 * 1024
 
@@ -103,7 +105,7 @@ class Publisher:
                 group.payloads.append(payload)
                 group.size_bytes = size
                 return
-        if self._gathering:  # Once per batch, let it leave.
+        if self._gathering.size_bytes >= LEAVE_BYTES:  # Full batches, or many small ones together.
             await trio.lowlevel.checkpoint()
         await self._wait_room()
         self._add(exchange, key, payload, headers, properties)
