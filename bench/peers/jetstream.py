@@ -19,7 +19,7 @@ Run = Callable[[Awaitable[Any]], Any]
 
 class JetStream:
     name = "NATS JetStream file, nats-py"
-    promise = "that it is in the page cache; synced every two minutes"
+    promise = "that it is in the page cache, which is synced every two minutes"
 
     def missing(self) -> str | None:
         return not_installed(program=PROGRAM, package="nats-server", module="nats")

@@ -18,9 +18,10 @@ from .peer import ACK_COUNT, HOST, OUTSTANDING, SILENCE_S_MAX, Command, not_inst
 
 SERVER = "/usr/lib/rabbitmq/bin/rabbitmq-server"
 PROMISES = {
-    "classic": "that it is on disk, one fsync for many (its documentation)",
-    "quorum": "that the log of its only member is synced",
+    "classic": "that it is on disk, one fsync for many",
+    "quorum": "that the log of its only member is on disk, one fdatasync for many",
 }
+"""As strace saw 3.10.8: 7 fsync and 56 fdatasync for 5,000 messages, OUTSTANDING at a time."""
 PERSISTENT = 2
 
 
