@@ -48,9 +48,9 @@ class Processes:
         self._environment = environment
         self._running: dict[int, subprocess.Popen[str]] = {}
 
-    def start(self, module: str, **settings: str) -> subprocess.Popen[str]:
+    def start(self, module: str, *arguments: str, **settings: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, "-m", module], env={**self._environment, **settings}, text=True,
+            [sys.executable, "-m", module, *arguments], env={**self._environment, **settings}, text=True,
             stdin=subprocess.PIPE if module.endswith("shop") else subprocess.DEVNULL,
             stdout=subprocess.PIPE if module.endswith("shop") else None,
         )  # fmt: skip
@@ -73,7 +73,9 @@ class Processes:
                 process.wait()
 
 
-def follow_shop(processes: Processes, shop: subprocess.Popen[str], deadline_s: float) -> int:
+def follow_shop(
+    processes: Processes, shop: subprocess.Popen[str], data: str, deadline_s: float
+) -> int:
     """Print what the shop says, do what its lines with `@` ask for, return its exit status."""
     assert shop.stdout is not None
     assert shop.stdin is not None
@@ -88,6 +90,8 @@ def follow_shop(processes: Processes, shop: subprocess.Popen[str], deadline_s: f
         answer = "done"
         if command == "kill":
             processes.kill(int(argument))
+        elif command == "broker":
+            answer = str(processes.start("durable.cli", "serve", "--data", data).pid)
         else:
             answer = str(processes.start("examples.databases").pid)
         shop.stdin.write(answer + "\n")
@@ -127,7 +131,8 @@ def main() -> int:
             for module in ("databases", "databases", "caches"):
                 processes.start(f"examples.{module}")
             shop = processes.start("examples.shop")
-            status = follow_shop(processes, shop, start_s + SECONDS_MAX)
+            data = str(Path(directory) / "broker")
+            status = follow_shop(processes, shop, data, start_s + SECONDS_MAX)
         finally:
             processes.end()
     seconds = time.monotonic() - start_s

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import trio
 
 import mesh
+from examples.orders import durable_orders
 
 DATABASES = 3
 FILE_BYTES = 256 << 20
@@ -159,6 +160,8 @@ async def main() -> None:
         await topics(node)
         await file_transfer(node)
         await crash(node)
+        say("a broker takes orders, is killed with SIGKILL in the middle, and started again")
+        await durable_orders(node, ask_demo, check)
 
 
 if __name__ == "__main__":
