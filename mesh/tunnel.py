@@ -122,7 +122,7 @@ class Tunnel:
             if end.stopped:
                 raise TunnelBroken("this end was closed for reading", **self._counts())
             await self._bell.wait()
-        part = self._driver.core.patterns.tunnels.read(end)
+        part = self._driver.core.patterns.tunnels.read(end, trio.current_time())
         self._driver.wake_pump()
         if not end.readable:  # Let others run when it is cheap: once per burst.
             await trio.lowlevel.cancel_shielded_checkpoint()

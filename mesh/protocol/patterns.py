@@ -61,7 +61,7 @@ class Patterns:
         )  # fmt: skip
         self.tunnels = TunnelTable(
             tunnels_max=config.tunnels_max, window_bytes=config.tunnel_window_bytes,
-            opened=opened, touched=touched,
+            opened=opened, touched=touched, timers=timers,
         )  # fmt: skip
         self.interest: Interest[Wanted] = Interest()
         self.publisher = Publisher(

@@ -155,18 +155,23 @@ class TunnelEnd:
     def readable(self) -> bool:
         return bool(self._parts)
 
-    def read(self) -> tuple[bytes, int]:
-        """The next part, and the credit to return to the writer now (0: not yet worth a word)."""
+    def read(self) -> bytes:
+        """The next part."""
         part = self._parts.popleft()
         size = max(1, len(part))
         self._unread_bytes -= size
         self._owed_bytes += size
-        # By the quarter while there is more to read; all of it then, for the next part may be as
-        # large as the window.
-        if self._parts and self._owed_bytes * 4 < self.window_bytes:
-            return part, 0
+        return part
+
+    @property
+    def owes_much(self) -> bool:
+        """Whether credit is worth a word: by the quarter of a window, or a small part would cost two."""
+        return self._owed_bytes * 4 >= self.window_bytes
+
+    def take_owed(self) -> int:
+        """All the credit there is to return to the writer."""
         owed, self._owed_bytes = self._owed_bytes, 0
-        return part, owed
+        return owed
 
     def stop_reading(self) -> None:
         """Nobody here will read the rest."""

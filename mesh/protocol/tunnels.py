@@ -15,8 +15,12 @@ from ..errors import LimitReached, RemoteProtocolError
 from .dispatch import Endpoint
 from .frame import Kind
 from .link import Link
+from .timers import Timers
 from .tunnel import BROKEN, CLOSED, OPENING, TunnelEnd
 from .values import clip, decode_values, encode_values
+
+OWED_S = 0.01
+"""Credit that is not worth a word of its own waits so long for more."""
 
 Opened = Callable[[TunnelEnd, str, str], object]
 """Told of an incoming tunnel, its cluster and endpoint, once it has been admitted."""
@@ -27,8 +31,11 @@ class TunnelTable:
 
     def __init__(
         self, *, tunnels_max: int, window_bytes: int, opened: Opened,
-        touched: Callable[[Link], None],
+        touched: Callable[[Link], None], timers: Timers,
     ) -> None:  # fmt: skip
+        self._timers = timers
+        self._owing: dict[TunnelEnd, None] = {}
+        """Ends that have read less than is worth a word since they last returned credit."""
         self._tunnels_max, self._window_bytes = tunnels_max, window_bytes
         self._opened, self._touched = opened, touched
         self.endpoints: dict[str, dict[str, Endpoint]] = {}
@@ -70,11 +77,26 @@ class TunnelTable:
             self._settle(end)
             end.wake()
 
-    def read(self, end: TunnelEnd) -> bytes:
-        part, credit = end.read()
-        if credit and not end.received_eof and end.state != BROKEN:
-            self._control(end, Kind.TUNNEL_CREDIT, encode_values(credit))
+    def read(self, end: TunnelEnd, now_s: float) -> bytes:
+        part = end.read()
+        if end.owes_much:
+            self._return_credit(end)
+        elif end not in self._owing:
+            # Soon all the same: the next part may be as large as the window.
+            self._owing[end] = None
+            if len(self._owing) == 1:
+                self._timers.at(now_s + OWED_S, self._return_all)
         return part
+
+    def _return_all(self, now_s: float) -> None:
+        owing, self._owing = self._owing, {}
+        for end in owing:
+            self._return_credit(end)
+
+    def _return_credit(self, end: TunnelEnd) -> None:
+        owed = end.take_owed()
+        if owed and not end.received_eof and end.state != BROKEN:
+            self._control(end, Kind.TUNNEL_CREDIT, encode_values(owed))
 
     def stop_reading(self, end: TunnelEnd) -> None:
         """This end reads no more; the other one learns that sending is pointless."""

@@ -213,10 +213,14 @@ class TunnelPair(RuleBasedStateMachine):
     @rule()
     def read(self) -> None:
         if self.reader.readable:
-            part, credit = self.reader.read()
-            self.got.append(part)
-            if credit:
-                self.credits.append(credit)
+            self.got.append(self.reader.read())
+            if self.reader.owes_much:
+                self.pay()
+
+    @rule()
+    def pay(self) -> None:
+        if credit := self.reader.take_owed():
+            self.credits.append(credit)
 
     @rule()
     def credit_arrives(self) -> None:

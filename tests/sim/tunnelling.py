@@ -140,7 +140,7 @@ class TunnelBook:
         if half.state != "running":
             return
         if end.readable:
-            half.got.append(tunnels.read(end))
+            half.got.append(tunnels.read(end, half.node.now_s))
             half.node.wake_pump()
             assert end.statistics().unread_bytes <= end.window_bytes
         if 0 <= half.stop_after <= len(half.got) and end.state != OPENING:

@@ -6,8 +6,9 @@ from mesh.errors import LimitReached, RemoteProtocolError
 from mesh.protocol.dispatch import Endpoint
 from mesh.protocol.frame import CONTROL, DATA, Kind
 from mesh.protocol.link import Link
+from mesh.protocol.timers import Timers
 from mesh.protocol.tunnel import BROKEN, CLOSED, OPEN, OPENING, TunnelEnd
-from mesh.protocol.tunnels import TunnelTable
+from mesh.protocol.tunnels import OWED_S, TunnelTable
 from mesh.protocol.values import TEXT_BYTES_MAX, encode_values
 from tests.machines import LANES, Cable, make_link
 
@@ -22,10 +23,11 @@ class Bench:
         self.cable = Cable(*self.links)
         self.incoming: list[tuple[TunnelEnd, str, str]] = []
         self.woken = 0
+        self.timers = Timers()
         self.tables = tuple(
             TunnelTable(
                 tunnels_max=TUNNELS_MAX, window_bytes=window_bytes, opened=self.opened,
-                touched=lambda link: None,
+                touched=lambda link: None, timers=self.timers,
             )
             for _ in range(2)
         )  # fmt: skip
@@ -88,9 +90,25 @@ def test_parts_go_both_ways_and_credit_comes_back() -> None:
         bench.tables[side].send(sender, b"x" * 900)
         bench.settle()
         assert sender.credit_bytes == 100
-        assert bench.tables[1 - side].read(receiver) == b"x" * 900
+        assert bench.tables[1 - side].read(receiver, 0.0) == b"x" * 900
         bench.settle()
         assert sender.credit_bytes == WINDOW
+
+
+def test_little_credit_comes_back_a_little_later_all_of_it_at_once() -> None:
+    bench = Bench()
+    end, other = bench.pair()
+    for _ in range(3):
+        bench.tables[0].send(end, b"x" * 80)
+        bench.settle()
+        bench.tables[1].read(other, 5.0)
+    bench.settle()
+    assert end.credit_bytes == WINDOW - 240, "not worth a word"
+    assert bench.timers.due_s() == 5.0 + OWED_S
+    bench.timers.run(5.0 + OWED_S)
+    bench.settle()
+    assert end.credit_bytes == WINDOW
+    assert bench.timers.due_s() is None
 
 
 def test_a_part_larger_than_a_frame_arrives_whole() -> None:
@@ -100,7 +118,7 @@ def test_a_part_larger_than_a_frame_arrives_whole() -> None:
     bench.tables[0].send(end, part)
     for _ in range(50):
         bench.settle()
-    assert bench.tables[1].read(other) == part
+    assert bench.tables[1].read(other, 0.0) == part
 
 
 def test_a_generous_peer_fills_no_outbox() -> None:
@@ -137,7 +155,7 @@ def test_closed_when_both_ended_and_forgotten() -> None:
     bench.tables[1].send_eof(other)
     bench.settle()
     assert (end.state, other.state, bench.sizes()) == (CLOSED, CLOSED, (0, 0))
-    assert bench.tables[1].read(other) == b"last", "it was sent before the end"
+    assert bench.tables[1].read(other, 0.0) == b"last", "it was sent before the end"
     bench.settle()
     assert [table.closed for table in bench.tables] == [1, 1]
     assert [table.late for table in bench.tables] == [0, 0], "no credit for who has ended"
