@@ -18,6 +18,7 @@ DurableError (MeshError)
 ├── PublishError              abstract: why a message was not stored
 │   ├── Unroutable            mandatory, and no queue wants it
 │   ├── QueueFull             a queue that refuses when full has no room
+│   ├── RecordTooLarge        more than a segment of the log takes
 │   ├── PublisherFenced       a later epoch of the same publisher has taken over
 │   ├── SequenceLost          sent again so late that nobody knows if it was stored
 │   └── Unconfirmed           unknown: the connection ended, or the deadline passed, before the answer
@@ -306,6 +307,17 @@ class QueueFull(PublishError):
             f"queue {queue!r} is full ({' or '.join(limits)}): consume, then send again"
         )
         self.queue, self.max_length, self.max_length_bytes = queue, max_length, max_length_bytes
+
+
+class RecordTooLarge(PublishError):
+    """`size_bytes` were to be stored at once, a segment takes `limit_bytes`. Not stored."""
+
+    def __init__(self, size_bytes: int, limit_bytes: int) -> None:
+        super().__init__(
+            f"{size_bytes} bytes at once are more than a segment of the broker's log takes "
+            f"({limit_bytes}): send less at a time, or give the broker larger segments"
+        )
+        self.size_bytes, self.limit_bytes = size_bytes, limit_bytes
 
 
 class PublisherFenced(PublishError):

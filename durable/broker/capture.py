@@ -1,8 +1,9 @@
 """Live topics into streams: publishers know nothing of it.
 
 One subscription per pattern of any stream. A message that several of them match is stored once, by
-the first; which those are changes only when a stream is declared or deleted. What was lost on the way, or
-dropped here because the disk was slower than the publishers for too long, is recorded as a gap.
+the one that was subscribed first: it has the message for certain, whatever patterns come later. What
+was lost on the way, or dropped here because the disk was slower than the publishers for too long, is
+recorded as a gap. Order is kept per pattern, so per topic, not between topics of several patterns.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ class Capture:
         self._hosted, self._node, self._inbox_bytes = hosted, node, inbox_bytes
         self._changed = Waker()
         self._running: dict[str, trio.CancelScope] = {}
+        """In the order in which they were subscribed."""
         self._interest: Interest[str] = Interest()
         hosted.streams_changed = self._changed.wake
 
@@ -65,7 +67,8 @@ class Capture:
                         await self._store(delivery)
 
     def _first_to_match(self, topic: str) -> str:
-        return min(self._interest.match(topic))
+        patterns = set(self._interest.match(topic))
+        return next(pattern for pattern in self._running if pattern in patterns)
 
     async def _store(self, delivery: Delivery) -> None:
         hosted, batch = self._hosted, _batch(delivery)

@@ -17,15 +17,14 @@ from ..protocol.failures import take_apart
 from ..protocol.parts import (
     ACK,
     DELIVER,
-    ENDED,
     REJECT,
     REQUEUE,
     SETTLE,
     SETTLED,
     decode_settlements,
+    encode_ended,
     encode_number,
     encode_slice,
-    encode_value,
 )  # fmt: skip
 from ..queues.consumers import Consumer
 from ..queues.queue import Delivery, Queue
@@ -38,6 +37,8 @@ from .peer import Peer, field
 OUTCOMES = {ACK: "ack", REQUEUE: "requeue", REJECT: "reject"}
 PART_BYTES = 256 * 1024
 """Small slices are sent together up to this."""
+UNSENT_BYTES, UNSENT_SLICES = 1 << 20, 1000
+"""What may wait here for room in the tunnel: of a consumer that does not ack; of any other, about."""
 
 
 async def serve_consumer(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Peer) -> None:
@@ -48,14 +49,18 @@ async def serve_consumer(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Pee
     """
     queue = hosted.vhost.registry.queue(field(hello, "queue", str))
     peer.check(for_read("queue", queue.name))
-    peer.check_own(queue.definition)
+    peer.check_own(queue)
+    no_ack = field(hello, "no_ack", bool, False)
+    prefetch, prefetch_bytes = (
+        field(hello, "prefetch", int, 0),
+        field(hello, "prefetch_bytes", int, 0),
+    )
     consumer = Consumer(
-        f"{tunnel.caller} {tunnel.node.hex()[:8]}", prefetch=field(hello, "prefetch", int, 0),
-        prefetch_bytes=field(hello, "prefetch_bytes", int, 0),
-        priority=field(hello, "priority", int, 0),
-        exclusive=field(hello, "exclusive", bool, False), no_ack=field(hello, "no_ack", bool, False),
+        f"{tunnel.caller} {tunnel.node.hex()[:8]}", prefetch=0 if no_ack else prefetch,
+        prefetch_bytes=UNSENT_BYTES if no_ack else prefetch_bytes,
+        priority=field(hello, "priority", int, 0), exclusive=field(hello, "exclusive", bool, False),
     )  # fmt: skip
-    session = _Session(tunnel, hosted, queue, consumer)
+    session = _Session(tunnel, hosted, queue, consumer, no_ack=no_ack)
     queue.subscribe(consumer)
     hosted.attach_consumer(consumer, session)
     try:
@@ -75,7 +80,10 @@ async def serve_consumer(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Pee
 
 
 class _Session:
-    def __init__(self, tunnel: Tunnel, hosted: Hosted, queue: Queue, consumer: Consumer) -> None:
+    def __init__(
+        self, tunnel: Tunnel, hosted: Hosted, queue: Queue, consumer: Consumer, *, no_ack: bool
+    ) -> None:
+        self._no_ack = no_ack
         self._tunnel, self._hosted, self._queue, self._consumer = tunnel, hosted, queue, consumer
         self._waiting: deque[Delivery] = deque()
         self._waker = Waker()
@@ -87,11 +95,13 @@ class _Session:
     def receive(self, deliveries: list[Delivery]) -> None:
         """Called by the pump."""
         self._waiting += deliveries
+        self._consumer.paused = len(self._waiting) >= UNSENT_SLICES
         self._waker.wake()
 
     def cancel(self, reason: str) -> None:
         """The queue is gone, or somebody took over."""
         self._cancelled = ConsumerCancelled(self._queue.name, reason)
+        self._waiting.clear()
         self._waker.wake()
 
     @ends_with_tunnel
@@ -99,29 +109,41 @@ class _Session:
         """Send what was received, bodies and all."""
         waiting = self._waiting
         while True:
-            pieces, size = [DELIVER], 0
+            pieces, size, end_tag = [DELIVER], 0, 0
             while waiting and size < min(PART_BYTES, self._tunnel.part_bytes_max // 2):
                 delivery = waiting.popleft()
                 batch = await self._batch(delivery)
                 if batch is None:
                     continue
                 more = encode_slice(delivery.tag, delivery.returned, bytes(batch.view()))
-                if pieces != [DELIVER] and size + batch.size_bytes > PART_BYTES:
-                    await self._tunnel.send(b"".join(pieces))
+                if size and size + batch.size_bytes > PART_BYTES:
+                    await self._send(pieces, end_tag)
                     pieces, size = [DELIVER], 0
                 pieces += more
                 size += batch.size_bytes
+                end_tag = delivery.tag + delivery.count
             if size:
-                await self._tunnel.send(b"".join(pieces))
+                await self._send(pieces, end_tag)
             elif self._cancelled is not None:
-                await self._tunnel.send(encode_value(ENDED, *take_apart(self._cancelled)))
+                await self._tunnel.send(encode_ended(*take_apart(self._cancelled)))
                 await self._tunnel.send_eof()
                 return
             else:
                 await self._waker.wait()
 
+    async def _send(self, pieces: list[bytes], end_tag: int) -> None:
+        await self._tunnel.send(b"".join(pieces))
+        if self._no_ack:
+            self._queue.settle(self._consumer, 0, end_tag, OUTCOMES[ACK])
+            self._hosted.wake(self._queue)
+        if self._consumer.paused and len(self._waiting) < UNSENT_SLICES // 2:
+            self._consumer.paused = False
+            self._hosted.wake(self._queue)
+
     async def _batch(self, delivery: Delivery) -> Batch | None:
         """Exactly the messages of this delivery; None, and they are settled, when they are lost."""
+        if self._cancelled is not None:
+            return None
         found = await self._hosted.batch(delivery.lane, delivery.first)
         if found is None:
             end = delivery.tag + delivery.count

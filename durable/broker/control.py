@@ -73,18 +73,22 @@ class Control:
         wanted = read(QueueDefinition, definition)
         wanted.check()
         self._peer.check(for_declare_queue(wanted))
-        queue = self._registry.queues.get(wanted.name)
-        if queue is None:
+
+        def change() -> Sequence[Change]:
+            there = self._registry.queues.get(wanted.name)
+            if there is not None:
+                self._peer.check_own(there)
+                check_same(there.definition, wanted)
+                there.touch(self._hosted.clock.now_us())
+                return []
             self._registry.check_free(wanted.name, wanted.kind)
-            change = [changes.QUEUE, self._registry.new_lanes(wanted), to_plain(wanted)]
-            await self._change([change], transient=wanted.transient)
-            queue = self._registry.queue(wanted.name)
+            lanes = self._registry.new_lanes(wanted)
             if wanted.exclusive:
-                self._peer.exclusive.add(wanted.name)
-        else:
-            self._peer.check_own(queue.definition)
-            check_same(queue.definition, wanted)
-        queue.touch(self._hosted.clock.now_us())
+                self._peer.exclusive.add(lanes[0])
+            return [[changes.QUEUE, lanes, to_plain(wanted)]]
+
+        await self._hosted.change(change, transient=wanted.transient)
+        queue = self._registry.queue(wanted.name)
         return {"ready": queue.ready, "consumers": len(queue.consumers)}
 
     async def delete_queue(
@@ -94,20 +98,19 @@ class Control:
         queue = self._registry.queues.get(name)
         if queue is None:
             return None
-        self._peer.check_own(queue.definition)
+        self._peer.check_own(queue)
         if if_unused and len(queue.consumers):
             raise InUse("queue", name, f"{len(queue.consumers)} consumers")
         if if_empty and (queue.ready or queue.unacked):
             raise InUse("queue", name, f"{queue.ready + queue.unacked} messages")
         ready = queue.ready
-        self._peer.exclusive.discard(name)
         await self._hosted.delete_queue(queue, "it was deleted")
         return ready
 
     async def purge_queue(self, name: str) -> int:
         self._peer.check(for_read("queue", name))
         queue = self._registry.queue(name)
-        self._peer.check_own(queue.definition)
+        self._peer.check_own(queue)
         purged = queue.purge()
         await self._hosted.flushed()
         return purged
@@ -116,60 +119,84 @@ class Control:
         wanted = read(ExchangeDefinition, definition)
         wanted.check()
         self._peer.check(for_declare_exchange(wanted))
-        if not self._registry.router.check_exchange(wanted):
-            await self._change([[changes.EXCHANGE, to_plain(wanted)]])
+
+        def change() -> Sequence[Change]:
+            there = self._registry.router.check_exchange(wanted)
+            return [] if there else [[changes.EXCHANGE, to_plain(wanted)]]
+
+        await self._hosted.change(change)
 
     async def delete_exchange(self, name: str, if_unused: bool = False) -> None:
         self._peer.check(for_delete("exchange", name))
-        if not self._registry.router.has_exchange(name):
-            return
-        self._registry.router.check_delete(name, if_unused=if_unused)
-        await self._change([[changes.EXCHANGE_GONE, name]])
+        router = self._registry.router
+
+        def change() -> Sequence[Change]:
+            if not router.has_exchange(name):
+                return []
+            router.check_delete(name, if_unused=if_unused)
+            return [[changes.EXCHANGE_GONE, name]]
+
+        await self._hosted.change(change)
 
     async def bind(self, definition: dict[str, Any]) -> None:
         wanted = read(BindingDefinition, definition)
         wanted.check()
         self._peer.check(for_bind(wanted))
-        self._registry.router.check_bind(wanted)
+
+        def change() -> Sequence[Change]:
+            self._registry.router.check_bind(wanted)
+            return [[changes.BIND, to_plain(wanted)]]
+
         transient = self._registry.is_transient_binding(wanted)
-        await self._change([[changes.BIND, to_plain(wanted)]], transient=transient)
+        await self._hosted.change(change, transient=transient)
 
     async def unbind(self, definition: dict[str, Any]) -> None:
         wanted = read(BindingDefinition, definition)
+        wanted.check()
         self._peer.check(for_bind(wanted))
         transient = self._registry.is_transient_binding(wanted)
-        await self._change([[changes.UNBIND, to_plain(wanted)]], transient=transient)
+        await self._change([changes.UNBIND, to_plain(wanted)], transient=transient)
 
     async def declare_stream(self, definition: dict[str, Any]) -> dict[str, int]:
         wanted = read(StreamDefinition, definition)
         wanted.check()
         self._peer.check(for_declare_stream(wanted))
-        known = self._registry.streams.get(wanted.name)
-        if known is None:
+
+        def change() -> Sequence[Change]:
+            there = self._registry.streams.get(wanted.name)
+            if there is not None:
+                check_same(there.definition, wanted)
+                return []
             self._registry.check_free(wanted.name, wanted.kind)
             (lane,) = self._registry.new_lanes(wanted)
-            await self._change([[changes.STREAM, lane, to_plain(wanted)]])
-            known = self._registry.stream(wanted.name)
-        else:
-            check_same(known.definition, wanted)
-        self._hosted.streams_changed()
-        return {"start": known.start, "end": known.end}
+            return [[changes.STREAM, lane, to_plain(wanted)]]
+
+        try:
+            await self._hosted.change(change)
+        finally:
+            self._hosted.streams_changed()
+        stream = self._registry.stream(wanted.name)
+        return {"start": stream.start, "end": stream.end}
 
     async def delete_stream(self, name: str) -> None:
         self._peer.check(for_delete("stream", name))
         if name in self._registry.streams:
-            await self._change([[changes.STREAM_GONE, name]])
-            self._hosted.streams_changed()
+            try:
+                await self._change([changes.STREAM_GONE, name])
+            finally:
+                self._hosted.streams_changed()
+                self._hosted.stored.wake()
 
     async def set_permission(self, definition: dict[str, Any]) -> None:
         wanted = read(PermissionDefinition, definition)
         wanted.check()
         self._peer.check(for_delete("permissions of", wanted.cluster))
-        await self._change([[changes.PERMISSION, to_plain(wanted)]])
+        await self._change([changes.PERMISSION, to_plain(wanted)])
 
     async def clear_permission(self, cluster: str) -> None:
+        PermissionDefinition(cluster=cluster).check()
         self._peer.check(for_delete("permissions of", cluster))
-        await self._change([[changes.PERMISSION_GONE, cluster]])
+        await self._change([changes.PERMISSION_GONE, cluster])
 
     async def statistics(self) -> dict[str, Any]:
         return statistics_of(self._hosted)
@@ -180,5 +207,6 @@ class Control:
     async def import_definitions(self, definitions: bytes) -> dict[str, int]:
         return await take_in(self._hosted, self._peer, unpack_definitions(definitions))
 
-    async def _change(self, wanted: Sequence[Change], *, transient: bool = False) -> None:
-        await self._hosted.change(wanted, transient=transient)
+    async def _change(self, wanted: Change, *, transient: bool = False) -> None:
+        """Something that can be done whatever has happened meanwhile."""
+        await self._hosted.change(lambda: [wanted], transient=transient)

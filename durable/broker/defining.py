@@ -64,9 +64,9 @@ async def take_in(hosted: Hosted, peer: Peer, plain: Any) -> dict[str, int]:
     _check(asked, peer)
     lasting, transient, new = _changes(registry, asked)
     if lasting:
-        await hosted.change(lasting)
+        await hosted.change(lambda: lasting)
     if transient:
-        await hosted.change(transient, transient=True)
+        await hosted.change(lambda: transient, transient=True)
     if new.get(StreamDefinition.kind):
         hosted.streams_changed()
     return new

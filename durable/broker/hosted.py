@@ -32,6 +32,12 @@ from .clock import SteadyClock
 logger = logging.getLogger("durable")
 
 
+DELIVERIES_AT_ONCE = 1000
+"""Of one queue in one turn of the pump."""
+
+Wanted = Callable[[], Sequence[Change]]
+
+
 class ConsumerSession(Protocol):
     """What the pump knows of a consumer's session."""
 
@@ -94,16 +100,24 @@ class Hosted:
         busy, self._busy = self._busy, {}
         for queue in [*busy, *self.vhost.arrived()]:
             by_consumer: dict[Consumer, list[Delivery]] = {}
-            for delivery in queue.take(now_us):
+            deliveries = queue.take(now_us, DELIVERIES_AT_ONCE)
+            if len(deliveries) == DELIVERIES_AT_ONCE:
+                self.wake(queue)
+            for delivery in deliveries:
                 by_consumer.setdefault(delivery.consumer, []).append(delivery)
-            for consumer, deliveries in by_consumer.items():
-                self._sessions[consumer].receive(deliveries)
+            for consumer, its_own in by_consumer.items():
+                self._sessions[consumer].receive(its_own)
 
-    async def change(self, changes: Sequence[Change], *, transient: bool = False) -> None:
-        """Write changes down, make them so, and return when they are on disk."""
+    async def change(self, wanted: Wanted, *, transient: bool = False) -> None:
+        """Write changes down, make them so, and return when they are on disk.
+
+        Args:
+            wanted: called right before they are made, so that what it has checked still holds;
+                again when there was no room. No changes: return when earlier ones are on disk.
+        """
         while True:
             try:
-                position = self.vhost.change(changes, self.clock.now_us(), transient=transient)
+                position = self.vhost.change(wanted(), self.clock.now_us(), transient=transient)
                 break
             except StoreBusy:
                 await self.log.wait_room()
@@ -112,15 +126,23 @@ class Hosted:
 
     async def delete_queue(self, queue: Queue, reason: str) -> None:
         """With its messages; its consumers are told."""
-        for consumer in list(queue.consumers):
-            self._sessions[consumer].cancel(reason)
-        await self.change([[QUEUE_GONE, queue.name]], transient=queue.definition.transient)
+        queues = self.vhost.registry.queues
 
-    async def delete_exclusive(self, names: Iterable[str]) -> None:
-        """A connection has ended: so do its queues."""
-        for name in list(names):
-            queue = self.vhost.registry.queues.get(name)
-            if queue is not None:
+        def wanted() -> Sequence[Change]:
+            return [[QUEUE_GONE, queue.name]] if queues.get(queue.name) is queue else []
+
+        try:
+            await self.change(wanted, transient=queue.definition.transient)
+        finally:
+            if queues.get(queue.name) is not queue:
+                for consumer in list(queue.consumers):
+                    self._sessions[consumer].cancel(reason)
+
+    async def delete_exclusive(self, lanes: Iterable[int]) -> None:
+        """A connection has ended: so do its queues, of which these are the first lanes."""
+        for lane in list(lanes):
+            queue = self.vhost.registry.owners.get(lane)
+            if isinstance(queue, Queue):
                 await self.delete_queue(queue, "its connection ended")
 
     async def left(self, queue: Queue) -> None:
@@ -179,7 +201,9 @@ class Hosted:
     async def _read(self, position: int) -> Buffer | None:
         """From the log, with what comes after it: whoever reads there goes on reading."""
         try:
-            records = await self.log.read(position, READ_BYTES)
+            # More would push out what comes first before anybody has seen it.
+            limit = min(READ_BYTES, self.vhost.bodies.recent_bytes_max // 2)
+            records = await self.log.read(position, limit)
         except (NotInLog, RecordDamaged):
             return None
         for record in records:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from dataclasses import field as attribute
 from typing import Any, TypeVar
 
-from ..definitions import QueueDefinition
 from ..errors import ExclusiveQueue, Malformed
 from ..protocol.calls import Hello
+from ..queues.queue import Queue
 from ..routing.permissions import WRITE, Need, Permissions, for_publish
 
 T = TypeVar("T")
@@ -22,8 +22,8 @@ class Peer:
     cluster: str
     permissions: Permissions
     session: bytes
-    exclusive: set[str] = attribute(default_factory=set)
-    """Queues that are its own."""
+    exclusive: set[int] = attribute(default_factory=set)
+    """First lanes of queues that are its own: a name may come to mean another queue."""
 
     def may_publish(self, exchange: str) -> None:
         """Raises AccessRefused."""
@@ -34,10 +34,10 @@ class Peer:
         """Raises AccessRefused."""
         self.permissions.check(self.cluster, needs)
 
-    def check_own(self, definition: QueueDefinition) -> None:
+    def check_own(self, queue: Queue) -> None:
         """Raises ExclusiveQueue: it is another connection's."""
-        if definition.exclusive and definition.name not in self.exclusive:
-            raise ExclusiveQueue(definition.name)
+        if queue.definition.exclusive and queue.lanes[0].id not in self.exclusive:
+            raise ExclusiveQueue(queue.name)
 
 
 def field(hello: Hello, name: str, kind: type[T], default: Any = ...) -> T:

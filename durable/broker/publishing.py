@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
+from mesh.errors import TooLarge
 from mesh.nursery import open_nursery
+from mesh.protocol.batch import Batch
 from mesh.tunnel import Tunnel
 from mesh.waker import Waker
 
-from ..errors import PublisherFenced, StoreBusy
+from ..errors import Malformed, RecordTooLarge, StoreBusy, StoreFull
 from ..protocol.calls import Answer, Hello, encode_answer
 from ..protocol.parts import Refusal, decode_batches, encode_confirm
 from ..tunnels import ends_with_tunnel
+from ..vhost.publishers import Publisher
 from .hosted import Hosted
 from .peer import Peer, field
+
+PUBLISHER_BYTES = 16
 
 
 async def serve_publisher(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Peer) -> None:
@@ -22,55 +27,73 @@ async def serve_publisher(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Pe
     Raises:
         DurableError: why it was refused, or ended.
     """
-    publisher = hosted.vhost.publishers.open(
-        field(hello, "publisher", bytes), field(hello, "epoch", int), field(hello, "oldest", int)
-    )
-    session = _Session(tunnel, hosted, peer)
+    publisher = _open(hello, hosted)
+    session = _Session(tunnel, hosted, peer, publisher)
     hosted.attach_publisher(publisher, session.confirm)
     try:
         await tunnel.send(encode_answer(Answer(0, {"next": publisher.next})))
         async with open_nursery() as nursery:
-            nursery.start_soon(session.send_confirms, lambda: publisher.confirmed)
+            nursery.start_soon(session.send_confirms)
             async for part in tunnel:
-                if publisher.epoch != field(hello, "epoch", int):
-                    raise PublisherFenced(
-                        publisher.id.hex(), field(hello, "epoch", int), publisher.epoch
-                    )
-                batches = decode_batches(part)
-                while True:
-                    now_us = hosted.clock.now_us()
-                    try:
-                        refusals = hosted.vhost.publish(
-                            publisher, batches, peer.may_publish, now_us
-                        )
-                        break
-                    except StoreBusy:
-                        await hosted.log.wait_room()
-                session.refused(refusals)
-                if not publisher.waiting:
-                    session.confirm()
-                hosted.wake()
+                await session.publish(decode_batches(part))
             nursery.cancel_scope.cancel()
     finally:
         hosted.detach_publisher(publisher, session.confirm)
 
 
+def _open(hello: Hello, hosted: Hosted) -> Publisher:
+    publisher_id, epoch = field(hello, "publisher", bytes), field(hello, "epoch", int)
+    oldest = field(hello, "oldest", int)
+    if len(publisher_id) != PUBLISHER_BYTES or epoch < 0 or oldest < 0:
+        raise Malformed("a hello of an impossible publisher")
+    return hosted.vhost.publishers.open(publisher_id, epoch, oldest)
+
+
 class _Session:
-    def __init__(self, tunnel: Tunnel, hosted: Hosted, peer: Peer) -> None:
-        self._tunnel = tunnel
+    def __init__(self, tunnel: Tunnel, hosted: Hosted, peer: Peer, publisher: Publisher) -> None:
+        self._tunnel, self._hosted, self._peer = tunnel, hosted, peer
+        self._publisher = publisher
         self._waker = Waker()
         self._refusals: list[Refusal] = []
+        self._received = 0
+        """Everything before this sequence that was not confirmed before came through this tunnel."""
         self.confirm = self._waker.wake
 
-    def refused(self, refusals: list[Refusal]) -> None:
+    async def publish(self, batches: Sequence[Batch]) -> None:
+        """One part. Raises DurableError: this publisher has ended."""
+        hosted, publisher = self._hosted, self._publisher
+        while True:
+            hosted.vhost.publishers.check_current(publisher)
+            try:
+                refusals = hosted.vhost.publish(
+                    publisher, batches, self._peer.may_publish, hosted.clock.now_us()
+                )
+                break
+            except StoreBusy:
+                await hosted.log.wait_room()
+            except StoreFull as error:
+                refusals = hosted.vhost.refuse(publisher, batches, error)
+                break
+            except TooLarge as error:
+                too_large = RecordTooLarge(error.size_bytes, error.limit_bytes)
+                refusals = hosted.vhost.refuse(publisher, batches, too_large)
+                break
         self._refusals += refusals
+        if batches:
+            self._received = max(self._received, batches[-1].next_sequence)
+        if not publisher.waiting:
+            self.confirm()
+        hosted.wake()
 
     @ends_with_tunnel
-    async def send_confirms(self, confirmed: Callable[[], int]) -> None:
-        sent = -1
+    async def send_confirms(self) -> None:
+        """Only of what came through this tunnel: what was refused through one that broke may not
+        have been answered, and would pass for stored with what was stored behind it."""
+        sent = 0
         while True:
-            if confirmed() > sent or self._refusals:
-                sent, refusals = confirmed(), self._refusals
+            decided = min(self._publisher.confirmed, self._received)
+            if decided > sent or self._refusals:
+                sent, refusals = max(sent, decided), self._refusals
                 self._refusals = []
                 await self._tunnel.send(encode_confirm(sent, refusals))
             else:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from mesh.nursery import open_nursery
 from mesh.tunnel import Tunnel
 
-from ..errors import Malformed
+from ..errors import ConsumerCancelled, Malformed
 from ..protocol.calls import Answer, Hello, encode_answer
-from ..protocol.parts import CURSOR, DELIVER, decode_number, encode_slice
+from ..protocol.failures import take_apart
+from ..protocol.parts import CURSOR, DELIVER, decode_number, encode_ended, encode_slice
 from ..routing.permissions import for_read
 from ..tunnels import ends_with_tunnel
 from ..vhost import changes
+from ..vhost.changes import Change
 from ..vhost.deadletters import part_of
 from ..vhost.stream import Stream
 from .hosted import Hosted
@@ -35,9 +39,12 @@ async def serve_reader(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Peer)
         async for part in tunnel:
             if part[:1] != CURSOR or not cursor:
                 raise Malformed("a part that is no cursor, or no cursor was named")
-            change = [changes.CURSOR, stream.name, cursor, decode_number(part)]
-            await hosted.change([change])
+            await hosted.change(partial(_moved, stream.name, cursor, decode_number(part)))
         nursery.cancel_scope.cancel()
+
+
+def _moved(stream: str, cursor: str, offset: int) -> list[Change]:
+    return [[changes.CURSOR, stream, cursor, offset]]
 
 
 def _start(stream: Stream, hello: Hello, cursor: str) -> int:
@@ -63,6 +70,11 @@ def _start(stream: Stream, hello: Hello, cursor: str) -> int:
 async def _send(tunnel: Tunnel, hosted: Hosted, stream: Stream, offset: int) -> None:
     while True:
         pieces, size = [DELIVER], 0
+        if hosted.vhost.registry.streams.get(stream.name) is not stream:
+            gone = ConsumerCancelled(stream.name, "it was deleted")
+            await tunnel.send(encode_ended(*take_apart(gone)))
+            await tunnel.send_eof()
+            return
         offset = max(offset, stream.start)
         while offset < stream.end and size < PART_BYTES:
             found = await hosted.batch(stream.lane, offset)

@@ -9,7 +9,7 @@ from secrets import token_bytes
 
 import trio
 
-from mesh.errors import TunnelBroken
+from mesh.errors import TooLarge, TunnelBroken
 from mesh.nursery import open_nursery
 from mesh.tunnel import Tunnel
 
@@ -27,7 +27,7 @@ from ..protocol.calls import (
     encode_answer,
 )  # fmt: skip
 from ..protocol.failures import take_apart
-from ..protocol.parts import ENDED, encode_value
+from ..protocol.parts import encode_ended
 from ..tunnels import ends_with_tunnel
 from .consuming import serve_consumer
 from .control import Control
@@ -78,10 +78,10 @@ class Sessions:
             raise Malformed(f"a hello for {hello.kind!r}")
 
     async def _tell(self, tunnel: Tunnel, error: DurableError) -> None:
-        logger.info("a session of cluster %s ends: %s", tunnel.caller, error)
-        code, details = take_apart(error)
-        with suppress(TunnelBroken):
-            await tunnel.send(encode_value(ENDED, code, details))
+        level = logging.WARNING if isinstance(error, Malformed) else logging.INFO
+        logger.log(level, "a session of cluster %s ends: %s", tunnel.caller, error)
+        with suppress(TunnelBroken, TooLarge):
+            await tunnel.send(encode_ended(*take_apart(error)))
 
     async def _serve_connection(self, tunnel: Tunnel, hosted: Hosted) -> None:
         """Its calls, and the session id that its other tunnels name."""

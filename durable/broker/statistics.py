@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
 from ..queues.queue import Queue
+from ..vhost.registry import Gap
 from ..vhost.stream import Stream
 from .hosted import Hosted
 
@@ -18,7 +20,10 @@ def statistics_of(hosted: Hosted) -> dict[str, Any]:
     received = counts.received_bytes
     return {
         "queues": {one.name: _queue(one, now_us) for one in registry.queues.values()},
-        "streams": {one.name: _stream(one) for one in registry.streams.values()},
+        "streams": {
+            one.name: _stream(one, registry.gaps.get(one.lane.id, ()))
+            for one in registry.streams.values()
+        },
         "publishers": len(hosted.vhost.publishers),
         "lost": hosted.lost,
         "memory": {
@@ -43,8 +48,8 @@ def _queue(queue: Queue, now_us: int) -> dict[str, Any]:
     }
 
 
-def _stream(stream: Stream) -> dict[str, Any]:
+def _stream(stream: Stream, gaps: Iterable[Gap]) -> dict[str, Any]:
     return {
         "start": stream.start, "end": stream.end, "size_bytes": stream.size_bytes,
-        "cursors": dict(stream.cursors),
+        "cursors": dict(stream.cursors), "missed": sum(gap.missed.messages for gap in gaps),
     }  # fmt: skip

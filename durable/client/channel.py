@@ -19,7 +19,7 @@ from mesh.node import Node
 from mesh.tunnel import Tunnel
 from mesh.waker import Bell
 
-from ..errors import BrokerLost, DurableError, Malformed
+from ..errors import BrokerLost, DurableError, Malformed, Unknown
 from ..protocol.calls import (
     CONTROL,
     Answer,
@@ -29,7 +29,7 @@ from ..protocol.calls import (
     encode_hello,
 )  # fmt: skip
 from ..protocol.failures import put_together
-from ..protocol.parts import ENDED, decode_value
+from ..protocol.parts import ENDED, decode_ended
 
 logger = logging.getLogger("durable")
 ENDPOINT = "durable"
@@ -134,6 +134,14 @@ class Channel:
             self._node.run_beside(self._run)
 
     async def _run(self) -> None:
+        try:
+            await self._keep_up()
+        finally:
+            if self._refused is None:
+                self._refused = BrokerLost(self.cluster, "this node has left the mesh")
+            self._bell.wake()
+
+    async def _keep_up(self) -> None:
         pause_s = RETRY_S
         while True:
             try:
@@ -145,11 +153,11 @@ class Channel:
                 self._trouble = "the broker ended it"
             except NodeClosed:
                 return
-            except DurableError as error:
-                self._refused = error
-                return
             except MeshError as error:
                 self._trouble = str(error)
+                if isinstance(error, Unknown | Malformed):
+                    self._refused = error
+                    return
             finally:
                 self._tunnel, self.session = None, b""
                 self._bell.wake()
@@ -163,6 +171,8 @@ class Channel:
         self.message_bytes_max = tunnel.part_bytes_max - PART_OVERHEAD_BYTES
         self._bell.wake()
         async for part in tunnel:
+            if part[:1] == ENDED:
+                raise put_together(*decode_ended(part))
             answer = decode_answer(part)
             if answer.number in self._answers:
                 self._answers[answer.number] = answer
@@ -175,8 +185,10 @@ class Channel:
         except StopAsyncIteration:
             raise BrokerLost(self.cluster, "it ended the tunnel at once") from None
         if part[:1] == ENDED:
-            raise put_together(*decode_value(part))
+            raise put_together(*decode_ended(part))
         answer = decode_answer(part)
+        if answer.error:
+            raise put_together(answer.error, answer.details)
         if not isinstance(answer.result, dict):
             raise Malformed("an answer to a hello that says nothing")
         return answer.result

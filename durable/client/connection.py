@@ -69,7 +69,7 @@ class Connection:
     async def delete_queue(
         self, name: str, *, if_empty: bool = False, if_unused: bool = False
     ) -> int | None:
-        """The number of messages it had; None: it was not there. Raises QueueInUse."""
+        """The number of messages it had; None: it was not there. Raises InUse."""
         ready: int | None = await self._channel.call(
             "delete_queue", name=name, if_empty=if_empty, if_unused=if_unused
         )
@@ -232,7 +232,7 @@ class Connection:
         await self._channel.call(operation, definition=to_plain(definition))
 
     def _own_publisher(self) -> Publisher:
-        if self._publisher is None:
+        if self._publisher is None or self._publisher.ended:
             self._publisher = self.publisher()
             self._publisher.start()
         return self._publisher

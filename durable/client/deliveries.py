@@ -26,9 +26,9 @@ from ..protocol.parts import (
     ENDED,
     SETTLED,
     Settlement,
+    decode_ended,
     decode_number,
     decode_slices,
-    decode_value,
     encode_settlements,
 )  # fmt: skip
 from .channel import Channel
@@ -101,9 +101,12 @@ class Deliveries:
         self, kind: type[BaseException] | None, error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:  # fmt: skip
-        if error is None and self._session is not None and not self._session.settled:
-            await self.synced()
-        await self._close()
+        try:
+            session = self._session
+            if error is None and session is not None and session.open and not session.settled:
+                await self.synced()
+        finally:
+            await self._close()
 
     def __aiter__(self) -> Deliveries:
         return self
@@ -171,7 +174,8 @@ class Deliveries:
         elif kind == SETTLED:
             session.durable(decode_number(part))
         elif kind == ENDED:
-            raise put_together(*decode_value(part))
+            session.close()
+            raise put_together(*decode_ended(part))
         else:
             raise Malformed(f"a part of kind {kind!r}")
 

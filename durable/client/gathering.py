@@ -61,9 +61,9 @@ class Gathering:
         payload: bytes,
         headers: bytes | None,
     ) -> None:
-        group = self.last
+        group, size = self.last, len(payload) + PER_MESSAGE_BYTES + len(headers or b"")
         alike = group.key == key and group.properties == properties
-        if not alike or (group.headers is not None) != (headers is not None) or self._is_full():
+        if not alike or (group.headers is None) != (headers is None) or self._is_full(size):
             group = Group(exchange, key, properties, self._batch_bytes)
             if headers is not None:
                 group.headers, group.limit_bytes = [], -1  # Each of them comes this way.
@@ -72,13 +72,17 @@ class Gathering:
             self._groups.append(group)
             self.last = group
         group.payloads.append(payload)
-        group.size_bytes += len(payload) + PER_MESSAGE_BYTES
+        group.size_bytes += size
         if headers is not None and group.headers is not None:
             group.headers.append(headers)
-            group.size_bytes += len(headers)
 
-    def _is_full(self) -> bool:
-        return self.last is NOTHING or self.last.size_bytes >= self._batch_bytes
+    def close(self) -> None:
+        """The last group takes no more: nobody is going to pack it."""
+        self._closed_count, self._closed_bytes, self.last = self.count, self.size_bytes, NOTHING
+
+    def _is_full(self, size_bytes: int) -> bool:
+        """Whether the last group has no room for so much: what is large gets a batch of its own."""
+        return self.last is NOTHING or self.last.size_bytes + size_bytes > self._batch_bytes
 
     def pack(
         self, publisher: bytes, epoch: int, sequence: int, time_us: int, part_bytes_max: int

@@ -41,7 +41,8 @@ class Outbox:
         self.size_bytes = 0
         self.confirmed = 0
         """Everything before this sequence is decided."""
-        self.refused = 0
+        self._untold: tuple[DurableError, int] | None = None
+        """The first refusal that nobody waited for, and how many messages there were."""
 
     def __bool__(self) -> bool:
         return bool(self._parts)
@@ -69,12 +70,23 @@ class Outbox:
             self._finish(self._waiters.popleft())
 
     def _refuse(self, refusal: Refusal) -> None:
-        self.refused += refusal.count
         end = refusal.first + refusal.count
+        untold = [(refusal.first, end)]
         for waiter in self._overlapping(refusal.first, end):
             waiter.refused += min(end, waiter.end) - max(refusal.first, waiter.first)
             if waiter.error is None:
                 waiter.error = put_together(refusal.code, refusal.details)
+            untold = [piece for one in untold for piece in _without(one, waiter)]
+        count = sum(high - low for low, high in untold)
+        if count and self._untold is None:
+            self._untold = put_together(refusal.code, refusal.details), count
+        elif count and self._untold is not None:
+            self._untold = self._untold[0], self._untold[1] + count
+
+    def take_untold(self) -> tuple[DurableError, int] | None:
+        """What was refused while nobody waited for it: the first reason, and how many."""
+        untold, self._untold = self._untold, None
+        return untold
 
     def _overlapping(self, first: int, end: int) -> Iterator[Waiter]:
         return (one for one in self._waiters if one.first < end and first < one.end)
@@ -92,3 +104,12 @@ class Outbox:
     def _finish(waiter: Waiter) -> None:
         waiter.done = True
         waiter.wake()
+
+
+def _without(span: tuple[int, int], waiter: Waiter) -> Iterator[tuple[int, int]]:
+    """What of [low, high) is not the waiter's."""
+    low, high = span
+    if low < min(high, waiter.first):
+        yield low, min(high, waiter.first)
+    if max(low, waiter.end) < high:
+        yield max(low, waiter.end), high

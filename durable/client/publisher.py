@@ -24,13 +24,21 @@ from mesh.nursery import open_nursery
 from mesh.tunnel import Tunnel
 from mesh.waker import Bell, Waker
 
-from ..errors import BrokerLost, DurableError, PublisherFenced, SequenceLost, Unconfirmed
+from ..definition_checks import check_key
+from ..errors import (
+    BrokerLost,
+    DurableError,
+    InvalidDefinition,
+    Malformed,
+    PublishError,
+    Unconfirmed,
+)
 from ..protocol.calls import PUBLISH
 from ..protocol.failures import put_together
-from ..protocol.parts import ENDED, decode_confirm, decode_value
-from ..protocol.properties import Properties, encode_properties
+from ..protocol.parts import ENDED, decode_confirm, decode_ended
+from ..protocol.properties import Properties, decode_properties, encode_properties
 from ..tunnels import ends_with_tunnel
-from .channel import Channel
+from .channel import RETRY_S, Channel
 from .gathering import PER_MESSAGE_BYTES, Gathering
 from .outbox import Outbox, Part, Waiter
 
@@ -57,6 +65,8 @@ class Publisher:
         self._work, self._room = Waker(), Bell()
         self._failure: DurableError | None = None
         self._properties: dict[Properties, bytes] = {}
+        self._key: str | None = None
+        """The last one that was checked."""
         self._part_bytes_max = PART_BYTES
         self._scope = trio.CancelScope()
         self._entered = False
@@ -105,10 +115,13 @@ class Publisher:
                 group.payloads.append(payload)
                 group.size_bytes = size
                 return
+        encoded = self._encoded(exchange, key, properties)
+        packed = None if headers is None else encode_headers(headers, HEADERS_BYTES_MAX)
+        self._check_messages((payload,), encoded, packed)
         if self._gathering.size_bytes >= LEAVE_BYTES:  # Full batches, or many small ones together.
             await trio.lowlevel.checkpoint()
         await self._wait_room()
-        self._add(exchange, key, payload, headers, properties)
+        self._gathering.add(exchange if properties is None else None, key, encoded, payload, packed)
         self._work.wake()
 
     async def publish(
@@ -121,17 +134,34 @@ class Publisher:
             PublishError: some were refused; the first reason, with a note of how many.
             Unconfirmed: unknown.
         """
+        self._check()
+        encoded = self._encoded(exchange, key, properties)
+        packed = None if headers is None else encode_headers(headers, HEADERS_BYTES_MAX)
+        self._check_messages(payloads, encoded, packed)
+        alike = exchange if properties is None else None
         first = self._next
         for payload in payloads:
             if self._full():
                 await self._wait_room()
-            self._add(exchange, key, payload, headers, properties)
+            self._gathering.add(alike, key, encoded, payload, packed)
         self._work.wake()
         await self._decided(first, self._next)
 
     async def flush(self) -> None:
-        """Return when everything handed over so far is on disk. Raises as `publish` does."""
-        await self._decided(self._outbox.confirmed, self._next)
+        """Return when everything handed over so far is on disk.
+
+        Raises:
+            As `publish` does, also for what was refused before, unless `publish` has told it.
+        """
+        try:
+            await self._decided(self._outbox.confirmed, self._next)
+        except PublishError as error:
+            self._add_untold(error)
+            raise
+        untold = self._outbox.take_untold()
+        if untold is not None:
+            _note_refused(*untold)
+            raise untold[0]
 
     async def _decided(self, first: int, end: int) -> None:
         if end <= self._outbox.confirmed:
@@ -144,30 +174,38 @@ class Publisher:
         while not waiter.done:
             await waker.wait()
         if waiter.error is not None:
-            if waiter.refused > 1:
-                waiter.error.add_note(f"{waiter.refused} messages were refused")
+            _note_refused(waiter.error, waiter.refused)
             raise waiter.error
 
-    def _add(
-        self, exchange: str, key: str, payload: bytes, headers: Mapping[str, Any] | None,
-        properties: Properties | None,
-    ) -> None:  # fmt: skip
-        if not isinstance(payload, bytes):
-            raise TypeError(f"payload: want bytes, got {type(payload).__name__}")
-        limit = self._channel.message_bytes_max
-        if len(payload) > limit:
-            raise TooLarge("message", len(payload), limit)
-        packed = None if headers is None else encode_headers(headers, HEADERS_BYTES_MAX)
-        encoded = self._encoded(exchange, properties)
-        self._gathering.add(exchange if properties is None else None, key, encoded, payload, packed)
+    def _check_messages(
+        self, payloads: Sequence[bytes], properties: bytes, headers: bytes | None
+    ) -> None:
+        """Before any of them is taken."""
+        for kind in set(map(type, payloads)):
+            if not issubclass(kind, bytes):
+                raise TypeError(f"payload: want bytes, got {kind.__name__}")
+        around, limit = len(properties) + len(headers or b""), self._channel.message_bytes_max
+        size = max(map(len, payloads), default=0) + around
+        if size > limit:
+            raise TooLarge("message", size, limit)
 
-    def _encoded(self, exchange: str, properties: Properties | None) -> bytes:
+    def _encoded(self, exchange: str, key: str, properties: Properties | None) -> bytes:
+        """Raises InvalidDefinition: the broker would end this publisher for it."""
+        if key != self._key:
+            check_key("message", "key", key)
+            self._key = key
         wanted = Properties(exchange) if properties is None else properties
         encoded = self._properties.get(wanted)
         if encoded is None:
             if len(self._properties) > 1000:
                 self._properties.clear()
-            encoded = self._properties[wanted] = encode_properties(wanted)
+            encoded = encode_properties(wanted)
+            try:
+                decode_properties(encoded)
+            except Malformed:
+                allowed = "text as names and keys, a priority of 0 to 9, a ttl that is not negative"
+                raise InvalidDefinition("message", "properties", wanted, allowed) from None
+            self._properties[wanted] = encoded
         return encoded
 
     @property
@@ -185,6 +223,16 @@ class Publisher:
             await self._room.wait()
             self._check()
 
+    def _add_untold(self, error: PublishError) -> None:
+        untold = self._outbox.take_untold()
+        if untold is not None:
+            error.add_note(f"before, {untold[1]} messages were refused: {untold[0]}")
+
+    @property
+    def ended(self) -> bool:
+        """Whether it takes nothing any more."""
+        return self._failure is not None
+
     def _check(self) -> None:
         if self._failure is not None:
             raise self._failure
@@ -197,17 +245,16 @@ class Publisher:
                 while True:
                     try:
                         await self._connected()
-                    except (PublisherFenced, SequenceLost) as error:
+                    except BrokerLost:
+                        pass
+                    except DurableError as error:
                         self._end(error)
                         return
-                    except DurableError as error:
-                        if not isinstance(error, BrokerLost):
-                            self._end(error)
-                            return
                     except NodeClosed:
                         return
                     except MeshError:
                         pass  # The tunnel broke: again, with a new one.
+                    await trio.sleep(RETRY_S)
             finally:
                 self._end(None)
 
@@ -222,7 +269,7 @@ class Publisher:
                 nursery.start_soon(self._send, tunnel)
                 async for part in tunnel:
                     if part[:1] == ENDED:
-                        raise put_together(*decode_value(part))
+                        raise put_together(*decode_ended(part))
                     self._outbox.decided(*decode_confirm(part))
                     self._room.wake()
                 nursery.cancel_scope.cancel()
@@ -244,15 +291,22 @@ class Publisher:
 
     def _end(self, error: DurableError | None) -> None:
         """Nothing more will be answered."""
+        if self._failure is not None:
+            return
         waiting = self._next - self._outbox.confirmed
-        if self._failure is None:  # What came first is why.
-            self._failure = error or Unconfirmed(waiting, "the publisher was closed")
+        self._failure = error or Unconfirmed(waiting, "the publisher was closed")
+        self._gathering.close()
 
         def reason(count: int) -> DurableError:
             return error or Unconfirmed(count, "the publisher was closed")
 
         self._outbox.fail(reason)
         self._room.wake()
+
+
+def _note_refused(error: DurableError, count: int) -> None:
+    if count > 1:
+        error.add_note(f"{count} messages were refused")
 
 
 def _named(name: str) -> bytes:

@@ -21,8 +21,8 @@ from ..protocol.parts import (
     CURSOR,
     DELIVER,
     ENDED,
+    decode_ended,
     decode_slices,
-    decode_value,
     encode_number,
 )  # fmt: skip
 from .channel import Channel
@@ -112,7 +112,7 @@ class Records:
         if part[:1] == DELIVER:
             self._batches += [DeliveryBatch(one, self) for one in decode_slices(part)]
         elif part[:1] == ENDED:
-            raise put_together(*decode_value(part))
+            raise put_together(*decode_ended(part))
         else:
             raise Malformed(f"a part of kind {part[:1]!r}")
 

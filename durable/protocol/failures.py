@@ -30,10 +30,12 @@ def put_together(code: str, details: Mapping[str, Any]) -> DurableError:
     text = str(details.get(TEXT, code))
     error = kind.__new__(kind, text)
     error.args = (text,)
-    vars(error).update(
-        {name: value for name, value in details.items() if name != TEXT and name.isidentifier()}
-    )
+    vars(error).update({name: value for name, value in details.items() if _is_attribute(name)})
     return error
+
+
+def _is_attribute(name: object) -> bool:
+    return isinstance(name, str) and name != TEXT and not name.startswith("_")
 
 
 def _is_plain(value: Any) -> bool:

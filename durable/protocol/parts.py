@@ -14,7 +14,7 @@ From the broker:
               of exactly those messages
     settled   "S", u64: so many settle parts of this tunnel are on disk
     gap       "G", u64 offset, msgpack [publisher, epoch, topic, first, count]: not captured, before this offset
-    ended     "E", msgpack [code, {...}]: nothing more comes, and why
+    ended     "E", msgpack [code, {...}]: nothing more comes, and why; in any tunnel, also in place of a greeting
 """
 
 from __future__ import annotations
@@ -95,7 +95,9 @@ def decode_settlements(part: bytes) -> list[Settlement]:
     if (len(part) - 1) % RANGE.size:
         raise Malformed("settlements that are cut off")
     found = [Settlement(*fields) for fields in RANGE.iter_unpack(memoryview(part)[1:])]
-    if any(one.outcome not in (ACK, REQUEUE, REJECT) or one.start >= one.end for one in found):
+    if not found or any(
+        one.outcome not in (ACK, REQUEUE, REJECT) or one.start >= one.end for one in found
+    ):
         raise Malformed("a settlement with an unknown outcome, or of nothing")
     return found
 
@@ -107,8 +109,8 @@ def encode_number(kind: bytes, number: int) -> bytes:
 
 def decode_number(part: bytes) -> int:
     """Raises Malformed."""
-    if len(part) < NUMBER.size:
-        raise Malformed("a number that is cut off")
+    if len(part) != NUMBER.size:
+        raise Malformed("a number that is cut off, or more than one")
     return int(NUMBER.unpack_from(part)[1])
 
 
@@ -118,7 +120,9 @@ def encode_confirm(sequence: int, refusals: Sequence[Refusal]) -> bytes:
 
 def decode_confirm(part: bytes) -> tuple[int, list[Refusal]]:
     """Raises Malformed."""
-    sequence = decode_number(part)
+    if part[:1] != CONFIRM or len(part) < NUMBER.size:
+        raise Malformed("a confirm that is none, or is cut off")
+    sequence = decode_number(part[: NUMBER.size])
     if len(part) == NUMBER.size:
         return sequence, []
     try:
@@ -154,17 +158,18 @@ def decode_slices(part: bytes) -> Iterator[Slice]:
         at += size
 
 
-def encode_value(kind: bytes, *fields: Any) -> bytes:
-    """Why a tunnel ended."""
-    return kind + msgpack.packb(fields)
+def encode_ended(code: str, details: Mapping[str, Any]) -> bytes:
+    """Why a tunnel ends; may be the first part that the broker sends."""
+    packed: bytes = msgpack.packb((code, details))
+    return ENDED + packed
 
 
-def decode_value(part: bytes) -> list[Any]:
-    """Raises Malformed."""
+def decode_ended(part: bytes) -> tuple[str, Mapping[str, Any]]:
+    """Code and details, for `failures.put_together`. Raises Malformed."""
     try:
-        value = msgpack.unpackb(part[1:])
+        code, details = msgpack.unpackb(part[1:])
     except (ValueError, TypeError, RecursionError, msgpack.UnpackException):
-        raise Malformed("no msgpack behind the kind") from None
-    if not isinstance(value, list):
-        raise Malformed("no list behind the kind")
-    return value
+        raise Malformed("no reason behind the end") from None
+    if not isinstance(code, str) or not isinstance(details, dict):
+        raise Malformed("an end without code and details")
+    return code, details

@@ -38,8 +38,7 @@ class Slice(NamedTuple):
 class Lane:
     __slots__ = (
         "_back", "_cursor", "_expiries", "_journal", "_logged", "_marks", "_tidy_at", "_times",
-        "changes", "id",
-        "index", "next", "ready", "ready_bytes", "settled", "size_bytes",
+        "changes", "id", "index", "next", "ready", "ready_bytes", "retired", "settled", "size_bytes",
     )  # fmt: skip
 
     def __init__(self, id: int, journal: Journal, *, logged: bool) -> None:  # noqa: A002
@@ -53,6 +52,8 @@ class Lane:
         self.ready = self.ready_bytes = 0
         self.size_bytes = 0
         """Bytes of all that is not settled, ready or out."""
+        self.retired = False
+        """Its queue or stream is deleted: nothing comes any more, and nobody wants to know."""
         self._cursor = 0
         self._back = Ranges()  # Ready again, below the cursor.
         self._times = Ranges()  # How often messages came back, of those that did.
@@ -81,6 +82,11 @@ class Lane:
         self.ready += count
         self.ready_bytes += size_bytes
         self.size_bytes += size_bytes
+
+    def retire(self) -> None:
+        """What happens to it from now on is written down nowhere."""
+        self.retired = True
+        self._journal = Journal()
 
     def _skip(self, start: int, end: int) -> None:
         """Nothing will ever be at [start, end)."""

@@ -275,6 +275,12 @@ class Queue:
                 count += lane.settle(start, end)
         return count
 
+    def retire(self) -> None:
+        """It is deleted: what its consumers still do to it is no concern of the log."""
+        self._journal = Journal()
+        for lane in self.lanes:
+            lane.retire()
+
     # Whether anybody uses it.
 
     def touch(self, now_us: int) -> None:

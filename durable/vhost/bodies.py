@@ -7,15 +7,16 @@ from collections import OrderedDict
 
 from ..log.record import Buffer
 
-MEMORY = 1 << 63
-"""Positions from here on are no log positions: their bodies are held here and nowhere else."""
+MEMORY = 1 << 62
+"""Positions from here on are no log positions: their bodies are held here and nowhere else. An index
+holds positions as signed numbers."""
 
 
 class Bodies:
     """Of one vhost. A body is a whole batch."""
 
     def __init__(self, recent_bytes_max: int) -> None:
-        self._max = recent_bytes_max
+        self.recent_bytes_max = recent_bytes_max
         self._recent: OrderedDict[int, Buffer] = OrderedDict()
         self.recent_bytes = 0
         self._held: dict[int, tuple[Buffer, int]] = {}
@@ -29,7 +30,7 @@ class Bodies:
             return
         recent[position] = body
         self.recent_bytes += len(body)
-        while self.recent_bytes > self._max and len(recent) > 1:
+        while self.recent_bytes > self.recent_bytes_max and len(recent) > 1:
             _, gone = recent.popitem(last=False)
             self.recent_bytes -= len(gone)
 
@@ -50,7 +51,8 @@ class Bodies:
             self.held_bytes -= len(body)
 
     def get(self, position: int) -> Buffer | None:
-        """None: it has to be read from the log."""
+        """None: it has to be read from the log, or was in memory only and is gone."""
         if position >= MEMORY:
-            return self._held[position][0]
+            held = self._held.get(position)
+            return None if held is None else held[0]
         return self._recent.get(position)

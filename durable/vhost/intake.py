@@ -78,15 +78,19 @@ class Intake:
 
         Raises:
             Malformed: the batches are not this publisher's.
-            SequenceLost, StoreBusy, StoreFull, StoreFailed, StoreClosed: nothing was taken.
+            SequenceLost, TooLarge, StoreBusy, StoreFull, StoreFailed, StoreClosed: nothing was taken.
         """
         plan = Plan(now_us)
         for batch in batches:
-            if batch.publisher != publisher.id or batch.epoch != publisher.epoch:
-                raise Malformed("a batch of another publisher")
+            _check_owner(publisher, batch)
             for part in self._new(publisher, batch):
                 self._plan(plan, part, allowed)
-        position = self._carry_out(plan, now_us)
+        return self._decide(publisher, batches, plan, self._carry_out(plan, now_us))
+
+    def _decide(
+        self, publisher: Publisher, batches: Sequence[Batch], plan: Plan, position: int | None
+    ) -> list[Refusal]:
+        """Note what became of them; decided once log position `position` is durable."""
         for item in plan.items:
             note = publisher.stored if item.stored else publisher.refused
             note(item.batch.base_sequence, item.batch.next_sequence)
@@ -94,6 +98,22 @@ class Intake:
         if publisher.waiting:
             self._decided.append((publisher.waiting[-1][0], publisher))
         return [_refusal(item) for item in plan.items if item.error is not None]
+
+    def refuse(
+        self, publisher: Publisher, batches: Sequence[Batch], error: DurableError
+    ) -> list[Refusal]:
+        """Nothing of what has not been stored before is: tried again when it comes again.
+
+        Raises:
+            Malformed, SequenceLost: as `publish` does.
+        """
+        plan = Plan(0)
+        for batch in batches:
+            _check_owner(publisher, batch)
+            for part in self._new(publisher, batch):
+                plan.refuse(part, error)
+                self.counts.refused += part.count
+        return self._decide(publisher, batches, plan, None)
 
     def forward(
         self, letters: Sequence[tuple[Batch, Properties]], drafts: Sequence[Draft], now_us: int
@@ -126,7 +146,7 @@ class Intake:
         """All log positions before `end` are durable; the publishers of whom more is decided now."""
         pending, decided = self._pending, self._decided
         while pending and pending[0].position < end:
-            stored = pending.popleft()
+            stored = _wanted(pending.popleft())
             self._store.refer(stored.position, len(stored.arrivals), stored.size_bytes)
             self._arrive(stored, now_us)
         touched: dict[bytes, Publisher] = {}
@@ -150,6 +170,7 @@ class Intake:
         properties = decode_properties(batch.shared_headers)
         try:
             allowed(properties.exchange)
+            self._router.check_publish(properties.exchange)
             self._route(plan, batch, properties)
         except Malformed:
             raise
@@ -203,6 +224,19 @@ class Intake:
                 lane, first, stored.count, stored.position, stored.size_bytes, stored.time_us,
                 stored.expires_us, now_us=now_us,
             )  # fmt: skip
+
+
+def _wanted(stored: Stored) -> Stored:
+    """Without those members that were deleted while it was on its way to the disk."""
+    if any(one.lane.retired for one in stored.arrivals):
+        arrivals = tuple(one for one in stored.arrivals if not one.lane.retired)
+        return stored._replace(arrivals=arrivals)
+    return stored
+
+
+def _check_owner(publisher: Publisher, batch: Batch) -> None:
+    if batch.publisher != publisher.id or batch.epoch != publisher.epoch:
+        raise Malformed("a batch of another publisher")
 
 
 def _stored(item: Item, position: int, arrivals: tuple[Arrival, ...], now_us: int) -> Stored:

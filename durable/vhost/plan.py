@@ -71,7 +71,7 @@ class Plan:
         """As much of it as all of them take, then the rest with the reason."""
 
         def refused(count: int) -> bool:
-            size = batch.size_bytes * count // batch.count
+            size = batch.bodies_bytes * count // batch.count
             return any(not self._accepts(member, count, size) for member in members)
 
         if not refused(batch.count):
@@ -81,7 +81,9 @@ class Plan:
         middle = batch.base_sequence + fitting
         if fitting:
             yield cut(batch, batch.base_sequence, middle), None
-        full = next(one for one in members if not self._accepts(one, batch.count, batch.size_bytes))
+        full = next(
+            one for one in members if not self._accepts(one, batch.count, batch.bodies_bytes)
+        )
         yield cut(batch, middle, batch.next_sequence), full.full()
 
     def _accepts(self, member: Member, count: int, size_bytes: int) -> bool:
@@ -98,7 +100,7 @@ class Plan:
             first = self._following.get(lane, lane.next)
             self._following[lane] = first + batch.count
             count, size = self._more.get(member, (0, 0))
-            self._more[member] = (count + batch.count, size + batch.size_bytes)
+            self._more[member] = (count + batch.count, size + batch.bodies_bytes)
             (logged if member.logged else held).append(Arrival(member, lane, first))
         if logged:
             targets = [Target(lane.id, first) for _, lane, first in logged]

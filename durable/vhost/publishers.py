@@ -146,6 +146,12 @@ class Publishers:
         publisher.forget_before(oldest)
         return publisher
 
+    def check_current(self, publisher: Publisher) -> None:
+        """Raises PublisherFenced: another connection of it has taken over from the one with this."""
+        latest = self._all.setdefault(publisher.id, publisher)  # It may have been forgotten.
+        if latest is not publisher:
+            raise PublisherFenced(publisher.id.hex(), publisher.epoch, latest.epoch)
+
     def seen(self, publisher_id: bytes, epoch: int) -> Publisher:
         """The entry of a publisher; begun anew when `epoch` is later than what is known."""
         publisher = self._all.get(publisher_id)
@@ -156,12 +162,14 @@ class Publishers:
         return publisher
 
     def recovered(self, publisher_id: bytes, epoch: int, first: int, end: int) -> None:
-        """A durable record has these sequences."""
+        """A durable record has these sequences.
+
+        A publisher of which no snapshot tells has all its records here: what is before the first
+        one is a hole, too.
+        """
         publisher = self.seen(publisher_id, epoch)
         if publisher.epoch != epoch:
             return
-        if not publisher.next:
-            publisher.next = publisher.floor = first
         publisher.stored(first, end)
         publisher.confirmed = publisher.next
 
@@ -169,6 +177,8 @@ class Publishers:
         """From a snapshot, before any record after it is applied."""
         publisher_id, epoch, following, floor, holes = entry
         publisher = self.seen(publisher_id, epoch)
+        if publisher.epoch != epoch:
+            return
         publisher.next = publisher.confirmed = following
         publisher.floor, publisher.holes = floor, [(start, end) for start, end in holes]
 

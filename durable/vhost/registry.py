@@ -7,7 +7,7 @@ ids from another range, so neither kind can be taken for the other.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any, NamedTuple
 
 from mesh.names import check_pattern
@@ -148,8 +148,9 @@ class Registry:
 
     def keep_only(self, declared: list[Change]) -> None:
         """What is declared by none of these changes does not exist."""
+        identities = set(map(_identity, declared))
         for change in list(self.declared()):
-            if change not in declared:
+            if _identity(change) not in identities:
                 self.apply(opposite(change))
 
     def note_gap(self, gap: Gap) -> None:
@@ -164,14 +165,17 @@ class Registry:
         gone = [lane_id for lane_id in self.lanes if lane_id not in self.owners]
         for lane_id in gone:
             del self.lanes[lane_id]
+            self.gaps.pop(lane_id, None)
         return len(gone)
 
     # What each word does
 
     def _queue(self, lane_ids: list[int], plain: dict[str, Any]) -> None:
         definition = read(QueueDefinition, plain)
-        if definition.name in self.queues:
+        there = self.queues.get(definition.name)
+        if there is not None and [lane.id for lane in there.lanes] == lane_ids:
             return
+        self._make_way(definition.name)
         lanes = [self.lane(lane_id) for lane_id in lane_ids]
         journal = self.held_journal if definition.transient else self.journal
         queue = Queue(definition, lanes, journal)
@@ -186,11 +190,19 @@ class Registry:
         self.router.remove_queue(name)
         for lane in queue.lanes:
             self._forget(lane)
+        queue.retire()
+
+    def _make_way(self, name: str) -> None:
+        """Recovery: a record that said what had been of this name was gone has been freed."""
+        self._queue_gone(name)
+        self._stream_gone(name)
 
     def _stream(self, lane_id: int, plain: dict[str, Any]) -> None:
         definition = read(StreamDefinition, plain)
-        if definition.name in self.streams:
+        there = self.streams.get(definition.name)
+        if there is not None and there.lane.id == lane_id:
             return
+        self._make_way(definition.name)
         stream = Stream(definition, self.lane(lane_id))
         self.streams[definition.name] = self.owners[lane_id] = stream
         self.router.add_queue(definition.name)
@@ -202,6 +214,7 @@ class Registry:
         if stream is not None:
             self.router.remove_queue(name)
             self._forget(stream.lane)
+            stream.lane.retire()
             for pattern in stream.definition.patterns:
                 self.captures.remove(check_pattern(pattern), stream)
 
@@ -216,7 +229,12 @@ class Registry:
         del self.lanes[lane.id], self.owners[lane.id]
 
     def _exchange(self, plain: dict[str, Any]) -> None:
-        self.router.declare_exchange(read(ExchangeDefinition, plain))
+        definition = read(ExchangeDefinition, plain)
+        try:
+            self.router.declare_exchange(definition)
+        except DefinitionConflict:  # Recovery, see _make_way.
+            self.router.delete_exchange(definition.name)
+            self.router.declare_exchange(definition)
 
     def _exchange_gone(self, name: str) -> None:
         self.router.delete_exchange(name)
@@ -238,3 +256,16 @@ class Registry:
             stream.cursors.pop(name, None)
         else:
             stream.cursors[name] = offset
+
+
+def _identity(change: Change) -> Hashable:
+    """Equal for changes that declare one and the same thing, with whatever settings."""
+    word, *fields = change
+    if word == changes.BIND:
+        return word, read(BindingDefinition, fields[0]).identity
+    if word == changes.CURSOR:
+        return word, fields[0], fields[1]
+    if word in (changes.QUEUE, changes.STREAM):
+        lanes = fields[0] if isinstance(fields[0], list) else [fields[0]]
+        return word, fields[1]["name"], tuple(lanes)
+    return word, fields[0].get("name"), fields[0].get("cluster")

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from mesh.errors import RemoteProtocolError
 from mesh.protocol.batch import Batch
 
-from ..errors import DurableError, RecordDamaged
+from ..errors import DurableError, InvalidDefinition, RecordDamaged
 from ..log.bodies import (
     What,
     decode_acks,
@@ -24,6 +24,7 @@ from ..log.bodies import (
 )
 from ..log.record import Buffer, Kind, Record
 from ..protocol.properties import decode_properties
+from .changes import Change
 from .publishers import Publishers
 from .recovering import Recovering
 from .registry import Gap, Registry
@@ -52,10 +53,7 @@ class Replay:
         except RecordDamaged as error:
             self.damaged.append(error)
         except (RemoteProtocolError, DurableError, LookupError, TypeError, ValueError) as error:
-            logger.warning(
-                "the record at log position %d makes no sense: %s", record.position, error
-            )
-            self.damaged.append(RecordDamaged("contents", record.position))
+            self._senseless(record.position, error)
 
     def begins(self, start: int, snapshot: int, returns: Mapping[int, int]) -> None:
         """Records before `start` have been applied already, and some later ones, too.
@@ -97,7 +95,7 @@ class Replay:
             # and that one says everything.
             if record.position >= self._snapshot:
                 for change in decode_definitions(record):
-                    self._snapshots.apply(change, record.position)
+                    self._change(change, record.position)
         elif kind == Kind.MOVED:
             self._messages(record, decode_moved(record).body)
         elif kind == Kind.GAP:
@@ -105,6 +103,18 @@ class Replay:
                 self._registry.note_gap(Gap(lane_id, offset, decode_gap(record)))
         else:
             self.unknown_kinds += 1
+
+    def _change(self, change: Change, position: int) -> None:
+        try:
+            self._snapshots.apply(change, position)
+        except (InvalidDefinition, LookupError, TypeError, ValueError, AttributeError) as error:
+            self._senseless(position, error)
+        except DurableError as error:  # It needed something whose record has been freed since.
+            logger.info("%r does not hold any more: %s", change, error)
+
+    def _senseless(self, position: int, error: Exception) -> None:
+        logger.warning("the record at log position %d makes no sense: %s", position, error)
+        self.damaged.append(RecordDamaged("contents", position))
 
     def _messages(self, record: Record, body: Buffer) -> None:
         batch, time_us = Batch(body), record.header.time_us

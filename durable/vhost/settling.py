@@ -61,7 +61,8 @@ class Settling:
         self._flushed.append((self._flushes, self.last_position))
         released = self._journal.take_logged().released
         if released:
-            self._releases.append((self.last_position, released))
+            # Also behind the deletion of a queue, which stands in a record of its own.
+            self._releases.append((self._store.end - 1, released))
         self.committed(self._store.durable_end)
 
     def _draft(self, now_us: int) -> Draft | None:

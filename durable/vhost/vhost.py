@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from mesh.protocol.batch import Batch
 
+from ..errors import DurableError
 from ..log.bodies import Missed, encode_acks, encode_definitions, gap_draft
 from ..log.record import Draft, Kind
 from ..protocol.parts import Refusal
@@ -43,11 +44,16 @@ class Vhost:
     def change(self, changes: Sequence[Change], now_us: int, *, transient: bool = False) -> int:
         """Write changes down and make them so; the log position to be durable before an answer.
 
+        Without changes that is the last one: who asks for what is there already may not know it
+        for certain before it is on disk.
+
         Raises:
             StoreBusy, StoreFull, StoreFailed, StoreClosed: nothing has changed.
         """
         position = self._store.durable_end - 1
-        if changes and not transient:
+        if not changes:
+            position = self._store.end - 1
+        elif not transient:
             draft = Draft(Kind.DEFINITIONS, encode_definitions(list(changes)), (), now_us)
             (position,) = self._store.append_nowait([draft])
         for change in changes:
@@ -59,6 +65,12 @@ class Vhost:
     ) -> list[Refusal]:
         """See Intake.publish."""
         return self.intake.publish(publisher, batches, allowed, now_us)
+
+    def refuse(
+        self, publisher: Publisher, batches: Sequence[Batch], error: DurableError
+    ) -> list[Refusal]:
+        """See Intake.refuse."""
+        return self.intake.refuse(publisher, batches, error)
 
     def capture(self, batch: Batch, lost: int, now_us: int) -> bool:
         """Store what was published on the mesh, `lost` messages after what came before it.

@@ -1,0 +1,77 @@
+"""Brokers and their clients in one process, over real sockets on loopback and a real directory."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import trio
+
+import durable
+import mesh
+from durable.client.connection import Connection
+from durable.client.deliveries import Deliveries
+from durable.client.delivery import Delivery
+from durable.client.records import Records
+from tests.nodes import PATIENCE_S, node
+from tests.processes import SECRET
+
+SMALL = durable.BrokerConfig(
+    log=durable.LogConfig(segment_bytes=1 << 20, reserve_bytes=1 << 16, free_bytes_min=0),
+    recent_bytes=1 << 14,
+)
+"""Segments that are quickly made, and so little in memory that bodies are read from the disk, too."""
+
+
+@asynccontextmanager
+async def serving(
+    path: Path, *, config: durable.BrokerConfig = SMALL, **settings: Any
+) -> AsyncIterator[durable.Broker]:
+    """A broker on loopback."""
+    defaults: dict[str, Any] = {
+        "zeroconf": False, "listen": "tcp://127.0.0.1:0", "network_secret": SECRET, "seeds": [], "drain_s": 0.1,
+    }  # fmt: skip
+    async with durable.serve(path, config=config, **{**defaults, **settings}) as broker:
+        yield broker
+
+
+def node_of(broker: durable.Broker) -> mesh.Node:
+    assert broker.node is not None
+    return broker.node
+
+
+@asynccontextmanager
+async def client(
+    broker: durable.Broker, cluster: str = "shop", **settings: Any
+) -> AsyncIterator[Connection]:
+    """A connection of a node of its own."""
+    async with node(cluster, node_of(broker), **settings) as joined:
+        yield durable.connect(joined, timeout=PATIENCE_S)
+
+
+async def take(deliveries: Deliveries | Records, count: int) -> list[Delivery]:
+    """The next so many messages."""
+    with trio.fail_after(PATIENCE_S):
+        return [await anext(deliveries) for _ in range(count)]
+
+
+def payloads(found: Iterable[Delivery]) -> list[bytes]:
+    return [one.payload for one in found]
+
+
+def numbered(count: int, first: int = 0) -> list[bytes]:
+    return [b"%d" % number for number in range(first, first + count)]
+
+
+async def drain(broker: Connection, queue: str) -> list[bytes]:
+    """Everything that is ready in a queue, acked."""
+    found: list[bytes] = []
+    ready = (await broker.statistics())["queues"][queue]["ready"]
+    if ready:
+        async with broker.consume(queue, prefetch=0) as deliveries:
+            for one in await take(deliveries, ready):
+                found.append(one.payload)
+                await one.ack()
+    return found

@@ -1,0 +1,287 @@
+"""Consuming: who gets what, in which order, and what comes back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+
+import durable
+from durable.errors import ConsumerCancelled, QueueInUse, UnknownQueue
+from tests.brokers import client, drain, numbered, payloads, serving, take
+from tests.nodes import until
+
+
+async def counts(shop: durable.Connection, queue: str = "jobs") -> tuple[int, int]:
+    """Ready and unacked."""
+    found = (await shop.statistics())["queues"][queue]
+    return found["ready"], found["unacked"]
+
+
+async def wait_for(shop: durable.Connection, ready: int, unacked: int) -> None:
+    with trio.fail_after(10):
+        while await counts(shop) != (ready, unacked):
+            await trio.sleep(0.005)
+
+
+async def test_prefetch_by_messages(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        await shop.publish_many("", "jobs", numbered(10))
+        async with shop.consume("jobs", prefetch=3) as deliveries:
+            first = await take(deliveries, 3)
+            assert await counts(shop) == (7, 3)
+            await first[0].ack()
+            assert payloads(await take(deliveries, 1)) == [b"3"]
+            await wait_for(shop, 6, 3)
+
+
+async def test_prefetch_by_bytes(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        await shop.publish_many("", "jobs", [bytes(1000)] * 10)
+        async with shop.consume("jobs", prefetch=0, prefetch_bytes=2500) as deliveries:
+            await take(deliveries, 3)  # The third one begins within the limit.
+            await wait_for(shop, 7, 3)
+        async with shop.consume("jobs", prefetch=0, prefetch_bytes=1) as deliveries:
+            await take(deliveries, 1)
+            await wait_for(shop, 9, 1)
+
+
+async def test_ack_nack_reject_singly_and_multiple(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        await shop.publish_many("", "jobs", numbered(10))
+        async with shop.consume("jobs") as deliveries:
+            found = await take(deliveries, 10)
+            await found[2].ack(multiple=True)
+            await found[4].reject()
+            await found[6].nack(requeue=False)
+            await found[8].nack()
+            (again,) = await take(deliveries, 1)
+            assert (again.payload, again.redelivered) == (b"8", 1)
+            await deliveries.synced()
+            assert await counts(shop) == (0, 5)
+        assert await drain(shop, "jobs") == [b"3", b"5", b"7", b"8", b"9"]
+
+
+async def test_batches(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        await shop.publish_many("", "jobs", numbered(5000))
+        found: list[bytes] = []
+        async with shop.consume("jobs") as deliveries:
+            with trio.fail_after(10):
+                async for batch in deliveries.batches():
+                    found += batch.payloads
+                    await batch.ack()
+                    if len(found) == 5000:
+                        break
+            await deliveries.synced()
+            assert await counts(shop) == (0, 0)
+        assert found == numbered(5000)
+
+
+async def test_what_is_requeued_comes_back_in_its_old_place(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        await shop.publish_many("", "jobs", numbered(20))
+        async with shop.consume("jobs", prefetch=10) as deliveries:
+            found = await take(deliveries, 10)
+            for one in (found[7], found[1], found[4]):
+                await one.nack()
+            again = await take(deliveries, 3)
+        assert payloads(again) == [b"1", b"4", b"7"] or sorted(payloads(again)) == [
+            b"1",
+            b"4",
+            b"7",
+        ]
+        assert await drain(shop, "jobs") == numbered(20)
+
+
+async def test_how_often_it_came_back_survives_a_restart(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        await shop.publish("", "jobs", b"x")
+        async with shop.consume("jobs") as deliveries:
+            for times in range(3):
+                (one,) = await take(deliveries, 1)
+                assert one.redelivered == times
+                await one.nack()
+            await deliveries.synced()
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        async with shop.consume("jobs") as deliveries:
+            (one,) = await take(deliveries, 1)
+        assert one.redelivered >= 3
+
+
+async def test_an_exclusive_consumer(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop, client(broker) as other:
+        await shop.declare_queue("jobs")
+        async with shop.consume("jobs", exclusive=True):
+            with pytest.raises(QueueInUse):
+                async with other.consume("jobs"):
+                    pass
+        await wait_for_consumers(shop, 0)
+        async with other.consume("jobs"):
+            with pytest.raises(QueueInUse):
+                async with shop.consume("jobs", exclusive=True):
+                    pass
+
+
+async def wait_for_consumers(shop: durable.Connection, count: int) -> None:
+    with trio.fail_after(10):
+        while (await shop.statistics())["queues"]["jobs"]["consumers"] != count:
+            await trio.sleep(0.005)
+
+
+async def test_a_single_active_consumer_and_who_takes_over(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop, client(broker) as other:
+        await shop.declare_queue("jobs", single_active_consumer=True)
+        async with other.consume("jobs") as waiting:
+            pass
+        await wait_for_consumers(shop, 0)
+        async with shop.consume("jobs") as active, other.consume("jobs") as waiting:
+            await shop.publish_many("", "jobs", numbered(5))
+            assert payloads(await take(active, 5)) == numbered(5)
+            await active._close()
+            assert payloads(await take(waiting, 5)) == numbered(5)
+
+
+async def test_consumers_of_higher_priority_come_first(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop, client(broker) as other:
+        await shop.declare_queue("jobs")
+        async with (
+            shop.consume("jobs", prefetch=2) as low,
+            other.consume("jobs", priority=5, prefetch=3) as high,
+        ):
+            await shop.publish_many("", "jobs", numbered(5))
+            assert payloads(await take(high, 3)) == numbered(3)
+            assert payloads(await take(low, 2)) == numbered(2, 3)
+
+
+async def test_a_consumer_that_vanishes_gives_everything_back_in_order(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        await shop.publish_many("", "jobs", numbered(10))
+        with pytest.raises(KeyError):
+            async with client(broker) as gone, gone.consume("jobs") as deliveries:
+                found = await take(deliveries, 10)
+                await found[3].ack()
+                await deliveries.synced()
+                raise KeyError
+        async with shop.consume("jobs") as deliveries:
+            again = await take(deliveries, 9)
+        assert payloads(again) == [b"0", b"1", b"2", *numbered(6, 4)]
+        assert {one.redelivered for one in again} == {1}
+
+
+async def test_consumers_are_told_when_their_queue_is_deleted(tmp_path: Path) -> None:
+    """Found: what they settled afterwards was settled, and its log position released, twice."""
+    async with serving(tmp_path) as broker, client(broker) as shop, client(broker) as other:
+        for durability in ("disk", "memory"):
+            await shop.declare_queue(
+                "jobs", durability=durability, dead_letter_exchange="amq.fanout"
+            )
+            await shop.publish_many("", "jobs", numbered(3))
+            async with other.consume("jobs", prefetch=2) as deliveries:
+                found = await take(deliveries, 2)
+                assert await shop.delete_queue("jobs") == 1
+                with pytest.raises(ConsumerCancelled) as cancelled, trio.fail_after(10):
+                    await deliveries.take()
+                assert cancelled.value.queue == "jobs"
+                await found[0].ack()
+                await found[1].reject()
+        with pytest.raises(UnknownQueue):
+            async with shop.consume("jobs"):
+                pass
+        await shop.declare_queue("jobs")
+        await shop.publish("", "jobs", b"still there")
+        assert await drain(shop, "jobs") == [b"still there"]
+        hosted = broker.hosted("/")
+        assert not hosted.lost
+        assert not hosted.vhost.bodies.held_bytes
+        assert not hosted.vhost.registry.journal.dead
+
+
+async def test_messages_under_way_to_a_queue_that_is_deleted(tmp_path: Path) -> None:
+    """Found: they were enqueued in a queue that was no more, and held their segment for ever."""
+    async with serving(tmp_path) as broker, client(broker) as shop, trio.open_nursery() as nursery:
+        for _ in range(20):
+            await shop.declare_queue("jobs")
+            nursery.start_soon(shop.publish_many, "", "jobs", numbered(100))
+            await shop.delete_queue("jobs")
+        with trio.fail_after(10):
+            while nursery.child_tasks:
+                await trio.sleep(0.005)
+        segments = broker.hosted("/").log._store.segments
+        assert sum(one.references for one in list(segments)) == 0
+
+
+@pytest.mark.parametrize("durability", ["disk", "memory"])
+async def test_without_acks(tmp_path: Path, durability: str) -> None:
+    """Found: messages were settled before their bodies were looked up, and none arrived."""
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs", durability=durability)
+        await shop.publish_many("", "jobs", [bytes(1000)] * 3000)
+        async with shop.consume("jobs", no_ack=True, prefetch=1) as deliveries:
+            await take(deliveries, 3000)
+            await wait_for(shop, 0, 0)
+        assert not broker.hosted("/").lost
+
+
+async def test_a_consumer_without_acks_that_does_not_read_leaves_the_rest_in_the_queue(
+    tmp_path: Path,
+) -> None:
+    """Found: the whole queue was handed to its session, and lost with it."""
+    async with serving(tmp_path) as broker, client(broker) as shop, client(broker) as lazy:
+        await shop.declare_queue("jobs")
+        await shop.publish_many("", "jobs", [bytes(100_000)] * 200)
+        async with lazy.consume("jobs", no_ack=True) as deliveries:
+            await take(deliveries, 1)
+        await wait_for_consumers(shop, 0)
+        ready, unacked = await counts(shop)
+        assert ready > 100
+        assert not unacked
+
+
+async def test_a_consumer_without_limits_gets_all_of_a_long_queue(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        async with shop.publisher() as publisher:
+            for number in range(3000):  # A key each: a batch, a record and a slice each.
+                await publisher.send(
+                    "", "jobs", b"%d" % number, headers={"n": number % 2} if number % 2 else None
+                )
+        async with shop.consume("jobs", prefetch=0, prefetch_bytes=0) as deliveries:
+            assert payloads(await take(deliveries, 3000)) == numbered(3000)
+
+
+async def test_memory_queues_are_read_from_memory(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs", durability="memory")
+        await shop.publish_many("", "jobs", numbered(100))
+        bodies = broker.hosted("/").vhost.bodies
+        assert bodies.held_bytes
+        assert await drain(shop, "jobs") == numbered(100)
+        await until(lambda: not bodies.held_bytes)
+
+
+async def test_priorities(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs", max_priority=5)
+        for priority in (1, 9, 3):
+            await shop.publish_many("", "jobs", [b"%d" % priority] * 2, priority=priority)
+        assert await drain(shop, "jobs") == [b"9", b"9", b"3", b"3", b"1", b"1"]
+
+
+async def test_acks_without_waiting_survive_a_clean_stop(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        await shop.publish_many("", "jobs", numbered(10))
+        async with shop.consume("jobs") as deliveries:
+            for one in (await take(deliveries, 10))[:5]:
+                await one.ack()
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        assert await drain(shop, "jobs") == numbered(5, 5)

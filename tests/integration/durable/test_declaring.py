@@ -1,0 +1,204 @@
+"""Declaring and deleting: idempotent, checked, and gone with what it belongs to."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+import durable
+from durable.errors import (
+    BuiltIn,
+    DefinitionConflict,
+    ExclusiveQueue,
+    InUse,
+    InvalidDefinition,
+    UnknownExchange,
+    UnknownQueue,
+)
+from tests.brokers import client, drain, numbered, serving, take
+
+
+async def queues_become(shop: durable.Connection, names: set[str]) -> None:
+    with trio.fail_after(10):
+        while set((await shop.statistics())["queues"]) != names:
+            await trio.sleep(0.005)
+
+
+async def test_declaring_twice_is_once_and_a_difference_is_named(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs", max_length=10)
+        await shop.declare_queue("jobs", max_length=10)
+        with pytest.raises(DefinitionConflict) as conflict:
+            await shop.declare_queue("jobs", max_length=20)
+        assert list(conflict.value.differences) == ["max_length: 10 there, 20 asked"]
+        with pytest.raises(DefinitionConflict):
+            await shop.declare_stream("jobs")
+        await shop.declare_exchange("events", type="topic")
+        await shop.declare_exchange("events", type="topic")
+        with pytest.raises(DefinitionConflict):
+            await shop.declare_exchange("events", type="fanout")
+        await shop.declare_stream("audit", max_length=5)
+        with pytest.raises(DefinitionConflict):
+            await shop.declare_stream("audit", max_length=6)
+        with pytest.raises(DefinitionConflict):
+            await shop.declare_queue("audit")
+
+
+async def test_what_cannot_be_declared(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        with pytest.raises(InvalidDefinition):
+            await shop.declare_queue("jobs", max_length=-1)
+        with pytest.raises(BuiltIn):
+            await shop.declare_exchange("amq.direct", type="fanout")
+        with pytest.raises(BuiltIn):
+            await shop.delete_exchange("amq.direct")
+        with pytest.raises(UnknownQueue):
+            await shop.bind("amq.direct", "nowhere")
+        with pytest.raises(UnknownExchange):
+            await shop.bind("nowhere", "nowhere")
+        with pytest.raises(UnknownQueue):
+            await shop.purge_queue("nowhere")
+        await shop.unbind("amq.direct", "nowhere")
+        await shop.delete_exchange("nowhere")
+        await shop.delete_stream("nowhere")
+        assert await shop.delete_queue("nowhere") is None
+
+
+async def test_many_at_once(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        async with trio.open_nursery() as nursery:
+            for number in range(300):
+                nursery.start_soon(shop.declare_queue, f"q{number % 150}")
+        assert len((await shop.statistics())["queues"]) == 150
+
+
+async def test_delete_if_empty_and_if_unused(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        await shop.publish_many("", "jobs", numbered(3))
+        with pytest.raises(InUse):
+            await shop.delete_queue("jobs", if_empty=True)
+        async with shop.consume("jobs", prefetch=1) as deliveries:
+            await take(deliveries, 1)
+            with pytest.raises(InUse):
+                await shop.delete_queue("jobs", if_unused=True)
+        await drain(shop, "jobs")
+        assert await shop.delete_queue("jobs", if_empty=True) == 0
+        await queues_become(shop, set())
+        await shop.declare_exchange("events")
+        await shop.declare_queue("jobs")
+        await shop.bind("events", "jobs")
+        with pytest.raises(InUse):
+            await shop.delete_exchange("events", if_unused=True)
+        await shop.unbind("events", "jobs")
+        await shop.delete_exchange("events", if_unused=True)
+
+
+async def test_purge_leaves_what_is_unacked(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        await shop.publish_many("", "jobs", numbered(5))
+        async with shop.consume("jobs", prefetch=2) as deliveries:
+            await take(deliveries, 2)
+            assert await shop.purge_queue("jobs") == 3
+        assert await drain(shop, "jobs") == numbered(2)
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        assert await drain(shop, "jobs") == []
+
+
+async def test_exclusive_queues_end_with_their_connection(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        async with client(broker) as owner:
+            await owner.declare_queue("mine", exclusive=True)
+            await owner.publish("", "mine", b"x")
+            assert await drain(owner, "mine") == [b"x"]
+            for refused in (
+                shop.declare_queue("mine", exclusive=True), shop.purge_queue("mine"),
+                shop.delete_queue("mine"),
+            ):  # fmt: skip
+                with pytest.raises(ExclusiveQueue):
+                    await refused
+            with pytest.raises(ExclusiveQueue):
+                async with shop.consume("mine"):
+                    pass
+        await queues_become(shop, set())
+
+
+async def test_a_name_that_was_ours_is_not_for_ever(tmp_path: Path) -> None:
+    """Found: whoever had owned a queue could use the next one of that name, and took it along."""
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        async with client(broker) as owner:
+            await owner.declare_queue("mine", exclusive=True, auto_delete=True)
+            async with owner.consume("mine"):
+                pass
+            await queues_become(shop, set())
+            await shop.declare_queue("mine", exclusive=True)
+            with pytest.raises(ExclusiveQueue):
+                await owner.purge_queue("mine")
+        await shop.publish("", "mine", b"x")
+        assert await drain(shop, "mine") == [b"x"]
+
+
+async def test_auto_delete_goes_with_the_last_consumer(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs", auto_delete=True)
+        async with shop.consume("jobs"):
+            async with shop.consume("jobs"):
+                pass
+            await shop.publish("", "jobs", b"x", mandatory=True)
+        await queues_become(shop, set())
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        assert not (await shop.statistics())["queues"]
+
+
+async def test_memory_queues_vanish_with_the_broker(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("memory", durability="memory")
+        await shop.declare_queue("disk")
+        for queue in ("memory", "disk"):
+            await shop.bind("amq.fanout", queue)
+        await shop.publish_many("amq.fanout", "", numbered(3))
+        assert (await shop.statistics())["queues"]["memory"]["durability"] == "memory"
+        assert await drain(shop, "memory") == numbered(3)
+        await shop.publish_many("amq.fanout", "", numbered(3, 3))
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        assert set((await shop.statistics())["queues"]) == {"disk"}
+        assert await drain(shop, "disk") == numbered(6)
+
+
+async def test_nonsense_in_calls_is_refused_and_nothing_of_it_is_logged(tmp_path: Path) -> None:
+    """Found: an unhashable cluster was in the log before it was found to be none."""
+    nonsense: list[Any] = [
+        None,
+        5,
+        b"x",
+        [],
+        {},
+        ["x"],
+        {"name": []},
+        {"name": "x", "max_length": "many"},
+    ]
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        call = shop._channel.call
+        end = broker.hosted("/").log.end
+        for value in nonsense:
+            for operation in (
+                "declare_queue", "declare_exchange", "declare_stream", "bind", "unbind",
+                "set_permission",
+            ):  # fmt: skip
+                with pytest.raises(durable.DurableError):
+                    await call(operation, definition=value)
+            with pytest.raises(durable.DurableError):
+                await call("clear_permission", cluster=value)
+            for operation in ("delete_queue", "purge_queue", "delete_exchange", "delete_stream"):
+                with suppress(durable.DurableError):
+                    await call(operation, name=value)
+        for operation in ("nothing", "__init__", "statistics"):
+            with pytest.raises(durable.DurableError):
+                await call(operation, other=1)
+        assert broker.hosted("/").log.end == end
+        await shop.declare_queue("jobs")

@@ -1,0 +1,167 @@
+"""Publishing: what is confirmed is on disk, what is refused says why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+
+from durable.client.delivery import Delivery
+from durable.errors import InternalExchange, QueueFull, UnknownExchange, Unroutable
+from tests.brokers import client, drain, numbered, payloads, serving, take
+
+
+async def test_one_by_one_and_many(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        await shop.publish("", "jobs", b"0")
+        await shop.publish_many("", "jobs", numbered(2999, 1))
+        assert await drain(shop, "jobs") == numbered(3000)
+
+
+async def test_pipelined_by_several_publishers(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop, trio.open_nursery() as nursery:
+        await shop.declare_queue("jobs")
+
+        async def publish(name: bytes) -> None:
+            async with shop.publisher(window_bytes=4096) as publisher:
+                for number in range(500):
+                    await publisher.send("", "jobs", b"%s%d" % (name, number))
+
+        for name in (b"a", b"b"):
+            nursery.start_soon(publish, name)
+        async with shop.consume("jobs") as deliveries:
+            found = payloads(await take(deliveries, 1000))
+        for name in (b"a", b"b"):
+            mine = [one for one in found if one.startswith(name)]
+            assert mine == [b"%s%d" % (name, number) for number in range(500)]
+
+
+async def test_a_confirm_means_that_the_record_is_durable(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        log = broker.hosted("/").log
+        before = log.durable_end
+        await shop.publish("", "jobs", b"x")
+        assert log.durable_end > before
+        assert log.durable_end == log.end
+
+
+async def test_nobody_wants_it(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.publish("", "nowhere", b"x")
+        with pytest.raises(Unroutable) as refused:
+            await shop.publish("", "nowhere", b"x", mandatory=True)
+        assert (refused.value.exchange, refused.value.key) == ("", "nowhere")
+        assert (await shop.statistics())["intake"]["dropped"] == 1
+
+
+async def test_unknown_and_internal_exchanges(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        await shop.declare_exchange("inside", internal=True)
+        with pytest.raises(UnknownExchange) as refused:
+            await shop.publish("insid", "jobs", b"x")
+        assert refused.value.nearest == "inside"
+        with pytest.raises(InternalExchange):
+            await shop.publish("inside", "jobs", b"x")
+        await shop.publish("", "jobs", b"goes on")
+        assert await drain(shop, "jobs") == [b"goes on"]
+
+
+async def test_a_full_queue_takes_the_prefix(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs", max_length=5, overflow="reject-publish")
+        with pytest.raises(QueueFull) as refused:
+            await shop.publish_many("", "jobs", numbered(8))
+        assert refused.value.__notes__ == ["3 messages were refused"]
+        assert (refused.value.queue, refused.value.max_length) == ("jobs", 5)
+        assert await drain(shop, "jobs") == numbered(5)
+        await shop.publish("", "jobs", b"room again")
+        assert await drain(shop, "jobs") == [b"room again"]
+
+
+async def test_a_queue_full_by_bytes_takes_as_much_as_it_says(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs", max_length_bytes=1000, overflow="reject-publish")
+        with pytest.raises(QueueFull):
+            await shop.publish_many("", "jobs", [bytes(100)] * 12)
+        assert len(await drain(shop, "jobs")) == 10
+
+
+async def test_one_full_queue_of_several_refuses_for_all(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("small", max_length=1, overflow="reject-publish")
+        await shop.declare_queue("large")
+        for queue in ("small", "large"):
+            await shop.bind("amq.fanout", queue)
+        with pytest.raises(QueueFull):
+            await shop.publish_many("amq.fanout", "", numbered(3))
+        assert await drain(shop, "small") == await drain(shop, "large") == numbered(1)
+
+
+async def test_what_was_refused_before_flush_is_told_by_flush(tmp_path: Path) -> None:
+    """Found: a refusal that came before anybody waited was forgotten, and flush returned."""
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs", max_length=1, overflow="reject-publish")
+        async with shop.publisher() as publisher:
+            for payload in numbered(3):
+                await publisher.send("", "jobs", payload)
+            with trio.fail_after(10):
+                while publisher._outbox.confirmed < 3:
+                    await trio.sleep(0.001)
+            with pytest.raises(QueueFull) as refused:
+                await publisher.flush()
+            assert refused.value.__notes__ == ["2 messages were refused"]
+            await publisher.flush()
+
+
+async def test_headers_and_properties_arrive(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        await shop.bind("amq.direct", "jobs", "k")
+        await shop.publish("amq.direct", "k", b"1", headers={"trace": 7}, ttl=60.0)
+        await shop.publish("", "jobs", b"2")
+        async with shop.consume("jobs") as deliveries:
+            one, two = await take(deliveries, 2)
+        assert (one.exchange, one.routing_key, one.headers) == ("amq.direct", "k", {"trace": 7})
+        assert one.properties.ttl_us == 60_000_000
+        assert (two.exchange, two.routing_key, two.headers) == ("", "jobs", {})
+
+
+async def test_messages_of_different_size_with_and_without_headers_keep_their_order(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        sent: list[bytes] = []
+        async with shop.publisher() as publisher:
+            for number in range(200):
+                payload = b"%d:" % number + bytes(number * 50 % 7000)
+                sent.append(payload)
+                headers = {"n": number} if number % 3 else None
+                await publisher.send("", "jobs", payload, headers=headers)
+        async with shop.consume("jobs") as deliveries:
+            found: list[Delivery] = await take(deliveries, 200)
+        assert payloads(found) == sent
+        assert [one.headers.get("n") for one in found] == [n if n % 3 else None for n in range(200)]
+
+
+async def test_cc_and_bcc(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        for queue in ("to", "copy", "blind"):
+            await shop.declare_queue(queue)
+        await shop.publish("", "to", b"x", cc=["copy"], bcc=["blind"])
+        for queue in ("to", "copy", "blind"):
+            async with shop.consume(queue) as deliveries:
+                (one,) = await take(deliveries, 1)
+            assert (one.payload, one.properties.cc, one.properties.bcc) == (b"x", ("copy",), ())
+
+
+async def test_the_largest_message_and_one_more_byte(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        await shop.publish_many("", "jobs", [b"a" * 60_000, b"b" * 700_000, b"c" * 700_000])
+        found = await drain(shop, "jobs")
+        assert list(map(len, found)) == [60_000, 700_000, 700_000]

@@ -1,0 +1,356 @@
+"""Connections that break, brokers that come back, and clients that send garbage."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pytest
+import trio
+
+import durable
+import mesh
+from durable.client.publisher import Publisher
+from durable.errors import BrokerLost, PublisherFenced, QueueFull
+from durable.protocol.calls import encode_hello
+from tests.brokers import client, drain, node_of, numbered, payloads, serving, take
+from tests.nodes import free_ports, linked, node
+
+
+@asynccontextmanager
+async def shop_at(port: int, **settings: Any) -> AsyncIterator[mesh.Node]:
+    async with node("shop", seeds=[f"tcp://127.0.0.1:{port}"], drain_s=0.1, **settings) as joined:
+        yield joined
+
+
+def at(port: int) -> dict[str, Any]:
+    return {"listen": f"tcp://127.0.0.1:{port}"}
+
+
+async def test_a_publisher_resends_to_a_restarted_broker_and_nothing_is_stored_twice(
+    tmp_path: Path,
+) -> None:
+    port = free_ports(1)
+    count = 3000
+    async with shop_at(port) as joined, trio.open_nursery() as nursery:
+        shop = durable.connect(joined)
+        done = trio.Event()
+
+        async def publish() -> None:
+            async with shop.publisher(window_bytes=20_000) as publisher:
+                for payload in numbered(count):
+                    await publisher.send("", "jobs", payload)
+            done.set()
+
+        for restart in range(4):
+            async with serving(tmp_path, **at(port)) as broker:
+                if not restart:
+                    await shop.declare_queue("jobs")
+                    nursery.start_soon(publish)
+                queue = broker.hosted("/").vhost.registry.queue("jobs")
+                with trio.fail_after(20):
+                    while queue.ready < min(count, (restart + 1) * 700):
+                        await trio.sleep(0.001)
+        async with serving(tmp_path, **at(port)):
+            with trio.fail_after(20):
+                await done.wait()
+            assert await drain(shop, "jobs") == numbered(count)
+
+
+async def test_a_broker_that_is_killed_in_the_middle_of_its_answers(tmp_path: Path) -> None:
+    """Everything is on disk, nothing of it was confirmed: it comes again, and is known."""
+    port = free_ports(1)
+    async with shop_at(port) as joined, trio.open_nursery() as nursery:
+        shop = durable.connect(joined)
+        async with serving(tmp_path, **at(port)) as broker:
+            await shop.declare_queue("jobs")
+            await shop.publish("", "jobs", b"first")
+            hosted = broker.hosted("/")
+            hosted._confirmers.clear()
+            nursery.start_soon(shop.publish_many, "", "jobs", numbered(100))
+            queue = hosted.vhost.registry.queue("jobs")
+            with trio.fail_after(10):
+                while queue.ready < 101:
+                    await trio.sleep(0.001)
+        async with serving(tmp_path, **at(port)) as broker:
+            with trio.fail_after(20):
+                while nursery.child_tasks:
+                    await trio.sleep(0.001)
+            assert await drain(shop, "jobs") == [b"first", *numbered(100)]
+            assert (await shop.statistics())["intake"]["duplicates"] == 100
+
+
+async def silence(*_: object) -> None:
+    await trio.sleep_forever()
+
+
+async def test_what_was_refused_is_not_confirmed_when_it_comes_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found: the first thing after reconnecting was a confirm of all that stood before what was
+    stored last, refused messages among it."""
+    port = free_ports(1)
+    outcome: list[BaseException] = []
+    async with shop_at(port) as joined, trio.open_nursery() as nursery:
+        shop = durable.connect(joined)
+        async with serving(tmp_path, **at(port)) as broker:
+            await shop.declare_queue("jobs")
+            await shop.declare_queue("full", max_length=1, overflow="reject-publish")
+            await shop.publish("", "full", b"")
+            other = durable.connect(joined)
+            with monkeypatch.context() as patch:
+                patch.setattr("durable.broker.publishing._Session.send_confirms", silence)
+
+                async def publish(queue: str, payload: bytes) -> None:
+                    try:
+                        await other.publish("", queue, payload)
+                    except durable.DurableError as error:
+                        outcome.append(error)
+
+                nursery.start_soon(publish, "full", b"refused")
+                await trio.testing.wait_all_tasks_blocked(0.05)
+                nursery.start_soon(publish, "jobs", b"stored")
+                queue = broker.hosted("/").vhost.registry.queue("jobs")
+                with trio.fail_after(10):
+                    while not queue.ready:
+                        await trio.sleep(0.001)
+        assert not outcome
+        async with serving(tmp_path, **at(port)):
+            with trio.fail_after(20):
+                while nursery.child_tasks:
+                    await trio.sleep(0.001)
+            assert [type(error) for error in outcome] == [QueueFull]
+            assert await drain(shop, "jobs") == [b"stored"]
+
+
+async def test_consumers_and_readers_go_on_after_a_restart(tmp_path: Path) -> None:
+    port = free_ports(1)
+    async with shop_at(port) as joined:
+        shop = durable.connect(joined)
+        async with serving(tmp_path, **at(port)):
+            await shop.declare_queue("jobs")
+            await shop.declare_stream("audit")
+            for queue in ("jobs", "audit"):
+                await shop.bind("amq.fanout", queue)
+            await shop.publish_many("amq.fanout", "", numbered(10))
+            deliveries = await shop.consume("jobs").__aenter__()
+            records = await shop.read("audit", start="first").__aenter__()
+            early = await take(deliveries, 10)
+            await early[4].ack(multiple=True)
+            await deliveries.synced()
+            assert payloads(await take(records, 7)) == numbered(7)
+        async with serving(tmp_path, **at(port)):
+            again = await take(deliveries, 5)
+            assert payloads(again) == numbered(5, 5)
+            await early[7].ack()  # Of the connection that broke: settles nothing.
+            await again[0].ack()
+            await deliveries.synced()
+            assert payloads(await take(records, 3)) == numbered(3, 7)
+            assert (await shop.statistics())["queues"]["jobs"]["unacked"] == 4
+            await deliveries.__aexit__(None, None, None)
+            await records.__aexit__(None, None, None)
+
+
+async def test_a_later_epoch_replaces_a_publisher_that_is_connected(tmp_path: Path) -> None:
+    """Found: the older one went on."""
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        old = await shop.publisher("till", epoch=1).__aenter__()
+        await old.publish("", "jobs", [b"1"])
+        async with shop.publisher("till", epoch=2) as new:
+            await new.publish("", "jobs", [b"2"])
+            with pytest.raises(PublisherFenced):
+                await old.publish("", "jobs", [b"3"])
+            with pytest.raises(PublisherFenced):
+                await old.send("", "jobs", b"4")
+            await new.publish("", "jobs", [b"5"])
+        with pytest.raises(PublisherFenced):
+            async with shop.publisher("till", epoch=1) as again:
+                await again.publish("", "jobs", [b"6"])
+        assert await drain(shop, "jobs") == [b"1", b"2", b"5"]
+
+
+async def test_no_broker_within_the_timeout(tmp_path: Path) -> None:
+    async with node("shop") as joined:
+        shop = durable.connect(joined, timeout=0.1)
+        with pytest.raises(BrokerLost):
+            await shop.declare_queue("jobs")
+        with pytest.raises(BrokerLost):
+            async with shop.consume("jobs"):
+                pass
+
+
+async def test_those_who_wait_are_told_when_their_own_node_leaves(tmp_path: Path) -> None:
+    """Found: they waited for their timeout."""
+    ends: list[type] = []
+    async with trio.open_nursery() as nursery:
+        async with node("shop") as joined:
+            shop = durable.connect(joined, timeout=1000)
+
+            async def expect(call: Any) -> None:
+                try:
+                    await call
+                except mesh.MeshError as error:
+                    ends.append(type(error))
+
+            nursery.start_soon(expect, shop.declare_queue("jobs"))
+            nursery.start_soon(expect, shop.publish("", "jobs", b""))
+            nursery.start_soon(expect, shop.consume("jobs").__aenter__())
+            await trio.testing.wait_all_tasks_blocked(0.01)
+        with trio.fail_after(10):
+            while len(ends) < 3:
+                await trio.sleep(0.001)
+
+
+GARBAGE = [
+    b"",
+    b"\x00",
+    b"\xc1" * 50,
+    b"A",
+    b"A" + b"\xff" * 17,
+    b"K" + b"\xff" * 8,
+    b"MB\x01\x00" * 30,
+]
+
+
+def hellos(session: bytes) -> dict[str, bytes]:
+    return {
+        "control": encode_hello("control", "/"),
+        "publish": encode_hello(
+            "publish", "/", session=session, publisher=b"p" * 16, epoch=1, oldest=0
+        ),
+        "consume": encode_hello("consume", "/", session=session, queue="jobs"),
+        "read": encode_hello("read", "/", session=session, stream="audit", cursor=""),
+    }
+
+
+@pytest.mark.parametrize("kind", ["", "control", "publish", "consume", "read"])
+async def test_garbage_ends_its_tunnel_and_nothing_else(
+    tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(tmp_path) as broker, node("shop", node_of(broker)) as joined:
+        await linked(joined, node_of(broker))
+        shop = durable.connect(joined)
+        await shop.declare_queue("jobs")
+        await shop.declare_stream("audit")
+        await shop.publish("", "jobs", b"before")
+        for garbage in GARBAGE:
+            if (kind, garbage) == ("publish", b""):
+                continue  # No batches at all: nothing is wrong with that.
+            caplog.clear()
+            with caplog.at_level(logging.WARNING):
+                async with joined.open_tunnel("broker/durable") as tunnel:
+                    if kind:
+                        await tunnel.send(hellos(shop._channel.session)[kind])
+                        await anext(tunnel)
+                    await tunnel.send(garbage)
+                    with trio.fail_after(10):
+                        said = [part async for part in tunnel if part[:1] == b"E"]
+            assert len(said) == 1, garbage
+            assert msgpack.unpackb(said[0][1:])[0] == "Malformed"
+            assert [record.name for record in caplog.records] == ["durable"], garbage
+        await shop.publish("", "jobs", b"after")
+        assert await drain(shop, "jobs") == [b"before", b"after"]
+
+
+IMPOSSIBLE: list[tuple[str, dict[str, Any]]] = [
+    ("nonsense", {}),
+    ("publish", {}),
+    ("publish", {"publisher": b"short", "epoch": 1, "oldest": 0}),
+    ("publish", {"publisher": b"p" * 16, "epoch": -1, "oldest": 0}),
+    ("publish", {"publisher": b"p" * 16, "epoch": "x", "oldest": 0}),
+    ("publish", {"publisher": b"p" * 16, "epoch": 1, "oldest": -7}),
+    ("consume", {}),
+    ("consume", {"queue": 5}),
+    ("consume", {"queue": "jobs", "prefetch": "many"}),
+    ("consume", {"queue": "jobs", "no_ack": 1}),
+    ("read", {}),
+    ("read", {"stream": "audit", "start": []}),
+    ("read", {"stream": "audit", "start": -1}),
+    ("read", {"stream": "audit", "cursor": 5}),
+]
+
+
+@pytest.mark.parametrize(("kind", "fields"), IMPOSSIBLE)
+async def test_a_hello_that_cannot_be(tmp_path: Path, kind: str, fields: dict[str, Any]) -> None:
+    async with serving(tmp_path) as broker, node("shop", node_of(broker)) as joined:
+        shop = durable.connect(joined)
+        await shop.declare_queue("jobs")
+        await shop.declare_stream("audit")
+        async with joined.open_tunnel("broker/durable") as tunnel:
+            await tunnel.send(encode_hello(kind, "/", session=shop._channel.session, **fields))
+            with trio.fail_after(10):
+                (said,) = [part async for part in tunnel]
+        assert said[:1] == b"E"
+        assert msgpack.unpackb(said[1:])[0] == "Malformed"
+        await shop.publish("", "jobs", b"x")
+
+
+async def test_a_session_of_another_cluster_cannot_be_used(tmp_path: Path) -> None:
+    async with (
+        serving(tmp_path) as broker,
+        client(broker) as shop,
+        node("crm", node_of(broker)) as crm,
+    ):
+        await shop.declare_queue("jobs")
+        async with crm.open_tunnel("broker/durable") as tunnel:
+            await tunnel.send(
+                encode_hello("consume", "/", session=shop._channel.session, queue="jobs")
+            )
+            (said,) = [part async for part in tunnel]
+        assert msgpack.unpackb(said[1:])[0] == "BrokerLost"
+
+
+async def test_messages_that_cannot_be_are_told_to_who_sends_them(tmp_path: Path) -> None:
+    """Found: the broker found out, and ended the connection's publisher for good."""
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        await shop.publish("", "jobs", b"1")
+        wrong: list[dict[str, Any]] = [
+            {"priority": 10}, {"priority": -1}, {"ttl": -1.0}, {"cc": ["k"] * 1001}, {"cc": [5]},
+            {"key": "\ud800"}, {"key": "k" * 70_000}, {"payload": bytes(5 << 20)},
+            {"payload": bytearray(5)}, {"headers": {"a": bytes(1 << 20)}},
+        ]  # fmt: skip
+        for fields in wrong:
+            asked: dict[str, Any] = {"exchange": "", "key": "jobs", "payload": b"x", **fields}
+            with pytest.raises((ValueError, TypeError, mesh.MeshError)):
+                await shop.publish(**asked)
+        with pytest.raises(TypeError):
+            await shop.publish_many("", "jobs", [b"not taken", "x"])  # type: ignore[list-item]
+        await shop.publish("", "jobs", b"2")
+        assert await drain(shop, "jobs") == [b"1", b"2"]
+
+
+async def test_the_largest_message_with_the_largest_headers(tmp_path: Path) -> None:
+    """Found: a part that was larger than the tunnel takes was sent again for ever."""
+    config = durable.BrokerConfig(log=durable.LogConfig(segment_bytes=1 << 24, free_bytes_min=0))
+    async with serving(tmp_path, config=config) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        await shop.publish("", "jobs", b"small")
+        publisher: Publisher = shop._own_publisher()
+        most = shop._channel.message_bytes_max
+        headers = {"a": bytes(60_000)}
+        with trio.fail_after(20):
+            await publisher.send("", "jobs", bytes(60_000), headers=headers)
+            await publisher.send("", "jobs", bytes(most - 60_100), headers=headers)
+            await publisher.send("", "jobs", bytes(100_000))
+            await publisher.publish("", "jobs", [bytes(most - 50)])
+            found = await drain(shop, "jobs")
+        assert list(map(len, found)) == [5, 60_000, most - 60_100, 100_000, most - 50]
+
+
+async def test_more_at_once_than_a_segment_takes_is_refused(tmp_path: Path) -> None:
+    """Found: it was sent again for ever."""
+    config = durable.BrokerConfig(
+        log=durable.LogConfig(segment_bytes=1 << 16, reserve_bytes=1 << 12, free_bytes_min=0)
+    )
+    async with serving(tmp_path, config=config) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        with pytest.raises(durable.DurableError, match="more than a segment"), trio.fail_after(10):
+            await shop.publish("", "jobs", bytes(100_000))
+        await shop.publish("", "jobs", bytes(10_000))
+        assert list(map(len, await drain(shop, "jobs"))) == [10_000]

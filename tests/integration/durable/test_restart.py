@@ -1,0 +1,102 @@
+"""A broker that is stopped and started: everything confirmed is there, nothing acked comes back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import durable
+from durable.errors import StoreInUse
+from tests.brokers import client, drain, numbered, payloads, serving, take
+
+
+async def test_everything_confirmed_is_there_and_nothing_settled_comes_back(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        for queue in ("a", "b"):
+            await shop.declare_queue(queue, max_priority=2)
+            await shop.bind("amq.fanout", queue)
+        for number in range(20):
+            await shop.publish_many(
+                "amq.fanout", "", numbered(100, 100 * number), priority=number % 3
+            )
+        async with shop.consume("a", prefetch=0) as deliveries:
+            found = await take(deliveries, 2000)
+            for number, one in enumerate(found):
+                if number % 7:
+                    await one.ack()
+            await deliveries.synced()
+        left = [one.payload for number, one in enumerate(found) if not number % 7]
+    for _ in range(2):
+        async with serving(tmp_path) as broker, client(broker) as shop:
+            async with shop.consume("a", prefetch=0) as deliveries:
+                assert payloads(await take(deliveries, len(left))) == left
+            counts = (await shop.statistics())["queues"]
+            assert (counts["a"]["ready"] + counts["a"]["unacked"], counts["b"]["ready"]) == (
+                len(left), 2000,
+            )  # fmt: skip
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        assert await drain(shop, "a") == left
+        assert sorted(await drain(shop, "b")) == sorted(numbered(2000))
+
+
+async def test_segments_that_nobody_needs_hold_no_references(tmp_path: Path) -> None:
+    """References are the same after a restart as before it."""
+
+    def references(broker: durable.Broker) -> int:
+        return sum(one.references for one in broker.hosted("/").log._store.segments)
+
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        for queue in ("a", "b"):
+            await shop.declare_queue(queue)
+            await shop.bind("amq.fanout", queue)
+        for number in range(10):
+            await shop.publish_many("amq.fanout", "", numbered(10, 10 * number))
+        async with shop.consume("a") as deliveries:
+            for one in (await take(deliveries, 100))[:55]:
+                await one.ack()
+            await deliveries.synced()
+        assert references(broker) == 10 + 5
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        assert references(broker) == 10 + 5
+        await drain(shop, "a")
+        await shop.delete_queue("b")
+        await broker.hosted("/").flushed()
+        assert references(broker) == 0
+
+
+async def test_definitions_are_as_they_were(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs", max_length=7, ttl_s=100.5, delivery_limit=3)
+        await shop.declare_queue("gone")
+        await shop.declare_exchange("events", type="headers", alternate="amq.fanout")
+        await shop.bind("events", "jobs", arguments={"a": 1, "x-match": "any"})
+        await shop.declare_stream("audit", patterns=["a.>"], max_age_s=60)
+        await shop.set_permission("shop", configure=".*", write=".*", read=".*")
+        await shop.delete_queue("gone")
+        before = list(broker.hosted("/").vhost.registry.declared())
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        assert list(broker.hosted("/").vhost.registry.declared()) == before
+        await shop.declare_queue("jobs", max_length=7, ttl_s=100.5, delivery_limit=3)
+        await shop.declare_stream("audit", patterns=["a.>"], max_age_s=60)
+
+
+async def test_what_an_older_life_of_a_name_held_does_not_come_back(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        await shop.publish_many("", "jobs", numbered(5))
+        await shop.delete_queue("jobs")
+        await shop.declare_queue("jobs", max_priority=3)
+        await shop.publish("", "jobs", b"new")
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        assert await drain(shop, "jobs") == [b"new"]
+
+
+async def test_two_brokers_on_one_directory(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        with pytest.raises(StoreInUse):
+            async with serving(tmp_path):
+                pass
+        await shop.publish("", "jobs", b"x")
+        assert await drain(shop, "jobs") == [b"x"]

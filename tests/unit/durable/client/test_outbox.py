@@ -1,0 +1,111 @@
+"""What a publisher has gathered and sent: order, sizes, and who is told of which refusal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from durable.client.gathering import PER_MESSAGE_BYTES, Gathering
+from durable.client.outbox import Outbox, Part, Waiter
+from durable.errors import QueueFull
+from durable.protocol.failures import take_apart
+from durable.protocol.parts import Refusal, decode_batches
+
+messages = st.lists(
+    st.tuples(
+        st.sampled_from(["k", "l"]), st.sampled_from([b"", b"\x81\xa1p\x01"]),
+        st.binary(max_size=300), st.none() | st.just(b"\x80"),
+    ),
+    max_size=60,
+)  # fmt: skip
+
+
+@given(messages, st.integers(100, 2000))
+def test_packed_in_order_and_no_larger_than_it_has_to_be(
+    given_ones: list[tuple[str, bytes, bytes, bytes | None]], part_bytes: int
+) -> None:
+    gathering, found, sequence = Gathering(500), [], 0
+    for key, properties, payload, headers in given_ones:
+        gathering.add(None, key, properties, payload, headers)
+    assert gathering.count == len(given_ones)
+    while gathering:
+        data, count = gathering.pack(b"p" * 16, 1, sequence, 0, part_bytes)
+        batches = decode_batches(data)
+        assert len(data) <= part_bytes or len(batches) == 1
+        assert batches[0].base_sequence == sequence
+        for batch in batches:
+            columns: list[Any] = batch.message_headers() or [None] * batch.count
+            assert batch.count == 1 or batch.bodies_bytes + PER_MESSAGE_BYTES * batch.count <= 500
+            for payload, headers in zip(batch.payloads, columns, strict=True):
+                found.append((batch.topic, batch.shared_headers, payload, headers))
+        sequence += count
+    assert found == given_ones
+    assert (gathering.count, gathering.size_bytes) == (0, 0)
+
+
+def refusal(first: int, count: int) -> Refusal:
+    return Refusal(first, count, *take_apart(QueueFull("q", 1, None)))
+
+
+def test_parts_leave_when_all_of_them_is_decided() -> None:
+    outbox = Outbox()
+    for first in (0, 10):
+        outbox.sent(Part(first, first + 10, bytes(100)))
+    outbox.decided(9, [])
+    assert len(outbox.parts) == 2
+    outbox.decided(10, [])
+    assert (len(outbox.parts), outbox.size_bytes, outbox.confirmed) == (1, 100, 10)
+    outbox.decided(5, [])
+    assert outbox.confirmed == 10
+
+
+def test_each_waiter_is_told_of_its_own_and_the_rest_is_kept() -> None:
+    """Found: what nobody waited for was forgotten."""
+    outbox = Outbox()
+    first, second = Waiter(0, 5, lambda: None), Waiter(5, 8, lambda: None)
+    outbox.wait_for(first)
+    outbox.wait_for(second)
+    outbox.decided(12, [refusal(3, 7)])
+    assert (first.refused, second.refused, first.done, second.done) == (2, 3, True, True)
+    untold = outbox.take_untold()
+    assert untold is not None
+    assert untold[1] == 2
+    assert outbox.take_untold() is None
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 20), st.integers(1, 10)), max_size=4),
+    st.lists(st.tuples(st.integers(0, 20), st.integers(1, 10)), max_size=4),
+)
+def test_every_refusal_is_told_or_kept(
+    waiters: list[tuple[int, int]], refusals: list[tuple[int, int]]
+) -> None:
+    """Oracle: count message by message."""
+    outbox = Outbox()
+    made = [Waiter(first, first + count, lambda: None) for first, count in sorted(waiters)]
+    for one in made:
+        outbox.wait_for(one)
+    outbox.decided(0, [refusal(*one) for one in refusals])
+    refused = [n for first, count in refusals for n in range(first, first + count)]
+    for one in made:
+        assert one.refused == sum(one.first <= n < one.end for n in refused)
+    alone = sum(not any(one.first <= n < one.end for one in made) for n in refused)
+    untold = outbox.take_untold()
+    assert (untold[1] if untold else 0) == alone
+
+
+def test_those_who_wait_when_it_ends_are_told_how_many_are_unknown() -> None:
+    outbox = Outbox()
+    waiter = Waiter(0, 10, lambda: None)
+    outbox.wait_for(waiter)
+    outbox.decided(4, [])
+    counts: list[int] = []
+
+    def reason(count: int) -> QueueFull:
+        counts.append(count)
+        return QueueFull("q", 1, None)
+
+    outbox.fail(reason)
+    assert (counts, waiter.done, outbox.size_bytes) == ([6], True, 0)

@@ -1,0 +1,141 @@
+"""Calls, parts and properties: what is packed is read back, and garbage is Malformed, nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from durable.errors import Malformed
+from durable.protocol import calls, parts
+from durable.protocol.calls import Answer, Call
+from durable.protocol.parts import ACK, REJECT, REQUEUE, Refusal, Settlement
+from durable.protocol.properties import (
+    Death,
+    Properties,
+    decode_properties,
+    encode_properties,
+)
+from tests.vhosts import make_batch
+
+u64 = st.integers(0, 2**64 - 1)
+texts = st.text(max_size=10)
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | texts | st.binary(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=6,
+)
+maps = st.dictionaries(texts, plain, max_size=3)
+deaths = st.builds(
+    Death, texts, texts, st.integers(0, 2**32), texts, st.lists(texts, max_size=3).map(tuple),
+    st.integers(0, 2**63),
+)  # fmt: skip
+keys = st.lists(texts, max_size=3).map(tuple)
+properties = st.builds(
+    Properties, texts, st.integers(0, 9), st.none() | st.integers(0, 10**12), st.booleans(), keys,
+    keys, st.lists(deaths, max_size=2).map(tuple),
+)  # fmt: skip
+
+
+@given(properties)
+def test_properties_come_back(one: Properties) -> None:
+    assert decode_properties(encode_properties(one)) == one
+
+
+@given(st.integers(1, 2**31), texts, maps)
+def test_calls_come_back(number: int, operation: str, arguments: dict[str, Any]) -> None:
+    call = Call(number, operation, arguments)
+    assert calls.decode_call(calls.encode_call(call)) == call
+
+
+@given(st.integers(0, 2**31), plain, texts, maps)
+def test_answers_come_back(number: int, result: Any, error: str, details: dict[str, Any]) -> None:
+    answer = Answer(number, None, error, details) if error else Answer(number, result)
+    assert calls.decode_answer(calls.encode_answer(answer)) == answer
+
+
+@given(texts, texts, maps)
+def test_hellos_come_back(kind: str, vhost: str, fields: dict[str, Any]) -> None:
+    fields = {name: value for name, value in fields.items() if name not in ("v", "kind", "vhost")}
+    assert calls.decode_hello(calls.encode_hello(kind, vhost, **fields)) == (kind, vhost, fields)
+
+
+@given(st.lists(st.tuples(st.sampled_from([ACK, REQUEUE, REJECT]), u64, u64), min_size=1))
+def test_settlements_come_back(given_ones: list[tuple[int, int, int]]) -> None:
+    ones = [Settlement(what, *sorted(ends)) for what, *ends in given_ones if ends[0] != ends[1]]
+    if ones:
+        assert parts.decode_settlements(parts.encode_settlements(ones)) == ones
+
+
+@given(u64, st.lists(st.builds(Refusal, u64, u64, texts, maps), max_size=3))
+def test_confirms_come_back(sequence: int, refusals: list[Refusal]) -> None:
+    assert parts.decode_confirm(parts.encode_confirm(sequence, refusals)) == (sequence, refusals)
+
+
+@given(texts, maps)
+def test_ends_come_back(code: str, details: dict[str, Any]) -> None:
+    assert parts.decode_ended(parts.encode_ended(code, details)) == (code, details)
+
+
+@given(
+    st.lists(st.tuples(u64, st.integers(0, 2**32 - 1), st.lists(st.binary(max_size=9), min_size=1)))
+)
+def test_slices_and_batches_come_back(slices: list[tuple[int, int, list[bytes]]]) -> None:
+    batches = [make_batch(5, payloads) for _, _, payloads in slices]
+    pieces = [b"D"]
+    for (tag, returned, _), batch in zip(slices, batches, strict=True):
+        pieces += parts.encode_slice(tag, returned, batch.raw())
+    found = list(parts.decode_slices(b"".join(pieces)))
+    assert [(one.tag, one.returned, one.batch.payloads) for one in found] == slices
+    joined = b"".join(batch.raw() for batch in batches)
+    assert [one.payloads for one in parts.decode_batches(joined)] == [one[2] for one in slices]
+
+
+DECODERS: list[Callable[[bytes], Any]] = [
+    calls.decode_hello, calls.decode_call, calls.decode_answer, parts.decode_batches,
+    parts.decode_settlements, parts.decode_number, parts.decode_confirm, parts.decode_ended,
+    lambda part: list(parts.decode_slices(part)), decode_properties,
+]  # fmt: skip
+VALID = [
+    calls.encode_hello("publish", "/", epoch=1), calls.encode_call(Call(1, "bind", {"a": [1]})),
+    calls.encode_answer(Answer(1, None, "QueueFull", {"a": 1})), make_batch(1, [b"x", b"yy"]).raw(),
+    parts.encode_settlements([Settlement(ACK, 1, 5)]), parts.encode_number(b"K", 9),
+    parts.encode_confirm(5, [Refusal(1, 2, "QueueFull", {"a": 1})]),
+    parts.encode_ended("QueueFull", {"a": 1}),
+    b"D" + b"".join(parts.encode_slice(1, 2, make_batch(1, [b"x"], headers=[b"\x80"]).raw())),
+    encode_properties(Properties("x", 3, 5, True, ("c",), ("b",), (Death("q", "r", 1, "", (), 1),))),
+]  # fmt: skip
+
+
+@given(st.data())
+def test_garbage_is_malformed_and_nothing_else(data: st.DataObject) -> None:
+    """Bytes at random, and bytes that were something once: cut, flipped, put in."""
+    raw = data.draw(st.binary(max_size=80) | st.sampled_from(VALID))
+    for _ in range(data.draw(st.integers(0, 3))):
+        at = data.draw(st.integers(0, len(raw)))
+        more = data.draw(st.binary(max_size=4))
+        raw = raw[:at] + more + raw[at + data.draw(st.integers(0, 4)) :]
+    for decode in DECODERS:
+        with suppress(Malformed):
+            decode(raw)
+
+
+@pytest.mark.parametrize("decode", DECODERS)
+@given(
+    raw=st.sampled_from(VALID).flatmap(lambda one: st.integers(0, len(one)).map(lambda n: one[:n]))
+)
+def test_what_is_cut_off_is_malformed(decode: Callable[[bytes], Any], raw: bytes) -> None:
+    with suppress(Malformed):
+        decode(raw)
+
+
+def test_an_answer_is_no_confirm() -> None:
+    """Found: any part of nine bytes and more was read as one, whatever its kind."""
+    with pytest.raises(Malformed):
+        parts.decode_confirm(b"S" + bytes(8))
+    with pytest.raises(Malformed):
+        parts.decode_settlements(b"A")

@@ -1,0 +1,68 @@
+"""Every error of the tree gets from one end to the other."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import msgpack
+import pytest
+
+from durable import errors
+from durable.errors import BrokerError, DurableError
+from durable.protocol.failures import put_together, take_apart
+
+ARGUMENTS: dict[str, Any] = {
+    "differences": ["a: 1 there, 2 asked"], "known": ["near"], "exclusive": True,
+    "max_length": 5, "max_length_bytes": None, "details": {"n": 1},
+}  # fmt: skip
+
+
+def tree(kind: type[DurableError]) -> Iterator[type[DurableError]]:
+    for child in kind.__subclasses__():
+        if child.__module__ == errors.__name__:
+            yield child
+            yield from tree(child)
+
+
+def example(kind: type[DurableError]) -> DurableError:
+    if kind.__init__ in (Exception.__init__, DurableError.__init__):
+        return kind("why")
+    given: list[Any] = []
+    for one in list(inspect.signature(kind.__init__).parameters.values())[1:]:
+        if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD):
+            return kind("why")
+        number = one.annotation in ("int", "int | None")
+        given.append(ARGUMENTS.get(one.name, 7 if number else f"a {one.name}"))
+    return kind(*given)
+
+
+@pytest.mark.parametrize("kind", list(tree(DurableError)), ids=lambda kind: kind.__name__)
+def test_it_survives(kind: type[DurableError]) -> None:
+    error = example(kind)
+    code, details = msgpack.unpackb(msgpack.packb(take_apart(error)))
+    again = put_together(code, details)
+    assert type(again) is kind
+    assert str(again) == str(error)
+
+    def plain(one: DurableError) -> dict[str, Any]:
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in vars(one).items()}
+
+    assert plain(again) == plain(error)
+
+
+def test_what_this_release_does_not_know() -> None:
+    again = put_together("FromTheFuture", {"text": "why", "n": 1})
+    assert isinstance(again, BrokerError)
+    assert (again.code, again.details) == ("FromTheFuture", {"text": "why", "n": 1})
+    assert take_apart(again) == ("FromTheFuture", {"text": "why", "n": 1})
+
+
+def test_details_that_are_no_attributes_are_left_out() -> None:
+    """Found: a key of bytes raised AttributeError; notes that are no list break add_note."""
+    details: dict[Any, Any] = {"text": 5, b"x": 1, "__notes__": 3, "_private": 2, "queue": "q"}
+    again = put_together("QueueFull", details)
+    assert vars(again) == {"queue": "q"}
+    again.add_note("one")
+    assert str(again) == "5"

@@ -1,0 +1,127 @@
+"""Publishing without I/O: a refused append leaves no trace, and sequences mean one message each."""
+
+from __future__ import annotations
+
+import pytest
+
+from durable.definition_forms import read, to_plain
+from durable.definitions import QueueDefinition
+from durable.errors import Malformed, StoreBusy, StoreFull
+from durable.protocol.properties import Properties
+from durable.vhost import changes
+from tests.vhosts import PUBLISHER, PlainVhost, anybody, make_batch
+
+
+def vhost(**settings: object) -> PlainVhost:
+    one = PlainVhost()
+    plain = {**to_plain(QueueDefinition(name="q")), **settings}
+    lanes = one.registry.new_lanes(read(QueueDefinition, plain))
+    one.change([changes.QUEUE, lanes, plain], transient=plain["durability"] == "memory")
+    one.commit()
+    return one
+
+
+def test_sequences_count_on_and_nothing_is_ready_before_it_is_durable() -> None:
+    one = vhost()
+    publisher = one.publishers.open(PUBLISHER, 1, 0)
+    batches = [make_batch(0, [b"a", b"b"]), make_batch(2, [b"c"])]
+    assert one.vhost.publish(publisher, batches, anybody, 0) == []
+    queue = one.registry.queue("q")
+    assert (queue.ready, publisher.confirmed) == (0, 0)
+    assert one.commit() == [publisher]
+    assert (queue.ready, publisher.confirmed) == (3, 3)
+    firsts = [record.targets[0].first for record in list(one.store.records.values())[1:]]
+    assert firsts == [0, 2]
+
+
+@pytest.mark.parametrize("error", [StoreBusy(1, "x"), StoreFull(1, 2, 3)])
+def test_a_refused_append_leaves_no_trace(error: Exception) -> None:
+    one = vhost(max_length=2, overflow="reject-publish")
+    publisher = one.publishers.open(PUBLISHER, 1, 0)
+    one.store.refusal = error
+    batch = make_batch(0, [b"a", b"b"])
+    with pytest.raises(type(error)):
+        one.vhost.publish(publisher, [batch], anybody, 0)
+    assert (publisher.next, one.registry.queue("q").lanes[0].next) == (0, 0)
+    one.store.refusal = None
+    assert one.vhost.publish(publisher, [batch], anybody, 0) == []
+    one.commit()
+    assert one.registry.queue("q").ready == 2
+
+
+def test_what_the_disk_had_no_room_for_is_tried_again() -> None:
+    one = vhost()
+    publisher = one.publishers.open(PUBLISHER, 1, 0)
+    one.vhost.publish(publisher, [make_batch(0, [b"a"])], anybody, 0)
+    again = [make_batch(0, [b"a"]), make_batch(1, [b"b"])]
+    (refused,) = one.vhost.refuse(publisher, again, StoreFull(1, 2, 3))
+    assert (refused.first, refused.count, refused.code) == (1, 1, "StoreFull")
+    assert publisher.confirmed == 0, "what was appended before is not durable yet"
+    one.commit()
+    assert publisher.confirmed == 2
+    assert one.vhost.publish(publisher, again, anybody, 0) == []
+    one.commit()
+    assert one.registry.queue("q").ready == 2
+
+
+def test_a_duplicate_is_stored_once_and_confirmed_with_the_original() -> None:
+    one = vhost()
+    publisher = one.publishers.open(PUBLISHER, 1, 0)
+    batch = make_batch(0, [b"a", b"b"])
+    one.vhost.publish(publisher, [batch], anybody, 0)
+    one.vhost.publish(publisher, [batch], anybody, 0)
+    assert publisher.confirmed == 0
+    one.commit()
+    assert (publisher.confirmed, one.registry.queue("q").ready) == (2, 2)
+    assert one.vhost.intake.counts.duplicates == 2
+
+
+def test_a_batch_of_somebody_else() -> None:
+    one = vhost()
+    publisher = one.publishers.open(PUBLISHER, 1, 0)
+    for batch in (make_batch(0, [b"a"], publisher=b"x" * 16), make_batch(0, [b"a"], epoch=2)):
+        with pytest.raises(Malformed):
+            one.vhost.publish(publisher, [make_batch(0, [b"a"]), batch], anybody, 0)
+    assert publisher.next == 0
+
+
+def test_memory_queues_are_held_and_released() -> None:
+    """Found: their positions did not fit the index."""
+    one = vhost(durability="memory")
+    publisher = one.publishers.open(PUBLISHER, 1, 0)
+    end = one.store.end
+    one.vhost.publish(publisher, [make_batch(0, [b"a"])], anybody, 0)
+    queue = one.registry.queue("q")
+    assert (queue.ready, publisher.confirmed, one.store.end) == (1, 1, end)
+    assert one.vhost.bodies.held_bytes
+    queue.purge()
+    one.flush()
+    assert not one.vhost.bodies.held_bytes
+
+
+def test_a_queue_that_is_deleted_holds_nothing() -> None:
+    """Found: messages on their way to it held their segments for ever."""
+    one = vhost()
+    publisher = one.publishers.open(PUBLISHER, 1, 0)
+    one.vhost.publish(publisher, [make_batch(0, [b"a"])], anybody, 0)
+    one.commit()
+    one.vhost.publish(publisher, [make_batch(1, [b"b"])], anybody, 0)
+    one.change([changes.QUEUE_GONE, "q"])
+    one.vhost.settling.flush(0)
+    one.vhost.settling.committed(one.store.end - 1)
+    assert one.store.needed(), "not before the deletion itself is durable"
+    one.commit()
+    assert not one.store.needed()
+    assert publisher.confirmed == 2
+
+
+def test_expired_on_arrival_and_mandatory() -> None:
+    one = vhost()
+    publisher = one.publishers.open(PUBLISHER, 1, 0)
+    lost = make_batch(0, [b"a"], key="x", properties=Properties(mandatory=True))
+    (refused,) = one.vhost.publish(publisher, [lost], anybody, 0)
+    assert refused.code == "Unroutable"
+    brief = make_batch(1, [b"b"], properties=Properties(ttl_us=5))
+    one.vhost.publish(publisher, [brief], anybody, 0)
+    one.commit()
+    assert one.registry.queue("q").expire(6) == 1

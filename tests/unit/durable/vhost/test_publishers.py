@@ -1,0 +1,151 @@
+"""The table of publishers against a model that remembers every sequence."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from durable.errors import PublisherFenced, SequenceLost
+from durable.vhost.publishers import HOLES_MAX, Publisher, Publishers
+
+ID = b"p" * 16
+
+spans = st.tuples(st.integers(0, 40), st.integers(1, 8)).map(lambda one: (one[0], one[0] + one[1]))
+steps = st.lists(st.tuples(st.booleans(), spans), max_size=40)
+
+
+@given(steps)
+def test_a_hole_is_tried_again_and_what_was_stored_never_is(
+    history: list[tuple[bool, tuple[int, int]]],
+) -> None:
+    """Goal: nothing stored twice, nothing refused confirmed. Oracle: a set of stored sequences."""
+    publisher, stored = Publisher(ID, 1), set[int]()
+    for store, (first, end) in history:
+        pieces = list(publisher.known(first, end))
+        assert [piece.first for piece in pieces[1:]] == [piece.end for piece in pieces[:-1]]
+        assert (pieces[0].first, pieces[-1].end) == (first, end)
+        for piece in pieces:
+            for sequence in range(piece.first, piece.end):
+                assert piece.stored == (sequence in stored)
+            if piece.stored:
+                continue
+            if store:
+                publisher.stored(piece.first, piece.end)
+                stored |= set(range(piece.first, piece.end))
+            else:
+                publisher.refused(piece.first, piece.end)
+        ends = [edge for hole in publisher.holes for edge in hole]
+        assert ends == sorted(ends)
+        assert publisher.next >= end
+
+
+@given(steps)
+def test_records_alone_tell_the_same(history: list[tuple[bool, tuple[int, int]]]) -> None:
+    """What is rebuilt from stored ranges knows as much as what lived, holes included."""
+    live, rebuilt = Publisher(ID, 1), Publishers(10)
+    for store, (first, end) in history:
+        for piece in list(live.known(first, end)):
+            if piece.stored:
+                continue
+            if store:
+                live.stored(piece.first, piece.end)
+                rebuilt.recovered(ID, 1, piece.first, piece.end)
+            else:
+                live.refused(piece.first, piece.end)
+
+    def stored(one: Publisher) -> set[int]:
+        return {
+            sequence
+            for piece in one.known(0, 60)
+            if piece.stored
+            for sequence in range(piece.first, piece.end)
+        }
+
+    assert stored(live) == stored(rebuilt.seen(ID, 1))
+
+
+def test_the_first_sequences_of_all_may_be_a_hole() -> None:
+    """Found: after a restart what had been refused first was lost for good."""
+    table = Publishers(10)
+    table.recovered(ID, 1, 3, 5)
+    publisher = table.open(ID, 1, 0)
+    assert list(publisher.known(0, 6)) == [(0, 3, False), (3, 5, True), (5, 6, False)]
+
+
+def test_holes_are_bounded_and_older_ones_are_lost_not_confirmed() -> None:
+    publisher = Publisher(ID, 1)
+    for number in range(HOLES_MAX + 5):
+        publisher.stored(2 * number + 1, 2 * number + 2)
+    assert len(publisher.holes) == HOLES_MAX
+    with pytest.raises(SequenceLost):
+        list(publisher.known(0, 1))
+    assert list(publisher.known(10, 11)) == [(10, 11, False)]
+
+
+def test_a_publisher_forgets_what_its_client_knows() -> None:
+    table = Publishers(10)
+    table.recovered(ID, 1, 5, 10)
+    publisher = table.open(ID, 1, 7)
+    assert (publisher.floor, publisher.holes) == (7, [])
+    with pytest.raises(SequenceLost):
+        list(publisher.known(6, 8))
+
+
+def test_one_that_was_forgotten_here_goes_on_where_its_client_says() -> None:
+    publisher = Publishers(10).open(ID, 1, 100)
+    assert (publisher.next, publisher.confirmed) == (100, 100)
+
+
+def test_a_later_epoch_begins_anew_and_fences_the_earlier() -> None:
+    table = Publishers(10)
+    old = table.open(ID, 1, 0)
+    old.stored(0, 10)
+    new = table.open(ID, 2, 0)
+    assert list(new.known(0, 10)) == [(0, 10, False)]
+    table.check_current(new)
+    with pytest.raises(PublisherFenced) as fenced:
+        table.check_current(old)
+    assert (fenced.value.epoch, fenced.value.latest) == (1, 2)
+    with pytest.raises(PublisherFenced):
+        table.open(ID, 1, 0)
+    table.recovered(ID, 1, 0, 99)
+    assert new.next == 0
+
+
+def test_the_least_recently_used_is_forgotten_unless_it_waits() -> None:
+    table = Publishers(2)
+    first = table.open(b"1" * 16, 1, 0)
+    first.decided(5, 1)
+    table.open(b"2" * 16, 1, 0)
+    table.open(b"3" * 16, 1, 0)
+    assert {one.id for one in table} == {b"1" * 16, b"2" * 16, b"3" * 16}
+    first.committed(6)
+    table.open(b"4" * 16, 1, 0)
+    assert len(table) == 2
+    table.check_current(first)
+    assert first in list(table)
+
+
+def test_confirmed_up_to_what_is_durable() -> None:
+    publisher = Publisher(ID, 1)
+    publisher.decided(None, 3)
+    assert publisher.confirmed == 3
+    publisher.decided(10, 5)
+    publisher.decided(None, 7)  # Decided at once, but behind what is not.
+    assert publisher.confirmed == 3
+    assert not publisher.committed(10)
+    assert publisher.committed(11)
+    assert publisher.confirmed == 7
+
+
+@given(steps)
+def test_a_snapshot_restores_the_table(history: list[tuple[bool, tuple[int, int]]]) -> None:
+    table = Publishers(10)
+    publisher = table.open(ID, 4, 0)
+    for store, span in history:
+        (publisher.stored if store else publisher.refused)(*span)
+    restored = Publishers(10)
+    for entry in table.entries():
+        restored.restore(entry)
+    assert restored.entries() == table.entries()

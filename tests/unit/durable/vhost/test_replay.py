@@ -1,0 +1,309 @@
+"""What a restart knows is what the log says: rebuilt from records, a vhost is the one that lived."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from durable.definition_forms import to_plain
+from durable.definitions import (
+    BindingDefinition,
+    ExchangeDefinition,
+    QueueDefinition,
+    StreamDefinition,
+)
+from durable.errors import StoreBusy
+from durable.log.bodies import encode_definitions, move
+from durable.log.record import Draft, Kind
+from durable.queues.consumers import Consumer
+from durable.vhost import changes
+from tests.vhosts import PUBLISHER, PlainVhost, anybody, as_record, make_batch
+
+NAMES = ("a", "b", "c")
+OUTCOMES = ("ack", "requeue", "reject")
+steps = st.one_of(
+    st.tuples(st.just("queue"), st.sampled_from(NAMES), st.integers(0, 1)),
+    st.tuples(st.just("gone"), st.sampled_from(NAMES), st.just(0)),
+    st.tuples(st.just("bind"), st.sampled_from((*NAMES, "s")), st.integers(0, 2)),
+    st.tuples(st.just("unbind"), st.sampled_from((*NAMES, "s")), st.integers(0, 2)),
+    st.tuples(st.just("exchange"), st.just("e"), st.integers(0, 1)),
+    st.tuples(st.just("stream"), st.just("s"), st.integers(0, 3)),
+    st.tuples(st.just("publish"), st.sampled_from((*NAMES, "s", "x")), st.integers(1, 5)),
+    st.tuples(st.just("fanout"), st.just("k0"), st.integers(1, 5)),
+    st.tuples(st.just("refused"), st.sampled_from(NAMES), st.integers(1, 3)),
+    st.tuples(st.just("take"), st.sampled_from(NAMES), st.integers(1, 9)),
+    st.tuples(st.sampled_from(OUTCOMES), st.sampled_from(NAMES), st.integers(0, 8)),
+    st.tuples(st.just("commit"), st.just(""), st.just(0)),
+    st.tuples(st.just("flush"), st.just(""), st.just(0)),
+    st.tuples(st.just("retain"), st.just("s"), st.integers(0, 0)),
+    st.tuples(st.just("snapshot"), st.just(""), st.just(0)),
+)
+
+
+class Story(PlainVhost):
+    """A vhost to which things happen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sequence = 0
+        self.consumers: dict[str, Consumer] = {}
+        self.snapshot_at = 0
+
+    def consumer(self, name: str) -> Consumer | None:
+        queue = self.registry.queues.get(name)
+        if queue is None:
+            self.consumers.pop(name, None)
+            return None
+        consumer = self.consumers.get(name)
+        if consumer is None or consumer not in queue.consumers:
+            consumer = self.consumers[name] = Consumer(name, prefetch=0, prefetch_bytes=0)
+            queue.subscribe(consumer)
+        return consumer
+
+    def step(self, what: str, name: str, number: int) -> None:
+        registry = self.registry
+        if what == "queue" and name not in registry.queues:
+            definition = QueueDefinition(name=name, max_priority=number)
+            lanes = registry.new_lanes(definition)
+            self.change([changes.QUEUE, lanes, to_plain(definition)])
+        elif what == "gone":
+            self.change([changes.QUEUE_GONE, name])
+        elif what in ("bind", "unbind") and (name in registry.queues or name in registry.streams):
+            key = f"k{number}"
+            exchange = "e" if number and registry.router.has_exchange("e") else "amq.fanout"
+            binding = BindingDefinition(exchange=exchange, destination=name, key=key)
+            self.change([getattr(changes, what.upper()), to_plain(binding)])
+        elif what == "exchange":
+            if registry.router.has_exchange("e"):
+                self.change([changes.EXCHANGE_GONE, "e"])
+            else:
+                kind = ("topic", "direct")[number]
+                definition_e = ExchangeDefinition(name="e", type=kind, alternate="amq.fanout")
+                self.change([changes.EXCHANGE, to_plain(definition_e)])
+        elif what == "stream":
+            self.stream(number)
+        elif what in ("publish", "fanout", "refused"):
+            self.publish(what, name, number)
+        elif what == "take" and self.consumer(name):
+            registry.queue(name).take(0, number)
+        elif what in OUTCOMES and (consumer := self.consumer(name)):
+            registry.queue(name).settle(consumer, number, 2 * number + 1, what)
+        elif what == "retain" and "s" in registry.streams:
+            registry.stream("s").retain(0)
+        elif what == "snapshot":
+            drafts = self.vhost.snapshot(0)
+            self.snapshot_at = self.store.append_nowait(drafts)[0]
+        elif what in ("commit", "flush"):
+            getattr(self, what)()
+
+    def stream(self, number: int) -> None:
+        if "s" not in self.registry.streams:
+            definition = StreamDefinition(name="s", max_length=4, patterns=("t.>",))
+            (lane,) = self.registry.new_lanes(definition)
+            self.change([changes.STREAM, lane, to_plain(definition)])
+        elif number:
+            self.change([changes.CURSOR, "s", f"cursor {number}", number * 2])
+        else:
+            self.change([changes.STREAM_GONE, "s"])
+
+    def publish(self, what: str, name: str, count: int) -> None:
+        publisher = self.publishers.open(PUBLISHER, 1, 0)
+        exchange = "amq.fanout" if what == "fanout" else ""
+        payloads = [b"%d" % number for number in range(count)]
+        batch = make_batch(self.sequence, payloads, key=name, exchange=exchange)
+        if what == "refused":
+            before = self.told()
+            self.store.refusal = StoreBusy(1, "a test")
+            try:
+                self.vhost.publish(publisher, [batch], anybody, 0)
+            except StoreBusy:
+                pass
+            else:
+                assert name not in self.registry.queues
+            self.store.refusal = None
+            assert self.told() == before or name not in self.registry.queues
+            return
+        self.vhost.publish(publisher, [batch], anybody, 0)
+        self.sequence = batch.next_sequence
+
+    def told(self) -> Any:
+        return told(self)
+
+    def end(self) -> None:
+        """Everything comes back, and is on disk."""
+        self.commit()
+        for name, consumer in self.consumers.items():
+            queue = self.registry.queues.get(name)
+            if queue is not None and consumer in queue.consumers:
+                queue.unsubscribe(consumer, 0)
+        self.vhost.settling.flush(0)
+        self.commit()
+
+
+def told(one: PlainVhost, *, returns: bool = True) -> Any:
+    """Everything that a restart has to know."""
+    registry = one.registry
+    lanes = {
+        lane.id: (
+            lane.next,
+            list(lane.settled.unsettled(0, lane.next)),
+            [
+                piece
+                for low, high in lane.settled.unsettled(0, lane.next)
+                for piece in lane.returned(low, high)
+                if returns
+            ],
+        )
+        for lane in registry.lanes.values()
+    }
+    known = [
+        sequence
+        for publisher in one.publishers
+        for first, end, stored in publisher.known(0, max(1, publisher.next))
+        for sequence in range(first, end)
+        if stored
+    ]
+    declared = sorted(registry.declared(), key=repr)
+    return lanes, known, declared
+
+
+def ready(one: PlainVhost) -> Any:
+    return {queue.name: (queue.ready, queue.size_bytes) for queue in one.registry.queues.values()}
+
+
+first_steps = [("queue", "a", 0), ("queue", "b", 1), ("stream", "s", 0), ("bind", "a", 0),
+               ("publish", "a", 5), ("publish", "b", 3), ("commit", "", 0), ("take", "a", 9),
+               ("take", "b", 2)]  # fmt: skip
+stories = st.lists(steps, min_size=5, max_size=40)
+anything = st.sets(st.integers(0, 60)) | st.just(set(range(1000)))
+
+
+def lived(history: list[tuple[str, str, int]]) -> Story:
+    story = Story()
+    for step in [*first_steps, *history]:
+        story.step(*step)
+    story.end()
+    return story
+
+
+@settings(max_examples=300)
+@given(stories)
+def test_rebuilt_from_all_records(history: list[tuple[str, str, int]]) -> None:
+    """Goal: nothing is lost, nothing comes back. Oracle: the vhost that lived."""
+    story = lived(history)
+    again = story.restarted()
+    assert not again.replay.damaged
+    assert told(again) == told(story)
+    assert ready(again) == ready(story)
+    assert again.store.needed() == story.store.needed()
+
+
+@settings(max_examples=300)
+@given(stories, stories, anything)
+def test_rebuilt_from_a_snapshot_and_what_is_needed(
+    before: list[tuple[str, str, int]], after: list[tuple[str, str, int]], freed: set[int]
+) -> None:
+    """Older records that nothing refers to may be there or not."""
+    story = lived(before)
+    story.step("snapshot", "", 0)
+    for step in after:
+        story.step(*step)
+    story.end()
+    needed = story.store.needed()
+    gone = [at for at in freed if at < story.snapshot_at and at not in needed]
+    again = story.restarted(gone)
+    # How often messages came back is in the checkpoints, when its records are gone.
+    assert told(again, returns=False) == told(story, returns=False)
+    assert ready(again) == ready(story)
+    assert again.store.needed() == needed
+
+
+@settings(max_examples=200)
+@given(stories, stories, anything, st.booleans())
+def test_rebuilt_with_moved_records(
+    before: list[tuple[str, str, int]], after: list[tuple[str, str, int]], moved: set[int],
+    twice: bool,
+) -> None:  # fmt: skip
+    """Compaction writes a record again at the end; its original may be gone, or still there."""
+    story = lived(before)
+    for step in after:
+        story.step(*step)
+    story.end()
+    store = story.store
+    for at in sorted(moved & set(store.needed())):
+        record = store.records[at]
+        if record.kind != Kind.PUBLISH:
+            continue
+        draft = move(record, record.targets, record.header.time_us)
+        store.records[store.end] = as_record(draft, store.end)
+        if not twice:
+            # Its publisher's table would be in a snapshot; here the original leaves its sequences.
+            store.records[at] = as_record(Draft(Kind.PUBLISH, record.body), at)
+        store.end += 1
+    store.durable_end = store.end
+    again = story.restarted()
+    assert told(again) == told(story)
+    assert ready(again) == ready(story)
+    for at, count in again.store.needed().items():
+        assert count == len(again.store.records[at].targets) or at < store.end
+
+
+def test_a_queue_of_the_same_name_whose_end_was_freed() -> None:
+    """Found: the older definition stayed, and with it went the messages of the newer one."""
+    story = Story()
+    story.step("queue", "a", 0)
+    story.step("publish", "a", 3)
+    story.commit()
+    story.step("gone", "a", 0)
+    gone_at = story.store.end - 1
+    story.step("queue", "a", 1)
+    story.step("publish", "a", 2)
+    story.end()
+    story.step("snapshot", "", 0)
+    story.commit()
+    again = story.restarted([gone_at])
+    assert told(again) == told(story)
+    assert again.registry.queue("a").ready == 2
+
+
+def test_a_binding_whose_exchange_was_freed() -> None:
+    """Found: UnknownExchange left recovery, and the broker did not start."""
+    story = Story()
+    story.step("queue", "a", 0)
+    story.step("exchange", "e", 0)
+    exchange_at = story.store.end - 1
+    story.step("bind", "a", 1)
+    story.step("exchange", "e", 0)
+    story.step("snapshot", "", 0)
+    story.commit()
+    again = story.restarted([exchange_at])
+    assert told(again) == told(story)
+    assert not again.replay.damaged
+
+
+def test_what_a_later_release_declares_does_not_cost_what_is_around_it() -> None:
+    """Found: one change that makes no sense took the rest of its record along."""
+    story = Story()
+    story.step("queue", "a", 0)
+    nonsense = [["from the future", 1], 5, [], ["queue", [9], {"name": "z", "colour": 1}]]
+    plain = to_plain(QueueDefinition(name="b"))
+    last = [changes.QUEUE, [7], plain]
+    body = encode_definitions([*nonsense, last])
+    story.store.append_nowait([Draft(Kind.DEFINITIONS, body)])
+    story.commit()
+    again = story.restarted()
+    assert set(again.registry.queues) == {"a", "b"}
+    assert len(again.replay.damaged) == len(nonsense)
+
+
+def test_a_snapshot_of_an_older_release_keeps_what_it_declares() -> None:
+    """Found: a definition with fewer fields than today's passed for another one, and was deleted."""
+    story = Story()
+    plain = to_plain(QueueDefinition(name="a"))
+    del plain["single_active_consumer"]
+    snapshot = [[changes.SNAPSHOT, 5], [changes.QUEUE, [1], plain], ["snapshot end"]]
+    story.store.append_nowait([Draft(Kind.DEFINITIONS, encode_definitions(snapshot))])
+    story.commit()
+    assert set(story.restarted().registry.queues) == {"a"}

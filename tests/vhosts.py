@@ -1,0 +1,108 @@
+"""A vhost over a log that is a list: nothing is durable before `commit`, refusals on demand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from durable.log.record import HEADER_BYTES, Draft, Record, encode_record, read_header
+from durable.protocol.properties import Properties, encode_properties
+from durable.vhost.bodies import Bodies
+from durable.vhost.changes import Change
+from durable.vhost.publishers import Publisher, Publishers
+from durable.vhost.registry import Registry
+from durable.vhost.replay import Replay
+from durable.vhost.vhost import Vhost
+from mesh.protocol.batch import Batch, batch_pieces, with_checksum
+
+PUBLISHER = b"p" * 16
+
+
+def as_record(draft: Draft, position: int) -> Record:
+    pieces, _ = encode_record(draft, seed=0, epoch=1, position=position, chain=0, unsynced=0)
+    data = b"".join(pieces)
+    header = read_header(data, 0, 0)
+    assert header is not None, "what was encoded is a record"
+    return Record(header, data[HEADER_BYTES:])
+
+
+class PlainStore:
+    """A `Store`; `records` by log position."""
+
+    def __init__(self) -> None:
+        self.records: dict[int, Record] = {}
+        self.end = self.durable_end = 0
+        self.references: Counter[int] = Counter()
+        self.refusal: Exception | None = None
+
+    def append_nowait(self, drafts: Sequence[Draft]) -> range:
+        if self.refusal is not None:
+            raise self.refusal
+        first = self.end
+        for draft in drafts:
+            self.records[self.end] = as_record(draft, self.end)
+            self.end += 1
+        return range(first, self.end)
+
+    def refer(self, position: int, count: int = 1, size_bytes: int = 0) -> None:
+        self.references[position] += count
+
+    def release(self, position: int, count: int = 1, size_bytes: int = 0) -> None:
+        assert self.references[position] >= count, f"{position} released too often"
+        self.references[position] -= count
+
+    def needed(self) -> dict[int, int]:
+        return {position: count for position, count in self.references.items() if count}
+
+
+class PlainVhost:
+    """What the broker does with a vhost, step by step."""
+
+    def __init__(self, records: Sequence[Record] = (), store: PlainStore | None = None) -> None:
+        self.store = store or PlainStore()
+        registry, publishers = Registry(), Publishers(1000)
+        self.replay = Replay(registry, publishers)
+        for record in records:
+            self.replay(record)
+        self.replay.finish(self.store, 0)
+        self.vhost = Vhost("/", registry, publishers, self.store, Bodies(1 << 20))
+        self.registry, self.publishers = registry, publishers
+
+    def restarted(self, without: Sequence[int] = ()) -> PlainVhost:
+        """What a restart makes of the durable records, but for those at some positions."""
+        store = PlainStore()
+        store.end = store.durable_end = self.store.durable_end
+        store.records = {
+            at: one
+            for at, one in self.store.records.items()
+            if at < store.end and at not in without
+        }
+        return PlainVhost(list(store.records.values()), store)
+
+    def change(self, *changes: Change, transient: bool = False) -> None:
+        self.vhost.change(changes, 0, transient=transient)
+
+    def commit(self) -> list[Publisher]:
+        self.store.durable_end = self.store.end
+        return self.vhost.committed(self.store.end, 0)
+
+    def flush(self) -> None:
+        self.vhost.settling.flush(0)
+        self.commit()
+
+
+def make_batch(
+    first: int, payloads: Sequence[bytes], *, key: str = "q", exchange: str = "",
+    publisher: bytes = PUBLISHER, epoch: int = 1, headers: Sequence[bytes] | None = None,
+    properties: Properties | None = None,
+) -> Batch:  # fmt: skip
+    shared = encode_properties(properties or Properties(exchange))
+    pieces, _ = batch_pieces(
+        publisher, epoch, first, 0, key.encode(), payloads, shared_headers=shared,
+        message_headers=headers,
+    )  # fmt: skip
+    return Batch(with_checksum(b"".join(pieces)))
+
+
+def anybody(_exchange: str) -> None:
+    """Everybody may publish."""
