@@ -102,6 +102,7 @@ class Checkpointer:
         root = Root(positions[0], start, extra)
         await trio.to_thread.run_sync(self._write_files, changed, root)
         log.snapshot_at(positions[0])
+        hosted.turn()  # Whatever is durable has told the log what it needs, before that gives up any.
         freed = await log.free()
         if freed:
             logger.info("%s: segments %s are free", hosted.vhost.name, freed)

@@ -28,6 +28,7 @@ async def compact(hosted: Hosted, bytes_per_s: float) -> None:
             positions = hosted.log.to_compact()
             if positions is not None:
                 await _compact(hosted, positions, budget)
+                hosted.turn()
                 await hosted.log.free()
         except StoreFull:
             continue  # There is no room to make room; publishers are told, acks go on.

@@ -74,7 +74,9 @@ class Hosted:
 
     async def run(self) -> None:
         """Until cancelled."""
-        self.log.on_commit = self._work.wake
+        self.log.on_commit = (
+            self.turn
+        )  # At once: a hop to this task would be part of every confirm.
         while True:
             self.turn()
             await self._work.wait()

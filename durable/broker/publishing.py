@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mesh.errors import TooLarge
+import trio
+
+from mesh.errors import TooLarge, TunnelBroken
 from mesh.nursery import open_nursery
 from mesh.protocol.batch import Batch
 from mesh.tunnel import Tunnel
@@ -55,9 +57,34 @@ class _Session:
         self._publisher = publisher
         self._waker = Waker()
         self._refusals: list[Refusal] = []
+        self._unsent: list[bytes] = []
         self._received = 0
         """Everything before this sequence that was not confirmed before came through this tunnel."""
-        self.confirm = self._waker.wake
+        self._sent = 0
+        """Confirmed through this tunnel."""
+
+    def confirm(self) -> None:
+        """More is decided, perhaps: say so at once if the tunnel takes it."""
+        part = self._next_confirm()
+        if part is None:
+            return
+        try:
+            self._tunnel.send_nowait(part)
+        except trio.WouldBlock:
+            self._unsent.append(part)
+            self._waker.wake()
+        except TunnelBroken:
+            return  # The task that reads it says so.
+
+    def _next_confirm(self) -> bytes | None:
+        """Only of what came through this tunnel: what was refused through one that broke may not
+        have been answered, and would pass for stored with what was stored behind it."""
+        decided = min(self._publisher.confirmed, self._received)
+        if self._unsent or (decided <= self._sent and not self._refusals):
+            return None
+        self._sent, refusals = max(self._sent, decided), self._refusals
+        self._refusals = []
+        return encode_confirm(self._sent, refusals)
 
     async def publish(self, batches: Sequence[Batch]) -> None:
         """One part. Raises DurableError: this publisher has ended."""
@@ -81,20 +108,16 @@ class _Session:
         self._refusals += refusals
         if batches:
             self._received = max(self._received, batches[-1].next_sequence)
-        if not publisher.waiting:
+        if refusals or not publisher.waiting:
             self.confirm()
         hosted.wake()
 
     @ends_with_tunnel
     async def send_confirms(self) -> None:
-        """Only of what came through this tunnel: what was refused through one that broke may not
-        have been answered, and would pass for stored with what was stored behind it."""
-        sent = 0
+        """Those that had to wait for room in the tunnel."""
         while True:
-            decided = min(self._publisher.confirmed, self._received)
-            if decided > sent or self._refusals:
-                sent, refusals = max(sent, decided), self._refusals
-                self._refusals = []
-                await self._tunnel.send(encode_confirm(sent, refusals))
-            else:
-                await self._waker.wait()
+            while self._unsent:
+                await self._tunnel.send(self._unsent[0])
+                del self._unsent[0]
+            self.confirm()
+            await self._waker.wait()
