@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import trio
@@ -26,3 +26,26 @@ async def open_nursery() -> AsyncGenerator[trio.Nursery]:
         alone = others.exceptions[0]  # Raised below: here it would lose its own __context__.
     if alone is not None:
         raise alone
+
+
+@asynccontextmanager
+async def running(*tasks: Callable[[], Awaitable[object]]) -> AsyncGenerator[None]:
+    """Run tasks until the block has ended, its cleaning up included.
+
+    What cancels the block from outside does not reach them: a block that still has to write
+    something down finds those that write at work. A failure of theirs ends the block.
+    """
+    scope = trio.CancelScope(shield=True)
+
+    async def run() -> None:
+        with scope:
+            async with open_nursery() as nursery:
+                for task in tasks:
+                    nursery.start_soon(task)
+
+    async with open_nursery() as nursery:
+        nursery.start_soon(run)
+        try:
+            yield
+        finally:
+            scope.cancel()

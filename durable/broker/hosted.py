@@ -17,7 +17,13 @@ from typing import Protocol
 from mesh.protocol.batch import Batch
 from mesh.waker import Bell, Waker
 
-from ..errors import NotInLog, RecordDamaged, StoreBusy
+from ..errors import (
+    DurableError,
+    NotInLog,
+    RecordDamaged,
+    StoreBusy,
+    StoreFailed,
+)
 from ..log.bodies import decode_moved
 from ..log.log import READ_BYTES, Log
 from ..log.record import Buffer, Kind, Record
@@ -36,6 +42,13 @@ DELIVERIES_AT_ONCE = 1000
 """Of one queue in one turn of the pump."""
 
 Wanted = Callable[[], Sequence[Change]]
+
+
+class PublisherSession(Protocol):
+    """What the pump knows of a publisher's session."""
+
+    def confirm(self) -> None: ...
+    def fail(self, error: DurableError) -> None: ...
 
 
 class ConsumerSession(Protocol):
@@ -57,7 +70,7 @@ class Hosted:
         self.stored = Bell()
         """Rings when messages have become durable: stream readers look again."""
         self._busy: dict[Queue, None] = {}
-        self._confirmers: dict[bytes, Callable[[], None]] = {}
+        self._publishers: dict[bytes, PublisherSession] = {}
         self._sessions: dict[Consumer, ConsumerSession] = {}
         self.streams_changed: Callable[[], object] = lambda: None
         """Called when streams have been declared or deleted."""
@@ -83,13 +96,15 @@ class Hosted:
 
     def turn(self) -> None:
         """Whatever there is to do at this moment."""
+        if self.log.failure is not None:
+            self._tell_failure(self.log.failure)
         now_us, settling = self.clock.now_us(), self.vhost.settling
         durable = settling.durable
         self.applied_end = self.log.durable_end
         for publisher in self.vhost.committed(self.applied_end, now_us):
-            confirm = self._confirmers.get(publisher.id)
-            if confirm is not None:
-                confirm()
+            session = self._publishers.get(publisher.id)
+            if session is not None:
+                session.confirm()
         self.stored.wake()
         self._deliver(now_us)
         if self.vhost.has_dead:
@@ -97,6 +112,12 @@ class Hosted:
         settling.flush(now_us)
         if settling.durable > durable:
             self.settled.wake()
+
+    def _tell_failure(self, reason: str) -> None:
+        """Nothing will be confirmed any more: publishers that wait are told so, once."""
+        publishers, self._publishers = self._publishers, {}
+        for session in publishers.values():
+            session.fail(StoreFailed(reason))
 
     def _deliver(self, now_us: int) -> None:
         busy, self._busy = self._busy, {}
@@ -163,13 +184,13 @@ class Hosted:
 
     # Sessions
 
-    def attach_publisher(self, publisher: Publisher, confirm: Callable[[], None]) -> None:
-        """Call `confirm` whenever more of what it sent is decided."""
-        self._confirmers[publisher.id] = confirm
+    def attach_publisher(self, publisher: Publisher, session: PublisherSession) -> None:
+        """Tell `session` whenever more of what it sent is decided."""
+        self._publishers[publisher.id] = session
 
-    def detach_publisher(self, publisher: Publisher, confirm: Callable[[], None]) -> None:
-        if self._confirmers.get(publisher.id) is confirm:
-            del self._confirmers[publisher.id]
+    def detach_publisher(self, publisher: Publisher, session: PublisherSession) -> None:
+        if self._publishers.get(publisher.id) is session:
+            del self._publishers[publisher.id]
 
     def attach_consumer(self, consumer: Consumer, session: ConsumerSession) -> None:
         """Give `session` what `consumer` gets."""

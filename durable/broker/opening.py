@@ -9,7 +9,7 @@ from pathlib import Path
 
 import trio
 
-from mesh.nursery import open_nursery
+from mesh.nursery import running
 
 from ..config import BrokerConfig
 from ..errors import StoreError
@@ -46,12 +46,11 @@ async def open_vhost(
         checkpointer = Checkpointer(
             hosted, disk, Checkpointing(registry), bytes_max=config.checkpoint_bytes
         )
-        async with open_nursery() as nursery:
-            nursery.start_soon(hosted.run)
-            nursery.start_soon(bury_the_dead, hosted)
-            nursery.start_soon(keep_up, hosted, config.idle_s)
-            nursery.start_soon(checkpointer.run, config.idle_s)
-            nursery.start_soon(compact, hosted, config.log.compaction_bytes_per_s)
+        async with running(
+            hosted.run, partial(bury_the_dead, hosted), partial(keep_up, hosted, config.idle_s),
+            partial(checkpointer.run, config.idle_s),
+            partial(compact, hosted, config.log.compaction_bytes_per_s),
+        ):  # fmt: skip
             try:
                 yield hosted
             finally:
@@ -60,7 +59,6 @@ async def open_vhost(
                     suppress(StoreError, OSError),  # Not needed: the next start reads more.
                 ):
                     await checkpointer.write()
-            nursery.cancel_scope.cancel()
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ from mesh.protocol.batch import Batch
 from mesh.tunnel import Tunnel
 from mesh.waker import Waker
 
-from ..errors import Malformed, RecordTooLarge, StoreBusy, StoreFull
+from ..errors import DurableError, Malformed, RecordTooLarge, StoreBusy, StoreFull
 from ..protocol.calls import Answer, Hello, encode_answer
 from ..protocol.parts import Refusal, decode_batches, encode_confirm
 from ..tunnels import ends_with_tunnel
@@ -31,7 +31,7 @@ async def serve_publisher(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Pe
     """
     publisher = _open(hello, hosted)
     session = _Session(tunnel, hosted, peer, publisher)
-    hosted.attach_publisher(publisher, session.confirm)
+    hosted.attach_publisher(publisher, session)
     try:
         await tunnel.send(encode_answer(Answer(0, {"next": publisher.next})))
         async with open_nursery() as nursery:
@@ -40,7 +40,7 @@ async def serve_publisher(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Pe
                 await session.publish(decode_batches(part))
             nursery.cancel_scope.cancel()
     finally:
-        hosted.detach_publisher(publisher, session.confirm)
+        hosted.detach_publisher(publisher, session)
 
 
 def _open(hello: Hello, hosted: Hosted) -> Publisher:
@@ -58,6 +58,7 @@ class _Session:
         self._waker = Waker()
         self._refusals: list[Refusal] = []
         self._unsent: list[bytes] = []
+        self._failure: DurableError | None = None
         self._received = 0
         """Everything before this sequence that was not confirmed before came through this tunnel."""
         self._sent = 0
@@ -75,6 +76,11 @@ class _Session:
             self._waker.wake()
         except TunnelBroken:
             return  # The task that reads it says so.
+
+    def fail(self, error: DurableError) -> None:
+        """Nothing more will be decided: the client is told why, and this publisher ends."""
+        self._failure = error
+        self._waker.wake()
 
     def _next_confirm(self) -> bytes | None:
         """Only of what came through this tunnel: what was refused through one that broke may not
@@ -120,4 +126,6 @@ class _Session:
                 await self._tunnel.send(self._unsent[0])
                 del self._unsent[0]
             self.confirm()
+            if self._failure is not None:
+                raise self._failure
             await self._waker.wait()

@@ -111,6 +111,10 @@ class Sessions:
                 answer = Answer(call.number, await control.call(call))
             except DurableError as error:
                 answer = Answer(call.number, None, *take_apart(error))
-            await tunnel.send(encode_answer(answer))
+            try:
+                await tunnel.send(encode_answer(answer))
+            except TooLarge as error:
+                sizes = {"size_bytes": error.size_bytes, "limit_bytes": error.limit_bytes}
+                await tunnel.send(encode_answer(Answer(call.number, None, "TooLarge", sizes)))
         finally:
             limit.release()

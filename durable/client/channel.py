@@ -33,6 +33,8 @@ from ..protocol.parts import ENDED, decode_ended
 
 logger = logging.getLogger("durable")
 ENDPOINT = "durable"
+CONTROL_WINDOW_BYTES = 32 << 20
+"""Answers about many thousands of queues are long."""
 RETRY_S, RETRY_S_MAX = 0.1, 2.0
 MESSAGE_BYTES_MAX = 1 << 20
 PART_OVERHEAD_BYTES = 64 * 1024
@@ -146,7 +148,9 @@ class Channel:
         while True:
             try:
                 async with self._node.open_tunnel(
-                    f"{self.cluster}/{ENDPOINT}", timeout=self.timeout_s
+                    f"{self.cluster}/{ENDPOINT}",
+                    window_bytes=CONTROL_WINDOW_BYTES,
+                    timeout=self.timeout_s,
                 ) as tunnel:
                     pause_s = RETRY_S
                     await self._serve(tunnel)

@@ -23,7 +23,7 @@ from typing import Any
 
 import trio
 
-from mesh.nursery import open_nursery
+from mesh.nursery import running
 from mesh.waker import Bell, Waker
 
 from ..errors import NotInLog, StoreBusy, StoreFull
@@ -70,17 +70,13 @@ async def open_log(
     )  # fmt: skip
     log = Log(store, config, in_thread)
     try:
-        async with open_nursery() as nursery:
-            nursery.start_soon(log._write)
-            nursery.start_soon(log._make_segments)
-            nursery.start_soon(log._watch)
+        async with running(log._write, log._make_segments, log._watch):
             try:
                 await log._ready()
                 yield log
             finally:
                 with trio.CancelScope(shield=True):
                     await log._drain()
-                nursery.cancel_scope.cancel()
     finally:
         log._close()
 
@@ -148,6 +144,11 @@ class Log:
     def durable_end(self) -> int:
         """All records before this log position survive a power cut."""
         return self._committer.durable_end
+
+    @property
+    def failure(self) -> str | None:
+        """Why the store has stopped for good, if it has."""
+        return self._committer.failure
 
     def append_nowait(self, drafts: Sequence[Draft]) -> range:
         """Take records to be written and return their log positions; all of them or none.

@@ -18,6 +18,8 @@ from ..errors import Malformed
 
 VERSION = 1
 HELLO_BYTES_MAX = 1 << 20
+ANSWER_BYTES_MAX = 16 << 20
+"""About a hundred thousand queues."""
 CONTROL, PUBLISH, CONSUME, READ = "control", "publish", "consume", "read"
 
 
@@ -86,7 +88,7 @@ def encode_answer(answer: Answer) -> bytes:
 
 def decode_answer(part: bytes) -> Answer:
     """Raises Malformed."""
-    value = _unpack(part, list)
+    value = _unpack(part, list, ANSWER_BYTES_MAX)
     if len(value) == 3 and value[1] == 0 and type(value[0]) is int:
         return Answer(value[0], value[2])
     if len(value) == 4 and value[1] == 1 and type(value[0]) is int:
@@ -96,9 +98,9 @@ def decode_answer(part: bytes) -> Answer:
     raise Malformed("an answer that is none")
 
 
-def _unpack(part: bytes, kind: type) -> Any:
-    if len(part) > HELLO_BYTES_MAX:
-        raise Malformed(f"{len(part)} bytes where at most {HELLO_BYTES_MAX} are")
+def _unpack(part: bytes, kind: type, bytes_max: int = HELLO_BYTES_MAX) -> Any:
+    if len(part) > bytes_max:
+        raise Malformed(f"{len(part)} bytes where at most {bytes_max} are")
     try:
         value = msgpack.unpackb(part)
     except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:

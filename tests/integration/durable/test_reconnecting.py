@@ -70,7 +70,7 @@ async def test_a_broker_that_is_killed_in_the_middle_of_its_answers(tmp_path: Pa
             await shop.declare_queue("jobs")
             await shop.publish("", "jobs", b"first")
             hosted = broker.hosted("/")
-            hosted._confirmers.clear()
+            hosted._publishers.clear()
             nursery.start_soon(shop.publish_many, "", "jobs", numbered(100))
             queue = hosted.vhost.registry.queue("jobs")
             with trio.fail_after(10):
@@ -104,6 +104,7 @@ async def test_what_was_refused_is_not_confirmed_when_it_comes_again(
             other = durable.connect(joined)
             with monkeypatch.context() as patch:
                 patch.setattr("durable.broker.publishing._Session.send_confirms", silence)
+                patch.setattr("durable.broker.publishing._Session.confirm", lambda session: None)
 
                 async def publish(queue: str, payload: bytes) -> None:
                     try:
