@@ -11,6 +11,7 @@ DurableError (MeshError)
 ├── BuiltIn                   built-in exchanges cannot be deleted or changed
 ├── QueueInUse                an exclusive consumer has the queue, or wants it while others do
 ├── ExclusiveQueue            it belongs to another connection
+├── TooManyQueues             the vhost has as many queues and streams as it may have
 ├── InUse                     it is used and was to be deleted only if unused or empty
 ├── InternalExchange          only exchanges may publish to it
 ├── AccessRefused             the caller's cluster lacks a permission
@@ -132,6 +133,16 @@ class ExclusiveQueue(DurableError):
     def __init__(self, queue: str) -> None:
         super().__init__(f"queue {queue!r} is exclusive to another connection: use another name")
         self.queue = queue
+
+
+class TooManyQueues(DurableError):
+    """The vhost has `limit` queues and streams, its `queues_max`."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            f"there are {limit} queues and streams already: delete some, or raise queues_max"
+        )
+        self.limit = limit
 
 
 class InUse(DurableError):

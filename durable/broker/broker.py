@@ -7,24 +7,20 @@ async with durable.serve("/var/lib/mesh") as broker:
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from mesh.joining import join
 from mesh.node import Node
-from mesh.nursery import open_nursery
 from mesh.service import Service
 from mesh.tunnel import Tunnel
 
 from ..config import BrokerConfig
-from ..errors import UnknownVhost
-from .capture import Capture
-from .clock import SteadyClock
-from .directory import DEFAULT_VHOST, check_ours, make_vhost, vhosts
+from .directory import check_ours
 from .hosted import Hosted
-from .opening import open_vhost
+from .hosting import Hosting
 from .sessions import Sessions
 
 ENDPOINT = "durable"
@@ -62,52 +58,39 @@ class Broker:
         self, data: str | Path, *, cluster: str = "broker", config: BrokerConfig | None = None
     ) -> None:
         self._data, self._config = Path(data), config or BrokerConfig()
-        self._hosted: dict[str, Hosted] = {}
-        self._clock = SteadyClock()
-        self._stack = AsyncExitStack()
+        self._hosting = Hosting(self._data, self._config)
         self.node: Node | None = None
         """Of `serve`."""
-        self._sessions = Sessions(cluster, self.hosted)
+        self._sessions = Sessions(cluster, self._hosting)
         self.service = Service(cluster, concurrency=100_000)
         self.service.tunnel(ENDPOINT)(self._serve)
 
     async def __aenter__(self) -> Broker:
         check_ours(self._data)
-        make_vhost(self._data, DEFAULT_VHOST)
-        async with AsyncExitStack() as stack:
-            for name in vhosts(self._data):
-                self._hosted[name] = await stack.enter_async_context(
-                    open_vhost(self._data, name, self._config, self._clock)
-                )
-            self._stack = stack.pop_all()
+        await self._hosting.__aenter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool | None:  # fmt: skip
-        return await self._stack.__aexit__(kind, error, trace)
+        return await self._hosting.__aexit__(kind, error, trace)
 
     @asynccontextmanager
     async def on_mesh(self, **settings: Any) -> AsyncGenerator[Node]:
         """Join, and serve whoever calls, for as long as the block lasts. Raises as `mesh.join`."""
         settings.setdefault("tunnel_window_bytes", self._config.tunnel_window_bytes)
-        async with join(self.service, **settings) as node, open_nursery() as nursery:
-            for hosted in self.all_hosted():
-                nursery.start_soon(Capture(hosted, node, self._config.capture_bytes).run)
+        async with join(self.service, **settings) as node:
+            self._hosting.joined(node)
             self.node = node
             yield node
-            nursery.cancel_scope.cancel()
 
     def all_hosted(self) -> list[Hosted]:
-        return list(self._hosted.values())
+        return self._hosting.all()
 
     def hosted(self, name: str) -> Hosted:
         """Raises UnknownVhost."""
-        hosted = self._hosted.get(name)
-        if hosted is None:
-            raise UnknownVhost(name, sorted(self._hosted))
-        return hosted
+        return self._hosting.get(name)
 
     async def _serve(self, tunnel: Tunnel) -> None:
         await self._sessions.serve(tunnel)

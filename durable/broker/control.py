@@ -34,6 +34,7 @@ from ..vhost.changes import Change
 from ..vhost.registry import Registry
 from .defining import exported, take_in
 from .hosted import Hosted
+from .hosting import Hosting
 from .peer import Peer
 from .statistics import statistics_of
 
@@ -43,8 +44,12 @@ Operation = Callable[..., Awaitable[Any]]
 class Control:
     """Operations of one connection on one vhost."""
 
-    def __init__(self, hosted: Hosted, peer: Peer) -> None:
-        self._hosted, self._peer = hosted, peer
+    def __init__(
+        self, hosted: Hosted, peer: Peer, hosting: Hosting,
+        delete_vhost: Callable[[str], Awaitable[None]],
+    ) -> None:  # fmt: skip
+        self._hosted, self._peer, self._hosting = hosted, peer, hosting
+        self._delete_vhost = delete_vhost
         self._operations: dict[str, Operation] = {
             "declare_queue": self.declare_queue, "delete_queue": self.delete_queue,
             "purge_queue": self.purge_queue, "declare_exchange": self.declare_exchange,
@@ -52,7 +57,8 @@ class Control:
             "declare_stream": self.declare_stream, "delete_stream": self.delete_stream,
             "set_permission": self.set_permission, "clear_permission": self.clear_permission,
             "statistics": self.statistics, "export_definitions": self.export_definitions,
-            "import_definitions": self.import_definitions,
+            "import_definitions": self.import_definitions, "vhosts": self.vhosts,
+            "create_vhost": self.create_vhost, "delete_vhost": self.delete_vhost,
         }  # fmt: skip
 
     async def call(self, call: Call) -> Any:
@@ -210,3 +216,18 @@ class Control:
     async def _change(self, wanted: Change, *, transient: bool = False) -> None:
         """Something that can be done whatever has happened meanwhile."""
         await self._hosted.change(lambda: [wanted], transient=transient)
+
+    async def vhosts(self) -> list[str]:
+        return self._hosting.names
+
+    async def create_vhost(self, name: str) -> None:
+        self._peer.check(for_delete("vhost", name))
+        await self._hosting.create(name)
+
+    async def delete_vhost(self, name: str) -> None:
+        """Not the one this connection is to: it could not be answered."""
+        self._peer.check(for_delete("vhost", name))
+        if name == self._hosted.vhost.name:
+            raise InUse("vhost", name, "this connection")
+        if name in self._hosting.names:
+            await self._delete_vhost(name)

@@ -7,6 +7,7 @@ DIR/vhosts/8843d7f92416211de9ebb963ff4ce28125932878/vhost      its name, as text
 from __future__ import annotations
 
 import os
+import shutil
 from hashlib import sha1
 from pathlib import Path
 
@@ -43,6 +44,15 @@ def make_vhost(data: Path, name: str) -> Path:
         for directory in (path, path.parent, data):
             _sync(directory)
     return log
+
+
+def remove_vhost(data: Path, name: str) -> None:
+    """Its name goes first: what is left of it after a power cut is none any more."""
+    path = vhost_path(data, name)
+    (path / NAME_FILE).unlink(missing_ok=True)
+    _sync(path)
+    shutil.rmtree(path)
+    _sync(path.parent)
 
 
 def check_ours(data: Path) -> None:

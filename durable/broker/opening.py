@@ -67,7 +67,8 @@ async def _recovered(
 ) -> AsyncGenerator[tuple[Log, RealDisk, Registry, Publishers, Replay]]:
     """From the checkpoints if they hold, else from the front of the log."""
     for trusting in (True, False):
-        registry, publishers = Registry(), Publishers(config.publishers_max)
+        registry = Registry(config.queues_max)
+        publishers = Publishers(config.publishers_max)
         replay, disk = Replay(registry, publishers), RealDisk(path)
         begin = partial(begin_at, disk, registry=registry, replay=replay) if trusting else 0
         async with open_log(disk, config.log, start=begin, visit=replay) as log:

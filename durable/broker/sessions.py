@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from contextlib import suppress
 from secrets import token_bytes
 
@@ -32,6 +31,7 @@ from ..tunnels import ends_with_tunnel
 from .consuming import serve_consumer
 from .control import Control
 from .hosted import Hosted
+from .hosting import Hosting
 from .peer import Peer, field
 from .publishing import serve_publisher
 from .reading import serve_reader
@@ -40,32 +40,47 @@ logger = logging.getLogger("durable")
 CALLS_MAX = 1000
 """Calls of one connection that may be under way; more wait in its tunnel."""
 
-HostedByName = Callable[[str], Hosted]
-
 
 class Sessions:
     """All connections of one broker."""
 
-    def __init__(self, cluster: str, hosted: HostedByName) -> None:
-        self._cluster, self._hosted = cluster, hosted
+    def __init__(self, cluster: str, hosting: Hosting) -> None:
+        self._cluster, self._hosting = cluster, hosting
         self._peers: dict[bytes, Peer] = {}
+        self._tunnels: dict[Hosted, set[Tunnel]] = {}
 
     async def serve(self, tunnel: Tunnel) -> None:
         """One tunnel, to its end. What is wrong is told to the client, not raised."""
         try:
             hello = decode_hello(await anext(tunnel))
-            hosted = self._hosted(hello.vhost)
-            if hello.kind == CONTROL:
-                await self._serve_connection(tunnel, hosted)
-            else:
-                peer = self._peers.get(field(hello, "session", bytes))
-                if peer is None or peer.cluster != tunnel.caller:
-                    raise BrokerLost(self._cluster, "its session has ended")
-                await self._serve_kind(tunnel, hello, hosted, peer)
+            hosted = self._hosting.get(hello.vhost)
+            tunnels = self._tunnels.setdefault(hosted, set())
+            tunnels.add(tunnel)
+            try:
+                await self._serve_vhost(tunnel, hello, hosted)
+            finally:
+                tunnels.discard(tunnel)
         except (StopAsyncIteration, TunnelBroken):
             pass
         except DurableError as error:
             await self._tell(tunnel, error)
+
+    async def _serve_vhost(self, tunnel: Tunnel, hello: Hello, hosted: Hosted) -> None:
+        if hello.kind == CONTROL:
+            await self._serve_connection(tunnel, hosted)
+            return
+        peer = self._peers.get(field(hello, "session", bytes))
+        if peer is None or peer.cluster != tunnel.caller:
+            raise BrokerLost(self._cluster, "its session has ended")
+        if peer.permissions is not hosted.vhost.registry.permissions:
+            raise Malformed("a session of another vhost")
+        await self._serve_kind(tunnel, hello, hosted, peer)
+
+    async def delete_vhost(self, name: str) -> None:
+        """With all its connections. Raises as `Hosting.delete`."""
+        for tunnel in list(self._tunnels.pop(self._hosting.get(name), ())):
+            tunnel.abort("the vhost was deleted")
+        await self._hosting.delete(name)
 
     async def _serve_kind(self, tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Peer) -> None:
         if hello.kind == PUBLISH:
@@ -88,7 +103,7 @@ class Sessions:
         session = token_bytes(16)
         peer = Peer(tunnel.caller, hosted.vhost.registry.permissions, session)
         self._peers[session] = peer
-        control = Control(hosted, peer)
+        control = Control(hosted, peer, self._hosting, self.delete_vhost)
         limit = trio.Semaphore(CALLS_MAX)
         try:
             await tunnel.send(encode_answer(Answer(0, {"session": session})))

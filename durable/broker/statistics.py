@@ -31,6 +31,7 @@ def statistics_of(hosted: Hosted) -> dict[str, Any]:
             "held_bytes": hosted.vhost.bodies.held_bytes,
         },
         "intake": asdict(counts),
+        "confirm_us": hosted.vhost.intake.latencies.counts(),
         "log": asdict(log),
         "written_per_received": log.committed_bytes / received if received else None,
     }

@@ -131,6 +131,22 @@ class Connection:
     async def clear_permission(self, cluster: str) -> None:
         await self._channel.call("clear_permission", cluster=cluster)
 
+    async def vhosts(self) -> list[str]:
+        """Names of all vhosts of the broker."""
+        names: list[str] = await self._channel.call("vhosts")
+        return names
+
+    async def create_vhost(self, name: str) -> None:
+        """A log, queues and permissions of its own; `connect(node, vhost=name)` leads there.
+
+        Nothing happens when it is there. Raises InvalidDefinition.
+        """
+        await self._channel.call("create_vhost", name=name)
+
+    async def delete_vhost(self, name: str) -> None:
+        """With everything in it, and with the connections to it. Raises InUse: not this one."""
+        await self._channel.call("delete_vhost", name=name)
+
     async def statistics(self) -> dict[str, Any]:
         """Per queue, stream and for the vhost: plain numbers, units in their names."""
         found: dict[str, Any] = await self._channel.call("statistics")

@@ -26,6 +26,7 @@ from ..queues.queue import Queue
 from ..routing.router import Router
 from .bodies import Bodies
 from .deadletters import is_cycle
+from .latencies import Latencies
 from .member import Member
 from .plan import Arrival, Item, Plan
 from .publishers import Publisher
@@ -70,6 +71,8 @@ class Intake:
         self._decided: deque[tuple[int, Publisher]] = deque()
         self._arrived: dict[Queue, None] = {}
         self.counts = IntakeCounts()
+        self.latencies = Latencies()
+        """Of records of messages, from the append to the pump's turn after their commit."""
 
     def publish(
         self, publisher: Publisher, batches: Sequence[Batch], allowed: Allowed, now_us: int
@@ -147,6 +150,7 @@ class Intake:
         pending, decided = self._pending, self._decided
         while pending and pending[0].position < end:
             stored = _wanted(pending.popleft())
+            self.latencies.add(now_us - stored.time_us)
             self._store.refer(stored.position, len(stored.arrivals), stored.size_bytes)
             self._arrive(stored, now_us)
         touched: dict[bytes, Publisher] = {}

@@ -21,7 +21,7 @@ from ..definitions import (
     QueueDefinition,
     StreamDefinition,
 )
-from ..errors import DefinitionConflict, UnknownQueue, UnknownStream
+from ..errors import DefinitionConflict, TooManyQueues, UnknownQueue, UnknownStream
 from ..log.bodies import Missed
 from ..queues.journal import Journal
 from ..queues.lane import Lane
@@ -38,6 +38,7 @@ TRANSIENT = 1 << 63
 
 
 GAPS_MAX = 1000
+QUEUES_MAX = 100_000
 
 
 class Gap(NamedTuple):
@@ -51,7 +52,8 @@ class Gap(NamedTuple):
 class Registry:
     """Of one vhost."""
 
-    def __init__(self) -> None:
+    def __init__(self, queues_max: int = QUEUES_MAX) -> None:
+        self.queues_max = queues_max
         self.router, self.permissions = Router(), Permissions()
         self.journal, self.held_journal = Journal(), Journal()
         """Of lanes in the log; of transient ones."""
@@ -97,7 +99,10 @@ class Registry:
         return self.queues.get(name) or self.stream(name)
 
     def check_free(self, name: str, kind: str) -> None:
-        """Queues and streams share their names. Raises DefinitionConflict."""
+        """Queues and streams share their names, and their number. Raises DefinitionConflict,
+        TooManyQueues."""
+        if len(self.queues) + len(self.streams) >= self.queues_max:
+            raise TooManyQueues(self.queues_max)
         if name in self.queues or name in self.streams:
             there = "queue" if name in self.queues else "stream"
             raise DefinitionConflict(kind, name, [f"kind: {there} there, {kind} asked"])

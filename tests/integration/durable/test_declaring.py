@@ -16,10 +16,11 @@ from durable.errors import (
     ExclusiveQueue,
     InUse,
     InvalidDefinition,
+    TooManyQueues,
     UnknownExchange,
     UnknownQueue,
 )
-from tests.brokers import client, drain, numbered, serving, take
+from tests.brokers import SMALL, client, drain, numbered, serving, take
 
 
 async def queues_become(shop: durable.Connection, names: set[str]) -> None:
@@ -202,3 +203,15 @@ async def test_nonsense_in_calls_is_refused_and_nothing_of_it_is_logged(tmp_path
                 await call(operation, other=1)
         assert broker.hosted("/").log.end == end
         await shop.declare_queue("jobs")
+
+
+async def test_more_queues_than_may_be_are_refused_with_their_number(tmp_path: Path) -> None:
+    config = durable.BrokerConfig(log=SMALL.log, queues_max=2)
+    async with serving(tmp_path, config=config) as broker, client(broker) as connection:
+        await connection.declare_queue("one")
+        await connection.declare_stream("two")
+        with pytest.raises(TooManyQueues, match="2 queues and streams"):
+            await connection.declare_queue("three")
+        await connection.declare_queue("one")
+        await connection.delete_stream("two")
+        await connection.declare_queue("three")

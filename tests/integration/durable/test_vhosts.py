@@ -1,0 +1,85 @@
+"""Vhosts made and deleted while a broker runs: nothing of one is seen, or touched, from another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+
+import durable
+import mesh
+from durable.errors import InUse, InvalidDefinition, UnknownQueue, UnknownVhost
+from durable.protocol.calls import CONSUME, decode_answer, encode_hello
+from tests.brokers import client, drain, node_of, numbered, serving
+from tests.nodes import PATIENCE_S, node
+
+
+async def test_a_vhost_has_queues_of_its_own_and_survives_a_restart(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, node("shop", node_of(broker)) as joined:
+        home = durable.connect(joined)
+        await home.create_vhost("billing")
+        await home.create_vhost("billing")
+        assert await home.vhosts() == ["/", "billing"]
+        billing = durable.connect(joined, vhost="billing")
+        await billing.declare_queue("jobs")
+        await billing.publish_many("", "jobs", numbered(10))
+        with pytest.raises(UnknownQueue):
+            await home.purge_queue("jobs")
+    async with serving(tmp_path) as broker, node("shop", node_of(broker)) as joined:
+        billing = durable.connect(joined, vhost="billing")
+        assert await drain(billing, "jobs") == numbered(10)
+
+
+async def test_a_deleted_vhost_is_gone_with_its_files_and_its_connections(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, node("shop", node_of(broker)) as joined:
+        home = durable.connect(joined)
+        await home.create_vhost("billing")
+        billing = durable.connect(joined, vhost="billing", timeout=1)
+        await billing.declare_queue("jobs")
+        async with billing.consume("jobs") as deliveries:
+            await home.delete_vhost("billing")
+            await home.delete_vhost("billing")
+            with trio.fail_after(PATIENCE_S), pytest.raises(UnknownVhost):
+                await deliveries.take()
+        assert await home.vhosts() == ["/"]
+        assert len(list((tmp_path / "vhosts").iterdir())) == 1
+        await home.create_vhost("billing")
+        again = durable.connect(joined, vhost="billing")
+        with pytest.raises(UnknownQueue):
+            await again.purge_queue("jobs")
+
+
+async def test_vhosts_that_cannot_be(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as home:
+        with pytest.raises(InUse):
+            await home.delete_vhost("/")
+        with pytest.raises(InvalidDefinition):
+            await home.create_vhost("")
+
+
+async def test_streams_of_a_vhost_made_later_capture_too(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, node("shop", node_of(broker)) as joined:
+        await durable.connect(joined).create_vhost("audit")
+        audit = durable.connect(joined, vhost="audit")
+        await audit.declare_stream("orders", patterns=["orders.>"])
+        async with audit.read("orders", start="first") as records:
+            with trio.fail_after(PATIENCE_S):
+                while (await audit.statistics())["streams"]["orders"]["end"] == 0:
+                    await joined.publish("orders.eu", b"1")
+                    await trio.sleep(0.01)
+                assert (await anext(records)).payload == b"1"
+
+
+async def test_a_session_of_one_vhost_opens_nothing_in_another(tmp_path: Path) -> None:
+    """Its permissions are those of the vhost that it is of."""
+    async with serving(tmp_path) as broker, node("shop", node_of(broker)) as joined:
+        home = durable.connect(joined)
+        await home.create_vhost("secret")
+        secret = durable.connect(joined, vhost="secret")
+        await secret.declare_queue("jobs")
+        session = await home._channel.connected()
+        async with joined.open_tunnel("broker/durable") as tunnel:
+            await tunnel.send(encode_hello(CONSUME, "secret", session=session, queue="jobs"))
+            with trio.fail_after(PATIENCE_S), pytest.raises((mesh.MeshError, StopAsyncIteration)):
+                decode_answer(await anext(tunnel))
