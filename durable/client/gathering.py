@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from mesh.protocol.batch import batch_pieces, with_checksum
+from mesh.protocol.batch import batch_pieces
 
 PER_MESSAGE_BYTES = 8
 """What a message takes beside its body, at most, in the columns of a batch."""
@@ -98,7 +98,7 @@ class Gathering:
             )  # fmt: skip
             if batches and size + batch_bytes > part_bytes_max:
                 break
-            batches.append(with_checksum(b"".join(pieces)))
+            batches.append(b"".join(pieces))
             size += batch_bytes
             total += len(group.payloads)
             self._groups.popleft()

@@ -43,11 +43,11 @@ from .channel import RETRY_S, Channel
 from .gathering import PER_MESSAGE_BYTES, Gathering
 from .outbox import Outbox, Part, Waiter
 
-BATCH_BYTES = 256 * 1024
+BATCH_BYTES = 512 * 1024
 """Bodies per batch: one checksum, one record, one header for so much."""
 LEAVE_BYTES = BATCH_BYTES // 2
 """Gathered, after which the sender gets its turn."""
-PART_BYTES = 512 * 1024
+PART_BYTES = 1024 * 1024
 HEADERS_BYTES_MAX = 64 * 1024
 
 
