@@ -108,6 +108,10 @@ class _Session:
                 refusals = hosted.vhost.refuse(publisher, batches, error)
                 break
             except TooLarge as error:
+                if len(batches) > 1:  # Together they are more than a segment takes, not each.
+                    for batch in batches:
+                        await self.publish([batch])
+                    return
                 too_large = RecordTooLarge(error.size_bytes, error.limit_bytes)
                 refusals = hosted.vhost.refuse(publisher, batches, too_large)
                 break

@@ -73,7 +73,7 @@ async def test_plain_topics_are_captured_from_who_knows_nothing_of_it(tmp_path: 
     ):
         await shop.declare_stream("all", patterns=["orders.>"])
         await shop.declare_stream("eu", patterns=["orders.eu", "orders.*", "x.>"])
-        await subscribed(sensors, "orders.eu", 2)
+        await subscribed(sensors, "orders.eu", 3)
         await subscribed(sensors, "x.y", 1)
         for number in range(100):
             await sensors.publish("orders.eu", b"%d" % number, headers={"n": number})
