@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -28,7 +29,8 @@ class Load:
         self.connection, self.random = connection, Random(seed)
         self.read, self.kept = Ledger(), Ledger()
         self.parts = self.next = 0
-        self.done = False
+        self.done = self.published = False
+        """No more is to be published; nothing is on its way any more."""
 
     async def publish(self) -> None:
         while not self.done:
@@ -42,19 +44,19 @@ class Load:
             if both:
                 self.kept.confirmed.update(numbers)
             self.parts += 1
+        self.published = True
 
     async def consume(self) -> None:
-        while not self.done or self.read.missing:
-            try:
+        """Until cancelled."""
+        while True:
+            with suppress(BrokerLost):  # Before all was settled: what was not comes again.
                 async with self.connection.consume("read", prefetch=500) as deliveries:
-                    while not self.done or self.read.missing:
+                    while True:
                         await self.take_some(deliveries)
-            except BrokerLost:  # Before all was settled: what was not comes again.
-                continue
 
     async def take_some(self, deliveries: durable.Deliveries) -> None:
         taken: list[int] = []
-        while len(taken) < 300 and (not self.done or self.read.missing):
+        while len(taken) < 300:
             batch = await deliveries.take()
             numbers = [number_of(data) for data in batch.payloads]
             for number in numbers:
@@ -95,9 +97,14 @@ async def test_a_broker_killed_50_times_loses_nothing_it_confirmed(tmp_path: Pat
             for _ in range(KILLS):
                 process = await _kill_at(process, load, moments.randrange(1, 40), data, listen)
             load.done = True
+            with trio.move_on_after(60):
+                while not load.published or load.read.missing:
+                    await trio.sleep(0.001)
+            nursery.cancel_scope.cancel()
         await drain(connection, load.kept)
     process.close()
     segments = await trio.to_thread.run_sync(lambda: list(tmp_path.rglob("msgs.*")))
+    assert load.published
     load.read.check()
     load.kept.check()
     assert len(load.kept.confirmed) > KILLS, "there was a load"
