@@ -14,7 +14,7 @@ from bench.plan import Case, Family, Outcome, Row, Scale
 from bench.sequence import RING_COUNT
 from bench.stream import faults
 
-from .setting import Setting, queue_names, temporary_store
+from .setting import queue_names, serving
 
 if TYPE_CHECKING:
     from bench.processes import Troupe
@@ -35,8 +35,7 @@ def one_at_a_time(name: str, count: int) -> Case:
         turn = max(scale.count(TURN_COUNT), TURN_COUNT_MIN)
         samples: dict[str, list[int]] = {"confirm": [], "round_trip": [], "sync": []}
         wrong = 0
-        with temporary_store() as data:
-            setting = Setting(troupe, data)
+        with serving(troupe) as setting:
             names = queue_names(1)
             publisher = setting.start(
                 "durable_publisher", size_bytes=SIZE_BYTES, ring_count=RING_COUNT, queues=names
@@ -46,7 +45,9 @@ def one_at_a_time(name: str, count: int) -> Case:
                 "mesh_caller", "bench-caller", echo.ready["endpoint"],
                 size_bytes=SIZE_BYTES, window=1, target="bench-echo",
             )  # fmt: skip
-            probe = troupe.start("disk_probe", {"directory": data, "size_bytes": RECORD_BYTES})
+            probe = troupe.start(
+                "disk_probe", {"directory": setting.data, "size_bytes": RECORD_BYTES}
+            )
             for measure in range(-1, max(scale.count(count) // turn, 1)):
                 order = {"start": (measure + 1) * turn, "count": turn}
                 answers = {

@@ -8,7 +8,7 @@ from bench.figure import Bound
 from bench.plan import Case, Family, Outcome, Scale, row
 from bench.sequence import RING_COUNT
 
-from .setting import Setting, queue_names, temporary_store
+from .setting import queue_names, serving
 from .streaming import drain, per_s
 
 if TYPE_CHECKING:
@@ -29,8 +29,7 @@ def ready_messages(name: str, count: int) -> Case:
 
     def run(troupe: Troupe, scale: Scale) -> Outcome:
         total = scale.count(count)
-        with temporary_store() as data:
-            setting = Setting(troupe, data)
+        with serving(troupe) as setting:
             names = queue_names(1)
             control = setting.start("durable_control")
             idle = setting.rss_bytes(scale)
@@ -76,8 +75,7 @@ def declared_queues(name: str, count: int) -> Case:
 
     def run(troupe: Troupe, scale: Scale) -> Outcome:
         total = scale.count(count)
-        with temporary_store() as data:
-            setting = Setting(troupe, data)
+        with serving(troupe) as setting:
             control = setting.start("durable_control")
             idle = setting.rss_bytes(scale)
             declared = control.ask("declare", queues=queue_names(total))

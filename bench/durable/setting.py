@@ -31,13 +31,13 @@ class Setting:
     """Roles of one case. The troupe ends them; the directory outlives a broker that is restarted."""
 
     def __init__(self, troupe: Troupe, data: str) -> None:
-        self._troupe, self._data = troupe, data
+        self._troupe, self.data = troupe, data
         self._network = Network()
         self.broker = self.start_broker()
 
     def start_broker(self) -> Role:
         """As it was left, on a port of its own. `ready` says how long opening took."""
-        settings = self._network.node(CLUSTER, seeds=[], data=str(Path(self._data) / "store"))
+        settings = self._network.node(CLUSTER, seeds=[], data=str(Path(self.data) / "store"))
         self.broker = self._troupe.start("durable_broker", settings)
         return self.broker
 
@@ -61,6 +61,17 @@ class Setting:
         """The broker's memory, once it has had time to come to rest."""
         time.sleep(scale.seconds(SETTLE_S))
         return int(self.broker.ask("usage")["rss_bytes"])
+
+
+@contextmanager
+def serving(troupe: Troupe) -> Iterator[Setting]:
+    """A broker on a directory of its own, ended before that goes: it writes to the last."""
+    with temporary_store() as data:
+        setting = Setting(troupe, data)
+        try:
+            yield setting
+        finally:
+            troupe.end(setting.broker)
 
 
 def queue_names(count: int) -> list[str]:

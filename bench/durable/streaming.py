@@ -16,7 +16,7 @@ from bench.sequence import RING_COUNT
 from bench.stream import WARM_PART, faults, measure_stream
 
 from . import peers
-from .setting import Setting, queue_names, temporary_store
+from .setting import Setting, queue_names, serving
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,8 +46,7 @@ def confirmed(name: str, size_bytes: int, count: int, *, queues: int = 1, in_row
 
     def run(troupe: Troupe, scale: Scale) -> Outcome:
         names = queue_names(queues)
-        with temporary_store() as data:
-            setting = Setting(troupe, data)
+        with serving(troupe) as setting:
             common: dict[str, Any] = {
                 "size_bytes": size_bytes, "ring_count": ring_count(queues, in_row),
                 "queues": names, "in_row": in_row,
@@ -82,8 +81,7 @@ def filled_then_drained(name: str, size_bytes: int, count: int) -> Case:
 
     def run(troupe: Troupe, scale: Scale) -> Outcome:
         counts = {"start": 0, "count": scale.count(count)}
-        with temporary_store() as data:
-            setting = Setting(troupe, data)
+        with serving(troupe) as setting:
             names = queue_names(1)
             common: dict[str, Any] = {
                 "size_bytes": size_bytes, "ring_count": RING_COUNT, "queues": names, "in_row": 1,

@@ -7,7 +7,7 @@ settling the old delivery of it does nothing: the broker has forgotten that it g
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any
@@ -38,19 +38,22 @@ WINDOW_BYTES = 4 << 20
 
 
 class _Session:
-    """One tunnel's worth of settlements. Those that come after its end go nowhere."""
+    """One tunnel's worth of settlements. Those that come after its end go nowhere.
 
-    def __init__(self, tunnel: Tunnel) -> None:
-        self._tunnel = tunnel
+    Args:
+        lost: called when some of them may not have reached the broker's disk.
+    """
+
+    def __init__(self, tunnel: Tunnel, lost: Callable[[], None]) -> None:
+        self._tunnel, self._lost = tunnel, lost
         self._gathered: list[Settlement] = []
         self._work = Waker()
         self._sent = self._durable = 0
         self.open = True
-        self.stale = 0
 
     def settle(self, outcome: int, start: int, end: int) -> None:
         if not self.open:
-            self.stale += end - start
+            self._lost()
             return
         gathered = self._gathered
         if gathered and gathered[-1].outcome == outcome and gathered[-1].end == start:
@@ -75,6 +78,8 @@ class _Session:
 
     def close(self) -> None:
         self.open = False
+        if not self.settled:
+            self._lost()
 
     @property
     def settled(self) -> bool:
@@ -90,6 +95,7 @@ class Deliveries:
         self._stack = AsyncExitStack()
         self._session: _Session | None = None
         self._tunnel: Tunnel | None = None
+        self._lost = False
         self._batches: deque[DeliveryBatch] = deque()
         self._messages: Iterator[Delivery] = iter(())
 
@@ -147,9 +153,10 @@ class Deliveries:
         To be called by the task that iterates.
 
         Raises:
-            BrokerLost: the connection broke before; some of it may come again.
+            BrokerLost: a connection broke before; some of it may come again. Said once.
         """
         session = self._session
+        self._check_lost()
         while session is not None and session.open and not session.settled:
             try:
                 await self._receive()
@@ -158,6 +165,15 @@ class Deliveries:
             except MeshError as error:
                 raise BrokerLost(self._channel.cluster, str(error)) from error
         if session is None or not session.open:
+            raise BrokerLost(self._channel.cluster, "it broke before all was settled")
+
+    def _lose(self) -> None:
+        self._lost = True
+
+    def _check_lost(self) -> None:
+        """Settlements went down with an earlier connection, behind the iteration's back."""
+        if self._lost:
+            self._lost = False
             raise BrokerLost(self._channel.cluster, "it broke before all was settled")
 
     async def _receive(self) -> None:
@@ -187,7 +203,7 @@ class Deliveries:
                     CONSUME, window_bytes=WINDOW_BYTES, queue=self.queue, **self._settings
                 )
             )
-            session = _Session(tunnel)
+            session = _Session(tunnel, self._lose)
             scope = trio.CancelScope()
             stack.callback(scope.cancel)
             stack.callback(session.close)
