@@ -49,7 +49,8 @@ class Load:
     async def consume(self) -> None:
         """Until cancelled."""
         while True:
-            with suppress(BrokerLost):  # Before all was settled: what was not comes again.
+            # Killed before all was settled, or while we were calling: what was not settled comes again.
+            with suppress(BrokerLost, mesh.RequestError, mesh.TunnelBroken):
                 async with self.connection.consume("read", prefetch=500) as deliveries:
                     while True:
                         await self.take_some(deliveries)
