@@ -34,7 +34,11 @@ class Process:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment,
         )  # fmt: skip
         self._buffer = b""
-        self.ready: dict[str, Any] = self.read()
+        try:
+            self.ready: dict[str, Any] = self.read()
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def pid(self) -> int:

@@ -114,6 +114,25 @@ class Channel:
             await tunnel.send(encode_hello(kind, self.vhost, session=session, **fields))
             yield tunnel, await self._greeting(tunnel)
 
+    async def until_open(self, attempt: Callable[[], Awaitable[None]]) -> None:
+        """`attempt` to open something, again when the connection breaks meanwhile.
+
+        Raises:
+            BrokerLost: it did not hold within `timeout_s`, or this node has left the mesh.
+            DurableError: what the broker says.
+        """
+        with trio.move_on_after(self.timeout_s):
+            while True:
+                try:
+                    return await attempt()
+                except MeshError as error:
+                    mendable = isinstance(error, BrokerLost) or not isinstance(error, DurableError)
+                    if not mendable or self._refused is not None or isinstance(error, NodeClosed):
+                        raise
+                    self._trouble = str(error)
+                await trio.sleep(RETRY_S)
+        raise BrokerLost(self.cluster, f"no other within {self.timeout_s} s: {self._trouble}")
+
     async def connected(self) -> bytes:
         """The session, once there is one. Raises BrokerLost: not within `timeout_s`."""
         self._ensure_running()

@@ -6,15 +6,14 @@ settling the old delivery of it does nothing: the broker has forgotten that it g
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any
 
 import trio
 
-from mesh.errors import MeshError, NodeClosed
+from mesh.errors import MeshError
 from mesh.tunnel import Tunnel
 from mesh.waker import Waker
 
@@ -32,9 +31,8 @@ from ..protocol.parts import (
     encode_settlements,
 )  # fmt: skip
 from .channel import Channel
-from .delivery import Delivery, DeliveryBatch
-
-WINDOW_BYTES = 4 << 20
+from .delivery import DeliveryBatch
+from .feed import WINDOW_BYTES, Feed
 
 
 class _Session:
@@ -87,21 +85,14 @@ class _Session:
         return not self._gathered and self._durable >= self._sent
 
 
-class Deliveries:
-    """Made by `Connection.consume`. One task at a time may iterate."""
+class Deliveries(Feed):
+    """Made by `Connection.consume`."""
 
     def __init__(self, channel: Channel, queue: str, settings: Mapping[str, Any]) -> None:
-        self._channel, self.queue, self._settings = channel, queue, settings
-        self._stack = AsyncExitStack()
+        super().__init__(channel)
+        self.queue, self._settings = queue, settings
         self._session: _Session | None = None
-        self._tunnel: Tunnel | None = None
         self._lost = False
-        self._batches: deque[DeliveryBatch] = deque()
-        self._messages: Iterator[Delivery] = iter(())
-
-    async def __aenter__(self) -> Deliveries:
-        await self._open()
-        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None,
@@ -113,39 +104,6 @@ class Deliveries:
                 await self.synced()
         finally:
             await self._close()
-
-    def __aiter__(self) -> Deliveries:
-        return self
-
-    async def __anext__(self) -> Delivery:
-        for delivery in self._messages:
-            return delivery
-        while True:
-            self._messages = _each(await self.take())
-            for delivery in self._messages:
-                return delivery
-
-    def batches(self) -> Batches:
-        """Iterate over batches, which is several times faster: `.payloads`, `await batch.ack()`."""
-        return Batches(self)
-
-    async def take(self) -> DeliveryBatch:
-        """The next batch.
-
-        Raises:
-            ConsumerCancelled: the broker ended this consumer.
-            BrokerLost: the connection broke and there was no other within the timeout.
-        """
-        while not self._batches:
-            try:
-                await self._receive()
-            except NodeClosed:
-                raise
-            except DurableError:
-                raise
-            except MeshError:
-                await self._reopen()
-        return self._batches.popleft()
 
     async def synced(self) -> None:
         """Return when everything settled so far is on the broker's disk: it will not come again.
@@ -217,44 +175,3 @@ class Deliveries:
 
             self._channel.run_beside(settle)
             self._tunnel, self._session, self._stack = tunnel, session, stack.pop_all()
-
-    async def _reopen(self) -> None:
-        await self._close()
-        with trio.move_on_after(self._channel.timeout_s):
-            while True:
-                try:
-                    await self._open()
-                    return
-                except DurableError as error:
-                    if not isinstance(error, BrokerLost):
-                        raise
-                except NodeClosed:
-                    raise
-                except MeshError:
-                    pass
-                await trio.sleep(0.1)
-        raise BrokerLost(self._channel.cluster, f"no other within {self._channel.timeout_s} s")
-
-    async def _close(self) -> None:
-        stack, self._stack = self._stack, AsyncExitStack()
-        self._batches.clear()
-        self._messages = iter(())
-        self._tunnel = None
-        await stack.aclose()
-
-
-class Batches:
-    """Made by `Deliveries.batches`."""
-
-    def __init__(self, deliveries: Deliveries) -> None:
-        self._deliveries = deliveries
-
-    def __aiter__(self) -> Batches:
-        return self
-
-    async def __anext__(self) -> DeliveryBatch:
-        return await self._deliveries.take()
-
-
-def _each(batch: DeliveryBatch) -> Iterator[Delivery]:
-    return (Delivery(batch, index, payload) for index, payload in enumerate(batch.payloads))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -38,6 +38,9 @@ class DeliveryBatch:
 
     def __len__(self) -> int:
         return int(self._batch.count)
+
+    def __iter__(self) -> Iterator[Delivery]:
+        return (Delivery(self, index, payload) for index, payload in enumerate(self.payloads))
 
     @property
     def payloads(self) -> list[bytes]:

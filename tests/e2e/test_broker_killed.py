@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from random import Random
 
@@ -15,7 +15,7 @@ from durable.client.connection import Connection
 from durable.errors import BrokerLost
 from tests.broker import broker
 from tests.ledger import Ledger, number_of, payload
-from tests.processes import SECRET, Process
+from tests.processes import SECRET
 
 KILLS = 50
 IN_BOTH = 10
@@ -49,8 +49,8 @@ class Load:
     async def consume(self) -> None:
         """Until cancelled."""
         while True:
-            # Killed before all was settled, or while we were calling: what was not settled comes again.
-            with suppress(BrokerLost, mesh.RequestError, mesh.TunnelBroken):
+            # Killed before all was settled: what was not comes again.
+            with suppress(BrokerLost):
                 async with self.connection.consume("read", prefetch=500) as deliveries:
                     while True:
                         await self.take_some(deliveries)
@@ -75,48 +75,57 @@ async def drain(connection: Connection, ledger: Ledger) -> None:
                 ledger.delivered(number_of(data))
 
 
+class Restarting:
+    """A broker that is killed and started again on its directory and port."""
+
+    def __init__(self, data: Path) -> None:
+        self._data = str(data)
+        self._process = broker(self._data)
+        self.listen: str = self._process.ready["endpoint"]
+
+    async def kill_after(self, parts: int, load: Load) -> None:
+        """Once so many more parts are confirmed."""
+        wanted = load.parts + parts
+        with trio.fail_after(60):
+            while load.parts < wanted:
+                await trio.sleep(0.001)
+        self.close()
+        self._process = await trio.to_thread.run_sync(broker, self._data, self.listen)
+
+    def close(self) -> None:
+        self._process.close()
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 async def test_a_broker_killed_50_times_loses_nothing_it_confirmed(tmp_path: Path) -> None:
-    data = str(tmp_path)
-    process = broker(data)
-    listen = process.ready["endpoint"]
     moments = Random(50)
-    async with mesh.join(
-        "shop", network_secret=SECRET, listen="tcp://127.0.0.1:0", seeds=[listen], zeroconf=False
-    ) as node:
-        connection = durable.connect(node, timeout=60)
-        for name in ("read", "kept"):
-            await connection.declare_queue(name)
-        await connection.declare_exchange("both", type="fanout")
-        await connection.bind("both", "read")
-        await connection.bind("both", "kept")
-        load = Load(connection, seed=50)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(load.publish)
-            nursery.start_soon(load.consume)
-            for _ in range(KILLS):
-                process = await _kill_at(process, load, moments.randrange(1, 40), data, listen)
-            load.done = True
-            with trio.move_on_after(60):
-                while not load.published or load.read.missing:
-                    await trio.sleep(0.001)
-            nursery.cancel_scope.cancel()
-        await drain(connection, load.kept)
-    process.close()
+    with closing(Restarting(tmp_path)) as process:
+        async with mesh.join(
+            "shop", network_secret=SECRET, listen="tcp://127.0.0.1:0", seeds=[process.listen],
+            zeroconf=False,
+        ) as node:  # fmt: skip
+            connection = durable.connect(node, timeout=60)
+            for name in ("read", "kept"):
+                await connection.declare_queue(name)
+            await connection.declare_exchange("both", type="fanout")
+            await connection.bind("both", "read")
+            await connection.bind("both", "kept")
+            load = Load(connection, seed=50)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(load.publish)
+                nursery.start_soon(load.consume)
+                for _ in range(KILLS):
+                    await process.kill_after(moments.randrange(1, 40), load)
+                load.done = True
+                with trio.move_on_after(60):
+                    while not load.published or load.read.missing:
+                        await trio.sleep(0.001)
+                nursery.cancel_scope.cancel()
+            await drain(connection, load.kept)
     segments = await trio.to_thread.run_sync(lambda: list(tmp_path.rglob("msgs.*")))
     assert load.published
     load.read.check()
     load.kept.check()
     assert len(load.kept.confirmed) > KILLS, "there was a load"
     assert len(segments) < 100, "segments are given back"
-
-
-async def _kill_at(process: Process, load: Load, parts: int, data: str, listen: str) -> Process:
-    """Once so many more parts are confirmed; the next broker on the same directory."""
-    wanted = load.parts + parts
-    with trio.fail_after(60):
-        while load.parts < wanted:
-            await trio.sleep(0.001)
-    process.close()
-    return await trio.to_thread.run_sync(broker, data, listen)
