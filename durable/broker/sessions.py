@@ -27,7 +27,7 @@ from ..protocol.calls import (
 )  # fmt: skip
 from ..protocol.failures import take_apart
 from ..protocol.parts import encode_ended
-from ..tunnels import ends_with_tunnel
+from ..tunnels import ends_with_tunnel, one_of
 from .consuming import serve_consumer
 from .control import Control
 from .hosted import Hosted
@@ -64,6 +64,8 @@ class Sessions:
             pass
         except DurableError as error:
             await self._tell(tunnel, error)
+        except BaseExceptionGroup as group:
+            await self._tell(tunnel, one_of(group))
 
     async def _serve_vhost(self, tunnel: Tunnel, hello: Hello, hosted: Hosted) -> None:
         if hello.kind == CONTROL:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from durable.broker.publishing import _Session as Session
 from durable.errors import StoreFailed
 from durable.log.faulty_disk import Faults, FaultyDisk
 from durable.log.memory_disk import Volume
@@ -39,6 +40,23 @@ async def test_after_a_failed_sync_nothing_is_confirmed_and_everybody_is_told(
                 await connection.declare_queue("more")
             statistics = await connection.statistics()
         assert "failed" in statistics["log"]["failure"]
+
+
+async def test_a_session_whose_tasks_all_meet_a_failed_disk_ends_with_one_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Found by CI: two of them in one group were a crash of the handler, with a stack trace."""
+
+    async def fail(session: Session, batches: object) -> None:
+        session.fail(StoreFailed("no disk"))
+        raise StoreFailed("no disk")
+
+    monkeypatch.setattr(Session, "publish", fail)
+    async with serving(tmp_path) as broker, client(broker) as connection:
+        await connection.declare_queue("jobs")
+        with trio.fail_after(PATIENCE_S), pytest.raises(StoreFailed, match="no disk"):
+            await connection.publish("", "jobs", b"lost")
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
 async def test_what_was_confirmed_before_a_failed_sync_is_there_after_a_restart(
