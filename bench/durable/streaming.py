@@ -29,7 +29,7 @@ SIZES = {
     "100 B": (100, 1_000_000, 0.7),
     "1 KB": (1024, 250_000, 0.35),
 }
-QUEUES, QUEUES_COUNT = 100, 100_000
+QUEUES, QUEUES_COUNT = 100, 500_000
 QUEUES_RATIO_MIN = 0.5
 WRITTEN_MAX = 1.3
 CREDIT: dict[str, Any] = {"prefetch": 200_000, "prefetch_bytes": 64 << 20}

@@ -10,6 +10,8 @@ from mesh.protocol.batch import batch_pieces
 PER_MESSAGE_BYTES = 8
 """What a message takes beside its body, at most, in the columns of a batch."""
 
+LEAVE_BYTES = 256 * 1024
+
 
 @dataclass(slots=True, eq=False)
 class Group:
@@ -33,25 +35,38 @@ NOTHING = Group("", "", b"", -1)
 
 
 class Gathering:
-    """In the order in which messages were given; the last group takes more that are like it."""
+    """What has been given, in groups, in the order in which they were begun.
 
-    def __init__(self, batch_bytes: int) -> None:
-        self._batch_bytes = batch_bytes
+    Messages that go to one queue by its name pass those to other queues: nobody can tell, and keys
+    in turn make full batches. What an exchange routes anywhere keeps its place among everything.
+
+    Args:
+        batch_bytes: the bodies of one batch, about.
+        turns_bytes: what more may gather while queues take turns: their batches are small enough.
+    """
+
+    def __init__(self, batch_bytes: int, turns_bytes: int = 0) -> None:
+        self._batch_bytes, self._turns_bytes = batch_bytes, turns_bytes
         self._groups: deque[Group] = deque()
+        self._open: dict[str, Group] = {}
+        """By queue, what still takes messages to it."""
         self.last = NOTHING
-        self._closed_count = self._closed_bytes = 0
-        """Of all groups but the last: keys in turn make a group of every message."""
+        """What took the last message: it takes the next one that is alike."""
+        self.leave_bytes = LEAVE_BYTES
+        """Gathered, after which some of it should leave before another group is begun."""
+        self._other_count = self._other_bytes = 0
+        """Of all groups but the last."""
 
     def __bool__(self) -> bool:
         return bool(self._groups)
 
     @property
     def count(self) -> int:
-        return self._closed_count + len(self.last.payloads)
+        return self._other_count + len(self.last.payloads)
 
     @property
     def size_bytes(self) -> int:
-        return self._closed_bytes + self.last.size_bytes
+        return self._other_bytes + self.last.size_bytes
 
     def add(
         self,
@@ -60,34 +75,80 @@ class Gathering:
         properties: bytes,
         payload: bytes,
         headers: bytes | None,
+        *,
+        to_queue: bool = False,
     ) -> None:
-        group, size = self.last, len(payload) + PER_MESSAGE_BYTES + len(headers or b"")
-        alike = group.key == key and group.properties == properties
-        if not alike or (group.headers is None) != (headers is None) or self._is_full(size):
+        """Take a message. `to_queue`: it goes to the queue of that key, and nowhere else."""
+        size = len(payload) + PER_MESSAGE_BYTES + len(headers or b"")
+        group = self._group_for(key, properties, headers is not None, size, to_queue)
+        if group is NOTHING:
             group = Group(exchange, key, properties, self._batch_bytes)
             if headers is not None:
                 group.headers, group.limit_bytes = [], -1  # Each of them comes this way.
-            self._closed_count += len(self.last.payloads)
-            self._closed_bytes += self.last.size_bytes
             self._groups.append(group)
-            self.last = group
+            if to_queue:
+                self._open[key] = group
+            else:
+                self._open.clear()
+        self.turn_to(group)
         group.payloads.append(payload)
         group.size_bytes += size
         if headers is not None and group.headers is not None:
             group.headers.append(headers)
 
-    def close(self) -> None:
-        """The last group takes no more: nobody is going to pack it."""
-        self._closed_count, self._closed_bytes, self.last = self.count, self.size_bytes, NOTHING
+    def _group_for(
+        self, key: str, properties: bytes, with_headers: bool, size_bytes: int, to_queue: bool
+    ) -> Group:
+        """The group that takes a message, or NOTHING: what is large gets a batch of its own."""
+        group = self.last
+        if to_queue and group.key != key:
+            group = self._open.get(key, NOTHING)
+        alike = group.key == key and group.properties == properties
+        full = group.size_bytes + size_bytes > self._batch_bytes
+        return (
+            group if alike and (group.headers is not None) == with_headers and not full else NOTHING
+        )
 
-    def _is_full(self, size_bytes: int) -> bool:
-        """Whether the last group has no room for so much: what is large gets a batch of its own."""
-        return self.last is NOTHING or self.last.size_bytes + size_bytes > self._batch_bytes
+    def turn(self, exchange: str | None, key: str) -> Group:
+        """The group of another queue than the last one's, now the last; NOTHING if there is none."""
+        group = self._open.get(key)
+        if group is None or group.exchange != exchange:
+            return NOTHING
+        last = self.last  # As `turn_to`: keys in turn come here with every message.
+        self._other_count += len(last.payloads) - len(group.payloads)
+        self._other_bytes += last.size_bytes - group.size_bytes
+        self.last = group
+        return group if self._other_bytes < self.leave_bytes + self._turns_bytes else NOTHING
+
+    def turn_to(self, group: Group) -> None:
+        """Make it the last one."""
+        last = self.last
+        if group is not last:
+            self._other_count += len(last.payloads) - len(group.payloads)
+            self._other_bytes += last.size_bytes - group.size_bytes
+            self.last = group
+
+    def stay(self) -> None:
+        """The sender had its turn: so much more before it gets another."""
+        self.leave_bytes = self.size_bytes + LEAVE_BYTES
+
+    def barrier(self) -> int:
+        """How many there are: what comes from now on stands behind all of them."""
+        self._open.clear()
+        if self._groups and self._groups[-1] is not self.last:
+            self.turn_to(NOTHING)
+        return self.count
+
+    def close(self) -> None:
+        """No group takes more: nobody is going to pack it."""
+        self._open.clear()
+        self.turn_to(NOTHING)
 
     def pack(
         self, publisher: bytes, epoch: int, sequence: int, time_us: int, part_bytes_max: int
     ) -> tuple[bytes, int]:
         """Batches for one part, from `sequence` on, and how many messages are in it."""
+        self.leave_bytes = LEAVE_BYTES
         batches: list[bytes] = []
         size = total = 0
         while self._groups:
@@ -103,8 +164,9 @@ class Gathering:
             total += len(group.payloads)
             self._groups.popleft()
             if group is self.last:
-                self.last = NOTHING
-            else:
-                self._closed_count -= len(group.payloads)
-                self._closed_bytes -= group.size_bytes
+                self.turn_to(NOTHING)
+            self._other_count -= len(group.payloads)
+            self._other_bytes -= group.size_bytes
+            if self._open.get(group.key) is group:
+                del self._open[group.key]
         return batches[0] if len(batches) == 1 else b"".join(batches), total

@@ -45,8 +45,7 @@ from .outbox import Outbox, Part, Waiter
 
 BATCH_BYTES = 512 * 1024
 """Bodies per batch: one checksum, one record, one header for so much."""
-LEAVE_BYTES = BATCH_BYTES // 2
-"""Gathered, after which the sender gets its turn."""
+TURNS_BYTES = 2 * 1024 * 1024
 PART_BYTES = 1024 * 1024
 HEADERS_BYTES_MAX = 64 * 1024
 
@@ -60,7 +59,8 @@ class Publisher:
         self._channel, self._window_bytes = channel, window_bytes
         self.id = token_bytes(16) if name is None else _named(name)
         self.epoch = time.time_ns() if epoch is None else epoch
-        self._gathering, self._outbox = Gathering(BATCH_BYTES), Outbox()
+        self._gathering = Gathering(min(BATCH_BYTES, window_bytes), min(TURNS_BYTES, window_bytes))
+        self._outbox = Outbox()
         self._packed = 0
         """The first sequence that has not been packed."""
         self._work, self._room = Waker(), Bell()
@@ -106,14 +106,10 @@ class Publisher:
             TooLarge: larger than the broker takes.
             Unconfirmed, PublisherFenced, BrokerLost: this publisher has ended.
         """
-        group = self._gathering.last
-        if (
-            headers is None
-            and properties is None
-            and group.key == key
-            and group.exchange == exchange
-            and type(payload) is bytes
-        ):
+        if headers is None and properties is None and type(payload) is bytes:
+            group = self._gathering.last
+            if group.key != key or group.exchange != exchange:
+                group = self._gathering.turn(exchange, key)
             size = group.size_bytes + len(payload) + PER_MESSAGE_BYTES
             if size <= group.limit_bytes:
                 group.payloads.append(payload)
@@ -122,10 +118,11 @@ class Publisher:
         encoded = self._encoded(exchange, key, properties)
         packed = None if headers is None else encode_headers(headers, HEADERS_BYTES_MAX)
         self._check_messages((payload,), encoded, packed)
-        if self._gathering.size_bytes >= LEAVE_BYTES:  # Full batches, or many small ones together.
+        if self._gathering.size_bytes >= self._gathering.leave_bytes:
             await trio.lowlevel.checkpoint()
+            self._gathering.stay()
         await self._wait_room()
-        self._gathering.add(exchange if properties is None else None, key, encoded, payload, packed)
+        self._add(exchange, key, payload, encoded, packed, properties)
         self._work.wake()
 
     async def publish(
@@ -142,14 +139,14 @@ class Publisher:
         encoded = self._encoded(exchange, key, properties)
         packed = None if headers is None else encode_headers(headers, HEADERS_BYTES_MAX)
         self._check_messages(payloads, encoded, packed)
-        alike = exchange if properties is None else None
-        first = self._next
+        first = self._barrier()
         for payload in payloads:
             if self._full():
                 await self._wait_room()
-            self._gathering.add(alike, key, encoded, payload, packed)
+            self._add(exchange, key, payload, encoded, packed, properties)
+        end = self._barrier()
         self._leave()
-        await self._decided(first, self._next)
+        await self._decided(first, end)
 
     async def flush(self) -> None:
         """Return when everything handed over so far is on disk.
@@ -158,7 +155,7 @@ class Publisher:
             As `publish` does, also for what was refused before, unless `publish` has told it.
         """
         try:
-            await self._decided(self._outbox.confirmed, self._next)
+            await self._decided(self._outbox.confirmed, self._barrier())
         except PublishError as error:
             self._add_untold(error)
             raise
@@ -212,10 +209,19 @@ class Publisher:
             self._properties[wanted] = encoded
         return encoded
 
-    @property
-    def _next(self) -> int:
-        """The sequence that the next message gets."""
-        return self._packed + self._gathering.count
+    def _add(
+        self, exchange: str, key: str, payload: bytes, encoded: bytes, headers: bytes | None,
+        properties: Properties | None,
+    ) -> None:  # fmt: skip
+        if properties is None:
+            self._gathering.add(exchange, key, encoded, payload, headers, to_queue=not exchange)
+        else:
+            to_queue = not (properties.exchange or properties.cc or properties.bcc)
+            self._gathering.add(None, key, encoded, payload, headers, to_queue=to_queue)
+
+    def _barrier(self) -> int:
+        """The sequence that the next message gets: behind all that were handed over before."""
+        return self._packed + self._gathering.barrier()
 
     def _full(self) -> bool:
         return self._gathering.size_bytes + self._outbox.size_bytes > self._window_bytes
@@ -319,7 +325,7 @@ class Publisher:
         """Nothing more will be answered."""
         if self._failure is not None:
             return
-        waiting = self._next - self._outbox.confirmed
+        waiting = self._barrier() - self._outbox.confirmed
         self._failure = error or Unconfirmed(waiting, "the publisher was closed")
         self._gathering.close()
 

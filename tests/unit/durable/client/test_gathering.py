@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from durable.client.gathering import PER_MESSAGE_BYTES, Gathering
+from durable.protocol.parts import decode_batches
 
 PUBLISHER = bytes(16)
 
@@ -39,3 +43,67 @@ def test_counts_follow_what_is_added_and_packed() -> None:
 def test_keys_in_turn_leave_in_one_part() -> None:
     gathering = gathered(*"abcabcabc")
     assert gathering.pack(PUBLISHER, 1, 0, 0, part_bytes_max=1 << 20)[1] == 9
+
+
+KINDS = ["queue"] * 6 + ["routed"] * 2 + ["barrier", "pack"]
+steps = st.lists(
+    st.tuples(st.sampled_from(KINDS), st.sampled_from("ab"), st.booleans()),
+    min_size=10,
+    max_size=80,
+)
+
+
+@given(steps, st.integers(50, 400), st.integers(150, 3000))
+def test_only_messages_to_different_queues_pass_one_another(
+    taken: list[tuple[str, str, bool]], batch_bytes: int, part_bytes: int
+) -> None:
+    gathering = Gathering(batch_bytes, turns_bytes=200)
+    packed: list[tuple[str, str, int]] = []
+    given_ones: list[tuple[str, str, int]] = []
+
+    def pack() -> None:
+        data, _ = gathering.pack(PUBLISHER, 1, len(packed), 0, part_bytes)
+        for batch in decode_batches(data):
+            kind = "routed" if batch.shared_headers else "queue"
+            numbers = [int(payload) for payload in batch.payloads]
+            packed.extend((kind, batch.topic, number) for number in numbers)
+
+    barriers: list[int] = []
+    for kind, key, with_headers in taken:
+        number = len(given_ones)
+        payload = b"%06d" % number
+        if kind == "barrier":
+            assert gathering.barrier() == number - len(packed)
+            barriers.append(number)
+        elif kind == "pack":
+            pack()
+        elif kind == "queue" and not with_headers and append_to_turn(gathering, key, payload):
+            given_ones.append((kind, key, number))
+        else:
+            gathering.add(
+                "" if kind == "queue" else "orders", key, b"" if kind == "queue" else b"\x80",
+                payload, b"\x80" if with_headers else None, to_queue=kind == "queue",
+            )  # fmt: skip
+            given_ones.append((kind, key, number))
+        assert gathering.count == len(given_ones) - len(packed)
+    while gathering:
+        pack()
+    assert sorted(packed, key=lambda one: one[2]) == given_ones
+    for queue in "ab":
+        seen = [number for kind, key, number in packed if kind == "routed" or key == queue]
+        assert seen == sorted(seen)
+    for barrier in barriers:
+        assert max((n for _, _, n in packed[:barrier]), default=-1) == barrier - 1
+    assert counts(gathering) == (0, 0)
+
+
+def append_to_turn(gathering: Gathering, key: str, payload: bytes) -> bool:
+    """As the publisher's hot path does."""
+    group = gathering.last
+    if group.key != key or group.exchange != "":
+        group = gathering.turn("", key)
+    if group.size_bytes + len(payload) + PER_MESSAGE_BYTES > group.limit_bytes:
+        return False
+    group.payloads.append(payload)
+    group.size_bytes += len(payload) + PER_MESSAGE_BYTES
+    return True
