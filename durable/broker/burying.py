@@ -6,7 +6,7 @@ import trio
 
 from mesh.protocol.batch import Batch
 
-from ..errors import StoreBusy, StoreFull
+from ..errors import StoreFull
 from ..queues.journal import Dead
 from .hosted import Hosted
 
@@ -33,13 +33,14 @@ async def _bury(hosted: Hosted, dead: Dead) -> None:
 
 
 async def _append(hosted: Hosted, dead: Dead, batches: list[tuple[Batch, int]]) -> None:
-    while dead.queue in hosted.vhost.registry.queues:
-        try:
+    def bury() -> None:
+        if dead.queue in hosted.vhost.registry.queues:  # Else it went while this waited.
             hosted.vhost.bury(dead, batches, hosted.clock.now_us())
-        except StoreBusy:
-            await hosted.log.wait_room()
+            hosted.wake()
+
+    while True:
+        try:
+            await hosted.log.with_room(bury)
+            return
         except StoreFull:
             await trio.sleep(FULL_PAUSE_S)
-        else:
-            hosted.wake()
-            return

@@ -17,7 +17,7 @@ from mesh.protocol.inbox import Delivery
 from mesh.protocol.interest import Interest
 from mesh.waker import Waker
 
-from ..errors import StoreBusy, StoreFull
+from ..errors import StoreFull
 from .hosted import Hosted
 
 FULL_PAUSE_S = 0.1
@@ -72,12 +72,14 @@ class Capture:
 
     async def _store(self, delivery: Delivery) -> None:
         hosted, batch = self._hosted, _batch(delivery)
+
+        def capture() -> None:
+            hosted.vhost.capture(batch, delivery.lost, hosted.clock.now_us())
+
         while True:
             try:
-                hosted.vhost.capture(batch, delivery.lost, hosted.clock.now_us())
+                await hosted.log.with_room(capture)
                 return
-            except StoreBusy:
-                await hosted.log.wait_room()
             except StoreFull:  # The inbox fills meanwhile, and then drops, which becomes a gap.
                 await trio.sleep(FULL_PAUSE_S)
 

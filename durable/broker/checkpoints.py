@@ -11,7 +11,7 @@ import logging
 
 import trio
 
-from ..errors import StoreBusy, StoreError
+from ..errors import StoreError
 from ..log.checkpoints import Checkpoint, Checkpoints, Root
 from ..log.disk import Disk
 from ..vhost.checkpointing import Checkpointing, decode_extra, load
@@ -86,14 +86,12 @@ class Checkpointer:
             StoreError, OSError: it could not be written; what was there before holds.
         """
         hosted, log = self._hosted, self._hosted.log
-        while True:
+
+        def append_snapshot() -> range:
             hosted.turn()
-            now_us = hosted.clock.now_us()
-            try:
-                positions = log.append_nowait(hosted.vhost.snapshot(now_us))
-                break
-            except StoreBusy:
-                await log.wait_room()
+            return log.append_nowait(hosted.vhost.snapshot(hosted.clock.now_us()))
+
+        positions = await log.with_room(append_snapshot)
         start, returns = hosted.applied_end, hosted.vhost.settling.last_position
         changed, extra = self._checkpointing.take(start, returns)
         self._segments = log.statistics().segments

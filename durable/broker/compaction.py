@@ -6,7 +6,7 @@ import logging
 
 import trio
 
-from ..errors import StoreBusy, StoreError, StoreFull
+from ..errors import StoreError, StoreFull
 from ..log.bodies import move
 from ..log.compaction import Budget
 from ..log.log import READ_BYTES
@@ -59,12 +59,7 @@ async def _move(hosted: Hosted, record: Record, budget: Budget) -> None:
     draft = move(record, targets, record.header.time_us)
     await trio.sleep(budget.wait_s(draft.size_bytes, trio.current_time()))
     budget.take(draft.size_bytes, trio.current_time())
-    while True:
-        try:
-            (moved,) = hosted.log.append_nowait([draft])
-            break
-        except StoreBusy:
-            await hosted.log.wait_room()
+    (moved,) = await hosted.log.append([draft])
     await hosted.log.durable(moved)
     still = _wanting(hosted, record)  # Some may have been settled meanwhile, and have let go.
     for lane_id, first in targets:

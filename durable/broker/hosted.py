@@ -17,13 +17,7 @@ from typing import Protocol
 from mesh.protocol.batch import Batch
 from mesh.waker import Bell, Waker
 
-from ..errors import (
-    DurableError,
-    NotInLog,
-    RecordDamaged,
-    StoreBusy,
-    StoreFailed,
-)
+from ..errors import DurableError, NotInLog, RecordDamaged, StoreFailed
 from ..log.bodies import decode_moved
 from ..log.log import READ_BYTES, Log
 from ..log.record import Buffer, Kind, Record
@@ -138,12 +132,11 @@ class Hosted:
             wanted: called right before they are made, so that what it has checked still holds;
                 again when there was no room. No changes: return when earlier ones are on disk.
         """
-        while True:
-            try:
-                position = self.vhost.change(wanted(), self.clock.now_us(), transient=transient)
-                break
-            except StoreBusy:
-                await self.log.wait_room()
+
+        def change() -> int:
+            return self.vhost.change(wanted(), self.clock.now_us(), transient=transient)
+
+        position = await self.log.with_room(change)
         self.wake()
         await self.log.durable(position)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import trio
 
@@ -12,7 +13,7 @@ from mesh.protocol.batch import Batch
 from mesh.tunnel import Tunnel
 from mesh.waker import Waker
 
-from ..errors import DurableError, Malformed, RecordTooLarge, StoreBusy, StoreFull
+from ..errors import DurableError, Malformed, RecordTooLarge, StoreFull
 from ..protocol.calls import Answer, Hello, encode_answer
 from ..protocol.parts import Refusal, decode_batches, encode_confirm
 from ..tunnels import ends_with_tunnel
@@ -37,7 +38,12 @@ async def serve_publisher(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Pe
         async with open_nursery() as nursery:
             nursery.start_soon(session.send_confirms)
             async for part in tunnel:
-                await session.publish(decode_batches(part))
+                batches = decode_batches(part)
+                try:
+                    await hosted.log.with_room(partial(session.publish, batches))
+                except TooLarge:  # Together they are more than a segment takes, not each.
+                    for batch in batches:
+                        await hosted.log.with_room(partial(session.publish, [batch]))
             nursery.cancel_scope.cancel()
     finally:
         hosted.detach_publisher(publisher, session)
@@ -92,29 +98,26 @@ class _Session:
         self._refusals = []
         return encode_confirm(self._sent, refusals)
 
-    async def publish(self, batches: Sequence[Batch]) -> None:
-        """One part. Raises DurableError: this publisher has ended."""
+    def publish(self, batches: Sequence[Batch]) -> None:
+        """Take them, or refuse them.
+
+        Raises:
+            StoreBusy, TooLarge: nothing was taken; the latter only of several, for one is refused.
+            DurableError: this publisher has ended.
+        """
         hosted, publisher = self._hosted, self._publisher
-        while True:
-            hosted.vhost.publishers.check_current(publisher)
-            try:
-                refusals = hosted.vhost.publish(
-                    publisher, batches, self._peer.may_publish, hosted.clock.now_us()
-                )
-                break
-            except StoreBusy:
-                await hosted.log.wait_room()
-            except StoreFull as error:
-                refusals = hosted.vhost.refuse(publisher, batches, error)
-                break
-            except TooLarge as error:
-                if len(batches) > 1:  # Together they are more than a segment takes, not each.
-                    for batch in batches:
-                        await self.publish([batch])
-                    return
-                too_large = RecordTooLarge(error.size_bytes, error.limit_bytes)
-                refusals = hosted.vhost.refuse(publisher, batches, too_large)
-                break
+        hosted.vhost.publishers.check_current(publisher)
+        try:
+            refusals = hosted.vhost.publish(
+                publisher, batches, self._peer.may_publish, hosted.clock.now_us()
+            )
+        except StoreFull as error:
+            refusals = hosted.vhost.refuse(publisher, batches, error)
+        except TooLarge as error:
+            if len(batches) > 1:
+                raise
+            too_large = RecordTooLarge(error.size_bytes, error.limit_bytes)
+            refusals = hosted.vhost.refuse(publisher, batches, too_large)
         self._refusals += refusals
         if batches:
             self._received = max(self._received, batches[-1].next_sequence)

@@ -19,7 +19,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 import trio
 
@@ -39,6 +39,7 @@ from .store import Store, open_store
 from .writer_thread import WriterThread
 
 logger = logging.getLogger("durable.log")
+T = TypeVar("T")
 READ_BYTES = 1 << 20
 """Read in one trip to a worker thread by `follow`."""
 
@@ -172,15 +173,25 @@ class Log:
     async def append(self, drafts: Sequence[Draft]) -> range:
         """As `append_nowait`, but wait for room, first come first. Cancelled: nothing was taken."""
         async with self._turn:
-            while True:
-                try:
-                    return self.append_nowait(drafts)
-                except StoreBusy:
-                    await self._changed.wait()
+            return await self.with_room(partial(self.append_nowait, drafts))
 
-    async def wait_room(self) -> None:
-        """Wait until `append_nowait` is worth another try after StoreBusy."""
-        await self._changed.wait()
+    async def with_room(self, attempt: Callable[[], T]) -> T:
+        """What `attempt` returns; after StoreBusy it is called again, when there may be room.
+
+        No other task has its turn between its return and ours: what was so when it appended still
+        is. Tasks that wait here at once are in no order, see `append`.
+
+        Args:
+            attempt: appends, and decides anew what, for it may have waited since. Where it raises
+                StoreBusy it has changed nothing.
+        Raises:
+            What `attempt` raises, but for StoreBusy.
+        """
+        while True:
+            try:
+                return attempt()
+            except StoreBusy:
+                await self._changed.wait()
 
     async def durable(self, position: int) -> None:
         """Return when the record at this log position is on stable storage.

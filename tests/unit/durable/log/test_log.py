@@ -103,6 +103,28 @@ async def test_append_waits_for_room_and_keeps_the_order() -> None:
         assert got == [(3, 2), (4, 3), (5, 4)]
 
 
+async def test_what_waits_for_room_decides_anew_what_it_appends() -> None:
+    gate = Gate()
+    async with open_log(MemoryDisk(), replace(SMALL, pending_bytes_max=400), in_thread=gate) as log:
+        await wait_all_tasks_blocked()
+        gate.open = trio.Event()
+        log.append_nowait([publish(0), publish(1)])
+        wanted, got = [publish(2)], []
+
+        async def append() -> None:
+            got.append(await log.with_room(lambda: log.append_nowait(wanted[-1:])))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(append)
+            await wait_all_tasks_blocked()
+            wanted.append(acks(7, 0, 1))
+            assert got == []
+            gate.open.set()
+        await log.durable(3)
+        assert got == [range(3, 4)]
+        assert (await log.record(3)).kind == Kind.ACKS
+
+
 async def test_many_segments_and_reading_across_them() -> None:
     async with open_log(MemoryDisk(), SMALL, in_thread=inline) as log:
         for number in range(50):
