@@ -79,8 +79,8 @@ class PlainVhost:
         }
         return PlainVhost(list(store.records.values()), store)
 
-    def change(self, *changes: Change, transient: bool = False) -> None:
-        self.vhost.change(changes, 0, transient=transient)
+    def change(self, *changes: Change) -> None:
+        self.vhost.change(changes, 0)
 
     def commit(self) -> list[Publisher]:
         self.store.durable_end = self.store.end

@@ -15,7 +15,6 @@ from mesh.node import Node
 from mesh.protocol.batch import Batch
 from mesh.protocol.inbox import Delivery
 from mesh.protocol.interest import Interest
-from mesh.waker import Waker
 
 from ..errors import StoreFull
 from .hosted import Hosted
@@ -28,11 +27,9 @@ class Capture:
 
     def __init__(self, hosted: Hosted, node: Node, inbox_bytes: int) -> None:
         self._hosted, self._node, self._inbox_bytes = hosted, node, inbox_bytes
-        self._changed = Waker()
         self._running: dict[str, trio.CancelScope] = {}
         """In the order in which they were subscribed."""
         self._interest: Interest[str] = Interest()
-        hosted.streams_changed = self._changed.wake
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -46,7 +43,7 @@ class Capture:
                     self._interest.add(check_pattern(pattern), pattern)
                     scope = self._running[pattern] = trio.CancelScope()
                     await nursery.start(self._subscribe, pattern, scope)
-                await self._changed.wait()
+                await self._hosted.streams_changed.wait()
 
     def _patterns(self) -> set[str]:
         streams = self._hosted.vhost.registry.streams.values()

@@ -93,7 +93,7 @@ class Control:
                 self._peer.exclusive.add(lanes[0])
             return [[changes.QUEUE, lanes, to_plain(wanted)]]
 
-        await self._hosted.change(change, transient=wanted.transient)
+        await self._hosted.change(change)
         queue = self._registry.queue(wanted.name)
         return {"ready": queue.ready, "consumers": len(queue.consumers)}
 
@@ -153,15 +153,13 @@ class Control:
             self._registry.router.check_bind(wanted)
             return [[changes.BIND, to_plain(wanted)]]
 
-        transient = self._registry.is_transient_binding(wanted)
-        await self._hosted.change(change, transient=transient)
+        await self._hosted.change(change)
 
     async def unbind(self, definition: dict[str, Any]) -> None:
         wanted = read(BindingDefinition, definition)
         wanted.check()
         self._peer.check(for_bind(wanted))
-        transient = self._registry.is_transient_binding(wanted)
-        await self._change([changes.UNBIND, to_plain(wanted)], transient=transient)
+        await self._change([changes.UNBIND, to_plain(wanted)])
 
     async def declare_stream(self, definition: dict[str, Any]) -> dict[str, int]:
         wanted = read(StreamDefinition, definition)
@@ -177,21 +175,14 @@ class Control:
             (lane,) = self._registry.new_lanes(wanted)
             return [[changes.STREAM, lane, to_plain(wanted)]]
 
-        try:
-            await self._hosted.change(change)
-        finally:
-            self._hosted.streams_changed()
+        await self._hosted.change(change)
         stream = self._registry.stream(wanted.name)
         return {"start": stream.start, "end": stream.end}
 
     async def delete_stream(self, name: str) -> None:
         self._peer.check(for_delete("stream", name))
         if name in self._registry.streams:
-            try:
-                await self._change([changes.STREAM_GONE, name])
-            finally:
-                self._hosted.streams_changed()
-                self._hosted.stored.wake()
+            await self._change([changes.STREAM_GONE, name])
 
     async def set_permission(self, definition: dict[str, Any]) -> None:
         wanted = read(PermissionDefinition, definition)
@@ -213,9 +204,9 @@ class Control:
     async def import_definitions(self, definitions: bytes) -> dict[str, int]:
         return await take_in(self._hosted, self._peer, unpack_definitions(definitions))
 
-    async def _change(self, wanted: Change, *, transient: bool = False) -> None:
+    async def _change(self, wanted: Change) -> None:
         """Something that can be done whatever has happened meanwhile."""
-        await self._hosted.change(lambda: [wanted], transient=transient)
+        await self._hosted.change(lambda: [wanted])
 
     async def vhosts(self) -> list[str]:
         return self._hosting.names

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from ..definition_forms import export_definitions, import_definitions, to_plain
 from ..definitions import (
+    BindingDefinition,
     Definition,
     Definitions,
     ExchangeDefinition,
+    PermissionDefinition,
     QueueDefinition,
     StreamDefinition,
 )
@@ -27,6 +30,11 @@ from .hosted import Hosted
 from .peer import Peer
 
 Named = QueueDefinition | ExchangeDefinition | StreamDefinition
+WORDS = {
+    ExchangeDefinition.kind: changes.EXCHANGE,
+    BindingDefinition.kind: changes.BIND,
+    PermissionDefinition.kind: changes.PERMISSION,
+}
 
 
 def exported(hosted: Hosted, peer: Peer) -> dict[str, Any]:
@@ -54,22 +62,19 @@ async def take_in(hosted: Hosted, peer: Peer, plain: Any) -> dict[str, int]:
     """Declare all of it, or nothing; how many of each kind are new.
 
     Raises:
-        InvalidDefinition, DefinitionConflict, UnknownQueue, UnknownExchange, BuiltIn, AccessRefused:
-            nothing was declared.
+        InvalidDefinition, DefinitionConflict, UnknownQueue, UnknownExchange, BuiltIn, TooManyQueues,
+        AccessRefused: nothing was declared.
     """
-    registry = hosted.vhost.registry
-    vhost, asked = import_definitions(plain, _declared(registry))
-    if vhost != hosted.vhost.name:
-        raise InvalidDefinition("definitions", "vhost", vhost, repr(hosted.vhost.name))
-    _check(asked, peer)
-    lasting, transient, new = _changes(registry, asked)
-    if lasting:
-        await hosted.change(lambda: lasting)
-    if transient:
-        await hosted.change(lambda: transient, transient=True)
-    if new.get(StreamDefinition.kind):
-        hosted.streams_changed()
-    return new
+    new: Counter[str] = Counter()
+
+    def wanted() -> list[Change]:
+        missing = _missing(hosted, peer, plain)
+        new.clear()
+        new.update(one.kind for one in missing)
+        return [_declaring(hosted.vhost.registry, one) for one in missing]
+
+    await hosted.change(wanted)
+    return dict(new)
 
 
 def _declared(registry: Registry) -> Definitions:
@@ -97,39 +102,32 @@ def _check(asked: Definitions, peer: Peer) -> None:
         peer.check(for_delete("permissions of", permission.cluster))
 
 
-def _changes(
-    registry: Registry, asked: Definitions
-) -> tuple[list[Change], list[Change], dict[str, int]]:
-    """What is not there yet: for the log, for memory, and how many of each kind."""
+def _missing(hosted: Hosted, peer: Peer, plain: Any) -> list[Definition]:
+    """What of it is not there yet, in an order in which it can be declared. Raises as `take_in`."""
+    registry = hosted.vhost.registry
     there = _declared(registry)
-    bound = {one.identity for one in there.bindings}
+    vhost, asked = import_definitions(plain, there)
+    if vhost != hosted.vhost.name:
+        raise InvalidDefinition("definitions", "vhost", vhost, repr(hosted.vhost.name))
+    _check(asked, peer)
     names = registry.queues.keys() | registry.streams.keys()
-    in_memory = {one.name for one in (*there.queues, *asked.queues) if one.transient}
-    lasting: list[Change] = []
-    transient: list[Change] = []
-    new: dict[str, int] = {}
+    both: tuple[QueueDefinition | StreamDefinition, ...] = (*asked.queues, *asked.streams)
+    members = [one for one in both if one.name not in names]
+    registry.check_room(len(members))
+    bound = {one.identity for one in there.bindings}
+    return [
+        *(one for one in asked.exchanges if not registry.router.has_exchange(one.name)),
+        *members,
+        *(one for one in asked.bindings if one.identity not in bound),
+        *(one for one in asked.permissions if one not in there.permissions),
+    ]
 
-    def add(one: Definition, change: Change, to: list[Change] = lasting) -> None:
-        to.append(change)
-        new[one.kind] = new.get(one.kind, 0) + 1
 
-    for exchange in asked.exchanges:
-        if not registry.router.has_exchange(exchange.name):
-            add(exchange, [changes.EXCHANGE, to_plain(exchange)])
-    for queue in asked.queues:
-        if queue.name not in names:
-            change = [changes.QUEUE, registry.new_lanes(queue), to_plain(queue)]
-            add(queue, change, transient if queue.transient else lasting)
-    for stream in asked.streams:
-        if stream.name not in names:
-            (lane,) = registry.new_lanes(stream)
-            add(stream, [changes.STREAM, lane, to_plain(stream)])
-    for binding in asked.bindings:
-        if binding.identity not in bound:
-            to_memory = not binding.to_exchange and binding.destination in in_memory
-            change = [changes.BIND, to_plain(binding)]
-            add(binding, change, transient if to_memory else lasting)
-    for permission in asked.permissions:
-        if permission not in there.permissions:
-            add(permission, [changes.PERMISSION, to_plain(permission)])
-    return lasting, transient, new
+def _declaring(registry: Registry, definition: Definition) -> Change:
+    """The change that declares it."""
+    plain = to_plain(definition)
+    if isinstance(definition, QueueDefinition):
+        return [changes.QUEUE, registry.new_lanes(definition), plain]
+    if isinstance(definition, StreamDefinition):
+        return [changes.STREAM, *registry.new_lanes(definition), plain]
+    return [WORDS[definition.kind], plain]

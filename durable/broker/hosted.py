@@ -24,7 +24,7 @@ from ..log.record import Buffer, Kind, Record
 from ..queues.consumers import Consumer
 from ..queues.lane import Lane
 from ..queues.queue import Delivery, Queue
-from ..vhost.changes import QUEUE_GONE, Change
+from ..vhost.changes import QUEUE_GONE, STREAM, STREAM_GONE, Change
 from ..vhost.publishers import Publisher
 from ..vhost.vhost import Vhost
 from .clock import SteadyClock
@@ -66,8 +66,8 @@ class Hosted:
         self._busy: dict[Queue, None] = {}
         self._publishers: dict[bytes, PublisherSession] = {}
         self._sessions: dict[Consumer, ConsumerSession] = {}
-        self.streams_changed: Callable[[], object] = lambda: None
-        """Called when streams have been declared or deleted."""
+        self.streams_changed = Waker()
+        """For whoever captures: streams have been declared or deleted."""
         self.applied_end = log.durable_end
         """Records before this log position have reached their lanes."""
         self.lost = 0
@@ -125,7 +125,7 @@ class Hosted:
             for consumer, its_own in by_consumer.items():
                 self._sessions[consumer].receive(its_own)
 
-    async def change(self, wanted: Wanted, *, transient: bool = False) -> None:
+    async def change(self, wanted: Wanted) -> None:
         """Write changes down, make them so, and return when they are on disk.
 
         Args:
@@ -134,7 +134,11 @@ class Hosted:
         """
 
         def change() -> int:
-            return self.vhost.change(wanted(), self.clock.now_us(), transient=transient)
+            changes = wanted()
+            position = self.vhost.change(changes, self.clock.now_us())
+            if any(word in (STREAM, STREAM_GONE) for word, *_ in changes):
+                self.streams_changed.wake()
+            return position
 
         position = await self.log.with_room(change)
         self.wake()
@@ -148,7 +152,7 @@ class Hosted:
             return [[QUEUE_GONE, queue.name]] if queues.get(queue.name) is queue else []
 
         try:
-            await self.change(wanted, transient=queue.definition.transient)
+            await self.change(wanted)
         finally:
             if queues.get(queue.name) is not queue:
                 for consumer in list(queue.consumers):

@@ -167,7 +167,7 @@ class Connection:
 
         Raises:
             InvalidDefinition, DefinitionConflict, UnknownQueue, UnknownExchange, BuiltIn,
-            AccessRefused: what is wrong with which entry; nothing was declared.
+            TooManyQueues, AccessRefused: what is wrong with which entry; nothing was declared.
         """
         packed = pack_definitions(dict(definitions))
         new: dict[str, int] = await self._channel.call("import_definitions", definitions=packed)

@@ -7,7 +7,7 @@ ids from another range, so neither kind can be taken for the other.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from mesh.names import check_pattern
@@ -98,11 +98,15 @@ class Registry:
     def member(self, name: str) -> Member:
         return self.queues.get(name) or self.stream(name)
 
+    def check_room(self, more: int) -> None:
+        """Whether so many more queues and streams may be declared. Raises TooManyQueues."""
+        if len(self.queues) + len(self.streams) + more > self.queues_max:
+            raise TooManyQueues(self.queues_max)
+
     def check_free(self, name: str, kind: str) -> None:
         """Queues and streams share their names, and their number. Raises DefinitionConflict,
         TooManyQueues."""
-        if len(self.queues) + len(self.streams) >= self.queues_max:
-            raise TooManyQueues(self.queues_max)
+        self.check_room(1)
         if name in self.queues or name in self.streams:
             there = "queue" if name in self.queues else "stream"
             raise DefinitionConflict(kind, name, [f"kind: {there} there, {kind} asked"])
@@ -148,7 +152,27 @@ class Registry:
             yield [changes.PERMISSION, to_plain(permission)]
 
     def is_transient_binding(self, binding: BindingDefinition) -> bool:
-        queue = None if binding.to_exchange else self.queues.get(binding.destination)
+        return not binding.to_exchange and self._is_transient_queue(binding.destination)
+
+    def lasting(self, wanted: Sequence[Change]) -> list[Change]:
+        """Those that belong in the log: what is transient leaves no trace, nor what is bound to it."""
+        declared = {one[2]["name"] for one in wanted if _declares_transient(one)}
+        return [one for one in wanted if not self._is_transient(one, declared)]
+
+    def _is_transient(self, change: Change, declared: set[str]) -> bool:
+        """Whether it is about a transient queue, of this registry or of those being `declared`."""
+        word, subject = change[0], change[1]
+        if word in (changes.BIND, changes.UNBIND):
+            binding = read(BindingDefinition, subject)
+            if binding.to_exchange:
+                return False
+            subject = binding.destination
+        elif word != changes.QUEUE_GONE:
+            return _declares_transient(change)
+        return subject in declared or self._is_transient_queue(subject)
+
+    def _is_transient_queue(self, name: str) -> bool:
+        queue = self.queues.get(name)
         return queue is not None and queue.definition.transient
 
     def keep_only(self, declared: list[Change]) -> None:
@@ -261,6 +285,10 @@ class Registry:
             stream.cursors.pop(name, None)
         else:
             stream.cursors[name] = offset
+
+
+def _declares_transient(change: Change) -> bool:
+    return change[0] == changes.QUEUE and bool(change[1][0] >= TRANSIENT)
 
 
 def _identity(change: Change) -> Hashable:

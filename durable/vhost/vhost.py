@@ -41,20 +41,21 @@ class Vhost:
         self.intake = Intake(registry.router, registry.member, bodies, store)
         self.settling = Settling(registry.journal, registry.held_journal, bodies, store)
 
-    def change(self, changes: Sequence[Change], now_us: int, *, transient: bool = False) -> int:
+    def change(self, changes: Sequence[Change], now_us: int) -> int:
         """Write changes down and make them so; the log position to be durable before an answer.
 
         Without changes that is the last one: who asks for what is there already may not know it
-        for certain before it is on disk.
+        for certain before it is on disk. What is transient is not written, and waits for nothing.
 
         Raises:
             StoreBusy, StoreFull, StoreFailed, StoreClosed: nothing has changed.
         """
         position = self._store.durable_end - 1
+        lasting = self.registry.lasting(changes)
         if not changes:
             position = self._store.end - 1
-        elif not transient:
-            draft = Draft(Kind.DEFINITIONS, encode_definitions(list(changes)), (), now_us)
+        elif lasting:
+            draft = Draft(Kind.DEFINITIONS, encode_definitions(lasting), (), now_us)
             (position,) = self._store.append_nowait([draft])
         for change in changes:
             self.registry.apply(change)

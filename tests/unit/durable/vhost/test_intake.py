@@ -16,7 +16,7 @@ def vhost(**settings: object) -> PlainVhost:
     one = PlainVhost()
     plain = {**to_plain(QueueDefinition(name="q")), **settings}
     lanes = one.registry.new_lanes(read(QueueDefinition, plain))
-    one.change([changes.QUEUE, lanes, plain], transient=plain["durability"] == "memory")
+    one.change([changes.QUEUE, lanes, plain])
     one.commit()
     return one
 

@@ -1,0 +1,112 @@
+"""Definitions of a whole vhost, imported: all of it or nothing, as of the moment it is written."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from durable.definition_forms import export_definitions, import_definitions
+from durable.definitions import (
+    BindingDefinition,
+    Definitions,
+    ExchangeDefinition,
+    QueueDefinition,
+    StreamDefinition,
+)
+from durable.errors import DefinitionConflict, TooManyQueues
+from durable.log.faulty_disk import Faults, FaultyDisk
+from durable.log.memory_disk import Volume
+from tests.brokers import SMALL, client, node_of, serving
+from tests.nodes import PATIENCE_S
+
+PLAIN = export_definitions(
+    Definitions(
+        exchanges=(ExchangeDefinition(name="events", type="topic"),),
+        queues=(QueueDefinition(name="jobs"), QueueDefinition(name="news", durability="memory")),
+        streams=(StreamDefinition(name="audit", patterns=("orders.>",)),),
+        bindings=(
+            BindingDefinition(exchange="events", destination="jobs", key="#"),
+            BindingDefinition(exchange="events", destination="news", key="#"),
+        ),
+    ),
+    "/",
+)
+
+
+async def test_what_lasts_is_there_after_a_restart_and_what_is_in_memory_is_not(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        new = {"exchange": 1, "queue": 2, "stream": 1, "binding": 2}
+        assert await shop.import_definitions(PLAIN) == new
+        await shop.publish("events", "any", b"routed to both")
+        found = await shop.statistics()
+        assert [one["ready"] for one in found["queues"].values()] == [1, 1]
+        assert await shop.import_definitions(PLAIN) == {}
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        again = await shop.export_definitions()
+        assert [one["name"] for one in again["queues"]] == ["jobs"]
+        assert [one["destination"] for one in again["bindings"]] == ["jobs"]
+        assert await shop.import_definitions(PLAIN) == {"queue": 1, "binding": 1}
+
+
+async def test_a_stream_that_was_imported_captures(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.import_definitions(PLAIN)
+        with trio.fail_after(PATIENCE_S):
+            while not (await shop.statistics())["streams"]["audit"]["end"]:
+                await node_of(broker).publish("orders.eu", b"captured once somebody listens")
+                await trio.sleep(0.005)
+
+
+async def test_more_queues_than_there_may_be_are_refused_altogether(tmp_path: Path) -> None:
+    async with (
+        serving(tmp_path, config=replace(SMALL, queues_max=2)) as broker,
+        client(broker) as shop,
+    ):
+        with pytest.raises(TooManyQueues):
+            await shop.import_definitions(PLAIN)
+        assert (await shop.statistics())["queues"] == {}
+
+
+async def test_what_was_declared_while_it_waited_for_room_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by reading: it was checked once, and then replaced queues declared since."""
+    faults, volume = Faults(), Volume()
+    monkeypatch.setattr("durable.broker.opening.RealDisk", lambda path: FaultyDisk(volume, faults))
+    config = replace(SMALL, log=replace(SMALL.log, pending_bytes_max=1))
+    async with serving(tmp_path, config=config) as broker, client(broker) as shop:
+        await shop.declare_queue("first")
+        released = threading.Event()
+        faults.before_sync = lambda: released.wait(PATIENCE_S)
+        log, checked = broker.hosted("/").log, trio.Event()
+
+        def check(*args: Any) -> tuple[str, Definitions]:
+            checked.set()
+            return import_definitions(*args)
+
+        monkeypatch.setattr("durable.broker.defining.import_definitions", check)
+
+        async def declare() -> None:
+            await shop.declare_queue("second")
+
+        async def take_in() -> None:
+            with pytest.raises(DefinitionConflict, match="jobs"):
+                await shop.import_definitions(PLAIN)
+
+        with trio.fail_after(PATIENCE_S):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(declare)
+                while not log.statistics().pending_bytes:
+                    await trio.sleep(0.001)
+                nursery.start_soon(take_in)
+                await checked.wait()
+                await shop.declare_queue("jobs", durability="memory")  # It needs no room.
+                released.set()
+        assert set((await shop.statistics())["queues"]) == {"first", "second", "jobs"}
