@@ -7,15 +7,14 @@ import logging
 import trio
 
 from ..errors import StoreError, StoreFull
-from ..log.bodies import move
+from ..log.bodies import MESSAGES, move
 from ..log.compaction import Budget
 from ..log.log import READ_BYTES
-from ..log.record import Kind, Record
+from ..log.record import Record
 from ..queues.lane import Lane
 from .hosted import Hosted
 
 logger = logging.getLogger("durable")
-MESSAGES = (Kind.PUBLISH, Kind.CAPTURE, Kind.MOVED)
 PAUSE_S = 1.0
 
 

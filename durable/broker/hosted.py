@@ -18,9 +18,9 @@ from mesh.protocol.batch import Batch
 from mesh.waker import Bell, Waker
 
 from ..errors import DurableError, NotInLog, RecordDamaged, StoreFailed
-from ..log.bodies import decode_moved
+from ..log.bodies import MESSAGES, batch_bytes
 from ..log.log import READ_BYTES, Log
-from ..log.record import Buffer, Kind, Record
+from ..log.record import Buffer
 from ..queues.consumers import Consumer
 from ..queues.lane import Lane
 from ..queues.queue import Delivery, Queue
@@ -220,17 +220,16 @@ class Hosted:
 
     async def _read(self, position: int) -> Buffer | None:
         """From the log, with what comes after it: whoever reads there goes on reading."""
+        # More would push out what comes first before anybody has seen it.
+        limit = min(READ_BYTES, self.vhost.bodies.recent_bytes_max // 2)
+        found: Buffer | None = None
         try:
-            # More would push out what comes first before anybody has seen it.
-            limit = min(READ_BYTES, self.vhost.bodies.recent_bytes_max // 2)
-            records = await self.log.read(position, limit)
+            for record in await self.log.read(position, limit):
+                if record.kind in MESSAGES:
+                    body = batch_bytes(record)
+                    self.vhost.bodies.keep(record.position, body)
+                    if record.position == position:
+                        found = body
         except (NotInLog, RecordDamaged):
-            return None
-        for record in records:
-            self.vhost.bodies.keep(record.position, _body(record))
-        found = records[0] if records else None
-        return _body(found) if found is not None and found.position == position else None
-
-
-def _body(record: Record) -> Buffer:
-    return decode_moved(record).body if record.kind == Kind.MOVED else record.body
+            pass  # If it is not this one, somebody else will find out.
+        return found

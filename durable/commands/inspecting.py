@@ -17,14 +17,14 @@ from mesh.protocol.batch import Batch
 
 from ..definition_forms import to_plain
 from ..errors import DurableError, UnknownQueue
-from ..log.bodies import decode_definitions
+from ..log.bodies import MESSAGES, batch_bytes, decode_definitions
 from ..log.record import Kind, Record
 from ..log.segments import Segment
 from ..queues.queue import Queue
 from .findings import as_json, summary
 from .offline import Offline, Place, kind_name, open_offline, places
 from .options import sizes
-from .stored import Message, body_of, messages
+from .stored import Message, messages
 from .verifying import add_offline, problems_of
 
 
@@ -199,9 +199,9 @@ def _what(record: Record) -> str:
         if record.kind == Kind.DEFINITIONS:
             words_of = Counter(change[0] for change in decode_definitions(record))
             return ", ".join(f"{count} x {word}" for word, count in words_of.items())
-        if record.kind not in (Kind.PUBLISH, Kind.CAPTURE, Kind.MOVED):
+        if record.kind not in MESSAGES:
             return ""
-        batch = Batch(body_of(record))
+        batch = Batch(batch_bytes(record))
     except (RemoteProtocolError, DurableError, LookupError, TypeError):
         return "makes no sense"
     return f"{batch.count} x {batch.topic}"

@@ -11,8 +11,8 @@ from mesh.errors import RemoteProtocolError
 from mesh.protocol.batch import Batch
 
 from ..errors import DurableError
-from ..log.bodies import decode_moved
-from ..log.record import Buffer, Kind, Record
+from ..log.bodies import batch_bytes
+from ..log.record import Record
 from ..protocol.properties import decode_properties
 from ..queues.index import Run
 from ..queues.lane import Lane
@@ -37,11 +37,6 @@ class Message(NamedTuple):
     time_us: int
     headers: Mapping[str, Any]
     payload: bytes
-
-
-def body_of(record: Record) -> Buffer:
-    """Its batch. Raises RecordDamaged."""
-    return decode_moved(record).body if record.kind == Kind.MOVED else record.body
 
 
 def messages(offline: Offline, member: Queue | Stream) -> Iterator[Message | int]:
@@ -109,4 +104,4 @@ class _Reading:
             near = reader.some(run.position, end, READ_BYTES)
             self._near = {one.position: one for one in near}
             record = self._near.get(run.position) or reader.record(run.position, end)
-        return Batch(body_of(record))
+        return Batch(batch_bytes(record))

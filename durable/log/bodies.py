@@ -40,6 +40,9 @@ EPOCH_BITS = 56
 """Of a moved record: at a start each microsecond they last for 2,000 years."""
 EPOCH_MASK = (1 << EPOCH_BITS) - 1
 
+MESSAGES = (Kind.PUBLISH, Kind.CAPTURE, Kind.MOVED)
+"""Kinds of records that hold a batch."""
+
 Range = tuple[int, int]
 """First sequence, and the one after the last."""
 
@@ -148,6 +151,11 @@ def decode_moved(record: Record) -> Moved:
     position, both = ORIGIN.unpack_from(body)
     kind = both >> EPOCH_BITS or Kind.PUBLISH
     return Moved(position, both & EPOCH_MASK, body[ORIGIN.size :], kind)
+
+
+def batch_bytes(record: Record) -> Buffer:
+    """The batch in a record of `MESSAGES`, wherever it stands. Raises RecordDamaged."""
+    return decode_moved(record).body if record.kind == Kind.MOVED else record.body
 
 
 def gap_draft(missed: Missed, lane: int, offset: int, time_us: int) -> Draft:

@@ -16,13 +16,14 @@ from mesh.protocol.batch import Batch
 
 from ..errors import DurableError, InvalidDefinition, RecordDamaged
 from ..log.bodies import (
+    MESSAGES,
     What,
+    batch_bytes,
     decode_acks,
     decode_definitions,
     decode_gap,
-    decode_moved,
 )
-from ..log.record import Buffer, Kind, Record
+from ..log.record import Kind, Record
 from ..protocol.properties import decode_properties
 from .changes import Change
 from .publishers import Publishers
@@ -86,8 +87,8 @@ class Replay:
 
     def _apply(self, record: Record) -> None:
         kind = record.kind
-        if kind in (Kind.PUBLISH, Kind.CAPTURE):
-            self._messages(record, record.body)
+        if kind in MESSAGES:
+            self._messages(record)
         elif kind == Kind.ACKS:
             self._settled(record)
         elif kind == Kind.DEFINITIONS:
@@ -96,8 +97,6 @@ class Replay:
             if record.position >= self._snapshot:
                 for change in decode_definitions(record):
                     self._change(change, record.position)
-        elif kind == Kind.MOVED:
-            self._messages(record, decode_moved(record).body)
         elif kind == Kind.GAP:
             for lane_id, offset in record.targets:
                 self._registry.note_gap(Gap(lane_id, offset, decode_gap(record)))
@@ -116,8 +115,8 @@ class Replay:
         logger.warning("the record at log position %d makes no sense: %s", position, error)
         self.damaged.append(RecordDamaged("contents", position))
 
-    def _messages(self, record: Record, body: Buffer) -> None:
-        batch, time_us = Batch(body), record.header.time_us
+    def _messages(self, record: Record) -> None:
+        batch, time_us = Batch(batch_bytes(record)), record.header.time_us
         if record.kind == Kind.PUBLISH:
             self._publishers.recovered(
                 batch.publisher, batch.epoch, batch.base_sequence, batch.next_sequence
