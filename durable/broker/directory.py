@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import shutil
-from hashlib import sha1
 from pathlib import Path
 
 from ..errors import ForeignStore
+from ..log.checkpoint import directory_name
+from ..log.real_disk import RealDirectory
 
 DEFAULT_VHOST = "/"
 NAME_FILE = "vhost"
@@ -19,13 +20,8 @@ LOST = "lost+found"
 """File systems have it in their root."""
 
 
-def digest(name: str) -> str:
-    """What directories are called: any name becomes 40 characters that every file system takes."""
-    return sha1(name.encode(), usedforsecurity=False).hexdigest()
-
-
 def vhost_path(data: Path, name: str) -> Path:
-    return data / "vhosts" / digest(name)
+    return data / "vhosts" / directory_name(name)
 
 
 def make_vhost(data: Path, name: str) -> Path:
@@ -81,15 +77,11 @@ def vhosts(data: Path) -> list[str]:
         file = path / NAME_FILE
         if file.exists():
             name = file.read_text(encoding="utf-8", errors="replace")
-            if digest(name) != path.name:
+            if directory_name(name) != path.name:
                 raise ForeignStore(str(path), f"its name says {name!r}, which belongs elsewhere")
             names.append(name)
     return names
 
 
-def _sync(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _sync(path: Path) -> None:
+    RealDirectory(path).sync_directory()

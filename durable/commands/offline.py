@@ -11,12 +11,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from ..broker.directory import DEFAULT_VHOST, NAME_FILE, digest
+from ..broker.directory import DEFAULT_VHOST, NAME_FILE
 from ..config import BrokerConfig
 from ..definition_forms import to_plain
 from ..definitions import QueueDefinition
 from ..errors import DurableError, RecordDamaged, StoreInUse, UnknownVhost
 from ..log.bodies import decode_definitions
+from ..log.checkpoint import directory_name
 from ..log.config import LogConfig
 from ..log.read_only_disk import ReadOnlyDisk
 from ..log.record import Draft, Kind, Record
@@ -69,7 +70,7 @@ def _place(path: Path) -> Place:
     except (OSError, UnicodeDecodeError):
         name = ""
     for known in (name, DEFAULT_VHOST):
-        if digest(known) == path.name:
+        if directory_name(known) == path.name:
             return Place(known, path / "log", named=known == name)
     return Place(f"vhost-{path.name[:8]}", path / "log", named=False)
 

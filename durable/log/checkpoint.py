@@ -69,8 +69,13 @@ class CheckpointFile(NamedTuple):
 
 
 def name_digest(name: str) -> bytes:
-    """Names the directory of a queue; nothing secret depends on it."""
+    """Of a queue or vhost; nothing secret depends on it."""
     return sha1(name.encode(), usedforsecurity=False).digest()
+
+
+def directory_name(name: str) -> str:
+    """What its directory is called: any name becomes 40 characters that every file system takes."""
+    return name_digest(name).hex()
 
 
 def encode_checkpoint(file: CheckpointFile) -> list[Buffer]:

@@ -22,6 +22,7 @@ from .checkpoint import (
     FileKind,
     Unusable,
     decode_checkpoint,
+    directory_name,
     encode_checkpoint,
     name_digest,
 )
@@ -98,7 +99,7 @@ class Checkpoints:
         names = set(self._folder.names())
         digests: list[str] = []
         for one in checkpoints:
-            digest = name_digest(one.name).hex()
+            digest = directory_name(one.name)
             if digest not in names:
                 self._folder.make_directory(digest)
                 names.add(digest)
@@ -150,11 +151,11 @@ class Checkpoints:
 
     def remove(self, name: str) -> None:
         """Durable when it returns. None was there: nothing happens."""
-        self._remove(name_digest(name).hex())
+        self._remove(directory_name(name))
 
     def remove_others(self, names: Iterable[str]) -> int:
         """Remove what belongs to none of these queues; how many there were."""
-        kept = {name_digest(name).hex() for name in names}
+        kept = {directory_name(name) for name in names}
         others = [digest for digest in self.digests() if digest not in kept]
         for digest in others:
             self._remove(digest)

@@ -13,7 +13,7 @@ from zlib import crc32
 
 import pytest
 
-from durable.log.checkpoint import Unusable, name_digest
+from durable.log.checkpoint import Unusable, directory_name
 from durable.log.checkpoints import Checkpoint, Checkpoints, Root
 from durable.log.disk import Directory
 from durable.log.faulty_disk import Faults, FaultyDisk, PowerCut
@@ -35,7 +35,7 @@ def checkpoint(name: str, position: int, text: str = "") -> Checkpoint:
 
 
 def folder_of(volume: Volume, name: str) -> Folder:
-    return volume.folders.seen["queues"].folders.seen[name_digest(name).hex()]
+    return volume.folders.seen["queues"].folders.seen[directory_name(name)]
 
 
 def test_what_was_written_comes_back() -> None:
@@ -48,7 +48,7 @@ def test_what_was_written_comes_back() -> None:
     again = open_in(MemoryDisk(volume))
     assert [again.read(name, 7) for name in NAMES] == written
     assert again.read_root() == Root(12, 5, b"more")
-    assert again.digests() == sorted(name_digest(name).hex() for name in NAMES)
+    assert again.digests() == sorted(directory_name(name) for name in NAMES)
     assert not again.unusable
     again.write(checkpoint("jobs", 10))
     assert again.read("jobs", 7) == checkpoint("jobs", 10)
@@ -62,7 +62,7 @@ def test_removed_ones_are_gone() -> None:
     found.remove("jobs")
     found.remove("jobs")
     assert found.remove_others(["mail", "never there"]) == 1
-    assert found.digests() == [name_digest("mail").hex()]
+    assert found.digests() == [directory_name("mail")]
     left = open_in(MemoryDisk(volume.after_power_cut(Random(0))))
     assert [left.read(name, 7) is not None for name in NAMES] == [False, True, False]
 
