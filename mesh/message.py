@@ -36,7 +36,7 @@ def messages(delivery: Delivery) -> Iterator[Message]:
     headers: Iterator[Mapping[str, Any]] = repeat(NO_HEADERS)
     column = delivery.headers
     if column is not None:
-        headers = map(_headers, column)
+        headers = map(decode_headers, column)
     return map(
         _make,
         zip(
@@ -70,7 +70,8 @@ def encode_headers(headers: Mapping[str, Any], bytes_max: int) -> bytes:
     return packed
 
 
-def _headers(raw: bytes) -> Mapping[str, Any]:
+def decode_headers(raw: bytes) -> Mapping[str, Any]:
+    """Headers that `encode_headers` has packed; none where the other end sent what is none."""
     if not raw:
         return NO_HEADERS
     try:

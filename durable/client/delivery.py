@@ -6,14 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-import msgpack
-
+from mesh.message import NO_HEADERS, decode_headers
 from mesh.protocol.batch import Batch
 
 from ..protocol.parts import ACK, REJECT, REQUEUE, Slice
 from ..protocol.properties import Death, Properties, decode_properties
-
-NO_HEADERS: Mapping[str, Any] = {}
 
 
 class Settler(Protocol):
@@ -54,7 +51,9 @@ class DeliveryBatch:
         if self._headers is None:
             column = self._batch.message_headers()
             self._headers = (
-                [NO_HEADERS] * len(self) if column is None else [_unpack(raw) for raw in column]
+                [NO_HEADERS] * len(self)
+                if column is None
+                else [decode_headers(raw) for raw in column]
             )
         return self._headers
 
@@ -153,11 +152,3 @@ class Delivery:
 
     def _settle(self, outcome: int, multiple: bool) -> None:
         self._batch._settler.settle(outcome, 0 if multiple else self.tag, self.tag + 1)
-
-
-def _unpack(raw: bytes) -> Mapping[str, Any]:
-    try:
-        headers = msgpack.unpackb(raw) if raw else NO_HEADERS
-    except (ValueError, TypeError, RecursionError, msgpack.UnpackException):
-        return NO_HEADERS
-    return headers if isinstance(headers, dict) else NO_HEADERS

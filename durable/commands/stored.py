@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-import msgpack
-
 from mesh.errors import RemoteProtocolError
+from mesh.message import NO_HEADERS, decode_headers
 from mesh.protocol.batch import Batch
 
 from ..errors import DurableError
@@ -77,16 +76,8 @@ def _cut(batch: Batch, lane: Lane, run: Run, start: int, end: int) -> Iterator[M
         yield Message(
             run.position, lane.id, sequence, batch.topic, properties.exchange,
             properties.priority, returned.get(sequence, 0), batch.time_us,
-            {} if column is None else _headers(column[index]), payloads[index],
+            NO_HEADERS if column is None else decode_headers(column[index]), payloads[index],
         )  # fmt: skip
-
-
-def _headers(raw: bytes) -> Mapping[str, Any]:
-    try:
-        found = msgpack.unpackb(raw) if raw else {}
-    except (ValueError, TypeError, RecursionError, msgpack.UnpackException):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 class _Reading:
