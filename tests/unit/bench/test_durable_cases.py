@@ -9,6 +9,7 @@ from bench.peers import PEERS
 from bench.peers.peer import Peer
 from bench.plan import Case, Scale
 from bench.processes import Troupe
+from tests.moments import Moments
 
 TINY = 2000
 
@@ -21,13 +22,6 @@ CASES = [
     memory.ready_messages("ready", TINY),
     memory.declared_queues("declared", 20),
 ]
-
-
-class Moments(Scale):
-    """A fraction of a second where seconds are measured."""
-
-    def seconds(self, full: float) -> float:
-        return full / 40
 
 
 @pytest.mark.slow

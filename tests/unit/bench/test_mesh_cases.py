@@ -9,6 +9,7 @@ import pytest
 from bench import balance, finding, idle, requests, resets, topics, tunnels
 from bench.plan import Scale
 from bench.processes import Troupe
+from tests.moments import Moments
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,13 +29,6 @@ CASES = [
     finding.finding("found through one seed", zeroconf=False),
     *(resets.resets(f"{pattern} through resets", pattern, 3) for pattern in resets.PATTERNS),
 ]
-
-
-class Moments(Scale):
-    """A fraction of a second where seconds are measured."""
-
-    def seconds(self, full: float) -> float:
-        return full / 40
 
 
 @pytest.mark.slow
