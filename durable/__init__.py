@@ -6,8 +6,9 @@ nor zmq.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from mesh.lazy import lazy_names
 
 if TYPE_CHECKING:
     from .broker.broker import Broker as Broker
@@ -23,22 +24,11 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Broker": "broker.broker", "serve": "broker.broker", "Connection": "client.connection",
-    "connect": "client.connection", "Delivery": "client.delivery",
-    "Deliveries": "client.deliveries", "DeliveryBatch": "client.delivery", "BrokerConfig": "config", "DurableError": "errors",
-    "LogConfig": "log.config",
+    "connect": "client.connection", "Deliveries": "client.deliveries",
+    "Delivery": "client.delivery", "DeliveryBatch": "client.delivery", "BrokerConfig": "config",
+    "DurableError": "errors", "LogConfig": "log.config",
 }  # fmt: skip
 
 __all__ = sorted(_HOMES)
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'durable' has no attribute {name!r}")
-    value = getattr(import_module(f".{home}", __name__), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

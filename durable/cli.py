@@ -1,21 +1,15 @@
-"""`mesh-broker`: the console entry. It imports nothing heavy, so that Ctrl-C has one answer from the start."""
+"""`mesh-broker`: the console entry."""
 
 from __future__ import annotations
 
 import sys
 
-INTERRUPTED = 130
-"""128 and the number of SIGINT, as shells have it."""
+from mesh.entry import enter
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command and return its exit status; see `commands.console`."""
-    try:
-        from .commands.console import run
-
-        return run(argv)
-    except KeyboardInterrupt:
-        return INTERRUPTED
+    return enter("durable.commands.console", argv)
 
 
 if __name__ == "__main__":

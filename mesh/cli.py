@@ -1,24 +1,15 @@
-"""`mesh`: the console entry. It imports nothing heavy, so that Ctrl-C has one answer from the start.
-
-Loading trio and zmq takes a third of a second; interrupted there, Python would print a stack trace.
-"""
+"""`mesh`: the console entry."""
 
 from __future__ import annotations
 
 import sys
 
-INTERRUPTED = 130
-"""128 and the number of SIGINT, as shells have it."""
+from .entry import enter
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command and return its exit status; see `commands.console`."""
-    try:
-        from .commands.console import run
-
-        return run(argv)
-    except KeyboardInterrupt:
-        return INTERRUPTED
+    return enter("mesh.commands.console", argv)
 
 
 if __name__ == "__main__":

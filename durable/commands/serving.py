@@ -13,11 +13,11 @@ import trio
 
 from mesh.commands.options import Commands, add_joining, count, path, settings
 from mesh.commands.terminal import words
+from mesh.entry import INTERRUPTED
 from mesh.errors import ConfigError
 
 from ..broker.broker import Broker
 from ..broker.hosted import Hosted
-from ..cli import INTERRUPTED
 from ..config import BrokerConfig
 from ..log.config import LogConfig
 from .findings import as_json, findings, summary
