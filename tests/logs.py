@@ -10,7 +10,7 @@ from durable.log.config import LogConfig
 from durable.log.disk import Disk
 from durable.log.record import Draft, Kind, Record, Target
 from durable.log.store import Store, open_store
-from mesh.protocol.batch import batch_pieces, with_checksum
+from mesh.protocol.batch import batch_pieces
 
 PUBLISHER, STORE_ID = b"p" * 16, b"s" * 16
 SMALL = LogConfig(segment_bytes=4096, reserve_bytes=512, free_bytes_min=0, commit_bytes_max=2048)
@@ -19,7 +19,7 @@ SMALL = LogConfig(segment_bytes=4096, reserve_bytes=512, free_bytes_min=0, commi
 def batch(number: int, size_bytes: int = 40) -> bytes:
     """A batch of one message that says its number."""
     body = number.to_bytes(8, "little") + bytes(size_bytes - 8)
-    return with_checksum(b"".join(batch_pieces(PUBLISHER, 1, number, 0, b"t", [body])[0]))
+    return b"".join(batch_pieces(PUBLISHER, 1, number, 0, b"t", [body])[0])
 
 
 def publish(number: int, size_bytes: int = 40) -> Draft:

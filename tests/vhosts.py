@@ -13,7 +13,7 @@ from durable.vhost.publishers import Publisher, Publishers
 from durable.vhost.registry import Registry
 from durable.vhost.replay import Replay
 from durable.vhost.vhost import Vhost
-from mesh.protocol.batch import Batch, batch_pieces, with_checksum
+from mesh.protocol.batch import Batch, batch_pieces
 
 PUBLISHER = b"p" * 16
 
@@ -101,7 +101,7 @@ def make_batch(
         publisher, epoch, first, 0, key.encode(), payloads, shared_headers=shared,
         message_headers=headers,
     )  # fmt: skip
-    return Batch(with_checksum(b"".join(pieces)))
+    return Batch(b"".join(pieces))
 
 
 def anybody(_exchange: str) -> None:

@@ -31,7 +31,6 @@ from .clock import SteadyClock
 
 logger = logging.getLogger("durable")
 
-
 DELIVERIES_AT_ONCE = 1000
 """Of one queue in one turn of the pump."""
 
@@ -81,9 +80,8 @@ class Hosted:
 
     async def run(self) -> None:
         """Until cancelled."""
-        self.log.on_commit = (
-            self.turn
-        )  # At once: a hop to this task would be part of every confirm.
+        # At once: a hop to this task would be part of every confirm.
+        self.log.on_commit = self.turn
         while True:
             self.turn()
             await self._work.wait()

@@ -2,8 +2,8 @@
 
 Layouts, little endian, version 1 (pinned by tests/golden/bodies-v1.hex):
 
-    publish      one batch of mesh/protocol/batch.py, byte for byte as it came; it needs no checksum of
-                 its own, the record's covers it
+    publish      one batch of mesh/protocol/batch.py, byte for byte as it came; the record's checksum
+                 covers it
     capture      the same, published on the mesh and not to us: its sequences are its topic's
     acks         one block after the other: u64 queue id, u32 count of ranges, u32 what, then `count`
                  pairs of u64: first sequence and the one after the last.

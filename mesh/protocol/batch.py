@@ -6,10 +6,10 @@ Layout, little endian, version 1 (pinned by tests/golden/batch-v1.hex):
      0     2  magic 0x424D ("MB")
      2     1  version, 1
      3     1  kind: 0 messages, 1 lost (no columns; `count` messages were dropped here)
-     4     2  flags: 1 a per-message headers column follows the lengths; 2 the checksum is set
+     4     2  flags: 1 a per-message headers column follows the lengths; readers ignore others
      6     2  topic length in bytes
      8     4  total length in bytes, this header included
-    12     4  CRC-32 of bytes [16, total), with flag 2; else 0
+    12     4  0
     16     4  count of messages
     20     4  shared headers length in bytes
     24     8  publisher's epoch
@@ -21,8 +21,9 @@ Layout, little endian, version 1 (pinned by tests/golden/batch-v1.hex):
               bodies back to back
 
 `(publisher, epoch, topic, sequence)` names a message for ever: a hole in the sequence is a loss
-anybody can see, a repeated one a duplicate anybody can refuse. Links are authenticated, so live
-batches carry no checksum (it would be a tenth of the sender's work); whoever stores one sets it.
+anybody can see, a repeated one a duplicate anybody can refuse. A batch has no checksum, which would
+be a tenth of the sender's work: links are authenticated, and in the log it stands in a record, which
+has one.
 """
 
 from __future__ import annotations
@@ -30,17 +31,15 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
-from zlib import crc32
 
 from ..errors import RemoteProtocolError
 from .frame import Buffer
 
 MAGIC, VERSION = 0x424D, 1
 MESSAGES, LOST = 0, 1
-FLAG_HEADERS, FLAG_CHECKED = 1, 2
+FLAG_HEADERS = 1
 HEADER = struct.Struct("<HBBHHIIIIQQq16s")
 HEADER_BYTES = HEADER.size
-CHECKED_FROM = 16
 COUNT_MAX = 1 << 20
 """Messages in one batch; bounds what a peer can make us allocate per frame byte."""
 
@@ -66,7 +65,7 @@ class Batch:
         if end - start < HEADER_BYTES:
             raise RemoteProtocolError(f"batch of {end - start} bytes is shorter than its header")
         (
-            magic, version, self.kind, self.flags, topic_length, total, _crc, self.count,
+            magic, version, self.kind, self.flags, topic_length, total, _, self.count,
             headers_length, self.epoch, self.base_sequence, self.time_us, self.publisher,
         ) = HEADER.unpack_from(buffer, start)  # fmt: skip
         if magic != MAGIC or version != VERSION:
@@ -104,13 +103,6 @@ class Batch:
             self.check()
             return int(self.end - self._bodies_at)
         return int(self.end - self._lengths_at - 4 * self.count)
-
-    def checksum_ok(self) -> bool:
-        """Whether the checksum is right; a batch without one has nothing that could be wrong."""
-        if not self.flags & FLAG_CHECKED:
-            return True
-        stored = struct.unpack_from("<I", self.buffer, self.start + 12)[0]
-        return bool(crc32(memoryview(self.buffer)[self.start + CHECKED_FROM : self.end]) == stored)
 
     def raw(self) -> bytes:
         """The batch's own bytes."""
@@ -162,7 +154,7 @@ class Batch:
         return Batch(b"".join(pieces))
 
     def cut(self, first: int, count: int) -> Batch:
-        """Messages [`first`, `first + count`) of it, as a batch that stands alone, without checksum.
+        """Messages [`first`, `first + count`) of it, as a batch that stands alone.
 
         Nothing is done per message: columns and bodies are cut as bytes.
         """
@@ -245,15 +237,6 @@ def batch_pieces(
         base_sequence, time_us, publisher,
     )  # fmt: skip
     return pieces, total
-
-
-def with_checksum(batch: bytes) -> bytes:
-    """The same batch with its checksum set, for storage."""
-    flags = struct.unpack_from("<H", batch, 4)[0] | FLAG_CHECKED
-    checksum = crc32(memoryview(batch)[CHECKED_FROM:])
-    return b"".join(
-        (batch[:4], struct.pack("<H", flags), batch[6:12], struct.pack("<I", checksum), batch[16:])
-    )
 
 
 def encode_lost(

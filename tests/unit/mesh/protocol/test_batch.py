@@ -13,7 +13,6 @@ from mesh.protocol.batch import (
     Batch,
     batch_pieces,
     encode_lost,
-    with_checksum,
 )
 from tests.machines import ME, make_batch
 
@@ -61,19 +60,6 @@ def test_lost_says_how_many_and_carries_none() -> None:
     assert batch.payloads == []
     assert batch.message_headers() is None
     batch.check()
-
-
-def test_a_checksum_is_set_once_and_sees_a_flip() -> None:
-    live = make_batch(0, [b"abc"])
-    assert live.checksum_ok()
-    stored = with_checksum(live.raw())
-    assert with_checksum(stored) == stored
-    assert Batch(stored).checksum_ok()
-    assert Batch(stored).payloads == [b"abc"]
-    flipped = stored[:-1] + bytes([stored[-1] ^ 1])
-    assert not Batch(flipped).checksum_ok()
-    moved = b"x" + stored
-    assert Batch(moved, 1, len(moved)).checksum_ok(), "where it stands does not matter"
 
 
 @pytest.mark.parametrize(
