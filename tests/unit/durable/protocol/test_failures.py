@@ -21,7 +21,7 @@ ARGUMENTS: dict[str, Any] = {
 
 def tree(kind: type[DurableError]) -> Iterator[type[DurableError]]:
     for child in kind.__subclasses__():
-        if child.__module__ == errors.__name__:
+        if child.__module__.startswith(errors.__name__):
             yield child
             yield from tree(child)
 

@@ -1,0 +1,126 @@
+"""Why something cannot be declared, bound, deleted or used by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from .root import DurableError, nearest, shown
+
+
+class InvalidDefinition(DurableError, ValueError):
+    """`field` of a `kind` (queue, exchange, ...) is `value`; the text says what is `allowed`.
+
+    `where` is the entry of an import, as `queues[3]`.
+    """
+
+    def __init__(self, kind: str, field: str, value: object, allowed: str, where: str = "") -> None:
+        super().__init__(f"{where or kind}: {field} is {shown(value)}: want {allowed}")
+        self.kind, self.field, self.value, self.allowed = kind, field, value, allowed
+        self.where = where
+
+    def at(self, where: str) -> InvalidDefinition:
+        return InvalidDefinition(self.kind, self.field, self.value, self.allowed, where)
+
+
+class DefinitionConflict(DurableError):
+    """The `kind` called `name` exists; `differences` tell what was asked otherwise."""
+
+    def __init__(self, kind: str, name: str, differences: Sequence[str]) -> None:
+        super().__init__(
+            f"{kind} {name!r} exists with other settings ({'; '.join(differences)}): "
+            "declare it as it is, or delete it first"
+        )
+        self.kind, self.name, self.differences = kind, name, tuple(differences)
+
+
+class Unknown(DurableError):
+    """Abstract: there is no `kind` called `name`; `nearest` exists, or is empty."""
+
+    kind = ""
+
+    def __init__(self, name: str, known: Iterable[str] = ()) -> None:
+        self.name, self.nearest = name, nearest(name, known)
+        hint = f"did you mean {self.nearest!r}?" if self.nearest else "declare it first"
+        super().__init__(f"no {self.kind} {shown(name)}: {hint}")
+
+
+class UnknownExchange(Unknown):
+    """There is no exchange called `name`."""
+
+    kind = "exchange"
+
+
+class UnknownQueue(Unknown):
+    """There is no queue called `name`."""
+
+    kind = "queue"
+
+
+class UnknownStream(Unknown):
+    """There is no stream called `name`."""
+
+    kind = "stream"
+
+
+class UnknownVhost(Unknown):
+    """There is no vhost called `name`."""
+
+    kind = "vhost"
+
+
+class BuiltIn(DurableError):
+    """The exchange `name` is built in: `what` cannot be done to it."""
+
+    def __init__(self, name: str, what: str) -> None:
+        called = f"exchange {name!r}" if name else "the default exchange"
+        super().__init__(f"{called} is built in: {what}; declare an exchange of your own")
+        self.name, self.what = name, what
+
+
+class ExclusiveQueue(DurableError):
+    """`queue` belongs to another connection, and ends with that."""
+
+    def __init__(self, queue: str) -> None:
+        super().__init__(f"queue {queue!r} is exclusive to another connection: use another name")
+        self.queue = queue
+
+
+class TooManyQueues(DurableError):
+    """The vhost has `limit` queues and streams, its `queues_max`."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            f"there are {limit} queues and streams already: delete some, or raise queues_max"
+        )
+        self.limit = limit
+
+
+class InUse(DurableError):
+    """The `kind` called `name` was to be deleted if unused, and is used: `how`."""
+
+    def __init__(self, kind: str, name: str, how: str) -> None:
+        super().__init__(
+            f"{kind} {name!r} is in use ({how}): end that first, or delete without if_unused"
+        )
+        self.kind, self.name, self.how = kind, name, how
+
+
+class InternalExchange(DurableError):
+    """Clients may not publish to the exchange `name`; bind it to one they may publish to."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"exchange {name!r} is internal: publish to an exchange that is bound to it"
+        )
+        self.name = name
+
+
+class AccessRefused(DurableError):
+    """`cluster` lacks the permission `what` (configure, write, read) for the `kind` called `name`."""
+
+    def __init__(self, cluster: str, what: str, kind: str, name: str) -> None:
+        super().__init__(
+            f"cluster {cluster!r} may not {what} {kind} {shown(name)}: "
+            f"give it a {what} permission that matches this name"
+        )
+        self.cluster, self.what, self.kind, self.name = cluster, what, kind, name
