@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import trio
 
 from mesh.commands.messages import JSON_HELP
-from mesh.commands.options import Commands, WrongUsage, count
+from mesh.commands.options import Commands, WrongUsage, add_count, add_payloads
 from mesh.commands.terminal import (
     jsonable,
     out_line,
@@ -37,10 +37,7 @@ def add(commands: Commands) -> None:
         "too.",
     )  # fmt: skip
     command.add_argument("key", help="routing key; without --exchange, the queue or stream")
-    command.add_argument(
-        "payload", nargs="?", help="text, or - for stdin, all of it, unchanged (default: -)"
-    )
-    command.add_argument("--lines", action="store_true", help="a message per line of stdin")
+    add_payloads(command)
     command.add_argument("--exchange", default="", metavar="NAME", help="default: the default one")
     command.add_argument(
         "--priority", type=int, choices=range(10), default=0, metavar="0-9", help="default 0"
@@ -53,9 +50,7 @@ def add(commands: Commands) -> None:
         "Ctrl-C,\nand acknowledge each when it has been printed.",
     )  # fmt: skip
     command.add_argument("queue")
-    command.add_argument(
-        "--count", type=count, metavar="N", help="end after N messages (default: go on for ever)"
-    )
+    add_count(command, "messages")
     command.add_argument(
         "--ack", action=argparse.BooleanOptionalAction, default=True,
         help="with --no-ack all of them are back in the queue afterwards (default: --ack)",

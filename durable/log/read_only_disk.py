@@ -12,9 +12,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..errors import StoreInUse
 from .disk import Buffer, Directory, Disk, File
-from .real_disk import LOCK_NAME, RealFile
+from .real_disk import LOCK_NAME, RealFile, take_lock
 
 
 class ReadOnlyFile(File):
@@ -141,13 +140,7 @@ class ReadOnlyDisk(ReadOnlyDirectory, Disk):
         """Keeps brokers out, not others who only look. Where there is no lock there is no broker."""
         if self._unlocked or LOCK_NAME not in self._names:
             return
-        descriptor = os.open(self._path / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            raise StoreInUse(self.path) from None
-        self._lock = descriptor
+        self._lock = take_lock(self._path, os.O_RDONLY, fcntl.LOCK_SH)
 
     def free_bytes(self) -> int:
         return 0

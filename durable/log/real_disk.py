@@ -134,15 +134,7 @@ class RealDisk(RealDirectory, Disk):
         self._lock: int | None = None
 
     def lock(self) -> None:
-        # flock and not lockf: the latter lets the same process in twice, and its lock is gone with
-        # the first close of any descriptor of the file.
-        descriptor = os.open(self._path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            raise StoreInUse(self.path) from None
-        self._lock = descriptor
+        self._lock = take_lock(self._path, os.O_RDWR | os.O_CREAT, fcntl.LOCK_EX)
 
     def free_bytes(self) -> int:
         found = os.statvfs(self._path)
@@ -152,6 +144,19 @@ class RealDisk(RealDirectory, Disk):
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+
+def take_lock(directory: Path, flags: int, kind: int) -> int:
+    """A descriptor that holds the lock until it is closed. Raises StoreInUse."""
+    # flock and not lockf: the latter lets the same process in twice, and its lock is gone with the
+    # first close of any descriptor of the file.
+    descriptor = os.open(directory / LOCK_NAME, flags | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise StoreInUse(str(directory)) from None
+    return descriptor
 
 
 def _sync_directory(path: Path) -> None:

@@ -11,7 +11,16 @@ import trio.lowlevel
 from ..node import Node
 from ..protocol.interest import POLICIES
 from ..service import Request, Service
-from .options import Commands, WrongUsage, add_joining, count, joined, seconds, some_seconds
+from .options import (
+    Commands,
+    WrongUsage,
+    add_count,
+    add_joining,
+    add_payloads,
+    joined,
+    seconds,
+    some_seconds,
+)
 from .reaching import tell_why_nobody
 from .terminal import (
     jsonable,
@@ -72,10 +81,7 @@ def _add_publish(commands: Commands) -> None:
         "subscribed.",
     )  # fmt: skip
     command.add_argument("topic", help="tokens joined by dots, as orders.eu.created")
-    command.add_argument(
-        "payload", nargs="?", help="text, or - for stdin, all of it, unchanged (default: -)"
-    )
-    command.add_argument("--lines", action="store_true", help="a message per line of stdin")
+    add_payloads(command)
     command.add_argument(
         "--wait", type=seconds, default=LOOK_S, metavar="SECONDS",
         help=f"time to find subscribers before the first message (default {LOOK_S:g})",
@@ -91,9 +97,7 @@ def _add_subscribe(commands: Commands) -> None:
         "line ends need --json.",
     )  # fmt: skip
     command.add_argument("pattern", help="`*` is any one token, a last `>` one or more; quote them")
-    command.add_argument(
-        "--count", type=count, metavar="N", help="end after N messages (default: go on for ever)"
-    )
+    add_count(command, "messages")
     command.add_argument(
         "--when-full", choices=POLICIES, default=POLICIES[0],
         help="what happens when messages come faster than they are printed; with block publishers "

@@ -94,6 +94,21 @@ def add_joining(command: argparse.ArgumentParser, cluster: str = CLUSTER) -> Non
     )  # fmt: skip
 
 
+def add_payloads(command: argparse.ArgumentParser) -> None:
+    """For commands that send: one payload, or one per line."""
+    command.add_argument(
+        "payload", nargs="?", help="text, or - for stdin, all of it, unchanged (default: -)"
+    )
+    command.add_argument("--lines", action="store_true", help="a message per line of stdin")
+
+
+def add_count(command: argparse.ArgumentParser, what: str) -> None:
+    """For commands that receive until they are told to end."""
+    command.add_argument(
+        "--count", type=count, metavar="N", help=f"end after N {what} (default: go on for ever)"
+    )
+
+
 def settings(args: argparse.Namespace) -> dict[str, Any]:
     """Keywords for `join`; what was not given is left to the environment and mesh.toml."""
     names = ("listen", "seeds", "network_secret_file", "keys_dir", "settle_s")

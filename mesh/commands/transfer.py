@@ -20,7 +20,7 @@ import trio
 from ..errors import MeshError
 from ..service import Service
 from ..tunnel import Tunnel
-from .options import Commands, add_joining, count, joined, path
+from .options import Commands, add_count, add_joining, joined, path
 from .terminal import out_line, until_told, words
 
 ENDPOINT = "file"
@@ -78,9 +78,7 @@ def add(commands: Commands) -> None:
         "each.\nNothing is overwritten: where NAME is taken, the file becomes NAME.1, NAME.2 ...",
     )  # fmt: skip
     command.add_argument("directory", type=path, help="must exist")
-    command.add_argument(
-        "--count", type=count, metavar="N", help="end after N files (default: go on for ever)"
-    )
+    add_count(command, "files")
     add_joining(command)
     command.set_defaults(run=receive_file)
 
