@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 from ..errors import PublisherFenced, SequenceLost
@@ -75,7 +76,7 @@ class Publisher:
     def refused(self, first: int, end: int) -> None:
         """They were not, and will not be unless they come again."""
         if end > self.next:
-            self._add_hole(max(first, self.next) if first < self.next else self.next, end)
+            self._add_hole(self.next, end)
             self.next = end
 
     def _add_hole(self, start: int, end: int) -> None:
@@ -187,6 +188,7 @@ class Publishers:
         return [(one.id, one.epoch, one.next, one.floor, one.holes) for one in self]
 
     def _trim(self) -> None:
-        for publisher_id, publisher in list(self._all.items())[: len(self._all) - self._max]:
+        over = max(0, len(self._all) - self._max)
+        for publisher in list(islice(self._all.values(), over)):
             if not publisher.waiting:
-                del self._all[publisher_id]
+                del self._all[publisher.id]

@@ -127,6 +127,16 @@ def test_the_least_recently_used_is_forgotten_unless_it_waits() -> None:
     assert first in list(table)
 
 
+def test_nobody_is_forgotten_before_there_are_too_many() -> None:
+    """Found by reading: from half the limit on, as many as were over that half were forgotten."""
+    table = Publishers(10)
+    for number in range(10):
+        table.open(bytes([number]) * 16, 1, 0)
+    assert len(table) == 10
+    table.open(bytes([10]) * 16, 1, 0)
+    assert [one.id[0] for one in table] == list(range(1, 11))
+
+
 def test_confirmed_up_to_what_is_durable() -> None:
     publisher = Publisher(ID, 1)
     publisher.decided(None, 3)
