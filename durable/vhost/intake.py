@@ -94,9 +94,17 @@ class Intake:
         self, publisher: Publisher, batches: Sequence[Batch], plan: Plan, position: int | None
     ) -> list[Refusal]:
         """Note what became of them; decided once log position `position` is durable."""
+        counts, new = self.counts, 0
         for item in plan.items:
+            new += item.batch.count
             note = publisher.stored if item.stored else publisher.refused
             note(item.batch.base_sequence, item.batch.next_sequence)
+        # Counted here: what is not decided, because the log has no room, comes again.
+        for batch in batches:
+            counts.received += batch.count
+            counts.received_bytes += batch.size_bytes
+            counts.duplicates += batch.count
+        counts.duplicates -= new
         publisher.decided(position, batches[-1].next_sequence if batches else 0)
         if publisher.waiting:
             self._decided.append((publisher.waiting[-1][0], publisher))
@@ -162,12 +170,8 @@ class Intake:
 
     def _new(self, publisher: Publisher, batch: Batch) -> Iterator[Batch]:
         """What of it has not been stored before."""
-        self.counts.received += batch.count
-        self.counts.received_bytes += batch.size_bytes
         for first, end, stored in publisher.known(batch.base_sequence, batch.next_sequence):
-            if stored:
-                self.counts.duplicates += end - first
-            else:
+            if not stored:
                 yield cut(batch, first, end)
 
     def _plan(self, plan: Plan, batch: Batch, allowed: Allowed) -> None:

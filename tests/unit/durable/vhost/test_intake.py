@@ -44,9 +44,15 @@ def test_a_refused_append_leaves_no_trace(error: Exception) -> None:
         one.vhost.publish(publisher, [batch], anybody, 0)
     assert (publisher.next, one.registry.queue("q").lanes[0].next) == (0, 0)
     one.store.refusal = None
-    assert one.vhost.publish(publisher, [batch], anybody, 0) == []
+    for _ in range(2):
+        assert one.vhost.publish(publisher, [batch], anybody, 0) == []
     one.commit()
     assert one.registry.queue("q").ready == 2
+    counts = one.vhost.intake.counts
+    assert (counts.received, counts.duplicates, counts.refused) == (4, 2, 0), (
+        "once, not per attempt"
+    )
+    assert counts.received_bytes == 2 * batch.size_bytes
 
 
 def test_what_the_disk_had_no_room_for_is_tried_again() -> None:
