@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
@@ -20,6 +22,20 @@ from .directory import DEFAULT_VHOST, make_vhost, remove_vhost, vhosts
 from .hosted import Hosted
 from .opening import open_vhost
 
+logger = logging.getLogger("durable")
+
+
+@dataclass(slots=True, eq=False)
+class _Running:
+    """The task of a vhost, from before it is opened until it is closed."""
+
+    hosted: Hosted | None = None
+    """None: it is not open yet, or nobody gets at it any more."""
+    ending: trio.Event = field(default_factory=trio.Event)
+    deleted: bool = False
+    """Its files go when it has ended."""
+    ended: trio.Event = field(default_factory=trio.Event)
+
 
 class Hosting:
     """Of one broker, for as long as the `async with` block. Raises on entering as `open_vhost`."""
@@ -27,14 +43,12 @@ class Hosting:
     def __init__(self, data: Path, config: BrokerConfig) -> None:
         self._data, self._config = data, config
         self._clock = SteadyClock()
-        self._hosted: dict[str, Hosted] = {}
-        self._endings: dict[str, trio.Event] = {}
-        self._ended: dict[str, trio.Event] = {}
+        self._running: dict[str, _Running] = {}
         self._opening = open_nursery()
         self._nursery: trio.Nursery
         self._node: Node | None = None
         self._joined = trio.Event()
-        self._turn = trio.Lock()
+        self._creating = trio.Lock()
 
     async def __aenter__(self) -> Hosting:
         make_vhost(self._data, DEFAULT_VHOST)
@@ -51,8 +65,8 @@ class Hosting:
         self, kind: type[BaseException] | None, error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool | None:  # fmt: skip
-        for ending in self._endings.values():
-            ending.set()
+        for running in self._running.values():
+            running.ending.set()
         return await self._opening.__aexit__(kind, error, trace)
 
     def joined(self, node: Node) -> None:
@@ -62,58 +76,70 @@ class Hosting:
 
     @property
     def names(self) -> list[str]:
-        return sorted(self._hosted)
+        return sorted(name for name, one in self._running.items() if one.hosted is not None)
 
     def all(self) -> list[Hosted]:
-        return list(self._hosted.values())
+        return [one.hosted for one in self._running.values() if one.hosted is not None]
 
     def get(self, name: str) -> Hosted:
         """Raises UnknownVhost."""
-        hosted = self._hosted.get(name)
-        if hosted is None:
+        running = self._running.get(name)
+        if running is None or running.hosted is None:
             raise UnknownVhost(name, self.names)
-        return hosted
+        return running.hosted
 
     async def create(self, name: str) -> None:
         """Nothing happens when it is there. Raises InvalidDefinition, and as `open_vhost`."""
         check_name("vhost", "name", name)
-        async with self._turn:
-            if name not in self._hosted:
+        async with self._creating:
+            before = self._running.get(name)
+            if before is not None and before.deleted:
+                await before.ended.wait()
+            if name not in self._running:
                 await trio.to_thread.run_sync(make_vhost, self._data, name)
                 await self._nursery.start(self._host, name)
 
-    async def delete(self, name: str) -> None:
-        """With everything in it; nobody may be using it. Nothing happens when it is not there.
+    def delete(self, name: str) -> tuple[Hosted, trio.Event]:
+        """With everything in it: at once nobody gets at it any more, whatever becomes of the caller.
 
+        Returns:
+            Who is using it still; set when its files are gone.
         Raises:
+            UnknownVhost: there is none of this name.
             InUse: it is the one that is always there.
         """
         if name == DEFAULT_VHOST:
             raise InUse("vhost", name, "it is always there")
-        async with self._turn:
-            if name in self._hosted:
-                self._endings[name].set()
-                await self._ended[name].wait()
-                await trio.to_thread.run_sync(remove_vhost, self._data, name)
+        hosted, running = self.get(name), self._running[name]
+        running.hosted, running.deleted = None, True
+        running.ending.set()
+        return hosted, running.ended
 
     async def _host(
         self, name: str, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        ending, ended = trio.Event(), trio.Event()
-        self._endings[name], self._ended[name] = ending, ended
+        running = self._running[name] = _Running()
         try:
             async with (
                 open_vhost(self._data, name, self._config, self._clock) as hosted,
                 open_nursery() as nursery,
             ):
-                self._hosted[name] = hosted
+                running.hosted = hosted
                 nursery.start_soon(self._capture, hosted)
                 task_status.started()
-                await ending.wait()
+                await running.ending.wait()
                 nursery.cancel_scope.cancel()
+            if running.deleted:
+                await self._remove(name)
         finally:
-            self._hosted.pop(name, None)
-            ended.set()
+            del self._running[name]
+            running.ended.set()
+
+    async def _remove(self, name: str) -> None:
+        try:
+            await trio.to_thread.run_sync(remove_vhost, self._data, name)
+        except OSError as error:  # Its name went first: to brokers it is gone all the same.
+            logger.warning("vhost %s is deleted, but some of its files are left: %s", name, error)
 
     async def _capture(self, hosted: Hosted) -> None:
         await self._joined.wait()

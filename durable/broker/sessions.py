@@ -80,9 +80,10 @@ class Sessions:
 
     async def delete_vhost(self, name: str) -> None:
         """With all its connections. Raises as `Hosting.delete`."""
-        for tunnel in list(self._tunnels.pop(self._hosting.get(name), ())):
+        hosted, gone = self._hosting.delete(name)
+        for tunnel in list(self._tunnels.pop(hosted, ())):
             tunnel.abort("the vhost was deleted")
-        await self._hosting.delete(name)
+        await gone.wait()
 
     async def _serve_kind(self, tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Peer) -> None:
         if hello.kind == PUBLISH:

@@ -9,6 +9,7 @@ import trio
 
 import durable
 import mesh
+from durable.broker.checkpoints import Checkpointer
 from durable.errors import InUse, InvalidDefinition, UnknownQueue, UnknownVhost
 from durable.protocol.calls import CONSUME, decode_answer, encode_hello
 from tests.brokers import client, drain, node_of, numbered, serving
@@ -48,6 +49,36 @@ async def test_a_deleted_vhost_is_gone_with_its_files_and_its_connections(tmp_pa
         again = durable.connect(joined, vhost="billing")
         with pytest.raises(UnknownQueue):
             await again.purge_queue("jobs")
+
+
+async def test_nobody_gets_at_a_vhost_that_is_being_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by reading: who came while it closed had a session of nothing, for good."""
+    closing, go_on = trio.Event(), trio.Event()
+    write = Checkpointer.write
+
+    async def hang(self: Checkpointer) -> None:
+        closing.set()
+        await go_on.wait()
+        await write(self)
+
+    monkeypatch.setattr(Checkpointer, "write", hang)
+    async with serving(tmp_path) as broker, node("shop", node_of(broker)) as joined:
+        home = durable.connect(joined)
+        await home.create_vhost("billing")
+        await durable.connect(joined, vhost="billing").declare_queue("jobs")
+        with trio.fail_after(PATIENCE_S):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(home.delete_vhost, "billing")
+                await closing.wait()
+                assert await home.vhosts() == ["/"]
+                with pytest.raises(UnknownVhost):
+                    await durable.connect(joined, vhost="billing").declare_queue("jobs")
+                nursery.start_soon(home.create_vhost, "billing")
+                go_on.set()
+            assert await home.vhosts() == ["/", "billing"]
+            assert (await durable.connect(joined, vhost="billing").statistics())["queues"] == {}
 
 
 async def test_vhosts_that_cannot_be(tmp_path: Path) -> None:
