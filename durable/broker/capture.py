@@ -63,9 +63,10 @@ class Capture:
                     if self._first_to_match(delivery.topic) == pattern:
                         await self._store(delivery)
 
-    def _first_to_match(self, topic: str) -> str:
+    def _first_to_match(self, topic: str) -> str | None:
+        """None: the streams that wanted it went while it was on its way."""
         patterns = set(self._interest.match(topic))
-        return next(pattern for pattern in self._running if pattern in patterns)
+        return next((pattern for pattern in self._running if pattern in patterns), None)
 
     async def _store(self, delivery: Delivery) -> None:
         hosted, batch = self._hosted, _batch(delivery)
