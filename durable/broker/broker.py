@@ -15,7 +15,6 @@ from typing import Any
 from mesh.joining import join
 from mesh.node import Node
 from mesh.service import Service
-from mesh.tunnel import Tunnel
 
 from ..config import BrokerConfig
 from .directory import check_ours
@@ -61,9 +60,8 @@ class Broker:
         self._hosting = Hosting(self._data, self._config)
         self.node: Node | None = None
         """Of `serve`."""
-        self._sessions = Sessions(cluster, self._hosting)
         self.service = Service(cluster, concurrency=100_000)
-        self.service.tunnel(ENDPOINT)(self._serve)
+        self.service.tunnel(ENDPOINT)(Sessions(cluster, self._hosting).serve)
 
     async def __aenter__(self) -> Broker:
         check_ours(self._data)
@@ -91,6 +89,3 @@ class Broker:
     def hosted(self, name: str) -> Hosted:
         """Raises UnknownVhost."""
         return self._hosting.get(name)
-
-    async def _serve(self, tunnel: Tunnel) -> None:
-        await self._sessions.serve(tunnel)

@@ -32,7 +32,7 @@ from ..routing.permissions import for_read
 from ..tunnels import ends_with_tunnel
 from ..vhost.deadletters import part_of
 from .hosted import Hosted
-from .peer import Peer, field
+from .peer import Peer
 
 OUTCOMES = {ACK: "ack", REQUEUE: "requeue", REJECT: "reject"}
 PART_BYTES = 256 * 1024
@@ -47,18 +47,16 @@ async def serve_consumer(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Pee
     Raises:
         DurableError: why it was refused, or ended.
     """
-    queue = hosted.vhost.registry.queue(field(hello, "queue", str))
+    queue = hosted.vhost.registry.queue(hello.field("queue", str))
     peer.check(for_read("queue", queue.name))
     peer.check_own(queue)
-    no_ack = field(hello, "no_ack", bool, False)
-    prefetch, prefetch_bytes = (
-        field(hello, "prefetch", int, 0),
-        field(hello, "prefetch_bytes", int, 0),
-    )
+    no_ack = hello.field("no_ack", bool, False)
+    prefetch = hello.field("prefetch", int, 0)
+    prefetch_bytes = hello.field("prefetch_bytes", int, 0)
     consumer = Consumer(
         f"{tunnel.caller} {tunnel.node.hex()[:8]}", prefetch=0 if no_ack else prefetch,
         prefetch_bytes=UNSENT_BYTES if no_ack else prefetch_bytes,
-        priority=field(hello, "priority", int, 0), exclusive=field(hello, "exclusive", bool, False),
+        priority=hello.field("priority", int, 0), exclusive=hello.field("exclusive", bool, False),
     )  # fmt: skip
     session = _Session(tunnel, hosted, queue, consumer, no_ack=no_ack)
     queue.subscribe(consumer)
@@ -76,7 +74,7 @@ async def serve_consumer(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Pee
         hosted.detach_consumer(consumer)
         queue.unsubscribe(consumer, hosted.clock.now_us())
         with trio.CancelScope(shield=True):
-            await hosted.left(queue)
+            await hosted.consumer_left(queue)
 
 
 class _Session:

@@ -56,8 +56,9 @@ class Hosted:
 
     def __init__(self, vhost: Vhost, log: Log, clock: SteadyClock) -> None:
         self.vhost, self.log, self.clock = vhost, log, clock
-        self._work, self.settled = Waker(), Bell()
-        """`settled` rings when something that was settled has become durable."""
+        self._work = Waker()
+        self.settled = Bell()
+        """Rings when something that was settled has become durable."""
         self.died = Waker()
         """For whoever buries the dead."""
         self.stored = Bell()
@@ -163,8 +164,8 @@ class Hosted:
             if isinstance(queue, Queue):
                 await self.delete_queue(queue, "its connection ended")
 
-    async def left(self, queue: Queue) -> None:
-        """A consumer has gone."""
+    async def consumer_left(self, queue: Queue) -> None:
+        """What it had is given to others; a queue that was to go with its last consumer goes."""
         self.wake(queue)
         there = self.vhost.registry.queues.get(queue.name) is queue
         if there and queue.definition.auto_delete and not queue.consumers:

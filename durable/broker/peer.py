@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from dataclasses import field as attribute
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
 
-from ..errors import ExclusiveQueue, Malformed
-from ..protocol.calls import Hello
+from ..errors import ExclusiveQueue
 from ..queues.queue import Queue
 from ..routing.permissions import WRITE, Need, Permissions, for_publish
-
-T = TypeVar("T")
 
 
 @dataclass(slots=True, eq=False)
@@ -22,7 +17,7 @@ class Peer:
     cluster: str
     permissions: Permissions
     session: bytes
-    exclusive: set[int] = attribute(default_factory=set)
+    exclusive: set[int] = field(default_factory=set)
     """First lanes of queues that are its own: a name may come to mean another queue."""
 
     def may_publish(self, exchange: str) -> None:
@@ -38,13 +33,3 @@ class Peer:
         """Raises ExclusiveQueue: it is another connection's."""
         if queue.definition.exclusive and queue.lanes[0].id not in self.exclusive:
             raise ExclusiveQueue(queue.name)
-
-
-def field(hello: Hello, name: str, kind: type[T], default: Any = ...) -> T:
-    """A field of a hello. Raises Malformed."""
-    value = hello.fields.get(name, default)
-    if value is default and default is not ...:
-        return value  # type: ignore[no-any-return]
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise Malformed(f"a hello whose {name} is {type(value).__name__}, not {kind.__name__}")
-    return value

@@ -14,14 +14,13 @@ from mesh.tunnel import Tunnel
 from mesh.waker import Waker
 
 from ..errors import DurableError, Malformed, RecordTooLarge, StoreFull
+from ..log.bodies import PUBLISHER_BYTES
 from ..protocol.calls import Answer, Hello, encode_answer
 from ..protocol.parts import Refusal, decode_batches, encode_confirm
 from ..tunnels import ends_with_tunnel
 from ..vhost.publishers import Publisher
 from .hosted import Hosted
-from .peer import Peer, field
-
-PUBLISHER_BYTES = 16
+from .peer import Peer
 
 
 async def serve_publisher(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Peer) -> None:
@@ -50,8 +49,8 @@ async def serve_publisher(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Pe
 
 
 def _open(hello: Hello, hosted: Hosted) -> Publisher:
-    publisher_id, epoch = field(hello, "publisher", bytes), field(hello, "epoch", int)
-    oldest = field(hello, "oldest", int)
+    publisher_id, epoch = hello.field("publisher", bytes), hello.field("epoch", int)
+    oldest = hello.field("oldest", int)
     if len(publisher_id) != PUBLISHER_BYTES or epoch < 0 or oldest < 0:
         raise Malformed("a hello of an impossible publisher")
     return hosted.vhost.publishers.open(publisher_id, epoch, oldest)

@@ -18,7 +18,7 @@ from ..vhost.changes import Change
 from ..vhost.deadletters import part_of
 from ..vhost.stream import Stream
 from .hosted import Hosted
-from .peer import Peer, field
+from .peer import Peer
 
 PART_BYTES = 256 * 1024
 
@@ -29,9 +29,9 @@ async def serve_reader(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Peer)
     Raises:
         DurableError: why it was refused, or ended.
     """
-    stream = hosted.vhost.registry.stream(field(hello, "stream", str))
+    stream = hosted.vhost.registry.stream(hello.field("stream", str))
     peer.check(for_read("stream", stream.name))
-    cursor = field(hello, "cursor", str, "")
+    cursor = hello.field("cursor", str, "")
     offset = _start(stream, hello, cursor)
     await tunnel.send(encode_answer(Answer(0, {"offset": offset})))
     async with open_nursery() as nursery:
@@ -39,11 +39,11 @@ async def serve_reader(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Peer)
         async for part in tunnel:
             if part[:1] != CURSOR or not cursor:
                 raise Malformed("a part that is no cursor, or no cursor was named")
-            await hosted.change(partial(_moved, stream.name, cursor, decode_number(part)))
+            await hosted.change(partial(_cursor_at, stream.name, cursor, decode_number(part)))
         nursery.cancel_scope.cancel()
 
 
-def _moved(stream: str, cursor: str, offset: int) -> list[Change]:
+def _cursor_at(stream: str, cursor: str, offset: int) -> list[Change]:
     return [[changes.CURSOR, stream, cursor, offset]]
 
 

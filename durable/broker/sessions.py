@@ -32,7 +32,7 @@ from .consuming import serve_consumer
 from .control import Control
 from .hosted import Hosted
 from .hosting import Hosting
-from .peer import Peer, field
+from .peer import Peer
 from .publishing import serve_publisher
 from .reading import serve_reader
 
@@ -71,7 +71,7 @@ class Sessions:
         if hello.kind == CONTROL:
             await self._serve_connection(tunnel, hosted)
             return
-        peer = self._peers.get(field(hello, "session", bytes))
+        peer = self._peers.get(hello.field("session", bytes))
         if peer is None or peer.cluster != tunnel.caller:
             raise BrokerLost(self._cluster, "its session has ended")
         if peer.permissions is not hosted.vhost.registry.permissions:

@@ -10,12 +10,13 @@ Everything from the other end is checked here; what is wrong raises `Malformed`,
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgpack
 
 from ..errors import Malformed
 
+T = TypeVar("T")
 VERSION = 1
 HELLO_BYTES_MAX = 1 << 20
 ANSWER_BYTES_MAX = 16 << 20
@@ -27,6 +28,15 @@ class Hello(NamedTuple):
     kind: str
     vhost: str
     fields: dict[str, Any]
+
+    def field(self, name: str, kind: type[T], default: Any = ...) -> T:
+        """Of this type, or `default` where there is none. Raises Malformed."""
+        value = self.fields.get(name, default)
+        if value is default and default is not ...:
+            return value  # type: ignore[no-any-return]
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            raise Malformed(f"a hello whose {name} is {type(value).__name__}, not {kind.__name__}")
+        return value
 
 
 class Call(NamedTuple):
