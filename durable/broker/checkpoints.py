@@ -15,14 +15,13 @@ from ..errors import StoreError
 from ..log.checkpoints import Checkpoint, Checkpoints, Root
 from ..log.disk import Disk
 from ..vhost.checkpointing import Checkpointing, decode_extra, load
-from ..vhost.registry import Registry
 from ..vhost.replay import Replay
 from .hosted import Hosted
 
 logger = logging.getLogger("durable")
 
 
-def begin_at(disk: Disk, store_id: bytes, registry: Registry, replay: Replay) -> int:
+def begin_at(disk: Disk, store_id: bytes, replay: Replay) -> int:
     """Load what the checkpoints know; the log position from which the rest has to be read.
 
     Called in a worker thread, once the directory is locked, before anything is read. 0: from the
@@ -38,10 +37,10 @@ def begin_at(disk: Disk, store_id: bytes, registry: Registry, replay: Replay) ->
             checkpoint = files.read(name, lane)
             if checkpoint is None or checkpoint.position < position:
                 raise ValueError(f"the checkpoint of {name!r} is not what the root says")
-            returns |= load(registry, checkpoint)
+            returns |= load(replay.registry, checkpoint)
     except (ValueError, TypeError, KeyError) as error:
         logger.warning("%s: reading the whole log instead of checkpoints: %s", disk.path, error)
-        registry.lanes.clear()
+        replay.registry.lanes.clear()
         return 0
     replay.begins(root.start, root.snapshot, returns)
     return root.start
@@ -66,7 +65,7 @@ class Checkpointer:
     @property
     def due(self) -> bool:
         statistics = self._hosted.log.statistics()
-        settled = self._hosted.vhost.settling.bytes - self._settled
+        settled = self._hosted.vhost.settling.appended_bytes - self._settled
         return statistics.segments != self._segments or settled >= self._bytes_max
 
     async def run(self, look_s: float) -> None:
@@ -95,7 +94,7 @@ class Checkpointer:
         start, returns = hosted.applied_end, hosted.vhost.settling.last_position
         changed, extra = self._checkpointing.take(start, returns)
         self._segments = log.statistics().segments
-        self._settled = hosted.vhost.settling.bytes
+        self._settled = hosted.vhost.settling.appended_bytes
         await log.durable(positions[-1])
         root = Root(positions[0], start, extra)
         await trio.to_thread.run_sync(self._write_files, changed, root)

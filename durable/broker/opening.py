@@ -39,10 +39,10 @@ async def open_vhost(
 ) -> AsyncGenerator[Hosted]:
     """Raises StoreInUse, ForeignStore, NewerFormat, StoreFailed: it cannot be opened."""
     path = str(make_vhost(data, name))
-    async with _recovered(path, config) as (log, disk, registry, publishers, replay):
+    async with _recovered(path, config) as (log, disk, replay):
         replay.finish(log, clock.now_us())
-        vhost = Vhost(name, registry, publishers, log, Bodies(config.recent_bytes))
-        hosted = Hosted(vhost, log, clock)
+        registry, bodies = replay.registry, Bodies(config.recent_bytes)
+        hosted = Hosted(Vhost(name, registry, replay.publishers, log, bodies), log, clock)
         checkpointer = Checkpointer(
             hosted, disk, Checkpointing(registry), bytes_max=config.checkpoint_bytes
         )
@@ -64,14 +64,13 @@ async def open_vhost(
 @asynccontextmanager
 async def _recovered(
     path: str, config: BrokerConfig
-) -> AsyncGenerator[tuple[Log, RealDisk, Registry, Publishers, Replay]]:
+) -> AsyncGenerator[tuple[Log, RealDisk, Replay]]:
     """From the checkpoints if they hold, else from the front of the log."""
     for trusting in (True, False):
-        registry = Registry(config.queues_max)
-        publishers = Publishers(config.publishers_max)
-        replay, disk = Replay(registry, publishers), RealDisk(path)
-        begin = partial(begin_at, disk, registry=registry, replay=replay) if trusting else 0
+        replay = Replay(Registry(config.queues_max), Publishers(config.publishers_max))
+        disk = RealDisk(path)
+        begin = partial(begin_at, disk, replay=replay) if trusting else 0
         async with open_log(disk, config.log, start=begin, visit=replay) as log:
             if replay.holds(log.end):
-                yield log, disk, registry, publishers, replay
+                yield log, disk, replay
                 return

@@ -22,7 +22,7 @@ from ..log.config import LogConfig
 from ..log.read_only_disk import ReadOnlyDisk
 from ..log.record import Draft, Kind, Record
 from ..log.report import RecoveryReport
-from ..log.store import Store, open_store
+from ..log.store import open_store
 from ..vhost import changes
 from ..vhost.publishers import Publishers
 from ..vhost.registry import Registry
@@ -83,9 +83,9 @@ class KindCount:
 
 
 class Offline:
-    """One vhost as its log says it is."""
+    """One vhost as its log says it is. Raises as `open_store`; to be closed by way of `store`."""
 
-    def __init__(self) -> None:
+    def __init__(self, disk: ReadOnlyDisk) -> None:
         self.registry, self.publishers = Registry(), Publishers(BrokerConfig().publishers_max)
         self.replay = Replay(self.registry, self.publishers)
         self.kinds: dict[int, KindCount] = {}
@@ -93,10 +93,12 @@ class Offline:
         """The first log position of each."""
         self._declared: set[int] = set()
         """Lanes of all queues and streams that ever were declared."""
-        self.store: Store
+        self.store = open_store(
+            disk, LogConfig(), new_store_id=bytes(16), now_us=0, clock=time.perf_counter,
+            visit=self._visit,
+        )  # fmt: skip
 
-    def __call__(self, record: Record) -> None:
-        """Visit each record at recovery."""
+    def _visit(self, record: Record) -> None:
         header = record.header
         kind = self.kinds.get(header.kind)
         if kind is None:
@@ -162,12 +164,8 @@ def open_offline(
         DurableError: a broker has it open.
         ForeignStore, NewerFormat, StoreFailed: it cannot be read.
     """
-    offline = Offline()
     try:
-        offline.store = open_store(
-            ReadOnlyDisk(place.log, unlocked=unlocked), LogConfig(), new_store_id=bytes(16),
-            now_us=0, clock=time.perf_counter, visit=offline,
-        )  # fmt: skip
+        offline = Offline(ReadOnlyDisk(place.log, unlocked=unlocked))
     except StoreInUse as error:
         raise DurableError(
             f"{place.log} is open in a broker: stop it first, or look at it with --unlocked"

@@ -39,7 +39,7 @@ class Replay:
     """Into one vhost, at recovery. Called with each record, then `finish`."""
 
     def __init__(self, registry: Registry, publishers: Publishers) -> None:
-        self._registry, self._publishers = registry, publishers
+        self.registry, self.publishers = registry, publishers
         self._snapshots = Snapshots(registry, publishers)
         self._recovering: dict[int, Recovering] = {}
         self._start = self._snapshot = 0
@@ -73,7 +73,7 @@ class Replay:
 
     def finish(self, store: Store, now_us: int) -> None:
         """All has been read: put everything in its place, and tell the log what is still needed."""
-        registry = self._registry
+        registry = self.registry
         for recovering in self._recovering.values():
             recovering.finish()
         registry.drop_undeclared()
@@ -99,7 +99,7 @@ class Replay:
                     self._change(change, record.position)
         elif kind == Kind.GAP:
             for lane_id, offset in record.targets:
-                self._registry.note_gap(Gap(lane_id, offset, decode_gap(record)))
+                self.registry.note_gap(Gap(lane_id, offset, decode_gap(record)))
         else:
             self.unknown_kinds += 1
 
@@ -118,7 +118,7 @@ class Replay:
     def _messages(self, record: Record) -> None:
         batch, time_us = Batch(batch_bytes(record)), record.header.time_us
         if record.kind == Kind.PUBLISH:
-            self._publishers.recovered(
+            self.publishers.recovered(
                 batch.publisher, batch.epoch, batch.base_sequence, batch.next_sequence
             )
         ttl_us = decode_properties(batch.shared_headers).ttl_us
@@ -131,13 +131,13 @@ class Replay:
     def _lane(self, lane_id: int) -> Recovering:
         recovering = self._recovering.get(lane_id)
         if recovering is None:
-            recovering = Recovering(self._registry.lane(lane_id))
+            recovering = Recovering(self.registry.lane(lane_id))
             self._recovering[lane_id] = recovering
         return recovering
 
     def _settled(self, record: Record) -> None:
         for lane_id, ranges, what in decode_acks(record):
-            lane = self._registry.lane(lane_id)
+            lane = self.registry.lane(lane_id)
             for start, end in ranges:
                 if what == What.SETTLED:
                     lane.settle(start, end, known=True)

@@ -30,8 +30,8 @@ class Settling:
         """(number of a flush, log position to be durable for it)"""
         self.last_position = 0
         """The log has all settlements and returns so far up to here."""
-        self.bytes = 0
-        """Of settlements, appended since the start."""
+        self.appended_bytes = 0
+        """Of settlements, since the start."""
         self._flushes, self._wanted = 0, False
         self.durable = 0
         """Everything settled up to this flush is on disk."""
@@ -51,11 +51,9 @@ class Settling:
         if draft is not None:
             try:
                 (self.last_position,) = self._store.append_nowait([draft])
-            except (
-                StoreError
-            ):  # Full, or stopped: who publishes is told, and this goes on gathering.
+            except StoreError:  # Full, or stopped: who publishes is told; this goes on gathering.
                 return
-            self.bytes += draft.size_bytes
+            self.appended_bytes += draft.size_bytes
         self._flushes += 1
         self._wanted = False
         self._flushed.append((self._flushes, self.last_position))
