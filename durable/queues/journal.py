@@ -60,10 +60,21 @@ class Journal:
 
     def take_logged(self) -> Journal:
         """As `take`, but the dead stay: they are somebody else's work."""
-        dead, self.dead = self.dead, []
+        dead = self.take_dead()
         taken = self.take()
         self.dead = dead
         return taken
+
+    def take_dead(self) -> list[Dead]:
+        """Those that have gathered, for whoever buries them."""
+        dead, self.dead = self.dead, []
+        return dead
+
+    def forget(self, lane: int) -> None:
+        """The lane is deleted, which says all there is to say of its messages."""
+        self.settled.pop(lane, None)
+        self.returned.pop(lane, None)
+        self.dead = [one for one in self.dead if one.lane != lane]
 
     def note_settled(self, lane: int, start: int, end: int) -> None:
         _add(self.settled, lane, start, end)

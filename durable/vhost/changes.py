@@ -6,7 +6,7 @@ Each is a msgpack list, a word and its fields:
     ["queue", [lane ids], {...}]     ["queue gone", name]      ["exchange", {...}]   ["exchange gone", name]
     ["stream", lane id, {...}]       ["stream gone", name]     ["bind", {...}]       ["unbind", {...}]
     ["permission", {...}]            ["permission gone", cluster]
-    ["cursor", stream, name, offset or None]                   ["snapshot", {...}]   see snapshot.py
+    ["cursor", stream, name, offset or None]                   ["snapshot", ...]   and so on, see snapshot.py
 
 The maps are definitions, with the names of durable/definitions.py.
 """

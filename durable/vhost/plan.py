@@ -46,7 +46,9 @@ class Plan:
         self.drafts: list[Draft] = []
         self._now_us, self._kind = now_us, kind
         self._following: dict[Lane, int] = {}
-        self._more: dict[Member, tuple[int, int]] = {}
+        """The sequence of the next message planned."""
+        self._planned: dict[Member, tuple[int, int]] = {}
+        """Messages and bytes so far, which a member does not know of yet."""
 
     def refuse(self, batch: Batch, error: DurableError) -> None:
         self.items.append(Item(batch, error=error))
@@ -87,7 +89,7 @@ class Plan:
         yield cut(batch, middle, batch.next_sequence), full.full()
 
     def _accepts(self, member: Member, count: int, size_bytes: int) -> bool:
-        planned_count, planned_bytes = self._more.get(member, (0, 0))
+        planned_count, planned_bytes = self._planned.get(member, (0, 0))
         return member.accepts(planned_count + count, planned_bytes + size_bytes)
 
     def _store(
@@ -99,8 +101,8 @@ class Plan:
             lane = member.lane_for(priority)
             first = self._following.get(lane, lane.next)
             self._following[lane] = first + batch.count
-            count, size = self._more.get(member, (0, 0))
-            self._more[member] = (count + batch.count, size + batch.bodies_bytes)
+            count, size = self._planned.get(member, (0, 0))
+            self._planned[member] = (count + batch.count, size + batch.bodies_bytes)
             (logged if member.logged else held).append(Arrival(member, lane, first))
         if logged:
             targets = [Target(lane.id, first) for _, lane, first in logged]

@@ -35,8 +35,6 @@ from .stream import Stream
 
 TRANSIENT = 1 << 63
 """Lanes from here on are in no log."""
-
-
 GAPS_MAX = 1000
 QUEUES_MAX = 100_000
 
@@ -250,9 +248,7 @@ class Registry:
     def _forget(self, lane: Lane) -> None:
         """Its messages are gone with it, and nothing in the log needs to say so again."""
         journal = self.journal if lane.id < TRANSIENT else self.held_journal
-        journal.settled.pop(lane.id, None)
-        journal.returned.pop(lane.id, None)
-        journal.dead = [one for one in journal.dead if one.lane != lane.id]
+        journal.forget(lane.id)
         journal.released += lane.referenced()
         self.gaps.pop(lane.id, None)
         del self.lanes[lane.id], self.owners[lane.id]

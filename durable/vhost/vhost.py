@@ -2,7 +2,7 @@
 
     publish ──> append ... committed ──> ready ──take──> deliveries ... settle ──> flush ──> append
 
-The shell calls in, then looks at `busy`: queues that may have something to deliver.
+The shell calls in, then asks who has `arrived`: queues that may have something to deliver.
 """
 
 from __future__ import annotations
@@ -73,17 +73,15 @@ class Vhost:
         """See Intake.refuse."""
         return self.intake.refuse(publisher, batches, error)
 
-    def capture(self, batch: Batch, lost: int, now_us: int) -> bool:
+    def capture(self, batch: Batch, lost: int, now_us: int) -> None:
         """Store what was published on the mesh, `lost` messages after what came before it.
 
-        Returns:
-            Whether any stream wants it.
         Raises:
             StoreBusy, StoreFull, StoreFailed, StoreClosed: nothing was done.
         """
         streams = sorted(set(self.registry.captures.match(batch.topic)), key=_name)
         if not streams:
-            return False
+            return
         first = batch.base_sequence - lost
         missed = Missed(batch.publisher, batch.epoch, batch.topic, first, lost)
         gaps = [Gap(one.lane.id, one.lane.next, missed) for one in streams] if lost else []
@@ -91,7 +89,6 @@ class Vhost:
         self.intake.capture(batch, streams, drafts, now_us)
         for gap in gaps:
             self.registry.note_gap(gap)
-        return True
 
     def committed(self, end: int, now_us: int) -> list[Publisher]:
         """All log positions before `end` are durable; the publishers of whom more is decided now."""
@@ -108,11 +105,7 @@ class Vhost:
 
     def take_dead(self) -> list[Dead]:
         """Messages to be dead-lettered: `bury` each."""
-        journals = (self.registry.journal, self.registry.held_journal)
-        dead = [one for journal in journals for one in journal.dead]
-        for journal in journals:
-            journal.dead = []
-        return dead
+        return self.registry.journal.take_dead() + self.registry.held_journal.take_dead()
 
     def arrived(self) -> list[Queue]:
         """Queues that have got messages since this was asked last."""
