@@ -105,12 +105,18 @@ class Control:
         if queue is None:
             return None
         self._peer.check_own(queue)
-        if if_unused and len(queue.consumers):
-            raise InUse("queue", name, f"{len(queue.consumers)} consumers")
-        if if_empty and (queue.ready or queue.unacked):
-            raise InUse("queue", name, f"{queue.ready + queue.unacked} messages")
-        ready = queue.ready
-        await self._hosted.delete_queue(queue, "it was deleted")
+        ready = 0
+
+        def stays() -> bool:
+            nonlocal ready
+            if if_unused and len(queue.consumers):
+                raise InUse("queue", name, f"{len(queue.consumers)} consumers")
+            if if_empty and (queue.ready or queue.unacked):
+                raise InUse("queue", name, f"{queue.ready + queue.unacked} messages")
+            ready = queue.ready
+            return False
+
+        await self._hosted.delete_queue(queue, "it was deleted", stays=stays)
         return ready
 
     async def purge_queue(self, name: str) -> int:

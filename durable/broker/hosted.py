@@ -143,12 +143,20 @@ class Hosted:
         self.wake()
         await self.log.durable(position)
 
-    async def delete_queue(self, queue: Queue, reason: str) -> None:
-        """With its messages; its consumers are told."""
+    async def delete_queue(
+        self, queue: Queue, reason: str, *, stays: Callable[[], bool] = lambda: False
+    ) -> None:
+        """With its messages; its consumers are told.
+
+        Args:
+            stays: asked right before it would go; what it raises ends this.
+        """
         queues = self.vhost.registry.queues
 
         def wanted() -> Sequence[Change]:
-            return [[QUEUE_GONE, queue.name]] if queues.get(queue.name) is queue else []
+            if queues.get(queue.name) is not queue or stays():
+                return []
+            return [[QUEUE_GONE, queue.name]]
 
         try:
             await self.change(wanted)
@@ -169,7 +177,9 @@ class Hosted:
         self.wake(queue)
         there = self.vhost.registry.queues.get(queue.name) is queue
         if there and queue.definition.auto_delete and not queue.consumers:
-            await self.delete_queue(queue, "its last consumer left")
+            await self.delete_queue(
+                queue, "its last consumer left", stays=lambda: len(queue.consumers) > 0
+            )
 
     async def flushed(self) -> None:
         """Return when everything settled so far is on disk."""

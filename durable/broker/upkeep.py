@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import trio
 
 from ..queues.queue import Queue
@@ -18,14 +20,16 @@ async def keep_up(hosted: Hosted, idle_s: float) -> None:
         changed += sum(stream.retain(now_us) for stream in registry.streams.values())
         if changed:
             hosted.wake()
-        for queue in [one for one in registry.queues.values() if _is_over(one, now_us)]:
-            await hosted.delete_queue(queue, "nobody used it for its expires_s")
+        for queue in [one for one in registry.queues.values() if not _is_used(hosted, one)]:
+            await hosted.delete_queue(
+                queue, "nobody used it for its expires_s", stays=partial(_is_used, hosted, queue)
+            )
 
 
-def _is_over(queue: Queue, now_us: int) -> bool:
-    """Whether nobody has used it for as long as its definition allows."""
+def _is_used(hosted: Hosted, queue: Queue) -> bool:
+    """Whether somebody has used it in the time that its definition allows."""
     limit_s = queue.definition.expires_s
     if limit_s is None:
-        return False
+        return True
     since_us = queue.idle_since_us()
-    return since_us is not None and now_us - since_us > limit_s * 1e6
+    return since_us is None or hosted.clock.now_us() - since_us <= limit_s * 1e6

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
+from durable.broker.control import Control
 from durable.broker.publishing import _Session as Session
-from durable.errors import StoreFailed
+from durable.errors import InUse, StoreFailed
 from durable.log.faulty_disk import Faults, FaultyDisk
 from durable.log.memory_disk import Volume
-from tests.brokers import client, drain, numbered, serving
+from tests.brokers import SMALL, client, drain, numbered, serving
 from tests.nodes import PATIENCE_S
 
 
@@ -73,6 +76,38 @@ async def test_what_was_confirmed_before_a_failed_sync_is_there_after_a_restart(
         found = await drain(connection, "jobs")
     assert found[:100] == numbered(100)
     assert found[100:] in ([], [b"lost"]), "unknown is unknown"
+
+
+async def test_what_comes_while_a_deletion_waits_for_room_counts(
+    tmp_path: Path, faults: Faults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by reading: whether the queue was empty was asked before the wait, not after it."""
+    asked, released, delete = trio.Event(), threading.Event(), Control.delete_queue
+
+    async def delete_queue(self: Control, *args: Any, **keywords: Any) -> int | None:
+        asked.set()
+        return await delete(self, *args, **keywords)
+
+    monkeypatch.setattr(Control, "delete_queue", delete_queue)
+    config = replace(SMALL, log=replace(SMALL.log, pending_bytes_max=1))
+    async with serving(tmp_path, config=config) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        log = broker.hosted("/").log
+
+        async def delete_if_empty() -> None:
+            with pytest.raises(InUse, match="1 messages"):
+                await shop.delete_queue("jobs", if_empty=True)
+
+        with trio.fail_after(PATIENCE_S):
+            faults.before_sync = lambda: released.wait(PATIENCE_S)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(shop.publish, "", "jobs", b"on its way")
+                while not log.statistics().pending_bytes:
+                    await trio.sleep(0.001)
+                nursery.start_soon(delete_if_empty)
+                await asked.wait()
+                released.set()
+        assert await drain(shop, "jobs") == [b"on its way"]
 
 
 async def test_while_a_sync_hangs_nothing_is_confirmed_and_then_everything(
