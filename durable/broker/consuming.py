@@ -12,13 +12,11 @@ from mesh.tunnel import Tunnel
 from mesh.waker import Waker
 
 from ..errors import ConsumerCancelled, Malformed
+from ..protocol import parts
 from ..protocol.calls import Answer, Hello, encode_answer
 from ..protocol.failures import take_apart
 from ..protocol.parts import (
-    ACK,
     DELIVER,
-    REJECT,
-    REQUEUE,
     SETTLE,
     SETTLED,
     decode_settlements,
@@ -27,14 +25,14 @@ from ..protocol.parts import (
     encode_slice,
 )  # fmt: skip
 from ..queues.consumers import Consumer
-from ..queues.queue import Delivery, Queue
+from ..queues.queue import ACK, REJECT, REQUEUE, Delivery, Queue
 from ..routing.permissions import for_read
 from ..tunnels import ends_with_tunnel
 from ..vhost.deadletters import part_of
 from .hosted import Hosted
 from .peer import Peer
 
-OUTCOMES = {ACK: "ack", REQUEUE: "requeue", REJECT: "reject"}
+OUTCOMES = {parts.ACK: ACK, parts.REQUEUE: REQUEUE, parts.REJECT: REJECT}
 PART_BYTES = 256 * 1024
 """Small slices are sent together up to this."""
 UNSENT_BYTES, UNSENT_SLICES = 1 << 20, 1000
@@ -132,7 +130,7 @@ class _Session:
     async def _send(self, pieces: list[bytes], end_tag: int) -> None:
         await self._tunnel.send(b"".join(pieces))
         if self._no_ack:
-            self._queue.settle(self._consumer, 0, end_tag, OUTCOMES[ACK])
+            self._queue.settle(self._consumer, 0, end_tag, ACK)
             self._hosted.wake(self._queue)
         if self._consumer.paused and len(self._waiting) < UNSENT_SLICES // 2:
             self._consumer.paused = False
@@ -145,7 +143,7 @@ class _Session:
         found = await self._hosted.batch(delivery.lane, delivery.first)
         if found is None:
             end = delivery.tag + delivery.count
-            self._queue.settle(self._consumer, delivery.tag, end, OUTCOMES[ACK])
+            self._queue.settle(self._consumer, delivery.tag, end, ACK)
             self._hosted.wake(self._queue)
             return None
         batch, first = found
