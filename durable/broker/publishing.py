@@ -16,11 +16,14 @@ from mesh.waker import Waker
 from ..errors import DurableError, Malformed, RecordTooLarge, StoreFull
 from ..log.bodies import PUBLISHER_BYTES
 from ..protocol.calls import Answer, Hello, encode_answer
-from ..protocol.parts import Refusal, decode_batches, encode_confirm
+from ..protocol.parts import Refusal, count_fitting, decode_batches, encode_confirm
 from ..tunnels import ends_with_tunnel
 from ..vhost.publishers import Publisher
 from .hosted import Hosted
 from .peer import Peer
+
+REFUSALS_MAX = 10_000
+"""Of one publisher that wait to be told; of a part that goes beyond, all are kept."""
 
 
 async def serve_publisher(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Peer) -> None:
@@ -43,6 +46,8 @@ async def serve_publisher(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Pe
                 except TooLarge:  # Together they are more than a segment takes, not each.
                     for batch in batches:
                         await hosted.log.with_room(partial(session.publish, [batch]))
+                if session.is_behind:
+                    await session.catch_up()
             nursery.cancel_scope.cancel()
     finally:
         hosted.detach_publisher(publisher, session)
@@ -62,6 +67,7 @@ class _Session:
         self._publisher = publisher
         self._waker = Waker()
         self._refusals: list[Refusal] = []
+        self._told = Waker()
         self._unsent: list[bytes] = []
         self._failure: DurableError | None = None
         self._received = 0
@@ -71,16 +77,26 @@ class _Session:
 
     def confirm(self) -> None:
         """More is decided, perhaps: say so at once if the tunnel takes it."""
-        part = self._next_confirm()
-        if part is None:
-            return
-        try:
-            self._tunnel.send_nowait(part)
-        except trio.WouldBlock:
-            self._unsent.append(part)
-            self._waker.wake()
-        except TunnelBroken:
-            return  # The task that reads it says so.
+        while (part := self._next_confirm()) is not None:
+            try:
+                self._tunnel.send_nowait(part)
+            except trio.WouldBlock:
+                self._unsent.append(part)
+                self._waker.wake()
+            except TunnelBroken:
+                return  # The task that reads it says so.
+            if not self._refusals:
+                return
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether so much was refused, and not yet told, that nothing more should be taken."""
+        return len(self._refusals) > REFUSALS_MAX
+
+    async def catch_up(self) -> None:
+        """Wait until that is over: a client that reads no confirms must not fill our memory."""
+        while self.is_behind:
+            await self._told.wait()
 
     def fail(self, error: DurableError) -> None:
         """Nothing more will be decided: the client is told why, and this publisher ends."""
@@ -93,8 +109,12 @@ class _Session:
         decided = min(self._publisher.confirmed, self._received)
         if self._unsent or (decided <= self._sent and not self._refusals):
             return None
-        self._sent, refusals = max(self._sent, decided), self._refusals
-        self._refusals = []
+        refusals, self._refusals = self._refusals, []
+        if refusals:
+            fitting = count_fitting(refusals, self._tunnel.part_bytes_max)
+            refusals, self._refusals = refusals[:fitting], refusals[fitting:]
+        if not self._refusals:  # What is before it would pass for stored until its refusal is told.
+            self._sent = max(self._sent, decided)
         return encode_confirm(self._sent, refusals)
 
     def publish(self, batches: Sequence[Batch]) -> None:
@@ -127,11 +147,16 @@ class _Session:
     @ends_with_tunnel
     async def send_confirms(self) -> None:
         """Those that had to wait for room in the tunnel."""
-        while True:
-            while self._unsent:
-                await self._tunnel.send(self._unsent[0])
-                del self._unsent[0]
-            self.confirm()
-            if self._failure is not None:
-                raise self._failure
-            await self._waker.wait()
+        try:
+            while True:
+                while self._unsent:
+                    await self._tunnel.send(self._unsent[0])
+                    del self._unsent[0]
+                self.confirm()
+                self._told.wake()
+                if self._failure is not None:
+                    raise self._failure
+                await self._waker.wait()
+        finally:  # Nobody can be told any more, so nobody needs to wait for it.
+            self._refusals.clear()
+            self._told.wake()

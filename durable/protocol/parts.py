@@ -9,7 +9,8 @@ To the broker:
 From the broker:
 
     confirm   "C", u64 sequence: everything before it is decided; then msgpack [[first, count, code, {...}], ...],
-              those of it that were refused; all others are stored
+              those of it that were refused; all others are stored. More than go into one part are told in
+              parts before it, with the sequence of the last confirm
     deliver   "D", then per slice: u64 first tag (in streams: offset), u32 returned, u32 batch length, then a batch
               of exactly those messages
     settled   "S", u64: so many settle parts of this tunnel are on disk
@@ -39,6 +40,8 @@ RANGE = struct.Struct("<BQQ")
 SLICE = struct.Struct("<QII")
 BATCH_LENGTH = struct.Struct("<I")
 BATCH_LENGTH_AT = 8
+ARRAY_BYTES_MAX = 5
+"""What msgpack puts before the entries of an array."""
 
 
 class Settlement(NamedTuple):
@@ -116,6 +119,17 @@ def decode_number(part: bytes) -> int:
 
 def encode_confirm(sequence: int, refusals: Sequence[Refusal]) -> bytes:
     return NUMBER.pack(CONFIRM, sequence) + (msgpack.packb(refusals) if refusals else b"")
+
+
+def count_fitting(refusals: Sequence[Refusal], bytes_max: int) -> int:
+    """How many of them, from the first on, go into one confirm; one at least, unless there is none."""
+    size, count = NUMBER.size + ARRAY_BYTES_MAX, 0
+    for refusal in refusals:
+        size += len(msgpack.packb(refusal))
+        if count and size > bytes_max:
+            break
+        count += 1
+    return count
 
 
 def decode_confirm(part: bytes) -> tuple[int, list[Refusal]]:

@@ -9,7 +9,9 @@ import trio
 
 from durable.client.delivery import Delivery
 from durable.errors import InternalExchange, QueueFull, UnknownExchange, Unroutable
+from durable.protocol.properties import Properties
 from tests.brokers import client, drain, numbered, payloads, serving, take
+from tests.nodes import PATIENCE_S
 
 
 async def test_one_by_one_and_many(tmp_path: Path) -> None:
@@ -55,6 +57,21 @@ async def test_nobody_wants_it(tmp_path: Path) -> None:
             await shop.publish("", "nowhere", b"x", mandatory=True)
         assert (refused.value.exchange, refused.value.key) == ("", "nowhere")
         assert (await shop.statistics())["intake"]["dropped"] == 1
+
+
+async def test_more_refusals_than_one_part_holds(tmp_path: Path) -> None:
+    """Found by reading: the confirm was too large, the session crashed, and all came again."""
+    mandatory = Properties("", 0, None, mandatory=True)
+    async with serving(tmp_path) as broker, client(broker, tunnel_window_bytes=1 << 16) as shop:
+        await shop.declare_queue("jobs")
+        with trio.fail_after(PATIENCE_S), pytest.raises(Unroutable) as refused:
+            async with shop.publisher() as publisher:
+                for number in range(2000):
+                    await publisher.send("", f"nowhere {number}", b"x", properties=mandatory)
+                await publisher.send("", "jobs", b"stored")
+        assert refused.value.__notes__ == ["2000 messages were refused"]
+        assert (await shop.statistics())["intake"]["refused"] == 2000
+        assert await drain(shop, "jobs") == [b"stored"]
 
 
 async def test_unknown_and_internal_exchanges(tmp_path: Path) -> None:

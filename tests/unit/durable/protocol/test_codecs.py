@@ -76,6 +76,21 @@ def test_confirms_come_back(sequence: int, refusals: list[Refusal]) -> None:
     assert parts.decode_confirm(parts.encode_confirm(sequence, refusals)) == (sequence, refusals)
 
 
+@given(st.lists(st.builds(Refusal, u64, u64, texts, maps), max_size=6), st.integers(1, 300))
+def test_refusals_go_into_as_many_confirms_as_it_takes(
+    refusals: list[Refusal], bytes_max: int
+) -> None:
+    found: list[Refusal] = []
+    while len(found) < len(refusals):
+        rest = refusals[len(found) :]
+        fitting = rest[: parts.count_fitting(rest, bytes_max)]
+        part = parts.encode_confirm(5, fitting)
+        assert len(fitting) == 1 or len(part) <= bytes_max
+        found += parts.decode_confirm(part)[1]
+    assert found == refusals
+    assert parts.count_fitting(refusals, 1 << 20) == len(refusals)
+
+
 @given(texts, maps)
 def test_ends_come_back(code: str, details: dict[str, Any]) -> None:
     assert parts.decode_ended(parts.encode_ended(code, details)) == (code, details)
