@@ -16,13 +16,11 @@ from ..protocol import parts
 from ..protocol.calls import Answer, Hello, encode_answer
 from ..protocol.failures import take_apart
 from ..protocol.parts import (
-    DELIVER,
     SETTLE,
     SETTLED,
     decode_settlements,
     encode_ended,
     encode_number,
-    encode_slice,
 )  # fmt: skip
 from ..queues.consumers import Consumer
 from ..queues.queue import ACK, REJECT, REQUEUE, Delivery, Queue
@@ -31,10 +29,9 @@ from ..tunnels import ends_with_tunnel
 from ..vhost.deadletters import part_of
 from .hosted import Hosted
 from .peer import Peer
+from .slices import Part, Slices
 
 OUTCOMES = {parts.ACK: ACK, parts.REQUEUE: REQUEUE, parts.REJECT: REJECT}
-PART_BYTES = 256 * 1024
-"""Small slices are sent together up to this."""
 UNSENT_BYTES, UNSENT_SLICES = 1 << 20, 1000
 """What may wait here for room in the tunnel: of a consumer that does not ack; of any other, about."""
 
@@ -103,34 +100,27 @@ class _Session:
     @ends_with_tunnel
     async def deliver(self) -> None:
         """Send what was received, bodies and all."""
-        waiting = self._waiting
+        waiting, slices = self._waiting, Slices(self._queue.name, self._tunnel.part_bytes_max)
         while True:
-            pieces, size, end_tag = [DELIVER], 0, 0
-            while waiting and size < min(PART_BYTES, self._tunnel.part_bytes_max // 2):
+            while waiting and not slices.full:
                 delivery = waiting.popleft()
                 batch = await self._batch(delivery)
-                if batch is None:
-                    continue
-                more = encode_slice(delivery.tag, delivery.returned, bytes(batch.view()))
-                if size and size + batch.size_bytes > PART_BYTES:
-                    await self._send(pieces, end_tag)
-                    pieces, size = [DELIVER], 0
-                pieces += more
-                size += batch.size_bytes
-                end_tag = delivery.tag + delivery.count
-            if size:
-                await self._send(pieces, end_tag)
-            elif self._cancelled is not None:
+                if batch is not None:
+                    slices.add(delivery.tag, delivery.returned, batch)
+            if ready := slices.take():
+                for part in ready:
+                    await self._send(part)
+                continue
+            if self._cancelled is not None:
                 await self._tunnel.send(encode_ended(*take_apart(self._cancelled)))
                 await self._tunnel.send_eof()
                 return
-            else:
-                await self._waker.wait()
+            await self._waker.wait()
 
-    async def _send(self, pieces: list[bytes], end_tag: int) -> None:
-        await self._tunnel.send(b"".join(pieces))
+    async def _send(self, part: Part) -> None:
+        await self._tunnel.send(part.data)
         if self._no_ack:
-            self._queue.settle(self._consumer, 0, end_tag, ACK)
+            self._queue.settle(self._consumer, 0, part.end, ACK)
             self._hosted.wake(self._queue)
         if self._consumer.paused and len(self._waiting) < UNSENT_SLICES // 2:
             self._consumer.paused = False

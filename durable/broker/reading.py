@@ -10,7 +10,7 @@ from mesh.tunnel import Tunnel
 from ..errors import ConsumerCancelled, Malformed
 from ..protocol.calls import Answer, Hello, encode_answer
 from ..protocol.failures import take_apart
-from ..protocol.parts import CURSOR, DELIVER, decode_number, encode_ended, encode_slice
+from ..protocol.parts import CURSOR, decode_number, encode_ended
 from ..routing.permissions import for_read
 from ..tunnels import ends_with_tunnel
 from ..vhost import changes
@@ -19,8 +19,7 @@ from ..vhost.deadletters import part_of
 from ..vhost.stream import Stream
 from .hosted import Hosted
 from .peer import Peer
-
-PART_BYTES = 256 * 1024
+from .slices import Slices
 
 
 async def serve_reader(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Peer) -> None:
@@ -68,29 +67,27 @@ def _start(stream: Stream, hello: Hello, cursor: str) -> int:
 
 @ends_with_tunnel
 async def _send(tunnel: Tunnel, hosted: Hosted, stream: Stream, offset: int) -> None:
+    slices = Slices(stream.name, tunnel.part_bytes_max)
     while True:
-        pieces, size = [DELIVER], 0
         if hosted.vhost.registry.streams.get(stream.name) is not stream:
             gone = ConsumerCancelled(stream.name, "it was deleted")
             await tunnel.send(encode_ended(*take_apart(gone)))
             await tunnel.send_eof()
             return
         offset = max(offset, stream.start)
-        while offset < stream.end and size < PART_BYTES:
+        while offset < stream.end and not slices.full:
             found = await hosted.batch(stream.lane, offset)
             if found is None:
                 offset = _behind(stream, offset)
                 continue
             batch, first = found
             rest = part_of(batch, first, offset, first + batch.count)
-            if size and size + rest.size_bytes > PART_BYTES:
-                break
-            pieces += encode_slice(offset, 0, bytes(rest.view()))
-            size += rest.size_bytes
+            slices.add(offset, 0, rest)
             offset += rest.count
-        if size:
-            await tunnel.send(b"".join(pieces))
-        else:
+        ready = slices.take()
+        for part in ready:
+            await tunnel.send(part.data)
+        if not ready:
             await hosted.stored.wait()
 
 

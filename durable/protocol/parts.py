@@ -38,6 +38,7 @@ ACK, REQUEUE, REJECT = 1, 2, 3
 NUMBER = struct.Struct("<cQ")
 RANGE = struct.Struct("<BQQ")
 SLICE = struct.Struct("<QII")
+SLICE_BYTES = SLICE.size
 BATCH_LENGTH = struct.Struct("<I")
 BATCH_LENGTH_AT = 8
 ARRAY_BYTES_MAX = 5

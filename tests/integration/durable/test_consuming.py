@@ -285,3 +285,21 @@ async def test_acks_without_waiting_survive_a_clean_stop(tmp_path: Path) -> None
                 await one.ack()
     async with serving(tmp_path) as broker, client(broker) as shop:
         assert await drain(shop, "jobs") == numbered(5, 5)
+
+
+async def test_whoever_takes_little_at_a_time_gets_large_batches_cut(tmp_path: Path) -> None:
+    """Found by reading: its session crashed and was opened again, for ever."""
+    async with (
+        serving(tmp_path) as broker,
+        client(broker) as shop,
+        client(broker, "reader", payload_bytes_max=1 << 17) as reader,
+    ):
+        await shop.declare_queue("jobs")
+        await shop.declare_stream("audit")
+        large = [bytes([number]) * 50_000 for number in range(10)]
+        await shop.publish_many("", "jobs", large)
+        await shop.publish_many("", "audit", large)
+        async with reader.consume("jobs") as deliveries:
+            assert payloads(await take(deliveries, 10)) == large
+        async with reader.read("audit", start="first") as records:
+            assert payloads(await take(records, 10)) == large

@@ -1,0 +1,76 @@
+"""Slices of batches on their way to one consumer or reader: small ones share a part, large ones are cut."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from mesh.protocol.batch import Batch
+
+from ..errors import ConsumerCancelled
+from ..protocol.parts import DELIVER, SLICE_BYTES, encode_slice
+
+PART_BYTES = 256 * 1024
+"""Small slices are sent together up to this."""
+
+
+class Part(NamedTuple):
+    data: bytes
+    end: int
+    """The tag, or offset, after its last message."""
+
+
+class Slices:
+    """Of one tunnel. Parts are `full` when the next slice does not go into them any more."""
+
+    def __init__(self, source: str, part_bytes_max: int) -> None:
+        """
+        Args:
+            source: the queue or stream.
+            part_bytes_max: what the tunnel takes.
+        """
+        self._source, self._slice_bytes_max = source, part_bytes_max - len(DELIVER)
+        self._part_bytes = min(PART_BYTES, self._slice_bytes_max)
+        self.full: list[Part] = []
+        self._pieces = [DELIVER]
+        self._size_bytes = self._end = 0
+
+    def add(self, tag: int, returned: int, batch: Batch) -> None:
+        """All messages of a batch, the first of which has this tag or offset.
+
+        Raises:
+            ConsumerCancelled: one of them alone is more than the tunnel takes.
+        """
+        size_bytes = SLICE_BYTES + batch.size_bytes
+        if size_bytes > self._slice_bytes_max:
+            self._add_halves(tag, returned, batch)
+            return
+        if self._size_bytes and self._size_bytes + size_bytes > self._part_bytes:
+            self._finish()
+        self._pieces += encode_slice(tag, returned, bytes(batch.view()))
+        self._size_bytes += size_bytes
+        self._end = tag + batch.count
+        if self._size_bytes >= self._part_bytes:
+            self._finish()
+
+    def _add_halves(self, tag: int, returned: int, batch: Batch) -> None:
+        if batch.count == 1:
+            raise ConsumerCancelled(
+                self._source,
+                f"a message of {batch.size_bytes} bytes is more than its tunnel takes, "
+                f"{self._slice_bytes_max - SLICE_BYTES}: the lesser of its window and of its "
+                "node's payload_bytes_max",
+            )
+        half = batch.count // 2
+        self.add(tag, returned, batch.cut(0, half))
+        self.add(tag + half, returned, batch.cut(half, batch.count - half))
+
+    def _finish(self) -> None:
+        self.full.append(Part(b"".join(self._pieces), self._end))
+        self._pieces, self._size_bytes = [DELIVER], 0
+
+    def take(self) -> list[Part]:
+        """What is to be sent now: full parts, or else whatever there is."""
+        if not self.full and self._size_bytes:
+            self._finish()
+        parts, self.full = self.full, []
+        return parts
