@@ -8,6 +8,7 @@ from mesh.protocol.batch import Batch
 
 from ..errors import StoreFull
 from ..queues.journal import Dead
+from ..queues.lane import Lane
 from .hosted import Hosted
 
 FULL_PAUSE_S = 1.0
@@ -29,12 +30,13 @@ async def _bury(hosted: Hosted, dead: Dead) -> None:
     for run in list(lane.index.runs(dead.start, dead.end)):
         start, end = max(dead.start, run.first), min(dead.end, run.first + run.count)
         found = await hosted.batch(lane, start)
-        await _append(hosted, dead._replace(start=start, end=end), [found] if found else [])
+        await _append(hosted, lane, dead._replace(start=start, end=end), [found] if found else [])
 
 
-async def _append(hosted: Hosted, dead: Dead, batches: list[tuple[Batch, int]]) -> None:
+async def _append(hosted: Hosted, lane: Lane, dead: Dead, batches: list[tuple[Batch, int]]) -> None:
     def bury() -> None:
-        if dead.queue in hosted.vhost.registry.queues:  # Else it went while this waited.
+        # Else the queue went while this waited; one of its name may be there, and is another one.
+        if hosted.vhost.lane(dead.lane) is lane:
             hosted.vhost.bury(dead, batches, hosted.clock.now_us())
             hosted.wake()
 

@@ -8,7 +8,10 @@ import pytest
 import trio
 
 import durable
+from durable.broker.hosted import Hosted
 from durable.errors import ConsumerCancelled, QueueInUse, UnknownQueue
+from durable.queues.lane import Lane
+from mesh.protocol.batch import Batch
 from tests.brokers import client, drain, numbered, payloads, serving, take
 from tests.nodes import until
 
@@ -285,6 +288,36 @@ async def test_acks_without_waiting_survive_a_clean_stop(tmp_path: Path) -> None
                 await one.ack()
     async with serving(tmp_path) as broker, client(broker) as shop:
         assert await drain(shop, "jobs") == numbered(5, 5)
+
+
+async def test_the_dead_of_a_queue_that_is_replaced_while_they_are_read_go_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by reading: they were settled in the new queue, which had no such lane, and all ended."""
+    reading, go_on, batch = trio.Event(), trio.Event(), Hosted.batch
+
+    async def slow(self: Hosted, lane: Lane, sequence: int) -> tuple[Batch, int] | None:
+        reading.set()
+        await go_on.wait()
+        return await batch(self, lane, sequence)
+
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs", dead_letter_exchange="", dead_letter_routing_key="graves")
+        await shop.declare_queue("graves")
+        await shop.publish("", "jobs", b"x")
+        async with shop.consume("jobs") as deliveries:
+            (one,) = await take(deliveries, 1)
+            monkeypatch.setattr(Hosted, "batch", slow)
+            await one.reject()
+            with trio.fail_after(10):
+                await reading.wait()
+                assert await shop.delete_queue("jobs") == 0
+                await shop.declare_queue("jobs")
+        monkeypatch.undo()
+        go_on.set()
+        await shop.publish("", "jobs", b"new")
+        assert await drain(shop, "jobs") == [b"new"]
+        assert await counts(shop, "graves") == (0, 0)
 
 
 async def test_whoever_takes_little_at_a_time_gets_large_batches_cut(tmp_path: Path) -> None:
