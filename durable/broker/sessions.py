@@ -64,6 +64,9 @@ class Sessions:
             pass
         except DurableError as error:
             await self._tell(tunnel, error)
+        except TooLarge as error:
+            takes = f"a tunnel that takes {error.limit_bytes} bytes and needs {error.size_bytes}"
+            await self._tell(tunnel, Malformed(takes))
         except BaseExceptionGroup as group:
             await self._tell(tunnel, one_of(group))
 

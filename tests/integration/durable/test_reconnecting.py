@@ -290,6 +290,21 @@ async def test_garbage_ends_its_tunnel_and_nothing_else(
         assert await drain(shop, "jobs") == [b"before", b"after"]
 
 
+async def test_a_tunnel_that_takes_next_to_nothing_is_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Found by reading: the greeting that it could not take was a stack trace in the log."""
+    async with serving(tmp_path) as broker, node("shop", node_of(broker)) as joined:
+        await linked(joined, node_of(broker))
+        with caplog.at_level(logging.WARNING):
+            async with joined.open_tunnel("broker/durable", window_bytes=8) as tunnel:
+                await tunnel.send(encode_hello("control", "/"))
+                with trio.fail_after(10):
+                    assert [part async for part in tunnel] == []
+        (said,) = [record.getMessage() for record in caplog.records]
+        assert "a tunnel that takes 8 bytes" in said
+
+
 IMPOSSIBLE: list[tuple[str, dict[str, Any]]] = [
     ("nonsense", {}),
     ("publish", {}),
