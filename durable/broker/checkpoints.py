@@ -61,6 +61,7 @@ class Checkpointer:
         self._files = Checkpoints(disk, log.report.store_id, lambda: log.durable_end)
         self._segments = log.statistics().segments
         self._settled = 0
+        self._writing = trio.Lock()
 
     @property
     def due(self) -> bool:
@@ -84,6 +85,10 @@ class Checkpointer:
         Raises:
             StoreError, OSError: it could not be written; what was there before holds.
         """
+        async with self._writing:  # The last one of all may come while another is under way.
+            await self._write()
+
+    async def _write(self) -> None:
         hosted, log = self._hosted, self._hosted.log
 
         def append_snapshot() -> range:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import trio
+import trio.testing
 
 import durable
+from durable.broker.checkpoints import Checkpointer
 from durable.errors import StoreInUse
-from tests.brokers import client, drain, numbered, payloads, serving, take
+from durable.log.checkpoints import Checkpoint, Root
+from tests.brokers import SMALL, client, drain, numbered, payloads, serving, take
+from tests.nodes import PATIENCE_S
 
 
 async def test_everything_confirmed_is_there_and_nothing_settled_comes_back(tmp_path: Path) -> None:
@@ -90,6 +97,33 @@ async def test_what_an_older_life_of_a_name_held_does_not_come_back(tmp_path: Pa
         await shop.publish("", "jobs", b"new")
     async with serving(tmp_path) as broker, client(broker) as shop:
         assert await drain(shop, "jobs") == [b"new"]
+
+
+async def test_checkpoints_are_written_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by reading: the last one wrote the same files as the one that was under way."""
+    under_way: list[Checkpointer] = []
+    go_on, write_files = threading.Event(), Checkpointer._write_files
+
+    def write(self: Checkpointer, changed: list[Checkpoint], root: Root) -> None:
+        under_way.append(self)
+        go_on.wait(PATIENCE_S)
+        write_files(self, changed, root)
+
+    monkeypatch.setattr(Checkpointer, "_write_files", write)
+    monkeypatch.setattr(Checkpointer, "due", True)
+    with trio.fail_after(PATIENCE_S):
+        async with durable.Broker(tmp_path, config=replace(SMALL, idle_s=0.01)) as broker:
+            log = broker.hosted("/").log
+            while not under_way:
+                await trio.sleep(0.001)
+            end = log.end
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(under_way[0].write)
+                await trio.testing.wait_all_tasks_blocked()
+                assert log.end == end, "its snapshot waits for the other one's files"
+                go_on.set()
 
 
 async def test_two_brokers_on_one_directory(tmp_path: Path) -> None:
