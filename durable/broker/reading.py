@@ -38,12 +38,15 @@ async def serve_reader(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Peer)
         async for part in tunnel:
             if part[:1] != CURSOR or not cursor:
                 raise Malformed("a part that is no cursor, or no cursor was named")
-            await hosted.change(partial(_cursor_at, stream.name, cursor, decode_number(part)))
+            await hosted.change(partial(_cursor_at, hosted, stream, cursor, decode_number(part)))
         nursery.cancel_scope.cancel()
 
 
-def _cursor_at(stream: str, cursor: str, offset: int) -> list[Change]:
-    return [[changes.CURSOR, stream, cursor, offset]]
+def _cursor_at(hosted: Hosted, stream: Stream, cursor: str, offset: int) -> list[Change]:
+    """Nothing once the stream is deleted: another one of its name is not meant."""
+    if hosted.vhost.registry.streams.get(stream.name) is not stream:
+        return []
+    return [[changes.CURSOR, stream.name, cursor, offset]]
 
 
 def _start(stream: Stream, hello: Hello, cursor: str) -> int:
