@@ -58,7 +58,7 @@ class Hosted:
         self.vhost, self.log, self.clock = vhost, log, clock
         self._work = Waker()
         self.settled = Bell()
-        """Rings when something that was settled has become durable."""
+        """Rings when something that was settled has become durable, or nothing ever will."""
         self.died = Waker()
         """For whoever buries the dead."""
         self.stored = Bell()
@@ -108,6 +108,7 @@ class Hosted:
 
     def _tell_failure(self, reason: str) -> None:
         """Nothing will be confirmed any more: publishers that wait are told so, once."""
+        self.settled.wake()
         publishers, self._publishers = self._publishers, {}
         for session in publishers.values():
             session.fail(StoreFailed(reason))
@@ -182,10 +183,12 @@ class Hosted:
             )
 
     async def flushed(self) -> None:
-        """Return when everything settled so far is on disk."""
+        """Return when everything settled so far is on disk. Raises StoreFailed."""
         flush = self.vhost.settling.next_flush()
         self.wake()
         while self.vhost.settling.durable < flush:
+            if self.log.failure is not None:
+                raise StoreFailed(self.log.failure)
             await self.settled.wait()
 
     # Sessions

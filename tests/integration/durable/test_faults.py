@@ -41,6 +41,8 @@ async def test_after_a_failed_sync_nothing_is_confirmed_and_everybody_is_told(
                 await connection.publish("", "jobs", b"refused")
             with pytest.raises(StoreFailed):
                 await connection.declare_queue("more")
+            with pytest.raises(StoreFailed):
+                await connection.purge_queue("jobs")
             statistics = await connection.statistics()
         assert "failed" in statistics["log"]["failure"]
 
