@@ -11,7 +11,7 @@ from mesh.protocol.batch import Batch
 from mesh.tunnel import Tunnel
 from mesh.waker import Waker
 
-from ..errors import ConsumerCancelled, Malformed
+from ..errors import ConsumerCancelled, Malformed, StoreFailed
 from ..protocol import parts
 from ..protocol.calls import Answer, Hello, encode_answer
 from ..protocol.failures import take_apart
@@ -152,7 +152,11 @@ class _Session:
 
     @ends_with_tunnel
     async def report_settled(self) -> None:
-        """Tell the client up to which of its parts everything is on disk."""
+        """Tell the client up to which of its parts everything is on disk.
+
+        Raises:
+            StoreFailed: nobody knows, and never will.
+        """
         unsynced, hosted = self._unsynced, self._hosted
         while True:
             done = 0
@@ -160,5 +164,7 @@ class _Session:
                 done = unsynced.popleft()[0]
             if done:
                 await self._tunnel.send(encode_number(SETTLED, done))
+            elif unsynced and hosted.log.failure is not None:
+                raise StoreFailed(hosted.log.failure)
             else:
                 await hosted.settled.wait()

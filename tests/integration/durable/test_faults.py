@@ -64,6 +64,20 @@ async def test_a_session_whose_tasks_all_meet_a_failed_disk_ends_with_one_reason
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
+async def test_who_waits_for_acks_to_be_on_disk_is_told_when_they_never_will_be(
+    tmp_path: Path, faults: Faults
+) -> None:
+    """Found by reading: `synced` waited for ever."""
+    async with serving(tmp_path) as broker, client(broker) as connection:
+        await connection.declare_queue("jobs")
+        await connection.publish("", "jobs", b"one")
+        with trio.fail_after(PATIENCE_S), pytest.raises(StoreFailed):
+            async with connection.consume("jobs") as deliveries:
+                faults.sync_error_at = faults.syncs + 1
+                await (await anext(deliveries)).ack()
+                await deliveries.synced()
+
+
 async def test_what_was_confirmed_before_a_failed_sync_is_there_after_a_restart(
     tmp_path: Path, faults: Faults
 ) -> None:
