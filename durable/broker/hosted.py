@@ -17,7 +17,7 @@ from typing import Protocol
 from mesh.protocol.batch import Batch
 from mesh.waker import Bell, Waker
 
-from ..errors import DurableError, NotInLog, RecordDamaged, StoreFailed
+from ..errors import DurableError, NotInLog, RecordDamaged, StoreError, StoreFailed
 from ..log.bodies import MESSAGES, batch_bytes
 from ..log.log import READ_BYTES, Log
 from ..log.record import Buffer
@@ -161,6 +161,11 @@ class Hosted:
 
         try:
             await self.change(wanted)
+        except StoreError:  # What is in memory ends, whatever the log can take.
+            if queue.logged:
+                raise
+            for change in wanted():
+                self.vhost.registry.apply(change)
         finally:
             if queues.get(queue.name) is not queue:
                 for consumer in list(queue.consumers):

@@ -7,7 +7,8 @@ ids from another range, so neither kind can be taken for the other.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from mesh.names import check_pattern
@@ -21,7 +22,7 @@ from ..definitions import (
     QueueDefinition,
     StreamDefinition,
 )
-from ..errors import DefinitionConflict, TooManyQueues, UnknownQueue, UnknownStream
+from ..errors import DefinitionConflict, DurableError, TooManyQueues, UnknownQueue, UnknownStream
 from ..log.bodies import Missed
 from ..queues.journal import Journal
 from ..queues.lane import Lane
@@ -64,6 +65,8 @@ class Registry:
         """Streams by the topics they capture."""
         self.gaps: dict[int, deque[Gap]] = {}
         """Per lane of a stream, the latest of what it could not capture."""
+        self._absent: set[str] = set()
+        """Recovery: queues in memory that exchanges were bound to which end with their bindings."""
         self.next_lane, self._next_transient = 1, TRANSIENT
         self._apply: dict[str, Callable[..., object]] = {
             changes.QUEUE: self._queue, changes.QUEUE_GONE: self._queue_gone,
@@ -131,7 +134,7 @@ class Registry:
         return lane
 
     def declared(self) -> Iterator[Change]:
-        """The changes that make what is declared, transient ones left out."""
+        """The changes that make what is declared, as far as the log has it."""
         exchanges, bindings = self.router.definitions()
         for exchange in exchanges:
             yield [changes.EXCHANGE, to_plain(exchange)]
@@ -144,7 +147,7 @@ class Registry:
             for name, offset in stream.cursors.items():
                 yield [changes.CURSOR, stream.name, name, offset]
         for binding in bindings:
-            if not self.is_transient_binding(binding):
+            if self._ends(binding) or not self.is_transient_binding(binding):
                 yield [changes.BIND, to_plain(binding)]
         for permission in self.permissions.definitions():
             yield [changes.PERMISSION, to_plain(permission)]
@@ -153,25 +156,38 @@ class Registry:
         return not binding.to_exchange and self._is_transient_queue(binding.destination)
 
     def lasting(self, wanted: Sequence[Change]) -> list[Change]:
-        """Those that belong in the log: what is transient leaves no trace, nor what is bound to it."""
+        """Those that belong in the log: what is transient leaves no trace, nor what is bound to it,
+        but for what decides how long an exchange lives that ends with its bindings."""
         declared = {one[2]["name"] for one in wanted if _declares_transient(one)}
-        return [one for one in wanted if not self._is_transient(one, declared)]
+        exchanges = [one[1] for one in wanted if one[0] == changes.EXCHANGE]
+        ending = {one["name"] for one in exchanges if one.get("auto_delete")}
+        return [one for one in wanted if not self._is_transient(one, declared, ending)]
 
-    def _is_transient(self, change: Change, declared: set[str]) -> bool:
-        """Whether it is about a transient queue, of this registry or of those being `declared`."""
+    def _is_transient(
+        self, change: Change, declared: Collection[str], ending: Collection[str]
+    ) -> bool:
+        """Whether it is about a transient queue, of this registry or of those being `declared`, and
+        about no exchange that may end with it, here or among those being declared: `ending`."""
         word, subject = change[0], change[1]
         if word in (changes.BIND, changes.UNBIND):
             binding = read(BindingDefinition, subject)
-            if binding.to_exchange:
+            if binding.to_exchange or binding.exchange in ending or self._ends(binding):
                 return False
             subject = binding.destination
         elif word != changes.QUEUE_GONE:
             return _declares_transient(change)
+        elif any(map(self._ends, self.router.bindings_to(subject))):
+            return False
         return subject in declared or self._is_transient_queue(subject)
 
     def _is_transient_queue(self, name: str) -> bool:
         queue = self.queues.get(name)
         return queue is not None and queue.definition.transient
+
+    def _ends(self, binding: BindingDefinition) -> bool:
+        """Whether its exchange ends with its last binding."""
+        router, name = self.router, binding.exchange
+        return router.has_exchange(name) and router.exchange(name).auto_delete
 
     def keep_only(self, declared: list[Change]) -> None:
         """What is declared by none of these changes does not exist."""
@@ -179,6 +195,10 @@ class Registry:
         for change in list(self.declared()):
             if _identity(change) not in identities:
                 self.apply(opposite(change))
+        for change in declared:  # Bindings of before may have taken their exchange with them.
+            if change[0] in (changes.EXCHANGE, changes.BIND):
+                with suppress(DurableError, LookupError, TypeError, ValueError):  # Said before.
+                    self.apply(change)
 
     def note_gap(self, gap: Gap) -> None:
         self.gaps.setdefault(gap.lane, deque(maxlen=GAPS_MAX)).append(gap)
@@ -188,7 +208,10 @@ class Registry:
             yield from gaps
 
     def drop_undeclared(self) -> int:
-        """After recovery: lanes of which nothing is declared belonged to what was deleted."""
+        """After recovery: lanes of which nothing is declared belonged to what was deleted, and what
+        was in memory is gone."""
+        for name in list(self._absent):
+            self._absent_gone(name)
         gone = [lane_id for lane_id in self.lanes if lane_id not in self.owners]
         for lane_id in gone:
             del self.lanes[lane_id]
@@ -211,6 +234,7 @@ class Registry:
         self.router.add_queue(definition.name)
 
     def _queue_gone(self, name: str) -> None:
+        self._absent_gone(name)
         queue = self.queues.pop(name, None)
         if queue is None:
             return
@@ -265,7 +289,20 @@ class Registry:
         self.router.delete_exchange(name)
 
     def _bind(self, plain: dict[str, Any]) -> None:
-        self.router.bind(read(BindingDefinition, plain))
+        binding = read(BindingDefinition, plain)
+        try:
+            self.router.bind(binding)
+        except UnknownQueue:  # Recovery: it was in memory.
+            if not self.router.exchange(binding.exchange).auto_delete:
+                raise
+            self._absent.add(binding.destination)
+            self.router.add_queue(binding.destination)
+            self.router.bind(binding)
+
+    def _absent_gone(self, name: str) -> None:
+        if name in self._absent:
+            self._absent.remove(name)
+            self.router.remove_queue(name)
 
     def _unbind(self, plain: dict[str, Any]) -> None:
         self.router.unbind(read(BindingDefinition, plain))

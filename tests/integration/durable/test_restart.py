@@ -12,7 +12,7 @@ import trio.testing
 
 import durable
 from durable.broker.checkpoints import Checkpointer
-from durable.errors import StoreInUse
+from durable.errors import StoreInUse, UnknownExchange
 from durable.log.checkpoints import Checkpoint, Root
 from tests.brokers import SMALL, client, drain, numbered, payloads, serving, take
 from tests.nodes import PATIENCE_S
@@ -86,6 +86,27 @@ async def test_definitions_are_as_they_were(tmp_path: Path) -> None:
         assert list(broker.hosted("/").vhost.registry.declared()) == before
         await shop.declare_queue("jobs", max_length=7, ttl_s=100.5, delivery_limit=3)
         await shop.declare_stream("audit", patterns=["a.>"], max_age_s=60)
+
+
+async def test_an_exchange_that_ends_with_an_exclusive_queue_does_not_come_back(
+    tmp_path: Path,
+) -> None:
+    """Whether the queue ended before the broker, or with it."""
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        for name in ("deleted", "left", "unbound"):
+            await shop.declare_exchange(name, auto_delete=True)
+        for name in ("deleted", "left"):
+            await shop.declare_queue(name, exclusive=True)
+            await shop.bind(name, name)
+        await shop.delete_queue("deleted")
+        with pytest.raises(UnknownExchange):
+            await shop.publish("deleted", "", b"x")
+        await shop.publish("left", "", b"x")
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        for name in ("deleted", "left"):
+            with pytest.raises(UnknownExchange):
+                await shop.publish(name, "", b"x")
+        await shop.publish("unbound", "", b"routed nowhere, and that is no error")
 
 
 async def test_what_an_older_life_of_a_name_held_does_not_come_back(tmp_path: Path) -> None:

@@ -29,6 +29,12 @@ steps = st.one_of(
     st.tuples(st.just("bind"), st.sampled_from((*NAMES, "s")), st.integers(0, 2)),
     st.tuples(st.just("unbind"), st.sampled_from((*NAMES, "s")), st.integers(0, 2)),
     st.tuples(st.just("exchange"), st.just("e"), st.integers(0, 1)),
+    st.tuples(
+        st.just("ending"),
+        st.sampled_from((*NAMES, "m", "n", "amq.fanout", "e2")),
+        st.integers(0, 3),
+    ),
+    st.tuples(st.just("memory"), st.sampled_from(("m", "n")), st.just(0)),
     st.tuples(st.just("stream"), st.just("s"), st.integers(0, 3)),
     st.tuples(st.just("publish"), st.sampled_from((*NAMES, "s", "x")), st.integers(1, 5)),
     st.tuples(st.just("fanout"), st.just("k0"), st.integers(1, 5)),
@@ -82,6 +88,14 @@ class Story(PlainVhost):
                 kind = ("topic", "direct")[number]
                 definition_e = ExchangeDefinition(name="e", type=kind, alternate="amq.fanout")
                 self.change([changes.EXCHANGE, to_plain(definition_e)])
+        elif what == "ending":
+            self.ending(name, number)
+        elif what == "memory":
+            if name in registry.queues:
+                self.change([changes.QUEUE_GONE, name])
+            else:
+                memory = QueueDefinition(name=name, durability="memory")
+                self.change([changes.QUEUE, registry.new_lanes(memory), to_plain(memory)])
         elif what == "stream":
             self.stream(number)
         elif what in ("publish", "fanout", "refused"):
@@ -97,6 +111,25 @@ class Story(PlainVhost):
             self.snapshot_at = self.store.append_nowait(drafts)[0]
         elif what in ("commit", "flush"):
             getattr(self, what)()
+
+    def ending(self, name: str, number: int) -> None:
+        """Exchanges that end with their last binding, and what they are bound to."""
+        router = self.registry.router
+        exchange = ("e1", "e2")[number % 2]
+        if not router.has_exchange(exchange):
+            definition = ExchangeDefinition(name=exchange, auto_delete=True)
+            self.change([changes.EXCHANGE, to_plain(definition)])
+            return
+        to_exchange = router.has_exchange(name)
+        binding = BindingDefinition(exchange=exchange, destination=name, to_exchange=to_exchange)
+        if to_exchange or name in self.registry.queues:
+            self.change([changes.UNBIND if number > 1 else changes.BIND, to_plain(binding)])
+
+    def stop(self) -> None:
+        """What is in memory ends."""
+        for queue in list(self.registry.queues.values()):
+            if not queue.logged:
+                self.registry.apply([changes.QUEUE_GONE, queue.name])
 
     def stream(self, number: int) -> None:
         if "s" not in self.registry.streams:
@@ -194,6 +227,7 @@ def test_rebuilt_from_all_records(history: list[tuple[str, str, int]]) -> None:
     """Goal: nothing is lost, nothing comes back. Oracle: the vhost that lived."""
     story = lived(history)
     again = story.restarted()
+    story.stop()
     assert not again.replay.damaged
     assert told(again) == told(story)
     assert ready(again) == ready(story)
@@ -214,6 +248,7 @@ def test_rebuilt_from_a_snapshot_and_what_is_needed(
     needed = story.store.needed()
     gone = [at for at in freed if at < story.snapshot_at and at not in needed]
     again = story.restarted(gone)
+    story.stop()
     # How often messages came back is in the checkpoints, when its records are gone.
     assert told(again, returns=False) == told(story, returns=False)
     assert ready(again) == ready(story)
@@ -244,6 +279,7 @@ def test_rebuilt_with_moved_records(
         store.end += 1
     store.durable_end = store.end
     again = story.restarted()
+    story.stop()
     assert told(again) == told(story)
     assert ready(again) == ready(story)
     for at, count in again.store.needed().items():
@@ -307,3 +343,51 @@ def test_a_snapshot_of_an_older_release_keeps_what_it_declares() -> None:
     story.store.append_nowait([Draft(Kind.DEFINITIONS, encode_definitions(snapshot))])
     story.commit()
     assert set(story.restarted().registry.queues) == {"a"}
+
+
+def ending_exchange(story: Story, *steps: tuple[str, str, int]) -> PlainVhost:
+    """The restart of a story in which e1, which ends with its last binding, is declared first."""
+    for step in [("queue", "a", 0), ("memory", "m", 0), ("ending", "", 0), *steps]:
+        story.step(*step)
+    story.commit()
+    return story.restarted()
+
+
+def test_an_exchange_that_ended_with_a_queue_in_memory_does_not_come_back() -> None:
+    """Found: neither that binding nor its end was in the log."""
+    bound = ("ending", "m", 0)
+    for end in ([], [("ending", "m", 2)], [("memory", "m", 0)]):
+        again = ending_exchange(Story(), bound, *end)
+        assert not again.registry.router.has_exchange("e1"), end
+        assert "m" not in again.registry.queues
+    never_bound = ending_exchange(Story())
+    assert never_bound.registry.router.has_exchange("e1")
+
+
+def test_an_exchange_outlives_its_logged_bindings_through_a_queue_in_memory() -> None:
+    """Found: a restart ended it with the last binding that the log had, and lost what came after."""
+    again = ending_exchange(
+        Story(), ("ending", "m", 0), ("ending", "a", 0), ("ending", "a", 2), ("ending", "a", 0)
+    )
+    (binding,) = again.registry.router.bindings_to("a")
+    assert binding.exchange == "e1"
+
+
+def test_an_exchange_that_ended_and_was_declared_again_is_there() -> None:
+    again = ending_exchange(Story(), ("ending", "m", 0), ("memory", "m", 0), ("ending", "", 0))
+    assert again.registry.router.has_exchange("e1")
+    assert not again.registry.router.definitions()[1]
+
+
+def test_a_binding_whose_end_was_freed_does_not_take_its_exchange_along() -> None:
+    """Found: the snapshot took back the binding, and with it went what it had just declared."""
+    story = Story()
+    for step in [("queue", "a", 0), ("ending", "", 0), ("ending", "a", 0)]:
+        story.step(*step)
+    freed = story.store.end
+    for step in [("ending", "a", 2), ("ending", "", 0), ("snapshot", "", 0)]:
+        story.step(*step)
+    story.commit()
+    again = story.restarted([freed, freed + 1])
+    assert again.registry.router.has_exchange("e1")
+    assert told(again) == told(story)
