@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+import trio
+
 from mesh.node import Node
 
 from ..definition_forms import to_plain
@@ -22,6 +24,7 @@ from ..definitions import (
     QueueDefinition,
     StreamDefinition,
 )
+from ..errors import Unconfirmed
 from ..protocol.definition_bytes import pack_definitions, unpack_definitions
 from ..protocol.properties import Properties
 from .channel import Channel
@@ -176,26 +179,30 @@ class Connection:
     async def publish(
         self, exchange: str, key: str, payload: bytes, *, headers: Headers = None,
         priority: int = 0, ttl: float | None = None, mandatory: bool = False,
-        cc: Sequence[str] = (), bcc: Sequence[str] = (),
+        cc: Sequence[str] = (), bcc: Sequence[str] = (), timeout: float | None = None,
     ) -> None:  # fmt: skip
         """Publish one message; returns when it is on disk, once, in every queue it is routed to.
 
+        Args:
+            timeout: seconds to wait for that; default: the connection's; inf: for ever.
         Raises:
             Unroutable, QueueFull, UnknownExchange, AccessRefused, StoreFull: it was not stored.
-            Unconfirmed: unknown.
+            Unconfirmed: unknown. After a timeout it goes on being sent for as long as this node
+                lives, under its own sequence, so that it is stored once; published again it may
+                be stored twice.
         """
         properties = _properties(exchange, priority, ttl, mandatory, cc, bcc)
-        publisher = self._own_publisher()
-        await publisher.publish(exchange, key, [payload], headers=headers, properties=properties)
+        await self._publish(exchange, key, [payload], headers, properties, timeout)
 
     async def publish_many(
         self, exchange: str, key: str, payloads: Sequence[bytes], *, headers: Headers = None,
         priority: int = 0, ttl: float | None = None, mandatory: bool = False,
+        timeout: float | None = None,
     ) -> None:  # fmt: skip
-        """Publish messages with one key; returns when all are on disk. Raises as `publish`."""
+        """Publish messages with one key; returns when all are on disk. Raises as `publish`, and
+        `timeout` is for all of them together."""
         properties = _properties(exchange, priority, ttl, mandatory, (), ())
-        publisher = self._own_publisher()
-        await publisher.publish(exchange, key, payloads, headers=headers, properties=properties)
+        await self._publish(exchange, key, payloads, headers, properties, timeout)
 
     def publisher(
         self, name: str | None = None, *, epoch: int | None = None,
@@ -246,6 +253,17 @@ class Connection:
     async def _declare(self, operation: str, definition: Definition) -> None:
         definition.check()
         await self._channel.call(operation, definition=to_plain(definition))
+
+    async def _publish(
+        self, exchange: str, key: str, payloads: Sequence[bytes], headers: Headers,
+        properties: Properties, timeout: float | None,
+    ) -> None:  # fmt: skip
+        timeout_s = self._channel.timeout_s if timeout is None else timeout
+        publisher = self._own_publisher()
+        with trio.move_on_after(timeout_s) as scope:
+            await publisher.publish(exchange, key, payloads, headers=headers, properties=properties)
+        if scope.cancelled_caught:
+            raise Unconfirmed(len(payloads), f"no answer within {timeout_s:g} s")
 
     def _own_publisher(self) -> Publisher:
         if self._publisher is None or self._publisher.ended:

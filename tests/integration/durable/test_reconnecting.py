@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import durable
 import durable.broker.sessions
 import mesh
 from durable.client.publisher import Publisher
-from durable.errors import BrokerLost, PublisherFenced, QueueFull
+from durable.errors import BrokerLost, PublisherFenced, QueueFull, Unconfirmed
 from durable.protocol.calls import encode_hello
 from mesh.errors import TunnelBroken
 from tests.brokers import client, drain, node_of, numbered, payloads, serving, take
@@ -61,6 +62,29 @@ async def test_a_publisher_resends_to_a_restarted_broker_and_nothing_is_stored_t
             with trio.fail_after(20):
                 await done.wait()
             assert await drain(shop, "jobs") == numbered(count)
+
+
+async def test_a_publish_that_nobody_answers_in_time_is_unknown_and_stored_once(
+    tmp_path: Path,
+) -> None:
+    """Found: without a broker it waited for ever."""
+    port = free_ports(1)
+    async with shop_at(port) as joined:
+        shop = durable.connect(joined)
+        async with serving(tmp_path, **at(port)):
+            await shop.declare_queue("jobs")
+            await shop.publish("", "jobs", b"0")
+        with pytest.raises(Unconfirmed) as one, trio.fail_after(10):
+            await shop.publish("", "jobs", b"1", timeout=0.01)
+        with pytest.raises(Unconfirmed) as many, trio.fail_after(10):
+            await shop.publish_many("", "jobs", [b"2", b"3"], timeout=0.01)
+        assert (one.value.count, many.value.count) == (1, 2)
+        hasty = durable.connect(joined, timeout=0.01)
+        with pytest.raises(Unconfirmed, match=r"within 0\.01 s"), trio.fail_after(10):
+            await hasty.publish("", "nowhere", b"x")
+        async with serving(tmp_path, **at(port)):
+            await shop.publish("", "jobs", b"4", timeout=inf)
+            assert await drain(shop, "jobs") == numbered(5)
 
 
 async def test_a_broker_that_is_killed_in_the_middle_of_its_answers(tmp_path: Path) -> None:
