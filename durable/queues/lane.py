@@ -12,13 +12,14 @@ back. Costs are per run and per range, never per message. A gap that damage has 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from .index import Index, Run
 from .journal import Journal, Records
 from .marks import Marks
-from .ranges import Ranges
+from .ranges import Range, Ranges
 from .settled import Settled
 
 UNLIMITED = 1 << 62
@@ -293,6 +294,20 @@ class Lane:
         self.changes += 1
         for low, high in self.settled.unsettled(start, end):
             self._count_return(low, high)
+
+    def returns(self, ranges_max: int) -> tuple[list[Range], int]:
+        """How often messages came back: so many ranges at most, and up to where that is all."""
+        ranges = list(islice(self._times, ranges_max))
+        complete = len(ranges) == len(self._times)
+        return ranges, UNLIMITED if complete else ranges[-1][1]
+
+    def recall_returns(self, ranges: Iterable[Range], end: int) -> None:
+        """Recovery: so it was with all messages before `end`, whatever was counted."""
+        self.changes += 1
+        self._times.cut(0, end)
+        for start, stop, times in ranges:
+            for low, high in self.settled.unsettled(start, stop):
+                self._times.put(low, high, times)
 
     def expire(self, now_us: int, ttl_us: int | None) -> Iterator[tuple[int, int]]:
         """Withdraw what has expired at the head, as RabbitMQ does; the ranges it was."""

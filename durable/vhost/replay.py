@@ -43,7 +43,6 @@ class Replay:
         self._snapshots = Snapshots(registry, publishers)
         self._recovering: dict[int, Recovering] = {}
         self._start = self._snapshot = 0
-        self._returns: Mapping[int, int] = {}
         self.damaged: list[RecordDamaged] = []
         """Records whose checksum is right and whose contents are not: written by something else."""
         self.unknown_kinds = 0
@@ -63,7 +62,8 @@ class Replay:
             snapshot: log position of one, without which nothing that was loaded can be trusted.
             returns: by lane, the log position up to which returns have been counted.
         """
-        self._start, self._snapshot, self._returns = start, snapshot, returns
+        self._start, self._snapshot = start, snapshot
+        self._snapshots.returns = returns
 
     def holds(self, end: int) -> bool:
         """Whether what `begins` said was so, now that all up to `end` has been read."""
@@ -141,5 +141,7 @@ class Replay:
             for start, end in ranges:
                 if what == What.SETTLED:
                     lane.settle(start, end, known=True)
-                elif what == What.RETURNED and record.position > self._returns.get(lane_id, 0):
+                elif what == What.RETURNED and record.position > self._snapshots.returns.get(
+                    lane_id, 0
+                ):
                     lane.apply_returned(start, end)

@@ -32,6 +32,8 @@ class Settling:
         """The log has all settlements and returns so far up to here."""
         self.appended_bytes = 0
         """Of settlements, since the start."""
+        self.refusal: StoreError | None = None
+        """Why the last flush could not append what has gathered, if it could not."""
         self._flushes, self._wanted = 0, False
         self.durable = 0
         """Everything settled up to this flush is on disk."""
@@ -43,6 +45,7 @@ class Settling:
 
     def flush(self, now_us: int) -> None:
         """Append what has gathered, unless the log has no room: then after its next commit."""
+        self.refusal = None
         if self._held:
             self._release_held()
         if not (self._wanted or self._journal):
@@ -51,7 +54,9 @@ class Settling:
         if draft is not None:
             try:
                 (self.last_position,) = self._store.append_nowait([draft])
-            except StoreError:  # Full, or stopped: who publishes is told; this goes on gathering.
+            except StoreError as error:
+                # Full, or stopped: who publishes is told, and this goes on gathering.
+                self.refusal = error
                 return
             self.appended_bytes += draft.size_bytes
         self._flushes += 1

@@ -1,6 +1,7 @@
 """A snapshot: everything a vhost knows but its messages, as changes that stand in the log.
 
-    ["snapshot", next lane]  declarations ...  ["publishers", [...]]  ["lanes", [...]]  ["gaps", [...]]
+    ["snapshot", next lane]  declarations ...  ["publishers", [...]]  ["lanes", [...]]
+    ["returns", [[lane, up to which sequence, [[start, end, how often], ...]], ...]]  ["gaps", [...]]
     ["snapshot end"]
 
 It is appended as one, in as many records as it takes. Once it is durable, older records that no
@@ -9,7 +10,7 @@ message needs may go: what is declared in none of its changes does not exist, wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..log.bodies import Missed, encode_definitions
@@ -22,10 +23,13 @@ from .recovering import settle_as
 from .registry import TRANSIENT, Gap, Registry
 
 SNAPSHOT_END, PUBLISHERS, LANES, GAPS = "snapshot end", "publishers", "lanes", "gaps"
+RETURNS = "returns"
 RECORD_BYTES = 1 << 20
 """Of changes in one record, about."""
 SETTLED_BYTES_MAX = 64 * 1024
 """Of one lane's out-of-order settlements; longer ones stand in its checkpoint only."""
+RETURNS_MAX = 2000
+"""Ranges of one lane whose messages came back alike; further ones stand in its checkpoint only."""
 AT_ONCE = 1000
 
 
@@ -36,6 +40,8 @@ class Snapshots:
         self._registry, self._publishers = registry, publishers
         self._declared: list[Change] | None = None
         self._begun = 0
+        self.returns: Mapping[int, int] = {}
+        """By lane, the log position up to which returns have been counted already."""
         self.whole: set[int] = set()
         """Log positions at which snapshots begin that have been applied to their end."""
 
@@ -57,6 +63,10 @@ class Snapshots:
                 lane = self._registry.lane(lane_id)
                 lane.next = max(lane.next, following)
                 settle_as(lane, Settled.decode(settled))
+        elif word == RETURNS:
+            for lane_id, end, ranges in change[1]:
+                if self.returns.get(lane_id, 0) < position:  # Else more is known already.
+                    self._registry.lane(lane_id).recall_returns(ranges, end)
         elif word == GAPS:
             self._registry.gaps.clear()
             for lane_id, offset, missed in change[1]:
@@ -87,6 +97,7 @@ def _changes(registry: Registry, publishers: Publishers) -> Iterator[Change]:
     yield from registry.declared()
     yield from _in_parts(PUBLISHERS, publishers.entries())
     yield from _in_parts(LANES, list(_lanes(registry)))
+    yield from _in_parts(RETURNS, list(_returns(registry)))
     yield [GAPS, [[lane, offset, list(missed)] for lane, offset, missed in registry.all_gaps()]]
     yield [SNAPSHOT_END]
 
@@ -100,6 +111,13 @@ def _lanes(registry: Registry) -> Iterator[list[Any]]:
                 low.skip_to(lane.settled.low)
                 settled = low.encode()
             yield [lane.id, lane.next, settled]
+
+
+def _returns(registry: Registry) -> Iterator[list[Any]]:
+    for lane in registry.lanes.values():
+        ranges, end = lane.returns(RETURNS_MAX)
+        if ranges and lane.id < TRANSIENT:
+            yield [lane.id, end, ranges]
 
 
 def _in_parts(word: str, entries: list[Any]) -> Iterator[Change]:

@@ -133,7 +133,14 @@ class Vhost:
         queue.buried(dead)
 
     def snapshot(self, now_us: int) -> list[Draft]:
-        """See snapshot.py."""
+        """See snapshot.py. To be called, and appended, right after a flush.
+
+        Raises:
+            StoreBusy, StoreFull, StoreFailed, StoreClosed: that one was refused. Returns that are
+                not in the log yet would be counted by the snapshot, and by their record again.
+        """
+        if self.settling.refusal is not None:
+            raise self.settling.refusal
         return snapshot(self.registry, self.publishers, now_us)
 
 

@@ -15,7 +15,7 @@ from durable.broker.checkpoints import Checkpointer
 from durable.errors import StoreInUse, UnknownExchange
 from durable.log.checkpoints import Checkpoint, Root
 from tests.brokers import SMALL, client, drain, numbered, payloads, serving, take
-from tests.nodes import PATIENCE_S
+from tests.nodes import PATIENCE_S, until
 
 
 async def test_everything_confirmed_is_there_and_nothing_settled_comes_back(tmp_path: Path) -> None:
@@ -107,6 +107,50 @@ async def test_an_exchange_that_ends_with_an_exclusive_queue_does_not_come_back(
             with pytest.raises(UnknownExchange):
                 await shop.publish(name, "", b"x")
         await shop.publish("unbound", "", b"routed nowhere, and that is no error")
+
+
+async def fill_a_segment(shop: durable.Connection) -> None:
+    """With what nobody needs any more."""
+    await shop.publish_many("", "fill", [bytes(10_000)] * 110)
+    await drain(shop, "fill")
+
+
+async def test_a_delivery_limit_holds_without_checkpoint_files(tmp_path: Path) -> None:
+    """Found: with the records of its returns freed, a message could come back as often again."""
+
+    def segments() -> list[str]:
+        return sorted(one.name for one in tmp_path.rglob("msgs.*") if any(one.read_bytes()[:1000]))
+
+    def remove_checkpoints() -> None:
+        for name in ("enq", "ack", "checkpoint"):
+            for path in tmp_path.rglob(name):
+                path.unlink()
+
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs", delivery_limit=3)
+        await shop.declare_queue("fill")
+        await shop.publish("", "jobs", b"x")
+        await fill_a_segment(shop)
+        async with shop.consume("jobs") as deliveries:
+            for _ in range(2):
+                (one,) = await take(deliveries, 1)
+                await one.nack()
+            await take(deliveries, 1)
+        queue = broker.hosted("/").vhost.registry.queue("jobs")
+        await until(lambda: queue.ready == 1)
+        await broker.hosted("/").flushed()
+        returned = segments()[-1]
+        for _ in range(2):
+            await fill_a_segment(shop)
+    assert returned not in segments(), "the records of its returns are gone"
+    remove_checkpoints()
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        async with shop.consume("jobs") as deliveries:
+            (one,) = await take(deliveries, 1)
+            assert (one.payload, one.redelivered) == (b"x", 3)
+            await one.nack()
+            await deliveries.synced()
+        assert (await shop.statistics())["queues"]["jobs"]["ready"] == 0
 
 
 async def test_what_an_older_life_of_a_name_held_does_not_come_back(tmp_path: Path) -> None:

@@ -251,3 +251,21 @@ def test_a_run_with_two_holes_is_referred_to_once() -> None:
     lane.settle(1, 2)
     lane.settle(3, 4)
     assert [one.positions for one in lane.referenced()] == [range(77, 78)]
+
+
+def test_returns_that_are_told_in_part_leave_the_rest_as_it_was() -> None:
+    lanes = [Lane(1, Journal(), logged=True) for _ in range(2)]
+    for lane in lanes:
+        lane.enqueue(0, 10, 1, 100, time_us=0)
+    first, second = lanes
+    for at in (1, 3, 5):
+        first.apply_returned(at, at + 1)
+    told, end = first.returns(2)
+    assert (told, end) == ([(1, 2, 1), (3, 4, 1)], 4)
+    second.apply_returned(2, 9)
+    second.settle(3, 4)
+    second.recall_returns(told, end)
+    assert list(second.returned(0, 10)) == [(0, 1, 0), (1, 2, 1), (2, 4, 0), (4, 9, 1), (9, 10, 0)]
+    told, end = first.returns(3)
+    second.recall_returns(told, end)
+    assert list(second.returned(4, 10)) == [(4, 5, 0), (5, 6, 1), (6, 10, 0)]
