@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 
 from mesh.nursery import open_nursery
@@ -10,12 +11,13 @@ from mesh.tunnel import Tunnel
 from ..errors import ConsumerCancelled, Malformed
 from ..protocol.calls import Answer, Hello, encode_answer
 from ..protocol.failures import take_apart
-from ..protocol.parts import CURSOR, decode_number, encode_ended
+from ..protocol.parts import CURSOR, Gap, decode_number, encode_ended, encode_gap
 from ..routing.permissions import for_read
 from ..tunnels import ends_with_tunnel
 from ..vhost import changes
 from ..vhost.changes import Change
 from ..vhost.deadletters import part_of
+from ..vhost.registry import Gap as Recorded
 from ..vhost.stream import Stream
 from .hosted import Hosted
 from .peer import Peer
@@ -71,14 +73,20 @@ def _start(stream: Stream, hello: Hello, cursor: str) -> int:
 @ends_with_tunnel
 async def _send(tunnel: Tunnel, hosted: Hosted, stream: Stream, offset: int) -> None:
     slices = Slices(stream.name, tunnel.part_bytes_max)
+    told = offset  # Gaps before it have been told, or are not this reader's.
+    registry = hosted.vhost.registry
     while True:
-        if hosted.vhost.registry.streams.get(stream.name) is not stream:
+        if registry.streams.get(stream.name) is not stream:
             gone = ConsumerCancelled(stream.name, "it was deleted")
             await tunnel.send(encode_ended(*take_apart(gone)))
             await tunnel.send_eof()
             return
         offset = max(offset, stream.start)
         while offset < stream.end and not slices.full:
+            gaps = registry.gaps_between(stream.lane.id, told, offset + 1)
+            if gaps:
+                await _tell(tunnel, slices, gaps)
+            told = offset + 1
             found = await hosted.batch(stream.lane, offset)
             if found is None:
                 offset = _behind(stream, offset)
@@ -92,6 +100,14 @@ async def _send(tunnel: Tunnel, hosted: Hosted, stream: Stream, offset: int) -> 
             await tunnel.send(part.data)
         if not ready:
             await hosted.stored.wait()
+
+
+async def _tell(tunnel: Tunnel, slices: Slices, gaps: Iterable[Recorded]) -> None:
+    """Behind all that is before them."""
+    for part in slices.take():
+        await tunnel.send(part.data)
+    for gap in gaps:
+        await tunnel.send(encode_gap(Gap(gap.offset, *gap.missed)))
 
 
 def _behind(stream: Stream, offset: int) -> int:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from mesh.message import NO_HEADERS, decode_headers
 from mesh.protocol.batch import Batch
 
-from ..protocol.parts import ACK, REJECT, REQUEUE, Slice
+from ..protocol.parts import ACK, REJECT, REQUEUE, Gap, Slice
 from ..protocol.properties import Death, Properties, decode_properties
 
 
@@ -22,9 +22,9 @@ class Settler(Protocol):
 class DeliveryBatch:
     """Consecutive messages with one key and the same properties. `payloads[i]` has tag `tag + i`."""
 
-    __slots__ = ("_batch", "_headers", "_payloads", "_settler", "redelivered", "tag")
+    __slots__ = ("_batch", "_headers", "_payloads", "_settler", "gaps", "redelivered", "tag")
 
-    def __init__(self, found: Slice, settler: Settler) -> None:
+    def __init__(self, found: Slice, settler: Settler, gaps: tuple[Gap, ...] = ()) -> None:
         self._batch: Batch = found.batch
         self._settler = settler
         self._payloads: list[bytes] | None = None
@@ -32,6 +32,8 @@ class DeliveryBatch:
         self.tag = found.tag
         self.redelivered = found.returned
         """How often these came back from a consumer before."""
+        self.gaps = gaps
+        """Of a stream: what it could not capture, right before the first of these."""
 
     def __len__(self) -> int:
         return int(self._batch.count)
@@ -56,6 +58,11 @@ class DeliveryBatch:
                 else [decode_headers(raw) for raw in column]
             )
         return self._headers
+
+    @property
+    def lost(self) -> int:
+        """Of a stream: messages that are missing right before the first of these, see `gaps`."""
+        return sum(gap.messages for gap in self.gaps)
 
     @property
     def routing_key(self) -> str:
@@ -124,6 +131,11 @@ class Delivery:
     @property
     def exchange(self) -> str:
         return self._batch.exchange
+
+    @property
+    def lost(self) -> int:
+        """Of a stream: messages that were published before this one and could not be captured."""
+        return 0 if self._index else self._batch.lost
 
     @property
     def redelivered(self) -> int:

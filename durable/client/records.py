@@ -14,7 +14,10 @@ from ..protocol.parts import (
     CURSOR,
     DELIVER,
     ENDED,
+    GAP,
+    Gap,
     decode_ended,
+    decode_gap,
     decode_slices,
     encode_number,
 )  # fmt: skip
@@ -24,13 +27,16 @@ from .feed import WINDOW_BYTES, Feed
 
 
 class Records(Feed):
-    """Made by `Connection.read`. A delivery's `tag` is its offset; there is nothing to settle."""
+    """Made by `Connection.read`. A delivery's `tag` is its offset; there is nothing to settle.
+    What the stream could not capture shows as `lost` of the message behind it."""
 
     def __init__(
         self, channel: Channel, stream: str, start: str | int | datetime, cursor: str
     ) -> None:
         super().__init__(channel)
         self.stream, self._cursor = stream, cursor
+        self._gaps: list[Gap] = []
+        """Told, and not handed out with the batch behind them yet."""
         self._start: dict[str, Any] = (
             {"start": "time", "time_us": int(start.timestamp() * 1e6)}
             if isinstance(start, datetime)
@@ -66,7 +72,11 @@ class Records(Feed):
         except StopAsyncIteration:
             raise BrokerLost(self._channel.cluster, "the broker ended the tunnel") from None
         if part[:1] == DELIVER:
-            self._batches += [DeliveryBatch(one, self) for one in decode_slices(part)]
+            for one in decode_slices(part):
+                self._batches.append(DeliveryBatch(one, self, tuple(self._gaps)))
+                self._gaps = []
+        elif part[:1] == GAP:
+            self._gaps.append(decode_gap(part))
         elif part[:1] == ENDED:
             raise put_together(*decode_ended(part))
         else:
@@ -74,6 +84,7 @@ class Records(Feed):
 
     async def _open(self) -> None:
         start = self._start if self.offset is None else {"start": self.offset}
+        self._gaps = []  # They are told again.
         async with AsyncExitStack() as stack:
             self._tunnel, _ = await stack.enter_async_context(
                 self._channel.open(

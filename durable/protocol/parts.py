@@ -14,7 +14,8 @@ From the broker:
     deliver   "D", then per slice: u64 first tag (in streams: offset), u32 returned, u32 batch length, then a batch
               of exactly those messages
     settled   "S", u64: so many settle parts of this tunnel are on disk
-    gap       "G", u64 offset, msgpack [publisher, epoch, topic, first, count]: not captured, before this offset
+    gap       "G", u64 offset, msgpack [publisher, epoch, topic, first, messages]: not captured, right before this
+              offset, which comes with the next deliver
     ended     "E", msgpack [code, {...}]: nothing more comes, and why; in any tunnel, also in place of a greeting
 """
 
@@ -68,6 +69,19 @@ class Slice(NamedTuple):
     tag: int
     returned: int
     batch: Batch
+
+
+class Gap(NamedTuple):
+    """Messages that a stream should have captured and did not, right before `offset`."""
+
+    offset: int
+    publisher: bytes
+    """Its node id; all zeros, and no topic: several gaps, which stand as one because they are old."""
+    epoch: int
+    topic: str
+    first: int
+    """Of the publisher's sequences on this topic."""
+    messages: int
 
 
 def decode_batches(part: bytes) -> list[Batch]:
@@ -171,6 +185,22 @@ def decode_slices(part: bytes) -> Iterator[Slice]:
             raise Malformed(str(error)) from None
         yield Slice(tag, returned, batch)
         at += size
+
+
+def encode_gap(gap: Gap) -> bytes:
+    packed: bytes = msgpack.packb(gap[1:])
+    return NUMBER.pack(GAP, gap.offset) + packed
+
+
+def decode_gap(part: bytes) -> Gap:
+    """Raises Malformed."""
+    try:
+        gap = Gap(decode_number(part[: NUMBER.size]), *msgpack.unpackb(part[NUMBER.size :]))
+    except (ValueError, TypeError, RecursionError, msgpack.UnpackException):
+        raise Malformed("a gap that says nothing") from None
+    if [type(field) for field in gap] != [int, bytes, int, str, int, int]:
+        raise Malformed("a gap that says something else")
+    return gap
 
 
 def encode_ended(code: str, details: Mapping[str, Any]) -> bytes:

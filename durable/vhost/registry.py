@@ -6,9 +6,11 @@ ids from another range, so neither kind can be taken for the other.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import Any, NamedTuple
 
 from mesh.names import check_pattern
@@ -37,6 +39,7 @@ from .stream import Stream
 TRANSIENT = 1 << 63
 """Lanes from here on are in no log."""
 GAPS_MAX = 1000
+NOBODY = bytes(16)
 QUEUES_MAX = 100_000
 
 
@@ -64,7 +67,7 @@ class Registry:
         self.captures: Interest[Stream] = Interest()
         """Streams by the topics they capture."""
         self.gaps: dict[int, deque[Gap]] = {}
-        """Per lane of a stream, the latest of what it could not capture."""
+        """Per lane of a stream, by offset, what it could not capture; see `note_gap`."""
         self._absent: set[str] = set()
         """Recovery: queues in memory that exchanges were bound to which end with their bindings."""
         self.next_lane, self._next_transient = 1, TRANSIENT
@@ -201,7 +204,21 @@ class Registry:
                     self.apply(change)
 
     def note_gap(self, gap: Gap) -> None:
-        self.gaps.setdefault(gap.lane, deque(maxlen=GAPS_MAX)).append(gap)
+        """Gaps come by offset. Over GAPS_MAX the two oldest become one: how many messages are missing
+        stays true, whose they were is forgotten."""
+        gaps = self.gaps.setdefault(gap.lane, deque())
+        gaps.append(gap)
+        if len(gaps) > GAPS_MAX:
+            count = gaps.popleft().missed.messages + gaps[0].missed.messages
+            gaps[0] = gaps[0]._replace(missed=Missed(NOBODY, 0, "", 0, count))
+
+    def gaps_between(self, lane: int, start: int, end: int) -> list[Gap]:
+        """Those of a stream before the offsets [start, end)."""
+        gaps = self.gaps.get(lane)
+        if not gaps or gaps[-1].offset < start:
+            return []
+        low = bisect_left(gaps, start, key=_offset)
+        return list(islice(gaps, low, bisect_left(gaps, end, lo=low, key=_offset)))
 
     def all_gaps(self) -> Iterator[Gap]:
         for gaps in self.gaps.values():
@@ -215,7 +232,8 @@ class Registry:
         gone = [lane_id for lane_id in self.lanes if lane_id not in self.owners]
         for lane_id in gone:
             del self.lanes[lane_id]
-            self.gaps.pop(lane_id, None)
+        for lane_id in self.gaps.keys() - self.owners.keys():
+            del self.gaps[lane_id]
         return len(gone)
 
     # What each word does
@@ -322,6 +340,10 @@ class Registry:
 
 def _declares_transient(change: Change) -> bool:
     return change[0] == changes.QUEUE and bool(change[1][0] >= TRANSIENT)
+
+
+def _offset(gap: Gap) -> int:
+    return gap.offset
 
 
 def _identity(change: Change) -> Hashable:

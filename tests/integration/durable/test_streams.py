@@ -12,6 +12,7 @@ import trio
 
 import durable
 from durable.errors import ConsumerCancelled, UnknownStream
+from durable.protocol.parts import Gap
 from tests.brokers import SMALL, client, node_of, numbered, payloads, serving, take
 from tests.nodes import node, subscribed, until
 
@@ -223,9 +224,35 @@ async def test_what_was_not_captured_is_recorded(tmp_path: Path) -> None:
         end = stream.end
         gaps = list(hosted.vhost.registry.gaps[stream.lane.id])
         assert all(gap.offset <= end for gap in gaps)
-    async with serving(tmp_path, config=config) as broker:
+        await check_gaps(shop, end, sensors.id)
+    async with serving(tmp_path, config=config) as broker, client(broker) as shop:
         registry = broker.hosted("/").vhost.registry
         assert list(registry.gaps[registry.stream("all").lane.id]) == gaps
+        await check_gaps(shop, end, sensors.id)
+
+
+async def check_gaps(shop: durable.Connection, end: int, publisher: bytes) -> None:
+    """A reader is told of each message of `t` that is missing in `all`, where it is missing."""
+    offset = following = 0
+    gaps: list[Gap] = []
+    async with shop.read("all", start="first") as records:
+        with trio.fail_after(10):
+            while offset < end:
+                batch = await records.take()
+                found_publisher, _, first = batch.publisher
+                assert (batch.tag, found_publisher, first) == (
+                    offset, publisher, following + batch.lost,
+                )  # fmt: skip
+                assert [one.lost for one in batch] == [batch.lost] + [0] * (len(batch) - 1)
+                for gap in batch.gaps:
+                    assert (gap.offset, gap.topic, gap.first) == (offset, "t", following)
+                gaps += batch.gaps
+                offset, following = offset + len(batch), first + len(batch)
+    last = gaps[-1]
+    async with shop.read("all", start=last.offset) as records:
+        assert (await records.take()).gaps == (last,)
+    async with shop.read("all", start=last.offset - 1) as records:
+        assert [(await records.take()).gaps, (await records.take()).gaps][1] == (last,)
 
 
 async def test_readers_are_told_when_their_stream_is_deleted(tmp_path: Path) -> None:

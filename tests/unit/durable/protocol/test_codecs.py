@@ -91,6 +91,11 @@ def test_refusals_go_into_as_many_confirms_as_it_takes(
     assert parts.count_fitting(refusals, 1 << 20) == len(refusals)
 
 
+@given(st.builds(parts.Gap, u64, st.binary(min_size=16, max_size=16), u64, texts, u64, u64))
+def test_gaps_come_back(gap: parts.Gap) -> None:
+    assert parts.decode_gap(parts.encode_gap(gap)) == gap
+
+
 @given(texts, maps)
 def test_ends_come_back(code: str, details: dict[str, Any]) -> None:
     assert parts.decode_ended(parts.encode_ended(code, details)) == (code, details)
@@ -113,14 +118,14 @@ def test_slices_and_batches_come_back(slices: list[tuple[int, int, list[bytes]]]
 DECODERS: list[Callable[[bytes], Any]] = [
     calls.decode_hello, calls.decode_call, calls.decode_answer, parts.decode_batches,
     parts.decode_settlements, parts.decode_number, parts.decode_confirm, parts.decode_ended,
-    lambda part: list(parts.decode_slices(part)), decode_properties,
+    lambda part: list(parts.decode_slices(part)), decode_properties, parts.decode_gap,
 ]  # fmt: skip
 VALID = [
     calls.encode_hello("publish", "/", epoch=1), calls.encode_call(Call(1, "bind", {"a": [1]})),
     calls.encode_answer(Answer(1, None, "QueueFull", {"a": 1})), make_batch(1, [b"x", b"yy"]).raw(),
     parts.encode_settlements([Settlement(ACK, 1, 5)]), parts.encode_number(b"K", 9),
     parts.encode_confirm(5, [Refusal(1, 2, "QueueFull", {"a": 1})]),
-    parts.encode_ended("QueueFull", {"a": 1}),
+    parts.encode_ended("QueueFull", {"a": 1}), parts.encode_gap(parts.Gap(3, bytes(16), 1, "t", 5, 2)),
     b"D" + b"".join(parts.encode_slice(1, 2, make_batch(1, [b"x"], headers=[b"\x80"]).raw())),
     encode_properties(Properties("x", 3, 5, True, ("c",), ("b",), (Death("q", "r", 1, "", (), 1),))),
 ]  # fmt: skip

@@ -16,10 +16,11 @@ from durable.definitions import (
     StreamDefinition,
 )
 from durable.errors import StoreBusy
-from durable.log.bodies import encode_definitions, move
+from durable.log.bodies import Missed, encode_definitions, move
 from durable.log.record import Draft, Kind
 from durable.queues.consumers import Consumer
 from durable.vhost import changes
+from durable.vhost.registry import GAPS_MAX, Gap
 from tests.vhosts import PUBLISHER, PlainVhost, anybody, as_record, make_batch
 
 NAMES = ("a", "b", "c")
@@ -408,3 +409,22 @@ def test_a_snapshot_waits_for_returns_that_the_log_has_no_room_for() -> None:
     story.step("flush", "", 0)
     (lane,) = story.restarted().registry.queue("a").lanes
     assert list(lane.returned(0, 3)) == [(0, 1, 1), (1, 3, 0)]
+
+
+def test_gaps_over_the_limit_become_one_and_the_sum_stays_true() -> None:
+    story = Story()
+    story.step("stream", "s", 0)
+    (lane,) = [one.lane.id for one in story.registry.streams.values()]
+    for offset in range(0, 2 * (GAPS_MAX + 10), 2):
+        story.registry.note_gap(Gap(lane, offset, Missed(PUBLISHER, 1, "t", offset, 3)))
+    gaps = list(story.registry.all_gaps())
+    assert len(gaps) == GAPS_MAX
+    assert sum(gap.missed.messages for gap in gaps) == 3 * (GAPS_MAX + 10)
+    assert (gaps[0].offset, gaps[0].missed) == (20, Missed(bytes(16), 0, "", 0, 33))
+    assert story.registry.gaps_between(lane, 20, 23) == gaps[:2]
+    assert story.registry.gaps_between(lane, 21, 22) == []
+    assert story.registry.gaps_between(lane, 5000, 6000) == []
+    assert story.registry.gaps_between(lane + 1, 0, 6000) == []
+    story.step("snapshot", "", 0)
+    story.commit()
+    assert list(story.restarted().registry.all_gaps()) == gaps
