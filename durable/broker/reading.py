@@ -95,6 +95,7 @@ async def _send(tunnel: Tunnel, hosted: Hosted, stream: Stream, offset: int) -> 
             rest = part_of(batch, first, offset, first + batch.count)
             slices.add(offset, 0, rest)
             offset += rest.count
+            stream.counts.delivered += rest.count
         ready = slices.take()
         for part in ready:
             await tunnel.send(part.data)

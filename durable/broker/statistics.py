@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
+from ..queues.counts import Counts
 from ..queues.queue import Queue
 from ..vhost.registry import Gap
 from ..vhost.stream import Stream
@@ -46,6 +47,7 @@ def _queue(queue: Queue, now_us: int) -> dict[str, Any]:
         "consumers": len(queue.consumers),
         "oldest_s": None if oldest_us is None else max(0, now_us - oldest_us) / 1e6,
         "durability": "memory" if queue.definition.transient else "disk",
+        **_counts(queue.counts),
     }
 
 
@@ -53,4 +55,13 @@ def _stream(stream: Stream, gaps: Iterable[Gap]) -> dict[str, Any]:
     return {
         "start": stream.start, "end": stream.end, "size_bytes": stream.size_bytes,
         "cursors": dict(stream.cursors), "missed": sum(gap.missed.messages for gap in gaps),
+        **_counts(stream.counts),
+    }  # fmt: skip
+
+
+def _counts(counts: Counts) -> dict[str, Any]:
+    """Messages since the broker's start; and per second, over the last whole `RATES_S`."""
+    return {
+        "published": counts.published, "delivered": counts.delivered, "acked": counts.acked,
+        **{f"{name}_per_s": rate for name, rate in counts.rates._asdict().items()},
     }  # fmt: skip

@@ -9,6 +9,9 @@ import trio
 from ..queues.queue import Queue
 from .hosted import Hosted
 
+RATES_S = 5.0
+"""Of one interval of rates: long enough to be steady, short enough to see a change."""
+
 
 async def keep_up(hosted: Hosted, idle_s: float) -> None:
     """Until cancelled."""
@@ -24,6 +27,18 @@ async def keep_up(hosted: Hosted, idle_s: float) -> None:
             await hosted.delete_queue(
                 queue, "nobody used it for its expires_s", stays=partial(_is_used, hosted, queue)
             )
+
+
+async def sample_rates(hosted: Hosted) -> None:
+    """Until cancelled."""
+    registry, clock = hosted.vhost.registry, hosted.clock
+    then_us = clock.now_us()
+    while True:
+        await trio.sleep(RATES_S)
+        elapsed_s, then_us = (clock.now_us() - then_us) / 1e6, clock.now_us()
+        for members in (registry.queues, registry.streams):
+            for member in members.values():
+                member.counts.sample(elapsed_s)
 
 
 def _is_used(hosted: Hosted, queue: Queue) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import Any
 
 from mesh.commands.options import Commands
@@ -42,11 +43,13 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
         yield (
             f"queue {name}: {one['ready']} ready, {one['unacked']} unacked, "
             f"{sizes(one['size_bytes'])}, {one['consumers']} consumers{oldest}, {one['durability']}"
+            f"{_rates(one, 'published', 'delivered', 'acked')}"
         )
     for name, one in found["streams"].items():
         yield (
             f"stream {name}: offsets {one['start']} to {one['end']}, {sizes(one['size_bytes'])}, "
-            f"{len(one['cursors'])} cursors"
+            f"{len(one['cursors'])} cursors, {one['missed']} missed"
+            f"{_rates(one, 'published', 'delivered')}"
         )
     yield (
         f"received: {intake['received']} messages, {sizes(intake['received_bytes'])}; duplicates "
@@ -58,6 +61,9 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
         f"log: durable up to {log['durable_end']}, {log['segments']} segments, "
         f"{log['commits']} commits{written}"
     )
+    if found["confirm_us"]:
+        half, most = (_within_us(found["confirm_us"], share) for share in (0.5, 0.99))
+        yield f"on disk: half of all records within {half / 1e3:g} ms, 99 % within {most / 1e3:g} ms"
     if log["full"]:
         yield "log: THE DISK IS FULL: publishes are refused until there is space"
     if log["overdue_s"] > 0:
@@ -66,3 +72,19 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
         yield f"log: THE STORE HAS STOPPED: {log['failure']}"
     if found["lost"]:
         yield f"messages that could not be read: {found['lost']}"
+
+
+def _rates(one: dict[str, Any], *names: str) -> str:
+    """Nothing when nothing happened in the last interval."""
+    rates = [(one[f"{name}_per_s"], name) for name in names]
+    if not any(rate for rate, _ in rates):
+        return ""
+    return "; per second: " + ", ".join(f"{rate:.1f} {name}" for rate, name in rates)
+
+
+def _within_us(counts: dict[str, int], share: float) -> int:
+    """The upper bound of a histogram below which this share of all is."""
+    bounds = sorted(counts, key=int)
+    so_far = accumulate(counts[bound] for bound in bounds)
+    wanted = share * sum(counts.values())
+    return next(int(bound) for bound, count in zip(bounds, so_far, strict=True) if count >= wanted)

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from ..definitions import REJECT_PUBLISH, QueueDefinition
 from ..errors import QueueFull
 from .consumers import Consumer, Consumers, Unacked
+from .counts import Counts
 from .index import Run
 from .journal import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED, Dead, Journal
 from .lane import UNLIMITED, Lane
@@ -40,7 +41,7 @@ class Delivery(NamedTuple):
 class Queue:
     __slots__ = (
         "_announced", "_announced_bytes", "_expires", "_journal", "_ttl_us", "_used_us", "consumers",
-        "definition", "lanes", "name", "unacked",
+        "counts", "definition", "lanes", "name", "unacked",
     )  # fmt: skip
 
     def __init__(
@@ -52,6 +53,7 @@ class Queue:
         """`lanes[p]` holds priority p."""
         self._journal = journal
         self.consumers = Consumers(single_active=definition.single_active_consumer)
+        self.counts = Counts()
         self.unacked = 0
         self._announced = self._announced_bytes = 0  # Appended to the log, not durable yet.
         self._ttl_us = None if definition.ttl_s is None else round(definition.ttl_s * 1e6)
@@ -122,6 +124,7 @@ class Queue:
     ) -> None:  # fmt: skip
         """These are durable: ready, or too many. What is not announced is recovery: never too many."""
         lane.enqueue(first, count, position, size_bytes, time_us, expires_us)
+        self.counts.published += count
         if expires_us is not None:
             self._expires = True
         if not self._announced:
@@ -198,6 +201,7 @@ class Queue:
         assert got is not None, "a lane with ready messages gives some"
         run, first, count, returned, size = got
         tag = consumer.add(lane, first, count, run, size)
+        self.counts.delivered += count
         if consumer.no_ack:
             lane.settle(first, first + count)
         else:
@@ -218,6 +222,8 @@ class Queue:
                 assert outcome == REQUEUE, f"impossible outcome {outcome!r}"
                 self._requeue(one)
         self.unacked -= count
+        if outcome == ACK:
+            self.counts.acked += count
         return count
 
     def _requeue(self, one: Unacked) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ..definitions import StreamDefinition
 from ..errors import DurableError
+from ..queues.counts import Counts
 from ..queues.index import Run
 from ..queues.lane import Lane
 
@@ -18,6 +19,7 @@ class Stream:
     def __init__(self, definition: StreamDefinition, lane: Lane) -> None:
         self.definition, self.lane = definition, lane
         self.cursors: dict[str, int] = {}
+        self.counts = Counts()
 
     @property
     def name(self) -> str:
@@ -56,6 +58,7 @@ class Stream:
         expires_us: int | None = None, *, now_us: int,
     ) -> None:  # fmt: skip
         lane.enqueue(first, count, position, size_bytes, time_us)
+        self.counts.published += count
 
     def offset_at(self, time_us: int) -> int:
         """The first offset whose message may have come at this time or later."""
