@@ -66,7 +66,7 @@ async def _move(hosted: Hosted, record: Record, budget: Budget) -> None:
         run = None if lane is None else lane.index.find(first)
         if lane is None or run is None:
             continue
-        lane.index.move(first, moved)
+        lane.move(first, moved)
         hosted.log.refer(moved, 1, run.size_bytes)
         hosted.log.release(record.position, 1, run.size_bytes)
 

@@ -71,6 +71,6 @@ async def _recovered(
         disk = RealDisk(path)
         begin = partial(begin_at, disk, replay=replay) if trusting else 0
         async with open_log(disk, config.log, start=begin, visit=replay) as log:
-            if replay.holds(log.end):
+            if replay.holds(log.report.start, log.end):
                 yield log, disk, replay
                 return

@@ -84,6 +84,14 @@ class Lane:
         self.ready_bytes += size_bytes
         self.size_bytes += size_bytes
 
+    def move(self, first: int, position: int) -> bool:
+        """The run that begins at `first` stands at another log position now; False: it is not there.
+
+        That is a change, too: a checkpoint from before points to what will be freed.
+        """
+        self.changes += 1
+        return self.index.move(first, position)
+
     def retire(self) -> None:
         """What happens to it from now on is written down nowhere."""
         self.retired = True

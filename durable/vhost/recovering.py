@@ -33,8 +33,7 @@ class Recovering:
         elif first < index.end:
             # Moved, if it is there; else settled, and forgotten: nothing that is needed is missing
             # below the end, or what came after it would be waiting.
-            if index.find(first) is not None:
-                index.move(first, position)
+            self.lane.move(first, position)
         else:
             self._waiting.extend((first, count, position, size_bytes, time_us, expires_us))
 
@@ -44,8 +43,7 @@ class Recovering:
         for run in sorted(runs, key=itemgetter(0, 2)):
             first, count, position, size, time_us, expires_us = run
             if first < lane.index.end:  # Moved: the same run, standing elsewhere by now.
-                if lane.index.find(first) is not None:
-                    lane.index.move(first, position)
+                lane.move(first, position)
                 continue
             lane.enqueue(first, count, position, size, time_us, expires_us or None)
         self._waiting = array("Q")

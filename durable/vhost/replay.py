@@ -65,10 +65,21 @@ class Replay:
         self._start, self._snapshot = start, snapshot
         self._snapshots.returns = returns
 
-    def holds(self, end: int) -> bool:
-        """Whether what `begins` said was so, now that all up to `end` has been read."""
+    def holds(self, start: int, end: int) -> bool:
+        """Whether what `begins` said was so, now that all up to `end` has been read.
+
+        Args:
+            start: the first log position there is. What was loaded may point to earlier ones when
+                a segment is gone that should be there.
+        """
         return not self._snapshot or (
-            self._start <= end and self._snapshot in self._snapshots.whole
+            self._start <= end
+            and self._snapshot in self._snapshots.whole
+            and all(
+                start <= min(positions[0], positions[-1])
+                for lane in self.registry.lanes.values()
+                for positions, _ in lane.referenced()
+            )
         )
 
     def finish(self, store: Store, now_us: int) -> None:

@@ -153,6 +153,22 @@ async def test_a_delivery_limit_holds_without_checkpoint_files(tmp_path: Path) -
         assert (await shop.statistics())["queues"]["jobs"]["ready"] == 0
 
 
+async def test_a_lost_segment_that_a_checkpoint_points_to_costs_what_was_in_it(
+    tmp_path: Path,
+) -> None:
+    """Found: the broker did not start."""
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        await shop.declare_queue("fill")
+        await shop.publish("", "jobs", b"lost")
+        for _ in range(2):
+            await fill_a_segment(shop)
+        await shop.publish("", "jobs", b"left")
+    min(await trio.to_thread.run_sync(lambda: list(tmp_path.rglob("msgs.*")))).unlink()
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        assert await drain(shop, "jobs") == [b"left"]
+
+
 async def test_what_an_older_life_of_a_name_held_does_not_come_back(tmp_path: Path) -> None:
     async with serving(tmp_path) as broker, client(broker) as shop:
         await shop.declare_queue("jobs")
