@@ -1,8 +1,9 @@
 """Snapshots and checkpoints of a running vhost, and the way back from them at its start.
 
-In one moment: whatever is settled is appended, then a snapshot; every queue that has changed is
-encoded, as of the records that have been applied. Then, with nobody waiting for it: the snapshot
-becomes durable, the files are written, the root last. Only after that the log may give up segments.
+In one moment: whatever is settled is appended, then a snapshot. Then, with nobody waiting for it: every
+queue that has changed is encoded, some at a time, each as of the records that have been applied by
+then; all of that becomes durable, the files are written, the root last. Only after that the log may
+give up segments.
 """
 
 from __future__ import annotations
@@ -92,22 +93,33 @@ class Checkpointer:
         hosted, log = self._hosted, self._hosted.log
 
         def append_snapshot() -> range:
-            hosted.turn()
+            self._flush()
             return log.append_nowait(hosted.vhost.snapshot(hosted.clock.now_us()))
 
         positions = await log.with_room(append_snapshot)
-        start, returns = hosted.applied_end, hosted.vhost.settling.last_position
-        changed, extra = self._checkpointing.take(start, returns)
+        start, taking = hosted.applied_end, self._checkpointing.begin()
         self._segments = log.statistics().segments
         self._settled = hosted.vhost.settling.appended_bytes
-        await log.durable(positions[-1])
-        root = Root(positions[0], start, extra)
-        await trio.to_thread.run_sync(self._write_files, changed, root)
+        while taking.more:
+            await log.with_room(self._flush)
+            taking.take(hosted.applied_end, hosted.vhost.settling.last_position)
+            await trio.lowlevel.checkpoint()
+        await log.durable(log.end - 1)  # What is settled in a file has to be so in the log.
+        root = Root(positions[0], start, taking.extra)
+        await trio.to_thread.run_sync(self._write_files, taking.changed, root)
+        self._checkpointing.written(taking)
         log.snapshot_at(positions[0])
         hosted.turn()  # Whatever is durable has told the log what it needs, before that gives up any.
         freed = await log.free()
         if freed:
             logger.info("%s: segments %s are free", hosted.vhost.name, freed)
+
+    def _flush(self) -> None:
+        """Append everything settled or returned so far. Raises StoreError."""
+        self._hosted.turn()
+        refusal = self._hosted.vhost.settling.refusal
+        if refusal is not None:
+            raise refusal
 
     def _write_files(self, changed: list[Checkpoint], root: Root) -> None:
         self._files.write_all(changed)

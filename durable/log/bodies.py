@@ -123,6 +123,11 @@ def encode_definitions(value: Any) -> bytes:
     return packed
 
 
+def join_definitions(packed: Sequence[bytes]) -> bytes:
+    """One list of values that `encode_definitions` has encoded one by one."""
+    return b"\xdd" + len(packed).to_bytes(4, "big") + b"".join(packed)
+
+
 def decode_definitions(record: Record) -> Any:
     """Raises RecordDamaged."""
     try:

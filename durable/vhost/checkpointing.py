@@ -11,7 +11,8 @@ are as if once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgpack
@@ -21,6 +22,9 @@ from ..queues.lane import Lane
 from .registry import Registry
 
 Look = tuple[tuple[int, ...], ...]
+
+AT_ONCE, BYTES_AT_ONCE = 50, 1 << 20
+"""Queues encoded in one go, and bytes after which a go ends: about a millisecond."""
 
 
 class Named(NamedTuple):
@@ -41,36 +45,77 @@ class Checkpointing:
         self._written: dict[int, tuple[Look, int]] = {}
         """By first lane: how it looked, and at which log position."""
 
-    def take(self, position: int, returns: int) -> tuple[list[Checkpoint], bytes]:
-        """What has to be written, of this moment; and the root's extra to be written after it.
+    def begin(self) -> Taking:
+        """What has to be written, from this moment on: see Taking."""
+        return Taking(self._written, self._with_messages())
+
+    def written(self, taking: Taking) -> None:
+        """All of it is on disk."""
+        self._written = taking.looks
+
+    def _with_messages(self) -> list[tuple[str, tuple[Lane, ...]]]:
+        """Others are empty, and the snapshot says all there is to say of them."""
+        registry = self._registry
+        queues = [
+            (queue.name, queue.lanes)
+            for queue in registry.queues.values()
+            if queue.logged and any(len(lane.index) for lane in queue.lanes)
+        ]
+        return queues + [
+            (stream.name, (stream.lane,))
+            for stream in registry.streams.values()
+            if len(stream.lane.index)
+        ]
+
+
+class Taking:
+    """One round of checkpoints, encoded some at a time, so that nothing waits for all of them.
+
+    Each is of the moment in which it is encoded, and says so. That is later than the root says,
+    which does no harm: records that are applied twice are as if once.
+    """
+
+    def __init__(
+        self, before: Mapping[int, tuple[Look, int]], left: Sequence[tuple[str, tuple[Lane, ...]]]
+    ) -> None:
+        self._before, self._left = before, deque(left)
+        self.changed: list[Checkpoint] = []
+        self._files: list[Named] = []
+        self.looks: dict[int, tuple[Look, int]] = {}
+
+    @property
+    def more(self) -> bool:
+        """Whether there is anything left to `take`."""
+        return bool(self._left)
+
+    @property
+    def extra(self) -> bytes:
+        """The root's, to be written after the files."""
+        packed: bytes = msgpack.packb(self._files)
+        return packed
+
+    def take(self, position: int, returns: int) -> None:
+        """Some of them. They may be written once everything is durable that has been appended.
 
         Args:
             position: records before it have been applied, and nothing else.
+            returns: the log position of the last record of returns; all of them are in one.
         """
-        changed: list[Checkpoint] = []
-        files: list[Named] = []
-        written: dict[int, tuple[Look, int]] = {}
-        for name, lanes in self._with_messages():
+        size, count = 0, 0
+        while self._left and count < AT_ONCE and size < BYTES_AT_ONCE:
+            name, lanes = self._left.popleft()
+            if lanes[0].retired:
+                continue
             first, look = lanes[0].id, tuple(map(_look, lanes))
-            before = self._written.get(first)
+            before = self._before.get(first)
             if before is None or before[0] != look:
-                changed.append(_checkpoint(name, lanes, position, returns))
+                one = _checkpoint(name, lanes, position, returns)
+                self.changed.append(one)
                 before = (look, position)
-            written[first] = before
-            files.append(Named(name, first, before[1]))
-        self._written = written
-        extra: bytes = msgpack.packb(files)
-        return changed, extra
-
-    def _with_messages(self) -> Iterator[tuple[str, list[Lane]]]:
-        """Others are empty, and the snapshot says all there is to say of them."""
-        registry = self._registry
-        for queue in registry.queues.values():
-            if queue.logged and any(len(lane.index) for lane in queue.lanes):
-                yield queue.name, list(queue.lanes)
-        for stream in registry.streams.values():
-            if len(stream.lane.index):
-                yield stream.name, [stream.lane]
+                size += len(one.enq) + len(one.ack)
+                count += 1
+            self.looks[first] = before
+            self._files.append(Named(name, first, before[1]))
 
 
 def decode_extra(extra: bytes) -> list[Named]:
@@ -97,7 +142,7 @@ def load(registry: Registry, checkpoint: Checkpoint) -> dict[int, int]:
     return dict.fromkeys(settled, int(returns))
 
 
-def _checkpoint(name: str, lanes: list[Lane], position: int, returns: int) -> Checkpoint:
+def _checkpoint(name: str, lanes: Sequence[Lane], position: int, returns: int) -> Checkpoint:
     both = [(lane.id, *lane.encode()) for lane in lanes]
     enq = msgpack.packb([(lane, enqueued) for lane, enqueued, _ in both])
     ack = msgpack.packb((returns, [(lane, settled) for lane, _, settled in both]))

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..log.bodies import Missed, encode_definitions
+from ..log.bodies import Missed, encode_definitions, join_definitions
 from ..log.record import Draft, Kind
 from ..queues.settled import Settled
 from . import changes
@@ -80,15 +80,16 @@ class Snapshots:
 def snapshot(registry: Registry, publishers: Publishers, now_us: int) -> list[Draft]:
     """Records to be appended together."""
     drafts: list[Draft] = []
-    gathered: list[Change] = []
+    gathered: list[bytes] = []
     size = 0
     for change in _changes(registry, publishers):
-        gathered.append(change)
-        size += len(encode_definitions(change))
+        packed = encode_definitions(change)
+        gathered.append(packed)
+        size += len(packed)
         if size >= RECORD_BYTES:
-            drafts.append(Draft(Kind.DEFINITIONS, encode_definitions(gathered), (), now_us))
+            drafts.append(Draft(Kind.DEFINITIONS, join_definitions(gathered), (), now_us))
             gathered, size = [], 0
-    drafts.append(Draft(Kind.DEFINITIONS, encode_definitions(gathered), (), now_us))
+    drafts.append(Draft(Kind.DEFINITIONS, join_definitions(gathered), (), now_us))
     return drafts
 
 

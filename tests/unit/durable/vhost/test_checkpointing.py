@@ -5,7 +5,15 @@ from __future__ import annotations
 from durable.definition_forms import to_plain
 from durable.definitions import QueueDefinition
 from durable.vhost import changes
-from durable.vhost.checkpointing import Checkpointing
+from durable.vhost.checkpointing import (
+    AT_ONCE,
+    BYTES_AT_ONCE,
+    Checkpointing,
+    Taking,
+    decode_extra,
+    load,
+)
+from durable.vhost.registry import Registry
 from tests.vhosts import PUBLISHER, PlainVhost, anybody, make_batch
 
 
@@ -23,14 +31,66 @@ def vhost(*names: str) -> PlainVhost:
     return one
 
 
+def taken(checkpointing: Checkpointing, position: int) -> Taking:
+    """All there is to take, at one moment."""
+    taking = checkpointing.begin()
+    while taking.more:
+        taking.take(position, 0)
+    return taking
+
+
+def names(taking: Taking) -> list[str]:
+    return [one.name for one in taking.changed]
+
+
 def test_a_queue_whose_records_have_moved_is_written_again() -> None:
     """Found: the file still said where they had been, and the broker did not start."""
     one = vhost("a", "b")
     checkpointing = Checkpointing(one.registry)
-    changed, _ = checkpointing.take(one.store.end, 0)
-    assert {checkpoint.name for checkpoint in changed} == {"a", "b"}
-    assert checkpointing.take(one.store.end, 0)[0] == []
+    first = taken(checkpointing, one.store.end)
+    assert names(first) == ["a", "b"]
+    checkpointing.written(first)
+    assert names(taken(checkpointing, one.store.end)) == []
     (lane,) = one.registry.queue("b").lanes
     lane.move(0, 77)
-    changed, _ = checkpointing.take(one.store.end, 0)
-    assert [checkpoint.name for checkpoint in changed] == ["b"]
+    assert names(taken(checkpointing, one.store.end)) == ["b"]
+
+
+def test_what_could_not_be_written_is_written_the_next_time() -> None:
+    """Found: the root named files that were not there."""
+    one = vhost("a")
+    checkpointing = Checkpointing(one.registry)
+    taken(checkpointing, one.store.end)
+    assert names(taken(checkpointing, one.store.end)) == ["a"]
+
+
+def test_each_is_of_the_moment_in_which_it_is_encoded() -> None:
+    """What happens between two goes is in the files of the second; what is deleted is in none."""
+    queues = [f"q{number}" for number in range(2 * AT_ONCE + 1)]
+    one = vhost(*queues)
+    taking = Checkpointing(one.registry).begin()
+    taking.take(5, 1)
+    assert names(taking) == queues[:AT_ONCE]
+    one.change([changes.QUEUE_GONE, queues[AT_ONCE]])
+    (lane,) = one.registry.queue(queues[-1]).lanes
+    lane.settle(0, 1)
+    taking.take(9, 8)
+    assert not taking.more
+    assert names(taking) == queues[:AT_ONCE] + queues[AT_ONCE + 1 :]
+    files = decode_extra(taking.extra)
+    assert [one.name for one in files] == names(taking)
+    assert {one.position for one in files[:AT_ONCE]} == {5}
+    assert {one.position for one in files[AT_ONCE:]} == {9}
+    again = Registry()
+    assert load(again, taking.changed[-1]) == {lane.id: 8}
+    assert list(again.lane(lane.id).settled.unsettled(0, 3)) == [(1, 3)]
+
+
+def test_a_long_index_ends_a_go() -> None:
+    one = vhost("a", "b")
+    (lane,) = one.registry.queue("a").lanes
+    for number in range(3, BYTES_AT_ONCE // 40):  # 48 bytes a run that is not like the one before.
+        lane.enqueue(number, 1, number * number, number % 7, 0)
+    taking = Checkpointing(one.registry).begin()
+    taking.take(5, 1)
+    assert (names(taking), taking.more) == (["a"], True)
