@@ -18,12 +18,15 @@ from ..definitions import QueueDefinition
 from ..errors import DurableError, RecordDamaged, StoreInUse, UnknownVhost
 from ..log.bodies import decode_definitions
 from ..log.checkpoint import directory_name
+from ..log.checkpoints import Checkpoints
 from ..log.config import LogConfig
+from ..log.disk import Disk
 from ..log.read_only_disk import ReadOnlyDisk
 from ..log.record import Draft, Kind, Record
 from ..log.report import RecoveryReport
 from ..log.store import open_store
 from ..vhost import changes
+from ..vhost.checkpointing import recall_settled
 from ..vhost.publishers import Publishers
 from ..vhost.registry import Registry
 from ..vhost.replay import Replay
@@ -91,6 +94,8 @@ class Offline:
         self.kinds: dict[int, KindCount] = {}
         self.epochs: dict[int, int] = {}
         """The first log position of each."""
+        self.recalled: dict[int, list[tuple[int, int]]] = {}
+        """By lane, what only checkpoint files know to be settled: the records have been freed."""
         self._declared: set[int] = set()
         """Lanes of all queues and streams that ever were declared."""
         self.store = open_store(
@@ -124,6 +129,15 @@ class Offline:
         for lane in sorted(self.registry.lanes.keys() - self._declared):
             definition = QueueDefinition(name=f"{ADOPTED}{lane}")
             self.registry.apply([changes.QUEUE, [lane], to_plain(definition)])
+
+    def recall(self, disk: Disk) -> None:
+        """Take over what checkpoint files say is settled. Before `finish`."""
+        files = Checkpoints(disk, self.report.store_id, lambda: self.end)
+        for lane_id, owner in list(self.registry.owners.items()):
+            found = files.read(owner.name, lane_id)
+            if found is not None:
+                with suppress(ValueError, TypeError, KeyError):  # Not needed, as ever.
+                    self.recalled |= recall_settled(self.registry, found)
 
     @property
     def report(self) -> RecoveryReport:
@@ -164,8 +178,9 @@ def open_offline(
         DurableError: a broker has it open.
         ForeignStore, NewerFormat, StoreFailed: it cannot be read.
     """
+    disk = ReadOnlyDisk(place.log, unlocked=unlocked)
     try:
-        offline = Offline(ReadOnlyDisk(place.log, unlocked=unlocked))
+        offline = Offline(disk)
     except StoreInUse as error:
         raise DurableError(
             f"{place.log} is open in a broker: stop it first, or look at it with --unlocked"
@@ -173,6 +188,7 @@ def open_offline(
     try:
         if adopting and offline.report.gaps:
             offline.adopt()
+        offline.recall(disk)
         offline.replay.finish(_NoStore(), time.time_ns() // 1000)
         yield offline
     finally:

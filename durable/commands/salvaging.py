@@ -17,7 +17,7 @@ from mesh.commands.terminal import words
 from ..broker.directory import make_vhost
 from ..definition_forms import to_plain
 from ..errors import DurableError
-from ..log.bodies import encode_definitions
+from ..log.bodies import encode_acks, encode_definitions
 from ..log.log import Log, open_log
 from ..log.real_disk import RealDisk
 from ..log.record import Draft, Kind, Record
@@ -107,6 +107,8 @@ async def _copy(
                 copied[kind] = copied.get(kind, 0) + 1
         for draft in _declared(adopted):
             await _append(log, [draft])
+        if offline.recalled:
+            await _append(log, [Draft(Kind.ACKS, encode_acks(offline.recalled))])
     return copied
 
 

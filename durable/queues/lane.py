@@ -393,6 +393,11 @@ class Lane:
         self.size_bytes = self.ready_bytes
 
 
+def settled_in(data: bytes) -> Settled:
+    """The settled messages in the second part of an `encode`. Raises ValueError: it is none."""
+    return Settled.decode(_unpack(data, 2)[0])
+
+
 def _pack(*parts: bytes) -> bytes:
     return b"".join(len(part).to_bytes(4, "little") + part for part in parts)
 

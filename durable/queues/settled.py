@@ -64,6 +64,13 @@ class Settled:
             yield start, edge
             start = edge
 
+    def ranges(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """Ranges in [start, end) that are settled, in order."""
+        while (start := self._edge(start, True, end)) < end:
+            edge = self._edge(start, False, end)
+            yield start, edge
+            start = edge
+
     def count(self, start: int, end: int) -> int:
         """How many in [start, end) are settled."""
         return max(0, end - start) - sum(high - low for low, high in self.unsettled(start, end))

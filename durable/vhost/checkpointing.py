@@ -18,7 +18,7 @@ from typing import NamedTuple
 import msgpack
 
 from ..log.checkpoints import Checkpoint
-from ..queues.lane import Lane
+from ..queues.lane import Lane, settled_in
 from .registry import Registry
 
 Look = tuple[tuple[int, ...], ...]
@@ -140,6 +140,27 @@ def load(registry: Registry, checkpoint: Checkpoint) -> dict[int, int]:
     for lane_id, data in enqueued:
         registry.lane(lane_id).load(data, settled[lane_id])
     return dict.fromkeys(settled, int(returns))
+
+
+def recall_settled(registry: Registry, checkpoint: Checkpoint) -> dict[int, list[tuple[int, int]]]:
+    """Settle what it says is settled: so it is, whatever else is known of the queue.
+
+    Returns:
+        By lane, ranges of what was not known to be settled.
+    Raises:
+        ValueError, TypeError, KeyError: no `take` has written this.
+    """
+    _, entries = msgpack.unpackb(bytes(checkpoint.ack))
+    new: dict[int, list[tuple[int, int]]] = {}
+    for lane_id, data in entries:
+        lane, settled = registry.lane(lane_id), settled_in(data)
+        unsettled = lane.settled.unsettled(0, settled.end)
+        found = [piece for start, end in unsettled for piece in settled.ranges(start, end)]
+        for start, end in found:
+            lane.settle(start, end, known=True)
+        if found:
+            new[lane_id] = found
+    return new
 
 
 def _checkpoint(name: str, lanes: Sequence[Lane], position: int, returns: int) -> Checkpoint:

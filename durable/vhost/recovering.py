@@ -51,10 +51,5 @@ class Recovering:
 
 def settle_as(lane: Lane, settled: Settled) -> None:
     """What a snapshot says is settled in it."""
-    done = 0
-    for start, end in settled.unsettled(0, settled.end):
-        if done < start:
-            lane.settle(done, start, known=True)
-        done = end
-    if done < settled.end:
-        lane.settle(done, settled.end, known=True)
+    for start, end in settled.ranges(0, settled.end):
+        lane.settle(start, end, known=True)

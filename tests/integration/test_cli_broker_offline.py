@@ -9,11 +9,18 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
+import msgpack
 import pytest
 
 from durable.cli import main
+from durable.log.checkpoints import Checkpoint, Checkpoints
 from durable.log.header import segment_name
+from durable.log.real_disk import RealDisk
+from durable.queues.journal import Journal
+from durable.queues.lane import Lane
+from tests.logs import STORE_ID
 from tests.stores import (
+    LANE,
     QUEUE,
     declared,
     fingerprint,
@@ -112,6 +119,39 @@ def test_salvage_of_what_is_whole_is_a_copy(directory: Directory) -> None:
     for wrong in ("new", "data/new"):
         status, _, said = directory.run("salvage", "data", "--to", wrong)
         assert (status, said.count("\n")) == (1, 1)
+
+
+def checkpoint(directory: Directory, position: int) -> None:
+    """Made by hand: messages 20 to 29 are settled, and the log does not say so."""
+    lane = Lane(LANE, Journal(), logged=True)
+    lane.settle(20, 30)
+    enq, ack = lane.encode()
+    packed = msgpack.packb([(LANE, enq)]), msgpack.packb((0, [(LANE, ack)]))
+    disk = RealDisk(directory.log)
+    files = Checkpoints(disk, STORE_ID, lambda: position)
+    files.write(Checkpoint(QUEUE, LANE, position, *packed))
+    disk.close()
+
+
+def test_settlements_that_only_a_checkpoint_has(directory: Directory) -> None:
+    """Found: what had been settled in a freed segment showed as ready, and came back by salvage."""
+    left = [number for number in range(5, MESSAGES) if not 20 <= number < 30]
+    checkpoint(directory, MESSAGES + 1)
+    _, out, _ = directory.run("inspect", "data", "--queue", QUEUE)
+    assert sequences(out) == left
+    _, found = directory.json("inspect", "data")
+    assert [one["ready"] for one in found["vhosts"][0]["queues"]] == [len(left)]
+    status, found = directory.json("salvage", "data", "--to", "new", "--segment-size", "64K")
+    assert (status, found["vhosts"][0]["queues"]) == (0, {QUEUE: len(left)})
+    assert not list((directory.path / "new").rglob("ack")), "it stands in the log now"
+    _, out, _ = directory.run("inspect", "new", "--queue", QUEUE)
+    assert sequences(out) == left
+
+
+def test_a_checkpoint_of_what_the_log_never_reached_is_not_believed(directory: Directory) -> None:
+    checkpoint(directory, MESSAGES + 1000)
+    _, out, _ = directory.run("inspect", "data", "--queue", QUEUE)
+    assert sequences(out) == [*range(5, MESSAGES)]
 
 
 def test_one_bit_in_the_middle(directory: Directory) -> None:
