@@ -71,6 +71,8 @@ class Publisher:
             self._add_hole(self.next, first)
         elif first < self.next:
             self._fill(first, end)
+            # Decided once, as refused, and now again: not before it is durable.
+            self.confirmed = min(self.confirmed, first)
         self.next = max(self.next, end)
 
     def refused(self, first: int, end: int) -> None:

@@ -21,7 +21,7 @@ from durable.errors import BrokerLost, PublisherFenced, QueueFull, Unconfirmed
 from durable.protocol.calls import encode_hello
 from mesh.errors import TunnelBroken
 from tests.brokers import client, drain, node_of, numbered, payloads, serving, take
-from tests.nodes import free_ports, linked, node
+from tests.nodes import free_ports, linked, node, until
 
 
 @asynccontextmanager
@@ -85,6 +85,34 @@ async def test_a_publish_that_nobody_answers_in_time_is_unknown_and_stored_once(
         async with serving(tmp_path, **at(port)):
             await shop.publish("", "jobs", b"4", timeout=inf)
             assert await drain(shop, "jobs") == numbered(5)
+
+
+async def test_what_was_refused_and_is_stored_when_it_comes_again_is_confirmed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found: what came behind it had been decided before, so nobody was told, and `flush` hung."""
+    port = free_ports(1)
+    async with shop_at(port) as joined:
+        shop = durable.connect(joined)
+        publisher = shop.publisher()
+        async with serving(tmp_path, **at(port)) as broker:
+            await shop.declare_queue("small", max_length=1, overflow="reject-publish")
+            await shop.declare_queue("jobs")
+            await shop.publish("", "small", b"full")
+            with monkeypatch.context() as patch:
+                patch.setattr("durable.broker.publishing._Session.confirm", lambda self: None)
+                publisher.start()
+                await publisher.send("", "small", b"refused")
+                await publisher.send("", "jobs", b"stored")
+                queue = broker.hosted("/").vhost.registry.queue("jobs")
+                await until(lambda: queue.ready == 1)
+                await shop.purge_queue("small")
+                assert broker.hosted("/").vhost.intake.counts.refused == 1
+        async with serving(tmp_path, **at(port)):
+            with trio.fail_after(10):
+                await publisher.flush()
+            assert await drain(shop, "small") == [b"refused"]
+            assert await drain(shop, "jobs") == [b"stored"]
 
 
 async def test_a_broker_that_is_killed_in_the_middle_of_its_answers(tmp_path: Path) -> None:

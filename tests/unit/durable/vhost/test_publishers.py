@@ -159,3 +159,19 @@ def test_a_snapshot_restores_the_table(history: list[tuple[bool, tuple[int, int]
     for entry in table.entries():
         restored.restore(entry)
     assert restored.entries() == table.entries()
+
+
+def test_what_fills_a_hole_is_not_decided_before_it_is_durable() -> None:
+    """Found: it passed for confirmed at once, with what had come behind it."""
+    publisher = Publishers(10).open(b"p" * 16, 1, 0)
+    publisher.refused(0, 2)
+    publisher.stored(2, 5)
+    publisher.decided(7, 5)
+    assert publisher.committed(8)
+    assert publisher.confirmed == 5
+    publisher.stored(1, 2)
+    publisher.decided(9, 5)
+    assert publisher.confirmed == 1
+    assert not publisher.committed(9)
+    assert publisher.committed(10)
+    assert publisher.confirmed == 5
