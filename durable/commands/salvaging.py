@@ -100,7 +100,9 @@ async def _copy(
         while records := await trio.to_thread.run_sync(
             partial(offline.store.reader.some, position, offline.end, READ_BYTES)
         ):
-            await _append(log, [_draft(one) for one in records])
+            drafts = [_draft(one) for one in records if one.position not in offline.replay.void]
+            if drafts:
+                await _append(log, drafts)
             position = records[-1].position + 1
             for one in records:
                 kind = kind_name(one.kind)

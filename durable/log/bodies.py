@@ -7,7 +7,8 @@ Layouts, little endian, version 1 (pinned by tests/golden/bodies-v1.hex):
     capture      the same, published on the mesh and not to us: its sequences are its topic's
     acks         one block after the other: u64 queue id, u32 count of ranges, u32 what, then `count`
                  pairs of u64: first sequence and the one after the last.
-                 what: 0 settled, 1 returned: these were delivered once more than before
+                 what: 0 settled, 1 returned: these were delivered once more than before, 2 + 256 n
+                 settled if the n records right before this one, their copies elsewhere, are there
     definitions  one msgpack value; what it means is the broker's
     moved        u64 log position and 7 bytes of epoch the record had before compaction, u8 its kind
                  (0: publish), then its body
@@ -36,6 +37,8 @@ RANGE = struct.Struct("<QQ")
 ORIGIN = struct.Struct("<QQ")
 SEAL = struct.Struct("<QQ")
 PUBLISHER_BYTES = 16
+WHAT_BITS = 8
+WHAT_MASK = (1 << WHAT_BITS) - 1
 EPOCH_BITS = 56
 """Of a moved record: at a start each microsecond they last for 2,000 years."""
 EPOCH_MASK = (1 << EPOCH_BITS) - 1
@@ -64,6 +67,9 @@ class What(IntEnum):
     SETTLED = 0
     RETURNED = 1
     """Delivered, and given back: each counts one delivery more."""
+    MOVED_ON = 2
+    """Settled, because they are elsewhere now: in the records right before, if those are there. A
+    power cut may keep the end of a commit without its beginning."""
 
 
 class Acks(NamedTuple):
@@ -73,6 +79,8 @@ class Acks(NamedTuple):
     ranges: list[Range]
     what: int = What.SETTLED
     """A What, or one that this version does not know."""
+    copies: int = 0
+    """Of MOVED_ON: so many records right before this one."""
 
 
 class Missed(NamedTuple):
@@ -98,6 +106,12 @@ def encode_acks(
     return b"".join(pieces)
 
 
+def encode_moved_on(queue: int, start: int, end: int, copies: int) -> bytes:
+    """Sequences [start, end) are settled, if the `copies` records right before are there."""
+    what = What.MOVED_ON + (copies << WHAT_BITS)
+    return ACKS_BLOCK.pack(queue, 1, what) + RANGE.pack(start, end)
+
+
 def decode_acks(record: Record) -> list[Acks]:
     """Blocks in the order they were written. Raises RecordDamaged."""
     body, at = record.body, 0
@@ -113,7 +127,7 @@ def decode_acks(record: Record) -> list[Acks]:
         ranges = list(RANGE.iter_unpack(body[at:end]))
         if any(start >= stop for start, stop in ranges):
             raise RecordDamaged("acks", record.position)
-        acks.append(Acks(queue, ranges, what))
+        acks.append(Acks(queue, ranges, what & WHAT_MASK, what >> WHAT_BITS))
         at = end
     return acks
 

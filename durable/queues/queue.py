@@ -248,7 +248,7 @@ class Queue:
 
     def buried(self, dead: Dead) -> None:
         """Their dead-lettered copy is in the same append as this settlement."""
-        self._lane(dead.lane).settle(dead.start, dead.end)
+        self._lane(dead.lane).settle(dead.start, dead.end, known=True)
 
     def unbury(self, dead: Dead) -> None:
         """Could not be done: ready again, in their place."""

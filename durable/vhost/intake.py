@@ -127,10 +127,13 @@ class Intake:
         return self._decide(publisher, batches, plan, None)
 
     def forward(
-        self, letters: Sequence[tuple[Batch, Properties]], drafts: Sequence[Draft], now_us: int
-    ) -> None:
-        """Publish dead letters and append `drafts`, which settle the originals, together.
+        self, letters: Sequence[tuple[Batch, Properties]], settle: Callable[[int], list[Draft]],
+        now_us: int,
+    ) -> None:  # fmt: skip
+        """Publish dead letters and settle the originals in one append.
 
+        Args:
+            settle: makes the records that do so, told how many records of letters are before them.
         Raises:
             StoreBusy, StoreFull, StoreFailed, StoreClosed: nothing was done.
         """
@@ -138,7 +141,7 @@ class Intake:
         for batch, properties in letters:
             with suppress(UnknownExchange):  # As in RabbitMQ: then it is gone.
                 self._route(plan, batch, properties)
-        plan.drafts += drafts
+        plan.drafts += settle(len(plan.drafts))
         self._carry_out(plan, now_us)
 
     def capture(

@@ -43,11 +43,18 @@ class Replay:
         self._snapshots = Snapshots(registry, publishers)
         self._recovering: dict[int, Recovering] = {}
         self._start = self._snapshot = 0
+        self._last = self._whole_from = -1
+        self.void: set[int] = set()
+        """Log positions of settlements that do not hold, because what they go with is missing."""
         self.damaged: list[RecordDamaged] = []
         """Records whose checksum is right and whose contents are not: written by something else."""
         self.unknown_kinds = 0
 
     def __call__(self, record: Record) -> None:
+        if record.position != self._last + 1:
+            # Before the first one nothing is missing: it has been freed, or was read before.
+            self._whole_from = -1 if self._last < 0 else record.position
+        self._last = record.position
         try:
             self._apply(record)
         except RecordDamaged as error:
@@ -147,10 +154,13 @@ class Replay:
         return recovering
 
     def _settled(self, record: Record) -> None:
-        for lane_id, ranges, what in decode_acks(record):
+        for lane_id, ranges, what, copies in decode_acks(record):
+            if what == What.MOVED_ON and record.position - copies < self._whole_from:
+                self.void.add(record.position)
+                continue
             lane = self.registry.lane(lane_id)
             for start, end in ranges:
-                if what == What.SETTLED:
+                if what in (What.SETTLED, What.MOVED_ON):
                     lane.settle(start, end, known=True)
                 elif what == What.RETURNED and record.position > self._snapshots.returns.get(
                     lane_id, 0

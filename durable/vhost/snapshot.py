@@ -39,7 +39,7 @@ class Snapshots:
     def __init__(self, registry: Registry, publishers: Publishers) -> None:
         self._registry, self._publishers = registry, publishers
         self._declared: list[Change] | None = None
-        self._begun = 0
+        self._begun = self._last = 0
         self.returns: Mapping[int, int] = {}
         """By lane, the log position up to which returns have been counted already."""
         self.whole: set[int] = set()
@@ -47,6 +47,9 @@ class Snapshots:
 
     def apply(self, change: Change, position: int) -> None:
         word = change[0]
+        if self._declared is not None and position > self._last + 1:
+            self._declared = None  # One of its records is missing, and what that declared.
+        self._last = position
         if word == changes.SNAPSHOT:
             self._declared, self._begun = [], position
             self._registry.next_lane = max(self._registry.next_lane, change[1])

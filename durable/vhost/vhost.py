@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from mesh.protocol.batch import Batch
 
 from ..errors import DurableError
-from ..log.bodies import Missed, encode_acks, encode_definitions, gap_draft
+from ..log.bodies import Missed, encode_definitions, encode_moved_on, gap_draft
 from ..log.record import Draft, Kind
 from ..protocol.parts import Refusal
 from ..queues.journal import Dead
@@ -125,11 +125,12 @@ class Vhost:
             dead_letter(part_of(batch, first, dead.start, dead.end), dead, definition, now_us)
             for batch, first in batches
         ]
-        drafts: list[Draft] = []
-        if queue.logged:
-            settled = encode_acks({dead.lane: [(dead.start, dead.end)]})
-            drafts.append(Draft(Kind.ACKS, settled, (), now_us))
-        self.intake.forward(letters, drafts, now_us)
+
+        def settle(copies: int) -> list[Draft]:
+            body = encode_moved_on(dead.lane, dead.start, dead.end, copies)
+            return [Draft(Kind.ACKS, body, (), now_us)] if queue.logged else []
+
+        self.intake.forward(letters, settle, now_us)
         queue.buried(dead)
 
     def snapshot(self, now_us: int) -> list[Draft]:

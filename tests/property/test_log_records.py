@@ -17,6 +17,7 @@ from durable.log.bodies import (
     decode_moved,
     encode_acks,
     encode_definitions,
+    encode_moved_on,
     gap_draft,
     move,
 )
@@ -151,6 +152,12 @@ def test_acks_come_back(
     found = decode_acks(record(Draft(Kind.ACKS, encode_acks(settled, returned))))
     assert {one.queue: one.ranges for one in found if one.what == What.SETTLED} == settled
     assert {one.queue: one.ranges for one in found if one.what == What.RETURNED} == returned
+
+
+@given(u64, ranges, st.integers(0, 2**24 - 1))
+def test_dead_letters_come_back(queue: int, span: tuple[int, int], copies: int) -> None:
+    (found,) = decode_acks(record(Draft(Kind.ACKS, encode_moved_on(queue, *span, copies))))
+    assert found == (queue, [span], What.MOVED_ON, copies)
 
 
 @given(
