@@ -1,0 +1,250 @@
+"""A power cut at every change that a whole vhost makes to its disk, against the ledger of its client.
+
+Goal: what was confirmed is there, in order; what was settled for certain does not come back; nothing
+is invented; what comes again is known. The scenario declares, publishes to several queues, acks, gives
+back, dead-letters, deletes, and goes on until checkpoints are written and segments are compacted.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from random import Random
+
+import pytest
+import trio
+
+from durable.broker.hosted import Hosted
+from durable.definition_forms import to_plain
+from durable.definitions import BindingDefinition, ExchangeDefinition, QueueDefinition
+from durable.log.memory_disk import Volume
+from durable.queues.consumers import Consumer
+from durable.queues.queue import ACK, REJECT, REQUEUE, Delivery
+from durable.vhost import changes
+from durable.vhost.changes import Change
+from durable.vhost.deadletters import part_of
+from mesh.protocol.batch import Batch
+from tests.ledger import number_of, payload
+from tests.power_cuts import CONFIG, Cuts, Found, Ledger, run
+from tests.vhosts import PUBLISHER, anybody, make_batch
+
+SEEDS = 1
+ROUNDS = 12
+PARTS = 8
+"""The cuts are shared out to so many tests."""
+
+
+class Client:
+    """A publisher and a consumer, and their ledger. Lives longer than the broker."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger, self.random = ledger, Random(1)
+        self.batches: list[Batch] = []
+        self._hosted: Hosted
+
+    async def live(self, hosted: Hosted, rounds: range) -> None:
+        """Some rounds of everything."""
+        self._hosted = hosted
+        publisher = hosted.vhost.publishers.open(PUBLISHER, 1, 0)
+        hosted.attach_publisher(publisher, self)
+        self._consumer = Consumer("c", prefetch=0, prefetch_bytes=0)
+        if not self.ledger.declared:
+            await self.declare()
+        for number in rounds:
+            for exchange, keys in (("both", ("jobs", "kept")), ("", ("jobs",)), ("", ("gone",))):
+                await self.publish(exchange, keys)
+            await self.work("jobs", self.random.randrange(3, 9))
+            if number % 3 == 1:
+                await self.work("dead", 2)
+            if number % 4 == 2:
+                await self.delete("gone")
+                await self.make("gone")
+            # Checkpoints and compaction begin in the same moment as the next round.
+            await trio.sleep(CONFIG.idle_s)
+
+    # As its publisher session
+
+    def confirm(self) -> None:
+        publisher = self._hosted.vhost.publishers.seen(PUBLISHER, 1)
+        self.ledger.confirmed = publisher.confirmed
+
+    def fail(self, error: Exception) -> None:
+        raise error
+
+    # What it does
+
+    async def declare(self) -> None:
+        for name in ("jobs", "kept", "dead", "gone"):
+            await self.make(name)
+        exchange = ExchangeDefinition(name="both", type="fanout")
+        await self.change([changes.EXCHANGE, to_plain(exchange)])
+        for name in ("jobs", "kept"):
+            binding = BindingDefinition(exchange="both", destination=name)
+            await self.change([changes.BIND, to_plain(binding)])
+
+    async def make(self, name: str) -> None:
+        ledger = self.ledger
+        ledger.declared[name] = None
+        ledger.sent[name] = []
+        for known in (ledger.asked, ledger.settled):
+            known[name] = set()
+        definition = QueueDefinition(name=name)
+        if name == "jobs":
+            definition = QueueDefinition(
+                name=name, dead_letter_exchange="", dead_letter_routing_key="dead"
+            )
+        lanes = self._hosted.vhost.registry.new_lanes(definition)
+        await self.change([changes.QUEUE, lanes, to_plain(definition)])
+        ledger.declared[name] = True
+
+    async def delete(self, name: str) -> None:
+        self.ledger.declared[name] = None
+        await self._hosted.delete_queue(self._hosted.vhost.registry.queue(name), "a test")
+        self.ledger.declared[name] = False
+
+    async def change(self, change: Change) -> None:
+        await self._hosted.change(lambda: [change])
+
+    async def publish(self, exchange: str, queues: tuple[str, ...]) -> None:
+        """Two batches in one append."""
+        first = self.batches[-1].next_sequence if self.batches else 0
+        batches: list[Batch] = []
+        for count in (self.random.randrange(1, 4), 2):
+            numbers = range(first, first + count)
+            data = [payload(number) for number in numbers]
+            batches.append(make_batch(first, data, key=queues[0], exchange=exchange))
+            for name in queues:
+                self.ledger.sent[name] += numbers
+            first += count
+        self.batches += batches
+        await self.send(batches)
+
+    async def send(self, batches: list[Batch]) -> None:
+        hosted, end = self._hosted, batches[-1].next_sequence
+        publisher = hosted.vhost.publishers.open(PUBLISHER, 1, 0)
+        await hosted.log.with_room(
+            lambda: hosted.vhost.publish(publisher, batches, anybody, hosted.clock.now_us())
+        )
+        hosted.wake()
+        while publisher.confirmed < end:
+            await hosted.stored.wait()
+
+    async def work(self, name: str, count: int) -> None:
+        """Take some; most are acked, some given back, some rejected, some kept."""
+        hosted, ledger = self._hosted, self.ledger
+        queue = hosted.vhost.registry.queue(name)
+        returned: list[int] = []
+        acked: list[int] = []
+        for _ in range(count):
+            delivery = queue.get(self._consumer, hosted.clock.now_us())
+            if delivery is None:
+                break
+            number = await self.number(delivery)
+            what = self.random.choice((ACK, ACK, ACK, REQUEUE, REQUEUE, REQUEUE, REJECT, None))
+            if what == REQUEUE and name == "jobs":
+                ledger.returned[number] = ledger.returned.get(number, 0) + 1
+                returned.append(number)
+            elif what == REJECT and name == "jobs":
+                ledger.asked[name].add(number)
+                ledger.rejected.add(number)
+            elif what is not None:
+                what = ACK
+                ledger.asked[name].add(number)
+                acked.append(number)
+            if what is not None:
+                queue.settle(self._consumer, delivery.tag, delivery.tag + 1, what)
+                hosted.wake(queue)
+        if self.random.randrange(3):
+            await hosted.flushed()
+            ledger.settled[name].update(acked)
+            ledger.returned_for_certain.update({one: ledger.returned[one] for one in returned})
+
+    async def number(self, delivery: Delivery) -> int:
+        found = await self._hosted.batch(delivery.lane, delivery.first)
+        assert found is not None
+        batch, first = found
+        (data,) = part_of(batch, first, delivery.first, delivery.first + 1).payloads
+        return number_of(data)
+
+    async def send_again(self, hosted: Hosted, batches: list[Batch]) -> None:
+        """As a publisher does that was never answered."""
+        self._hosted = hosted
+        hosted.attach_publisher(hosted.vhost.publishers.open(PUBLISHER, 1, 0), self)
+        for batch in batches:
+            await self.send([batch])
+
+
+def lives(volume: Volume, ledger: Ledger, faults: Cuts | None = None) -> Client:
+    """Two starts of a broker, each with a regular end."""
+    client = Client(ledger)
+    for rounds in (range(ROUNDS // 2), range(ROUNDS // 2, ROUNDS)):
+        run(volume, partial(client.live, rounds=rounds), faults)
+    return client
+
+
+@pytest.fixture(scope="module")
+def story() -> tuple[Cuts, Client]:
+    volume, ledger = Volume(), Ledger()
+    cuts = Cuts(volume, ledger, SEEDS)
+    client = lives(volume, ledger, cuts)
+    return cuts, client
+
+
+def test_the_scenario_does_what_it_is_for(story: tuple[Cuts, Client]) -> None:
+    """Or the cuts would be of nothing much; and it is the same each time."""
+    cuts, client = story
+    ledger = client.ledger
+    names = {name for left, _ in cuts.left for name in left.seen}
+    segments = sorted(name for name in names if name.startswith("msgs."))
+    assert len(segments) > 8
+    assert segments[0] not in cuts.left[-1][0].seen, "segments have been freed"
+    assert any(left.folders.seen.get("queues") for left, _ in cuts.left), "checkpoints"
+    assert ledger.rejected
+    assert ledger.returned_for_certain
+    assert all(ledger.settled[name] for name in ("jobs", "dead"))
+    again = Cuts(volume := Volume(), Ledger(), 0)
+    lives(volume, again._ledger, again)
+    assert again.changes == cuts.changes
+    assert again._ledger == ledger
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("part", range(PARTS))
+def test_power_cut_at_every_change_of_a_vhost(story: tuple[Cuts, Client], part: int) -> None:
+    cuts, client = story
+    for left, ledger in cuts.left[part::PARTS]:
+        check(left, ledger, client)
+
+
+def check(left: Volume, ledger: Ledger, client: Client) -> None:
+    """What a start finds is what the client knows; what comes again then is known, or new."""
+    bare = left.copy()
+    bare.seen.pop("checkpoint", None)
+    found: list[Found] = []
+    sent = set().union(*ledger.sent.values())
+
+    async def first(hosted: Hosted) -> None:
+        assert not any(gap.synced for gap in hosted.log.report.gaps), "no cut is a loss"
+        found.append(await Found.of(hosted))
+        ledger.check(found[0])
+        await client.send_again(
+            hosted, [one for one in client.batches if one.base_sequence in sent]
+        )
+        found.append(await Found.of(hosted))
+
+    async def without_checkpoints(hosted: Hosted) -> None:
+        ledger.check(await Found.of(hosted))
+
+    async def second(hosted: Hosted) -> None:
+        found.append(await Found.of(hosted))
+
+    run(bare, without_checkpoints)
+    run(left, first)
+    run(left, second)
+    before, resent, after = (one.contents for one in found)
+    assert after == resent, "a regular stop changes nothing"
+    for name, numbers in resent.items():
+        assert numbers[: len(before[name])] == before[name], "nothing goes"
+        assert len(numbers) == len(set(numbers)), f"sent again, and stored twice in {name}"
+        if name == "kept":
+            assert set(numbers) >= set(ledger.sent[name]), "sent again, and not stored"

@@ -1,0 +1,178 @@
+"""A whole vhost on a disk that remembers what each power cut would have left, and a client's ledger.
+
+    story = Story()
+    run(story.volume, story.first_life, watching=story.cuts)     # every change to the disk is a possible cut
+    for left, ledger in story.cuts: ...                           # open `left`, compare with `ledger`
+
+Everything runs in one thread, in virtual time, in an order that is the same each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+import durable
+from durable.broker.clock import SteadyClock
+from durable.broker.hosted import Hosted
+from durable.broker.opening import open_vhost
+from durable.log.faulty_disk import Faults, FaultyDisk
+from durable.log.log import open_log
+from durable.log.memory_disk import Volume
+from durable.queues.lane import Lane
+from durable.vhost.deadletters import part_of
+from tests.ledger import number_of
+
+CONFIG = durable.BrokerConfig(
+    log=durable.LogConfig(
+        segment_bytes=8192, reserve_bytes=1024, free_bytes_min=0, compaction_share_max=0.5
+    ),
+    recent_bytes=1024,
+)
+
+
+@dataclass
+class Ledger:
+    """What a client knows for certain. Numbers are sequences of its one publisher, too."""
+
+    confirmed: int = 0
+    """All numbers before this one are."""
+    declared: dict[str, bool | None] = field(default_factory=dict)
+    """Whether a queue is there; None: it was asked for and not answered."""
+    sent: dict[str, list[int]] = field(default_factory=dict)
+    """By queue, in order."""
+    asked: dict[str, set[int]] = field(default_factory=dict)
+    """To be settled, or dead-lettered."""
+    settled: dict[str, set[int]] = field(default_factory=dict)
+    """And that is on disk."""
+    rejected: set[int] = field(default_factory=set)
+    """From `jobs`, so that they go to `dead`."""
+    returned: dict[int, int] = field(default_factory=dict)
+    """How often each of `jobs` was given back, asked for."""
+    returned_for_certain: dict[int, int] = field(default_factory=dict)
+
+    def check(self, found: Found) -> None:
+        for name, there in self.declared.items():
+            assert there is None or there == (name in found.contents), name
+        for name, numbers in found.contents.items():
+            assert len(numbers) == len(set(numbers)), f"twice in {name}"
+            if name != "dead":
+                assert numbers == sorted(numbers), f"the order of {name}"
+                assert set(numbers) <= set(self.sent[name]), f"never sent to {name}"
+            assert not set(numbers) & self.settled[name], f"settled, and back in {name}"
+            if self.declared[name]:
+                wanted = {one for one in self.sent[name] if one < self.confirmed}
+                missing = wanted - self.asked[name] - set(numbers)
+                assert not missing, f"confirmed, and not in {name}: {missing}"
+        here = {*found.contents.get("jobs", ()), *found.contents.get("dead", ())}
+        if self.declared.get("dead"):
+            assert self.rejected <= here | self.asked["dead"], "in neither place"
+            assert set(found.contents["dead"]) <= self.rejected
+        for number, times in found.returned.items():
+            least, most = self.returned_for_certain.get(number, 0), self.returned.get(number, 0)
+            assert least <= times <= most, f"{number} came back {least} to {most} times"
+
+
+@dataclass
+class Found:
+    """What is in a vhost, read from its log."""
+
+    contents: dict[str, list[int]]
+    returned: dict[int, int]
+
+    @classmethod
+    async def of(cls, hosted: Hosted) -> Found:
+        queues = hosted.vhost.registry.queues
+        contents = {
+            name: [number async for number in _numbers(hosted, queue.lanes[0])]
+            for name, queue in queues.items()
+        }
+        returned: dict[int, int] = {}
+        if "jobs" in queues:
+            (lane,) = queues["jobs"].lanes
+            times = [
+                count
+                for low, high in lane.ready_ranges()
+                for start, end, count in lane.returned(low, high)
+                for _ in range(start, end)
+            ]
+            returned = dict(zip(contents["jobs"], times, strict=True))
+        assert not hosted.lost
+        return cls(contents, returned)
+
+
+async def _numbers(hosted: Hosted, lane: Lane) -> AsyncIterator[int]:
+    """Of all ready messages."""
+    for low, high in lane.ready_ranges():
+        at = low
+        while at < high:
+            found = await hosted.batch(lane, at)
+            assert found is not None, f"message {at} of lane {lane.id} can be read"
+            batch, first = found
+            for data in part_of(batch, first, at, high).payloads:
+                yield number_of(data)
+                at += 1
+
+
+class Cuts(Faults):
+    """Before each change to the disk, what a power cut would leave: of some seeds each."""
+
+    def __init__(self, volume: Volume, ledger: Ledger, seeds: int) -> None:
+        super().__init__()
+        self._volume, self._ledger, self._seeds = volume, ledger, seeds
+        self.left: list[tuple[Volume, Ledger]] = []
+
+    def change(self) -> bool:
+        ledger = deepcopy(self._ledger)
+        for seed in range(self._seeds):
+            random = Random(self.changes * self._seeds + seed)
+            self.left.append((self._volume.after_power_cut(random), ledger))
+        return super().change()
+
+
+class _VirtualClock(SteadyClock):
+    def now_us(self) -> int:
+        return int(1e15) + int(trio.current_time() * 1e6)
+
+
+async def _inline(call: Callable[..., Any], *args: Any, abandon_on_cancel: bool = False) -> Any:
+    """In place of a worker thread."""
+    await trio.lowlevel.checkpoint()
+    return call(*args)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Everything a vhost does happens in trio's thread, and in the same order each time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trio.to_thread, "run_sync", _inline)
+        patch.setattr("durable.broker.opening.make_vhost", lambda data, name: Path("memory"))
+        patch.setattr("durable.broker.opening.open_log", partial(open_log, in_thread=_inline))
+        patch.setattr("durable.vhost.checkpointing.AT_ONCE", 1)  # Others come in between.
+        patch.setattr("trio._core._run._ALLOW_DETERMINISTIC_SCHEDULING", True)
+        yield
+
+
+def run(
+    volume: Volume, life: Callable[[Hosted], Awaitable[None]], faults: Faults | None = None
+) -> None:
+    """Open the vhost on this volume, do this, and close it."""
+
+    async def main() -> None:
+        async with open_vhost(Path("memory"), "/", CONFIG, _VirtualClock()) as hosted:
+            await life(hosted)
+
+    with one_thread(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("durable.broker.opening.RealDisk", lambda _: FaultyDisk(volume, faults))
+        patch.setattr("trio._core._run._r", Random(0))
+        trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
