@@ -18,8 +18,8 @@ from mesh.protocol.batch import Batch, batch_pieces
 PUBLISHER = b"p" * 16
 
 
-def as_record(draft: Draft, position: int) -> Record:
-    pieces, _ = encode_record(draft, seed=0, epoch=1, position=position, chain=0, unsynced=0)
+def as_record(draft: Draft, position: int, unsynced: int = 0) -> Record:
+    pieces, _ = encode_record(draft, seed=0, epoch=1, position=position, chain=0, unsynced=unsynced)
     data = b"".join(pieces)
     header = read_header(data, 0, 0)
     assert header is not None, "what was encoded is a record"
@@ -40,7 +40,8 @@ class PlainStore:
             raise self.refusal
         first = self.end
         for draft in drafts:
-            self.records[self.end] = as_record(draft, self.end)
+            unsynced = self.end - self.durable_end
+            self.records[self.end] = as_record(draft, self.end, unsynced)
             self.end += 1
         return range(first, self.end)
 

@@ -129,11 +129,13 @@ class Intake:
     def forward(
         self, letters: Sequence[tuple[Batch, Properties]], settle: Callable[[int], list[Draft]],
         now_us: int,
-    ) -> None:  # fmt: skip
+    ) -> int | None:  # fmt: skip
         """Publish dead letters and settle the originals in one append.
 
         Args:
             settle: makes the records that do so, told how many records of letters are before them.
+        Returns:
+            The last log position of it; None: nothing of it is in the log.
         Raises:
             StoreBusy, StoreFull, StoreFailed, StoreClosed: nothing was done.
         """
@@ -142,7 +144,7 @@ class Intake:
             with suppress(UnknownExchange):  # As in RabbitMQ: then it is gone.
                 self._route(plan, batch, properties)
         plan.drafts += settle(len(plan.drafts))
-        self._carry_out(plan, now_us)
+        return self._carry_out(plan, now_us)
 
     def capture(
         self, batch: Batch, members: Sequence[Member], gaps: Sequence[Draft], now_us: int

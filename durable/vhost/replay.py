@@ -70,7 +70,7 @@ class Replay:
             returns: by lane, the log position up to which returns have been counted.
         """
         self._start, self._snapshot = start, snapshot
-        self._snapshots.returns = returns
+        self._snapshots.returns, self._snapshots.durable = returns, snapshot
 
     def holds(self, start: int, end: int) -> bool:
         """Whether what `begins` said was so, now that all up to `end` has been read.
@@ -113,17 +113,18 @@ class Replay:
             # What was declared before the records we began at is not known until the snapshot,
             # and that one says everything.
             if record.position >= self._snapshot:
+                torn = record.position - record.header.unsynced < self._whole_from
                 for change in decode_definitions(record):
-                    self._change(change, record.position)
+                    self._change(change, record.position, torn=torn)
         elif kind == Kind.GAP:
             for lane_id, offset in record.targets:
                 self.registry.note_gap(Gap(lane_id, offset, decode_gap(record)))
         else:
             self.unknown_kinds += 1
 
-    def _change(self, change: Change, position: int) -> None:
+    def _change(self, change: Change, position: int, *, torn: bool) -> None:
         try:
-            self._snapshots.apply(change, position)
+            self._snapshots.apply(change, position, torn=torn)
         except (InvalidDefinition, LookupError, TypeError, ValueError, AttributeError) as error:
             self._senseless(position, error)
         except DurableError as error:  # It needed something whose record has been freed since.

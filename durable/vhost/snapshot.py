@@ -40,12 +40,18 @@ class Snapshots:
         self._registry, self._publishers = registry, publishers
         self._declared: list[Change] | None = None
         self._begun = self._last = 0
+        self.durable = 0
+        """Log position at which a snapshot begins that is known to be durable, with all before it."""
         self.returns: Mapping[int, int] = {}
         """By lane, the log position up to which returns have been counted already."""
         self.whole: set[int] = set()
         """Log positions at which snapshots begin that have been applied to their end."""
 
-    def apply(self, change: Change, position: int) -> None:
+    def apply(self, change: Change, position: int, *, torn: bool = False) -> None:
+        """
+        Args:
+            torn: something is missing of what was not known to be durable when this was written.
+        """
         word = change[0]
         if self._declared is not None and position > self._last + 1:
             self._declared = None  # One of its records is missing, and what that declared.
@@ -58,6 +64,8 @@ class Snapshots:
                 self._registry.keep_only(self._declared)
                 self.whole.add(self._begun)
             self._declared = None
+        elif word == PUBLISHERS and torn and self._begun != self.durable:
+            pass  # It counts as stored what is missing, and would be confirmed when it comes again.
         elif word == PUBLISHERS:
             for entry in change[1]:
                 self._publishers.restore(entry)

@@ -7,6 +7,7 @@ The shell calls in, then asks who has `arrived`: queues that may have something 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 
 from mesh.protocol.batch import Batch
@@ -38,6 +39,9 @@ class Vhost:
     ) -> None:
         self.name, self.registry, self.publishers, self.bodies = name, registry, publishers, bodies
         self._store = store
+        self._burying: deque[tuple[int, Queue, Dead]] = deque()
+        """Log positions of dead letters. Before those are durable their originals are not settled: a
+        snapshot or a checkpoint would say so, and might survive a power cut that they do not."""
         self.intake = Intake(registry.router, registry.member, bodies, store)
         self.settling = Settling(registry.journal, registry.held_journal, bodies, store)
 
@@ -92,6 +96,9 @@ class Vhost:
 
     def committed(self, end: int, now_us: int) -> list[Publisher]:
         """All log positions before `end` are durable; the publishers of whom more is decided now."""
+        while self._burying and self._burying[0][0] < end:
+            _, queue, dead = self._burying.popleft()
+            queue.buried(dead)
         self.settling.committed(end)
         return self.intake.committed(end, now_us)
 
@@ -130,8 +137,11 @@ class Vhost:
             body = encode_moved_on(dead.lane, dead.start, dead.end, copies)
             return [Draft(Kind.ACKS, body, (), now_us)] if queue.logged else []
 
-        self.intake.forward(letters, settle, now_us)
-        queue.buried(dead)
+        position = self.intake.forward(letters, settle, now_us)
+        if queue.logged and position is not None:
+            self._burying.append((position, queue, dead))
+        else:
+            queue.buried(dead)
 
     def snapshot(self, now_us: int) -> list[Draft]:
         """See snapshot.py. To be called, and appended, right after a flush.
