@@ -37,6 +37,10 @@ class BrokerConfig:
     tunnel_window_bytes: int = 4 * MIB
     """What one publisher may have on its way, and so the largest message."""
 
+    encrypt: bool = False
+    """Whether what is written from now on is encrypted at rest, under the keys that the broker joins
+    with. What is encrypted already is read either way, as long as those keys are held."""
+
     idle_s: float = 1.0
     """How often time does its work: expiry, retention, compaction."""
 

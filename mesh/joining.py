@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from random import Random
 from secrets import token_bytes
@@ -29,7 +29,7 @@ from .protocol.dispatch import Dispatcher
 from .protocol.hello import NAMES_MAX
 from .protocol.tunnel import TunnelEnd
 from .service import Service
-from .settings import load_config
+from .settings import KEY_SOURCES, key_source, load_config
 from .transport import Transport
 from .tunnel import Tunnel
 from .workers import Workers
@@ -66,7 +66,7 @@ async def join(
     names = tuple(one.cluster if isinstance(one, Service) else one for one in joined)
     services = [one for one in joined if isinstance(one, Service)]
     config = load_config(names, settings, has_keyring=keyring is not None)
-    keyring = keyring or _load_keyring(config)
+    keyring = keyring or _load({name: getattr(config, name) for name in KEY_SOURCES})
     _check_keys(keyring, names)
     driver = Driver(transport or ZmqTransport(config, keyring))
     _make_core(driver, config, keyring, services, choose)
@@ -135,12 +135,22 @@ def _wall_us() -> int:
     return time.time_ns() // 1000
 
 
-def _load_keyring(config: MeshConfig) -> Keyring:
+def keyring_of(settings: Mapping[str, Any]) -> Keyring | None:
+    """The keyring that `join` uses with these settings; None when nobody has set any keys.
+
+    For whoever needs the keys without joining, or before.
+
+    Raises:
+        ConfigError: as `join`.
+        KeyMissing: what is set is no key that can be used.
+    """
+    source, _ = key_source(settings)
+    return _load(source) if source else None
+
+
+def _load(source: Mapping[str, Any]) -> Keyring:
     try:
-        return load_keyring(
-            network_secret=config.network_secret, network_secret_file=config.network_secret_file,
-            keys_dir=config.keys_dir,
-        )  # fmt: skip
+        return load_keyring(**{**dict.fromkeys(KEY_SOURCES), **source})
     except SecurityError as error:
         raise KeyMissing(str(error)) from error
 

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 
 from durable.errors import StoreBusy, StoreFull
 from durable.log.bodies import encode_acks, encode_definitions
 from durable.log.config import LogConfig
 from durable.log.disk import Disk
+from durable.log.encryption import Encryption
 from durable.log.record import Draft, Kind, Record, Target
 from durable.log.store import Store, open_store
 from mesh.protocol.batch import batch_pieces
+from security.keyring import Keyring, NetworkKeyring
 
 PUBLISHER, STORE_ID = b"p" * 16, b"s" * 16
 SMALL = LogConfig(segment_bytes=4096, reserve_bytes=512, free_bytes_min=0, commit_bytes_max=2048)
+
+NEW_SECRET, OLD_SECRET = b"n" * 32, b"o" * 32
+
+
+def encryption(
+    *secrets: bytes, keyring: Keyring | None = None, encrypt: bool = True, cluster: str = "broker"
+) -> Encryption:
+    """For an encrypted store, from these generations of a network secret; chance is the same each time."""
+    keyring = keyring or NetworkKeyring(secrets or [NEW_SECRET])
+    return Encryption(keyring, cluster, encrypt, random_bytes=Random(1).randbytes)
 
 
 def batch(number: int, size_bytes: int = 40) -> bytes:
@@ -40,11 +53,12 @@ class PlainLog:
     def __init__(
         self, disk: Disk, config: LogConfig = SMALL, *, start: int = 0,
         visit: Callable[[Record], object] | None = None, store_id: bytes = STORE_ID,
+        encryption: Encryption | None = None,
     ) -> None:  # fmt: skip
         self.config = config
         self.store: Store = open_store(
             disk, config, new_store_id=store_id, now_us=0, clock=lambda: 0.0, start=start,
-            visit=visit,
+            visit=visit, encryption=encryption,
         )  # fmt: skip
         self.committer, self.report = self.store.committer, self.store.report
         self.make_segment()

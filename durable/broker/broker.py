@@ -12,34 +12,44 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from mesh.joining import join
+from mesh.joining import join, keyring_of
 from mesh.node import Node
 from mesh.service import Service
+from security.keyring import Keyring
 
 from ..config import BrokerConfig
+from ..log.encryption import Encryption
 from .directory import check_ours
 from .hosted import Hosted
 from .hosting import Hosting
 from .sessions import Sessions
 
 ENDPOINT = "durable"
+NOT_SETTINGS = ("choose", "transport")
+"""Other keywords of `mesh.join`."""
 
 
 @asynccontextmanager
 async def serve(
     data: str | Path, *, cluster: str = "broker", config: BrokerConfig | None = None,
-    **settings: Any,
+    keyring: Keyring | None = None, **settings: Any,
 ) -> AsyncGenerator[Broker]:  # fmt: skip
     """Open a directory and serve it on the mesh, for as long as the block lasts.
 
     Args:
+        keyring: instead of the settings about keys.
         settings: as for `mesh.join`.
     Raises:
         StoreInUse, ForeignStore, NewerFormat, StoreFailed: the directory cannot be opened.
+        StoreKeyMissing, StoreKeyWrong: it is encrypted, and not for the keys there are.
         What `mesh.join` raises.
     """
+    if keyring is None:
+        keyring = keyring_of(
+            {name: value for name, value in settings.items() if name not in NOT_SETTINGS}
+        )
     async with (
-        Broker(data, cluster=cluster, config=config) as broker,
+        Broker(data, cluster=cluster, config=config, keyring=keyring) as broker,
         broker.on_mesh(**settings),
     ):
         yield broker
@@ -51,13 +61,21 @@ class Broker:
     Raises on entering:
         StoreInUse: another broker has the directory open.
         ForeignStore, NewerFormat, StoreFailed: it cannot be opened.
+        StoreKeyMissing, StoreKeyWrong: it is encrypted, or to be, and not for the keys there are.
+
+    Args:
+        keyring: to join with, and for what is encrypted. None: `on_mesh` takes it from its settings,
+            and nothing may be encrypted.
     """
 
     def __init__(
-        self, data: str | Path, *, cluster: str = "broker", config: BrokerConfig | None = None
-    ) -> None:
+        self, data: str | Path, *, cluster: str = "broker", config: BrokerConfig | None = None,
+        keyring: Keyring | None = None,
+    ) -> None:  # fmt: skip
         self._data, self._config = Path(data), config or BrokerConfig()
-        self._hosting = Hosting(self._data, self._config)
+        self._keyring = keyring
+        encryption = Encryption(keyring, cluster, self._config.encrypt)
+        self._hosting = Hosting(self._data, self._config, encryption)
         self.node: Node | None = None
         """Of `serve`."""
         self.service = Service(cluster, concurrency=100_000)
@@ -78,6 +96,7 @@ class Broker:
     async def on_mesh(self, **settings: Any) -> AsyncGenerator[Node]:
         """Join, and serve whoever calls, for as long as the block lasts. Raises as `mesh.join`."""
         settings.setdefault("tunnel_window_bytes", self._config.tunnel_window_bytes)
+        settings.setdefault("keyring", self._keyring)
         async with join(self.service, **settings) as node:
             self._hosting.joined(node)
             self.node = node

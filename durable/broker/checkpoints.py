@@ -14,6 +14,7 @@ import trio
 
 from ..errors import StoreError
 from ..log.checkpoints import Checkpoint, Checkpoints, Root
+from ..log.cipher import Cipher
 from ..log.disk import Disk
 from ..vhost.checkpointing import Checkpointing, decode_extra, load
 from ..vhost.replay import Replay
@@ -22,13 +23,13 @@ from .hosted import Hosted
 logger = logging.getLogger("durable")
 
 
-def begin_at(disk: Disk, store_id: bytes, replay: Replay) -> int:
+def begin_at(disk: Disk, store_id: bytes, cipher: Cipher | None, replay: Replay) -> int:
     """Load what the checkpoints know; the log position from which the rest has to be read.
 
     Called in a worker thread, once the directory is locked, before anything is read. 0: from the
     front, and nothing was loaded.
     """
-    files = Checkpoints(disk, store_id, lambda: 1 << 64)
+    files = Checkpoints(disk, store_id, lambda: 1 << 64, cipher)
     root = files.read_root()
     if root is None:
         return 0
@@ -59,7 +60,7 @@ class Checkpointer:
         """
         self._hosted, self._checkpointing, self._bytes_max = hosted, checkpointing, bytes_max
         log = hosted.log
-        self._files = Checkpoints(disk, log.report.store_id, lambda: log.durable_end)
+        self._files = Checkpoints(disk, log.report.store_id, lambda: log.durable_end, log.cipher)
         self._segments = log.statistics().segments
         self._settled = 0
         self._writing = trio.Lock()

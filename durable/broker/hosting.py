@@ -16,6 +16,7 @@ from mesh.nursery import open_nursery
 from ..config import BrokerConfig
 from ..definition_checks import check_name
 from ..errors import InUse, UnknownVhost
+from ..log.encryption import Encryption
 from .capture import Capture
 from .clock import SteadyClock
 from .directory import DEFAULT_VHOST, make_vhost, remove_vhost, vhosts
@@ -40,8 +41,8 @@ class _Running:
 class Hosting:
     """Of one broker, for as long as the `async with` block. Raises on entering as `open_vhost`."""
 
-    def __init__(self, data: Path, config: BrokerConfig) -> None:
-        self._data, self._config = data, config
+    def __init__(self, data: Path, config: BrokerConfig, encryption: Encryption) -> None:
+        self._data, self._config, self._encryption = data, config, encryption
         self._clock = SteadyClock()
         self._running: dict[str, _Running] = {}
         self._opening = open_nursery()
@@ -121,7 +122,7 @@ class Hosting:
         running = self._running[name] = _Running()
         try:
             async with (
-                open_vhost(self._data, name, self._config, self._clock) as hosted,
+                open_vhost(self._data, name, self._config, self._encryption, self._clock) as hosted,
                 open_nursery() as nursery,
             ):
                 running.hosted = hosted

@@ -13,6 +13,7 @@ from mesh.nursery import running
 
 from ..config import BrokerConfig
 from ..errors import StoreError
+from ..log.encryption import Encryption
 from ..log.log import Log, open_log
 from ..log.real_disk import RealDisk
 from ..vhost.bodies import Bodies
@@ -35,11 +36,11 @@ CLOSE_S = 10.0
 
 @asynccontextmanager
 async def open_vhost(
-    data: Path, name: str, config: BrokerConfig, clock: SteadyClock
+    data: Path, name: str, config: BrokerConfig, encryption: Encryption, clock: SteadyClock
 ) -> AsyncGenerator[Hosted]:
-    """Raises StoreInUse, ForeignStore, NewerFormat, StoreFailed: it cannot be opened."""
+    """Raises what `open_log` raises: it cannot be opened."""
     path = str(make_vhost(data, name))
-    async with _recovered(path, config) as (log, disk, replay):
+    async with _recovered(path, config, encryption) as (log, disk, replay):
         replay.finish(log, clock.now_us())
         registry, bodies = replay.registry, Bodies(config.recent_bytes)
         hosted = Hosted(Vhost(name, registry, replay.publishers, log, bodies), log, clock)
@@ -63,14 +64,16 @@ async def open_vhost(
 
 @asynccontextmanager
 async def _recovered(
-    path: str, config: BrokerConfig
+    path: str, config: BrokerConfig, encryption: Encryption
 ) -> AsyncGenerator[tuple[Log, RealDisk, Replay]]:
     """From the checkpoints if they hold, else from the front of the log."""
     for trusting in (True, False):
         replay = Replay(Registry(config.queues_max), Publishers(config.publishers_max))
         disk = RealDisk(path)
         begin = partial(begin_at, disk, replay=replay) if trusting else 0
-        async with open_log(disk, config.log, start=begin, visit=replay) as log:
+        async with open_log(
+            disk, config.log, start=begin, visit=replay, encryption=encryption
+        ) as log:
             if replay.holds(log.report.start, log.end):
                 yield log, disk, replay
                 return

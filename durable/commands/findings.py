@@ -11,12 +11,13 @@ from ..log.report import Damage, Gap, RecoveryReport, TornTail
 
 def summary(report: RecoveryReport) -> str:
     """How much was read, and how fast."""
+    encrypted = "; encrypting" if report.encrypted else ""
     if report.formatted:
-        return "a new store"
+        return f"a new store{encrypted}"
     return (
         f"{report.records} records in {report.segments} segments, log positions {report.start} to "
         f"{report.end - 1}; {report.bytes_read} bytes read in {report.seconds:.3f} s "
-        f"({rate(report):.0f} MB/s)"
+        f"({rate(report):.0f} MB/s){encrypted}"
     )
 
 

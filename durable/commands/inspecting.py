@@ -8,16 +8,19 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
-from mesh.commands.options import Commands, WrongUsage
+from mesh.commands.options import Commands, WrongUsage, settings
 from mesh.commands.terminal import jsonable, payload_fields, printable, words
 from mesh.errors import RemoteProtocolError
+from mesh.joining import keyring_of
 from mesh.protocol.batch import Batch
 
 from ..definition_forms import to_plain
 from ..errors import DurableError, UnknownQueue
 from ..log.bodies import MESSAGES, batch_bytes, decode_definitions
+from ..log.encryption import is_encrypted
 from ..log.record import Kind, Record
 from ..log.segments import Segment
 from ..queues.queue import Queue
@@ -59,7 +62,9 @@ def inspect(args: argparse.Namespace) -> int:
         raise WrongUsage(f"--queue wants a --vhost: {', '.join(one.name for one in found)}")
     rows: list[dict[str, Any]] = []
     for place in found:
-        with open_offline(place, unlocked=args.unlocked) as offline:
+        with open_offline(
+            place, partial(keyring_of, settings(args)), unlocked=args.unlocked
+        ) as offline:
             for line in problems_of(place, offline):
                 words(f"vhost {place.name}: {line}")
             if args.records:
@@ -81,6 +86,7 @@ def _vhost(place: Place, offline: Offline) -> dict[str, Any]:
     exchanges, bindings = registry.router.definitions()
     return {
         "vhost": place.name, "path": str(place.log), "summary": summary(report),
+        "encrypted": is_encrypted(place.log),
         "report": as_json(report), "problems": problems_of(place, offline),
         "segments": [_segment(one) for one in offline.store.segments],
         "records": {
@@ -134,7 +140,9 @@ def _lines(row: dict[str, Any]) -> Iterator[str]:
     epochs = [one["epoch"] for one in row["epochs"]]
     span = f"epochs {epochs[0]} to {epochs[-1]}" if epochs else "no epochs"
     yield f"vhost {row['vhost']} in {row['path']}"
-    yield f"  store {row['report']['store_id']}, {span}, {row['publishers']} publishers known"
+    key = ", with a data key" if row["encrypted"] else ""
+    store = row["report"]["store_id"]
+    yield f"  store {store}{key}, {span}, {row['publishers']} publishers known"
     yield f"  {row['summary']}"
     for one in row["segments"]:
         state = "sealed" if one["sealed"] else "open"

@@ -6,10 +6,12 @@ What is looked at is not changed by a byte, see log/read_only_disk.py.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
+
+from security.keyring import Keyring
 
 from ..broker.directory import DEFAULT_VHOST, NAME_FILE
 from ..config import BrokerConfig
@@ -21,6 +23,7 @@ from ..log.checkpoint import directory_name
 from ..log.checkpoints import Checkpoints
 from ..log.config import LogConfig
 from ..log.disk import Disk
+from ..log.encryption import Encryption, is_encrypted
 from ..log.read_only_disk import ReadOnlyDisk
 from ..log.record import Draft, Kind, Record
 from ..log.report import RecoveryReport
@@ -30,6 +33,9 @@ from ..vhost.checkpointing import recall_settled
 from ..vhost.publishers import Publishers
 from ..vhost.registry import Registry
 from ..vhost.replay import Replay
+
+LoadKeyring = Callable[[], Keyring | None]
+"""Called when something is encrypted, and only then: who looks at anything else needs no keys."""
 
 ADOPTED = "salvaged."
 """Queues of lanes whose declaration is lost are called so, and by the lane's number."""
@@ -88,7 +94,7 @@ class KindCount:
 class Offline:
     """One vhost as its log says it is. Raises as `open_store`; to be closed by way of `store`."""
 
-    def __init__(self, disk: ReadOnlyDisk) -> None:
+    def __init__(self, disk: ReadOnlyDisk, encryption: Encryption) -> None:
         self.registry, self.publishers = Registry(), Publishers(BrokerConfig().publishers_max)
         self.replay = Replay(self.registry, self.publishers)
         self.kinds: dict[int, KindCount] = {}
@@ -96,11 +102,14 @@ class Offline:
         """The first log position of each."""
         self.recalled: dict[int, list[tuple[int, int]]] = {}
         """By lane, what only checkpoint files know to be settled: the records have been freed."""
+        self.undecrypted = 0
+        """Records that were taken as they stand, for want of a key."""
+        self._as_written = encryption.as_written
         self._declared: set[int] = set()
         """Lanes of all queues and streams that ever were declared."""
         self.store = open_store(
             disk, LogConfig(), new_store_id=bytes(16), now_us=0, clock=time.perf_counter,
-            visit=self._visit,
+            visit=self._visit, encryption=encryption,
         )  # fmt: skip
 
     def _visit(self, record: Record) -> None:
@@ -112,6 +121,9 @@ class Offline:
         kind.size_bytes += header.total_bytes
         if header.epoch not in self.epochs:
             self.epochs[header.epoch] = header.position
+        if self._as_written:  # What can be read makes no sense without the rest.
+            self.undecrypted += header.encrypted
+            return
         if header.kind == Kind.DEFINITIONS:
             self._note_lanes(record)
         self.replay(record)
@@ -132,7 +144,7 @@ class Offline:
 
     def recall(self, disk: Disk) -> None:
         """Take over what checkpoint files say is settled. Before `finish`."""
-        files = Checkpoints(disk, self.report.store_id, lambda: self.end)
+        files = Checkpoints(disk, self.report.store_id, lambda: self.end, self.store.cipher)
         for lane_id, owner in list(self.registry.owners.items()):
             found = files.read(owner.name, lane_id)
             if found is not None:
@@ -167,20 +179,27 @@ class _NoStore:
 
 @contextmanager
 def open_offline(
-    place: Place, *, unlocked: bool = False, adopting: bool = False
-) -> Iterator[Offline]:
+    place: Place, load_keyring: LoadKeyring, *, unlocked: bool = False, adopting: bool = False,
+    checksums_will_do: bool = False,
+) -> Iterator[Offline]:  # fmt: skip
     """Read a vhost's log. No broker can open it for as long as the block lasts.
 
     Args:
         unlocked: read even while a broker has it open; what it is writing may look damaged.
         adopting: if log positions are lost, there is a queue for each lane that nobody declared.
+        checksums_will_do: if it is encrypted and there are no keys at all, read it nevertheless.
     Raises:
         DurableError: a broker has it open.
         ForeignStore, NewerFormat, StoreFailed: it cannot be read.
+        StoreKeyMissing, StoreKeyWrong: the same without another key.
     """
+    encrypted = is_encrypted(place.log)
+    keyring = load_keyring() if encrypted else None
+    as_written = encrypted and checksums_will_do and keyring is None
+    encryption = Encryption(keyring, as_written=as_written)
     disk = ReadOnlyDisk(place.log, unlocked=unlocked)
     try:
-        offline = Offline(disk)
+        offline = Offline(disk, encryption)
     except StoreInUse as error:
         raise DurableError(
             f"{place.log} is open in a broker: stop it first, or look at it with --unlocked"

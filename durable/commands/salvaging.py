@@ -11,20 +11,22 @@ from typing import Any
 
 import trio
 
-from mesh.commands.options import Commands, path
+from mesh.commands.options import Commands, path, settings
 from mesh.commands.terminal import words
+from mesh.joining import keyring_of
 
 from ..broker.directory import make_vhost
 from ..definition_forms import to_plain
 from ..errors import DurableError
 from ..log.bodies import encode_acks, encode_definitions
+from ..log.encryption import alike, is_encrypted
 from ..log.log import Log, open_log
 from ..log.real_disk import RealDisk
 from ..log.record import Draft, Kind, Record
 from ..queues.queue import Queue
 from ..vhost import changes
 from .findings import as_json
-from .offline import ADOPTED, Offline, Place, kind_name, open_offline, places
+from .offline import ADOPTED, LoadKeyring, Offline, Place, kind_name, open_offline, places
 from .options import size
 from .serving import log_config
 from .verifying import add_offline, problems_of
@@ -39,7 +41,8 @@ def add(commands: Commands) -> None:
         "definitions, messages, what is\nsettled. DIR is not changed. What could not be read is "
         "said. Where the settlement of a message is\nlost, the message comes again; where the "
         "declaration of a queue is lost, its messages are in a\nqueue called salvaged.N, to be "
-        "deleted if that queue had been. Exit status 0 when all that can be\nread is in NEW.",
+        "deleted if that queue had been. NEW is encrypted if DIR is. Exit status 0\nwhen all that can "
+        "be read is in NEW.",
     )  # fmt: skip
     add_offline(command)
     command.add_argument("--to", required=True, type=path, metavar="NEW", help="absent, or empty")
@@ -54,9 +57,9 @@ def add(commands: Commands) -> None:
 async def salvage(args: argparse.Namespace) -> int:
     found = places(args.data, args.vhost)
     _check_new(args.data, args.to)
-    rows = []
+    rows, load_keyring = [], partial(keyring_of, settings(args))
     for place in found:
-        with open_offline(place, unlocked=args.unlocked, adopting=True) as offline:
+        with open_offline(place, load_keyring, unlocked=args.unlocked, adopting=True) as offline:
             for line in problems_of(place, offline):
                 words(f"vhost {place.name}: {line}")
             adopted = [one for one in offline.registry.queues.values() if _is_adopted(one)]
@@ -70,7 +73,8 @@ async def salvage(args: argparse.Namespace) -> int:
                 "adopted": {one.name: one.ready for one in adopted},
                 "queues": _counts(offline), "report": as_json(offline.report),
             })  # fmt: skip
-        _compare(Place(place.name, make_vhost(args.to, place.name), named=True), rows[-1])
+        new = Place(place.name, make_vhost(args.to, place.name), named=True)
+        _compare(new, load_keyring, rows[-1])
         kinds = ", ".join(f"{number} {kind}" for kind, number in copied.items()) or "nothing"
         words(f"vhost {place.name}: copied into {args.to}: {kinds}")
     if args.json:
@@ -95,7 +99,10 @@ async def _copy(
     """Append everything to a log of its own; records by kind."""
     copied: dict[str, int] = {}
     new = make_vhost(args.to, place.name)
-    async with open_log(RealDisk(new), log_config(args)) as log:
+    encryption = None
+    if is_encrypted(place.log):
+        encryption = alike(place.log, keyring_of(settings(args)))
+    async with open_log(RealDisk(new), log_config(args), encryption=encryption) as log:
         position = 0
         while records := await trio.to_thread.run_sync(
             partial(offline.store.reader.some, position, offline.end, READ_BYTES)
@@ -140,9 +147,9 @@ def _counts(offline: Offline) -> dict[str, int]:
     return {**counts, **{one.name: one.end - one.start for one in registry.streams.values()}}
 
 
-def _compare(new: Place, row: dict[str, Any]) -> None:
+def _compare(new: Place, load_keyring: LoadKeyring, row: dict[str, Any]) -> None:
     """What a broker will find in the new directory is what was read in the old one."""
-    with open_offline(new) as offline:
+    with open_offline(new, load_keyring) as offline:
         problems, counts = problems_of(new, offline), _counts(offline)
     if problems or counts != row["queues"]:
         raise DurableError(

@@ -15,6 +15,7 @@ from mesh.commands.options import Commands, add_joining, count, path, settings
 from mesh.commands.terminal import words
 from mesh.entry import INTERRUPTED
 from mesh.errors import ConfigError
+from mesh.joining import keyring_of
 
 from ..broker.broker import Broker
 from ..broker.hosted import Hosted
@@ -69,6 +70,11 @@ def add(commands: Commands) -> None:
         "--keep-going", action="store_true",
         help="stay when the disk fails, refuse what has to be stored, deliver what can be read",
     )  # fmt: skip
+    command.add_argument(
+        "--encrypt", action="store_true",
+        help="encrypt what is written from now on, with the keys this joins with; what is encrypted "
+        "already needs those keys either way",
+    )  # fmt: skip
     add_joining(command, BROKER)
     _add_settings(command)
     command.set_defaults(run=serve)
@@ -101,7 +107,7 @@ def config_of(args: argparse.Namespace) -> BrokerConfig:
             f"--window-size is {window}: a message of that size fits into no segment, which have "
             f"{room} bytes of room"
         )
-    return BrokerConfig(log=log, **given)
+    return BrokerConfig(log=log, encrypt=args.encrypt, **given)
 
 
 def log_config(args: argparse.Namespace) -> LogConfig:
@@ -120,7 +126,8 @@ def _given(args: argparse.Namespace, table: dict[str, tuple[str, str]]) -> dict[
 
 async def serve(args: argparse.Namespace) -> int:
     config = config_of(args)
-    broker = Broker(args.data, cluster=args.cluster, config=config)
+    keyring = keyring_of(settings(args))
+    broker = Broker(args.data, cluster=args.cluster, config=config, keyring=keyring)
     told = _Told()
     # Not KeyboardInterrupt: it may come between any two instructions, and what is half done then is
     # what would be written.

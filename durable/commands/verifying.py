@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
+from functools import partial
 from typing import Any
 
-from mesh.commands.options import Commands, path
+from mesh.commands.options import Commands, add_keys, path, settings
 from mesh.commands.terminal import printable, words
+from mesh.joining import keyring_of
 
+from ..log.encryption import damaged_copies
+from ..log.store_keys import KEYS_NAME
 from .findings import as_json, findings, senseless, summary
 from .offline import Offline, Place, open_offline, places
 
@@ -19,7 +23,7 @@ def add(commands: Commands) -> None:
         description="Read everything in a broker's directory and say what is damaged or lost, as a "
         "broker would\nwhen it starts. Nothing is changed. Exit status 0 only when all is well: a "
         "torn tail, which\nis what SIGKILL or a power cut may leave, is status 1 until a broker has "
-        "been started.",
+        "been started.\nWithout any keys, of what is encrypted only the checksums are checked.",
     )  # fmt: skip
     add_offline(command)
     command.add_argument("--json", action="store_true", help="one JSON document")
@@ -30,6 +34,7 @@ def add_offline(command: argparse.ArgumentParser) -> None:
     """Which directory, and which vhost in it."""
     command.add_argument("data", metavar="DIR", type=path, help="what `serve` has as --data")
     command.add_argument("--vhost", metavar="V", help="only this one (default: all)")
+    add_keys(command.add_argument_group("keys, if some of it is encrypted"))
     command.add_argument(
         "--unlocked", action="store_true",
         help="read even while a broker has it open; what it is writing may look damaged",
@@ -39,11 +44,15 @@ def add_offline(command: argparse.ArgumentParser) -> None:
 def verify(args: argparse.Namespace) -> int:
     rows: list[dict[str, Any]] = []
     for place in places(args.data, args.vhost):
-        with open_offline(place, unlocked=args.unlocked) as offline:
+        with open_offline(
+            place, partial(keyring_of, settings(args)), unlocked=args.unlocked,
+            checksums_will_do=True,
+        ) as offline:  # fmt: skip
             problems = problems_of(place, offline)
             kept = sorted(one.name for one in place.log.glob("damaged.*"))
             rows.append({
                 "vhost": place.name, "ok": not problems, "problems": problems, "kept": kept,
+                "undecrypted": offline.undecrypted,
                 **as_json(offline.report),
             })  # fmt: skip
             if not args.json:
@@ -57,9 +66,10 @@ def verify(args: argparse.Namespace) -> int:
 def problems_of(place: Place, offline: Offline) -> list[str]:
     """A line for each."""
     unnamed = [] if place.named else [f"the name of {place.log.parent} cannot be read"]
-    replay = offline.replay
+    replay, copies = offline.replay, damaged_copies(place.log)
+    keys = [f"{copies} of the 2 copies in the file {KEYS_NAME} are damaged"] if copies else []
     return [
-        *unnamed, *findings(offline.report, only_looked=True),
+        *unnamed, *keys, *findings(offline.report, only_looked=True),
         *senseless(replay.damaged, replay.unknown_kinds),
     ]  # fmt: skip
 
@@ -72,5 +82,10 @@ def _show(place: Place, offline: Offline, problems: list[str], kept: list[str]) 
         words(f"vhost {place.name}: log positions {one.start} to {one.end - 1} were freed")
     if kept:
         words(f"vhost {place.name}: kept by earlier starts: {' '.join(kept)}")
+    if offline.undecrypted:
+        words(
+            f"vhost {place.name}: {offline.undecrypted} records are encrypted and there is no key: "
+            "only their checksums were checked"
+        )
     if not problems:
         print(printable(f"vhost {place.name}: all is well"))

@@ -30,6 +30,8 @@ DurableError (MeshError)
     ├── StoreInUse            another broker has the directory open
     ├── ForeignStore          the directory holds something else than one store of ours
     ├── NewerFormat           written by a later version; this one must not touch it
+    ├── StoreKeyMissing       it is encrypted, and the key that opens it is not there
+    ├── StoreKeyWrong         it is encrypted, for none of the keys that are held
     ├── StoreFull             no space for more; resumes by itself when there is
     ├── StoreBusy             not now: wait for room, then again
     ├── StoreFailed           the disk failed; nothing more is confirmed until a restart
@@ -78,3 +80,5 @@ from .store import StoreError as StoreError
 from .store import StoreFailed as StoreFailed
 from .store import StoreFull as StoreFull
 from .store import StoreInUse as StoreInUse
+from .store import StoreKeyMissing as StoreKeyMissing
+from .store import StoreKeyWrong as StoreKeyWrong

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from .root import DurableError
 
 
@@ -36,6 +38,30 @@ class NewerFormat(StoreError):
             "use the release that wrote it"
         )
         self.what, self.version, self.known = what, version, known
+
+
+class StoreKeyMissing(StoreError):
+    """`what` says why a key is needed, and which. Nothing was touched."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"no key: {what}")
+        self.what = what
+
+
+class StoreKeyWrong(StoreError):
+    """The data key of the store in `path` is kept for the key ids `wanted`; `held` are others.
+
+    Nothing was touched. The ids are those of `mesh keys show`: use the keys of that cluster, or the
+    generation that has been dropped.
+    """
+
+    def __init__(self, path: str, cluster: str, wanted: Iterable[str], held: Iterable[str]) -> None:
+        self.path, self.cluster = path, cluster
+        self.wanted, self.held = tuple(wanted), tuple(held)
+        super().__init__(
+            f"{path} is encrypted for keys {', '.join(self.wanted)} of cluster {cluster!r}; "
+            f"held are {', '.join(self.held) or 'none'}: use the keys it was written with"
+        )
 
 
 class StoreFull(StoreError):

@@ -4,7 +4,7 @@ Layout, little endian, version 1 (pinned by tests/golden/checkpoint-v1.hex):
 
     at  size  field
      0     4  magic "MCKP"
-     4     1  version, 1
+     4     1  version: 1; 2 when the payload is encrypted
      5     1  kind: 1 enq, 2 ack, 3 root
      6     2  0
      8     4  CRC-32 of bytes [0, 8) and [12, end)
@@ -15,7 +15,8 @@ Layout, little endian, version 1 (pinned by tests/golden/checkpoint-v1.hex):
     56     8  log position: enq and ack hold what records before it did; root: that of the snapshot
     64     8  lane: an id of the queue that no other one of this name ever had; root: the log position
               from which records have to be read
-    72        payload; what it means is the broker's
+    72        payload; what it means is the broker's. Encrypted as bodies are, see cipher.py; associated
+              is this header without checksum, length and pair
 
 Nothing depends on such a file: one that is not as it should be is as good as none.
 """
@@ -31,7 +32,7 @@ from zlib import crc32
 from .record import Buffer
 
 MAGIC = b"MCKP"
-VERSION = 1
+VERSION, ENCRYPTED_VERSION = 1, 2
 HEADER = struct.Struct("<4sBBHII16s20sIQQ")
 HEADER_BYTES = HEADER.size
 CHECKSUM_AT, CHECKED_FROM = 8, 12
@@ -54,6 +55,7 @@ class Unusable(Enum):
     OTHER = "of another queue, or of an earlier one of this name"
     MIXED = "enq and ack are not of one time"
     AHEAD = "of a log position that the log has not reached"
+    ENCRYPTED = "encrypted, and not with the key of this store"
 
 
 class CheckpointFile(NamedTuple):
@@ -66,6 +68,15 @@ class CheckpointFile(NamedTuple):
     position: int
     lane: int
     payload: Buffer
+    encrypted: bool = False
+
+    @property
+    def made_for(self) -> bytes:
+        """What the payload is associated with when it is encrypted."""
+        return HEADER.pack(
+            MAGIC, ENCRYPTED_VERSION, self.kind, 0, 0, 0, self.store_id, self.digest, 0,
+            self.position, self.lane,
+        )  # fmt: skip
 
 
 def name_digest(name: str) -> bytes:
@@ -80,9 +91,10 @@ def directory_name(name: str) -> str:
 
 def encode_checkpoint(file: CheckpointFile) -> list[Buffer]:
     """In pieces to be written one after the other; the payload is not copied."""
-    kind, store_id, digest, pair, position, lane, payload = file
+    kind, store_id, digest, pair, position, lane, payload, encrypted = file
+    version = ENCRYPTED_VERSION if encrypted else VERSION
     header = HEADER.pack(
-        MAGIC, VERSION, kind, 0, 0, len(payload), store_id, digest, pair, position, lane
+        MAGIC, version, kind, 0, 0, len(payload), store_id, digest, pair, position, lane
     )
     checksum = crc32(payload, crc32(header[CHECKED_FROM:], crc32(header[:CHECKSUM_AT])))
     checked = header[:CHECKSUM_AT] + struct.pack("<I", checksum) + header[CHECKED_FROM:]
@@ -101,8 +113,11 @@ def decode_checkpoint(data: bytes) -> CheckpointFile | Unusable:
     rest = memoryview(data)[CHECKED_FROM:]
     if crc32(rest, crc32(data[:CHECKSUM_AT])) != checksum:
         return Unusable.DAMAGED
-    if version > VERSION:
+    if version > ENCRYPTED_VERSION:
         return Unusable.NEWER
     if size != len(data) - HEADER_BYTES or kind not in iter(FileKind):
         return Unusable.DAMAGED
-    return CheckpointFile(FileKind(kind), store, digest, pair, position, lane, data[HEADER_BYTES:])
+    return CheckpointFile(
+        FileKind(kind), store, digest, pair, position, lane, data[HEADER_BYTES:],
+        encrypted=version == ENCRYPTED_VERSION,
+    )  # fmt: skip

@@ -26,6 +26,7 @@ from .checkpoint import (
     encode_checkpoint,
     name_digest,
 )
+from .cipher import Cipher
 from .disk import Directory
 from .record import Buffer
 
@@ -68,10 +69,15 @@ class Checkpoints:
         end: says where the durable log ends. Whoever opens a store reads all checkpoints before
             anything is appended: one that is ahead of the log is removed then, for the log may have
             got there again, with other records, by the next time.
+        cipher: of the store. None: what is encrypted counts as none, and nothing new is.
     """
 
-    def __init__(self, disk: Directory, store_id: bytes, end: Callable[[], int]) -> None:
+    def __init__(
+        self, disk: Directory, store_id: bytes, end: Callable[[], int],
+        cipher: Cipher | None = None,
+    ) -> None:  # fmt: skip
         self._disk, self._store_id, self._end = disk, store_id, end
+        self._cipher = cipher
         self._folder = disk.directory(FOLDER_NAME)
         self.unusable: Counter[Unusable] = Counter()
         """How many files were as good as none, by reason."""
@@ -122,13 +128,15 @@ class Checkpoints:
 
     def _write_new(self, digest: str, one: Checkpoint, between: Callable[[], object]) -> None:
         assert one.position <= self._end(), "of what is durable"
-        folder, pair = self._folder.directory(digest), crc32(one.enq)
+        folder, pair = self._folder.directory(digest), 0
         for (name, kind), payload in zip(KINDS.items(), (one.enq, one.ack), strict=True):
             between()
-            file = CheckpointFile(
-                kind, self._store_id, bytes.fromhex(digest), pair, one.position, one.lane, payload
-            )
-            _write(folder, name + NEW, file)
+            file = self._encrypted(CheckpointFile(
+                kind, self._store_id, bytes.fromhex(digest), 0, one.position, one.lane, payload
+            ))  # fmt: skip
+            if kind is FileKind.ENQ:
+                pair = crc32(file.payload)
+            _write(folder, name + NEW, file._replace(pair=pair))
 
     def read(self, name: str, lane: int) -> Checkpoint | None:
         """The checkpoint of this queue; None when there is none that can be used."""
@@ -180,7 +188,9 @@ class Checkpoints:
         """Durable when it returns; the snapshot it names has to be so before."""
         assert root.snapshot < self._end(), "a snapshot that is durable"
         snapshot, start, extra = root
-        file = CheckpointFile(FileKind.ROOT, self._store_id, NO_DIGEST, 0, snapshot, start, extra)
+        file = self._encrypted(
+            CheckpointFile(FileKind.ROOT, self._store_id, NO_DIGEST, 0, snapshot, start, extra)
+        )
         _write(self._disk, ROOT_NAME + NEW, file)
         _sync(self._disk, ROOT_NAME + NEW)
         self._disk.rename(ROOT_NAME + NEW, ROOT_NAME)
@@ -213,7 +223,22 @@ class Checkpoints:
             return Unusable.FOREIGN
         if (file.kind, file.digest) != (kind, digest):
             return Unusable.OTHER
-        return Unusable.AHEAD if file.position > self._end() else file
+        return Unusable.AHEAD if file.position > self._end() else self._decrypted(file)
+
+    def _encrypted(self, file: CheckpointFile) -> CheckpointFile:
+        """As it is to be written."""
+        if self._cipher is None or not self._cipher.encrypting:
+            return file
+        payload = self._cipher.encrypt_bytes(bytes(file.payload), file.made_for)
+        return file._replace(payload=payload, encrypted=True)
+
+    def _decrypted(self, file: CheckpointFile) -> CheckpointFile | Unusable:
+        if not file.encrypted:
+            return file
+        plain = None
+        if self._cipher is not None:
+            plain = self._cipher.decrypt_bytes(bytes(file.payload), file.made_for)
+        return Unusable.ENCRYPTED if plain is None else file._replace(payload=plain)
 
     def _count(self, folder: Directory, name: str, why: Unusable) -> None:
         self.unusable[why] += 1

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..errors import StoreBusy, StoreClosed, StoreFailed, StoreFull
+from .cipher import Cipher
 from .config import LogConfig
 from .header import SEGMENT_HEADER_BYTES, SegmentHeader, encode_segment_header
 from .placing import ESSENTIAL, Ahead, Cursor, Place, Placer
@@ -56,11 +57,12 @@ class Committer:
 
     def __init__(
         self, config: LogConfig, segments: Segments, cursor: Cursor, *, store_id: bytes,
-        epoch: int, chain: int, ahead_ready: bool,
+        epoch: int, chain: int, ahead_ready: bool, cipher: Cipher | None = None,
     ) -> None:  # fmt: skip
         self.config, self.segments, self.epoch = config, segments, epoch
         self.placer = Placer(config, cursor, ahead_ready=ahead_ready)
         self._store_id, self._seed = store_id, store_seed(store_id)
+        self._encrypt = cipher.encrypt if cipher is not None and cipher.encrypting else None
         self._chain = chain
         self._gathered: deque[Place] = deque()
         self.pending_bytes = 0
@@ -95,6 +97,8 @@ class Committer:
             raise self._refused
         if self.pending_bytes and self.pending_bytes + size > self.config.pending_bytes_max:
             raise StoreBusy(size, f"{self.pending_bytes} bytes wait to be written")
+        if self._encrypt is not None:  # Before they are placed: it makes them longer.
+            drafts = [self._encrypt(draft) for draft in drafts]
         start = self.end
         places = self.placer.place(drafts)
         self._gathered += places

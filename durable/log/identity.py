@@ -19,6 +19,7 @@ from .header import (
     segment_name,
     segment_number,
 )  # fmt: skip
+from .store_keys import KEYS_NAME
 
 NEW_NAME = "store.new"
 NOT_STRANGE = frozenset({"lock", NEW_NAME, "lost+found"})
@@ -89,6 +90,8 @@ def _make_room(disk: Disk, names: list[str], numbers: list[int]) -> dict[int, Se
             raise ForeignStore(disk.path, f"it holds {', '.join(found[:5])}")
     else:
         disk.rename(STORE_NAME, "damaged.store")
+        if KEYS_NAME in names:
+            disk.rename(KEYS_NAME, "damaged.keys")
     for number in used:
         disk.rename(segment_name(number), damaged_name(number, 0))
     return {number: None for number in numbers if number not in used}

@@ -27,10 +27,12 @@ from mesh.nursery import running
 from mesh.waker import Bell, Waker
 
 from ..errors import NotInLog, StoreBusy, StoreFull
+from .cipher import Cipher
 from .committing import Commit
 from .compaction import choose
 from .config import LogConfig
 from .disk import Disk
+from .encryption import Encryption
 from .record import Draft, Record
 from .recovery import Begin, Visit
 from .report import RecoveryReport
@@ -50,7 +52,7 @@ InThread = Callable[..., Awaitable[Any]]
 @asynccontextmanager
 async def open_log(
     disk: Disk, config: LogConfig | None = None, *, start: int | Begin = 0, visit: Visit | None = None,
-    in_thread: InThread | None = None,
+    in_thread: InThread | None = None, encryption: Encryption | None = None,
 ) -> AsyncGenerator[Log]:  # fmt: skip
     """A log for as long as the block lasts; at its end, what was appended is still committed.
 
@@ -59,14 +61,16 @@ async def open_log(
             what says so, called in a worker thread once the directory is locked.
         visit: called in a worker thread with each valid record from `start` on, in order.
         in_thread: runs what blocks. None: trio's worker threads, and one of our own for commits.
+        encryption: the keys there are, and whether to encrypt. None: neither.
     Raises:
         StoreInUse, ForeignStore, NewerFormat: this directory cannot be opened.
+        StoreKeyMissing, StoreKeyWrong: it is encrypted, and not for the keys there are.
     """
     config = config or LogConfig()
     store = await (in_thread or trio.to_thread.run_sync)(
         partial(
             open_store, disk, config, new_store_id=os.urandom(16), now_us=time.time_ns() // 1000,
-            clock=time.perf_counter, start=start, visit=visit,
+            clock=time.perf_counter, start=start, visit=visit, encryption=encryption,
         )
     )  # fmt: skip
     log = Log(store, config, in_thread)
@@ -135,6 +139,11 @@ class Log:
     def report(self) -> RecoveryReport:
         """How the store was found when it was opened."""
         return self._store.report
+
+    @property
+    def cipher(self) -> Cipher | None:
+        """None: nothing in this store is encrypted."""
+        return self._store.cipher
 
     @property
     def end(self) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from ..errors import NotInLog, RecordDamaged
 from .disk import File
 from .record import SEAL_KIND, Record
-from .scan import Damaged, Found, scan
+from .scan import Damaged, Decrypt, Found, scan
 from .segments import Segments
 
 WINDOW_BYTES = 256 * 1024
@@ -20,8 +20,11 @@ WINDOW_BYTES = 256 * 1024
 class Reader:
     """Of one store; `end` is always the log position before which all is durable."""
 
-    def __init__(self, segments: Segments, seed: int, file: Callable[[int], File]) -> None:
+    def __init__(
+        self, segments: Segments, seed: int, file: Callable[[int], File], decrypt: Decrypt
+    ) -> None:
         self._segments, self._seed, self._file = segments, seed, file
+        self._decrypt = decrypt
 
     def record(self, position: int, end: int) -> Record:
         """The record at this log position.
@@ -60,7 +63,7 @@ class Reader:
                 continue
             for found in scan(
                 file.pread, segment.near(position), segment.end_at, seed=self._seed,
-                floor=segment.first, ceiling=end, window_bytes=WINDOW_BYTES,
+                floor=segment.first, ceiling=end, window_bytes=WINDOW_BYTES, decrypt=self._decrypt,
             ):  # fmt: skip
                 if isinstance(found, Damaged):
                     yield found

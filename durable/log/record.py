@@ -5,12 +5,12 @@ multiples of 8, from the segment header on:
 
     at  size  field
      0     4  magic "MREC"
-     4     1  version, 1
+     4     1  version: 1; 2 when the body is encrypted, so that older software says that it is too old
      5     1  kind: 1 publish, 2 acks, 3 definitions, 4 moved, 5 seal, 6 gap,
            7 capture
-     6     2  flags, 0
+     6     2  flags: 1 the body is encrypted, see cipher.py (pinned by record-v2.hex); else 0
      8     4  total length in bytes: this header, targets, body and zeros up to a multiple of 8
-    12     4  body length in bytes
+    12     4  body length in bytes, as it stands here
     16     4  count of targets
     20     4  CRC-32 of bytes [64, total)
     24     4  chain: the header checksum of the record before; 0 before the first of all
@@ -41,7 +41,9 @@ from zlib import crc32
 from ..errors import NewerFormat
 
 MAGIC = b"MREC"
-VERSION = 1
+VERSION, ENCRYPTED_VERSION = 1, 2
+ENCRYPTED = 1
+"""The flag."""
 HEADER = struct.Struct("<4sBBHIIIIIIQQQI")
 CHECKSUM = struct.Struct("<I")
 WHOLE_HEADER = struct.Struct(HEADER.format + "I")
@@ -90,6 +92,8 @@ class Draft(NamedTuple):
     body: Buffer
     targets: Sequence[Target] = ()
     time_us: int = 0
+    encrypted: bool = False
+    """Whether the body is ciphertext."""
 
     @property
     def size_bytes(self) -> int:
@@ -118,6 +122,10 @@ class Header(NamedTuple):
     checksum: int
 
     @property
+    def encrypted(self) -> bool:
+        return bool(self.flags & ENCRYPTED)
+
+    @property
     def next_position(self) -> int:
         return self.position + (self.kind != SEAL_KIND)
 
@@ -132,7 +140,7 @@ class Record(NamedTuple):
 
     header: Header
     contents: Buffer
-    """Targets, body and padding: bytes [64, total)."""
+    """Targets, body and padding: bytes [64, total); once decrypted, targets and body."""
 
     @property
     def position(self) -> int:
@@ -168,8 +176,9 @@ def encode_record(
     targets = b"".join([TARGET.pack(*target) for target in draft.targets])
     body = draft.body
     padding = ZEROS[: -(len(targets) + len(body)) % ALIGNMENT]
+    version, flags = (ENCRYPTED_VERSION, ENCRYPTED) if draft.encrypted else (VERSION, 0)
     header = HEADER.pack(
-        MAGIC, VERSION, draft.kind, 0, size, len(body), len(draft.targets),
+        MAGIC, version, draft.kind, flags, size, len(body), len(draft.targets),
         crc32(padding, crc32(body, crc32(targets))), chain, min(unsynced, UNSYNCED_MAX), epoch,
         position, draft.time_us, 0,
     )  # fmt: skip
@@ -191,8 +200,8 @@ def read_header(buffer: Buffer, at: int, seed: int) -> Header | None:
     header = Header._make(WHOLE_HEADER.unpack_from(buffer, at))
     if crc32(buffer[at : at + CHECKED_BYTES], seed) != header.checksum:
         return None
-    if header.version > VERSION:
-        raise NewerFormat("a record", header.version, VERSION)
+    if header.version > ENCRYPTED_VERSION:
+        raise NewerFormat("a record", header.version, ENCRYPTED_VERSION)
     size = HEADER_BYTES + TARGET.size * header.target_count + header.body_bytes
     return header if header.total_bytes == size + -size % ALIGNMENT else None
 
@@ -208,9 +217,9 @@ def body_is_intact(buffer: Buffer, at: int, header: Header) -> bool:
 def read_record(
     buffer: Buffer, view: memoryview, at: int, seed: int, *,
     unpack: Callable[[Buffer, int], tuple[Any, ...]] = WHOLE_HEADER.unpack_from,
-    new: Callable[[Any, tuple[Any, ...]], Any] = tuple.__new__,
+    new: Callable[[Any, tuple[Any, ...]], Any] = tuple.__new__, version_max: int = VERSION,
 ) -> Record | None:  # fmt: skip
-    """The record at `buffer[at:]` if all of it is there, valid, and of a version we know.
+    """The record at `buffer[at:]` if all of it is there, valid, and of a version that was asked for.
 
     `read_header` and `body_is_intact` in one, without what they do only to tell cases apart: recovery
     comes here once per record. None means: ask them.
@@ -218,6 +227,7 @@ def read_record(
     Args:
         view: of all of `buffer`.
         unpack, new: bound when this is defined; a named tuple's own `__new__` takes twice as long.
+        version_max: with ENCRYPTED_VERSION, the body may be encrypted.
     """
     if len(buffer) - at < HEADER_BYTES:
         return None
@@ -227,7 +237,7 @@ def read_record(
     if (
         fields[14] != crc32(buffer[at : at + CHECKED_BYTES], seed)
         or fields[0] != MAGIC
-        or fields[1] > VERSION
+        or fields[1] > version_max
         or not start <= end <= len(buffer)
         or fields[4] != (HEADER_BYTES + TARGET_BYTES * fields[6] + fields[5] + 7 & ~7)
     ):

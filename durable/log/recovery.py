@@ -15,19 +15,23 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
+from ..errors import StoreKeyMissing
+from .cipher import Cipher, as_written, damage
 from .config import LogConfig
 from .disk import NO_SPACE, Disk, File
+from .encryption import Encryption, keep_cipher, read_cipher
 from .header import SEGMENT_HEADER_BYTES, SegmentHeader, damaged_name, segment_name
 from .identity import Identity, identify
 from .placing import Cursor
 from .record import FIRST_POSITION, SEAL_KIND, Record, store_seed
 from .report import Course, Damage, RecoveryReport, TornTail
-from .scan import POSITION_MAX, WINDOW_BYTES, Damaged, Found, scan
+from .scan import POSITION_MAX, WINDOW_BYTES, Damaged, Decrypt, Found, scan
 from .segments import Segment, Segments
+from .store_keys import KEYS_NAME
 
 Visit = Callable[[Record], object]
-Begin = Callable[[bytes], int]
-"""From a store id to the log position that recovery may begin at."""
+Begin = Callable[[bytes, Cipher | None], int]
+"""From a store id, and what decrypts checkpoints, to the log position that recovery may begin at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,9 @@ class Recovered:
     chain: int
     ahead_ready: bool
     report: RecoveryReport
+    cipher: Cipher | None
+    decrypt: Decrypt
+    """For all that is read from now on."""
 
 
 @dataclass(slots=True)
@@ -66,7 +73,7 @@ class _Scanned:
 
 def recover(
     disk: Disk, config: LogConfig, *, new_store_id: bytes, now_us: int, clock: Callable[[], float],
-    start: int | Begin = 0, visit: Visit | None = None,
+    start: int | Begin = 0, visit: Visit | None = None, encryption: Encryption | None = None,
 ) -> Recovered:  # fmt: skip
     """Read everything from log position `start` on, verify it, and make the end fit to be written.
 
@@ -75,20 +82,28 @@ def recover(
         visit: called with every valid record from `start` on, in order.
     Raises:
         ForeignStore, NewerFormat: not ours to touch.
+        StoreKeyMissing, StoreKeyWrong: the same without another key.
     """
     begun_s = clock()
     identity = identify(disk, new_store_id=new_store_id, now_us=now_us)
+    cipher = read_cipher(disk, identity.store_id, encryption)
     if not isinstance(start, int):
-        start = start(identity.store_id)
-    return _Recovery(disk, config, identity, start, visit).run(lambda: clock() - begun_s)
+        start = start(identity.store_id, cipher)
+    recovery = _Recovery(disk, config, identity, start, visit, cipher, encryption)
+    return recovery.run(lambda: clock() - begun_s)
 
 
 class _Recovery:
     def __init__(
-        self, disk: Disk, config: LogConfig, identity: Identity, start: int, visit: Visit | None
-    ) -> None:
+        self, disk: Disk, config: LogConfig, identity: Identity, start: int, visit: Visit | None,
+        cipher: Cipher | None, encryption: Encryption | None,
+    ) -> None:  # fmt: skip
         self._disk, self._config, self._identity = disk, config, identity
         self._start, self._visit = start, visit
+        self._cipher, self._encryption = cipher, encryption
+        self._decrypt: Decrypt | None = None if cipher is None else cipher.decrypt
+        if encryption is not None and encryption.as_written:
+            self._decrypt = as_written
         self._seed = store_seed(identity.store_id)
         self._course = Course()
         self._segments = Segments()
@@ -97,7 +112,14 @@ class _Recovery:
 
     def run(self, elapsed_s: Callable[[], float]) -> Recovered:
         headers = self._identity.headers
-        scanned = [self._scan(number, headers[number]) for number in self._to_scan()]
+        try:
+            scanned = [self._scan(number, headers[number]) for number in self._to_scan()]
+        except StoreKeyMissing as error:
+            what = f"the file {KEYS_NAME} in {self._disk.path} is gone, and {error.what}"
+            raise StoreKeyMissing(what) from error
+        cipher = keep_cipher(
+            self._disk, self._identity.store_id, self._cipher, self._encryption
+        )  # Nothing has been changed before: what cannot be decrypted has been refused by now.
         ahead = []
         while scanned and not scanned[-1].used:
             ahead.append(scanned.pop())
@@ -116,9 +138,12 @@ class _Recovery:
             self._identity.store_id, self._identity.formatted, self._segments.start or cursor.position,
             cursor.position, course.epoch + 1, len(self._segments), course.records,
             self._bytes_read, elapsed_s(), course.all_gaps(), tuple(course.absent),
-            tuple(self._damage), torn,
+            tuple(self._damage), torn, encrypted=cipher is not None and cipher.encrypting,
         )  # fmt: skip
-        return Recovered(self._segments, cursor, course.chain or 0, bool(ready), report)
+        decrypt = self._decrypt or (damage if cipher is None else cipher.decrypt)
+        return Recovered(
+            self._segments, cursor, course.chain or 0, bool(ready), report, cipher, decrypt
+        )
 
     def _to_scan(self) -> list[int]:
         """Numbers of the segments to be read; those that end before `start` are taken on trust."""
@@ -148,7 +173,7 @@ class _Recovery:
         self._take(one, scan(
             lambda size, at: self._read(file, size, at), SEGMENT_HEADER_BYTES, file.size_bytes,
             seed=self._seed, floor=course.expected or 0, ceiling=self._ceiling(number),
-            data_end=data_end,
+            data_end=data_end, decrypt=self._decrypt,
         ))  # fmt: skip
         return one
 

@@ -67,6 +67,8 @@ class RecoveryReport:
     """Of segments whose files are not there between others: freed, or somebody removed them."""
     damage: tuple[Damage, ...]
     torn: TornTail | None
+    encrypted: bool = False
+    """Whether what is written from now on is."""
 
     def __str__(self) -> str:
         rate = self.bytes_read / self.seconds / 1e6 if self.seconds else 0.0

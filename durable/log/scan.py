@@ -6,6 +6,7 @@
 What the bytes are read with is an argument: nothing here knows of files. After damage the search goes
 on at every multiple of 8 where the magic stands; what is found there must be valid as a whole and
 have a log position that can come next. See record.py for why payloads cannot pass for records.
+A body that does not decrypt is damage like any other.
 """
 
 from __future__ import annotations
@@ -13,8 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from ..errors import StoreKeyMissing
 from .record import (
     ALIGNMENT,
+    ENCRYPTED,
+    ENCRYPTED_VERSION,
     HEADER_BYTES,
     MAGIC,
     SEAL_KIND,
@@ -32,6 +36,8 @@ ZEROS = bytes(WINDOW_BYTES)
 
 Read = Callable[[int, int], bytes]
 """(size, at) -> bytes, fewer only at the end."""
+Decrypt = Callable[[Record], Record | None]
+"""The same record with its body as it was appended; None: it is not what was encrypted."""
 
 
 class Found(NamedTuple):
@@ -54,7 +60,7 @@ class Damaged(NamedTuple):
 
 def scan(
     read: Read, start: int, end: int, *, seed: int, floor: int = 0, ceiling: int = POSITION_MAX,
-    window_bytes: int = WINDOW_BYTES, data_end: int = POSITION_MAX,
+    window_bytes: int = WINDOW_BYTES, data_end: int = POSITION_MAX, decrypt: Decrypt | None = None,
 ) -> Iterator[Found | Damaged]:  # fmt: skip
     """All records in bytes [start, end) of a segment and the damage between them, in order.
 
@@ -65,14 +71,17 @@ def scan(
         floor: the least log position that may come.
         ceiling: the least that may not: where the next segment begins.
         data_end: from this byte on, a window of zeros is followed by nothing else.
+        decrypt: for records that are encrypted; those that are not cost no look at it without.
     Raises:
         NewerFormat: a valid record of a later version.
+        StoreKeyMissing: one is encrypted, and there is no `decrypt`.
     """
-    window = _Window(read, end, window_bytes, data_end)
+    window = _Window(read, end, window_bytes, data_end, decrypt)
     at, new = start, tuple.__new__
+    read_one = read_record if decrypt is None else _decrypting(decrypt)
     while True:
         # The usual case first: a valid record right here, all of it in the window.
-        record = read_record(window.data, window.view, at - window.base, seed)
+        record = read_one(window.data, window.view, at - window.base, seed)
         if record is not None and floor <= record[0].position < ceiling:
             found: Found = new(Found, (at, record))
         else:
@@ -89,6 +98,18 @@ def scan(
             return
     if window.dirty_end > at:
         yield Damaged(at, window.dirty_end)
+
+
+def _decrypting(decrypt: Decrypt) -> Callable[[bytes, memoryview, int, int], Record | None]:
+    """As `read_record`, of encrypted records too."""
+
+    def read(buffer: bytes, view: memoryview, at: int, seed: int) -> Record | None:
+        record = read_record(buffer, view, at, seed, version_max=ENCRYPTED_VERSION)
+        if record is None or not record[0].flags & ENCRYPTED:
+            return record
+        return decrypt(record)
+
+    return read
 
 
 def _next_record(window: _Window, at: int, seed: int, floor: int, ceiling: int) -> Found | None:
@@ -109,8 +130,11 @@ def _next_record(window: _Window, at: int, seed: int, floor: int, ceiling: int) 
 class _Window:
     """The part of a segment that is in memory."""
 
-    def __init__(self, read: Read, end: int, window_bytes: int, data_end: int) -> None:
+    def __init__(
+        self, read: Read, end: int, window_bytes: int, data_end: int, decrypt: Decrypt | None
+    ) -> None:
         self._read, self._window_bytes, self._data_end = read, window_bytes, data_end
+        self._decrypt = decrypt
         self.data, self.base = b"", 0
         self.view = memoryview(self.data)
         self.end = end
@@ -158,4 +182,9 @@ class _Window:
         if index is None or not body_is_intact(self.data, index, header):
             return None
         end = index + header.total_bytes
-        return Record(header, self.view[index + HEADER_BYTES : end])
+        record = Record(header, self.view[index + HEADER_BYTES : end])
+        if not header.encrypted:
+            return record
+        if self._decrypt is None:
+            raise StoreKeyMissing(f"the record at log position {header.position} is encrypted")
+        return self._decrypt(record)

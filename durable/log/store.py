@@ -9,6 +9,7 @@ from ..errors import StoreFailed, StoreFull
 from .committing import Commit, Committer, Write
 from .config import LogConfig
 from .disk import NO_SPACE, Disk, File
+from .encryption import Encryption
 from .header import segment_name
 from .reader import Reader
 from .record import store_seed
@@ -26,9 +27,13 @@ class Store:
         self.segments = recovered.segments
         self.committer = Committer(
             config, self.segments, recovered.cursor, store_id=report.store_id, epoch=report.epoch,
-            chain=recovered.chain, ahead_ready=recovered.ahead_ready,
+            chain=recovered.chain, ahead_ready=recovered.ahead_ready, cipher=recovered.cipher,
         )  # fmt: skip
-        self.reader = Reader(self.segments, store_seed(report.store_id), self._file)
+        self.cipher = recovered.cipher
+        """None: nothing in this store is encrypted."""
+        self.reader = Reader(
+            self.segments, store_seed(report.store_id), self._file, recovered.decrypt
+        )
 
     def carry_out(self, commit: Commit) -> None:
         """Take the steps of a commit.
@@ -99,19 +104,20 @@ class Store:
 
 def open_store(
     disk: Disk, config: LogConfig, *, new_store_id: bytes, now_us: int, clock: Callable[[], float],
-    start: int | Begin = 0, visit: Visit | None = None,
+    start: int | Begin = 0, visit: Visit | None = None, encryption: Encryption | None = None,
 ) -> Store:  # fmt: skip
     """Lock the directory, recover what is there, and make it ready to be written.
 
     Raises:
         StoreInUse, ForeignStore, NewerFormat: this directory is not to be opened.
+        StoreKeyMissing, StoreKeyWrong: it is encrypted, and not for the keys there are.
         StoreFailed: the disk failed while it was being opened.
     """
     disk.lock()
     try:
         recovered = recover(
             disk, config, new_store_id=new_store_id, now_us=now_us, clock=clock, start=start,
-            visit=visit,
+            visit=visit, encryption=encryption,
         )  # fmt: skip
     except OSError as error:
         disk.close()

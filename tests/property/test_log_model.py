@@ -11,9 +11,11 @@ from random import Random
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from durable.log.encryption import Encryption
 from durable.log.memory_disk import MemoryDisk, Volume
 from durable.log.record import Draft
-from tests.logs import PlainLog, acks, definitions, publish
+from security.at_rest import OVERHEAD_BYTES
+from tests.logs import PlainLog, acks, definitions, encryption, publish
 
 drafts = st.lists(
     st.one_of(
@@ -26,10 +28,12 @@ drafts = st.lists(
 
 
 class LogMachine(RuleBasedStateMachine):
+    encryption: Encryption | None = None
+
     def __init__(self) -> None:
         super().__init__()
         self.volume = Volume()
-        self.log = PlainLog(MemoryDisk(self.volume))
+        self.log = PlainLog(MemoryDisk(self.volume), encryption=self.encryption)
         self.model: dict[int, Draft] = {}
         self.freed_before = 0
         self.half_written = False
@@ -43,7 +47,10 @@ class LogMachine(RuleBasedStateMachine):
             positions = self.log.append(*drafts)
         except ValueError:
             assert (
-                sum(draft.size_bytes for draft in drafts)
+                sum(
+                    draft.size_bytes + (OVERHEAD_BYTES if self.encryption else 0)
+                    for draft in drafts
+                )
                 > self.log.committer.placer.append_bytes_max
             )
             return
@@ -98,7 +105,7 @@ class LogMachine(RuleBasedStateMachine):
         epoch = self.log.committer.epoch
         volume.locked = False
         self.volume, self.half_written = volume, False
-        self.log = PlainLog(disk(volume))
+        self.log = PlainLog(disk(volume), encryption=self.encryption)
         report = self.log.report
         found = {one.position for one in self.log.records()}
         confirmed = {p for p in self.model if self.freed_before <= p < durable_end}
@@ -132,4 +139,16 @@ class LogMachine(RuleBasedStateMachine):
             assert rest == [p for p in found if p >= position]
 
 
+class SometimesEncrypted(LogMachine):
+    """Switched at any start; what is there is read either way."""
+
+    encryption = encryption()
+
+    @rule(encrypt=st.booleans())
+    def switch(self, encrypt: bool) -> None:
+        self.encryption = encryption(encrypt=encrypt)
+        self.kill()
+
+
 TestLog = LogMachine.TestCase
+TestLogSometimesEncrypted = SometimesEncrypted.TestCase

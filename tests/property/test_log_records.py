@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from random import Random
+from typing import Any
 from zlib import crc32
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from durable.errors import RecordDamaged
+from durable.errors import RecordDamaged, StoreKeyMissing
 from durable.log.bodies import (
     Missed,
     What,
@@ -21,13 +23,15 @@ from durable.log.bodies import (
     gap_draft,
     move,
 )
+from durable.log.cipher import Cipher
 from durable.log.record import Draft, Kind, Record, Target, encode_record, store_seed
 from durable.log.scan import Damaged, Found, scan
+from security.at_rest import OVERHEAD_BYTES
 
 u32, u64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
 drafts = st.builds(
     Draft, st.sampled_from([Kind.PUBLISH, Kind.ACKS, Kind.DEFINITIONS]), st.binary(max_size=200),
-    st.lists(st.builds(Target, u64, u64), max_size=3), u64,
+    st.lists(st.builds(Target, u64, u64), max_size=3), u64, st.just(False),
 )  # fmt: skip
 store_ids = st.binary(min_size=16, max_size=16)
 
@@ -37,7 +41,7 @@ def encode(draft: Draft, store_id: bytes, **changes: int) -> bytes:
     return b"".join(encode_record(draft, seed=store_seed(store_id), **fields)[0])
 
 
-def found_in(data: bytes, store_id: bytes, **limits: int) -> list[Found | Damaged]:
+def found_in(data: bytes, store_id: bytes, **limits: Any) -> list[Found | Damaged]:
     return list(
         scan(
             lambda size, at: data[at : at + size], 0, len(data), seed=store_seed(store_id), **limits
@@ -188,3 +192,70 @@ def test_a_record_moved_twice_remembers_its_first_place_and_kind(
     twice = move(record(once), targets[:1], 5)
     assert decode_moved(record(twice)) == (9, 1, body, kind)
     assert twice.targets == tuple(targets[:1])
+
+
+keys = st.binary(min_size=32, max_size=32)
+
+
+def cipher(key: bytes, store_id: bytes) -> Cipher:
+    return Cipher(key, store_id, encrypting=True, random_bytes=Random(1).randbytes)
+
+
+@given(drafts, store_ids, keys)
+def test_an_encrypted_record_decrypts_to_what_was_appended(
+    draft: Draft, store_id: bytes, key: bytes
+) -> None:
+    used = cipher(key, store_id)
+    encrypted = used.encrypt(draft)
+    assert encrypted.size_bytes - draft.size_bytes == OVERHEAD_BYTES
+    assert len(draft.body) < 4 or bytes(draft.body) not in bytes(encrypted.body)
+    data = encode(encrypted, store_id, position=9)
+    assert (data[4], data[6]) == (2, 1)
+    (found,) = found_in(data, store_id, decrypt=used.decrypt)
+    assert isinstance(found, Found)
+    assert (bytes(found.record.body), found.record.targets) == (draft.body, tuple(draft.targets))
+    assert (found.record.kind, found.end) == (draft.kind, len(data))
+    assert not found.record.header.encrypted
+    with pytest.raises(StoreKeyMissing, match="log position 9"):
+        found_in(data, store_id)
+    assert found_in(data, store_id, decrypt=cipher(bytes(32), store_id).decrypt) == (
+        [found] if key == bytes(32) else [Damaged(0, len(data))]
+    )
+
+
+@given(drafts, store_ids, keys, st.data())
+def test_whoever_can_repair_checksums_still_cannot_change_an_encrypted_record(
+    draft: Draft, store_id: bytes, key: bytes, data: st.DataObject
+) -> None:
+    """Kind, time, targets and body belong together."""
+    used = cipher(key, store_id)
+    record = bytearray(encode(used.encrypt(draft), store_id))
+    end = 64 + 16 * len(draft.targets) + len(draft.body) + OVERHEAD_BYTES
+    at = data.draw(st.sampled_from([5, *range(48, 56)]) | st.integers(64, end - 1))
+    record[at] ^= 1 << data.draw(st.integers(0, 7))
+    record[20:24] = crc32(record[64:]).to_bytes(4, "little")
+    record[60:64] = crc32(record[:60], crc32(store_id)).to_bytes(4, "little")
+    found = found_in(bytes(record), store_id, decrypt=used.decrypt)
+    assert found == [Damaged(0, len(record))]
+
+
+@given(
+    st.lists(st.one_of(drafts, st.sampled_from([b"MREC", b"dirt", bytes(8)])), max_size=9),
+    st.lists(st.booleans(), min_size=9, max_size=9),
+    st.sampled_from([64, 72, 128, 1024]),
+)
+def test_small_windows_change_nothing_in_a_mixed_log(
+    parts: list[Draft | bytes], encrypted: list[bool], window_bytes: int
+) -> None:
+    used, written, appended = cipher(b"k" * 32, b"x" * 16), b"", []
+    for part, encrypt in zip(parts, encrypted, strict=False):
+        if isinstance(part, Draft):
+            appended.append(part)
+            written += encode(
+                used.encrypt(part) if encrypt else part, b"x" * 16, position=len(appended)
+            )
+        else:
+            written += part.ljust(8, b"\0")
+    found = found_in(written, b"x" * 16, decrypt=used.decrypt, window_bytes=window_bytes)
+    records = [one.record for one in found if isinstance(one, Found)]
+    assert [(one.kind, bytes(one.body)) for one in records] == [(d.kind, d.body) for d in appended]

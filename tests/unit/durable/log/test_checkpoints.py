@@ -149,7 +149,7 @@ def test_of_a_later_version() -> None:
     volume = Volume()
     open_in(MemoryDisk(volume)).write_root(Root(9, 1, b""))
     data = volume.seen["checkpoint"].seen
-    data[4] = 2
+    data[4] = 3
     data[8:12] = crc32(data[12:], crc32(data[:8])).to_bytes(4, "little")
     found = open_in(MemoryDisk(volume))
     assert found.read_root() is None

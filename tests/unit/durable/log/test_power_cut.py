@@ -10,18 +10,24 @@ from random import Random
 
 import pytest
 
+from durable.log.disk import Disk
 from durable.log.faulty_disk import Faults, FaultyDisk, PowerCut
 from durable.log.memory_disk import MemoryDisk, Volume
 from durable.log.record import Draft
-from tests.logs import PlainLog, acks, definitions, publish
+from tests.logs import PlainLog, acks, definitions, encryption, publish
 
 SEEDS = 12
+
+
+def open_log(disk: Disk, *, encrypted: bool) -> PlainLog:
+    return PlainLog(disk, encryption=encryption() if encrypted else None)
 
 
 class Ledger:
     """What was appended, by log position, and up to where it was confirmed."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, encrypted: bool) -> None:
+        self.encrypted = encrypted
         self.appended: dict[int, Draft] = {}
         self.confirmed: set[int] = set()
 
@@ -29,7 +35,7 @@ class Ledger:
         """Several starts of a log, commits of several records each, over several segments."""
         number = 0
         for _ in range(2):
-            log = PlainLog(disk)
+            log = open_log(disk, encrypted=self.encrypted)
             for index in range(rounds):
                 drafts = [publish(number + one, 40 + 150 * (one % 3)) for one in range(4)]
                 if index % 2:
@@ -43,7 +49,7 @@ class Ledger:
 
 
 def check(left: Volume, ledger: Ledger) -> None:
-    log = PlainLog(MemoryDisk(left))
+    log = open_log(MemoryDisk(left), encrypted=ledger.encrypted)
     found = log.records()
     positions = [one.position for one in found]
     assert positions == sorted(set(positions)), "order"
@@ -59,41 +65,47 @@ def check(left: Volume, ledger: Ledger) -> None:
     (new,) = log.write(publish(999))
     assert new == log.report.end
     log.close()
-    again = PlainLog(MemoryDisk(left))
+    again = open_log(MemoryDisk(left), encrypted=ledger.encrypted)
     assert again.contents() == log.contents()
     assert again.report.torn is None
 
 
-def changes_of_the_scenario() -> int:
+def changes_of_the_scenario(*, encrypted: bool) -> int:
     disk = FaultyDisk(Volume())
-    Ledger().run(disk, 5)
+    Ledger(encrypted=encrypted).run(disk, 5)
     assert len([name for name in disk.names() if name.startswith("msgs.")]) >= 3
     return disk.faults.changes
 
 
-@pytest.mark.parametrize("cut_at", range(changes_of_the_scenario()))
-def test_power_cut_at_every_change(cut_at: int) -> None:
+CUTS = [(False, at) for at in range(changes_of_the_scenario(encrypted=False))]
+CUTS += [(True, at) for at in range(changes_of_the_scenario(encrypted=True))]
+
+
+@pytest.mark.parametrize(("encrypted", "cut_at"), CUTS)
+def test_power_cut_at_every_change(encrypted: bool, cut_at: int) -> None:
     volume = Volume()
-    ledger = Ledger()
+    ledger = Ledger(encrypted=encrypted)
     with pytest.raises(PowerCut):
         ledger.run(FaultyDisk(volume, Faults(power_cut_at=cut_at)), 5)
     for seed in range(SEEDS):
         check(volume.after_power_cut(Random(seed)), ledger)
 
 
-def test_power_cut_while_recovering_from_a_power_cut() -> None:
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_power_cut_while_recovering_from_a_power_cut(encrypted: bool) -> None:
     volume = Volume()
-    ledger = Ledger()
+    ledger = Ledger(encrypted=encrypted)
     with pytest.raises(PowerCut):
         ledger.run(FaultyDisk(volume, Faults(power_cut_at=37)), 5)
     for seed in range(SEEDS):
         for cut_at in range(1, 12):
             left = volume.after_power_cut(Random(seed))
             try:
-                PlainLog(FaultyDisk(left, Faults(power_cut_at=cut_at))).write(publish(999))
+                disk = FaultyDisk(left, Faults(power_cut_at=cut_at))
+                open_log(disk, encrypted=encrypted).write(publish(999))
             except PowerCut:
                 again = left.after_power_cut(Random(seed + cut_at))
-                log = PlainLog(MemoryDisk(again))
+                log = open_log(MemoryDisk(again), encrypted=encrypted)
                 assert ledger.confirmed <= {one.position for one in log.records()}
 
 

@@ -1,0 +1,227 @@
+"""Whether a store is encrypted, and with which key: its file `keys` read, made, and kept up to date.
+
+    no file `keys`, nothing asked            plain
+    no file `keys`, encryption asked         a data key is made once nothing encrypted was found
+    file `keys`, a key of the keyring fits   decrypts; encrypts if asked; the file follows the keyring
+    file `keys`, none fits, or is damaged    refused: nothing is touched
+
+The file goes to the disk before anything is written that needs it, and is never replaced by one of
+another data key.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from security.at_rest import DATA_KEY_BYTES, WRAP_NONCE_BYTES, unwrap, wrap
+from security.files import load_keyring
+from security.keyring import Keyring
+from security.keys import ClusterKeys
+
+from ..errors import ForeignStore, RecordDamaged, StoreKeyMissing, StoreKeyWrong
+from .cipher import Cipher, RandomBytes
+from .disk import Directory
+from .read_only_disk import ReadOnlyDirectory
+from .record import Record
+from .store_keys import (
+    FILE_BYTES,
+    KEYS_NAME,
+    StoreKeys,
+    count_damaged,
+    decode_store_keys,
+    encode_store_keys,
+)
+
+NEW_NAME = KEYS_NAME + ".new"
+
+
+@dataclass(frozen=True, slots=True)
+class Encryption:
+    """What whoever opens a store has for it."""
+
+    keyring: Keyring | None
+    cluster: str | None = None
+    """For whose pairs the data key is kept from now on; None: the file `keys` stays as it is."""
+    encrypt: bool = False
+    """Whether what is written from now on is encrypted; wants a cluster."""
+    as_written: bool = False
+    """Encrypted records are taken as they stand, and no key is needed: for their checksums."""
+    random_bytes: RandomBytes = os.urandom
+
+
+def is_encrypted(log: Path) -> bool:
+    """Whether the log in this directory has a data key: some of it may be encrypted."""
+    return (log / KEYS_NAME).exists()
+
+
+def alike(log: Path, keyring: Keyring | None) -> Encryption:
+    """For a copy of the encrypted log in this directory: encrypted for the same cluster.
+
+    Raises:
+        StoreKeyMissing, NewerFormat: as `read_cipher`.
+    """
+    disk = ReadOnlyDirectory(log)
+    return Encryption(keyring, _decoded(disk, _read(disk)).cluster, encrypt=True)
+
+
+def damaged_copies(log: Path) -> int:
+    """How many of the two copies in the file `keys` are not as they were written; 0 without a file."""
+    return count_damaged(_read(ReadOnlyDirectory(log))) if is_encrypted(log) else 0
+
+
+def read_cipher(disk: Directory, store_id: bytes, encryption: Encryption | None) -> Cipher | None:
+    """The cipher of a store; None: it has no data key, or is to be taken as it is written.
+
+    Raises:
+        StoreKeyMissing: it is encrypted and there is no keyring, or the file `keys` is damaged.
+        StoreKeyWrong: no key of the keyring's fits.
+        ForeignStore: the file `keys` is of another store.
+        NewerFormat: a later version wrote it.
+    """
+    encryption = encryption or Encryption(None)
+    if encryption.as_written or KEYS_NAME not in disk.names():
+        return None
+    keys = _decoded(disk, _read(disk))
+    if keys.store_id != store_id:
+        raise ForeignStore(disk.path, f"its file {KEYS_NAME} is of store {keys.store_id.hex()}")
+    data_key = _unwrapped(disk.path, keys, encryption.keyring)
+    return Cipher(
+        data_key, store_id, encrypting=encryption.encrypt, random_bytes=encryption.random_bytes
+    )
+
+
+def keep_cipher(
+    disk: Directory, store_id: bytes, cipher: Cipher | None, encryption: Encryption | None
+) -> Cipher | None:
+    """Make a data key if one is wanted, and have the file `keys` fit the keyring; durable on return.
+
+    To be called once the log was read: had there been anything encrypted in it without a data key,
+    that would have been noticed.
+
+    Raises:
+        StoreKeyMissing: there is no secret key to keep it under.
+    """
+    if encryption is None or encryption.cluster is None:
+        return cipher
+    made = cipher is None
+    if cipher is None:
+        if not encryption.encrypt:
+            return None
+        random = encryption.random_bytes
+        cipher = Cipher(random(DATA_KEY_BYTES), store_id, encrypting=True, random_bytes=random)
+    pairs = _secret_pairs(encryption.keyring, encryption.cluster)
+    if not pairs:
+        raise StoreKeyMissing(f"none to encrypt {disk.path} with: {_wanted(encryption.cluster)}")
+    if made or not _fits(_read(disk), encryption.cluster, pairs):
+        wrapped = {
+            pair.key_id: wrap(
+                cipher.data_key, pair, store_id, encryption.random_bytes(WRAP_NONCE_BYTES)
+            )
+            for pair in pairs
+        }
+        _write(disk, encode_store_keys(StoreKeys(store_id, encryption.cluster, wrapped)))
+    return cipher
+
+
+def body_opener(log: str | Path, keyring: Keyring | str | None) -> Callable[[Record], bytes]:
+    """From a record, as `scan(..., decrypt=as_written)` finds it, to its body as it was appended.
+
+    Reads one small file, and nothing later: for processes that read segments by themselves.
+
+    Args:
+        log: the directory of a log; it may be in use.
+        keyring: or the text of a network secret; None will do for a log that is not encrypted.
+    Returns:
+        A function that raises RecordDamaged when a body does not decrypt, and StoreKeyMissing when it
+        is encrypted although the log had no data key.
+    Raises:
+        StoreKeyMissing, StoreKeyWrong, NewerFormat: as `read_cipher`.
+        SecurityError: that is no network secret.
+    """
+    if isinstance(keyring, str):
+        keyring = load_keyring(network_secret=keyring, network_secret_file=None, keys_dir=None)
+    disk = ReadOnlyDirectory(log)
+    cipher = None
+    if KEYS_NAME in disk.names():
+        cipher = read_cipher(disk, _decoded(disk, _read(disk)).store_id, Encryption(keyring))
+
+    def body(record: Record) -> bytes:
+        if record.header.encrypted:
+            if cipher is None:
+                raise StoreKeyMissing(f"the record at log position {record.position} of {log}")
+            decrypted = cipher.decrypt(record)
+            if decrypted is None:
+                raise RecordDamaged("encrypted body", record.position)
+            record = decrypted
+        return bytes(record.body)
+
+    return body
+
+
+def _decoded(disk: Directory, data: bytes) -> StoreKeys:
+    keys = decode_store_keys(data)
+    if keys is None:
+        raise StoreKeyMissing(
+            f"the file {KEYS_NAME} in {disk.path} is damaged; restore it from a backup, all that is "
+            "encrypted depends on it"
+        )
+    return keys
+
+
+def _unwrapped(path: str, keys: StoreKeys, keyring: Keyring | None) -> bytes:
+    ids = [one.hex() for one in keys.wrapped]
+    if keyring is None:
+        raise StoreKeyMissing(
+            f"{path} is encrypted for keys {', '.join(ids)}: {_wanted(keys.cluster)}"
+        )
+    pairs = _secret_pairs(keyring, keys.cluster)
+    for pair in pairs:
+        wrapped = keys.wrapped.get(pair.key_id)
+        data_key = None if wrapped is None else unwrap(wrapped, pair, keys.store_id)
+        if data_key is not None:
+            return data_key
+    raise StoreKeyWrong(path, keys.cluster, ids, [pair.key_id.hex() for pair in pairs])
+
+
+def _wanted(cluster: str) -> str:
+    return f"give the network's secret (MESH_NETWORK_SECRET_FILE), or the secret key of {cluster!r}"
+
+
+def _secret_pairs(keyring: Keyring | None, cluster: str) -> list[ClusterKeys]:
+    """Not `own`, which would make this node a member: the name may come from a file."""
+    pairs = () if keyring is None else keyring.trusted(cluster)
+    return [pair for pair in pairs if pair.secret is not None]
+
+
+def _fits(data: bytes, cluster: str, pairs: list[ClusterKeys]) -> bool:
+    keys = decode_store_keys(data)
+    return (
+        keys is not None
+        and (keys.cluster, list(keys.wrapped)) == (cluster, [pair.key_id for pair in pairs])
+        and not count_damaged(data)
+    )
+
+
+def _read(disk: Directory) -> bytes:
+    file = disk.open(KEYS_NAME)
+    try:
+        return file.pread(FILE_BYTES, 0)
+    finally:
+        file.close()
+
+
+def _write(disk: Directory, data: bytes) -> None:
+    with suppress(FileNotFoundError):
+        disk.unlink(NEW_NAME)
+    file = disk.create(NEW_NAME)
+    try:
+        file.pwritev([data], 0)
+        file.fdatasync()
+    finally:
+        file.close()
+    disk.rename(NEW_NAME, KEYS_NAME)
+    disk.sync_directory()

@@ -1,0 +1,92 @@
+"""The file `keys`: the data key of an encrypted store, wrapped for each generation of a key pair.
+
+Layout, little endian, version 1 (pinned by tests/golden/keys-v1.hex). The same 4096 bytes twice, since
+whoever loses them has lost the store; either copy will do:
+
+    at  size  field
+     0     8  magic "MESHKEYS"
+     8     4  format version, 1
+    12     4  CRC-32 of bytes [0, 12) and [16, 4096)
+    16    16  store id
+    32     1  length of the cluster's name
+    33     1  count of entries
+    34     6  0
+    40    64  name of the cluster whose pairs these are, zeros
+   104        entries of 80 bytes: key id (8 bytes), the data key wrapped for that pair with the store id
+              as its context (72 bytes, see security/at_rest.py); zeros
+
+The name is there so that one who has a network secret, or many pairs, knows which is meant.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+from zlib import crc32
+
+from security.at_rest import WRAPPED_BYTES
+
+from ..errors import NewerFormat
+
+KEYS_NAME = "keys"
+MAGIC = b"MESHKEYS"
+VERSION = 1
+HEADER = struct.Struct("<8sII16sBB6x64s")
+ENTRY = struct.Struct(f"<8s{WRAPPED_BYTES}s")
+COPY_BYTES, COPIES = 4096, 2
+FILE_BYTES = COPY_BYTES * COPIES
+CHECKSUM_AT, CHECKED_FROM = 12, 16
+ENTRIES_MAX = (COPY_BYTES - HEADER.size) // ENTRY.size
+
+
+class StoreKeys(NamedTuple):
+    """What the file says."""
+
+    store_id: bytes
+    cluster: str
+    wrapped: dict[bytes, bytes]
+    """The data key by the key id of the pair it is wrapped for, newest first."""
+
+
+def encode_store_keys(keys: StoreKeys) -> bytes:
+    """The whole file, 8192 bytes."""
+    name = keys.cluster.encode()
+    assert len(name) <= 64, "names of clusters are shorter"
+    assert 0 < len(keys.wrapped) <= ENTRIES_MAX, "one or two generations"
+    front = HEADER.pack(MAGIC, VERSION, 0, keys.store_id, len(name), len(keys.wrapped), name)
+    entries = b"".join([ENTRY.pack(*entry) for entry in keys.wrapped.items()])
+    copy = (front + entries).ljust(COPY_BYTES, b"\0")
+    checksum = struct.pack("<I", _checksum(copy))
+    return (copy[:CHECKSUM_AT] + checksum + copy[CHECKED_FROM:]) * COPIES
+
+
+def decode_store_keys(data: bytes) -> StoreKeys | None:
+    """What an intact copy says; None when neither is. Raises NewerFormat."""
+    for copy in _intact(data):
+        _, version, _, store_id, length, count, name = HEADER.unpack_from(copy)
+        if version > VERSION:
+            raise NewerFormat(f"the file {KEYS_NAME}", version, VERSION)
+        entries = copy[HEADER.size : HEADER.size + count * ENTRY.size]
+        cluster = name[:length].decode(errors="replace")
+        return StoreKeys(store_id, cluster, dict(ENTRY.iter_unpack(entries)))
+    return None
+
+
+def count_damaged(data: bytes) -> int:
+    """How many of the copies are not as they were written."""
+    return COPIES - len(_intact(data))
+
+
+def _intact(data: bytes) -> list[bytes]:
+    copies = [data[at : at + COPY_BYTES] for at in range(0, FILE_BYTES, COPY_BYTES)]
+    return [
+        copy
+        for copy in copies
+        if len(copy) == COPY_BYTES
+        and copy.startswith(MAGIC)
+        and struct.pack("<I", _checksum(copy)) == copy[CHECKSUM_AT:CHECKED_FROM]
+    ]
+
+
+def _checksum(copy: bytes) -> int:
+    return crc32(copy[CHECKED_FROM:], crc32(copy[:CHECKSUM_AT]))
