@@ -5,7 +5,7 @@
 
 The nonce is 32 random bytes, the rest AEGIS-256, so a body takes 64 bytes more. What the body belongs
 to is associated with it and decrypts with nothing else: "MREC", store id, u8 kind, u64 time, targets.
-Seals stay plain: all they say stands in headers as well.
+Seals stay plain, they are added when records are placed: all they say stands in headers as well.
 
 That hides bodies from who reads the disk. It does not keep who writes there from removing records,
 repeating old ones, or adding plain ones; and it hides no sizes, kinds, lanes or times.
@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 from security.at_rest import NONCE_BYTES, decrypt, encrypt
 
-from .record import ENCRYPTED, MAGIC, SEAL_KIND, TARGET, TARGET_BYTES, Draft, Record
+from .record import ENCRYPTED, MAGIC, TARGET, TARGET_BYTES, Draft, Record
 
 MADE_FOR = struct.Struct("<BQ")
 
@@ -46,8 +46,6 @@ class Cipher:
     def encrypt(self, draft: Draft) -> Draft:
         """The draft as it is to be written. Bodies are copied."""
         kind, body, targets, time_us, _ = draft
-        if kind == SEAL_KIND:
-            return draft
         packed = b"".join([TARGET.pack(*target) for target in targets])
         return Draft(
             kind, self.encrypt_bytes(bytes(body), self._made_for(kind, time_us, packed)), targets,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from nacl.bindings import crypto_aead_aegis256_decrypt
+
 from durable.log.bodies import (
     Missed,
     encode_acks,
@@ -21,11 +23,30 @@ from durable.log.checkpoint import (
     encode_checkpoint,
     name_digest,
 )
+from durable.log.checkpoints import Checkpoints, Root
+from durable.log.cipher import Cipher
 from durable.log.header import SegmentHeader, encode_segment_header, encode_store
-from durable.log.record import Draft, Header, Kind, Record, Target, encode_record, store_seed
-from tests.logs import STORE_ID, batch
+from durable.log.memory_disk import MemoryDisk
+from durable.log.record import (
+    HEADER_BYTES,
+    Draft,
+    Header,
+    Kind,
+    Record,
+    Target,
+    encode_record,
+    read_header,
+    store_seed,
+)
+from durable.log.store_keys import StoreKeys, decode_store_keys, encode_store_keys
+from security.at_rest import wrap
+from security.keys import derive
+from tests.logs import NEW_SECRET, OLD_SECRET, STORE_ID, batch
 
 GOLDEN = Path(__file__).parents[3] / "golden"
+
+
+CIPHER = Cipher(b"k" * 32, STORE_ID, encrypting=True, random_bytes=lambda size: b"r" * size)
 
 
 def golden(name: str) -> bytes:
@@ -38,6 +59,41 @@ def test_a_record() -> None:
         draft, seed=store_seed(STORE_ID), epoch=3, position=2**33, chain=0x01020304, unsynced=2
     )
     assert b"".join(pieces) == golden("record-v1.hex")
+
+
+def test_an_encrypted_record() -> None:
+    targets = (Target(7, 100), Target(8, 2**40))
+    draft = Draft(Kind.PUBLISH, batch(5), targets, 1_700_000_000_000_000)
+    pieces, _ = encode_record(
+        CIPHER.encrypt(draft), seed=store_seed(STORE_ID), epoch=3, position=2**33, chain=0x01020304,
+        unsynced=2,
+    )  # fmt: skip
+    assert b"".join(pieces) == golden("record-v2.hex")
+    # What stands there, read as the text says and not as the code does.
+    data = golden("record-v2.hex")
+    associated = b"MREC" + STORE_ID + b"\x01" + data[48:56] + data[64:96]
+    body = data[96 : 96 + int.from_bytes(data[12:16], "little")]
+    plain = crypto_aead_aegis256_decrypt(body[32:], associated, body[:32], b"k" * 32)
+    assert plain == draft.body
+    header = read_header(b"".join(pieces), 0, store_seed(STORE_ID))
+    assert header is not None
+    read = CIPHER.decrypt(Record(header, golden("record-v2.hex")[HEADER_BYTES:]))
+    assert read is not None
+    assert (read.body, read.targets) == (draft.body, targets)
+
+
+def test_the_keys_file() -> None:
+    """Its first 264 bytes; the rest are zeros, and the same once more."""
+    wrapped = {
+        pair.key_id: wrap(CIPHER.data_key, pair, STORE_ID, nonce)
+        for pair, nonce in (
+            (derive(NEW_SECRET, "broker"), b"1" * 24),
+            (derive(OLD_SECRET, "broker"), b"2" * 24),
+        )
+    }
+    keys = StoreKeys(STORE_ID, "broker", wrapped)
+    assert encode_store_keys(keys) == golden("keys-v1.hex").ljust(4096, b"\0") * 2
+    assert decode_store_keys(encode_store_keys(keys)) == keys
 
 
 def test_a_segment_header() -> None:
@@ -59,6 +115,13 @@ def test_checkpoint_files() -> None:
     lines = (GOLDEN / "checkpoint-v1.hex").read_text().split()
     assert [b"".join(encode_checkpoint(one)).hex() for one in found] == lines
     assert [decode_checkpoint(bytes.fromhex(line)) for line in lines] == found
+
+
+def test_an_encrypted_checkpoint_file() -> None:
+    files = Checkpoints(disk := MemoryDisk(), STORE_ID, lambda: 2**33 + 1, CIPHER)
+    files.write_root(Root(2**33, 2**32, b"extra"))
+    assert bytes(disk.open("checkpoint").pread(1000, 0)) == golden("checkpoint-v2.hex")
+    assert files.read_root() == Root(2**33, 2**32, b"extra")
 
 
 def test_bodies() -> None:
