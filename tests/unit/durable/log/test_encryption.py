@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from base64 import b32encode
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -24,7 +23,7 @@ from durable.log.record import Draft, Kind, Target, store_seed
 from durable.log.scan import Found, scan
 from durable.log.store_keys import COPY_BYTES, decode_store_keys
 from mesh.errors import TooLarge
-from security.files import NETWORK_PREFIX
+from security.files import format_network_secret
 from security.keyring import FileKeyring
 from security.keys import derive
 from tests.logs import (
@@ -401,8 +400,7 @@ def test_bodies_can_be_opened_with_the_directory_and_a_secret(tmp_path: Path) ->
         )
         if isinstance(one, Found)
     ]  # fmt: skip
-    secret = NETWORK_PREFIX + b32encode(NEW_SECRET).decode().rstrip("=").lower()
-    for keyring in (secret, encryption().keyring):
+    for keyring in (format_network_secret(NEW_SECRET), encryption().keyring):
         body = body_opener(directory, keyring)
         assert [body(one) for one in records] == [draft.body for draft in DRAFTS]
     with pytest.raises(StoreKeyMissing):
