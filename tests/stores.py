@@ -10,6 +10,7 @@ from durable.broker.directory import make_vhost
 from durable.definition_forms import to_plain
 from durable.definitions import QueueDefinition
 from durable.log.bodies import encode_acks, encode_definitions
+from durable.log.encryption import Encryption
 from durable.log.real_disk import RealDisk
 from durable.log.record import Draft, Kind, Target
 from durable.vhost import changes
@@ -39,11 +40,13 @@ def settled(*ranges: tuple[int, int], lane: int = LANE) -> Draft:
     return Draft(Kind.ACKS, encode_acks({lane: ranges}))
 
 
-def make_store(data: Path, drafts: Iterable[Draft]) -> Path:
+def make_store(
+    data: Path, drafts: Iterable[Draft], *, encryption: Encryption | None = None
+) -> Path:
     """Write records to the vhost `/` in segments of 4 KiB; the directory of its log."""
     data.mkdir(exist_ok=True)
     directory = make_vhost(data, "/")
-    log = PlainLog(RealDisk(directory))
+    log = PlainLog(RealDisk(directory), encryption=encryption)
     for draft in drafts:
         log.write(draft)
     log.close()
