@@ -12,8 +12,10 @@ import trio.testing
 
 import durable
 from durable.broker.checkpoints import Checkpointer
+from durable.broker.directory import vhost_path
 from durable.errors import StoreInUse, UnknownExchange
 from durable.log.checkpoints import Checkpoint, Root
+from durable.log.header import segment_name
 from tests.brokers import SMALL, client, drain, numbered, payloads, serving, take
 from tests.nodes import PATIENCE_S, until
 
@@ -215,3 +217,17 @@ async def test_two_brokers_on_one_directory(tmp_path: Path) -> None:
                 pass
         await shop.publish("", "jobs", b"x")
         assert await drain(shop, "jobs") == [b"x"]
+
+
+async def test_a_segment_that_somebody_removed_costs_what_was_in_it(tmp_path: Path) -> None:
+    """The checkpoints still name its log positions."""
+    config = replace(SMALL, log=replace(SMALL.log, segment_bytes=1 << 17, reserve_bytes=1 << 13))
+    async with serving(tmp_path, config=config) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        for number in range(30):
+            await shop.publish("", "jobs", (b"%d" % number).ljust(20_000))
+    (vhost_path(tmp_path, "/") / "log" / segment_name(1)).unlink()
+    async with serving(tmp_path, config=config) as broker, client(broker) as shop:
+        left = [int(one) for one in await drain(shop, "jobs")]
+        assert left == list(range(left[0], 30))
+        assert 1 < left[0] < 10
