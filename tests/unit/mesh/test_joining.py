@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 
 import pytest
 import trio
 
 import mesh
+from mesh.errors import ConfigError, KeyMissing
+from mesh.joining import keyring_of
 from mesh.protocol.instructions import Dial
 from mesh.protocol.lane import Conn
 from mesh.transport import Receiver
 from security.announcement import Endpoint
+from security.files import format_network_secret
 from security.keyring import NetworkKeyring
 from security.keys import derive
 
@@ -115,3 +119,23 @@ async def test_a_failure_of_ours_while_all_is_cancelled_is_told() -> None:
             transport.fail()
             scope.cancel()
     assert caught.value.__cause__ is transport.error
+
+
+def test_the_keyring_is_the_one_that_joining_would_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert keyring_of({}) is None
+    assert keyring_of({"zeroconf": False}) is None
+    found = keyring_of({"network_secret": format_network_secret(SECRET)})
+    assert found is not None
+    assert found.own("broker") == (derive(SECRET, "broker"),)
+    monkeypatch.setenv("MESH_NETWORK_SECRET_FILE", "gone")
+    with pytest.raises(KeyMissing, match="gone"):
+        keyring_of({})
+    (tmp_path / "keys").mkdir()
+    found = keyring_of({"keys_dir": "keys"})  # A keyword replaces the variable.
+    assert found is not None
+    assert found.trusted("broker") == ()
+    with pytest.raises(ConfigError, match="no such setting"):
+        keyring_of({"network_sceret": "x"})
