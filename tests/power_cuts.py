@@ -26,6 +26,7 @@ import durable
 from durable.broker.clock import SteadyClock
 from durable.broker.hosted import Hosted
 from durable.broker.opening import open_vhost
+from durable.log.encryption import Encryption
 from durable.log.faulty_disk import Faults, FaultyDisk
 from durable.log.log import open_log
 from durable.log.memory_disk import Volume
@@ -169,7 +170,7 @@ def run(
     """Open the vhost on this volume, do this, and close it."""
 
     async def main() -> None:
-        async with open_vhost(Path("memory"), "/", CONFIG, _VirtualClock()) as hosted:
+        async with open_vhost(Path("memory"), "/", CONFIG, Encryption(), _VirtualClock()) as hosted:
             await life(hosted)
 
     with one_thread(), pytest.MonkeyPatch.context() as patch:
