@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
+SPARK_STAMP := $(VENV)/.installed-spark
 
 .PHONY: demo test check sim bench clean
 
@@ -12,13 +13,18 @@ $(STAMP): requirements.txt pyproject.toml
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $(STAMP)
 
+# Half a gigabyte, so apart from what everybody needs. Without Java its tests are skipped and say why.
+$(SPARK_STAMP): requirements-spark.txt $(STAMP)
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r requirements-spark.txt
+	@touch $(SPARK_STAMP)
+
 demo: $(STAMP)            ## the main job on real processes, under a minute
 	@$(RUN) -m examples.demo
 
 test: check               ## everything CI runs
 	$(RUN) -m pytest -q -n 2 --dist loadgroup tests
 
-check: $(STAMP)           ## format, lint, types
+check: $(SPARK_STAMP)     ## format, lint, types
 	$(VENV)/bin/ruff format --check --quiet .
 	$(VENV)/bin/ruff check --quiet .
 	$(VENV)/bin/mypy

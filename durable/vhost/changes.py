@@ -21,7 +21,7 @@ STREAM, STREAM_GONE = "stream", "stream gone"
 BIND, UNBIND = "bind", "unbind"
 PERMISSION, PERMISSION_GONE = "permission", "permission gone"
 CURSOR = "cursor"
-SNAPSHOT = "snapshot"
+SNAPSHOT, SNAPSHOT_END = "snapshot", "snapshot end"
 
 Change = list[Any]
 

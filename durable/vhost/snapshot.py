@@ -22,7 +22,7 @@ from .publishers import Publishers
 from .recovering import settle_as
 from .registry import TRANSIENT, Gap, Registry
 
-SNAPSHOT_END, PUBLISHERS, LANES, GAPS = "snapshot end", "publishers", "lanes", "gaps"
+PUBLISHERS, LANES, GAPS = "publishers", "lanes", "gaps"
 RETURNS = "returns"
 RECORD_BYTES = 1 << 20
 """Of changes in one record, about."""
@@ -59,7 +59,7 @@ class Snapshots:
         if word == changes.SNAPSHOT:
             self._declared, self._begun = [], position
             self._registry.next_lane = max(self._registry.next_lane, change[1])
-        elif word == SNAPSHOT_END:
+        elif word == changes.SNAPSHOT_END:
             if self._declared is not None:
                 self._registry.keep_only(self._declared)
                 self.whole.add(self._begun)
@@ -111,7 +111,7 @@ def _changes(registry: Registry, publishers: Publishers) -> Iterator[Change]:
     yield from _in_parts(LANES, list(_lanes(registry)))
     yield from _in_parts(RETURNS, list(_returns(registry)))
     yield [GAPS, [[lane, offset, list(missed)] for lane, offset, missed in registry.all_gaps()]]
-    yield [SNAPSHOT_END]
+    yield [changes.SNAPSHOT_END]
 
 
 def _lanes(registry: Registry) -> Iterator[list[Any]]:

@@ -10,10 +10,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 EVERYTHING = """
-import importlib, pkgutil, sys
+import importlib.util, pkgutil, sys
 wheel, libraries = sys.argv[1:]
 sys.path[:0] = [wheel, libraries]
-for top in ("mesh", "durable", "security", "discovery"):
+tops = ["mesh", "durable", "security", "discovery"]
+if importlib.util.find_spec("pyspark"):
+    tops.append("spark")
+for top in tops:
     package = importlib.import_module(top)
     assert package.__file__.startswith(wheel), package.__file__
     for module in pkgutil.walk_packages(package.__path__, f"{top}."):

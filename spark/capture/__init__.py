@@ -1,0 +1,1 @@
+"""Reading what a broker has stored, from its directory: the source `mesh-capture`."""

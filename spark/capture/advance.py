@@ -1,0 +1,74 @@
+"""How far one trigger of a streaming query goes: whole records, up to so many rows or bytes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from durable.log.scan import Damaged
+
+from .gather import Ints
+from .plan import LaneTable, Range, Selected, ranges
+from .runs import among
+from .stored import open_segment
+from .walk import BLOCK_BYTES, Block, walk
+
+
+def advance(selected: Selected, *, rows_max: int | None, bytes_max: int | None) -> int:
+    """The log position before which there is no more than that to be read; at least one record.
+
+    Raises:
+        FileNotFoundError: a segment has been freed meanwhile.
+    """
+    rows = size_bytes = 0
+    for one in ranges(selected, BLOCK_BYTES):
+        file = open_segment(one.path)
+        try:
+            for found in walk(file.pread, one.at, one.end_at, seed=one.seed, floor=0, closed=True):
+                if isinstance(found, Damaged):
+                    continue
+                record_rows = _rows(found, one, selected)
+                taken = record_rows > 0
+                total_rows = rows + np.cumsum(record_rows)
+                total_bytes = size_bytes + np.cumsum(np.where(taken, _sizes(found), 0))
+                over = np.zeros(len(taken), bool)
+                if rows_max is not None:
+                    over |= total_rows > rows_max
+                if bytes_max is not None:
+                    over |= total_bytes > bytes_max
+                over &= taken & (total_rows > record_rows)  # Not the first of all.
+                if over.any():
+                    return int(found.origin[np.argmax(over)])
+                rows, size_bytes = int(total_rows[-1]), int(total_bytes[-1])
+        finally:
+            file.close()
+    return selected.end
+
+
+def _sizes(block: Block) -> Ints:
+    return np.append(block.at[1:], block.end_at) - block.at
+
+
+def _rows(block: Block, one: Range, selected: Selected) -> Ints:
+    """How many rows each record makes."""
+    record, lane, first = block.run_record, block.run_lane, block.run_first
+    messages = block.messages[record]
+    low, high = _bounds(lane, selected.lanes)
+    rows = np.clip(high - first, 0, messages) - np.clip(low - first, 0, messages)
+    position = block.position[record]
+    if one.carried is None:
+        there = (block.origin[record] == position) & (position >= one.start) & (position < one.end)
+    else:
+        there = among(position, lane, one.carried)
+    return np.bincount(record[there], np.maximum(rows[there], 0), minlength=len(block.at)).astype(
+        np.int64
+    )
+
+
+def _bounds(lane: Ints, lanes: LaneTable) -> tuple[Ints, Ints]:
+    found, inverse = np.unique(lane, return_inverse=True)
+    bounds = [
+        (offsets.low, offsets.high) if (offsets := lanes.get(one)) else (0, 0)
+        for one in found.tolist()
+    ]
+    both = np.array(bounds, np.int64).reshape(-1, 2)[inverse]
+    return both[:, 0], both[:, 1]

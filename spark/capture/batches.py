@@ -1,0 +1,168 @@
+"""The batches in a chunk, as arrays with one item for each; see mesh/protocol/batch.py for their bytes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from durable.errors import Malformed
+from durable.protocol.properties import decode_properties
+from mesh.protocol.batch import COUNT_MAX, FLAG_HEADERS, MAGIC, MESSAGES, VERSION
+from mesh.protocol.batch import HEADER_BYTES as BATCH_BYTES
+
+from .gather import Bytes, Ints, Numbers, counted, joined, numbers, spans
+from .segment import Chunk
+
+FRONT = MAGIC | VERSION << 16 | MESSAGES << 24
+
+
+class Records:
+    """Those of a chunk that `which` names, by index, in order."""
+
+    def __init__(self, chunk: Chunk, which: Ints) -> None:
+        self.chunk, self._which = chunk, which
+        self._buffer: Bytes = np.frombuffer(chunk.bodies, np.uint8)
+        self.at = chunk.at[which]
+        self._body, self._end = chunk.body_at[which], chunk.body_end[which]
+        self.headers: Bytes = np.frombuffer(chunk.headers, np.uint8)
+        self.size_bytes = self._end - self.at
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    def pick(self, which: Numbers) -> Records:
+        """By mask, or by index."""
+        return Records(self.chunk, self._which[which])
+
+    def make_sense(self) -> Numbers:
+        """Whether each is a batch of messages whose lengths add up: all else is defined for those."""
+        sense: Numbers = self._end - self._body >= BATCH_BYTES
+        records = self.pick(sense)
+        end, messages = records._end, records.messages
+        fits = (
+            (records._field(0, "<u4") == FRONT)
+            & (records._field(8, "<u4") == end - records._body)
+            & (messages > 0) & (messages <= COUNT_MAX)
+            & (records._lengths_at + 4 * messages * records._columns <= end)
+        )  # fmt: skip
+        records = records.pick(fits)
+        fits[fits] = records._values_at + records._sums(records._lengths) == records._end
+        sense[sense] = fits
+        return sense
+
+    def _field(self, at: int, dtype: str) -> Numbers:
+        return numbers(self._buffer, self._body + at, dtype)
+
+    @property
+    def messages(self) -> Ints:
+        return self._field(16, "<u4").astype(np.int64)
+
+    @property
+    def rows(self) -> int:
+        return int(self.messages.sum())
+
+    @property
+    def row_start(self) -> Ints:
+        """The row with which each begins."""
+        messages = self.messages
+        return np.cumsum(messages) - messages
+
+    @property
+    def time_us(self) -> Ints:
+        """When it was stored."""
+        return numbers(self.headers, self.at + 48, "<i8")
+
+    @property
+    def epoch(self) -> Ints:
+        return self._field(24, "<i8")
+
+    @property
+    def sequence(self) -> Ints:
+        """Of the first message."""
+        return self._field(32, "<i8")
+
+    @property
+    def published_us(self) -> Ints:
+        return self._field(40, "<i8")
+
+    def publishers(self) -> pa.Array:
+        return spans(self.chunk.bodies, self._body + 48, self._body + BATCH_BYTES, pa.binary())
+
+    def topics(self) -> pa.Array:
+        return spans(self.chunk.bodies, self._body + BATCH_BYTES, self._topic_end, pa.string())
+
+    def exchanges(self) -> pa.Array:
+        shared = spans(self.chunk.bodies, self._topic_end, self._lengths_at, pa.binary())
+        encoded = shared.dictionary_encode()
+        names = [_exchange(one) for one in encoded.dictionary.to_pylist()]
+        return pa.array(names, pa.string()).take(encoded.indices)
+
+    def values(self) -> pa.Array:
+        """The payload of each row."""
+        return self._rows(self._values_at, self._end, self._lengths)
+
+    def raw_headers(self) -> pa.Array | None:
+        """Of each row, msgpack maps or nothing; None: no row has any."""
+        if (self._columns == 1).all():
+            return None
+        lengths = np.zeros(self.rows, np.int64)
+        lengths[np.repeat(self._columns == 2, self.messages)] = self._header_lengths
+        return self._rows(self._headers_at, self._values_at, lengths)
+
+    def _rows(self, start: Ints, end: Ints, lengths: Ints) -> pa.Array:
+        """Consecutive values of these lengths in [start, end) of each record."""
+        offsets = np.zeros(len(lengths) + 1, np.int32)
+        np.cumsum(lengths, out=offsets[1:])
+        buffers = [None, pa.py_buffer(offsets), joined(self.chunk.bodies, start, end)]
+        return pa.Array.from_buffers(pa.binary(), len(lengths), buffers)
+
+    @property
+    def _topic_end(self) -> Ints:
+        return self._body + BATCH_BYTES + self._field(6, "<u2")
+
+    @property
+    def _lengths_at(self) -> Ints:
+        return self._topic_end + self._field(20, "<u4")
+
+    @property
+    def _columns(self) -> Ints:
+        """Of lengths: 2 when there are headers, else 1."""
+        return 1 + (self._field(4, "<u2") & FLAG_HEADERS).astype(np.int64) // FLAG_HEADERS
+
+    @property
+    def _lengths(self) -> Ints:
+        return self._u32(self._lengths_at, self.messages)
+
+    @property
+    def _headers_at(self) -> Ints:
+        return self._lengths_at + 4 * self.messages * self._columns
+
+    @property
+    def _header_lengths(self) -> Ints:
+        """Of the rows of those that have headers."""
+        some = self._columns == 2
+        return self._u32((self._lengths_at + 4 * self.messages)[some], self.messages[some])
+
+    @property
+    def _values_at(self) -> Ints:
+        at, some = self._headers_at, self._columns == 2
+        if some.any():
+            at[some] += self.pick(some)._sums(self._header_lengths)
+        return at
+
+    def _u32(self, at: Ints, count: Ints) -> Ints:
+        """`count` numbers in a row from each `at` on."""
+        # Where a number of a row would stand if the first row's column had all of them before it.
+        within = counted(np.zeros_like(count), count)
+        return numbers(self._buffer, np.repeat(at, count) + 4 * within, "<u4").astype(np.int64)
+
+    def _sums(self, values: Ints) -> Ints:
+        """One number per row, added up for each record."""
+        return np.add.reduceat(values, self.row_start) if len(values) else values
+
+
+def _exchange(shared: bytes) -> str:
+    try:
+        return decode_properties(shared).exchange
+    except Malformed:
+        return ""

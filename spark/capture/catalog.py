@@ -1,0 +1,134 @@
+"""One vhost in a broker's directory: its queues and streams, and what of them a query asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from durable.broker.directory import vhost_path, vhosts
+from durable.errors import UnknownVhost
+
+from ..errors import DataLost, InvalidOption, NoCapture, NothingSelected
+from .contents import LaneSpan
+from .lanes import Lane
+from .options import (
+    EARLIEST,
+    EARLIEST_OFFSET,
+    LATEST,
+    LATEST_OFFSET,
+    OFFSET_MAX,
+    Options,
+    Positions,
+)
+from .plan import Offsets, Selected, Times
+from .stored import StoredLog
+
+NOTHING = LaneSpan(0, 0, 0)
+
+
+class Catalog:
+    """What a query may read, kept up to date by `look`."""
+
+    def __init__(self, options: Options) -> None:
+        self._options, self._data = options, Path(options.path)
+        self.log = StoredLog(vhost_path(self._data, options.vhost) / "log")
+
+    def look(self) -> None:
+        """Take in what has been written since.
+
+        Raises:
+            NoCapture: no broker ever stored anything here.
+            UnknownVhost: there is no such vhost.
+            ForeignStore, NewerFormat: it is not ours to read.
+        """
+        data = self._data
+        if not data.is_dir():
+            raise NoCapture(str(data), "no such directory on this machine")
+        if not (data / "vhosts").is_dir():
+            raise NoCapture(str(data), "no broker's directory: there is no `vhosts` in it")
+        try:
+            if not self.log.path.is_dir():
+                raise UnknownVhost(self._options.vhost, vhosts(data))
+            self.log.look()
+        except PermissionError as error:
+            raise NoCapture(str(data), f"this user may not read it: {error}") from None
+
+    def check(self) -> None:
+        """Raises NothingSelected: what the options name is not there."""
+        options, lanes = self._options, self.log.lanes().values()
+        for kind, names, is_stream in (
+            ("stream", options.streams, True), ("queue", options.queues, False),
+        ):  # fmt: skip
+            known = {lane.queue for lane in lanes if lane.is_stream == is_stream}
+            for name in names or ():
+                if name not in known:
+                    raise NothingSelected(kind, name, known)
+        there = {(lane.queue, lane.partition) for lane in self.lanes().values()}
+        for positions in (options.starting_offsets, options.ending_offsets):
+            if isinstance(positions, Mapping):
+                for queue, by in positions.items():
+                    for partition in by:
+                        if (queue, partition) not in there:
+                            kind = f"partition {partition} of" if partition else "queue or stream"
+                            raise NothingSelected(kind, queue, {one for one, _ in there})
+
+    def lanes(self) -> dict[int, Lane]:
+        """Those that are wanted."""
+        options, lanes = self._options, self.log.lanes()
+        if options.streams is None and options.queues is None:
+            return lanes
+        streams, queues = options.streams or (), options.queues or ()
+        return {
+            number: lane
+            for number, lane in lanes.items()
+            if lane.queue in (streams if lane.is_stream else queues)
+        }
+
+    def batch(self) -> Selected:
+        """All that a batch query reads.
+
+        Raises:
+            DataLost: it was to begin with an offset that is gone already.
+            InvalidOption: it was to begin behind the end.
+        """
+        options, spans = self._options, self.log.spans()
+        table: dict[int, Offsets] = {}
+        for number, lane in self.lanes().items():
+            span = spans.get(number, NOTHING)
+            first = self.first_offset(lane, options.starting_offsets or EARLIEST, span)
+            end = _end(lane, options.ending_offsets, span)
+            table[number] = Offsets(lane.queue, lane.partition, first, end)
+        end_us = OFFSET_MAX if options.ending_us is None else options.ending_us
+        return Selected(self.log, table, Times(options.starting_us or 0, end_us), 0, self.log.end)
+
+    def first_offset(self, lane: Lane, start: Positions, span: LaneSpan) -> int:
+        """Where to begin in a lane of which `span` stands.
+
+        Raises:
+            DataLost, InvalidOption: as `batch` does.
+        """
+        offset = _asked(lane, start, EARLIEST_OFFSET)
+        if offset == LATEST_OFFSET:
+            return span.end
+        if offset == EARLIEST_OFFSET:
+            return 0
+        if offset > span.end:
+            value = {lane.queue: {lane.partition: offset}}
+            raise InvalidOption("startingOffsets", value, f"at most {span.end}, where it ends")
+        if offset < span.first and self._options.fail_on_data_loss:
+            raise DataLost(f"{lane.queue!r} begins at offset {span.first}, not {offset}, by now")
+        return offset
+
+
+def _asked(lane: Lane, positions: Positions, otherwise: int) -> int:
+    """An offset, or -2 earliest, -1 latest."""
+    if isinstance(positions, str):
+        return {EARLIEST: EARLIEST_OFFSET, LATEST: LATEST_OFFSET}[positions]
+    return positions.get(lane.queue, {}).get(lane.partition, otherwise)
+
+
+def _end(lane: Lane, positions: Positions, span: LaneSpan) -> int:
+    offset = _asked(lane, positions, LATEST_OFFSET)
+    if offset == EARLIEST_OFFSET:
+        return span.first
+    return OFFSET_MAX if offset == LATEST_OFFSET else offset

@@ -1,0 +1,161 @@
+"""From records to Arrow: columns of whole chunks at once, nothing per message.
+
+    records   topic, exchange, publisher, epoch, times      one value each
+    runs      queue, partition, first offset                a record once per lane that wants it
+    rows      value, headers, offset, sequence              the messages of each run
+
+What a record or run has once is repeated for its rows at the very end, so filters by topic, time and
+lane cost nothing per row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from durable.log.scan import Damaged
+
+from .batches import Records
+from .gather import Ints, Numbers, counted
+from .headers import header_lists, no_headers
+from .plan import Carried, LaneTable, Times
+from .rows import TIME, arrow_schema
+from .runs import Runs, find_runs
+from .segment import Chunk
+
+TABLE_BYTES_MAX = 16 << 20
+"""Of rows built at once: a record that went to a thousand queues is as many rows."""
+TOPICS_MAX = 1 << 16
+"""Topics whose verdict is remembered."""
+Accepts = Callable[[str], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to become rows, beside the lanes, and how."""
+
+    columns: tuple[str, ...]
+    times: Times
+    accepts: Accepts | None
+    """Whether messages of this topic do; None: all of them."""
+    rows_max: int
+    """In one Arrow batch."""
+
+
+class Tables:
+    """Makes Arrow batches of chunks, for one task."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self._wanted = wanted
+        self._schema = arrow_schema(wanted.columns)
+        self._known: dict[str, bool] = {}
+
+    def batches(
+        self, chunk: Chunk, lanes: LaneTable, carried: Carried | None
+    ) -> Iterator[pa.RecordBatch | Damaged]:
+        """All rows that are wanted of a chunk; Damaged: a record that holds no batch of messages."""
+        records = Records(chunk, np.arange(len(chunk.at)))
+        sense = records.make_sense()
+        if not sense.all():
+            for one in np.flatnonzero(~sense):
+                at = chunk.segment_at + int(chunk.at[one])
+                yield Damaged(at, at + int(chunk.body_end[one] - chunk.at[one]))
+            records = records.pick(sense)
+        low, high = self._wanted.times
+        in_time = (records.time_us >= low) & (records.time_us < high)
+        if not in_time.all():
+            records = records.pick(in_time)
+        if self._wanted.accepts is not None and len(records):
+            records = records.pick(self._accepted(records.topics()))
+        runs = find_runs(records, lanes, carried)
+        for some in _slices(records, runs):
+            table = self._table(records, some)
+            for at in range(0, table.num_rows, self._wanted.rows_max):
+                yield table.slice(at, self._wanted.rows_max)
+
+    def _accepted(self, topics: pa.Array) -> Numbers:
+        accepts, known = self._wanted.accepts, self._known
+        assert accepts is not None, "asked for only then"
+        encoded = topics.dictionary_encode()
+        names = encoded.dictionary.to_pylist()
+        if len(known) > TOPICS_MAX:
+            known.clear()
+        for one in names:
+            if one not in known:
+                known[one] = accepts(one)
+        accepted: Numbers = np.array([known[one] for one in names], bool)
+        found: Numbers = accepted[encoded.indices.to_numpy()]
+        return found
+
+    def _table(self, records: Records, runs: Runs) -> pa.RecordBatch:
+        # Each record once: those of these runs, in order.
+        fresh = np.append(True, runs.record[1:] != runs.record[:-1])
+        records = records.pick(runs.record[fresh])
+        record = np.cumsum(fresh) - 1
+        messages = runs.high - runs.low
+        # Which of the records' messages are the rows; None: all, in order.
+        rows = None
+        if not fresh.all() or (messages != records.messages).any():
+            rows = pa.array(counted(records.row_start[record] + runs.low, messages))
+        repeat = _Repeat(messages)
+        made: dict[str, Callable[[], pa.Array]] = {
+            "queue": lambda: repeat.texts(runs.queues()),
+            "partition": lambda: repeat.numbers(runs.partition, pa.int32()),
+            "offset": lambda: pa.array(counted(runs.first + runs.low, messages)),
+            "timestamp": lambda: repeat.numbers(records.time_us[record], TIME),
+            "exchange": lambda: repeat.texts(records.exchanges().take(pa.array(record))),
+            "topic": lambda: repeat.texts(records.topics().take(pa.array(record))),
+            "value": lambda: _picked(records.values(), rows),
+            "publisher": lambda: repeat.texts(records.publishers().take(pa.array(record))),
+            "epoch": lambda: repeat.numbers(records.epoch[record], pa.int64()),
+            "sequence": lambda: pa.array(counted(records.sequence[record] + runs.low, messages)),
+            "published": lambda: repeat.numbers(records.published_us[record], TIME),
+            "headers": lambda: _headers(records, rows),
+        }
+        columns = [made[name]() for name in self._schema.names]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+def _slices(records: Records, runs: Runs) -> Iterator[Runs]:
+    """So many runs at a time that their rows are not too large together."""
+    sizes = np.cumsum(records.size_bytes[runs.record])
+    start = 0
+    while start < len(sizes):
+        before = int(sizes[start - 1]) if start else 0
+        stop = max(start + 1, int(np.searchsorted(sizes, before + TABLE_BYTES_MAX)))
+        yield runs.pick(np.arange(start, min(stop, len(sizes))))
+        start = stop
+
+
+class _Repeat:
+    """One value per run, as often as the run has rows."""
+
+    def __init__(self, messages: Ints) -> None:
+        self._messages = messages
+        self.rows = int(messages.sum())
+
+    def numbers(self, values: Numbers, kind: pa.DataType) -> pa.Array:
+        width = np.int32 if kind == pa.int32() else np.int64
+        repeated = np.repeat(values.astype(width), self._messages)
+        return pa.Array.from_buffers(kind, self.rows, [None, pa.py_buffer(repeated)])
+
+    def texts(self, values: pa.Array) -> pa.Array:
+        """Or bytes."""
+        if len(values) == 1:
+            return pa.repeat(values[0], self.rows)
+        runs = np.repeat(np.arange(len(values)), self._messages)
+        return values.take(pa.array(runs))
+
+
+def _picked(values: pa.Array, rows: pa.Array | None) -> pa.Array:
+    return values if rows is None else values.take(rows)
+
+
+def _headers(records: Records, rows: pa.Array | None) -> pa.Array:
+    raw = records.raw_headers()
+    if raw is None:
+        return no_headers(records.rows if rows is None else len(rows))
+    return header_lists(_picked(raw, rows))

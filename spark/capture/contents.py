@@ -1,0 +1,134 @@
+"""What stands in one segment, as far as a plan wants to know: marks, lanes, moved records, definitions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from durable.log.header import SEGMENT_HEADER_BYTES
+from durable.log.record import SEAL_KIND, Kind
+from durable.log.scan import Damaged
+
+from .gather import Ints
+from .walk import Block
+
+
+class Mark(NamedTuple):
+    """A block of records: it begins with log position `position` at byte `at`."""
+
+    position: int
+    at: int
+    end_at: int
+    time_low_us: int
+    time_high_us: int
+    """Of those that hold messages and were not moved; low > high: there are none."""
+
+
+@dataclass(slots=True)
+class LaneSpan:
+    """What a segment has of one lane."""
+
+    first: int
+    end: int
+    messages: int
+
+    def widen(self, first: int, end: int, messages: int) -> None:
+        self.first, self.end = min(self.first, first), max(self.end, end)
+        self.messages += messages
+
+
+class MovedRuns(NamedTuple):
+    """Runs that compaction carried forward: arrays with one item for each."""
+
+    number: Ints
+    """Of the segment they stand in."""
+    at: Ints
+    end_at: Ints
+    position: Ints
+    origin: Ints
+    lane: Ints
+    messages: Ints
+
+    def pick(self, which: Ints) -> MovedRuns:
+        return MovedRuns(*(column[which] for column in self))
+
+
+def together(all_runs: list[MovedRuns]) -> MovedRuns:
+    columns = zip(*all_runs, strict=True) if all_runs else [[np.empty(0, np.int64)]] * 7
+    return MovedRuns(*(np.concatenate(list(column)) for column in columns))
+
+
+@dataclass(slots=True)
+class Contents:
+    """Of segment `number`, which begins with log position `first`. Fed block by block."""
+
+    number: int
+    first: int
+    time_us: int
+    """When it was begun."""
+    end: int = 0
+    end_at: int = SEGMENT_HEADER_BYTES
+    synced_end: int = 0
+    complete: bool = False
+    """Nothing will be added."""
+    marks: list[Mark] = field(default_factory=list)
+    lanes: dict[int, LaneSpan] = field(default_factory=dict)
+    moved_lanes: dict[int, LaneSpan] = field(default_factory=dict)
+    moved: list[MovedRuns] = field(default_factory=list)
+    definitions: list[tuple[int, int, int]] = field(default_factory=list)
+    """Log positions of such records, and the bytes at which they begin and end."""
+    damaged: list[Damaged] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.end = self.end or self.first
+
+    def add(self, found: Block | Damaged) -> None:
+        if isinstance(found, Damaged):
+            self.damaged.append(found)
+            self.end_at = found.end
+            return
+        ends = np.append(found.at[1:], found.end_at)
+        moved = found.kind == Kind.MOVED
+        times = found.time_us[(found.messages > 0) & ~moved]
+        low, high = (int(times.min()), int(times.max())) if len(times) else (0, -1)
+        mark = Mark(int(found.position[0]), int(found.at[0]), found.end_at, low, high)
+        self.marks.append(mark)
+        for one in np.flatnonzero(found.kind == Kind.DEFINITIONS):
+            self.definitions.append((int(found.position[one]), int(found.at[one]), int(ends[one])))
+        of_moved = moved[found.run_record]
+        self._add_lanes(self.lanes, found, ~of_moved)
+        if of_moved.any():
+            self._add_lanes(self.moved_lanes, found, of_moved)
+            record = found.run_record[of_moved]
+            self.moved.append(MovedRuns(
+                np.full(len(record), self.number), found.at[record], ends[record],
+                found.position[record], found.origin[record], found.run_lane[of_moved],
+                found.messages[record],
+            ))  # fmt: skip
+        self.end, self.end_at = found.end, found.end_at
+        self.synced_end = max(self.synced_end, found.synced_end)
+        self.complete |= found.kind[-1] == SEAL_KIND
+
+    def _add_lanes(self, lanes: dict[int, LaneSpan], found: Block, which: Ints) -> None:
+        lane, first = found.run_lane[which], found.run_first[which]
+        if not len(lane):
+            return
+        messages = found.messages[found.run_record[which]]
+        order = np.argsort(lane, kind="stable")
+        lane, first, messages = lane[order], first[order], messages[order]
+        edges = np.flatnonzero(np.append(True, lane[1:] != lane[:-1]))
+        lows, ends = (
+            np.minimum.reduceat(first, edges),
+            np.maximum.reduceat(first + messages, edges),
+        )
+        for one, low, end, count in zip(
+            lane[edges].tolist(), lows.tolist(), ends.tolist(),
+            np.add.reduceat(messages, edges).tolist(), strict=True,
+        ):  # fmt: skip
+            span = lanes.get(one)
+            if span is None:
+                lanes[one] = LaneSpan(low, end, count)
+            else:
+                span.widen(low, end, count)

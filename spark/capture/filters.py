@@ -1,0 +1,52 @@
+"""Filters of a query that spare reading: what is pushed down narrows topics and times, never more.
+
+Spark applies every filter again, so to understand none of one is slow and not wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+    StringStartsWith,
+)
+
+from .plan import Times
+from .topics import Topics
+
+TOPIC, TIMESTAMP = ("topic",), ("timestamp",)
+
+
+def narrowed(filters: Iterable[Filter], topics: Topics, times: Times) -> Times:
+    """Add to `topics` what the filters say of them; `times` as far as they allow."""
+    low, high = times
+    for one in filters:
+        attribute = getattr(one, "attribute", None)
+        value = getattr(one, "value", None)
+        if attribute == TOPIC:
+            _narrow(topics, one, value)
+        elif attribute == TIMESTAMP and isinstance(value, datetime):
+            at = round(value.timestamp() * 1e6)
+            if isinstance(one, EqualTo | EqualNullSafe | GreaterThan | GreaterThanOrEqual):
+                low = max(low, at)
+            if isinstance(one, EqualTo | EqualNullSafe | LessThan | LessThanOrEqual):
+                high = min(high, at + 1)
+    return Times(low, high)
+
+
+def _narrow(topics: Topics, one: Filter, value: object) -> None:
+    if isinstance(one, EqualTo | EqualNullSafe) and isinstance(value, str):
+        topics.among.append(frozenset({value}))
+    elif isinstance(one, In) and isinstance(value, list | tuple):
+        topics.among.append(frozenset(value))
+    elif isinstance(one, StringStartsWith) and isinstance(value, str):
+        topics.prefixes.append(value)

@@ -1,0 +1,44 @@
+"""Headers of messages, msgpack maps, as lists of keys and values in Arrow.
+
+Text stays UTF-8 and bytes stay bytes; any other value becomes JSON text. Equal ones are decoded once:
+most messages of a batch have the same.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgpack
+import pyarrow as pa
+
+from .rows import HEADER_LIST
+
+Pair = dict[str, str | bytes]
+
+
+def header_lists(raw: pa.Array) -> pa.Array:
+    """From an array of binary; what is no map becomes an empty list."""
+    encoded = raw.dictionary_encode()
+    decoded = [_pairs(one) for one in encoded.dictionary.to_pylist()]
+    return pa.array(decoded, HEADER_LIST).take(encoded.indices)
+
+
+def no_headers(rows: int) -> pa.Array:
+    return pa.repeat(pa.scalar([], HEADER_LIST), rows)
+
+
+def _pairs(raw: bytes) -> list[Pair]:
+    try:
+        found = msgpack.unpackb(raw) if raw else {}
+    except (ValueError, TypeError, RecursionError, msgpack.UnpackException):
+        return []
+    if not isinstance(found, dict):
+        return []
+    return [{"key": str(key), "value": _value(value)} for key, value in found.items()]
+
+
+def _value(value: Any) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    return (value if isinstance(value, str) else json.dumps(value, default=repr)).encode()

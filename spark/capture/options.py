@@ -1,0 +1,245 @@
+"""The options of `mesh-capture`, checked before anything is read. docs/spark.md has the table.
+
+Spark hands over text by names in lower case; errors use the names people write.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from durable.broker.directory import DEFAULT_VHOST
+from mesh.errors import InvalidName
+from mesh.names import check_pattern
+
+from ..errors import ContradictoryOptions, InvalidOption, UnknownOption
+
+EARLIEST, LATEST = "earliest", "latest"
+EARLIEST_OFFSET, LATEST_OFFSET = -2, -1
+"""As in Kafka's JSON."""
+FAIL, SKIP, KEEP = "fail", "skip", "keep"
+NONE, QUEUE = "none", "queue"
+OFFSET_MAX = 1 << 62
+UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+Positions = str | Mapping[str, Mapping[int, int]]
+"""`earliest`, `latest`, or offsets by queue and partition."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Of one query. Names in Python are those of the options."""
+
+    path: str = ""
+    vhost: str = DEFAULT_VHOST
+    streams: tuple[str, ...] | None = None
+    queues: tuple[str, ...] | None = None
+    """Both None: all there are; else what the two name."""
+    subscribe: tuple[str, ...] | None = None
+    """Patterns of topics."""
+    subscribe_pattern: str | None = None
+    """A regular expression that the whole topic matches."""
+    starting_offsets: Positions | None = None
+    ending_offsets: Positions = LATEST
+    starting_us: int | None = None
+    ending_us: int | None = None
+    include_headers: bool = False
+    ordering: str = NONE
+    max_partition_bytes: int = 128 << 20
+    """A task costs 60 ms of a core whatever it reads."""
+    min_partitions: int = 1
+    batch_rows: int = 8192
+    max_offsets_per_trigger: int | None = None
+    max_bytes_per_trigger: int | None = None
+    fail_on_data_loss: bool = True
+    damaged: str = FAIL
+    sync_tail: bool = True
+    """Whether a streaming query syncs what it is about to read; see docs/spark.md."""
+    given: frozenset[str] = field(default_factory=frozenset)
+    """Names of the options that were set."""
+
+
+def read_options(options: Mapping[str, str]) -> Options:
+    """Raises UnknownOption, InvalidOption, ContradictoryOptions, each in one line."""
+    values: dict[str, Any] = {}
+    given: set[str] = set()
+    for lower, text in options.items():
+        name = BY_LOWER.get(lower.lower())
+        if name is None:
+            raise UnknownOption(lower, list(READERS))
+        field_name, read = READERS[name]
+        values[field_name] = read(name, text)
+        given.add(name)
+    if not values.get("path"):
+        raise InvalidOption("path", "", "a broker's directory, as in .load('orders.data')")
+    found = Options(**values, given=frozenset(given))
+    _check(found)
+    return found
+
+
+def _check(options: Options) -> None:
+    for one, other, why in (
+        ("subscribe", "subscribePattern", "both say which topics are read: give one of them"),
+        ("startingOffsets", "startingTimestamp", "both say where to begin: give one of them"),
+        ("endingOffsets", "endingTimestamp", "both say where to end: give one of them"),
+        ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "both limit a trigger: give one of them"),
+    ):
+        if {one, other} <= options.given:
+            raise ContradictoryOptions((one, other), why)
+    low, high = options.starting_us, options.ending_us
+    if low is not None and high is not None and low > high:
+        names = ("startingTimestamp", "endingTimestamp")
+        raise ContradictoryOptions(names, "the end is before the beginning")
+    start, end = options.starting_offsets, options.ending_offsets
+    if isinstance(start, Mapping) and isinstance(end, Mapping):
+        for queue, partition, offset in _offsets(start):
+            last = end.get(queue, {}).get(partition, LATEST_OFFSET)
+            if 0 <= last < offset:
+                names = ("startingOffsets", "endingOffsets")
+                why = f"{queue!r} would end at {last}, before it begins at {offset}"
+                raise ContradictoryOptions(names, why)
+
+
+def check_batch(options: Options) -> None:
+    """What makes no sense for a batch query. Raises InvalidOption, ContradictoryOptions."""
+    if options.starting_offsets == LATEST:
+        raise InvalidOption("startingOffsets", LATEST, "earliest or JSON: a batch would be empty")
+    if options.ending_offsets == EARLIEST:
+        raise InvalidOption("endingOffsets", EARLIEST, "latest or JSON: a batch would be empty")
+    for name in ("maxOffsetsPerTrigger", "maxBytesPerTrigger"):
+        if name in options.given:
+            raise ContradictoryOptions((name, "read"), "it is for streaming: use readStream")
+
+
+def check_streaming(options: Options) -> None:
+    """What makes no sense for a streaming query. Raises ContradictoryOptions."""
+    for name in ("endingOffsets", "endingTimestamp"):
+        if name in options.given:
+            raise ContradictoryOptions((name, "readStream"), "a stream has no end: use read")
+
+
+def _offsets(positions: Mapping[str, Mapping[int, int]]) -> list[tuple[str, int, int]]:
+    return [(queue, one, offset) for queue, by in positions.items() for one, offset in by.items()]
+
+
+# Each reads the text of one option. Raises InvalidOption.
+
+
+def _text(name: str, text: str) -> str:
+    return text
+
+
+def _names(name: str, text: str) -> tuple[str, ...]:
+    found = tuple(one.strip() for one in text.split(","))
+    if not all(found):
+        raise InvalidOption(name, text, "names joined by commas")
+    return found
+
+
+def _patterns(name: str, text: str) -> tuple[str, ...]:
+    for one in _names(name, text):
+        try:
+            check_pattern(one)
+        except InvalidName:
+            allowed = "topics or patterns as orders.*.created or orders.>, joined by commas"
+            raise InvalidOption(name, one, allowed) from None
+    return _names(name, text)
+
+
+def _regex(name: str, text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise InvalidOption(name, text, f"a regular expression: {error}") from None
+    return text
+
+
+def _flag(name: str, text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise InvalidOption(name, text, "true or false")
+    return text.lower() == "true"
+
+
+def _choice(*allowed: str) -> Callable[[str, str], str]:
+    def read(name: str, text: str) -> str:
+        if text.lower() not in allowed:
+            raise InvalidOption(name, text, " or ".join(allowed))
+        return text.lower()
+
+    return read
+
+
+def _count(name: str, text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) < OFFSET_MAX:
+        raise InvalidOption(name, text, "a number above 0")
+    return int(text)
+
+
+def _size(name: str, text: str) -> int:
+    matched = re.fullmatch(r"(\d{1,15})\s*([kmg]?)b?", text.strip().lower())
+    if matched is None or not int(matched[1]):
+        raise InvalidOption(name, text, "a size in bytes, as 134217728 or 128m")
+    return int(matched[1]) * UNITS[matched[2]]
+
+
+def _time(name: str, text: str) -> int:
+    """In us; without a time zone it is UTC."""
+    if re.fullmatch(r"\d{1,15}", text):
+        return int(text) * 1000
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        allowed = "milliseconds since 1970, or a time as 2026-01-31T12:00:00Z"
+        raise InvalidOption(name, text, allowed) from None
+    found = found if found.tzinfo else found.replace(tzinfo=UTC)
+    return round(found.timestamp() * 1e6)
+
+
+def _positions(name: str, text: str) -> Positions:
+    if text.lower() in (EARLIEST, LATEST):
+        return text.lower()
+    try:
+        read = json.loads(text)
+        found = {
+            str(queue): {int(one): int(offset) for one, offset in by.items()}
+            for queue, by in read.items()
+        }
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        found = {}
+    if not found or any(
+        not (0 <= one <= 9 and EARLIEST_OFFSET <= offset < OFFSET_MAX)
+        for _, one, offset in _offsets(found)
+    ):
+        allowed = 'earliest, latest, or JSON as {"orders": {"0": 23}} (-2 earliest, -1 latest)'
+        raise InvalidOption(name, text, allowed)
+    return found
+
+
+READERS: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
+    "path": ("path", _text),
+    "vhost": ("vhost", _text),
+    "streams": ("streams", _names),
+    "queues": ("queues", _names),
+    "subscribe": ("subscribe", _patterns),
+    "subscribePattern": ("subscribe_pattern", _regex),
+    "startingOffsets": ("starting_offsets", _positions),
+    "endingOffsets": ("ending_offsets", _positions),
+    "startingTimestamp": ("starting_us", _time),
+    "endingTimestamp": ("ending_us", _time),
+    "includeHeaders": ("include_headers", _flag),
+    "ordering": ("ordering", _choice(NONE, QUEUE)),
+    "maxPartitionBytes": ("max_partition_bytes", _size),
+    "minPartitions": ("min_partitions", _count),
+    "batchRows": ("batch_rows", _count),
+    "maxOffsetsPerTrigger": ("max_offsets_per_trigger", _count),
+    "maxBytesPerTrigger": ("max_bytes_per_trigger", _size),
+    "failOnDataLoss": ("fail_on_data_loss", _flag),
+    "damaged": ("damaged", _choice(FAIL, SKIP, KEEP)),
+    "syncTail": ("sync_tail", _flag),
+}
+"""Where each option goes, and what reads it."""
+BY_LOWER = {name.lower(): name for name in READERS}

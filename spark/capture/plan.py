@@ -1,0 +1,239 @@
+"""Which bytes of which segments are read by whom.
+
+    segments  | ... | ... | ... | ... |        cut at blocks, sorted by the log positions that the
+    moved                    | ·  ·· |         records had first
+    splits    |-----------|-----------|------|  about `split_bytes` each: a task costs 60 ms, so many
+                                               small ranges are packed into one
+
+With `ordering=queue`, every split reads all the ranges and takes other lanes from them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from durable.log.header import SEGMENT_HEADER_BYTES
+
+from .contents import Contents, LaneSpan, Mark, MovedRuns
+from .gather import Ints
+from .stored import StoredLog
+
+JOINED_BYTES = 1 << 20
+"""Moved records nearer to each other are read as one range."""
+GROUPS_MAX = 8
+"""Splits of ordered reading unless more are asked for: each of them reads everything."""
+
+
+NO_LIMIT = 1 << 62
+
+
+class Offsets(NamedTuple):
+    """A lane to be read: its messages [`low`, `high`), and whose they are."""
+
+    queue: str
+    partition: int
+    low: int
+    high: int
+
+
+LaneTable = Mapping[int, Offsets]
+
+
+class Times(NamedTuple):
+    """In us since 1970: [`low`, `high`)."""
+
+    low: int = 0
+    high: int = NO_LIMIT
+
+    def narrowed(self, other: Times) -> Times:
+        """What is in both."""
+        return Times(max(self.low, other.low), min(self.high, other.high))
+
+    def meet(self, low: int, high: int) -> bool:
+        """Whether one of [`low`, `high`], the last included, may be among them."""
+        return low <= high and low < self.high and high >= self.low
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """Runs that are to be taken from moved records, sorted by log position and lane."""
+
+    position: Ints
+    lane: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Records in bytes [`at`, `end_at`) of a segment that have log positions [`start`, `end`)."""
+
+    path: str
+    seed: int
+    at: int
+    end_at: int
+    start: int
+    end: int
+    order: int
+    """The log position that its first record had first."""
+    carried: Carried | None
+    """None: all but moved records."""
+    lanes: frozenset[int]
+    """Those that may have something in it, and are wanted."""
+
+    @property
+    def size_bytes(self) -> int:
+        return self.end_at - self.at
+
+
+class Selected(NamedTuple):
+    """What is to be read of a log: of log positions [`start`, `end`), by their origin."""
+
+    log: StoredLog
+    lanes: LaneTable
+    times: Times
+    start: int
+    end: int
+
+
+class Work(NamedTuple):
+    """For one task: ranges to be read one after the other, and the lanes wanted of them."""
+
+    ranges: tuple[Range, ...]
+    lanes: LaneTable
+
+
+def pack(selected: Selected, *, split_bytes: int, splits_min: int, ordered: bool) -> list[Work]:
+    """Everything that has to be read, shared out."""
+    whole = ranges(selected, NO_LIMIT)
+    total = sum(one.size_bytes for one in whole)
+    split_bytes = max(1, min(split_bytes, -(-total // splits_min)))
+    if ordered:
+        return _by_lane(
+            whole, selected.lanes, max(splits_min, min(total // split_bytes, GROUPS_MAX))
+        )
+    works: list[list[Range]] = []
+    size = 0
+    for one in ranges(selected, split_bytes):
+        if not works or size + one.size_bytes > split_bytes:
+            works.append([])
+            size = 0
+        works[-1].append(one)
+        size += one.size_bytes
+    lanes = [frozenset[int]().union(*(one.lanes for one in work)) for work in works]
+    return [
+        Work(tuple(work), {lane: selected.lanes[lane] for lane in those})
+        for work, those in zip(works, lanes, strict=True)
+    ]
+
+
+def _by_lane(whole: list[Range], table: LaneTable, groups_max: int) -> list[Work]:
+    """Whole lanes for each, so that one task reads a lane from its beginning to its end."""
+    sizes = Counter[int]()
+    for one in whole:
+        for lane in one.lanes:
+            sizes[lane] += one.size_bytes
+    groups: list[set[int]] = [set() for _ in range(min(len(sizes), groups_max))]
+    loads = [0] * len(groups)
+    for lane, size in sizes.most_common():
+        least = loads.index(min(loads))
+        groups[least].add(lane)
+        loads[least] += size
+    return [
+        Work(
+            tuple(one for one in whole if not group.isdisjoint(one.lanes)),
+            {lane: table[lane] for lane in group},
+        )
+        for group in groups
+    ]
+
+
+def ranges(selected: Selected, split_bytes: int) -> list[Range]:
+    """All that has to be read, in pieces of about `split_bytes`, in order."""
+    found = [
+        one
+        for contents in selected.log.contents
+        for one in _of_segment(selected, contents, split_bytes)
+    ]
+    found += _carried(selected, split_bytes)
+    return sorted(found, key=lambda one: one.order)
+
+
+def _of_segment(selected: Selected, contents: Contents, split_bytes: int) -> Iterator[Range]:
+    log, start, end = selected.log, selected.start, selected.end
+    lanes = frozenset(_wanted(contents.lanes, selected.lanes))
+    if contents.end <= start or contents.first >= end or not (lanes or contents.damaged):
+        return  # What is damaged may have been anybody's.
+
+    def piece(at: int, end_at: int, order: int) -> Range:
+        path = log.segment_path(contents.number)
+        return Range(path, log.seed, at, end_at, start, end, order, None, lanes)
+
+    at, end_at, order = -1, SEGMENT_HEADER_BYTES, contents.first
+    for mark, after in _marks(contents):
+        wanted = mark.position < end and after > start
+        if not contents.damaged:
+            wanted &= selected.times.meet(mark.time_low_us, mark.time_high_us)
+        if at >= 0 and (not wanted or mark.end_at - at > split_bytes):
+            yield piece(at, end_at, order)
+            at = -1
+        if wanted and at < 0:  # From the end of the last one: what is between them is damaged.
+            at, order = end_at, mark.position
+        end_at = mark.end_at
+    if at >= 0:
+        yield piece(at, contents.end_at, order)
+
+
+def _marks(contents: Contents) -> Iterator[tuple[Mark, int]]:
+    """Each with the log position after it."""
+    following = [one.position for one in contents.marks[1:]]
+    return zip(contents.marks, [*following, contents.end], strict=True)
+
+
+def _wanted(spans: Mapping[int, LaneSpan], lanes: LaneTable) -> Iterator[int]:
+    for lane, span in spans.items():
+        offsets = lanes.get(lane)
+        if offsets is not None and span.first < offsets.high and span.end > offsets.low:
+            yield lane
+
+
+def _carried(selected: Selected, split_bytes: int) -> Iterator[Range]:
+    runs = selected.log.carried()
+    which = (runs.origin >= selected.start) & (runs.origin < selected.end)
+    which &= np.isin(runs.lane, np.fromiter(selected.lanes, np.int64, len(selected.lanes)))
+    runs = runs.pick(np.flatnonzero(which))
+    if not len(runs.at):
+        return
+    # What was freed between two segments that stand comes between them.
+    region = np.searchsorted([one.first for one in selected.log.contents], runs.origin)
+    near = (
+        (region[1:] == region[:-1])
+        & (runs.number[1:] == runs.number[:-1])
+        & (runs.at[1:] >= runs.at[:-1])
+        & (runs.at[1:] - runs.end_at[:-1] < JOINED_BYTES)
+    )
+    edges = np.append(0, np.flatnonzero(~near) + 1)
+    for begin, stop in zip(edges, np.append(edges[1:], len(runs.at)), strict=True):
+        for group in _cut(runs.pick(np.arange(begin, stop)), split_bytes):
+            yield _carried_range(selected, group)
+
+
+def _cut(runs: MovedRuns, split_bytes: int) -> Iterator[MovedRuns]:
+    piece = (runs.at - runs.at[0]) // split_bytes
+    edges = np.append(0, np.flatnonzero(piece[1:] != piece[:-1]) + 1)
+    for begin, stop in zip(edges, np.append(edges[1:], len(piece)), strict=True):
+        yield runs.pick(np.arange(begin, stop))
+
+
+def _carried_range(selected: Selected, runs: MovedRuns) -> Range:
+    log = selected.log
+    order = np.lexsort((runs.lane, runs.position))
+    carried = Carried(runs.position[order], runs.lane[order])
+    return Range(
+        log.segment_path(int(runs.number[0])), log.seed, int(runs.at[0]),
+        int(runs.end_at.max()), 0, NO_LIMIT, int(runs.origin[0]), carried,
+        frozenset(runs.lane.tolist()),
+    )  # fmt: skip

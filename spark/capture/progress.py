@@ -1,0 +1,54 @@
+"""Where a streaming query is, as Spark keeps it in its checkpoint: JSON.
+
+    {"store": "5f2c...", "position": 8231}                     all before this log position is done
+    {..., "absent": [[1, 900]]}                                what was gone already when it began
+    {..., "from": {"3": 120}}                                  offsets to begin with, by lane id
+
+A message has the log position that its record had first, wherever compaction has carried it since: so
+each is in exactly one batch, and the batch is the same when it is planned again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import CaptureError
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    store: str
+    """What tells this store from another."""
+    position: int
+    absent: tuple[tuple[int, int], ...] = ()
+    """Log positions that nobody can miss."""
+    starts: Mapping[int, int] = field(default_factory=dict)
+    """By lane: offsets before these are not read."""
+
+    def at(self, position: int) -> Progress:
+        absent = tuple(one for one in self.absent if one[1] > position)
+        return Progress(self.store, position, absent, self.starts)
+
+    def to_json(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"store": self.store, "position": self.position}
+        if self.absent:
+            found["absent"] = [list(one) for one in self.absent]
+        if self.starts:
+            found["from"] = {str(lane): offset for lane, offset in self.starts.items()}
+        return found
+
+
+def from_json(found: Mapping[str, Any]) -> Progress:
+    """Raises CaptureError: the checkpoint is none of this source's."""
+    try:
+        return Progress(
+            str(found["store"]), int(found["position"]),
+            tuple((int(low), int(high)) for low, high in found.get("absent", ())),
+            {int(lane): int(offset) for lane, offset in found.get("from", {}).items()},
+        )  # fmt: skip
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise CaptureError(
+            f"the checkpoint of this query is not of mesh-capture: {found}"
+        ) from None

@@ -1,0 +1,89 @@
+"""What a task does: its ranges one after the other, as Arrow batches, and what is to be done when
+something is damaged or gone."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+
+from durable.log.disk import File
+from durable.log.scan import Damaged
+
+from ..errors import CaptureDamaged, DataLost
+from .columns import Tables, Wanted
+from .options import FAIL, KEEP
+from .plan import LaneTable, Range, Work
+from .rows import ARROW, arrow_schema
+from .segment import chunks
+from .stored import open_segment
+
+logger = logging.getLogger("spark.capture")
+KEPT_BYTES_MAX = 1 << 20
+"""Of one damaged stretch in a row of `damaged=keep`."""
+
+
+def read(
+    work: Work, wanted: Wanted, *, damaged: str, fail_on_data_loss: bool
+) -> Iterator[pa.RecordBatch]:
+    """All rows of one task.
+
+    Raises:
+        CaptureDamaged: with damaged=fail.
+        DataLost: a segment has been freed since the plan was made, with fail_on_data_loss.
+        NewerFormat: a valid record of a later version.
+    """
+    tables = Tables(wanted)
+    for one in work.ranges:
+        try:
+            file = open_segment(one.path)
+        except FileNotFoundError:
+            what = (
+                f"{Path(one.path).name} was freed while it was to be read (retention or compaction)"
+            )
+            if fail_on_data_loss:
+                raise DataLost(what) from None
+            logger.warning("%s: %d bytes skipped", what, one.size_bytes)
+            continue
+        try:
+            yield from _range(file, one, work, tables, wanted, damaged)
+        finally:
+            file.close()
+
+
+def _range(
+    file: File, one: Range, work: Work, tables: Tables, wanted: Wanted, damaged: str
+) -> Iterator[pa.RecordBatch]:
+    stretches = size_bytes = 0
+    for found in _found(file, one, tables, work.lanes):
+        if not isinstance(found, Damaged):
+            yield found
+            continue
+        if damaged == FAIL:
+            raise CaptureDamaged(one.path, found.at, found.end - found.at)
+        stretches, size_bytes = stretches + 1, size_bytes + found.end - found.at
+        if damaged == KEEP:
+            data = file.pread(min(found.end - found.at, KEPT_BYTES_MAX), found.at)
+            yield _damaged_row(wanted, data)
+    if stretches:
+        logger.warning("%s: %d damaged stretches, %d bytes", one.path, stretches, size_bytes)
+
+
+def _found(
+    file: File, one: Range, tables: Tables, lanes: LaneTable
+) -> Iterator[pa.RecordBatch | Damaged]:
+    for found in chunks(file, one):
+        if isinstance(found, Damaged):
+            yield found
+        else:
+            yield from tables.batches(found, lanes, one.carried)
+
+
+def _damaged_row(wanted: Wanted, data: bytes) -> pa.RecordBatch:
+    """All null but the value."""
+    columns = [
+        pa.array([data if name == "value" else None], ARROW[name]) for name in wanted.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(wanted.columns))

@@ -1,0 +1,44 @@
+"""The schema: what a row is, for Spark and for Arrow.
+
+    queue, partition, offset           where it is: name of a queue or stream, priority, sequence
+    timestamp                          when the broker took it
+    exchange, topic                    how it was addressed; topic is the routing key
+    value                              its payload
+    publisher, epoch, sequence         which message it is: never the same for two
+    published                          when its batch was packed, by the publisher's clock
+    headers                            with includeHeaders
+
+All of them are in Arrow what Spark wants to get, to the letter: it checks the first batch only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import pyarrow as pa
+
+HEADERS = "headers"
+SQL: Mapping[str, str] = {
+    "queue": "string", "partition": "int", "offset": "bigint",
+    "timestamp": "timestamp", "exchange": "string", "topic": "string", "value": "binary",
+    "publisher": "binary", "epoch": "bigint", "sequence": "bigint", "published": "timestamp",
+    HEADERS: "array<struct<key:string,value:binary>>",
+}  # fmt: skip
+"""Type of each column as Spark writes it."""
+TIME = pa.timestamp("us", "UTC")
+HEADER_LIST = pa.list_(
+    pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+)
+_ARROW = {"string": pa.string(), "int": pa.int32(), "bigint": pa.int64(), "timestamp": TIME, "binary": pa.binary()}  # fmt: skip
+ARROW: Mapping[str, pa.DataType] = {
+    name: _ARROW.get(kind, HEADER_LIST) for name, kind in SQL.items()
+}
+
+
+def ddl(*, headers: bool) -> str:
+    """The schema as Spark reads it."""
+    return ", ".join(f"{name} {kind}" for name, kind in SQL.items() if headers or name != HEADERS)
+
+
+def arrow_schema(columns: Iterable[str]) -> pa.Schema:
+    return pa.schema([(name, ARROW[name]) for name in columns])

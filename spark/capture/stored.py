@@ -1,0 +1,270 @@
+"""One vhost's log as it stands in its directory, while a broker may be writing it.
+
+    msgs.3  | ... seal |  msgs.4  | ... seal |  msgs.5  | ...... | last commit | 0 0 0
+      complete: looked at once                      │            │            └ `end`
+                                                    └ goes on from here next time
+                                                                 └ `synced_end`: known from the log itself
+
+`look` again and again; what is complete is not read a second time. Nothing is changed and nothing is
+locked. What stands behind `synced_end` is valid, but a power cut could still take it away: `sync`
+puts it on stable storage, as a broker's own recovery does before it counts what it found.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+
+from durable.errors import RecordDamaged
+from durable.log.bodies import decode_definitions
+from durable.log.checkpoints import Checkpoints
+from durable.log.header import SEGMENT_HEADER_BYTES, SegmentHeader, segment_name
+from durable.log.identity import Identity, identify
+from durable.log.read_only_disk import ReadOnlyDisk
+from durable.log.real_disk import RealFile
+from durable.log.record import FIRST_POSITION, read_record, store_seed
+from durable.log.scan import POSITION_MAX, Damaged
+
+from ..errors import NoCapture
+from .contents import Contents, LaneSpan, Mark, MovedRuns, together
+from .gather import Ints, Numbers
+from .lanes import Lane, Lanes
+from .walk import walk
+
+ATTEMPTS = 10
+"""To list a directory from which a broker frees segments meanwhile."""
+
+
+def open_segment(path: str) -> RealFile:
+    """For reading. Raises FileNotFoundError: it has been freed."""
+    return RealFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+
+
+class StoredLog:
+    """Of one vhost. `contents`: segments that hold something, in order."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.contents: list[Contents] = []
+        self.seed, self.digest = 0, ""
+        """`digest` tells this store from another; it does not tell the store id."""
+        self._store_id = b""
+        self._lanes: dict[int, Lane] | None = None
+
+    @property
+    def start(self) -> int:
+        """The first log position that may stand."""
+        return self.contents[0].first if self.contents else FIRST_POSITION
+
+    @property
+    def end(self) -> int:
+        """The log position after the last valid record."""
+        return self.contents[-1].end if self.contents else FIRST_POSITION
+
+    @property
+    def synced_end(self) -> int:
+        """All before this log position is on stable storage, by what the log says."""
+        if not self.contents:
+            return FIRST_POSITION
+        # A segment is begun when the one before is on stable storage.
+        last = self.contents[-1]
+        return max(last.first, min(last.synced_end, last.end))
+
+    def segment_path(self, number: int) -> str:
+        return str(self.path / segment_name(number))
+
+    def look(self) -> None:
+        """Take in what has been written since, and forget what has been freed.
+
+        Raises:
+            NoCapture: no store was ever made here.
+            ForeignStore, NewerFormat: it is not ours to read.
+        """
+        for _ in range(ATTEMPTS):
+            with suppress(FileNotFoundError):
+                return self._look()
+        raise NoCapture(
+            str(self.path), f"segments vanished {ATTEMPTS} times while they were listed"
+        )
+
+    def _look(self) -> None:
+        disk = ReadOnlyDisk(self.path, unlocked=True)
+        identity = _identify(disk, self.path)
+        digest = sha256(identity.store_id).hexdigest()[:16]
+        if digest != self.digest:
+            self.contents, self.digest, self._store_id = [], digest, identity.store_id
+            self.seed = store_seed(identity.store_id)
+        known = {one.number: one for one in self.contents}
+        used = self._used(identity.headers)
+        contents: list[Contents] = []
+        expected = FIRST_POSITION
+        for number, header in used:
+            one = known.get(number)
+            if one is None:
+                first = expected if header is None else header.first
+                one = Contents(number, first, 0 if header is None else header.time_us)
+            if not one.complete:
+                self._read_on(one, closed=number != used[-1][0])
+            expected = one.end
+            contents.append(one)
+        self.contents, self._lanes = contents, None
+
+    def _used(
+        self, headers: dict[int, SegmentHeader | None]
+    ) -> list[tuple[int, SegmentHeader | None]]:
+        """Segments that hold something, or did before they were damaged."""
+        used = [*headers.items()]
+        while used and used[-1][1] is None and not self._holds_something(used[-1][0]):
+            used.pop()
+        return used
+
+    def _holds_something(self, number: int) -> bool:
+        with self._opened(number) as file:
+            return any(file.pread(SEGMENT_HEADER_BYTES + 4096, 0))
+
+    def _read_on(self, one: Contents, *, closed: bool) -> None:
+        with self._opened(one.number) as file:
+            for found in walk(
+                file.pread,
+                one.end_at,
+                file.size_bytes,
+                seed=self.seed,
+                floor=one.end,
+                closed=closed,
+            ):
+                one.add(found)
+        one.complete |= closed
+
+    @contextmanager
+    def _opened(self, number: int) -> Iterator[RealFile]:
+        file = open_segment(self.segment_path(number))
+        try:
+            yield file
+        finally:
+            file.close()
+
+    def sync(self) -> bool:
+        """Put all that was seen on stable storage; False when this file system does not let us."""
+        if not self.contents:
+            return True
+        try:
+            with self._opened(self.contents[-1].number) as file:
+                file.fdatasync()
+        except OSError:
+            return False
+        return True
+
+    def spans(self) -> dict[int, LaneSpan]:
+        """What stands of each lane anywhere."""
+        found: dict[int, LaneSpan] = {}
+        for contents in self.contents:
+            for spans in (contents.lanes, contents.moved_lanes):
+                for lane, span in spans.items():
+                    if lane in found:
+                        found[lane].widen(span.first, span.end, span.messages)
+                    else:
+                        found[lane] = replace(span)
+        return found
+
+    def lanes(self) -> dict[int, Lane]:
+        """What is declared, by lane id."""
+        if self._lanes is None:
+            disk = ReadOnlyDisk(self.path, unlocked=True)
+            root = Checkpoints(disk, self._store_id, lambda: POSITION_MAX).read_root()
+            # What was declared before the last snapshot stands in it again.
+            lanes = self._lanes_from(0 if root is None else root.snapshot)
+            if root is not None and not lanes.whole:
+                lanes = self._lanes_from(0)
+            self._lanes = lanes.all()
+        return self._lanes
+
+    def _lanes_from(self, position: int) -> Lanes:
+        lanes = Lanes()
+        for one in self.contents:
+            if one.end <= position or not one.definitions:
+                continue
+            with self._opened(one.number) as file:
+                for found, at, end_at in one.definitions:
+                    if found >= position:
+                        self._apply(lanes, file.pread(end_at - at, at))
+        return lanes
+
+    def _apply(self, lanes: Lanes, data: bytes) -> None:
+        record = read_record(data, memoryview(data), 0, self.seed)
+        with suppress(RecordDamaged):
+            for change in [] if record is None else decode_definitions(record):
+                with suppress(LookupError, TypeError, ValueError):
+                    lanes.apply(change)
+
+    def position_at(self, time_us: int) -> int:
+        """The log position of the first record of messages stored at this time or later."""
+        for one in self.contents:
+            for mark in one.marks:
+                if mark.time_low_us <= mark.time_high_us and mark.time_high_us >= time_us:
+                    return self._position_at(one, mark, time_us)
+        return self.end
+
+    def _position_at(self, one: Contents, mark: Mark, time_us: int) -> int:
+        with self._opened(one.number) as file:
+            for found in walk(
+                file.pread, mark.at, mark.end_at, seed=self.seed, floor=0, closed=True
+            ):
+                if not isinstance(found, Damaged):
+                    late = (found.time_us >= time_us) & (found.messages > 0)
+                    late &= found.origin == found.position
+                    if late.any():
+                        return int(found.position[np.argmax(late)])
+        return mark.position
+
+    def absent(self, start: int, end: int) -> list[tuple[int, int]]:
+        """Log positions of [start, end) whose segments are not there."""
+        gone: list[tuple[int, int]] = []
+        for first, after in [*self._standing(), (end, end)]:
+            if start < min(first, end):
+                gone.append((start, min(first, end)))
+            start = max(start, after)
+        return gone
+
+    def _standing(self) -> list[tuple[int, int]]:
+        """Log positions of each segment, damaged ones included."""
+        following = [*self.contents[1:], None]
+        return [
+            (one.first, after.first if after and after.number == one.number + 1 else one.end)
+            for one, after in zip(self.contents, following, strict=True)
+        ]
+
+    def carried(self) -> MovedRuns:
+        """Runs that stand nowhere but in a moved record, each once, in the order they first had.
+
+        Compaction carries forward before it frees, and may do so again: while the original stands it
+        counts, after that the copy that was made first.
+        """
+        runs = together([runs for one in self.contents for runs in one.moved])
+        if not len(runs.origin):
+            return runs
+        runs = runs.pick(np.flatnonzero(~self._stands(runs.origin)))
+        order = np.lexsort((runs.position, runs.lane, runs.origin))
+        runs = runs.pick(order)
+        again = (runs.origin[1:] == runs.origin[:-1]) & (runs.lane[1:] == runs.lane[:-1])
+        return runs.pick(np.flatnonzero(np.append(True, ~again)[: len(runs.origin)]))
+
+    def _stands(self, position: Ints) -> Numbers:
+        firsts, ends = np.array(self._standing(), np.int64).reshape(-1, 2).T
+        index = np.searchsorted(firsts, position, "right") - 1
+        found: Numbers = (index >= 0) & (position < ends[np.maximum(index, 0)])
+        return found
+
+
+def _identify(disk: ReadOnlyDisk, path: Path) -> Identity:
+    if not path.is_dir():
+        raise NoCapture(str(path), "no such directory")
+    identity = identify(disk, new_store_id=bytes(16), now_us=0)
+    if identity.formatted:
+        raise NoCapture(str(path), "nothing was ever stored here")
+    return identity

@@ -1,0 +1,165 @@
+"""`readStream`: the log from a log position on, as far as it is known to be on stable storage.
+
+latestOffset ──> look at the log, sync it, go as far as the trigger may
+partitions ────> what stands of [start, end), and what does not: failOnDataLoss
+checkpoint ────> Spark's own; nothing is acknowledged to the broker, who knows nothing of us
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from durable.log.record import FIRST_POSITION
+
+from ..errors import DataLost
+from .advance import advance
+from .catalog import NOTHING, Catalog
+from .options import EARLIEST, LATEST, OFFSET_MAX, Options, check_streaming
+from .plan import Offsets, Selected, Times
+from .progress import Progress, from_json
+from .splits import Rows, Split
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ATTEMPTS = 5
+"""To plan while a broker frees segments."""
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """One streaming query. On the driver it lives as long as the query; tasks get a copy that reads."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        check_streaming(options)
+        self._options, self._rows = options, Rows(options, schema)
+        self._catalog = Catalog(options)
+        self._target: int | None = None
+        """Where `availableNow` ends."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_options": self._options, "_rows": self._rows}
+
+    def initialOffset(self) -> dict[str, Any]:
+        options, catalog = self._options, self._catalog
+        end = self._look()
+        catalog.check()
+        log, start = catalog.log, options.starting_offsets
+        if options.starting_us is not None:
+            position = log.position_at(options.starting_us)
+            return self._begin(position, {}).to_json()
+        if start in (None, LATEST):
+            return self._begin(end, {}).to_json()
+        spans = log.spans()
+        starts = {
+            number: catalog.first_offset(lane, start, spans.get(number, NOTHING))
+            for number, lane in catalog.lanes().items()
+            if start != EARLIEST
+        }
+        return self._begin(FIRST_POSITION, starts).to_json()
+
+    def _begin(self, position: int, starts: dict[int, int]) -> Progress:
+        log = self._catalog.log
+        absent = tuple(log.absent(position, log.end)) if position < log.end else ()
+        return Progress(log.digest, position, absent, starts)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        options = self._options
+        if options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(options.max_offsets_per_trigger)
+        if options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(options.max_bytes_per_trigger)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = self._look()
+
+    def reportLatestOffset(self) -> dict[str, Any]:
+        return Progress(self._catalog.log.digest, self._look()).to_json()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        begun = from_json(start)
+        for _ in range(ATTEMPTS):
+            with suppress(FileNotFoundError):  # A segment was freed: look again.
+                return self._latest(begun, limit).to_json()
+        raise DataLost(f"segments were freed {ATTEMPTS} times while they were counted")
+
+    def _latest(self, start: Progress, limit: ReadLimit) -> Progress:
+        end = self._look()
+        start = self._same_store(start, end)
+        if self._target is not None:
+            end = min(end, self._target)
+        rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        bytes_max = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
+        if end <= start.position:
+            return start
+        if rows_max is not None or bytes_max is not None:
+            selected = self._selected(start, end)
+            end = advance(selected, rows_max=rows_max, bytes_max=bytes_max)
+        return start.at(end)
+
+    def _look(self) -> int:
+        """The log position up to which the log is on stable storage."""
+        catalog = self._catalog
+        catalog.look()
+        log = catalog.log
+        return log.end if self._options.sync_tail and log.sync() else log.synced_end
+
+    def _same_store(self, start: Progress, end: int) -> Progress:
+        log, lossy = self._catalog.log, not self._options.fail_on_data_loss
+        if start.store != log.digest:
+            if lossy:
+                return Progress(log.digest, FIRST_POSITION, tuple(log.absent(FIRST_POSITION, end)))
+            raise DataLost("another store stands in this directory than the query has read before")
+        if end < start.position:
+            if lossy:
+                return start.at(end)
+            raise DataLost(
+                f"the log ends at log position {end}, and had been read up to {start.position}"
+            )
+        return start
+
+    def _selected(self, start: Progress, end: int) -> Selected:
+        table = {
+            number: Offsets(lane.queue, lane.partition, start.starts.get(number, 0), OFFSET_MAX)
+            for number, lane in self._catalog.lanes().items()
+        }
+        return Selected(self._catalog.log, table, Times(), start.position, end)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Split]:
+        begun, ended, log = from_json(start), from_json(end), self._catalog.log
+        if log.end < ended.position or log.digest != ended.store:  # After a restart.
+            begun = self._same_store(begun, self._look())
+            if ended.position > log.end:
+                self._same_store(ended, log.end)
+        if begun.store != ended.store:
+            begun = Progress(ended.store, FIRST_POSITION, ((FIRST_POSITION, ended.position),))
+        gone = [
+            one for one in log.absent(begun.position, ended.position) if one not in begun.absent
+        ]
+        if gone and self._options.fail_on_data_loss:
+            told = ", ".join(f"{low} to {high - 1}" for low, high in gone)
+            raise DataLost(
+                f"log positions {told} were freed before they were read (retention or compaction)"
+            )
+        return self._rows.splits(self._selected(begun, ended.position))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Split)
+        return self._rows.read(partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Spark's checkpoint knows; nobody else has to."""
+
+    def stop(self) -> None: ...

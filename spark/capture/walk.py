@@ -1,0 +1,220 @@
+"""The headers of a segment, without the bodies: what stands where, for little more than one read each.
+
+    | header targets | body ...... | header targets | body ...... | 0 0 0
+      Block ─────────────────────────┘ arrays over some thousand records
+
+A plan is made of this. Bodies are verified where they are used; only in the segment that a broker is
+writing they are verified here already, for there a header may stand without its body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+from zlib import crc32
+
+import numpy as np
+
+from durable.log.bodies import EPOCH_BITS, ORIGIN
+from durable.log.record import (
+    ALIGNMENT,
+    CHECKED_BYTES,
+    HEADER_BYTES,
+    MAGIC,
+    SEAL_KIND,
+    TARGET_BYTES,
+    VERSION,
+    WHOLE_HEADER,
+    Header,
+    Kind,
+    read_header,
+)
+from durable.log.scan import Damaged, Read
+from mesh.protocol.batch import MESSAGES
+
+from .gather import Ints, Numbers, counted, numbers
+
+BLOCK_RECORDS = 4096
+BLOCK_BYTES = 4 << 20
+"""A block is no longer than that and one record: plans begin and end at blocks."""
+WINDOW_BYTES = 256 << 10
+LONG_BYTES, FRONT_BYTES = 16 << 10, 4 << 10
+"""Of records longer than the one, so much is read: the header and little else."""
+SEARCH_BYTES = 1 << 20
+COUNT_AT, BATCH_FRONT_BYTES = 16, 24
+"""In a batch; see mesh/protocol/batch.py."""
+MESSAGE_KINDS = (int(Kind.PUBLISH), int(Kind.CAPTURE), int(Kind.MOVED))
+_MORE_BYTES = ORIGIN.size + BATCH_FRONT_BYTES
+
+
+class Block(NamedTuple):
+    """Records in a row: arrays with one item for each, and those of their runs."""
+
+    at: Ints
+    end_at: int
+    """The byte after the last."""
+    kind: Numbers
+    position: Ints
+    end: int
+    """The log position after the last."""
+    synced_end: int
+    """All before this log position was on stable storage when these were written."""
+    time_us: Ints
+    origin: Ints
+    """Log position that a moved record had first; its own for others."""
+    messages: Ints
+    """0 for what holds none."""
+    run_record: Ints
+    """Index into the others."""
+    run_lane: Ints
+    run_first: Ints
+
+
+def walk(
+    read: Read, start: int, end: int, *, seed: int, floor: int, closed: bool
+) -> Iterator[Block | Damaged]:
+    """The records in bytes [start, end) of a segment, and damaged stretches between them.
+
+    Args:
+        floor: the least log position that may come.
+        closed: nothing is going to be written here any more. If not, what is not valid may just be
+            being written: the walk ends there, unless a later record says that it had been on
+            stable storage before. All bodies are verified then.
+    Raises:
+        NewerFormat: a valid record of a later version.
+    """
+    return _Walk(read, end, seed, closed).run(start, floor)
+
+
+class _Walk:
+    def __init__(self, read: Read, end: int, seed: int, closed: bool) -> None:
+        self._read, self._end, self._seed, self._closed = read, end, seed, closed
+        self._data, self._base = b"", 0
+
+    def run(self, at: int, floor: int) -> Iterator[Block | Damaged]:
+        seed, unpack = self._seed, WHOLE_HEADER.unpack_from
+        kinds, many = frozenset(MESSAGE_KINDS), BLOCK_RECORDS
+        fronts: list[bytes] = []
+        ats: list[int] = []
+        total = 0
+        while at + HEADER_BYTES <= self._end:
+            index = at - self._base
+            if index < 0 or index + HEADER_BYTES > len(self._data):
+                index = self._load(at, FRONT_BYTES if total > LONG_BYTES else WINDOW_BYTES)
+            data = self._data
+            fields = unpack(data, index)
+            _, version, kind, _, total, body_bytes, targets = fields[:7]
+            if (
+                fields[14] != crc32(data[index : index + CHECKED_BYTES], seed)
+                or version > VERSION
+                or fields[11] < floor
+                or at + total > self._end
+                or not (self._closed or self._body_is_intact(at, fields))
+            ):
+                if ats:
+                    yield _block(fronts, ats, at)
+                    fronts, ats = [], []
+                following, dirty_end = self._next(at, floor)
+                if dirty_end > at:
+                    yield Damaged(at, dirty_end if following is None else following)
+                if following is None:
+                    return
+                at = following
+                continue
+            size = HEADER_BYTES + TARGET_BYTES * targets
+            if kind in kinds and body_bytes >= _MORE_BYTES:
+                size += _MORE_BYTES
+            if index + size > len(data):
+                index, data = self._load(at, size), self._data
+            fronts.append(data[index : index + size])
+            ats.append(at)
+            at += total
+            floor = fields[11] + 1
+            if len(ats) == many or at - ats[0] >= BLOCK_BYTES or kind == SEAL_KIND:
+                yield _block(fronts, ats, at)
+                fronts, ats = [], []
+                if kind == SEAL_KIND:
+                    return
+        if ats:
+            yield _block(fronts, ats, at)
+
+    def _load(self, at: int, size_bytes: int) -> int:
+        self._data, self._base = self._read(min(size_bytes, self._end - at), at), at
+        if len(self._data) < HEADER_BYTES:  # The file is shorter than it was.
+            self._data += bytes(HEADER_BYTES)
+        return 0
+
+    def _body_is_intact(self, at: int, fields: tuple[int, ...]) -> bool:
+        index, size = at - self._base, fields[4]
+        if index + size > len(self._data):
+            index = self._load(at, max(size, WINDOW_BYTES))
+        body = memoryview(self._data)[index + HEADER_BYTES : index + size]
+        return crc32(body) == fields[7] and len(body) == size - HEADER_BYTES
+
+    def _next(self, at: int, floor: int) -> tuple[int | None, int]:
+        """Where the next record is behind what is none at `at`, and the byte up to which that is so.
+
+        None: there is none. The same byte twice: there is nothing, or nothing yet.
+        """
+        data = self._read(min(FRONT_BYTES, self._end - at), at)
+        header = read_header(data, 0, self._seed)
+        if header is None and not self._closed and not any(data):
+            return None, at
+        good = header is not None and header.position >= floor
+        candidate = at + (header.total_bytes if good and header is not None else ALIGNMENT)
+        found, dirty_end = self._search(candidate, floor)
+        if found is None:
+            return None, dirty_end if self._closed else at
+        following, later = found
+        if not self._closed and later.synced_end <= floor:
+            return None, at
+        return following, following
+
+    def _search(self, at: int, floor: int) -> tuple[tuple[int, Header] | None, int]:
+        dirty_end = at
+        while at + HEADER_BYTES <= self._end:
+            data = self._read(min(SEARCH_BYTES, self._end - at), at)
+            index = -1
+            while (index := data.find(MAGIC, index + 1)) >= 0:
+                if index % ALIGNMENT == 0 and index + HEADER_BYTES <= len(data):
+                    header = read_header(data, index, self._seed)
+                    if header is not None and header.position >= floor:
+                        return (at + index, header), at + index
+            dirty = len(data.rstrip(b"\0"))
+            dirty_end = at + dirty if dirty else dirty_end
+            if len(data) <= HEADER_BYTES or not (dirty or self._closed):
+                break
+            at += (len(data) - HEADER_BYTES) // ALIGNMENT * ALIGNMENT
+        return None, dirty_end
+
+
+def _block(fronts: list[bytes], ats: list[int], end_at: int) -> Block:
+    """What `fronts` say: as much of each record as has to be looked at."""
+    sizes = np.fromiter(map(len, fronts), np.int64, len(fronts))
+    data = np.frombuffer(b"".join(fronts), np.uint8)
+    at = np.cumsum(sizes) - sizes
+    kind = numbers(data, at + 5, "u1")
+    targets = numbers(data, at + 16, "<u4").astype(np.int64)
+    unsynced = numbers(data, at + 28, "<u4").astype(np.int64)
+    position = numbers(data, at + 40, "<i8")
+    body = at + HEADER_BYTES + TARGET_BYTES * targets
+    moved = kind == Kind.MOVED
+    origin = position.copy()
+    origin[moved] = numbers(data, body[moved], "<i8")
+    shown = np.zeros(len(at), np.int64)
+    shown[moved] = numbers(data, body[moved] + 8, "<i8") >> EPOCH_BITS
+    batch = body + np.where(moved, ORIGIN.size, 0)
+    known = np.isin(kind, MESSAGE_KINDS) & (sizes > body - at)
+    known &= np.isin(shown, (0, *MESSAGE_KINDS))
+    messages = np.zeros(len(at), np.int64)
+    messages[known] = numbers(data, batch[known] + COUNT_AT, "<u4")
+    messages[known] *= numbers(data, batch[known] + 3, "u1") == MESSAGES
+    targets[~known] = 0
+    runs = np.repeat(np.arange(len(at)), targets)
+    target_at = at[runs] + HEADER_BYTES + TARGET_BYTES * counted(np.zeros_like(targets), targets)
+    seal = int(kind[-1] == SEAL_KIND)
+    return Block(
+        np.array(ats, np.int64), end_at, kind, position, int(position[-1]) + 1 - seal,
+        int((position - unsynced).max()), numbers(data, at + 48, "<i8"), origin, messages,
+        runs, numbers(data, target_at, "<i8"), numbers(data, target_at + 8, "<i8"),
+    )  # fmt: skip

@@ -1,0 +1,127 @@
+"""Every error of the Spark tier, in one tree; the text of each is one line.
+
+CaptureError (DurableError)
+├── OptionError               (ValueError) abstract: what was asked for makes no sense
+│   ├── UnknownOption         there is no such option; `nearest` is one there is
+│   ├── InvalidOption         an option has a value that it cannot have
+│   ├── ContradictoryOptions  two of them cannot both be meant
+│   └── UnknownColumn         the schema asked for has a column that there is not
+├── NoCapture                 there is no broker's directory, or nothing in it
+├── NothingSelected           no queue or stream of these names
+├── DataLost                  what was to be read is gone: retention, compaction, another store
+├── CaptureDamaged            records whose checksum is wrong
+└── JavaMissing               Spark needs Java 17 or later; says what to install
+
+Directories that hold something else raise ForeignStore, later formats NewerFormat, of durable/errors.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from durable.errors import DurableError, nearest, shown
+
+JAVA_PACKAGE = "openjdk-17-jre-headless"
+JAVA_MIN = 17
+
+
+class CaptureError(DurableError):
+    """Root of all errors of the Spark tier."""
+
+
+class OptionError(CaptureError, ValueError):
+    """Abstract: the options of a query make no sense."""
+
+
+class UnknownOption(OptionError):
+    """There is no option `name`; `nearest` is one there is, or empty."""
+
+    def __init__(self, name: str, known: Sequence[str]) -> None:
+        by_lower = {one.lower(): one for one in known}
+        self.name, self.nearest = name, by_lower.get(nearest(name.lower(), by_lower), "")
+        hint = f"did you mean {self.nearest}?" if self.nearest else f"there are {', '.join(known)}"
+        super().__init__(f"no option {shown(name)}: {hint}")
+
+
+class InvalidOption(OptionError):
+    """Option `name` is `value`, which it cannot be; the text says what is `allowed`."""
+
+    def __init__(self, name: str, value: object, allowed: str) -> None:
+        super().__init__(f"option {name} is {shown(value)}: want {allowed}")
+        self.name, self.value, self.allowed = name, value, allowed
+
+
+class ContradictoryOptions(OptionError):
+    """The options `names` cannot all be meant: `why`."""
+
+    def __init__(self, names: Sequence[str], why: str) -> None:
+        super().__init__(f"{' and '.join(names)}: {why}")
+        self.names, self.why = tuple(names), why
+
+
+class UnknownColumn(OptionError):
+    """There is no column `name`, or not of this `type`."""
+
+    def __init__(self, name: str, type: str, known: Iterable[str]) -> None:  # noqa: A002
+        super().__init__(
+            f"mesh-capture has no column {shown(name)} {type}: it has {', '.join(known)}"
+        )
+        self.name, self.type = name, type
+
+
+class NoCapture(CaptureError):
+    """`path` is no broker's directory that anything was stored in: `why`."""
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(f"{path}: {why}")
+        self.path, self.why = path, why
+
+
+class NothingSelected(CaptureError):
+    """`kind` (queue, stream or both) `name` was asked for and is not there; `nearest` is, or is empty."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        self.kind, self.name, self.nearest = kind, name, nearest(name, known)
+        hint = f": did you mean {self.nearest!r}?" if self.nearest else ""
+        super().__init__(f"no {kind} {shown(name)} has its messages in this log{hint}")
+
+
+class DataLost(CaptureError):
+    """Something that was to be read is gone: `what`."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what}; with failOnDataLoss=false what is left is read")
+        self.what = what
+
+
+class CaptureDamaged(CaptureError):
+    """`size_bytes` from byte `at` of `segment` are no valid records."""
+
+    def __init__(self, segment: str, at: int, size_bytes: int) -> None:
+        super().__init__(
+            f"{segment}: {size_bytes} bytes at {at} are damaged: `mesh-broker verify` tells more; "
+            "with damaged=skip the rest is read"
+        )
+        self.segment, self.at, self.size_bytes = segment, at, size_bytes
+
+
+class JavaMissing(CaptureError):
+    """Spark runs on Java 17 or later, and `found` is what there is."""
+
+    def __init__(self, found: str) -> None:
+        super().__init__(
+            f"Spark needs Java {JAVA_MIN} or later, there is {found}: apt-get install {JAVA_PACKAGE}"
+        )
+        self.found = found
+
+
+def said(error: BaseException) -> str | None:
+    """What one of our errors said that Spark shows inside its own, with two stacks around it.
+
+    None: there is none of ours in it.
+    """
+    if isinstance(error, DurableError):
+        return str(error)
+    found = re.findall(r"^(?:spark|durable)\.errors\.\w+: (.+)$", str(error), re.MULTILINE)
+    return found[-1] if found else None

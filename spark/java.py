@@ -1,0 +1,43 @@
+"""Whether there is a Java that Spark runs on."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from .errors import JAVA_MIN, JavaMissing
+
+ANSWER_S_MAX = 30.0
+
+
+def check_java() -> str:
+    """The `java` that Spark will use: that of JAVA_HOME, or the first on PATH.
+
+    Raises:
+        JavaMissing: there is none, or it is too old.
+    """
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
+    if found is None:
+        raise JavaMissing(f"none in JAVA_HOME, {home}" if home else "none")
+    version = _version(found)
+    if version < JAVA_MIN:
+        raise JavaMissing(
+            f"Java {version} ({found})" if version else f"none that answers ({found})"
+        )
+    return found
+
+
+def _version(java: str) -> int:
+    """17 for 17.0.15, 8 for 1.8.0; 0: it does not say."""
+    try:
+        told = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, timeout=ANSWER_S_MAX, check=False
+        ).stderr
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    matched = re.search(r'version "(?:1\.)?(\d+)', told)
+    return int(matched[1]) if matched else 0

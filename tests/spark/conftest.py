@@ -1,0 +1,65 @@
+"""One Spark session for all tests here: it takes seconds to start, and half a gigabyte."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from spark.errors import JavaMissing
+from spark.java import check_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parents[2]
+CONF = {
+    "spark.driver.memory": "1g",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.log.level": "OFF",
+    "spark.sql.execution.arrow.pyspark.validateSchema.enabled": "true",
+    # Half of the start, and what takes seconds to compile is run once here.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData",
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """They share the session, so they run in one process of xdist; and skip by name where there is none."""
+    reason = missing()
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group("spark"))
+            item.add_marker(pytest.mark.slow)
+            if reason:
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def missing() -> str:
+    """Why there can be no session; empty: there can."""
+    try:
+        import pyspark  # noqa: F401
+    except ImportError:
+        return "pyspark is not installed: pip install '.[spark]'"
+    try:
+        check_java()
+    except JavaMissing as error:
+        return str(error)
+    return ""
+
+
+@pytest.fixture(scope="session")
+def session() -> Iterator[SparkSession]:
+    import spark
+
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    found = spark.session("local[2]", **CONF)
+    found.sparkContext.setLogLevel("OFF")
+    yield found
+    found.stop()
