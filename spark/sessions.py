@@ -24,12 +24,19 @@ LOCAL: Mapping[str, str] = {
 """For a session on this machine: nothing listens to others, times are UTC."""
 
 
-def register(session: SparkSession) -> SparkSession:
-    """Make `mesh-capture` known to `session`, and let it push filters down. Returns the session."""
-    from .capture.source import PushingCapture
+def register(session: SparkSession, *, push_filters: bool = False) -> SparkSession:
+    """Make `mesh-capture` known to `session`. Returns the session.
 
-    session.conf.set(PUSH_DOWN, "true")
-    session.dataSource.register(PushingCapture)
+    Args:
+        push_filters: let filters by topic and time spare reading. Off, because Spark 4.3 keeps the filters
+            of one query for every other one of the same DataFrame: a union of two of its halves is wrong.
+            Where it is on, load a DataFrame anew for each use. The options do the same, and safely.
+    """
+    from .capture.source import MeshCapture, PushingCapture
+
+    if push_filters:
+        session.conf.set(PUSH_DOWN, "true")
+    session.dataSource.register(PushingCapture if push_filters else MeshCapture)
     return session
 
 

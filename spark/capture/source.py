@@ -78,7 +78,7 @@ class MeshCapture(DataSource):
 
 
 class PushingCapture(MeshCapture):
-    """As MeshCapture, for a session in which filters may be pushed down."""
+    """As MeshCapture, where filters are pushed down: see `register` for what is wrong with that."""
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return PushingReader(read_options(self.options), schema)

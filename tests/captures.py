@@ -1,0 +1,134 @@
+"""Logs to be captured: made without a broker, with what has to be read of them; and a dumb reader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgpack
+
+from durable.broker.directory import make_vhost
+from durable.definition_forms import to_plain
+from durable.definitions import QueueDefinition, StreamDefinition
+from durable.log.bodies import encode_acks, encode_definitions, move
+from durable.log.config import LogConfig
+from durable.log.header import segment_name
+from durable.log.real_disk import RealDisk
+from durable.log.record import Draft, Kind, Target
+from durable.protocol.properties import Properties, encode_properties
+from durable.vhost import changes
+from mesh.protocol.batch import batch_pieces
+from tests.logs import PUBLISHER, SMALL, PlainLog
+
+T0_US = 1_750_000_000_000_000
+SECOND_US = 1_000_000
+
+
+class Message(NamedTuple):
+    """A row, as far as tests compare it."""
+
+    queue: str
+    partition: int
+    offset: int
+    topic: str
+    value: bytes
+    sequence: int
+    exchange: str
+    time_us: int
+    headers: tuple[tuple[str, bytes], ...]
+
+
+class Captured:
+    """A log that is being written, and every message in it."""
+
+    def __init__(self, data: Path, config: LogConfig = SMALL, store_id: bytes = b"s" * 16) -> None:
+        data.mkdir(exist_ok=True)
+        self.data = data
+        self.path = make_vhost(data, "/")
+        self.log = PlainLog(RealDisk(self.path), config, store_id=store_id)
+        self.messages: list[Message] = []
+        self._declared: list[list[Any]] = []
+        self._lanes: dict[int, tuple[str, int]] = {}
+        self._next: dict[int, int] = {}
+        self._sequence = 0
+        self.now_us = T0_US
+
+    def declare(self, name: str, *lanes: int, stream: bool = False) -> None:
+        definition: list[Any]
+        if stream:
+            definition = [changes.STREAM, lanes[0], to_plain(StreamDefinition(name=name))]
+        else:
+            plain = to_plain(QueueDefinition(name=name, max_priority=len(lanes) - 1))
+            definition = [changes.QUEUE, list(lanes), plain]
+        self.define(definition)
+        self._declared.append(definition)
+        self._lanes.update({lane: (name, number) for number, lane in enumerate(lanes)})
+
+    def snapshot(self) -> None:
+        """As a broker does before it frees segments."""
+        self.define([changes.SNAPSHOT, 100], *self._declared, [changes.SNAPSHOT_END])
+
+    def define(self, *found: Any) -> None:
+        self.log.write(Draft(Kind.DEFINITIONS, encode_definitions(list(found))))
+
+    def publish(
+        self, lanes: Sequence[int], values: Sequence[bytes], topic: str = "orders.eu", *,
+        exchange: str = "", headers: Sequence[dict[str, Any]] | None = None,
+        kind: Kind = Kind.PUBLISH, durable: bool = True,
+    ) -> int:  # fmt: skip
+        """A record for these lanes, a second after the one before; its log position."""
+        self.now_us += SECOND_US
+        targets = [Target(lane, self._next.get(lane, 0)) for lane in lanes]
+        for lane, first in targets:
+            name, partition = self._lanes[lane]
+            self._next[lane] = first + len(values)
+            for number, value in enumerate(values):
+                self.messages.append(Message(
+                    name, partition, first + number, topic, value, self._sequence + number, exchange,
+                    self.now_us,
+                    tuple((key, text.encode()) for key, text in headers[number].items()) if headers else (),
+                ))  # fmt: skip
+        pieces, _ = batch_pieces(
+            PUBLISHER, 7, self._sequence, self.now_us - 10, topic.encode(), values,
+            shared_headers=encode_properties(Properties(exchange=exchange)),
+            message_headers=[msgpack.packb(one) for one in headers] if headers else None,
+        )  # fmt: skip
+        self._sequence += len(values)
+        draft = Draft(kind, b"".join(pieces), targets, self.now_us)
+        (position,) = self.log.write(draft) if durable else self.log.append(draft)
+        return position
+
+    def settle(self, lane: int, start: int, end: int) -> None:
+        self.log.write(Draft(Kind.ACKS, encode_acks({lane: [(start, end)]})))
+
+    def carry(self, position: int, *lanes: int) -> int:
+        """Append a record once more, as compaction does, for some of its lanes; the new position."""
+        (record,) = self.log.store.reader.some(position, self.log.committer.durable_end, 1)
+        targets = [one for one in record.targets if one.queue in lanes]
+        (moved,) = self.log.write(move(record, targets, record.header.time_us))
+        return moved
+
+    def free(self, *numbers: int) -> None:
+        for number in numbers:
+            (self.path / segment_name(number)).unlink()
+
+    def segment_of(self, position: int) -> int:
+        found = self.log.store.segments.find(position)
+        assert found is not None
+        return found.number
+
+    def close(self) -> None:
+        self.log.close()
+
+
+def of_rows(rows: Iterable[dict[str, Any]]) -> list[Message]:
+    """From Arrow or Spark, as dictionaries."""
+    return [
+        Message(
+            one["queue"], one["partition"], one["offset"], one["topic"], bytes(one["value"]),
+            one["sequence"], one["exchange"], round(one["timestamp"].timestamp() * 1e6),
+            tuple((pair["key"], bytes(pair["value"])) for pair in one.get("headers", ())),
+        )
+        for one in rows
+    ]  # fmt: skip

@@ -1,0 +1,51 @@
+"""Reading captures with Spark, and streaming queries that are stepped from test to test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.captures import Message, of_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+QUERY_S_MAX = 60
+
+
+def load(session: SparkSession, data: Path, **options: Any) -> DataFrame:
+    """A batch over the capture in `data`; its columns are named with `columns`."""
+    columns = options.pop("columns", None)
+    reader = session.read.format("mesh-capture").options(**options)
+    return (reader.schema(columns) if columns else reader).load(str(data))
+
+
+def messages(frame: DataFrame) -> list[Message]:
+    return of_rows(row.asDict(recursive=True) for row in frame.collect())
+
+
+class Query:
+    """A streaming query into Parquet with a checkpoint; each `run` goes to the end and stops."""
+
+    def __init__(self, session: SparkSession, data: Path, home: Path, **options: Any) -> None:
+        self._session, self._data, self._home = session, data, home
+        self.options = {"startingOffsets": "earliest", **options}
+
+    def run(self) -> int:
+        """Take all there is; the number of micro-batches with rows. Raises what the query raised."""
+        frame = (
+            self._session.readStream.format("mesh-capture")
+            .options(**self.options)
+            .load(str(self._data))
+        )
+        writer = frame.writeStream.format("parquet").trigger(availableNow=True)
+        query = writer.option("checkpointLocation", str(self._home / "checkpoint")).start(
+            str(self._home / "out")
+        )
+        assert query.awaitTermination(QUERY_S_MAX), "it ends by itself"
+        return sum(progress["numInputRows"] > 0 for progress in query.recentProgress)
+
+    @property
+    def messages(self) -> list[Message]:
+        """All it has written so far."""
+        return messages(self._session.read.parquet(str(self._home / "out")))

@@ -1,0 +1,354 @@
+"""From a directory to rows, without Spark: options, catalog, plan and the task's reading together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
+
+from durable.errors import DurableError, ForeignStore, NewerFormat, UnknownVhost
+from durable.log.config import LogConfig
+from durable.log.record import Kind
+from durable.vhost import changes
+from spark.capture.catalog import Catalog
+from spark.capture.columns import Wanted
+from spark.capture.options import check_batch, read_options
+from spark.capture.plan import Work, pack
+from spark.capture.reading import read
+from spark.capture.rows import SQL
+from spark.capture.topics import Topics
+from spark.errors import CaptureDamaged, DataLost, NoCapture, NothingSelected
+from tests.captures import SECOND_US, T0_US, Captured, Message, of_rows
+from tests.stores import flip
+
+COLUMNS = tuple(SQL)
+
+
+def planned(data: Path, **given: Any) -> list[Work]:
+    options = read_options({"path": str(data), **{name: str(one) for name, one in given.items()}})
+    check_batch(options)
+    catalog = Catalog(options)
+    catalog.look()
+    catalog.check()
+    return pack(
+        catalog.batch(), split_bytes=options.max_partition_bytes,
+        splits_min=options.min_partitions, ordered=options.ordering == "queue",
+    )  # fmt: skip
+
+
+def rows_of(data: Path, work: Work, **given: Any) -> list[dict[str, Any]]:
+    options = read_options({"path": str(data), **{name: str(one) for name, one in given.items()}})
+    topics = Topics(options.subscribe, options.subscribe_pattern)
+    catalog = Catalog(options)
+    catalog.look()
+    times = catalog.batch().times
+    wanted = Wanted(COLUMNS, times, None if topics.all else topics, options.batch_rows)
+    found = read(work, wanted, damaged=options.damaged, fail_on_data_loss=options.fail_on_data_loss)
+    return [row for batch in found for row in batch.to_pylist()]
+
+
+def loaded(data: Path, **given: Any) -> list[Message]:
+    return of_rows(row for work in planned(data, **given) for row in rows_of(data, work, **given))
+
+
+def varied(data: Path, seed: int, records: int = 150) -> Captured:
+    """All kinds of records, in segments of 4 KiB."""
+    random, captured = Random(seed), Captured(data)
+    captured.declare("jobs", 1, 2)
+    captured.declare("audit", 3, stream=True)
+    captured.declare("other", 4)
+    for number in range(records):
+        count = random.choice([1, 1, 2, 5, 30])
+        lanes = random.sample([1, 2, 3, 4], random.choice([1, 1, 2, 4]))
+        values = [random.randbytes(random.choice([0, 1, 8, 20])) for _ in range(count)]
+        with_headers = random.random() < 0.3
+        captured.publish(
+            lanes, values, random.choice(["orders.eu", "orders.us", "ä.b"]),
+            exchange=random.choice(["", "amq.topic"]),
+            headers=[{"n": str(one)} for one in range(count)] if with_headers else None,
+            kind=random.choice([Kind.PUBLISH, Kind.CAPTURE]),
+        )  # fmt: skip
+        if random.random() < 0.1:
+            captured.settle(1, number, number + 1)
+    return captured
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("size", ["1g", "8k", "1"])
+def test_every_message_is_read_once_however_it_is_split(
+    tmp_path: Path, seed: int, size: str
+) -> None:
+    captured = varied(tmp_path, seed)
+    found = loaded(tmp_path, maxPartitionBytes=size, batchRows=7)
+    assert Counter(found) == Counter(captured.messages)
+    captured.close()
+
+
+@pytest.mark.parametrize("ordering", ["none", "queue"])
+def test_queues_are_in_order_within_a_split(tmp_path: Path, ordering: str) -> None:
+    captured = varied(tmp_path, 9)
+    works = planned(tmp_path, ordering=ordering, maxPartitionBytes="16k", minPartitions=3)
+    assert len(works) >= 3
+    of_splits = [of_rows(rows_of(tmp_path, work)) for work in works]
+    assert Counter(one for rows in of_splits for one in rows) == Counter(captured.messages)
+    lanes = [Counter((one.queue, one.partition) for one in rows) for rows in of_splits]
+    for rows in of_splits:
+        for lane in {(one.queue, one.partition) for one in rows}:
+            offsets = [one.offset for one in rows if (one.queue, one.partition) == lane]
+            assert offsets == sorted(offsets)
+    together = sum(map(len, lanes))
+    assert together == 4 if ordering == "queue" else together > 4
+    captured.close()
+
+
+def test_selection(tmp_path: Path) -> None:
+    captured = varied(tmp_path, 3)
+    everything = captured.messages
+    low, high = T0_US + 40 * SECOND_US, T0_US + 80 * SECOND_US
+    for given, wanted in (
+        ({"streams": "audit"}, lambda one: one.queue == "audit"),
+        ({"queues": "jobs, other"}, lambda one: one.queue in ("jobs", "other")),
+        ({"streams": "audit", "queues": "jobs"}, lambda one: one.queue in ("jobs", "audit")),
+        ({"subscribe": "orders.us"}, lambda one: one.topic == "orders.us"),
+        ({"subscribe": "orders.>"}, lambda one: one.topic.startswith("orders.")),
+        ({"subscribe": "*.b,orders.eu"}, lambda one: one.topic in ("ä.b", "orders.eu")),
+        ({"subscribePattern": r"orders\..."}, lambda one: one.topic.startswith("orders.")),
+        (
+            {"startingTimestamp": low // 1000, "endingTimestamp": high // 1000},
+            lambda one: low <= one.time_us < high,
+        ),
+        ({"startingTimestamp": "2099-01-01"}, lambda one: False),
+        (
+            {"startingOffsets": '{"jobs": {"0": 13, "1": -1}}', "endingOffsets": '{"jobs": {"0": 40}, "audit": {"0": -2}}'},
+            lambda one: one.queue == "other" or ((one.queue, one.partition) == ("jobs", 0) and 13 <= one.offset < 40),
+        ),
+    ):  # fmt: skip
+        found = Counter(loaded(tmp_path, **given))
+        assert found == Counter(filter(wanted, everything)), given
+    captured.close()
+
+
+def compacted(data: Path) -> Captured:
+    """Segments 1 and 2 freed: what was left of them carried, some of it twice, some not at all."""
+    captured = Captured(data)
+    captured.declare("jobs", 1)
+    captured.declare("audit", 2, stream=True)
+    positions = [captured.publish([1, 2], [b"%d" % number, b"x" * 50]) for number in range(60)]
+    for lane, every in ((1, 3), (2, 5)):
+        for position in positions[::every]:
+            if captured.segment_of(position) <= 2:
+                captured.carry(position, lane)
+    for position in positions[:6:3]:
+        captured.carry(position, 1)
+    captured.snapshot()
+    return captured
+
+
+def expected_of(captured: Captured, numbers: set[int]) -> list[Message]:
+    """Messages whose originals stand, or that were carried, of those in these freed segments."""
+    found = []
+    for one in captured.messages:
+        number = one.sequence // 2
+        lane, every = (1, 3) if one.queue == "jobs" else (2, 5)
+        gone = captured.log.store.segments.find(3 + number).number in numbers  # type: ignore[union-attr]
+        assert lane
+        if not gone or number % every == 0:
+            found.append(one)
+    return found
+
+
+def test_what_compaction_carried_is_read_once_whether_its_original_stands_or_not(
+    tmp_path: Path,
+) -> None:
+    captured = compacted(tmp_path)
+    assert Counter(loaded(tmp_path)) == Counter(captured.messages)
+    captured.free(1)
+    assert Counter(loaded(tmp_path)) == Counter(expected_of(captured, {1}))
+    captured.free(2)
+    left = expected_of(captured, {1, 2})
+    assert 0 < len(left) < len(captured.messages)
+    for size in ("1g", "1"):
+        assert Counter(loaded(tmp_path, maxPartitionBytes=size)) == Counter(left)
+    (work,) = planned(tmp_path, ordering="queue", queues="jobs")
+    assert of_rows(rows_of(tmp_path, work)) == [one for one in left if one.queue == "jobs"]
+    captured.close()
+
+
+def test_a_deleted_queue_is_not_read_and_its_successor_begins_anew(tmp_path: Path) -> None:
+    captured = Captured(tmp_path)
+    captured.declare("jobs", 1)
+    captured.publish([1], [b"old"])
+    captured.define([changes.QUEUE_GONE, "jobs"])
+    assert loaded(tmp_path) == []
+    captured.declare("jobs", 2)
+    captured.publish([2], [b"new"])
+    assert [one.value for one in loaded(tmp_path)] == [b"new"]
+    captured.close()
+
+
+def test_what_is_declared_is_taken_from_the_last_snapshot(tmp_path: Path) -> None:
+    """A queue that the snapshot leaves out is gone, whatever earlier records say."""
+    captured = Captured(tmp_path)
+    captured.declare("jobs", 1)
+    captured.declare("gone", 2)
+    captured.publish([1, 2], [b"both"])
+    captured.define([changes.SNAPSHOT, 3])
+    captured.declare("jobs", 1)
+    captured.define([changes.SNAPSHOT_END])
+    captured.declare("later", 3)
+    captured.publish([3], [b"later"])
+    assert [(one.queue, one.value) for one in loaded(tmp_path)] == [("jobs", b"both"), ("later", b"later")]  # fmt: skip
+    captured.close()
+
+
+def test_damage_fails_or_is_skipped_or_kept(tmp_path: Path) -> None:
+    captured = varied(tmp_path, 1)
+    captured.close()
+    for at, file in ((700, "msgs.0000000002"), (2000, "msgs.0000000004")):
+        flip(captured.path / file, at)
+    with pytest.raises(CaptureDamaged, match=r"msgs\.000000000[24]: \d+ bytes at \d+ are damaged"):
+        loaded(tmp_path)
+    found = loaded(tmp_path, damaged="skip")
+    lost = Counter(captured.messages) - Counter(found)
+    assert lost
+    assert not Counter(found) - Counter(captured.messages)
+    assert len({one.sequence for one in lost}) <= 60, "two records"
+    (work,) = planned(tmp_path, damaged="keep")
+    rows = rows_of(tmp_path, work, damaged="keep")
+    kept = [row for row in rows if row["offset"] is None]
+    assert len(kept) == 2
+    assert len(rows) == len(found) + 2
+    assert all(row["value"] and row["topic"] is None for row in kept)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_one_bit_flipped_costs_the_record_it_is_in_and_is_noticed(
+    tmp_path: Path, seed: int
+) -> None:
+    captured = varied(tmp_path, 5, records=40)
+    captured.close()
+    random = Random(seed)
+    segments = sorted(captured.path.glob("msgs.*"))[:-2]
+    file = random.choice(segments)
+    used = len(file.read_bytes().rstrip(b"\0"))
+    flip(file, random.randrange(64, used - 120))
+    found = loaded(tmp_path, damaged="skip")
+    lost = Counter(captured.messages) - Counter(found)
+    assert not Counter(found) - Counter(captured.messages)
+    assert len({one.time_us for one in lost}) <= 1, "one record"
+    if lost:
+        with pytest.raises(CaptureDamaged):
+            loaded(tmp_path)
+
+
+def test_a_segment_freed_after_the_plan(tmp_path: Path) -> None:
+    captured = varied(tmp_path, 2)
+    (work,) = planned(tmp_path)
+    captured.free(2)
+    with pytest.raises(DataLost, match=r"msgs\.0000000002 was freed while it was to be read"):
+        rows_of(tmp_path, work)
+    found = Counter(of_rows(rows_of(tmp_path, work, failOnDataLoss="false")))
+    assert found
+    assert found < Counter(captured.messages)
+    captured.close()
+
+
+def test_offsets_that_are_gone_or_not_there_yet(tmp_path: Path) -> None:
+    captured = Captured(tmp_path)
+    captured.declare("jobs", 1)
+    for number in range(100):
+        captured.publish([1], [b"%d" % number])
+    captured.snapshot()
+    captured.free(1)
+    first = loaded(tmp_path)[0].offset
+    assert first > 0
+    with pytest.raises(DataLost, match=f"'jobs' begins at offset {first}, not 0, by now"):
+        loaded(tmp_path, startingOffsets='{"jobs": {"0": 0}}')
+    found = loaded(tmp_path, startingOffsets='{"jobs": {"0": 0}}', failOnDataLoss="false")
+    assert [one.offset for one in found] == list(range(first, 100))
+    with pytest.raises(DurableError, match="want at most 100, where it ends"):
+        loaded(tmp_path, startingOffsets='{"jobs": {"0": 101}}')
+    captured.close()
+
+
+def test_a_torn_tail_is_not_read(tmp_path: Path) -> None:
+    captured = Captured(
+        tmp_path, LogConfig(segment_bytes=1 << 16, reserve_bytes=0, free_bytes_min=0)
+    )
+    captured.declare("jobs", 1)
+    for number in range(20):
+        captured.publish([1], [b"%d" % number] * 3)
+    captured.close()
+    file = captured.path / "msgs.0000000001"
+    content = file.read_bytes()
+    end = len(content.rstrip(b"\0"))
+    for cut in range(end - 130, end, 7):
+        file.write_bytes(content[:cut] + bytes(len(content) - cut))
+        found = loaded(tmp_path)
+        assert found == captured.messages[: len(found)]
+        assert len(found) in (54, 57)
+
+
+def test_what_is_no_capture(tmp_path: Path) -> None:
+    for name, error, match in (
+        ("nowhere", NoCapture, "no such directory"),
+        ("empty", NoCapture, "there is no `vhosts` in it"),
+        ("hollow", UnknownVhost, "no vhost '/'"),
+        ("unused", NoCapture, "nothing was ever stored here"),
+        ("foreign", ForeignStore, "it holds photo.jpg"),
+    ):
+        data = tmp_path / name
+        log = data / "vhosts/42099b4af021e53fd8fd4e056c2568d7c2e3ffa8/log"
+        if name != "nowhere":
+            data.mkdir()
+        if name == "hollow":
+            (data / "vhosts").mkdir()
+        if name in ("unused", "foreign"):
+            log.mkdir(parents=True)
+            (log.parent / "vhost").write_text("/")
+        if name == "foreign":
+            (log / "photo.jpg").write_bytes(b"x")
+        with pytest.raises(error, match=match) as caught:
+            loaded(data)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_later_format_is_refused(tmp_path: Path) -> None:
+    from zlib import crc32
+
+    from durable.log.header import CHECKED_FROM, CHECKSUM_AT
+
+    captured = varied(tmp_path, 1)
+    captured.close()
+    file = captured.path / "msgs.0000000002"
+    content = bytearray(file.read_bytes())
+    content[8] = 2
+    checksum = crc32(content[CHECKED_FROM:64], crc32(content[:CHECKSUM_AT]))
+    content[CHECKSUM_AT:CHECKED_FROM] = checksum.to_bytes(4, "little")
+    file.write_bytes(content)
+    with pytest.raises(NewerFormat, match=r"msgs\.0000000002 has format version 2"):
+        loaded(tmp_path)
+
+
+def test_names_that_are_not_there(tmp_path: Path) -> None:
+    captured = varied(tmp_path, 1)
+    for given, match in (
+        (
+            {"streams": "audi"},
+            "no stream 'audi' has its messages in this log: did you mean 'audit'?",
+        ),
+        ({"queues": "audit"}, "no queue 'audit'"),
+        ({"startingOffsets": '{"nobody": {"0": 1}}'}, "no queue or stream 'nobody'"),
+        ({"startingOffsets": '{"jobs": {"5": 1}}'}, "no partition 5 of 'jobs'"),
+    ):
+        with pytest.raises(NothingSelected) as caught:
+            loaded(tmp_path, **given)
+        assert match in str(caught.value)
+    with pytest.raises(UnknownVhost):
+        loaded(tmp_path, vhost="tenant")
+    captured.close()
