@@ -13,15 +13,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
+QUIET: Mapping[str, str] = {
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+}
 LOCAL: Mapping[str, str] = {
     "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "8",
 }
-"""For a session on this machine: nothing listens to others, times are UTC."""
+"""Besides, where all of Spark is on this machine: nothing listens to others."""
 
 
 def register(session: SparkSession, *, push_filters: bool = False) -> SparkSession:
@@ -53,7 +55,11 @@ def session(master: str = "local[*]", **conf: str) -> SparkSession:
 
     # Else workers run whatever `python3` is on PATH, without our packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    settings = dict(QUIET)
+    if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        settings |= LOCAL
     builder = SparkSession.builder.master(master).appName("mesh")
-    for name, value in {**LOCAL, **{k.replace("_", "."): v for k, v in conf.items()}}.items():
-        builder = builder.config(name, value)
+    for name, value in (settings | conf).items():
+        builder = builder.config(name.replace("_", "."), value)
     return register(builder.getOrCreate())

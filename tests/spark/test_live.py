@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from tests.brokers import client, numbered, serving
+from tests.brokers import client, node_of, numbered, serving
+from tests.nodes import node, subscribed
+from tests.spark.frames import Query, load
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-
-def load(session: SparkSession, path: Path, **options: Any) -> DataFrame:
-    return session.read.format("mesh-capture").options(**options).load(str(path))
 
 
 async def rows(frame: DataFrame) -> list[Any]:
@@ -52,3 +50,25 @@ async def test_what_a_broker_has_confirmed_is_read_while_it_runs(
         assert abs((job.timestamp - job.published).total_seconds()) < 5
         await shop.publish("", "audit", b"later")
         assert load(session, tmp_path, streams="audit").count() == 102
+
+
+async def test_a_stream_follows_live_topics_while_the_broker_runs_and_after_it_restarts(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    query = Query(session, tmp_path / "data", tmp_path, subscribe="orders.>")
+    sent: list[bytes] = []
+    for _ in range(2):
+        async with serving(tmp_path / "data") as broker, client(broker) as shop:
+            await shop.declare_stream("live", patterns=["orders.*"])
+            async with node("publishing", node_of(broker)) as publishing:
+                await subscribed(publishing, "orders.eu")
+                for number in range(50):
+                    await publishing.publish("orders.eu", b"%d" % number)
+                    sent.append(b"%d" % number)
+                with trio.fail_after(10):
+                    while (await shop.statistics())["streams"]["live"]["end"] != len(sent):
+                        await trio.sleep(0.005)
+            await trio.to_thread.run_sync(query.run)
+    found = await trio.to_thread.run_sync(lambda: query.messages)
+    assert [one.value for one in sorted(found, key=lambda one: one.offset)] == sent
+    assert {one.topic for one in found} == {"orders.eu"}

@@ -1,0 +1,152 @@
+"""Options: what they mean, and what is said when they mean nothing."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+
+import pytest
+
+from durable.errors import RecordDamaged
+from spark.capture.options import READERS, Options, check_batch, check_streaming, read_options
+from spark.capture.progress import Progress, from_json
+from spark.capture.topics import Topics
+from spark.errors import (
+    CaptureError,
+    ContradictoryOptions,
+    InvalidOption,
+    OptionError,
+    UnknownOption,
+    said,
+)
+
+
+def read(**given: str) -> Options:
+    return read_options({"path": "data", **{name.lower(): value for name, value in given.items()}})
+
+
+def test_every_option_is_a_field_and_the_other_way_round() -> None:
+    assert {field for field, _ in READERS.values()} == {one.name for one in fields(Options)} - {
+        "given"
+    }
+
+
+def test_values() -> None:
+    found = read(
+        streams="a, b", subscribe="orders.*.x,audit.>", maxPartitionBytes="64MB", damaged="Keep",
+        startingTimestamp="1750000000000", endingTimestamp="2026-01-31T12:00:00+01:00",
+        includeHeaders="TRUE", minPartitions="3",
+    )  # fmt: skip
+    assert found.streams == ("a", "b")
+    assert found.subscribe == ("orders.*.x", "audit.>")
+    assert found.max_partition_bytes == 64 << 20
+    assert (found.starting_us, found.ending_us) == (1_750_000_000_000_000, 1_769_857_200_000_000)
+    assert found.include_headers
+    assert found.damaged == "keep"
+    offsets = read(endingOffsets='{"jobs": {"0": 5, "1": -1}}').ending_offsets
+    assert offsets == {"jobs": {0: 5, 1: -1}}
+    assert (found.min_partitions, found.vhost, found.fail_on_data_loss) == (3, "/", True)
+    assert read(endingTimestamp="2026-01-31T12:00:00").ending_us == 1_769_860_800_000_000, "UTC"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("path", ""), ("streams", "a,,b"), ("subscribe", "orders..x"), ("subscribe", "a.>.b"),
+        ("subscribePattern", "("), ("startingOffsets", "newest"), ("startingOffsets", "{}"),
+        ("startingOffsets", '{"a": 3}'), ("startingOffsets", '{"a": {"0": -3}}'),
+        ("startingOffsets", '{"a": {"10": 1}}'), ("endingOffsets", "[" * 100_000),
+        ("startingTimestamp", "yesterday"), ("startingTimestamp", "-1"), ("includeHeaders", "yes"),
+        ("ordering", "topic"), ("maxPartitionBytes", "0"), ("maxPartitionBytes", "1.5g"),
+        ("minPartitions", "0"), ("batchRows", "many"), ("maxOffsetsPerTrigger", "-5"),
+        ("damaged", "ignore"), ("failOnDataLoss", "1"),
+    ],
+)  # fmt: skip
+def test_impossible_values_are_named(name: str, value: str) -> None:
+    with pytest.raises(InvalidOption) as caught:
+        read_options({"path": "data", name.lower(): value})
+    assert str(caught.value).startswith(f"option {name} is ")
+    assert "want" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_unknown_options_name_the_one_that_was_meant() -> None:
+    with pytest.raises(
+        UnknownOption, match="no option 'subscribepatern': did you mean subscribePattern"
+    ) as caught:
+        read(subscribePatern="x")
+    assert caught.value.nearest == "subscribePattern"
+    with pytest.raises(UnknownOption, match=r"no option 'kafka\.servers': there are path, vhost"):
+        read(**{"kafka.servers": "x"})
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"subscribe": "a", "subscribePattern": "a"},
+        {"startingOffsets": "earliest", "startingTimestamp": "1"},
+        {"endingOffsets": "latest", "endingTimestamp": "1"},
+        {"startingTimestamp": "2", "endingTimestamp": "1"},
+        {"startingOffsets": '{"a": {"0": 2}}', "endingOffsets": '{"a": {"0": 1}}'},
+        {"maxOffsetsPerTrigger": "1", "maxBytesPerTrigger": "1"},
+    ],
+)
+def test_contradictions(given: dict[str, str]) -> None:
+    with pytest.raises(ContradictoryOptions) as caught:
+        read(**given)
+    assert all(name in str(caught.value) for name in caught.value.names)
+
+
+def test_what_is_for_the_other_kind_of_query() -> None:
+    for given in (
+        {"startingOffsets": "latest"},
+        {"endingOffsets": "earliest"},
+        {"maxOffsetsPerTrigger": "5"},
+    ):
+        check_streaming(read(startingOffsets="latest"))
+        with pytest.raises(OptionError):
+            check_batch(read(**given))
+    for given in ({"endingOffsets": "latest"}, {"endingTimestamp": "5"}):
+        check_batch(read(**given))
+        with pytest.raises(ContradictoryOptions, match="a stream has no end"):
+            check_streaming(read(**given))
+
+
+def test_topics() -> None:
+    everything = ["orders", "orders.eu", "orders.eu.created", "audit.eu"]
+
+    def accepted(**given: object) -> list[str]:
+        return [one for one in everything if Topics(**given)(one)]  # type: ignore[arg-type]
+
+    assert accepted(patterns=("orders.>",)) == ["orders.eu", "orders.eu.created"]
+    assert accepted(patterns=(">",)) == everything
+    assert accepted(patterns=("*.eu", "orders")) == ["orders", "orders.eu", "audit.eu"]
+    assert accepted(expression="orders.*") == everything[:3]
+    assert accepted(expression="orders") == ["orders"]
+    assert accepted(among=[frozenset({"orders", "audit.eu"})], prefixes=["o"]) == ["orders"]
+    assert accepted() == everything
+    assert Topics().all
+    assert not Topics(prefixes=["x"]).all
+
+
+def test_progress_survives_json() -> None:
+    found = Progress("5f", 30, ((1, 9), (20, 40)), {3: 120})
+    assert from_json(json.loads(json.dumps(found.to_json()))) == found
+    assert found.at(35) == Progress("5f", 35, ((20, 40),), {3: 120})
+    for wrong in (
+        {},
+        {"store": "x"},
+        {"store": "x", "position": "y"},
+        {"position": 1},
+        {"store": "x", "position": 1, "absent": [1]},
+    ):
+        with pytest.raises(CaptureError, match="not of mesh-capture"):
+            from_json(wrong)
+
+
+def test_what_an_error_said_is_found_in_what_spark_makes_of_it() -> None:
+    stack = "[X] An exception:\nTraceback:\n  File\nspark.errors.InvalidOption: option a is 'b': want c\n\nmore"
+    assert said(RuntimeError(stack)) == "option a is 'b': want c"
+    assert said(RuntimeError("durable.errors.NewerFormat: x has\n")) == "x has"
+    assert said(RecordDamaged("gap", 3)) == str(RecordDamaged("gap", 3))
+    assert said(RuntimeError("spark is slow")) is None
