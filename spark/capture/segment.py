@@ -4,20 +4,20 @@
       Chunk ──────────┘ Damaged      Chunk ─────────┘
 
 A chunk is one piece of memory in which headers and bodies stand; nothing is copied out of it here.
-Bodies that are encrypted at rest would be opened here, by `Opened`: a chunk says of headers and of
-bodies separately where they are.
+Bodies that are encrypted at rest would be opened here: a chunk says of headers and of bodies separately
+where they are, so opened ones can stand in memory of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from durable.log.bodies import ORIGIN
 from durable.log.disk import File
-from durable.log.record import HEADER_BYTES, TARGET_BYTES, Kind, Record
+from durable.log.record import HEADER_BYTES, TARGET_BYTES, Kind
 from durable.log.scan import Damaged, scan
 
 from .gather import Ints, numbers
@@ -25,9 +25,6 @@ from .plan import Range
 
 WINDOW_BYTES = 4 << 20
 """Read at a time: a multiple of what a batch of rows takes, and little beside a worker's memory."""
-
-Opener = Callable[[Record], bytes]
-"""From a record whose body is encrypted to the body. Raises when there is no key for it."""
 
 
 class Chunk(NamedTuple):
