@@ -19,6 +19,10 @@ from durable.vhost.changes import (
     Change,
 )
 
+ADOPTED = "salvaged."
+"""Lanes of which a damaged record may have told are called so, and by their number: as `mesh-broker
+salvage` calls them."""
+
 
 class Lane(NamedTuple):
     """One FIFO of messages."""
@@ -37,6 +41,8 @@ class Lanes:
         self._declared: dict[str, tuple[str, tuple[int, ...]]] = {}
         """Word and lanes, by name: queues and streams share their names."""
         self._snapshot: set[str] | None = None
+        self._seen: set[int] = set()
+        """Lanes of all that ever was declared."""
         self.whole = False
         """Whether a snapshot was seen from its beginning to its end."""
 
@@ -58,8 +64,14 @@ class Lanes:
 
     def _declare(self, word: str, name: str, lanes: Iterable[Any]) -> None:
         self._declared[name] = word, tuple(map(int, lanes))
+        self._seen.update(self._declared[name][1])
         if self._snapshot is not None:
             self._snapshot.add(name)
+
+    def adopt(self, lanes: Iterable[int]) -> None:
+        """Declarations are lost: what nobody declared was declared in those."""
+        for lane in sorted(set(lanes) - self._seen):
+            self._declare(QUEUE, f"{ADOPTED}{lane}", [lane])
 
     def all(self) -> dict[int, Lane]:
         """By lane id."""

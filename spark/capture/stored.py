@@ -178,29 +178,39 @@ class StoredLog:
             disk = ReadOnlyDisk(self.path, unlocked=True)
             root = Checkpoints(disk, self._store_id, lambda: POSITION_MAX).read_root()
             # What was declared before the last snapshot stands in it again.
-            lanes = self._lanes_from(0 if root is None else root.snapshot)
+            lanes, lossy = self._lanes_from(0 if root is None else root.snapshot)
             if root is not None and not lanes.whole:
-                lanes = self._lanes_from(0)
+                lanes, lossy = self._lanes_from(0)
+            if lossy:
+                lanes.adopt(self.spans())
             self._lanes = lanes.all()
         return self._lanes
 
-    def _lanes_from(self, position: int) -> Lanes:
-        lanes = Lanes()
+    def _lanes_from(self, position: int) -> tuple[Lanes, bool]:
+        """By all records from there on; and whether some may be missing."""
+        lanes, lossy = Lanes(), False
         for one in self.contents:
-            if one.end <= position or not one.definitions:
+            if one.end <= position:
                 continue
+            lossy |= bool(one.damaged)
             with self._opened(one.number) as file:
                 for found, at, end_at in one.definitions:
                     if found >= position:
-                        self._apply(lanes, file.pread(end_at - at, at))
-        return lanes
+                        lossy |= not self._apply(lanes, file.pread(end_at - at, at))
+        return lanes, lossy
 
-    def _apply(self, lanes: Lanes, data: bytes) -> None:
+    def _apply(self, lanes: Lanes, data: bytes) -> bool:
+        """Whether it could be read."""
         record = read_record(data, memoryview(data), 0, self.seed)
-        with suppress(RecordDamaged):
-            for change in [] if record is None else decode_definitions(record):
+        if record is None:
+            return False
+        try:
+            for change in decode_definitions(record):
                 with suppress(LookupError, TypeError, ValueError):
                     lanes.apply(change)
+        except RecordDamaged:
+            return False
+        return True
 
     def position_at(self, time_us: int) -> int:
         """The log position of the first record of messages stored at this time or later."""

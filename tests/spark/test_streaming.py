@@ -82,7 +82,7 @@ def test_what_compaction_carries_comes_once_and_nothing_is_missed(
 ) -> None:
     """Carried and freed before the query has got there, in the middle of a batch, and afterwards."""
     query = Query(
-        session, captured.data, tmp_path, maxOffsetsPerTrigger="30", failOnDataLoss="false"
+        session, captured.data, tmp_path, maxOffsetsPerTrigger="30"
     )
     positions = publish(captured, 60)
     first = [one for one in positions if captured.segment_of(one) == 1]
