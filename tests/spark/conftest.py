@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[2]
+TEST_S_MAX = 240
+"""Of these a test takes 2, the first one 20; on a machine with much else to do ten times that."""
 CONF = {
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "2",
@@ -36,6 +38,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.xdist_group("spark"))
             item.add_marker(pytest.mark.slow)
+            item.add_marker(pytest.mark.timeout(TEST_S_MAX))
             if reason:
                 item.add_marker(pytest.mark.skip(reason=reason))
 

@@ -10,7 +10,7 @@ from tests.captures import Message, of_rows
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-QUERY_S_MAX = 60
+QUERY_S_MAX = 120
 
 
 def load(session: SparkSession, data: Path, **options: Any) -> DataFrame:

@@ -81,9 +81,7 @@ def test_what_compaction_carries_comes_once_and_nothing_is_missed(
     session: SparkSession, captured: Captured, tmp_path: Path
 ) -> None:
     """Carried and freed before the query has got there, in the middle of a batch, and afterwards."""
-    query = Query(
-        session, captured.data, tmp_path, maxOffsetsPerTrigger="30"
-    )
+    query = Query(session, captured.data, tmp_path, maxOffsetsPerTrigger="30")
     positions = publish(captured, 60)
     first = [one for one in positions if captured.segment_of(one) == 1]
     second = [one for one in positions if captured.segment_of(one) == 2]
