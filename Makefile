@@ -22,7 +22,7 @@ demo: $(STAMP)            ## the main job on real processes, under a minute
 	@$(RUN) -m examples.demo
 
 test: check               ## everything CI runs
-	$(RUN) -m pytest -q -n 2 --dist loadgroup tests
+	$(RUN) -m pytest -q -rs -n 2 --dist loadgroup tests
 
 check: $(SPARK_STAMP)     ## format, lint, types
 	$(VENV)/bin/ruff format --check --quiet .

@@ -12,12 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import NamedTuple
+from zlib import crc32
 
 import numpy as np
 
 from durable.log.bodies import ORIGIN
 from durable.log.disk import File
-from durable.log.record import HEADER_BYTES, TARGET_BYTES, Kind
+from durable.log.record import (
+    CHECKED_BYTES,
+    HEADER_BYTES,
+    TARGET_BYTES,
+    VERSION,
+    WHOLE_HEADER,
+    Kind,
+)
 from durable.log.scan import Damaged, scan
 
 from .gather import Ints, numbers
@@ -61,39 +69,65 @@ def chunks(
         NewerFormat: a valid record of a later version.
     """
     window = _Window(file)
-    kinds = {Kind.MOVED} if wanted.carried else {Kind.PUBLISH, Kind.CAPTURE}
-    start, end = wanted.start, wanted.end
-    ats: list[int] = []
-    data: object = None
-    base = 0
-    for found in scan(
-        window.read, wanted.at, wanted.end_at, seed=wanted.seed, window_bytes=window_bytes
-    ):
-        if isinstance(found, Damaged):
-            if ats:
-                yield _chunk(data, ats, base)
-                ats = []
-            yield found
+    kinds = frozenset({Kind.MOVED} if wanted.carried else {Kind.PUBLISH, Kind.CAPTURE})
+    at, floor = wanted.at, 0
+    while at < wanted.end_at:
+        data = window.read(min(window_bytes, wanted.end_at - at), at)
+        ats, size_bytes, floor = _usual(data, wanted, kinds, floor)
+        if ats:
+            yield _chunk(data, ats, at)
+        at += size_bytes
+        if size_bytes:
             continue
-        record = found.record
-        header = record.header
-        if header.position >= end:
+        # No valid record here, or one longer than a window: what else it may be, `scan` knows.
+        for found in scan(window.read, at, wanted.end_at, seed=wanted.seed, floor=floor):
+            at = found.end
+            if isinstance(found, Damaged):
+                yield found
+                continue
+            header = found.record.header
+            floor = header.position + 1
+            if header.kind in kinds and wanted.start <= header.position < wanted.end:
+                there = memoryview(found.record.contents).obj
+                assert isinstance(there, bytes), "windows are read as bytes"
+                yield _chunk(there, [found.at - window.at], window.at)
             break
-        if header.position < start or header.kind not in kinds:
-            continue
-        there = memoryview(record.contents).obj
-        if there is not data:
-            if ats:
-                yield _chunk(data, ats, base)
-                ats = []
-            data, base = there, window.at
-        ats.append(found.at - base)
-    if ats:
-        yield _chunk(data, ats, base)
+        else:
+            return
 
 
-def _chunk(data: object, ats: list[int], base: int) -> Chunk:
-    assert isinstance(data, bytes), "windows are read as bytes"
+def _usual(
+    data: bytes, wanted: Range, kinds: frozenset[int], floor: int
+) -> tuple[list[int], int, int]:
+    """Valid records one after the other from the front of `data` on.
+
+    Where those begin that are wanted, how many bytes there were of all, and the least log position
+    that may come then. It is what `scan` does for each, but for records of one message in a third
+    of the time.
+    """
+    unpack, seed, view, size = WHOLE_HEADER.unpack_from, wanted.seed, memoryview(data), len(data)
+    start, stop = wanted.start, wanted.end
+    ats: list[int] = []
+    at = 0
+    while at + HEADER_BYTES <= size:
+        fields = unpack(data, at)
+        end, position = at + fields[4], fields[11]
+        body = at + HEADER_BYTES
+        if (
+            fields[14] != crc32(data[at : at + CHECKED_BYTES], seed)
+            or not body <= end <= size
+            or fields[1] > VERSION
+            or position < floor
+            or fields[7] != crc32(view[body:end])
+        ):
+            break
+        if fields[2] in kinds and start <= position < stop:
+            ats.append(at)
+        at, floor = end, position + 1
+    return ats, at, floor
+
+
+def _chunk(data: bytes, ats: list[int], base: int) -> Chunk:
     at = np.array(ats, np.int64)
     buffer = np.frombuffer(data, np.uint8)
     body = at + HEADER_BYTES + TARGET_BYTES * numbers(buffer, at + 16, "<u4")

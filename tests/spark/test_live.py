@@ -69,6 +69,8 @@ async def test_a_stream_follows_live_topics_while_the_broker_runs_and_after_it_r
                     while (await shop.statistics())["streams"]["live"]["end"] != len(sent):
                         await trio.sleep(0.005)
             await trio.to_thread.run_sync(query.run)
+            written = await trio.to_thread.run_sync(lambda: query.messages)
+            assert len(written) == len(sent), "the last commit, too"
     found = await trio.to_thread.run_sync(lambda: query.messages)
     assert [one.value for one in sorted(found, key=lambda one: one.offset)] == sent
     assert {one.topic for one in found} == {"orders.eu"}

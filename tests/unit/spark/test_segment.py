@@ -1,0 +1,67 @@
+"""Chunks of a range: the same records whatever the window, and the same damage as `scan` finds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
+
+from durable.log.config import LogConfig
+from durable.log.header import SEGMENT_HEADER_BYTES
+from durable.log.record import Kind, store_seed
+from durable.log.scan import Damaged, Found, scan
+from spark.capture.plan import NO_LIMIT, Range
+from spark.capture.segment import chunks
+from spark.capture.stored import open_segment
+from tests.captures import Captured
+from tests.logs import STORE_ID
+from tests.stores import flip
+
+SEED = store_seed(STORE_ID)
+
+
+def found_by(path: Path, end_at: int, window_bytes: int) -> tuple[list[int], list[Damaged]]:
+    wanted = Range(str(path), SEED, SEGMENT_HEADER_BYTES, end_at, 0, NO_LIMIT, 1, None, frozenset())
+    ats: list[int] = []
+    damaged: list[Damaged] = []
+    for one in chunks(open_segment(str(path)), wanted, window_bytes=window_bytes):
+        if isinstance(one, Damaged):
+            damaged.append(one)
+        else:
+            ats += [one.segment_at + at for at in one.at.tolist()]
+            assert one.headers[one.at[0] :][:4] == b"MREC"
+    return ats, damaged
+
+
+@pytest.mark.parametrize("damage", [0, 1, 3])
+@pytest.mark.parametrize("window_bytes", [64, 200, 1000, 1 << 20])
+def test_any_window_finds_what_scan_finds(tmp_path: Path, window_bytes: int, damage: int) -> None:
+    random = Random(damage)
+    captured = Captured(
+        tmp_path, LogConfig(segment_bytes=1 << 16, reserve_bytes=0, free_bytes_min=0)
+    )
+    captured.declare("jobs", 1)
+    for number in range(60):
+        captured.publish(
+            [1], [random.randbytes(random.choice([1, 30, 500]))] * random.randint(1, 3)
+        )
+        if number % 7 == 0:
+            captured.settle(1, number, number + 1)
+    path = captured.path / "msgs.0000000001"
+    end_at = len(path.read_bytes().rstrip(b"\0")) // 8 * 8 + 8
+    captured.close()
+    for _ in range(damage):
+        flip(path, random.randrange(SEGMENT_HEADER_BYTES, end_at - 1000))
+    file = open_segment(str(path))
+    oracle = list(scan(file.pread, SEGMENT_HEADER_BYTES, end_at, seed=SEED))
+    wanted = [
+        one.at for one in oracle if isinstance(one, Found) and one.record.kind == Kind.PUBLISH
+    ]
+    assert len(wanted) >= 57
+    assert found_by(path, end_at, window_bytes) == (
+        wanted,
+        [one for one in oracle if isinstance(one, Damaged)],
+    )
