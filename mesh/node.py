@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import repeat
 from typing import Any
 
 import trio
@@ -34,6 +35,7 @@ from .waker import Bell, Waker
 from .watching import Gathering, Watch
 
 TUNNEL_TRIES = 3
+SENT_LOOK_S = 0.002
 """Members that are asked for a tunnel before it is Overloaded."""
 TUNNEL_RETRY_S = 1.0
 """What Overloaded says then: a refusal of a tunnel does not tell."""
@@ -225,30 +227,49 @@ class Node:
             raise trio.WouldBlock
 
     @enable_ki_protection
-    async def publish_many(self, topic: str, payloads: Sequence[bytes]) -> None:
+    async def publish_many(
+        self, topic: str, payloads: Sequence[bytes], *, headers: Sequence[bytes] | None = None
+    ) -> None:
         """Publish several messages of one topic, cheaper than one by one.
 
         If cancelled, a prefix of `payloads` was published. Raises as `publish` does.
+
+        Args:
+            headers: one for each payload, as `mesh.message.encode_headers` packs them.
         """
         if not payloads:
             return
         for payload in payloads:
             self._check_payload(payload)
+        if headers is not None and len(headers) != len(payloads):
+            raise ValueError(f"{len(headers)} headers for {len(payloads)} payloads")
         stream, _ = self._prepare(topic, payloads[0], None)
         total = sum(map(len, payloads)) + PER_MESSAGE_BYTES * len(payloads)
-        if stream.size_bytes + total <= stream.limit_bytes and stream.headers is None:
-            if self._publisher.extend(stream, payloads, total):
+        total += sum(map(len, headers)) if headers is not None else 0
+        if stream.size_bytes + total <= stream.limit_bytes:
+            if self._publisher.extend(stream, payloads, total, headers):
                 self._driver.wake_pump()
             return
         batches = self._publisher.batches
-        for payload in payloads:
-            while not self._append(stream, payload, None):
+        for payload, packed in zip(payloads, repeat(None) if headers is None else headers):  # noqa: B905
+            while not self._append(stream, payload, packed):
                 stream = await self._wait_room(stream)
             if self._publisher.batches != batches:  # Once per batch, let it leave and others run.
                 batches = self._publisher.batches
                 await trio.lowlevel.checkpoint()
                 stream = self._publisher.stream(topic)
         await trio.lowlevel.checkpoint()
+
+    async def wait_sent(self, waiting_bytes: int = 0) -> None:
+        """Wait until at most so much waits for any one member; 0: members have taken all of it.
+
+        What was published before leaves at once, whoever else runs. Raises NodeClosed.
+        """
+        await trio.lowlevel.checkpoint()
+        self._driver.settle()
+        while self._core.unsent_bytes() > waiting_bytes:
+            self._core.check_open()
+            await trio.sleep(SENT_LOOK_S)  # Acknowledgements come by the frame, not for a message.
 
     def _prepare(
         self, topic: str, payload: bytes, headers: dict[str, Any] | None

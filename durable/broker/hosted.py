@@ -42,6 +42,7 @@ class PublisherSession(Protocol):
 
     def confirm(self) -> None: ...
     def fail(self, error: DurableError) -> None: ...
+    def replaced(self) -> None: ...
 
 
 class ConsumerSession(Protocol):
@@ -200,6 +201,9 @@ class Hosted:
 
     def attach_publisher(self, publisher: Publisher, session: PublisherSession) -> None:
         """Tell `session` whenever more of what it sent is decided."""
+        before = self._publishers.get(publisher.id)
+        if before is not None:
+            before.replaced()
         self._publishers[publisher.id] = session
 
     def detach_publisher(self, publisher: Publisher, session: PublisherSession) -> None:

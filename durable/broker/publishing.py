@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import trio
 
@@ -13,7 +14,7 @@ from mesh.protocol.batch import Batch
 from mesh.tunnel import Tunnel
 from mesh.waker import Waker
 
-from ..errors import DurableError, Malformed, RecordTooLarge, StoreFull
+from ..errors import DurableError, Malformed, PublisherFenced, RecordTooLarge, StoreFull
 from ..log.bodies import PUBLISHER_BYTES
 from ..protocol.calls import Answer, Hello, encode_answer
 from ..protocol.parts import Refusal, count_fitting, decode_batches, encode_confirm
@@ -36,7 +37,7 @@ async def serve_publisher(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Pe
     session = _Session(tunnel, hosted, peer, publisher)
     hosted.attach_publisher(publisher, session)
     try:
-        await tunnel.send(encode_answer(Answer(0, {"next": publisher.next})))
+        await tunnel.send(encode_answer(Answer(0, _known(publisher))))
         async with open_nursery() as nursery:
             nursery.start_soon(session.send_confirms)
             async for part in tunnel:
@@ -59,6 +60,13 @@ def _open(hello: Hello, hosted: Hosted) -> Publisher:
     if len(publisher_id) != PUBLISHER_BYTES or epoch < 0 or oldest < 0:
         raise Malformed("a hello of an impossible publisher")
     return hosted.vhost.publishers.open(publisher_id, epoch, oldest)
+
+
+def _known(publisher: Publisher) -> dict[str, Any]:
+    """What a client need not send again: all before `decided`, but for the holes."""
+    decided = publisher.confirmed
+    holes = [(low, min(high, decided)) for low, high in publisher.holes if low < decided]
+    return {"next": publisher.next, "decided": decided, "holes": holes}
 
 
 class _Session:
@@ -97,6 +105,11 @@ class _Session:
         """Wait until that is over: a client that reads no confirms must not fill our memory."""
         while self.is_behind:
             await self._told.wait()
+
+    def replaced(self) -> None:
+        """Another connection of this publisher has taken over: of two attempts the later one counts."""
+        epoch = self._publisher.epoch
+        self.fail(PublisherFenced(self._publisher.id.hex(), epoch, epoch))
 
     def fail(self, error: DurableError) -> None:
         """Nothing more will be decided: the client is told why, and this publisher ends."""

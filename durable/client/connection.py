@@ -29,6 +29,7 @@ from ..protocol.definition_bytes import pack_definitions, unpack_definitions
 from ..protocol.properties import Properties
 from .channel import Channel
 from .deliveries import Deliveries
+from .numbered import EPOCH, NumberedPublisher
 from .publisher import Publisher
 from .records import Records
 
@@ -216,6 +217,16 @@ class Connection:
             window_bytes: what may be unconfirmed; `send` waits for room.
         """
         return Publisher(self._channel, name, epoch, window_bytes)
+
+    def numbered_publisher(
+        self, name: str, *, epoch: int = EPOCH, window_bytes: int = WINDOW_BYTES
+    ) -> NumberedPublisher:
+        """For what may have to be done again: `name` and sequences say what has been stored before.
+
+        Args:
+            epoch: a later one begins anew; what came under an earlier one is forgotten.
+        """
+        return NumberedPublisher(self._channel, name, epoch, window_bytes)
 
     def consume(
         self, queue: str, *, prefetch: int = 1000, prefetch_bytes: int = 16 << 20,

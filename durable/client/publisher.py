@@ -1,100 +1,39 @@
-"""Publishing with confirms: gathered, sent in parts, kept until the broker says that they are on disk.
+"""Publishing with confirms: messages alike are gathered, and numbered when they are packed.
 
-    send ──> gathering ──(the sender's turn)──> part ──> tunnel
-                                                 └──> unconfirmed ──confirm──> whoever waits
-
-When the connection breaks, everything unconfirmed is sent again, word for word; the broker knows
-what it has stored. So a message is stored once, however often it had to be sent.
+send ──> gathering ──(the sender's turn)──> part, see sending.py
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from hashlib import blake2b
-from secrets import token_bytes
-from types import TracebackType
 from typing import Any
 
 import trio
 
-from mesh.errors import MeshError, NodeClosed, TooLarge
 from mesh.message import encode_headers
-from mesh.nursery import open_nursery
-from mesh.tunnel import Tunnel
-from mesh.waker import Bell, Waker
 
-from ..definition_checks import check_key
-from ..errors import (
-    BrokerLost,
-    DurableError,
-    InvalidDefinition,
-    Malformed,
-    PublishError,
-    Unconfirmed,
-)
-from ..protocol.calls import PUBLISH
-from ..protocol.failures import put_together
-from ..protocol.parts import ENDED, decode_confirm, decode_ended
-from ..protocol.properties import Properties, decode_properties, encode_properties
-from ..tunnels import ends_with_tunnel
-from .channel import RETRY_S, Channel
+from ..protocol.properties import Properties
+from .channel import Channel
 from .gathering import PER_MESSAGE_BYTES, Gathering
-from .outbox import Outbox, Part, Waiter
+from .outbox import Part
+from .sending import HEADERS_BYTES_MAX, Sender
 
 BATCH_BYTES = 512 * 1024
 """Bodies per batch: one checksum, one record, one header for so much."""
 TURNS_BYTES = 2 * 1024 * 1024
-PART_BYTES = 1024 * 1024
-HEADERS_BYTES_MAX = 64 * 1024
 
 
-class Publisher:
+class Publisher(Sender):
     """A stream of messages with sequences of its own. Made by `Connection.publisher`."""
 
     def __init__(
         self, channel: Channel, name: str | None, epoch: int | None, window_bytes: int
     ) -> None:
-        self._channel, self._window_bytes = channel, window_bytes
-        self.id = token_bytes(16) if name is None else _named(name)
-        self.epoch = time.time_ns() if epoch is None else epoch
+        super().__init__(channel, name, time.time_ns() if epoch is None else epoch, window_bytes)
         self._gathering = Gathering(min(BATCH_BYTES, window_bytes), min(TURNS_BYTES, window_bytes))
-        self._outbox = Outbox()
         self._packed = 0
         """The first sequence that has not been packed."""
-        self._work, self._room = Waker(), Bell()
-        self._failure: DurableError | None = None
-        self._properties: dict[Properties, bytes] = {}
-        self._key: str | None = None
-        """The last one that was checked."""
-        self._part_bytes_max = PART_BYTES
-        self._scope = trio.CancelScope()
-        self._entered = False
-        self._idle: Tunnel | None = None
-        """The tunnel, while its sender has nothing to send."""
-        self._resend = False
-
-    async def __aenter__(self) -> Publisher:
-        await self._channel.connected()
-        self.start()
-        return self
-
-    def start(self) -> None:
-        """Begin to send, beside the node, until it is closed."""
-        if not self._entered:
-            self._entered = True
-            self._channel.run_beside(self._run)
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:  # fmt: skip
-        try:
-            if error is None:
-                await self.flush()
-        finally:
-            self._scope.cancel()
 
     async def send(
         self, exchange: str, key: str, payload: bytes, *,
@@ -148,67 +87,6 @@ class Publisher:
         self._leave()
         await self._decided(first, end)
 
-    async def flush(self) -> None:
-        """Return when everything handed over so far is on disk.
-
-        Raises:
-            As `publish` does, also for what was refused before, unless `publish` has told it.
-        """
-        try:
-            await self._decided(self._outbox.confirmed, self._barrier())
-        except PublishError as error:
-            self._add_untold(error)
-            raise
-        untold = self._outbox.take_untold()
-        if untold is not None:
-            _note_refused(*untold)
-            raise untold[0]
-
-    async def _decided(self, first: int, end: int) -> None:
-        if end <= self._outbox.confirmed:
-            await trio.lowlevel.checkpoint()
-            return
-        self._check()
-        waker = Waker()
-        waiter = Waiter(first, end, waker.wake)
-        self._outbox.wait_for(waiter)
-        while not waiter.done:
-            await waker.wait()
-        if waiter.error is not None:
-            _note_refused(waiter.error, waiter.refused)
-            raise waiter.error
-
-    def _check_messages(
-        self, payloads: Sequence[bytes], properties: bytes, headers: bytes | None
-    ) -> None:
-        """Before any of them is taken."""
-        for kind in set(map(type, payloads)):
-            if not issubclass(kind, bytes):
-                raise TypeError(f"payload: want bytes, got {kind.__name__}")
-        around, limit = len(properties) + len(headers or b""), self._channel.message_bytes_max
-        size = max(map(len, payloads), default=0) + around
-        if size > limit:
-            raise TooLarge("message", size, limit)
-
-    def _encoded(self, exchange: str, key: str, properties: Properties | None) -> bytes:
-        """Raises InvalidDefinition: the broker would end this publisher for it."""
-        if key != self._key:
-            check_key("message", "key", key)
-            self._key = key
-        wanted = Properties(exchange) if properties is None else properties
-        encoded = self._properties.get(wanted)
-        if encoded is None:
-            if len(self._properties) > 1000:
-                self._properties.clear()
-            encoded = encode_properties(wanted)
-            try:
-                decode_properties(encoded)
-            except Malformed:
-                allowed = "text as names and keys, a priority of 0 to 9, a ttl that is not negative"
-                raise InvalidDefinition("message", "properties", wanted, allowed) from None
-            self._properties[wanted] = encoded
-        return encoded
-
     def _add(
         self, exchange: str, key: str, payload: bytes, encoded: bytes, headers: bytes | None,
         properties: Properties | None,
@@ -223,123 +101,16 @@ class Publisher:
         """The sequence that the next message gets: behind all that were handed over before."""
         return self._packed + self._gathering.barrier()
 
-    def _full(self) -> bool:
-        return self._gathering.size_bytes + self._outbox.size_bytes > self._window_bytes
+    def _gathered(self) -> int:
+        return self._gathering.size_bytes
 
-    async def _wait_room(self) -> None:
-        self._check()
-        while self._full():
-            self._work.wake()
-            await self._room.wait()
-            self._check()
-
-    def _add_untold(self, error: PublishError) -> None:
-        untold = self._outbox.take_untold()
-        if untold is not None:
-            error.add_note(f"before, {untold[1]} messages were refused: {untold[0]}")
-
-    @property
-    def ended(self) -> bool:
-        """Whether it takes nothing any more."""
-        return self._failure is not None
-
-    def _check(self) -> None:
-        if self._failure is not None:
-            raise self._failure
-
-    # The sender
-
-    async def _run(self) -> None:
-        with self._scope:
-            try:
-                while True:
-                    try:
-                        await self._connected()
-                    except BrokerLost:
-                        pass
-                    except DurableError as error:
-                        self._end(error)
-                        return
-                    except NodeClosed:
-                        return
-                    except MeshError:
-                        pass  # The tunnel broke: again, with a new one.
-                    await trio.sleep(RETRY_S)
-            finally:
-                self._end(None)
-
-    async def _connected(self) -> None:
-        """One tunnel: first what is unconfirmed again, then what comes."""
-        oldest = self._outbox.confirmed
-        async with self._channel.open(
-            PUBLISH, publisher=self.id, epoch=self.epoch, oldest=oldest
-        ) as (tunnel, _):
-            self._part_bytes_max = min(PART_BYTES, tunnel.part_bytes_max)
-            async with open_nursery() as nursery:
-                nursery.start_soon(self._send, tunnel)
-                async for part in tunnel:
-                    if part[:1] == ENDED:
-                        raise put_together(*decode_ended(part))
-                    self._outbox.decided(*decode_confirm(part))
-                    self._room.wake()
-                nursery.cancel_scope.cancel()
-
-    def _leave(self) -> None:
-        """What has gathered leaves at once when nothing is on its way that it could wait for."""
-        if self._idle is not None and not self._outbox:
-            with suppress(MeshError):  # Broken: the next tunnel begins with what is unconfirmed.
-                try:
-                    self._idle.send_nowait(self._pack().data)
-                except trio.WouldBlock:
-                    self._resend = True
-        self._work.wake()
+    def _close(self) -> None:
+        self._gathering.close()
 
     def _pack(self) -> Part:
-        """The next part; from now on it is kept until it is confirmed."""
         data, count = self._gathering.pack(
             self.id, self.epoch, self._packed, time.time_ns() // 1000, self._part_bytes_max
         )
         part = Part(self._packed, self._packed + count, data)
         self._packed += count
-        self._outbox.sent(part)
         return part
-
-    @ends_with_tunnel
-    async def _send(self, tunnel: Tunnel) -> None:
-        self._resend = True
-        try:
-            while True:
-                if self._resend:
-                    self._idle, self._resend = None, False
-                    for part in self._outbox.parts:
-                        await tunnel.send(part.data)
-                while self._gathering:
-                    self._idle = None
-                    await tunnel.send(self._pack().data)
-                self._idle = tunnel
-                await self._work.wait()
-        finally:
-            self._idle = None
-
-    def _end(self, error: DurableError | None) -> None:
-        """Nothing more will be answered."""
-        if self._failure is not None:
-            return
-        waiting = self._barrier() - self._outbox.confirmed
-        self._failure = error or Unconfirmed(waiting, "the publisher was closed")
-        self._gathering.close()
-
-        def reason(count: int) -> DurableError:
-            return error or Unconfirmed(count, "the publisher was closed")
-
-        self._outbox.fail(reason)
-        self._room.wake()
-
-
-def _note_refused(error: DurableError, count: int) -> None:
-    if count > 1:
-        error.add_note(f"{count} messages were refused")
-
-
-def _named(name: str) -> bytes:
-    return blake2b(name.encode(), digest_size=16).digest()

@@ -57,8 +57,9 @@ class PublisherFenced(PublishError):
     """Publisher `publisher` has been seen with epoch `latest`: this one, `epoch`, was replaced."""
 
     def __init__(self, publisher: str, epoch: int, latest: int) -> None:
+        later = f"by epoch {latest}" if latest > epoch else "by another connection of it"
         super().__init__(
-            f"publisher {publisher} of epoch {epoch} has been replaced by epoch {latest}: stop this one"
+            f"publisher {publisher} of epoch {epoch} has been replaced {later}: stop this one"
         )
         self.publisher, self.epoch, self.latest = publisher, epoch, latest
 

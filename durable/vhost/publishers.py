@@ -74,6 +74,8 @@ class Publisher:
             # Decided once, as refused, and now again: not before it is durable.
             self.confirmed = min(self.confirmed, first)
         self.next = max(self.next, end)
+        # Refused before, and decided so: now it waits for the disk like any other.
+        self.confirmed = min(self.confirmed, first)
 
     def refused(self, first: int, end: int) -> None:
         """They were not, and will not be unless they come again."""

@@ -166,6 +166,20 @@ class Core:
             for link in self.peering.links.values()
         )
 
+    def unsent_bytes(self) -> int:
+        """What waits for the one member for which most does, sent and unacknowledged included."""
+        gathered = 1 if self.patterns.publisher.waiting else 0
+        return (
+            max(
+                (
+                    link.outbox.size_bytes + link.data.unacked_bytes
+                    for link in self.peering.links.values()
+                ),
+                default=0,
+            )
+            + gathered
+        )
+
     def leave(self, now_s: float) -> None:
         """Say goodbye on every link and hang up."""
         self._sign(now_s, left=True)

@@ -172,10 +172,22 @@ class Publisher:
         if stream.headers is not None:
             stream.headers.append(headers or b"")
         size = len(payload) + PER_MESSAGE_BYTES + (len(headers) if headers else 0)
-        return self.extend(stream, (payload,), size)
+        return self._extend(stream, (payload,), size)
 
-    def extend(self, stream: TopicStream, payloads: Sequence[bytes], size_bytes: int) -> bool:
+    def extend(
+        self, stream: TopicStream, payloads: Sequence[bytes], size_bytes: int,
+        headers: Sequence[bytes] | None,
+    ) -> bool:  # fmt: skip
         """Add messages that there is room for, `size_bytes` in all. As `append`."""
+        if headers is not None:
+            if stream.headers is None:
+                stream.headers = [b""] * len(stream.payloads)
+            stream.headers += headers
+        elif stream.headers is not None:
+            stream.headers += [b""] * len(payloads)
+        return self._extend(stream, payloads, size_bytes)
+
+    def _extend(self, stream: TopicStream, payloads: Sequence[bytes], size_bytes: int) -> bool:
         stream.payloads += payloads
         stream.size_bytes += size_bytes
         if stream.dirty:

@@ -175,3 +175,19 @@ def test_what_fills_a_hole_is_not_decided_before_it_is_durable() -> None:
     assert not publisher.committed(9)
     assert publisher.committed(10)
     assert publisher.confirmed == 5
+
+
+def test_what_was_refused_and_comes_again_is_decided_when_it_is_durable() -> None:
+    """It was decided before, as refused: a confirm of that would now tell a lie."""
+    one = Publisher(b"p" * 16, 1)
+    one.stored(0, 10)
+    one.refused(10, 20)
+    one.stored(20, 30)
+    one.decided(5, 30)
+    assert one.committed(6)
+    assert one.confirmed == 30
+    one.stored(10, 20)
+    one.decided(7, 20)
+    assert one.confirmed == 10
+    assert one.committed(8)
+    assert one.confirmed == 20

@@ -1,0 +1,158 @@
+"""Publishing messages whose sequences their sender knows: what a program does again is stored once.
+
+    given ──> stored before? ──> batches, one per key and properties ──> part, see sending.py
+
+A task that is tried again, or a program that is started again, opens a publisher of the same name
+and epoch and sends its messages with the same sequences. The broker says at the greeting what it
+has of them on disk; those do not travel again, and what is on disk since then it drops.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import trio
+
+from mesh.protocol.batch import batch_pieces
+from mesh.waker import Bell
+
+from ..errors import BrokerLost
+from ..protocol.properties import Properties
+from .channel import Channel
+from .outbox import Part
+from .sending import Sender
+
+EPOCH = 1
+"""Of all numbered publishers, unless said otherwise: a later one begins anew and knows nothing."""
+
+
+class NumberedPublisher(Sender):
+    """Made by `Connection.numbered_publisher`.
+
+    Sequences only grow; what is left out is no loss. Whoever opens one that is open elsewhere
+    takes over, and the other one ends with PublisherFenced: two attempts at a task never mix.
+    """
+
+    def __init__(self, channel: Channel, name: str, epoch: int, window_bytes: int) -> None:
+        super().__init__(channel, name, epoch, window_bytes)
+        self._given: deque[tuple[int, int, bytes]] = deque()
+        self._given_bytes = 0
+        self._next = 0
+        """Behind everything that has been given."""
+        self._known = Known(0, ())
+        self._knows, self._bell = False, Bell()
+
+    async def __aenter__(self) -> Self:
+        """Raises BrokerLost: nothing was heard in time."""
+        await super().__aenter__()
+        with trio.move_on_after(self._channel.timeout_s):
+            while not self._knows:
+                self._check()
+                await self._bell.wait()
+        if not self._knows:
+            raise BrokerLost(self._channel.cluster, "it does not say what it has stored")
+        return self
+
+    async def send(
+        self, first: int, exchange: str, key: str, payloads: Sequence[bytes], *,
+        headers: Sequence[bytes] | None = None, properties: Properties | None = None,
+    ) -> int:  # fmt: skip
+        """Hand over messages with sequences from `first` on; waits only while the window is full.
+
+        Args:
+            headers: as packed by `mesh.message.encode_headers`, one for each payload.
+        Returns:
+            how many of them were on disk before: they are not sent.
+        Raises:
+            ValueError: `first` has been given before.
+            TooLarge: one is larger than the broker takes; none was taken.
+            Unconfirmed, PublisherFenced, BrokerLost: this publisher has ended.
+        """
+        if first < self._next:
+            raise ValueError(f"sequence {first} comes after {self._next - 1}")
+        self._check()
+        encoded = self._encoded(exchange, key, properties)
+        self._check_messages(payloads, encoded, max(headers, key=len) if headers else None)
+        end = first + len(payloads)
+        sent = 0
+        for low, high in self._known.missing(first, end):
+            while self._full():
+                await self._wait_room()
+            self._take(low, key, encoded, payloads[low - first : high - first],
+                       headers and headers[low - first : high - first])  # fmt: skip
+            sent += high - low
+        self._next = end
+        return len(payloads) - sent
+
+    def _take(
+        self, first: int, key: str, encoded: bytes, payloads: Sequence[bytes],
+        headers: Sequence[bytes] | None,
+    ) -> None:  # fmt: skip
+        pieces, size = batch_pieces(
+            self.id, self.epoch, first, time.time_ns() // 1000, key.encode(), payloads,
+            shared_headers=encoded, message_headers=headers,
+        )  # fmt: skip
+        self._given.append((first, first + len(payloads), b"".join(pieces)))
+        self._given_bytes += size
+        self._work.wake()
+
+    def _gathered(self) -> int:
+        return self._given_bytes
+
+    def _barrier(self) -> int:
+        last = self._given[-1][1] if self._given else 0
+        return max(last, self._outbox.end)
+
+    def _pack(self) -> Part:
+        first = self._given[0][0]
+        batches: list[bytes] = []
+        size = end = 0
+        while self._given:
+            _, after, batch = self._given[0]
+            if batches and size + len(batch) > self._part_bytes_max:
+                break
+            batches.append(batch)
+            size, end = size + len(batch), after
+            self._given.popleft()
+        self._given_bytes -= size
+        return Part(first, end, batches[0] if len(batches) == 1 else b"".join(batches))
+
+    def _close(self) -> None:
+        self._bell.wake()
+
+    def _oldest(self) -> int:
+        return 0  # An earlier attempt's messages will come again, whatever this one has seen confirmed.
+
+    def _greeted(self, greeting: Mapping[str, Any]) -> None:
+        if not self._knows:
+            self._known = Known(greeting["decided"], greeting["holes"])
+            self._knows = True
+            self._bell.wake()
+
+
+class Known:
+    """Sequences that are on disk: all before `decided`, but for the holes."""
+
+    def __init__(self, decided: int, holes: Sequence[Sequence[int]]) -> None:
+        self._decided = decided
+        self._holes = [(low, high) for low, high in holes]
+
+    def missing(self, first: int, end: int) -> list[tuple[int, int]]:
+        """What of [`first`, `end`) is not, in order."""
+        found: list[tuple[int, int]] = []
+        at = bisect_right(self._holes, (first, first))
+        for low, high in self._holes[max(0, at - 1) :]:
+            if low >= end:
+                break
+            if high > first:
+                found.append((max(low, first), min(high, end)))
+        fresh = max(first, self._decided)
+        if found and found[-1][1] == fresh:
+            fresh = found.pop()[0]
+        if fresh < end:
+            found.append((fresh, end))
+        return found

@@ -1,0 +1,100 @@
+"""Publishers whose callers know their sequences: what is done again is stored once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+
+import durable
+from durable.errors import PublisherFenced, QueueFull
+from tests.brokers import client, drain, numbered, serving
+from tests.nodes import node
+
+NAME = "replay/orders/0"
+
+
+async def test_a_second_attempt_stores_what_the_first_did_not(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        async with shop.numbered_publisher(NAME) as first:
+            assert await first.send(0, "", "jobs", numbered(300)) == 0
+        async with shop.numbered_publisher(NAME) as second:
+            assert await second.send(0, "", "jobs", numbered(200)) == 200
+            assert await second.send(200, "", "jobs", numbered(200, first=200)) == 100
+        assert await drain(shop, "jobs") == numbered(400)
+
+
+async def test_sequences_left_out_are_no_loss_and_may_come_later(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        async with shop.numbered_publisher(NAME) as first:
+            for start in range(0, 1000, 100):
+                await first.send(start, "", "jobs", numbered(30, first=start))
+        async with shop.numbered_publisher(NAME) as second:
+            skipped = 0
+            for start in range(0, 1000, 100):
+                skipped += await second.send(start, "", "jobs", numbered(50, first=start))
+        assert skipped == 300
+        found = sorted(map(int, await drain(shop, "jobs")))
+        assert found == [n for n in range(1000) if n % 100 < 50]
+
+
+async def test_what_was_refused_is_stored_when_it_comes_again(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs", max_length=100, overflow="reject-publish")
+        with pytest.raises(QueueFull):
+            async with shop.numbered_publisher(NAME) as first:
+                for start in range(0, 300, 50):
+                    await first.send(start, "", "jobs", numbered(50, first=start))
+        stored = len(await drain(shop, "jobs"))
+        await shop.delete_queue("jobs")
+        await shop.declare_queue("jobs")
+        async with shop.numbered_publisher(NAME) as second:
+            assert await second.send(0, "", "jobs", numbered(300)) == stored
+        assert len(await drain(shop, "jobs")) == 300 - stored
+
+
+async def test_a_publisher_opened_again_takes_over_from_the_one_that_hangs(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop, client(broker) as other:
+        await shop.declare_queue("jobs")
+        with pytest.raises(PublisherFenced, match="by another connection of it"):
+            async with shop.numbered_publisher(NAME) as hanging:
+                await hanging.send(0, "", "jobs", numbered(10))
+                await hanging.flush()
+                async with other.numbered_publisher(NAME) as second:
+                    await second.send(0, "", "jobs", numbered(20))
+                with trio.fail_after(10):
+                    while not hanging.ended:
+                        await trio.sleep(0.01)
+                await hanging.send(10, "", "jobs", numbered(5, first=10))
+        assert await drain(shop, "jobs") == numbered(20)
+
+
+async def test_a_restarted_broker_still_knows(tmp_path: Path) -> None:
+    for attempt in range(3):
+        async with serving(tmp_path) as broker, client(broker) as shop:
+            await shop.declare_queue("jobs")
+            async with shop.numbered_publisher(NAME) as publisher:
+                stored = await publisher.send(5000, "", "jobs", numbered(100 * (attempt + 1)))
+            assert stored == 100 * attempt
+            found = (await shop.statistics())["queues"]["jobs"]["ready"]
+            assert found == 100 * (attempt + 1)
+
+
+async def test_a_sequence_that_goes_back_is_refused_at_once(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        async with shop.numbered_publisher(NAME) as publisher:
+            await publisher.send(7, "", "jobs", [b"x"], headers=[b"\x80"])
+            with pytest.raises(ValueError, match="sequence 7"):
+                await publisher.send(7, "", "jobs", [b"y"])
+
+
+async def test_nobody_waits_for_ever_for_a_broker_that_is_not_there() -> None:
+    async with node("shop") as lonely:
+        shop = durable.connect(lonely, timeout=0.2)
+        with pytest.raises(durable.DurableError, match="broker"):
+            async with shop.numbered_publisher(NAME):
+                raise AssertionError

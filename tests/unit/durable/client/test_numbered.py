@@ -1,0 +1,26 @@
+"""Which sequences a publisher that comes back still has to send."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from durable.client.numbered import Known
+
+edges = st.lists(st.integers(0, 60), max_size=8, unique=True).map(sorted)
+
+
+@given(st.integers(0, 60), edges, st.integers(0, 70), st.integers(0, 20))
+def test_missing_agrees_with_asking_for_each_sequence(
+    decided: int, holes_at: list[int], first: int, count: int
+) -> None:
+    """Oracle: one set of all that is stored."""
+    pairs = list(zip(holes_at[::2], holes_at[1::2], strict=False))
+    holes = [(low, min(high, decided)) for low, high in pairs if low < decided]
+    stored = {n for n in range(decided) if not any(low <= n < high for low, high in holes)}
+    found = Known(decided, holes).missing(first, first + count)
+    told = [n for low, high in found for n in range(low, high)]
+    assert told == [n for n in range(first, first + count) if n not in stored]
+    assert all(high < low for (_, high), (low, _) in pairwise(found))
