@@ -27,7 +27,7 @@ LOCAL: Mapping[str, str] = {
 
 
 def register(session: SparkSession, *, push_filters: bool = False) -> SparkSession:
-    """Make `mesh-capture` known to `session`. Returns the session.
+    """Make `mesh-capture` and `mesh` known to `session`. Returns the session.
 
     Args:
         push_filters: let filters by topic and time spare reading. Off, because Spark 4.3 keeps the filters
@@ -35,10 +35,12 @@ def register(session: SparkSession, *, push_filters: bool = False) -> SparkSessi
             Where it is on, load a DataFrame anew for each use. The options do the same, and safely.
     """
     from .capture.source import MeshCapture, PushingCapture
+    from .sink.sink import MeshSink
 
     if push_filters:
         session.conf.set(PUSH_DOWN, "true")
     session.dataSource.register(PushingCapture if push_filters else MeshCapture)
+    session.dataSource.register(MeshSink)
     return session
 
 

@@ -70,13 +70,15 @@ class NumberedPublisher(Sender):
         Raises:
             ValueError: `first` has been given before.
             TooLarge: one is larger than the broker takes; none was taken.
+            PublishError: messages given before were refused; what gives them again is another attempt.
             Unconfirmed, PublisherFenced, BrokerLost: this publisher has ended.
         """
         if first < self._next:
             raise ValueError(f"sequence {first} comes after {self._next - 1}")
         self._check()
+        self._raise_refused()
         encoded = self._encoded(exchange, key, properties)
-        self._check_messages(payloads, encoded, max(headers, key=len) if headers else None)
+        self._check_messages(payloads, encoded, max(map(len, headers)) if headers else 0)
         end = first + len(payloads)
         sent = 0
         for low, high in self._known.missing(first, end):

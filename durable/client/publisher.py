@@ -56,7 +56,7 @@ class Publisher(Sender):
                 return
         encoded = self._encoded(exchange, key, properties)
         packed = None if headers is None else encode_headers(headers, HEADERS_BYTES_MAX)
-        self._check_messages((payload,), encoded, packed)
+        self._check_messages((payload,), encoded, len(packed or b""))
         if self._gathering.size_bytes >= self._gathering.leave_bytes:
             await trio.lowlevel.checkpoint()
             self._gathering.stay()
@@ -77,7 +77,7 @@ class Publisher(Sender):
         self._check()
         encoded = self._encoded(exchange, key, properties)
         packed = None if headers is None else encode_headers(headers, HEADERS_BYTES_MAX)
-        self._check_messages(payloads, encoded, packed)
+        self._check_messages(payloads, encoded, len(packed or b""))
         first = self._barrier()
         for payload in payloads:
             if self._full():

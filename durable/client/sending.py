@@ -120,6 +120,10 @@ class Sender(ABC):
         except PublishError as error:
             self._add_untold(error)
             raise
+        self._raise_refused()
+
+    def _raise_refused(self) -> None:
+        """What was refused and has been told to nobody."""
         untold = self._outbox.take_untold()
         if untold is not None:
             _note_refused(*untold)
@@ -140,13 +144,13 @@ class Sender(ABC):
             raise waiter.error
 
     def _check_messages(
-        self, payloads: Sequence[bytes], properties: bytes, headers: bytes | None
+        self, payloads: Sequence[bytes], properties: bytes, headers_bytes: int
     ) -> None:
         """Before any of them is taken."""
         for kind in set(map(type, payloads)):
             if not issubclass(kind, bytes):
                 raise TypeError(f"payload: want bytes, got {kind.__name__}")
-        around, limit = len(properties) + len(headers or b""), self._channel.message_bytes_max
+        around, limit = len(properties) + headers_bytes, self._channel.message_bytes_max
         size = max(map(len, payloads), default=0) + around
         if size > limit:
             raise TooLarge("message", size, limit)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 
 from . import doctor, keys, members, messages, transfer
 from .program import Parser, make_parser, run_program
 
+ABOVE = ("spark.commands.replay",)
+"""Families of what is built on top of the mesh, by name: nothing here knows more of them."""
 EPILOG = """\
 exit status: 0 done; 1 the mesh said no (nobody there, refused, timed out, no keys, and what
 doctor found wrong); 2 wrong usage; 130 interrupted.
@@ -20,6 +23,8 @@ def parser() -> Parser:
     commands = top.add_subparsers(required=True, metavar="COMMAND", title="commands")
     for family in (keys, members, messages, transfer, doctor):
         family.add(commands)
+    for name in ABOVE:
+        import_module(name).add(commands)
     return top
 
 

@@ -62,7 +62,8 @@ def session() -> Iterator[SparkSession]:
 
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    found = spark.session("local[2]", **CONF)
+    # Tasks are tried again, as on a cluster.
+    found = spark.session("local[2,4]", **CONF)
     found.sparkContext.setLogLevel("OFF")
     yield found
     found.stop()

@@ -1,0 +1,205 @@
+"""`mesh replay`: what a broker has stored, sent again."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from mesh.commands.options import Commands, add_joining, count, settings, some_seconds
+from mesh.commands.terminal import words
+
+from ..errors import InvalidOption
+from ..replay.errors import ReplayFailed, SparkMissing
+from ..replay.plan import (
+    LOOPS_MAX,
+    SPEED_MAX,
+    ReplayPlan,
+    joining_options,
+    read_destination,
+    read_duration,
+    read_number,
+    read_pattern,
+    read_time,
+)
+from .quiet import quiet
+
+CLUSTER, MASTER, TIMEOUT_S = "spark", "local[2]", 10.0
+T = TypeVar("T")
+
+DESCRIPTION = """\
+Send what a broker has stored again: to another broker's queues and streams of the same names, or to
+topics of the mesh. Every message is marked with x-replayed-from and x-replay-id; what is marked
+already is left out. Needs Spark: pip install 'durable-mesh[spark]' and Java 17.
+
+  mesh replay orders.data --to broker2 --speed 10 --max-gap 5s
+  mesh replay orders.data --to 'replayed.>' --topic 'orders.>' --rate 5000 --sample 0.1
+  mesh replay orders.data --to 's/^orders/test/' --where "length(value) > 100" --dry-run"""
+EPILOG = """\
+With the same --id what has been stored in a broker's queues is not stored again: a replay that broke
+off goes on. Topics are at most once, and know no ids. --where is SQL over the columns of docs/spark.md."""
+
+
+def add(commands: Commands) -> None:
+    command = commands.add_parser(
+        "replay", help="send what a broker has stored again (needs Spark)",
+        description=DESCRIPTION, epilog=EPILOG,
+    )  # fmt: skip
+    command.add_argument("directory", metavar="DIR", help="the broker's data directory")
+    command.add_argument(
+        "--to", required=True, type=_read(read_destination), metavar="CLUSTER|TOPICS",
+        help="a broker's cluster; or topics: '>' as they are, 'replayed.>' behind a prefix, "
+        "'s/^orders/test/' renamed",
+    )  # fmt: skip
+    what = command.add_argument_group("what")
+    what.add_argument("--vhost", default="/", metavar="V", help="vhost, here and there (default /)")
+    what.add_argument("--queue", action="append", default=[], metavar="Q", help="repeatable")
+    what.add_argument(
+        "--stream", action="append", default=[], metavar="S",
+        help="repeatable (default: all queues and streams)",
+    )  # fmt: skip
+    what.add_argument("--topic", type=_read(read_pattern, "--topic"), metavar="PATTERN",
+                      help="of topics, as orders.*.created or orders.>")  # fmt: skip
+    what.add_argument("--from", dest="from_us", type=_read(read_time, "--from"), metavar="T",
+                      help="stored at this time or later: 2026-11-21T20:15, UTC unless it says else")  # fmt: skip
+    what.add_argument("--until", dest="until_us", type=_read(read_time, "--until"), metavar="T",
+                      help="stored before")  # fmt: skip
+    what.add_argument("--where", metavar="SQL", help="a condition on the columns")
+    what.add_argument("--sample", type=_read(read_number, "--sample", 1.0), default=1.0, metavar="SHARE",
+                      help="so much of it, the same each time: 0.1")  # fmt: skip
+    what.add_argument("--again", action="store_true", help="also what has been replayed before")
+    pace = command.add_argument_group("pace (default: as fast as it goes)")
+    pace.add_argument("--speed", type=_read(read_number, "--speed", SPEED_MAX), default=0.0, metavar="X",
+                      help="1: as it came, 10: ten times as fast")  # fmt: skip
+    pace.add_argument("--rate", type=_read(read_number, "--rate", 1e9), default=0.0, metavar="N",
+                      help="messages a second at most, shared by the tasks")  # fmt: skip
+    pace.add_argument("--max-gap", type=_read(read_duration, "--max-gap"), metavar="TIME",
+                      help="cut longer pauses to this, as 5s, before --speed")  # fmt: skip
+    pace.add_argument("--loop", type=count, default=1, metavar="N", help="N times in a row")
+    run_as = command.add_argument_group("run")
+    run_as.add_argument("--id", default="", metavar="ID", help="name of this replay, see below")
+    run_as.add_argument("--dry-run", action="store_true", help="say what would be sent")
+    run_as.add_argument("--json", action="store_true", help="the report as JSON; no progress")
+    run_as.add_argument("--master", default=MASTER, help=f"of Spark (default {MASTER})")
+    run_as.add_argument("--timeout", type=some_seconds, default=TIMEOUT_S, metavar="SECONDS",
+                        help=f"to find the other side (default {TIMEOUT_S:g})")  # fmt: skip
+    add_joining(command, CLUSTER)
+    command.set_defaults(run=run)
+
+
+def _read(read: Callable[..., T], name: str | None = None, *rest: Any) -> Callable[[str], T]:
+    """For argparse, which shows its own errors as wrong usage."""
+
+    def convert(text: str) -> T:
+        try:
+            return read(text) if name is None else read(name, text, *rest)
+        except InvalidOption as error:
+            raise argparse.ArgumentTypeError(f"want {error.allowed}, got {text!r}") from None
+
+    return convert
+
+
+def run(args: argparse.Namespace) -> int:
+    """Raises CaptureError, in one line."""
+    plan = ReplayPlan(
+        directory=args.directory, to=args.to, vhost=args.vhost, queues=tuple(args.queue),
+        streams=tuple(args.stream), topic=args.topic, where=args.where, sample=args.sample,
+        from_us=args.from_us, until_us=args.until_us, speed=args.speed, rate=args.rate,
+        max_gap_s=args.max_gap, loop=min(args.loop, LOOPS_MAX), id=args.id, again=args.again,
+    )  # fmt: skip
+    plan.check()
+    for name in ("pyspark", "pyarrow", "numpy"):
+        _needed(name)
+    from ..java import check_java
+    from ..replay.preflight import destination_names
+    from ..sink.options import read_sink_options
+
+    check_java()
+    joining = {
+        **joining_options(settings(args)), "cluster": args.cluster, "vhost": args.vhost,
+        "timeoutSeconds": str(args.timeout),
+    }  # fmt: skip
+    names = destination_names(
+        read_sink_options({**plan.sink_options("-", 0, 1), **joining, "startMicros": "1"})
+    )
+    with (
+        tempfile.NamedTemporaryFile(prefix="mesh-replay-", suffix=".log") as log,
+        quiet(log.fileno()),
+    ):
+        return _run(args, plan, joining, names)
+
+
+def _needed(name: str) -> None:
+    from importlib.util import find_spec
+
+    if find_spec(name) is None:
+        raise SparkMissing(name)
+
+
+def _run(
+    args: argparse.Namespace,
+    plan: ReplayPlan,
+    joining: dict[str, str],
+    names: frozenset[str] | None,
+) -> int:
+    from ..replay.replay import replay
+    from ..sessions import session
+
+    began = time.monotonic()
+    spark = session(args.master, **{"spark.log.level": "OFF"})
+    shown = sys.stderr.isatty() and not args.json
+    try:
+        with _bar(shown) as progress:
+            found = replay(
+                spark, plan, joining, names=names, dry_run=args.dry_run, progress=progress
+            )
+    except ReplayFailed as error:
+        _show({**error.report.plain(), "complete": False, "error": str(error)}, args.json)
+        raise
+    finally:
+        spark.stop()
+    told = {
+        **found.plain(),
+        "dry_run": args.dry_run,
+        "wall_seconds": round(time.monotonic() - began, 3),
+    }
+    _show(told, args.json)
+    return 0
+
+
+def _show(told: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(told), flush=True)
+        return
+    for name, value in told.items():
+        shown = ", ".join(map(str, value)) if isinstance(value, list) else value
+        shown = f"{shown:,}" if type(value) is int and not name.endswith("_us") else shown
+        print(f"{name.replace('_', ' '):<14} {shown}")
+
+
+@contextmanager
+def _bar(shown: bool) -> Iterator[Callable[[int, int], None] | None]:
+    """A bar on the terminal, wiped out in the end."""
+    if not shown:
+        yield None
+        return
+    began = time.monotonic()
+
+    def show(done: int, total: int) -> None:
+        share = min(1.0, done / max(1, total))
+        rate = done / max(0.001, time.monotonic() - began)
+        bar = ("#" * round(30 * share)).ljust(30, ".")
+        sys.stderr.write(f"\r{bar} {share:4.0%} {done:,} of {total:,}, {rate:,.0f}/s ")
+        sys.stderr.flush()
+
+    try:
+        words("starting Spark")
+        yield show
+    finally:
+        sys.stderr.write("\r\x1b[K")
+        sys.stderr.flush()

@@ -1,0 +1,1 @@
+"""Replaying what brokers have stored, at the pace it came or any other."""

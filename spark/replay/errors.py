@@ -1,0 +1,61 @@
+"""What may go wrong with a replay, beside what the sink and the source say.
+
+ReplayError (CaptureError)
+├── SparkMissing    it is not installed; says what to install
+├── QueueMissing    the broker has no queue or stream of the name; nothing was sent
+├── TooManyPauses   to be cut; nothing was sent
+└── ReplayFailed    it began and did not end; `report` says what is known of it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..errors import CaptureError
+
+if TYPE_CHECKING:
+    from ..sink.report import Report
+
+
+class ReplayError(CaptureError):
+    """Root of these."""
+
+
+class SparkMissing(ReplayError):
+    """`missing` is the package that could not be imported."""
+
+    def __init__(self, missing: str) -> None:
+        super().__init__(
+            f"{missing} is not installed: pip install 'durable-mesh[spark]', "
+            "and apt-get install openjdk-17-jre-headless where there is no Java 17"
+        )
+        self.missing = missing
+
+
+class QueueMissing(ReplayError):
+    """Broker `broker` lacks `names`."""
+
+    def __init__(self, broker: str, names: Sequence[str]) -> None:
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        super().__init__(
+            f"broker {broker!r} has no queue or stream {names[0]!r}{more}: declare it, or name those to "
+            "be replayed with --queue and --stream"
+        )
+        self.broker, self.names = broker, tuple(names)
+
+
+class TooManyPauses(ReplayError):
+    """More than `most` pauses are longer than what --max-gap says."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"more than {most} pauses are to be cut: choose a longer --max-gap")
+        self.most = most
+
+
+class ReplayFailed(ReplayError):
+    """`why`; of what was sent `report` has what the tasks that ended told, `sent` what all noted."""
+
+    def __init__(self, why: str, report: Report, sent: int) -> None:
+        super().__init__(f"{why}; {sent} messages at least were sent before it ended")
+        self.why, self.report, self.sent = why, report, sent

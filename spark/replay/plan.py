@@ -1,0 +1,202 @@
+"""What is to be replayed, where to, and how fast: read from what people write, checked, no I/O."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+
+from mesh.errors import InvalidName
+from mesh.names import check_cluster, check_pattern
+
+from ..errors import ContradictoryOptions, InvalidOption
+
+TOPICS, QUEUES = "topics", "queues"
+LOOPS_MAX = 1_000_000
+SPEED_MAX = 1e6
+UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+SAMPLES = 1_000_000
+"""A share is a number of so many."""
+WHOLE = str(1 << 40)
+"""A split as large as anything: one task for each group of queues, not for each 128 MB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """A broker's queues and streams of the same names, or topics of the mesh under other names."""
+
+    kind: str
+    broker: str = ""
+    pattern: str = ""
+    """Java's regular expression; what it finds in a topic becomes `replacement`."""
+    replacement: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayPlan:
+    """One replay. Times are us since 1970, None: from the first to the last there is."""
+
+    directory: str
+    to: Destination
+    vhost: str = "/"
+    queues: tuple[str, ...] = ()
+    streams: tuple[str, ...] = ()
+    """Both empty: all there are."""
+    topic: str | None = None
+    where: str | None = None
+    sample: float = 1.0
+    from_us: int | None = None
+    until_us: int | None = None
+    speed: float = 0.0
+    """0: as fast as it goes."""
+    rate: float = 0.0
+    """Messages a second, of all tasks together; 0: no limit."""
+    max_gap_s: float | None = None
+    loop: int = 1
+    id: str = ""
+    """Empty: a replay of its own, whatever was replayed before."""
+    again: bool = False
+    """Send also what is marked as replayed."""
+
+    def check(self) -> None:
+        """Raises InvalidOption, ContradictoryOptions."""
+        if self.max_gap_s is not None and not self.speed:
+            why = "pauses are kept, and can be cut, only with --speed"
+            raise ContradictoryOptions(("--max-gap", "--speed"), why)
+        if self.from_us is not None and self.until_us is not None and self.from_us >= self.until_us:
+            raise ContradictoryOptions(("--from", "--until"), "the end is not after the beginning")
+
+    def source_options(self, slots: int) -> dict[str, str]:
+        """Of `mesh-capture`: each queue in one task from its beginning to its end, in the order in
+        which all of them were stored, so that what is paced can be sent as it is read."""
+        options = {
+            "path": self.directory, "vhost": self.vhost, "includeHeaders": "true",
+            "ordering": "queue", "minPartitions": str(slots), "maxPartitionBytes": WHOLE,
+        }  # fmt: skip
+        if self.queues:
+            options["queues"] = ",".join(self.queues)
+        if self.streams:
+            options["streams"] = ",".join(self.streams)
+        if self.topic is not None:
+            options["subscribe"] = self.topic
+        for name, at_us in (
+            ("startingTimestamp", self.from_us),
+            ("endingTimestamp", self.until_us),
+        ):
+            if at_us is not None:
+                options[name] = datetime.fromtimestamp(at_us / 1e6, UTC).isoformat()
+        return options
+
+    def sink_options(self, name: str, loop: int, tasks: int) -> dict[str, str]:
+        """Of `mesh`, but for the clock and the way into the mesh."""
+        options = {
+            "to": self.to.kind, "id": f"{name}/{self.digest()}/{loop}", "numbering": "offsets",
+            "replay": "true", "replays": "send" if self.again else "skip",
+        }  # fmt: skip
+        if self.to.kind == QUEUES:
+            options["broker"] = self.to.broker
+        if self.speed:
+            options["speed"] = repr(self.speed)
+        if self.rate:
+            options["ratePerTask"] = repr(self.rate / max(1, tasks))
+        return options
+
+    def digest(self) -> str:
+        """Of what chooses rows: another choice under the same id is another replay."""
+        chosen = {
+            name: value
+            for name, value in asdict(self).items()
+            if name not in ("directory", "speed", "rate", "max_gap_s", "loop", "id", "until_us")
+        }
+        return hashlib.blake2b(json.dumps(chosen).encode(), digest_size=6).hexdigest()
+
+    def sample_sql(self) -> str | None:
+        """A share of the rows that is the same whenever it is drawn; None: all."""
+        if self.sample >= 1.0:
+            return None
+        kept = round(self.sample * SAMPLES)
+        return f"pmod(xxhash64(queue, partition, offset), {SAMPLES}) < {kept}"
+
+
+def read_destination(text: str) -> Destination:
+    """`broker2`; `s/^orders/replayed/`; `replayed.>`, which goes before every topic; `>`: topics as
+    they are. Raises InvalidOption."""
+    if text.startswith("s/"):
+        parts = re.split(r"(?<!\\)/", text)
+        if len(parts) == 4 and parts[1] and not parts[3]:
+            pattern, replacement = (part.replace("\\/", "/") for part in parts[1:3])
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise InvalidOption("--to", text, f"a regular expression: {error}") from None
+            return Destination(TOPICS, "", pattern, re.sub(r"\\(\d)", r"$\1", replacement))
+        raise InvalidOption("--to", text, "s/PATTERN/REPLACEMENT/")
+    try:
+        if text == ">" or text.endswith(".>"):
+            check_pattern(text)
+            prefix = text.removesuffix(">")
+            if "*" not in prefix:
+                return Destination(TOPICS, "", "^" if prefix else "", prefix)
+        else:
+            return Destination(QUEUES, check_cluster(text))
+    except InvalidName:
+        pass
+    allowed = "a broker's cluster, or topics: > as they are, replayed.>, s/^orders/replayed/"
+    raise InvalidOption("--to", text, allowed)
+
+
+def read_time(name: str, text: str) -> int:
+    """us since 1970, of ISO 8601 or seconds; without a zone it is UTC. Raises InvalidOption."""
+    try:
+        if re.fullmatch(r"\d+(\.\d+)?", text) and len(text.partition(".")[0]) > 8:
+            found = datetime.fromtimestamp(float(text), UTC)
+        else:
+            found = datetime.fromisoformat(text)
+            found = found if found.tzinfo else found.replace(tzinfo=UTC)
+        return round(found.timestamp() * 1e6)
+    except (ValueError, OverflowError, OSError):
+        allowed = "a time as 2026-11-21T20:15:00, with or without a zone, or seconds since 1970"
+        raise InvalidOption(name, text, allowed) from None
+
+
+def read_duration(name: str, text: str) -> float:
+    """Seconds, of 5s, 200ms, 2m, 1h or a number of seconds. Raises InvalidOption."""
+    matched = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?", text)
+    seconds = float(matched[1]) * UNITS_S[matched[2] or "s"] if matched else 0.0
+    if not 0.001 <= seconds < 1e9:
+        raise InvalidOption(name, text, "a time as 5s, 200ms or 2m, 1ms at least")
+    return seconds
+
+
+def read_number(name: str, text: str, most: float) -> float:
+    """More than 0, at most `most`. Raises InvalidOption."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not 0 < found <= most:  # Nor is NaN.
+        raise InvalidOption(name, text, f"a number, more than 0 and at most {most:g}")
+    return found
+
+
+def read_pattern(name: str, text: str) -> str:
+    """Raises InvalidOption."""
+    try:
+        check_pattern(text)
+    except InvalidName as error:
+        raise InvalidOption(name, text, str(error).partition("want ")[2]) from None
+    return text
+
+
+def joining_options(settings: Mapping[str, object]) -> dict[str, str]:
+    """Keywords of `mesh.join` as options of the sink."""
+    found = {}
+    for name, value in settings.items():
+        if isinstance(value, list | tuple):
+            value = ",".join(map(str, value))
+        found[f"mesh.{name}"] = str(value).lower() if isinstance(value, bool) else str(value)
+    return found

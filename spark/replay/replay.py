@@ -1,0 +1,249 @@
+"""One replay, from a directory to a report.
+
+survey: how much, from when to when ──> warm up: every worker has joined ──> rows, paced ──> report
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import uuid4
+
+from ..errors import CaptureError, said
+from ..sink.options import PAUSES_MAX, read_sink_options
+from ..sink.pacing import cut_pauses
+from ..sink.report import Report, decode_reports
+from .errors import QueueMissing, ReplayFailed, TooManyPauses
+from .plan import ReplayPlan
+from .preflight import destination_names
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+LEAD_S = 2.0
+"""From the start of a job to its first message: tasks begin at different times, and all wait for it."""
+LOOK_S = 0.5
+
+Progress = Callable[[int, int], None]
+"""Called now and then with how many messages are done, and how many there are."""
+
+
+class Survey(NamedTuple):
+    """What is selected."""
+
+    rows: int
+    first_us: int
+    last_us: int
+    lanes: Mapping[tuple[str, int], int]
+    """Rows by queue and partition."""
+
+    @property
+    def queues(self) -> list[str]:
+        return sorted({queue for queue, _ in self.lanes})
+
+
+class Replayed(NamedTuple):
+    """What a replay was, and what became of it."""
+
+    id: str
+    survey: Survey
+    report: Report
+    tasks: int
+
+    def plain(self) -> dict[str, Any]:
+        return {
+            "id": self.id, "selected": self.survey.rows, "queues": self.survey.queues,
+            "first_us": self.survey.first_us, "last_us": self.survey.last_us,
+            **self.report.plain(),
+        }  # fmt: skip
+
+
+def replay(
+    session: SparkSession, plan: ReplayPlan, joining: Mapping[str, str], *,
+    names: frozenset[str] | None = None, dry_run: bool = False, progress: Progress | None = None,
+) -> Replayed:  # fmt: skip
+    """Replay what a broker has stored.
+
+    Args:
+        joining: options of the sink that say how the tasks join the mesh: `mesh.*`, `cluster`.
+        names: what `destination_names` told; not given: it is asked.
+        dry_run: look at what is selected, and whether there is somebody to send it to.
+    Raises:
+        ReplayFailed: it began; all other errors come before anything was sent.
+    """
+    plan.check()
+    name = plan.id or f"replay-{uuid4().hex[:12]}"
+    checked = read_sink_options({**plan.sink_options(name, 0, 1), **joining, "startMicros": "1"})
+    slots = session.sparkContext.defaultParallelism
+    with one_line():
+        frame = selected(session, plan, slots)
+        survey = surveyed(frame)
+    if names is None:
+        names = destination_names(checked)
+    missing = [] if names is None else [one for one in survey.queues if one not in names]
+    if missing:
+        raise QueueMissing(plan.to.broker, missing)
+    tasks = min(slots, len(survey.lanes))
+    found = Replayed(name, survey, Report(), tasks)
+    if dry_run or not survey.rows:
+        return found
+    with one_line():
+        pauses = [] if plan.max_gap_s is None else _pauses(frame, plan.max_gap_s)
+        warm_up(session, {**plan.sink_options(name, 0, tasks), **joining}, slots)
+    for loop in range(plan.loop):
+        options = {
+            **plan.sink_options(name, loop, tasks), **joining, "originMicros": str(survey.first_us),
+            "pauses": json.dumps(pauses), "startMicros": str(time.time_ns() // 1000 + round(LEAD_S * 1e6)),
+        }  # fmt: skip
+        tell = _from(progress, loop * survey.rows, plan.loop * survey.rows)
+        _write(frame, options, found.report, tell)
+    return found
+
+
+def _from(progress: Progress | None, done: int, total: int) -> Callable[[int], None] | None:
+    """For one of several loops: `done` by those before."""
+    return None if progress is None else lambda sent: progress(done + sent, total)
+
+
+def selected(session: SparkSession, plan: ReplayPlan, slots: int) -> DataFrame:
+    """The rows, under the topics that they are sent to."""
+    from pyspark.sql import functions as f
+
+    frame = session.read.format("mesh-capture").options(**plan.source_options(slots)).load()
+    for condition in (plan.where, plan.sample_sql()):
+        if condition is not None:
+            frame = frame.where(condition)
+    if plan.to.pattern:
+        renamed = f.regexp_replace("topic", plan.to.pattern, plan.to.replacement)
+        frame = frame.withColumn("topic", renamed)
+    columns = "queue", "partition", "offset", "timestamp", "exchange", "topic", "value", "headers"
+    return frame.select(*columns)
+
+
+def surveyed(frame: DataFrame) -> Survey:
+    from pyspark.sql import functions as f
+
+    found = (
+        frame.groupBy("queue", "partition")
+        .agg(
+            f.count("*").alias("rows"),
+            f.min(f.unix_micros("timestamp")).alias("low"),
+            f.max(f.unix_micros("timestamp")).alias("high"),
+        )
+        .collect()
+    )
+    return Survey(
+        sum(one.rows for one in found), min((one.low for one in found), default=0),
+        max((one.high for one in found), default=0),
+        {(one.queue, one.partition): one.rows for one in found},
+    )  # fmt: skip
+
+
+def _pauses(frame: DataFrame, longest_s: float) -> list[tuple[int, int]]:
+    """Of the rows of all queues together. Raises TooManyPauses."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    # Between two rows of one slot there is no pause to be cut, so the edges of slots tell them all.
+    longest_us = round(longest_s * 1e6)
+    at = f.unix_micros("timestamp")
+    slots = (
+        frame.groupBy(f.expr(f"unix_micros(timestamp) div {longest_us}").alias("slot"))
+        .agg(f.min(at).alias("low"), f.max(at).alias("high"))
+        .withColumn("before", f.lag("high").over(Window.orderBy("slot")))
+        .withColumn("length", f.col("low") - f.col("before"))
+        .where(f.col("length") > longest_us)
+    )
+    found = slots.select("low", "length").limit(PAUSES_MAX + 1).collect()
+    if len(found) > PAUSES_MAX:
+        raise TooManyPauses(PAUSES_MAX)
+    return cut_pauses([(one.low, one.length) for one in found], longest_us)
+
+
+def warm_up(session: SparkSession, options: Mapping[str, str], slots: int) -> None:
+    """No rows in as many tasks as run at a time: every worker has loaded what it needs and joined
+    the mesh. Raises as its joining does.
+
+    Else the first messages of a paced replay are as late as Python takes to start.
+    """
+    rows = session.range(0, slots, 1, slots).where("id < -1 - spark_partition_id()")
+    columns = (
+        "'' as queue", "0 as partition", "id as offset", "now() as timestamp", "'' as exchange",
+        "'' as topic", "binary('') as value",
+    )  # fmt: skip
+    writer = rows.selectExpr(*columns).write.format("mesh").mode("append")
+    writer.options(**{**options, "startMicros": "1"}).save()
+
+
+def _write(
+    frame: DataFrame, options: Mapping[str, str], report: Report, tell: Callable[[int], None] | None
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="mesh-replay-") as directory:
+        told, noted = Path(directory, "report"), Path(directory, "progress")
+        noted.mkdir()
+        writer = frame.write.format("mesh").mode("append").options(**options)
+        try:
+            with _telling(noted, tell), one_line():
+                writer.options(report=str(told), progress=str(noted)).save()
+        except CaptureError as error:
+            report.add(_told(told))
+            raise ReplayFailed(str(error), report, report.counts.sent or _noted(noted)) from None
+        report.add(_told(told))
+
+
+def _told(path: Path) -> Report:
+    found = Report()
+    if path.exists():
+        for one in decode_reports(path.read_text().splitlines()):
+            found.add(one)
+    return found
+
+
+def _noted(directory: Path) -> int:
+    """What the tasks on this machine have noted."""
+    total = 0
+    for path in directory.iterdir():
+        with suppress(ValueError):  # It is being written.
+            total += int(path.read_text())
+    return total
+
+
+@contextmanager
+def _telling(directory: Path, tell: Callable[[int], None] | None) -> Iterator[None]:
+    if tell is None:
+        yield
+        return
+    ended = threading.Event()
+
+    def look() -> None:
+        while not ended.wait(LOOK_S):
+            tell(_noted(directory))
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+@contextmanager
+def one_line() -> Iterator[None]:
+    """Spark's exceptions have our text between two stacks, or its own in the first line."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except CaptureError:
+        raise
+    except PySparkException as error:
+        found = said(error)
+        lines = [one.strip() for one in str(error).splitlines() if one.strip()]
+        raise CaptureError(found or lines[0].partition(" SQLSTATE")[0]) from error

@@ -1,0 +1,52 @@
+"""What may go wrong while rows are sent; the text of each is one line.
+
+SinkError (CaptureError)
+├── MissingColumn     the rows lack what has to be sent
+├── Unreachable       nobody there to send to: no member, no broker, no keys that fit
+├── Disordered        rows of one queue came from two tasks, or not in the order of their offsets
+└── SendingFailed     it began, and did not end: how many messages had been sent
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..errors import CaptureError
+
+
+class SinkError(CaptureError):
+    """Root of what the sink raises, beside wrong options."""
+
+
+class MissingColumn(SinkError, ValueError):
+    """The sink needs `name`, and the rows have `known`."""
+
+    def __init__(self, name: str, why: str, known: Iterable[str]) -> None:
+        super().__init__(f"no column {name!r}, {why}: the rows have {', '.join(known)}")
+        self.name = name
+
+
+class Unreachable(SinkError):
+    """Nothing was sent: `why`."""
+
+    def __init__(self, whom: str, why: str) -> None:
+        super().__init__(f"{whom} cannot be reached: {why}")
+        self.whom, self.why = whom, why
+
+
+class Disordered(SinkError):
+    """What would not keep its order, or be recognised when it comes again."""
+
+    def __init__(self, lane: str, what: str) -> None:
+        super().__init__(
+            f"{lane}: {what}; read with ordering=queue, and keep the rows in that order"
+        )
+        self.lane = lane
+
+
+class SendingFailed(SinkError):
+    """After `sent` messages of one task."""
+
+    def __init__(self, why: str, sent: int) -> None:
+        super().__init__(f"{why} ({sent} messages of this task had been sent)")
+        self.why, self.sent = why, sent

@@ -1,0 +1,231 @@
+"""From Arrow batches to what is sent: payloads, headers and addresses, with no work per row that
+arrays can do."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mesh.message import encode_headers
+
+from .errors import MissingColumn
+from .numbering import Ints
+from .options import OFFSETS, QUEUES, SKIP, SinkOptions
+from .pacing import Times
+
+REPLAYED_FROM, REPLAY_ID = "x-replayed-from", "x-replay-id"
+"""Headers of every replayed message: the queue or stream that it was in, and which replay."""
+HEADERS_BYTES_MAX = 64 * 1024
+PAIRS_KEPT = 4096
+
+
+class Address(NamedTuple):
+    """Where a message goes, and which queue and partition it was captured in."""
+
+    exchange: str
+    key: str
+    queue: str
+    partition: int
+
+    @property
+    def lane(self) -> str:
+        return f"{self.queue}/{self.partition}"
+
+
+class Messages(NamedTuple):
+    """Rows of one batch that are to be sent, in order."""
+
+    payloads: list[bytes]
+    headers: list[bytes] | None
+    addresses: Sequence[Address]
+    which: Ints
+    """Of each row, which of the addresses is its."""
+    offsets: Ints | None
+    times_us: Times
+    skipped: int
+    """Rows left out because they are marked as replayed."""
+
+
+class Reader:
+    """Of one task."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def read(self, batch: pa.RecordBatch) -> Messages:
+        options, rows = self._options, batch.num_rows
+        skipped = 0
+        lists = _header_lists(batch)
+        if lists is not None and options.replays == SKIP:
+            marked = _marked(lists)
+            if marked is not None:
+                kept = pa.array(~marked)
+                batch = batch.filter(kept)
+                lists = _header_lists(batch)
+                skipped, rows = rows - batch.num_rows, batch.num_rows
+        which, addresses = self._addresses(batch)
+        return Messages(
+            payloads=payloads(batch.column("value")),
+            headers=self._headers(lists, addresses, which),
+            addresses=addresses,
+            which=which,
+            offsets=_ints(batch.column("offset")) if options.numbering == OFFSETS else None,
+            times_us=_times(batch) if options.speed else np.zeros(rows, np.int64),
+            skipped=skipped,
+        )
+
+    def _addresses(self, batch: pa.RecordBatch) -> tuple[Ints, list[Address]]:
+        """Of each row the index of its address, and the addresses."""
+        options = self._options
+        queue = _texts(batch, "queue")
+        if options.to == QUEUES:
+            exchange, key = "", options.queue or queue
+        else:
+            exchange = (
+                options.exchange if options.exchange is not None else _texts(batch, "exchange")
+            )
+            key = options.topic or _texts(batch, "topic")
+        partition: Any = 0
+        if "partition" in batch.schema.names:
+            partition = batch.column("partition")
+        code, parts = np.zeros(batch.num_rows, np.int64), []
+        for one in (exchange, key, queue, partition):
+            found, values = _coded(one, batch.num_rows)
+            parts.append(values)
+            code = code * max(1, len(values)) + found
+        distinct, which = np.unique(code, return_inverse=True)
+        addresses = []
+        for number in distinct.tolist():
+            fields = []
+            for values in reversed(parts):
+                number, at = divmod(number, max(1, len(values)))
+                fields.append(values[at])
+            addresses.append(Address(*reversed(fields)))
+        return which.astype(np.int64), addresses
+
+    def _headers(
+        self, lists: pa.Array | None, addresses: Sequence[Address], which: Ints
+    ) -> list[bytes] | None:
+        options = self._options
+        mark = options.id if options.replay else ""
+        if lists is None or not len(_keys(lists)):
+            if not mark:
+                return None
+            packed = [_packed((), mark, one.queue) for one in addresses]
+            return [packed[at] for at in which.tolist()]
+        return [
+            _packed(_pairs(row), mark, addresses[at].queue)
+            for row, at in zip(lists.to_pylist(), which.tolist(), strict=True)
+        ]
+
+
+def check_columns(names: Iterable[str], options: SinkOptions) -> None:
+    """Raises MissingColumn: rows with these columns cannot be sent as the options say."""
+    found = list(names)
+    needed = {"value": "the payload"}
+    if options.to == QUEUES and options.queue is None:
+        needed["queue"] = "and no option queue"
+    if options.to != QUEUES and options.topic is None:
+        needed["topic"] = "and no option topic"
+    if options.speed:
+        needed["timestamp"] = "by which speed goes"
+    if options.numbering == OFFSETS:
+        needed |= dict.fromkeys(("queue", "partition", "offset"), "by which offsets number")
+    for name, why in needed.items():
+        if name not in found:
+            raise MissingColumn(name, why, found)
+
+
+def payloads(column: pa.Array) -> list[bytes]:
+    """Null is empty."""
+    if not pa.types.is_binary(column.type):
+        column = column.cast(pa.binary())
+    count = len(column)
+    if not count:
+        return []
+    _, offsets, data = column.buffers()
+    ends = np.frombuffer(offsets, np.int32, count + 1, column.offset * 4)
+    first, last = int(ends[0]), int(ends[-1])
+    raw = data[first:last].to_pybytes() if data is not None and last > first else b""
+    lengths = np.diff(ends)
+    size = int(lengths[0])
+    if size and (lengths == size).all():
+        return [one for (one,) in struct.iter_unpack(f"{size}s", raw)]
+    return [raw[a:b] for a, b in pairwise((ends - first).tolist())]
+
+
+def _texts(batch: pa.RecordBatch, name: str) -> Any:
+    return batch.column(name) if name in batch.schema.names else ""
+
+
+def _coded(values: Any, rows: int) -> tuple[Ints, list[Any]]:
+    """As indices, and what they stand for."""
+    if isinstance(values, str | int):
+        return np.zeros(rows, np.int64), [values]
+    encoded = values.dictionary_encode()
+    default: Any = 0 if pa.types.is_integer(values.type) else ""
+    return _ints(encoded.indices.fill_null(0)), encoded.dictionary.to_pylist() or [default]
+
+
+def _ints(column: pa.Array) -> Ints:
+    found: Ints = column.cast(pa.int64()).to_numpy(zero_copy_only=False)
+    return found
+
+
+def _times(batch: pa.RecordBatch) -> Times:
+    column = batch.column("timestamp")
+    return _ints(column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()))
+
+
+def _header_lists(batch: pa.RecordBatch) -> pa.Array | None:
+    return batch.column("headers") if "headers" in batch.schema.names else None
+
+
+def _marked(lists: pa.Array) -> Any:
+    """Which rows have been replayed already; None: none."""
+    keys = _keys(lists)
+    if not len(keys) or not pc.any(pc.equal(keys, REPLAYED_FROM)).as_py():
+        return None
+    return np.array(
+        [any(key == REPLAYED_FROM for key, _ in _pairs(row)) for row in lists.to_pylist()]
+    )
+
+
+def _keys(lists: pa.Array) -> pa.Array:
+    """Of all headers, of other rows of the same buffers perhaps, too."""
+    return lists.keys if pa.types.is_map(lists.type) else lists.flatten().field("key")
+
+
+def _pairs(row: Any) -> tuple[tuple[str, Any], ...]:
+    """Of a row of either kind: a map, or a list of structs."""
+    if not row:
+        return ()
+    if isinstance(row[0], Mapping):
+        return tuple((one["key"], one["value"]) for one in row)
+    return tuple(row)
+
+
+@lru_cache(maxsize=PAIRS_KEPT)
+def _packed(pairs: tuple[tuple[str, Any], ...], mark: str, queue: str) -> bytes:
+    """Most messages of a batch have the same headers."""
+    headers = {key: _value(value) for key, value in pairs}
+    if mark:
+        headers |= {REPLAYED_FROM: queue, REPLAY_ID: mark}
+    return encode_headers(headers, HEADERS_BYTES_MAX) if headers else b""
+
+
+def _value(value: Any) -> Any:
+    """What was text is text again: a capture has bytes of both."""
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return value
+    return value

@@ -1,0 +1,226 @@
+"""The options of the sink `mesh`, checked before anything is sent. docs/spark.md has the table.
+
+Spark hands over text by names in lower case; errors use the names people write.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mesh.errors import ConfigError, InvalidName
+from mesh.names import check_cluster, check_topic
+from mesh.settings import SECRETS, TYPES, convert
+
+from ..errors import ContradictoryOptions, InvalidOption, UnknownOption
+from .pacing import Schedule
+
+TOPICS, QUEUES, EXCHANGE = "topics", "queues", "exchange"
+ROWS, OFFSETS = "rows", "offsets"
+SKIP, SEND = "skip", "send"
+JOINING = "mesh."
+"""Before every setting of a node: mesh.network_secret_file, mesh.seeds."""
+PAUSES_MAX = 10_000
+OTHERS = frozenset({"checkpointlocation", "queryname"})
+"""Options of Spark's own that it hands on to the sink."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkOptions:
+    """Of one query. Names in Python are those of the options."""
+
+    to: str = TOPICS
+    """`topics` of the mesh, at most once; `queues` and streams of a broker, or its `exchange`: once."""
+    topic: str | None = None
+    """Of every message; None: that of the row."""
+    queue: str | None = None
+    exchange: str | None = None
+    broker: str = "broker"
+    vhost: str = "/"
+    mandatory: bool = True
+    """Whether a message that no queue wants is an error, or dropped by the broker."""
+    id: str = ""
+    """What is done again under the same id is stored once; empty: one for each query."""
+    numbering: str = ROWS
+    """What a row's sequence is: its number in its partition, or where it was captured."""
+    replay: bool = False
+    """Mark every message as one of a replay."""
+    replays: str = SKIP
+    """What becomes of rows that are marked already."""
+    speed: float = 0.0
+    """1: as fast as it came, 10: ten times; 0: as fast as it goes."""
+    rate: float = 0.0
+    """Messages a second of each task at most; 0: no limit."""
+    start_us: int = 0
+    """When `origin_us` is due, by the wall clock: the same for all tasks."""
+    origin_us: int = 0
+    pauses: tuple[tuple[int, int], ...] = ()
+    """(original time in us, how much less is waited from there on in us, in all)."""
+    cluster: str = "spark"
+    """As whose member the tasks join."""
+    timeout_s: float = 30.0
+    """For whom there is to be found, and for the last confirms."""
+    report: str = ""
+    """A file of the driver's machine: one line of JSON for each commit."""
+    progress: str = ""
+    """A directory where each task keeps a file with how far it is."""
+    joining: Mapping[str, Any] = field(default_factory=dict)
+    """Keywords of `mesh.join`."""
+
+    @property
+    def paced(self) -> bool:
+        return bool(self.speed or self.rate)
+
+    def schedule(self) -> Schedule:
+        return Schedule(self.start_us, self.origin_us, self.speed, self.rate, self.pauses)
+
+
+def read_sink_options(options: Mapping[str, str]) -> SinkOptions:
+    """Raises UnknownOption, InvalidOption, ContradictoryOptions, each in one line."""
+    values: dict[str, Any] = {}
+    joining: dict[str, Any] = {}
+    for name, text in options.items():
+        lower = name.lower()
+        if lower.startswith(JOINING):
+            setting = lower.removeprefix(JOINING)
+            joining[setting] = _setting(setting, text)
+            continue
+        if lower in OTHERS:
+            continue
+        known = BY_LOWER.get(lower)
+        if known is None:
+            raise UnknownOption(name, [*READERS, *(JOINING + one for one in TYPES)])
+        into, read = READERS[known]
+        values[into] = read(known, text)
+    found = SinkOptions(**values, joining=joining)
+    _check(found)
+    return found
+
+
+def _check(options: SinkOptions) -> None:
+    for name, value, needed in (
+        ("queue", options.queue, QUEUES),
+        ("exchange", options.exchange, EXCHANGE),
+    ):
+        if value is not None and options.to != needed:
+            raise ContradictoryOptions((name, "to"), f"{name} is for to={needed}")
+    if options.topic is not None and options.to == QUEUES:
+        raise ContradictoryOptions(("topic", "to"), "what goes to a queue has the queue's name")
+    if options.numbering == OFFSETS and not options.id:
+        raise ContradictoryOptions(("numbering", "id"), "offsets mean nothing without an id")
+    if options.speed and not options.start_us:
+        raise ContradictoryOptions(("speed", "startMicros"), "say when the first message is due")
+
+
+def _setting(name: str, text: str) -> Any:
+    if name in SECRETS:
+        raise InvalidOption(JOINING + name, "(hidden)", "a file: options are shown in plans")
+    if name not in TYPES:
+        raise UnknownOption(JOINING + name, [JOINING + one for one in TYPES])
+    try:
+        return convert(text, name, f"option {JOINING}{name}", as_text=True)
+    except ConfigError as error:
+        raise InvalidOption(JOINING + name, text, str(error).partition("want ")[2]) from None
+
+
+def _text(name: str, text: str) -> str:
+    if not text:
+        raise InvalidOption(name, text, "some text")
+    return text
+
+
+def _topic(name: str, text: str) -> str:
+    try:
+        check_topic(text)
+    except InvalidName as error:
+        raise InvalidOption(name, text, str(error).partition("want ")[2]) from None
+    return text
+
+
+def _cluster(name: str, text: str) -> str:
+    try:
+        return check_cluster(text)
+    except InvalidName as error:
+        raise InvalidOption(name, text, str(error).partition("want ")[2]) from None
+
+
+def _target(name: str, text: str) -> str:
+    lower = text.lower()
+    if lower not in (TOPICS, QUEUES, "streams", EXCHANGE):
+        raise InvalidOption(name, text, "topics, queues, streams or exchange")
+    return QUEUES if lower == "streams" else lower
+
+
+def _choice(*allowed: str) -> Callable[[str, str], str]:
+    def read(name: str, text: str) -> str:
+        if text.lower() not in allowed:
+            raise InvalidOption(name, text, " or ".join(allowed))
+        return text.lower()
+
+    return read
+
+
+def _flag(name: str, text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise InvalidOption(name, text, "true or false")
+    return text.lower() == "true"
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not 0 <= found < math.inf:  # Nor is NaN.
+        raise InvalidOption(name, text, "a number, 0 or more")
+    return found
+
+
+def _micros(name: str, text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or int(text) >= 1 << 62:
+        raise InvalidOption(name, text, "us since 1970")
+    return int(text)
+
+
+def _pauses(name: str, text: str) -> tuple[tuple[int, int], ...]:
+    try:
+        found = tuple((int(at), int(less)) for at, less in json.loads(text))
+    except (ValueError, TypeError, RecursionError):
+        found = ((0, -1),)
+    if (
+        len(found) > PAUSES_MAX
+        or any(less < 0 for _, less in found)
+        or list(found) != sorted(found)
+    ):
+        allowed = f"JSON, at most {PAUSES_MAX} pairs of us since 1970 and us, sorted"
+        raise InvalidOption(name, text[:80], allowed)
+    return found
+
+
+READERS: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
+    "to": ("to", _target),
+    "topic": ("topic", _topic),
+    "queue": ("queue", _text),
+    "exchange": ("exchange", _text),
+    "broker": ("broker", _cluster),
+    "vhost": ("vhost", _text),
+    "mandatory": ("mandatory", _flag),
+    "id": ("id", _text),
+    "numbering": ("numbering", _choice(ROWS, OFFSETS)),
+    "replay": ("replay", _flag),
+    "replays": ("replays", _choice(SKIP, SEND)),
+    "speed": ("speed", _number),
+    "ratePerTask": ("rate", _number),
+    "startMicros": ("start_us", _micros),
+    "originMicros": ("origin_us", _micros),
+    "pauses": ("pauses", _pauses),
+    "cluster": ("cluster", _cluster),
+    "timeoutSeconds": ("timeout_s", _number),
+    "report": ("report", _text),
+    "progress": ("progress", _text),
+}
+"""Where each option goes, and what reads it."""
+BY_LOWER = {name.lower(): name for name in READERS}

@@ -1,0 +1,105 @@
+"""When each message is due: from its original time, speed and rate, with long pauses cut.
+
+    original   |o o   o                    o o|        pauses longer than the limit are cut,
+    due        |o o  o    o o|  at speed 2             never the order: what is due never goes back
+
+Times are us since 1970 in arrays; whose clock they are told by is the caller's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Times = npt.NDArray[np.int64]
+
+
+class Schedule(NamedTuple):
+    """The same for all tasks of a replay, so that they keep in step without talking."""
+
+    start_us: int
+    """When `origin_us` is due."""
+    origin_us: int
+    speed: float
+    """How many times faster than it came; 0: original times do not count."""
+    rate: float
+    """Messages a second at most; 0: any."""
+    pauses: Sequence[tuple[int, int]] = ()
+    """(original time, what is left out of all pauses that end by then), sorted."""
+
+
+class Pacer:
+    """Of one task; fed with its messages in order."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
+        self._latest = schedule.start_us
+        self._ends = np.array([at for at, _ in schedule.pauses], np.int64)
+        self._less = np.array([0, *(less for _, less in schedule.pauses)], np.int64)
+        self._step_us = 1e6 / schedule.rate if schedule.rate else 0.0
+
+    def due(self, times_us: Times, now_us: int) -> Times:
+        """When the next messages are due, which came at `times_us`.
+
+        With a rate alone, what should have left before `now_us` moves to now: nothing is made up
+        for in a burst.
+        """
+        schedule = self._schedule
+        if not len(times_us):
+            return times_us
+        if schedule.speed:
+            less = self._less[np.searchsorted(self._ends, times_us, "right")]
+            elapsed = (times_us - schedule.origin_us - less) / schedule.speed
+            due = schedule.start_us + elapsed.astype(np.int64)
+        else:
+            earliest = max(self._latest, now_us - int(self._step_us))
+            due = np.full(len(times_us), earliest, np.int64)
+        due[0] = max(int(due[0]), self._latest + int(self._step_us))
+        steps = np.arange(len(due)) * self._step_us
+        spaced: Times = (np.maximum.accumulate(due - steps) + steps).astype(np.int64)
+        self._latest = int(spaced[-1])
+        return spaced
+
+
+def cut_pauses(gaps: Iterable[tuple[int, int]], longest_us: int) -> list[tuple[int, int]]:
+    """`pauses` of a schedule, from (end of the gap, its length), both us, that are longer."""
+    total, found = 0, []
+    for end_us, length_us in sorted(gaps):
+        if length_us > longest_us:
+            total += length_us - longest_us
+            found.append((end_us, total))
+    return found
+
+
+LATENESS_BASE = 1.02
+"""Buckets of lateness are 2 % apart: percentiles are as exact, whatever they were merged from."""
+_LOG_BASE = float(np.log(LATENESS_BASE))
+
+
+class Lateness:
+    """How late messages were handed over, in logarithmic buckets of us."""
+
+    def __init__(self, counts: dict[int, int] | None = None) -> None:
+        self.counts: dict[int, int] = {} if counts is None else dict(counts)
+
+    def add(self, late_us: npt.NDArray[Any]) -> None:
+        """What is early is not late."""
+        buckets = np.ceil(np.log(np.maximum(late_us, 1)) / _LOG_BASE).astype(np.int64)
+        for bucket, count in zip(*np.unique(buckets, return_counts=True), strict=True):
+            self.counts[int(bucket)] = self.counts.get(int(bucket), 0) + int(count)
+
+    def merge(self, other: Lateness) -> None:
+        for bucket, count in other.counts.items():
+            self.counts[bucket] = self.counts.get(bucket, 0) + count
+
+    def percentile_us(self, percent: float) -> float:
+        """So late were at most `percent` of all; 0.0: there were none."""
+        total, seen = sum(self.counts.values()), 0
+        for bucket in sorted(self.counts):
+            seen += self.counts[bucket]
+            if seen * 100 >= percent * total:
+                return LATENESS_BASE**bucket
+        return 0.0

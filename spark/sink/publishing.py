@@ -1,0 +1,204 @@
+"""What a task of the sink does: its batches, one after the other, when they are due.
+
+Spark's iterator ──(thread, two ahead)──> messages ──> numbers, due times ──> target
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import trio
+
+import mesh
+from mesh.errors import MeshError
+
+from ..errors import CaptureError
+from .errors import SendingFailed, Unreachable
+from .joining import worker_node
+from .messages import Messages, Reader
+from .numbering import Ints, OffsetNumbers, row_sequences
+from .options import SinkOptions
+from .pacing import Lateness, Pacer, Times
+from .report import Counts
+from .targets import Target, opened
+
+AHEAD = 2
+"""Batches read while one is sent."""
+CHUNK_BYTES, CHUNK_ROWS = 128 * 1024, 4096
+"""Sent at a time: less than a frame, so that what is due is not behind what is large."""
+PACED_ROWS = 256
+PROGRESS_S = 0.5
+
+
+class Identity(NamedTuple):
+    """Which task this is; the same for every attempt at it."""
+
+    publisher: str
+    first: int
+    """The number of its first row."""
+    partition: int
+
+
+class Sent(NamedTuple):
+    """What a task tells."""
+
+    counts: Counts
+    lateness: Lateness
+    lanes: tuple[str, ...]
+    """Queues and partitions that it had rows of, when it numbers by offset."""
+    seconds: float
+
+
+def publish(batches: Iterator[pa.RecordBatch], options: SinkOptions, identity: Identity) -> Sent:
+    """Send all rows; blocks until they have arrived.
+
+    Raises:
+        Unreachable: nothing was sent.
+        SendingFailed: some were.
+        Disordered: rows do not come in order.
+    """
+    with worker_node(options) as worker:
+        try:
+            return worker.call(_publish, batches, options, identity)
+        except trio.RunFinishedError:
+            raise SendingFailed("this process's node of the mesh has ended", 0) from None
+
+
+async def _publish(
+    node: mesh.Node, batches: Iterator[pa.RecordBatch], options: SinkOptions, identity: Identity
+) -> Sent:
+    try:
+        async with opened(node, options, identity.publisher) as target:
+            task = Task(options, identity, target)
+            try:
+                await _run(batches, task)
+                await target.finish()
+            except CaptureError:
+                raise
+            except MeshError as error:
+                raise SendingFailed(str(error), target.counts.sent) from error
+            return task.told()
+    except BaseExceptionGroup as group:  # Of nurseries inside: Spark shows the first line only.
+        raise _first(group) from None
+    except CaptureError:
+        raise
+    except MeshError as error:
+        raise Unreachable("the mesh", str(error)) from error
+
+
+def _first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+async def _run(batches: Iterator[pa.RecordBatch], task: Task) -> None:
+    """Read in a thread what the loop sends meanwhile."""
+    ahead, read = trio.open_memory_channel[Messages](AHEAD)
+    reader = Reader(task.options)
+
+    def following() -> Messages | None:
+        batch = next(batches, None)
+        return None if batch is None else reader.read(batch)
+
+    async def feed() -> None:
+        async with ahead:
+            while True:
+                messages = await trio.to_thread.run_sync(following)
+                if messages is None:
+                    return
+                await ahead.send(messages)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(feed)
+        async for messages in read:
+            await task.send(messages)
+
+
+class Task:
+    """One task's numbers, clock and counts."""
+
+    def __init__(self, options: SinkOptions, identity: Identity, target: Target) -> None:
+        self.options, self._identity, self._target = options, identity, target
+        self._pacer = Pacer(options.schedule())
+        self._lateness = Lateness()
+        self._numbers: dict[str, OffsetNumbers] = {}
+        self._row = identity.first
+        self._skipped = 0
+        # By the wall clock at its beginning, as all tasks; from then on it only goes forward.
+        self._ahead_us = time.time_ns() // 1000 - round(trio.current_time() * 1e6)
+        self._began_us = self._told_us = self._now_us()
+
+    def _now_us(self) -> int:
+        return round(trio.current_time() * 1e6) + self._ahead_us
+
+    async def send(self, messages: Messages) -> None:
+        self._skipped += messages.skipped
+        count = len(messages.payloads)
+        if not count:
+            return
+        sequences = self._sequences(messages, count)
+        if self.options.paced:
+            due_us = self._pacer.due(messages.times_us, self._now_us())
+            await self._send_paced(messages, sequences, due_us)
+        else:
+            sizes = np.cumsum(np.fromiter(map(len, messages.payloads), np.int64, count))
+            low = 0
+            while low < count:
+                full = np.searchsorted(sizes, CHUNK_BYTES + (sizes[low - 1] if low else 0), "right")
+                high = max(low + 1, min(int(full), low + CHUNK_ROWS))
+                await self._target.send(messages, sequences, low, high)
+                low = high
+                self._tell()
+
+    async def _send_paced(self, messages: Messages, sequences: Ints, due_us: Times) -> None:
+        low, count = 0, len(due_us)
+        while low < count:
+            now_us = self._now_us()
+            if due_us[low] > now_us:
+                await trio.sleep((int(due_us[low]) - now_us) / 1e6)
+                now_us = self._now_us()
+            high = int(np.searchsorted(due_us, now_us, "right"))
+            high = min(max(high, low + 1), low + PACED_ROWS)
+            self._lateness.add(now_us - due_us[low:high])
+            await self._target.send(messages, sequences, low, high)
+            low = high
+            self._tell()
+
+    def _sequences(self, messages: Messages, count: int) -> Ints:
+        offsets = messages.offsets
+        if offsets is None:
+            self._row += count
+            return row_sequences(self._row - count, count)
+        found = np.zeros(count, np.int64)
+        lanes: dict[str, list[int]] = {}
+        for at, address in enumerate(messages.addresses):
+            lanes.setdefault(address.lane, []).append(at)
+        for lane, of in lanes.items():
+            if len(lanes) == 1:
+                rows: Any = slice(None)
+            else:
+                rows = np.isin(messages.which, of)
+            numbers = self._numbers.setdefault(lane, OffsetNumbers(lane))
+            found[rows] = numbers.sequences(offsets[rows])
+        return found
+
+    def _tell(self) -> None:
+        """How far it is, for whoever looks at the directory."""
+        now_us = self._now_us()
+        if self.options.progress and now_us - self._told_us > PROGRESS_S * 1e6:
+            self._told_us = now_us
+            counts = self._target.counts
+            done = counts.sent + counts.duplicates + self._skipped
+            Path(self.options.progress, str(self._identity.partition)).write_text(str(done))
+
+    def told(self) -> Sent:
+        counts = self._target.counts
+        counts.skipped = self._skipped
+        seconds = (self._now_us() - self._began_us) / 1e6
+        return Sent(counts, self._lateness, tuple(self._numbers), seconds)

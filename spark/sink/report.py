@@ -1,0 +1,91 @@
+"""What became of the rows: told by each task, added up for the query."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from .pacing import Lateness
+
+
+@dataclass(slots=True)
+class Counts:
+    """In messages."""
+
+    sent: int = 0
+    """Handed to the mesh, or on the broker's disk."""
+    skipped: int = 0
+    """Marked as replayed already."""
+    duplicates: int = 0
+    """On the broker's disk before: not stored again."""
+    nobody: int = 0
+    """Of those sent to topics: nobody had subscribed."""
+    dropped: int = 0
+    """Of those sent to topics: taken back for members that were too slow."""
+
+    def add(self, other: Counts) -> None:
+        for name, value in asdict(other).items():
+            setattr(self, name, getattr(self, name) + value)
+
+
+@dataclass(slots=True)
+class Report:
+    """Of a query, of one commit of a stream, or of several replays in a row."""
+
+    counts: Counts = field(default_factory=Counts)
+    lateness: Lateness = field(default_factory=Lateness)
+    tasks: int = 0
+    failed_tasks: int = 0
+    """Whose messages are in no count: see their errors."""
+    seconds: float = 0.0
+    batch: int | None = None
+    """The number of a streaming query's batch."""
+
+    @property
+    def complete(self) -> bool:
+        return not self.failed_tasks
+
+    def add(self, other: Report) -> None:
+        self.counts.add(other.counts)
+        self.lateness.merge(other.lateness)
+        self.tasks += other.tasks
+        self.failed_tasks += other.failed_tasks
+        self.seconds += other.seconds
+
+    def plain(self) -> dict[str, Any]:
+        """For people and scripts; lateness in ms."""
+        return {
+            **asdict(self.counts),
+            **{
+                f"late_ms_p{percent}": round(self.lateness.percentile_us(percent) / 1e3, 3)
+                for percent in (50, 99)
+            },
+            "late_ms_max": round(self.lateness.percentile_us(100) / 1e3, 3),
+            "tasks": self.tasks, "failed_tasks": self.failed_tasks,
+            "seconds": round(self.seconds, 3),
+            "per_second": round(self.counts.sent / self.seconds) if self.seconds else 0,
+            "complete": self.complete,
+            **({} if self.batch is None else {"batch": self.batch}),
+        }  # fmt: skip
+
+
+def encode_report(report: Report) -> str:
+    """One line, from which the same can be read."""
+    fields = {
+        "counts": asdict(report.counts), "lateness": sorted(report.lateness.counts.items()),
+        "tasks": report.tasks, "failed_tasks": report.failed_tasks, "seconds": report.seconds,
+        "batch": report.batch,
+    }  # fmt: skip
+    return json.dumps(fields)
+
+
+def decode_reports(lines: Iterable[str]) -> list[Report]:
+    """What `encode_report` wrote, a line each."""
+    return [_decoded(json.loads(line)) for line in lines if line.strip()]
+
+
+def _decoded(fields: dict[str, Any]) -> Report:
+    lateness = Lateness(dict(fields.pop("lateness")))
+    return Report(counts=Counts(**fields.pop("counts")), lateness=lateness, **fields)

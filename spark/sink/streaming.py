@@ -1,0 +1,59 @@
+"""The sink `mesh` for streaming queries.
+
+A batch that was under way when a query ended runs again with the same number and the same rows, in
+the same partitions. Its rows have the sequences they had, so the broker stores what it lacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+
+from ..errors import ContradictoryOptions
+from .numbering import BATCH_SHIFT
+from .options import OFFSETS, SinkOptions
+from .sink import Told, collect, task_context, write_report
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+QUERY, BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
+"""Local properties of a task. Spark sets them and documents neither: tests/spark has a look."""
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """One streaming query."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Told:
+        from .publishing import Identity, publish
+
+        task = task_context()
+        query, batch = task.getLocalProperty(QUERY), task.getLocalProperty(BATCH)
+        assert query is not None, "Spark says which query this is"
+        assert batch is not None, "Spark says which batch this is"
+        partition = task.partitionId()
+        name = f"{self._options.id or query}/{partition}"
+        return Told(
+            publish(iterator, self._options, Identity(name, int(batch) << BATCH_SHIFT, partition))
+        )
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        write_report(collect(messages, batchId), self._options)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        write_report(collect(messages, batchId), self._options)
+
+
+def check_streaming(options: SinkOptions) -> None:
+    """Raises ContradictoryOptions."""
+    if options.numbering == OFFSETS:
+        raise ContradictoryOptions(
+            ("numbering", "writeStream"), "the rows of a batch are numbered by the batch"
+        )
+    if options.speed:
+        raise ContradictoryOptions(("speed", "writeStream"), "a stream goes as it comes")

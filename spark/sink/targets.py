@@ -1,0 +1,177 @@
+"""Where messages go: topics of the mesh, or a broker. Both take slices of `Messages`, in order."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import pairwise
+
+import numpy as np
+import trio
+
+import durable
+import mesh
+from durable.client.connection import Connection
+from durable.client.numbered import NumberedPublisher
+from durable.errors import BrokerLost
+from durable.protocol.properties import Properties
+
+from .errors import Unreachable
+from .messages import Messages
+from .numbering import Ints
+from .options import TOPICS, SinkOptions
+from .report import Counts
+
+PUBLISHERS_MAX = 256
+"""Open at a time in one task: each is a tunnel. Those used least recently make way."""
+WAITING_BYTES_MAX = 4 << 20
+"""What may wait for one member before sending waits: slow subscribers slow a replay, and lose nothing
+of it on this side."""
+LOOK_S = 0.5
+"""Members and what they subscribe to are found in so much, as by `mesh publish`."""
+
+
+class Target(ABC):
+    """`counts` tell what has become of what was sent, once `finish` has returned."""
+
+    def __init__(self) -> None:
+        self.counts = Counts()
+
+    @abstractmethod
+    async def send(self, messages: Messages, sequences: Ints, low: int, high: int) -> None:
+        """Rows [`low`, `high`). Raises MeshError: not all of them."""
+
+    @abstractmethod
+    async def finish(self) -> None:
+        """Return when everything has arrived. Raises MeshError: it has not, or was refused."""
+
+
+@asynccontextmanager
+async def opened(node: mesh.Node, options: SinkOptions, publisher: str) -> AsyncGenerator[Target]:
+    """What the options name; `publisher` is the name of this task's, by row.
+
+    Raises:
+        Unreachable: there is nobody.
+    """
+    if options.to == TOPICS:
+        await _look(node, options.timeout_s)
+        yield TopicsTarget(node, options.timeout_s)
+        return
+    broker = durable.connect(
+        node, cluster=options.broker, vhost=options.vhost, timeout=options.timeout_s
+    )
+    await check_broker(broker, options)
+    async with AsyncExitStack() as stack:
+        yield BrokerTarget(broker, options, publisher, stack)
+
+
+async def check_broker(broker: Connection, options: SinkOptions) -> None:
+    """Raises Unreachable."""
+    try:
+        await broker.vhosts()
+    except BrokerLost as error:
+        raise Unreachable(f"broker {options.broker!r}", str(error)) from None
+
+
+async def _look(node: mesh.Node, timeout_s: float) -> None:
+    """Until there are members, and what they subscribe to is known."""
+    if node.members():
+        return
+    with trio.move_on_after(timeout_s):
+        async for _ in node.watch():
+            if node.members():
+                break
+    if not node.members():
+        told = "; ".join(node.problems().values()) or "look at keys and seeds with `mesh doctor`"
+        raise Unreachable("the mesh", f"no member of it within {timeout_s:g} s: {told}")
+    await trio.sleep(LOOK_S)
+
+
+class TopicsTarget(Target):
+    """Topics: at most once, in order for each topic."""
+
+    def __init__(self, node: mesh.Node, timeout_s: float) -> None:
+        super().__init__()
+        self._node, self._timeout_s = node, timeout_s
+        self._before = node.statistics().publishing
+
+    async def send(self, messages: Messages, sequences: Ints, low: int, high: int) -> None:
+        payloads, headers, addresses = messages.payloads, messages.headers, messages.addresses
+        which = messages.which[low:high]
+        if len(addresses) == 1 or (which == which[0]).all():
+            at = int(which[0])
+            await self._node.publish_many(
+                addresses[at].key, payloads[low:high], headers=headers and headers[low:high]
+            )
+        else:
+            order = np.argsort(which, kind="stable")
+            edges = np.flatnonzero(np.diff(which[order], prepend=-1))
+            for group in np.split(order, edges[1:]):
+                rows = (group + low).tolist()
+                await self._node.publish_many(
+                    addresses[int(which[group[0]])].key, [payloads[row] for row in rows],
+                    headers=headers and [headers[row] for row in rows],
+                )  # fmt: skip
+        self.counts.sent += high - low
+        await self._node.wait_sent(WAITING_BYTES_MAX)
+
+    async def finish(self) -> None:
+        with trio.move_on_after(self._timeout_s) as patience:
+            await self._node.wait_sent()
+        if patience.cancelled_caught:
+            raise Unreachable(
+                "a member", f"it has not taken everything within {self._timeout_s:g} s"
+            )
+        now, before = self._node.statistics().publishing, self._before
+        self.counts.nobody = now.nobody - before.nobody
+        self.counts.dropped = now.dropped - before.dropped
+
+
+class BrokerTarget(Target):
+    """Queues, streams and exchanges: once, in order for each queue and partition it came from."""
+
+    def __init__(
+        self, broker: Connection, options: SinkOptions, publisher: str, stack: AsyncExitStack
+    ) -> None:
+        super().__init__()
+        self._broker, self._options, self._publisher = broker, options, publisher
+        self._stack = stack
+        self._open: OrderedDict[str, tuple[NumberedPublisher, AsyncExitStack]] = OrderedDict()
+
+    async def send(self, messages: Messages, sequences: Ints, low: int, high: int) -> None:
+        which, addresses = messages.which, messages.addresses
+        breaks = (np.diff(which[low:high]) != 0) | (np.diff(sequences[low:high]) != 1)
+        edges = [low, *(np.flatnonzero(breaks) + low + 1).tolist(), high]
+        by_offset = messages.offsets is not None
+        for start, end in pairwise(edges):
+            address = addresses[int(which[start])]
+            name = f"{self._options.id}/{address.lane}" if by_offset else self._publisher
+            publisher = await self._named(name)
+            properties = Properties(address.exchange, mandatory=self._options.mandatory)
+            headers = messages.headers
+            stored = await publisher.send(
+                int(sequences[start]), address.exchange, address.key,
+                messages.payloads[start:end], headers=headers and headers[start:end],
+                properties=properties,
+            )  # fmt: skip
+            self.counts.sent += end - start - stored
+            self.counts.duplicates += stored
+
+    async def _named(self, name: str) -> NumberedPublisher:
+        found = self._open.get(name)
+        if found is not None:
+            self._open.move_to_end(name)
+            return found[0]
+        if len(self._open) >= PUBLISHERS_MAX:
+            _, (_, stack) = self._open.popitem(last=False)
+            await stack.aclose()  # Returns when all of it is on disk.
+        stack = await self._stack.enter_async_context(AsyncExitStack())
+        publisher = await stack.enter_async_context(self._broker.numbered_publisher(name))
+        self._open[name] = publisher, stack
+        return publisher
+
+    async def finish(self) -> None:
+        for publisher, _ in self._open.values():
+            await publisher.flush()

@@ -1,0 +1,130 @@
+"""What people may ask of a replay, read and checked; nothing here needs Spark."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark.errors import ContradictoryOptions, InvalidOption
+from spark.replay.plan import (
+    QUEUES,
+    TOPICS,
+    Destination,
+    ReplayPlan,
+    joining_options,
+    read_destination,
+    read_duration,
+    read_number,
+    read_time,
+)
+
+TO = Destination(QUEUES, "broker2")
+
+
+def plan(**fields: Any) -> ReplayPlan:
+    return ReplayPlan(**{"directory": "orders.data", "to": TO, **fields})
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("broker2", TO),
+        (">", Destination(TOPICS)),
+        ("replayed.>", Destination(TOPICS, "", "^", "replayed.")),
+        ("s/^orders/test/", Destination(TOPICS, "", "^orders", "test")),
+        (r"s/a\/(b)/\1/", Destination(TOPICS, "", "a/(b)", "$1")),
+    ],
+)
+def test_destinations(text: str, found: Destination) -> None:
+    assert read_destination(text) == found
+
+
+@pytest.mark.parametrize("text", ["", "Broker", "a b", "s/a/b", "s/(/b/", "a.*.>", "s//x/", "*"])
+def test_no_destination(text: str) -> None:
+    with pytest.raises(InvalidOption, match="--to") as caught:
+        read_destination(text)
+    assert "\n" not in str(caught.value)
+
+
+def test_times_are_utc_unless_they_say_otherwise() -> None:
+    second = round(datetime(2026, 11, 21, 20, 15, tzinfo=UTC).timestamp())
+    for text in (
+        "2026-11-21T20:15:00",
+        "2026-11-21T22:15:00+02:00",
+        "2026-11-21 20:15",
+        str(second),
+    ):
+        assert read_time("--from", text) == second * 1_000_000
+    for text in ("", "yesterday", "12", "9" * 30):
+        with pytest.raises(InvalidOption, match="--from"):
+            read_time("--from", text)
+
+
+def test_durations_have_units() -> None:
+    assert [read_duration("x", text) for text in ("5s", "200ms", "2m", "1.5h", "7")] == [
+        5.0, 0.2, 120.0, 5400.0, 7.0,
+    ]  # fmt: skip
+    for text in ("", "0s", "-5s", "5 parsecs", "1e9"):
+        with pytest.raises(InvalidOption):
+            read_duration("--max-gap", text)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "1.01", "nan", "inf", "much"])
+def test_numbers_have_bounds(text: str) -> None:
+    with pytest.raises(InvalidOption, match="more than 0"):
+        read_number("--sample", text, 1.0)
+
+
+def test_what_contradicts_is_said() -> None:
+    with pytest.raises(ContradictoryOptions, match="--max-gap"):
+        plan(max_gap_s=5.0).check()
+    with pytest.raises(ContradictoryOptions, match="--until"):
+        plan(from_us=7, until_us=7).check()
+    plan(max_gap_s=5.0, speed=1.0, from_us=6, until_us=7).check()
+
+
+def test_the_name_of_a_replay_changes_with_what_it_selects_and_with_nothing_else() -> None:
+    same = [
+        plan(),
+        plan(speed=3.0),
+        plan(rate=9.0),
+        plan(id="x"),
+        plan(until_us=9),
+        plan(directory="d"),
+    ]
+    assert len({one.digest() for one in same}) == 1
+    other = [
+        plan(topic="a.>"), plan(where="true"), plan(sample=0.5), plan(from_us=1), plan(again=True),
+        plan(to=Destination(TOPICS)), plan(queues=("a",)), plan(streams=("a",)), plan(vhost="v"),
+    ]  # fmt: skip
+    assert len({one.digest() for one in [*same, *other]}) == len(other) + 1
+    names = {plan().sink_options("r", loop, 2)["id"] for loop in range(3)}
+    assert len(names) == 3
+
+
+def test_options_of_source_and_sink() -> None:
+    found = plan(streams=("a", "b"), topic="x.>", from_us=1_500_000, rate=10.0, speed=2.0)
+    source = found.source_options(3)
+    assert source["streams"] == "a,b"
+    assert source["subscribe"] == "x.>"
+    assert source["startingTimestamp"] == "1970-01-01T00:00:01.500000+00:00"
+    assert (source["ordering"], source["minPartitions"]) == ("queue", "3")
+    sink = found.sink_options("r", 0, 2)
+    assert (sink["ratePerTask"], sink["speed"], sink["broker"]) == ("5.0", "2.0", "broker2")
+
+
+def test_a_share_is_drawn_by_where_a_row_was_captured() -> None:
+    assert plan().sample_sql() is None
+    assert (plan(sample=0.25).sample_sql() or "").endswith("1000000) < 250000")
+
+
+def test_settings_become_options() -> None:
+    found = joining_options(
+        {"seeds": ["tcp://a:1", "tcp://b:2"], "zeroconf": False, "keys_dir": Path("k")}
+    )
+    assert found == {
+        "mesh.seeds": "tcp://a:1,tcp://b:2", "mesh.zeroconf": "false", "mesh.keys_dir": "k",
+    }  # fmt: skip

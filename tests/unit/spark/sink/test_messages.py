@@ -1,0 +1,108 @@
+"""From Arrow batches to messages, against taking each row by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install '.[spark]'")
+
+import msgpack
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark.sink.errors import MissingColumn
+from spark.sink.messages import Reader, check_columns, payloads
+from spark.sink.options import read_sink_options
+
+HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+MAP = pa.map_(pa.string(), pa.string())
+names = st.sampled_from(["a", "b", "c.d"])
+rows = st.lists(
+    st.tuples(names, st.integers(0, 2), names, names, st.binary(max_size=5)), max_size=30
+)
+
+
+def batch(found: list[tuple[str, int, str, str, bytes]], **more: Any) -> pa.RecordBatch:
+    queue, partition, exchange, topic, value = zip(*found, strict=True) if found else [()] * 5
+    return pa.record_batch(
+        {
+            "queue": pa.array(queue, pa.string()), "partition": pa.array(partition, pa.int32()),
+            "exchange": pa.array(exchange, pa.string()), "topic": pa.array(topic, pa.string()),
+            "value": pa.array(value, pa.binary()), **more,
+        }
+    )  # fmt: skip
+
+
+@given(rows)
+def test_each_row_has_its_own_address_and_payload(
+    found: list[tuple[str, int, str, str, bytes]],
+) -> None:
+    messages = Reader(read_sink_options({"to": "exchange"})).read(batch(found))
+    told = [
+        (at.queue, at.partition, at.exchange, at.key, value)
+        for at, value in zip(
+            (messages.addresses[one] for one in messages.which), messages.payloads, strict=True
+        )
+    ]
+    assert told == found
+    assert messages.headers is None
+
+
+@given(rows)
+def test_to_queues_the_key_is_the_queue(found: list[tuple[str, int, str, str, bytes]]) -> None:
+    messages = Reader(read_sink_options({"to": "queues"})).read(batch(found))
+    told = [(at.exchange, at.key) for at in (messages.addresses[one] for one in messages.which)]
+    assert told == [("", one[0]) for one in found]
+
+
+@given(st.lists(st.none() | st.binary(max_size=9)), st.integers(0, 5))
+def test_payloads_of_a_slice(values: list[bytes | None], first: int) -> None:
+    array = pa.array(values, pa.binary())[first:]
+    assert payloads(array) == [one or b"" for one in values[first:]]
+    assert payloads(array.cast(pa.large_binary())) == [one or b"" for one in values[first:]]
+
+
+def test_what_was_replayed_is_left_out_and_counted_unless_it_is_wanted() -> None:
+    lists = [[{"key": "n", "value": b"1"}], [{"key": "x-replayed-from", "value": b"jobs"}], None]
+    found = batch(
+        [("jobs", 0, "", "a", b"%d" % n) for n in range(3)], headers=pa.array(lists, HEADERS)
+    )
+    options = {"to": "topics", "replay": "true", "id": "r1"}
+    messages = Reader(read_sink_options(options)).read(found)
+    assert (messages.payloads, messages.skipped) == ([b"0", b"2"], 1)
+    marked = {"x-replayed-from": "jobs", "x-replay-id": "r1"}
+    assert list(map(msgpack.unpackb, messages.headers or [])) == [{"n": "1", **marked}, marked]
+    again = Reader(read_sink_options({**options, "replays": "send"})).read(found)
+    assert (len(again.payloads), again.skipped) == (3, 0)
+
+
+def test_headers_may_be_a_map_and_bytes_stay_bytes() -> None:
+    found = batch([("jobs", 0, "", "a", b"x")], headers=pa.array([[("who", "me")]], MAP))
+    messages = Reader(read_sink_options({})).read(found)
+    assert msgpack.unpackb((messages.headers or [b""])[0]) == {"who": "me"}
+    raw = batch(
+        [("jobs", 0, "", "a", b"x")], headers=pa.array([[{"key": "k", "value": b"\xff"}]], HEADERS)
+    )
+    packed = Reader(read_sink_options({})).read(raw).headers or [b""]
+    assert msgpack.unpackb(packed[0]) == {"k": b"\xff"}
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "missing"),
+    [
+        (["topic"], {}, "value"),
+        (["value"], {}, "topic"),
+        (["value"], {"to": "queues"}, "queue"),
+        (["value", "topic"], {"speed": "1", "startMicros": "1"}, "timestamp"),
+        (["value", "topic", "queue", "partition"], {"id": "r", "numbering": "offsets"}, "offset"),
+    ],
+)
+def test_a_column_that_is_missing_is_named(
+    columns: list[str], options: dict[str, str], missing: str
+) -> None:
+    with pytest.raises(MissingColumn, match=f"no column '{missing}'"):
+        check_columns(columns, read_sink_options(options))
+    check_columns([*columns, missing], read_sink_options(options))
