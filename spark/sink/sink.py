@@ -7,14 +7,11 @@ commit, abort: what all tasks tell, as a report
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
@@ -26,25 +23,16 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from ..errors import InvalidOption
-from .errors import Disordered
+from .commits import Told, check_lanes, collect, task_context, write_report
 from .messages import check_columns
 from .options import SinkOptions, read_sink_options
-from .report import Counts, Report, encode_report
+from .streaming import StreamWriter, check_streaming
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from .publishing import Sent
 
-logger = logging.getLogger("spark.sink")
 NAME = "mesh"
-
-
-@dataclass
-class Told(WriterCommitMessage):
-    """What one task tells."""
-
-    sent: Sent
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -83,8 +71,6 @@ class MeshSink(DataSource):
     def streamWriter(
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter | DataSourceStreamArrowWriter:
-        from .streaming import StreamWriter, check_streaming
-
         options = self._checked(schema, overwrite)
         check_streaming(options)
         return StreamWriter(options)
@@ -95,43 +81,3 @@ class MeshSink(DataSource):
         options = read_sink_options(self.options)
         check_columns(schema.names, options)
         return options
-
-
-def task_context() -> TaskContext:
-    found = TaskContext.get()
-    assert found is not None, "this runs in a task"
-    return found
-
-
-def collect(messages: Sequence[WriterCommitMessage | None], batch: int | None = None) -> Report:
-    """What the tasks told; None: of a task that failed."""
-    report = Report(batch=batch)
-    for one in messages:
-        report.tasks += 1
-        if not isinstance(one, Told):
-            report.failed_tasks += 1
-            continue
-        report.counts.add(one.sent.counts)
-        report.lateness.merge(one.sent.lateness)
-        report.seconds = max(report.seconds, one.sent.seconds)
-    return report
-
-
-def check_lanes(messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Raises Disordered: of one queue two tasks had rows."""
-    seen: set[str] = set()
-    for one in messages:
-        for lane in one.sent.lanes if isinstance(one, Told) else ():
-            if lane in seen:
-                raise Disordered(lane, "two tasks had rows of it")
-            seen.add(lane)
-
-
-def write_report(report: Report, options: SinkOptions) -> None:
-    counts: Counts = report.counts
-    told = ", ".join(f"{name} {value}" for name, value in report.plain().items())
-    level = logging.WARNING if counts.dropped or not report.complete else logging.INFO
-    logger.log(level, "%s", told)
-    if options.report:
-        with Path(options.report).open("a") as file:
-            file.write(encode_report(report) + "\n")

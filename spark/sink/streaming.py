@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from ..errors import ContradictoryOptions
+from .commits import Told, collect, task_context, write_report
 from .numbering import BATCH_SHIFT
 from .options import OFFSETS, SinkOptions
-from .sink import Told, collect, task_context, write_report
 
 if TYPE_CHECKING:
     import pyarrow as pa

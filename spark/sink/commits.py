@@ -1,0 +1,68 @@
+"""What tasks tell when they are done, and what becomes of it: checked, added up, written down."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import WriterCommitMessage
+
+from .errors import Disordered
+from .options import SinkOptions
+from .report import Counts, Report, encode_report
+
+if TYPE_CHECKING:
+    from .publishing import Sent
+
+logger = logging.getLogger("spark.sink")
+
+
+@dataclass
+class Told(WriterCommitMessage):
+    """What one task tells."""
+
+    sent: Sent
+
+
+def task_context() -> TaskContext:
+    found = TaskContext.get()
+    assert found is not None, "this runs in a task"
+    return found
+
+
+def collect(messages: Sequence[WriterCommitMessage | None], batch: int | None = None) -> Report:
+    """What the tasks told; None: of a task that failed."""
+    report = Report(batch=batch)
+    for one in messages:
+        report.tasks += 1
+        if not isinstance(one, Told):
+            report.failed_tasks += 1
+            continue
+        report.counts.add(one.sent.counts)
+        report.lateness.merge(one.sent.lateness)
+        report.seconds = max(report.seconds, one.sent.seconds)
+    return report
+
+
+def check_lanes(messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Raises Disordered: of one queue two tasks had rows."""
+    seen: set[str] = set()
+    for one in messages:
+        for lane in one.sent.lanes if isinstance(one, Told) else ():
+            if lane in seen:
+                raise Disordered(lane, "two tasks had rows of it")
+            seen.add(lane)
+
+
+def write_report(report: Report, options: SinkOptions) -> None:
+    counts: Counts = report.counts
+    told = ", ".join(f"{name} {value}" for name, value in report.plain().items())
+    level = logging.WARNING if counts.dropped or not report.complete else logging.INFO
+    logger.log(level, "%s", told)
+    if options.report:
+        with Path(options.report).open("a") as file:
+            file.write(encode_report(report) + "\n")
