@@ -1,0 +1,104 @@
+"""Writing into the mesh with Spark, beside brokers that live in the test's own loop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import trio
+
+import durable
+import mesh
+from durable.client.connection import Connection
+from spark.sink.report import Report, decode_reports
+from tests.brokers import client, node_of, serving
+from tests.processes import SECRET
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+T = TypeVar("T")
+BATCH_ROWS = "50"
+FLAG_S_MAX = 30.0
+
+
+async def in_spark(session: SparkSession, function: Callable[[], T]) -> T:
+    """In a thread, so that brokers go on meanwhile; Spark knows the session by the thread."""
+
+    def run() -> T:
+        from pyspark.sql import SparkSession
+
+        SparkSession._get_j_spark_session_class(session._jvm).setActiveSession(
+            session._jsparkSession
+        )
+        return function()
+
+    return await trio.to_thread.run_sync(run)
+
+
+@asynccontextmanager
+async def two_brokers(
+    tmp_path: Path,
+) -> AsyncIterator[tuple[Connection, Connection, durable.Broker]]:
+    """One with something to replay in `tmp_path / "from"`, and one to replay to, `broker2`."""
+    async with (
+        serving(tmp_path / "from") as one,
+        serving(tmp_path / "to", cluster="broker2") as other,
+        client(one) as source,
+        client(other, cluster="buyer") as node,
+    ):
+        yield source, durable.connect(node._channel._node, cluster="broker2"), other
+
+
+def way_in(tmp_path: Path, node: mesh.Node, secret: str = SECRET) -> dict[str, str]:
+    """Options with which tasks join the mesh of `node`."""
+    path = tmp_path / f"secret-{secret[-8:]}"
+    if not path.exists():
+        path.write_text(secret + "\n")
+        path.chmod(0o600)
+    return {
+        "mesh.network_secret_file": str(path), "mesh.seeds": node.endpoints[0],
+        "mesh.zeroconf": "false", "mesh.listen": "tcp://127.0.0.1:0", "timeoutSeconds": "20",
+    }  # fmt: skip
+
+
+def way_into(tmp_path: Path, broker: durable.Broker) -> dict[str, str]:
+    return way_in(tmp_path, node_of(broker))
+
+
+def write(frame: DataFrame, options: dict[str, str]) -> None:
+    frame.write.format("mesh").mode("append").options(**options).save()
+
+
+def reports(path: Path) -> list[Report]:
+    return decode_reports(path.read_text().splitlines())
+
+
+def rows(queue: str, values: list[bytes]) -> list[tuple[str, bytes]]:
+    return [(queue, value) for value in values]
+
+
+def failing_once(flag: Path, after: int) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """For `mapPartitions`: the first attempt at a task fails after so many rows, once `flag` is there."""
+    path = str(flag)
+
+    def pass_on(found: Iterator[Any]) -> Iterator[Any]:
+        from pyspark import TaskContext
+
+        task = TaskContext.get()
+        for number, row in enumerate(found):
+            if task is not None and task.attemptNumber() == 0 and number == after:
+                begun = time.monotonic()
+                while not Path(path).exists() and time.monotonic() - begun < FLAG_S_MAX:
+                    time.sleep(0.02)
+                raise RuntimeError("on purpose")
+            yield row
+
+    return pass_on
+
+
+async def ready(broker: Connection, queue: str) -> int:
+    return int((await broker.statistics())["queues"][queue]["ready"])
