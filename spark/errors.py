@@ -124,6 +124,6 @@ def said(error: BaseException) -> str | None:
     if isinstance(error, DurableError):
         return str(error)
     found = re.findall(
-        r"^(?:spark|durable)\.(?:\w+\.)*errors\.\w+: (.+)$", str(error), re.MULTILINE
+        r"^(?:spark|durable)\.[\w.]*errors\.[\w.]*\w+: (.+)$", str(error), re.MULTILINE
     )
     return found[-1] if found else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -81,11 +81,11 @@ def rows(queue: str, values: list[bytes]) -> list[tuple[str, bytes]]:
     return [(queue, value) for value in values]
 
 
-def failing_once(flag: Path, after: int) -> Callable[[Iterator[Any]], Iterator[Any]]:
+def failing_once(flag: Path, after: int) -> Callable[[Iterable[Any]], Iterator[Any]]:
     """For `mapPartitions`: the first attempt at a task fails after so many rows, once `flag` is there."""
     path = str(flag)
 
-    def pass_on(found: Iterator[Any]) -> Iterator[Any]:
+    def pass_on(found: Iterable[Any]) -> Iterator[Any]:
         from pyspark import TaskContext
 
         task = TaskContext.get()
