@@ -1,4 +1,4 @@
-"""`python -m bench mesh|durable [--json FILE] [--only NAME ...] [--rounds N] [--quick]`
+"""`python -m bench mesh|durable|spark [--json FILE] [--only NAME ...] [--rounds N] [--quick]`
 
 Progress on stderr, the table on stdout. Ctrl-C ends every child and keeps what was measured.
 Exit status: 0 measured, whether or not the marks hold; 1 something could not be measured;
@@ -18,23 +18,25 @@ from .durable import latency, memory, streaming
 from .figure import document
 from .plan import Family, Scale, pick
 from .session import Session
+from .spark import reading
 from .table import render
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-ROUNDS = {"mesh": 5, "durable": 3}
+ROUNDS = {"mesh": 5, "durable": 3, "spark": 3}
 INTERRUPTED = 130
 
 BENCHES = {
     "mesh": (topics, requests, tunnels, balance, resets, idle, finding),
     "durable": (streaming, latency, memory),
+    "spark": (reading,),
 }
 
 
 def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m bench", description="Measure the mesh, or the durable tier."
+        prog="python -m bench", description="Measure the mesh, the durable tier, or the Spark tier."
     )
     parser.add_argument("bench", choices=sorted(BENCHES), help="what to measure")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every run to FILE")
@@ -44,7 +46,7 @@ def parser() -> argparse.ArgumentParser:
         default=[],
         metavar="NAME",
         help="a family (mesh: topics, fan-out, requests, tunnels, balance, resets, idle, finding; "
-        "durable: confirmed, confirm, memory) or part of a figure's name; may be repeated",
+        "durable: confirmed, confirm, memory; spark: reading) or part of a figure's name; may be repeated",
     )
     parser.add_argument(
         "--rounds",

@@ -17,9 +17,12 @@ import trio
 
 from discovery.finder import Found
 from discovery.mdns import MdnsFinder
+from examples.captured import Captured, missing
 from security.files import new_network
 
 SECONDS_MAX = 60
+TALKING = ("examples.shop", "examples.ledger")
+"""Processes that are told something, and answer."""
 
 
 async def multicast_problem() -> str | None:
@@ -51,8 +54,8 @@ class Processes:
     def start(self, module: str, *arguments: str, **settings: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
             [sys.executable, "-m", module, *arguments], env={**self._environment, **settings}, text=True,
-            stdin=subprocess.PIPE if module.endswith("shop") else subprocess.DEVNULL,
-            stdout=subprocess.PIPE if module.endswith("shop") else None,
+            stdin=subprocess.PIPE if module in TALKING else subprocess.DEVNULL,
+            stdout=subprocess.PIPE if module in TALKING else None,
         )  # fmt: skip
         self._running[process.pid] = process
         return process
@@ -130,9 +133,14 @@ def main() -> int:
             processes.start("examples.databases", **first)
             for module in ("databases", "databases", "caches"):
                 processes.start(f"examples.{module}")
+            captured = None if missing() else Captured(processes.start, environment, directory)
             shop = processes.start("examples.shop")
             data = str(Path(directory) / "broker")
             status = follow_shop(processes, shop, data, start_s + SECONDS_MAX)
+            if captured is None:
+                print(f"what was captured is not analysed: {missing()}")
+            elif status == 0 and not captured.analyse_and_replay():
+                status = 1
         finally:
             processes.end()
     seconds = time.monotonic() - start_s

@@ -10,6 +10,7 @@ CaptureError (DurableError)
 ├── NothingSelected           no queue or stream of these names
 ├── DataLost                  what was to be read is gone: retention, compaction, another store
 ├── CaptureDamaged            records whose checksum is wrong
+├── ExportFailed              what was read could not be written
 └── JavaMissing               Spark needs Java 17 or later; says what to install
 
 Directories that hold something else raise ForeignStore, later formats NewerFormat, of durable/errors.py.
@@ -104,6 +105,14 @@ class CaptureDamaged(CaptureError):
             "with damaged=skip the rest is read"
         )
         self.segment, self.at, self.size_bytes = segment, at, size_bytes
+
+
+class ExportFailed(CaptureError):
+    """What was read could not be written to `path`: `why`."""
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(f"{path}: {why}")
+        self.path, self.why = path, why
 
 
 class JavaMissing(CaptureError):

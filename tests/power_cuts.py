@@ -170,7 +170,9 @@ def run(
     """Open the vhost on this volume, do this, and close it."""
 
     async def main() -> None:
-        async with open_vhost(Path("memory"), "/", CONFIG, Encryption(None), _VirtualClock()) as hosted:
+        async with open_vhost(
+            Path("memory"), "/", CONFIG, Encryption(None), _VirtualClock()
+        ) as hosted:
             await life(hosted)
 
     with one_thread(), pytest.MonkeyPatch.context() as patch:

@@ -8,7 +8,7 @@ from importlib import import_module
 from . import doctor, keys, members, messages, transfer
 from .program import Parser, make_parser, run_program
 
-ABOVE = ("spark.commands.replay",)
+ABOVE = ("spark.commands.capture", "spark.commands.replay")
 """Families of what is built on top of the mesh, by name: nothing here knows more of them."""
 EPILOG = """\
 exit status: 0 done; 1 the mesh said no (nobody there, refused, timed out, no keys, and what

@@ -70,6 +70,9 @@ class Client:
     def fail(self, error: Exception) -> None:
         raise error
 
+    def replaced(self) -> None:
+        """By the next life of the same publisher."""
+
     # What it does
 
     async def declare(self) -> None:

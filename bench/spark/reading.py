@@ -1,0 +1,78 @@
+"""A stream's messages as rows, beside the same rows from Parquet files that are not compressed.
+
+A real broker takes the messages and is idle then; Spark reads its directory from the page cache. Both ways
+are read in turns by one session, all columns, to Spark's `noop` sink.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+from bench.durable.setting import queue_names, serving
+from bench.figure import Bound
+from bench.plan import Case, Family, Outcome, Row, Scale
+from bench.sequence import RING_COUNT
+
+if TYPE_CHECKING:
+    from bench.processes import Troupe
+
+SIZE_BYTES, COUNT = 100, 5_000_000
+TURNS = 3
+ROWS_PER_S_MIN = 3_000_000
+PARQUET_TIMES_MAX = 1.5
+WORKER_MB_MAX = 300
+MB = 1_000_000
+READING = "read by Spark, 100 B"
+ANSWER_S_MAX = 600.0
+
+
+def reading(name: str) -> Case:
+    def run(troupe: Troupe, scale: Scale) -> Outcome:
+        count, (queue,) = scale.count(COUNT), queue_names(1)
+        with serving(troupe) as setting:
+            publisher = setting.start(
+                "durable_publisher", size_bytes=SIZE_BYTES, ring_count=RING_COUNT, queues=[queue]
+            )
+            publisher.ask("run", start=0, count=count)
+            spark = troupe.start("spark_reader", {"data": str(Path(setting.data) / "store")})
+            rows = spark.ask("write_parquet", path=str(Path(setting.data) / "parquet"))["rows"]
+            taken_s: dict[str, list[float]] = {"capture": [], "parquet": []}
+            for turn in range(-1, TURNS):
+                for source, times_s in taken_s.items():
+                    seconds = spark.ask("read", source=source)["seconds"]
+                    if turn >= 0:  # The first turn starts workers and compiles plans.
+                        times_s.append(seconds)
+            worker_bytes = spark.ask("workers")["peak_rss_bytes"]
+        values = {f"{source}_per_s": count / median(times) for source, times in taken_s.items()}
+        return Outcome(
+            {**values, "worker_mb": worker_bytes / MB},
+            wrong=abs(rows - count),
+            detail={"taken_s": taken_s},
+        )
+
+    return Case(name, run)
+
+
+def family() -> list[Family]:
+    return [
+        Family(
+            name="reading",
+            cases=[reading(READING)],
+            rows=[
+                Row(
+                    name=READING, unit="rows/s", case=READING, value="capture_per_s",
+                    reference=(READING, "parquet_per_s"),
+                    bounds=(
+                        Bound("value", "at least", ROWS_PER_S_MIN),
+                        Bound("ratio", "at least", 1 / PARQUET_TIMES_MAX),
+                    ),
+                ),
+                Row(
+                    name="peak memory of a Python worker while reading", unit="MB", case=READING,
+                    value="worker_mb", bounds=(Bound("value", "at most", WORKER_MB_MAX),),
+                ),
+            ],
+        )
+    ]  # fmt: skip

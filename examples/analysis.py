@@ -1,0 +1,93 @@
+"""What was captured, seen by Spark: a table, and a picture of rates and latencies.
+
+python -m examples.analysis DIR PICTURE.png
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import spark
+from examples.captured import STREAM
+from spark import pipelines
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+HEADINGS = ("topic", "messages", "per s", "p50 us", "p99 us", "missing", "twice", "unusual seconds")
+
+
+def table(df: DataFrame, seconds: float) -> list[tuple[str, ...]]:
+    """One line per topic."""
+    took = {row["topic"]: row for row in pipelines.latency(df, every_s=1e6).collect()}
+    sequences = {row["topic"]: row for row in pipelines.sequences(df).collect()}
+    unusual: dict[str, list[int]] = {}
+    first = min(row["start"] for row in pipelines.rates(df).collect())
+    flagged = pipelines.anomalies(df, windows_min=5).where("anomaly").orderBy("start").collect()
+    for row in flagged:
+        unusual.setdefault(row["topic"], []).append(round((row["start"] - first).total_seconds()))
+    return [
+        (
+            topic, f"{took[topic]['messages']:,}", f"{took[topic]['messages'] / seconds:,.0f}",
+            f"{took[topic]['p50_us']:,}", f"{took[topic]['p99_us']:,}",
+            f"{sequences[topic]['missing']}", f"{sequences[topic]['duplicates']}",
+            ", ".join(map(str, unusual.get(topic, []))) or "none",
+        )
+        for topic in sorted(took)
+    ]  # fmt: skip
+
+
+def show(rows: list[tuple[str, ...]]) -> None:
+    widths = [max(map(len, column)) for column in zip(HEADINGS, *rows, strict=True)]
+    for cells in (HEADINGS, *rows):
+        aligned = [cells[0].ljust(widths[0])]
+        aligned += [cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True)]
+        print("  " + "  ".join(aligned))
+
+
+def picture(df: DataFrame, path: str) -> None:
+    """Messages a second above, the slowest of a hundred below, one line per topic."""
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    from matplotlib import pyplot as plt
+
+    rates = pipelines.rates(df).orderBy("start").collect()
+    latency = pipelines.latency(df, every_s=1).orderBy("start").collect()
+    first = rates[0]["start"]
+    figure, (above, below) = plt.subplots(2, 1, sharex=True, figsize=(9, 6))
+    for topic in sorted({row["topic"] for row in rates}):
+        for axes, rows, column in ((above, rates, "messages_per_s"), (below, latency, "p99_us")):
+            points = [
+                ((row["start"] - first).total_seconds(), row[column])
+                for row in rows
+                if row["topic"] == topic
+            ]
+            axes.plot(*zip(*points, strict=True), label=topic)
+    above.set(ylabel="messages per second", title="captured traffic of the shop")
+    below.set(ylabel="p99 from publisher to disk, us", xlabel="seconds", yscale="log")
+    above.legend(loc="upper right")
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def main(directory: str, path: str) -> None:
+    session = spark.session("local[2]", **{"spark.log.level": "OFF"})
+    try:
+        df = session.read.format("mesh-capture").option("streams", STREAM).load(directory).cache()
+        span: Any = df.selectExpr("min(timestamp) as low", "max(timestamp) as high").first()
+        seconds = (span["high"] - span["low"]).total_seconds()
+        print(
+            f"  {df.count():,} messages of {seconds:.0f} s, read by Spark from the broker's directory"
+        )
+        show(table(df, seconds))
+        picture(df, path)
+        print(f"  rates and latencies over time: {path}")
+    finally:
+        session.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,88 @@
+"""Traffic that a broker captures while the rest of the demo runs; Spark reads it, and sends it again.
+
+Nobody who publishes knows of the broker, nor does anything restart: a stream is declared for topics.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from spark.errors import JavaMissing
+from spark.java import check_java
+
+CAPTURE_S = float(os.environ.get("DEMO_CAPTURE_S", "20"))
+"""At least so much of it, from the start of the demo on; DEMO_CAPTURE_S=60 is a whole minute."""
+STREAM = "traffic"
+SPEED = 10
+PATIENCE_S = 120
+PICTURE = "demo-traffic.png"
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+def missing() -> str | None:
+    """Why there can be no Spark here, and what to install."""
+    try:
+        import pyspark  # noqa: F401
+    except ImportError:
+        return "pyspark is not installed: pip install 'durable-mesh[spark]'"
+    try:
+        check_java()
+    except JavaMissing as error:
+        return str(error)
+    return None
+
+
+class Captured:
+    """Begins when it is made."""
+
+    def __init__(self, start: Start, environment: dict[str, str], directory: str) -> None:
+        self._environment, self._start = environment, start
+        self._data = str(Path(directory) / "archive")
+        self._began_s = time.monotonic()
+        start("durable.cli", "serve", "--data", self._data, "--cluster", "archive")
+        self._run(
+            "durable.cli", "declare-stream", STREAM, 'patterns=["shop.>"]', "--broker", "archive"
+        )
+        self._visitors = start("examples.visitors")
+
+    def analyse_and_replay(self) -> bool:
+        """Whether everything held; says so."""
+        time.sleep(max(0.0, self._began_s + CAPTURE_S - time.monotonic()))
+        self._visitors.terminate()
+        self._visitors.wait(PATIENCE_S)
+        ledger = self._start("examples.ledger")
+        print(
+            f"captured: what visitors did in {CAPTURE_S:.0f} s, by a stream on shop.>", flush=True
+        )
+        print(self._run("examples.analysis", self._data, PICTURE), end="", flush=True)
+        report = json.loads(self._run(
+            "mesh.cli", "replay", self._data, "--stream", STREAM, "--to", "replayed.>",
+            "--speed", str(SPEED), "--json",
+        ))  # fmt: skip
+        print(f"replayed at {SPEED}x to the cluster ledger: {report['sent']:,} messages, p99 of "
+              f"lateness {report['late_ms_p99']:.1f} ms")  # fmt: skip
+        counted = json.loads(ledger.communicate(timeout=PATIENCE_S)[0])
+        stored = self._stored()
+        held: bool = counted == {f"replayed.{topic}": count for topic, count in stored.items()}
+        print(f"  {'ok' if held else 'NOT AS PROMISED'}: the ledger has counted "
+              f"{sum(counted.values()):,} of {sum(stored.values()):,}, topic by topic")  # fmt: skip
+        return held
+
+    def _stored(self) -> dict[str, int]:
+        """Messages per topic, read without Spark."""
+        output = self._run("mesh.cli", "capture", "stats", self._data, "--stream", STREAM, "--json")
+        rows = [json.loads(line) for line in output.splitlines()]
+        return {row["topic"]: row["messages"] for row in rows}
+
+    def _run(self, module: str, *arguments: str) -> str:
+        """Its output. Raises CalledProcessError with what it said."""
+        return subprocess.run(
+            [sys.executable, "-m", module, *arguments], env=self._environment, text=True, check=True,
+            stdout=subprocess.PIPE, timeout=PATIENCE_S,
+        ).stdout  # fmt: skip

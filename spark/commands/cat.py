@@ -1,0 +1,72 @@
+"""`mesh capture cat`: messages in the order of the log, one per line."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from mesh.commands.terminal import jsonable, payload_fields, printable
+
+from .reading import read_batches
+
+PLAIN = ("queue", "offset", "timestamp", "topic", "value")
+ALL = (
+    "queue", "partition", "offset", "timestamp", "exchange", "topic", "value", "publisher", "epoch",
+    "sequence", "headers",
+)  # fmt: skip
+Row = dict[str, Any]
+
+
+def run(args: argparse.Namespace) -> int:
+    """Raises CaptureError, DurableError."""
+    if args.json:
+        found, line = read_batches(args, ALL, includeHeaders="true"), as_json
+    else:
+        found, line = read_batches(args, PLAIN), as_payload if args.payload else as_text
+    left = args.limit
+    for batch in found:
+        rows = (batch if left is None else batch.slice(0, left)).to_pylist()
+        sys.stdout.buffer.write(b"".join([line(row) + b"\n" for row in rows]))
+        if left is not None:
+            left -= len(rows)
+            if not left:
+                break
+    sys.stdout.buffer.flush()
+    return 0
+
+
+def as_payload(row: Row) -> bytes:
+    payload: bytes = row["value"]
+    return payload
+
+
+def as_text(row: Row) -> bytes:
+    """What cannot be shown is escaped: a payload cannot steer the terminal."""
+    payload = row["value"].decode("utf-8", "backslashreplace")
+    place = f"{row['queue']}@{row['offset']}"
+    return printable(f"{moment(row)} {place} {row['topic']} {payload}").encode()
+
+
+def as_json(row: Row) -> bytes:
+    told = {
+        **{name: row[name] for name in ("queue", "partition", "offset")},
+        "timestamp": moment(row), **{name: row[name] for name in ("exchange", "topic")},
+        **payload_fields(row["value"]), "publisher": row["publisher"].hex(),
+        **{name: row[name] for name in ("epoch", "sequence")},
+        "headers": {one["key"]: header(one["value"]) for one in row["headers"]},
+    }  # fmt: skip
+    return json.dumps(told).encode()
+
+
+def moment(row: Row) -> str:
+    told: str = row["timestamp"].isoformat(timespec="microseconds")
+    return told.replace("+00:00", "Z")
+
+
+def header(value: bytes) -> Any:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return jsonable(value)

@@ -1,0 +1,28 @@
+"""What people ask of captured traffic, as plain functions over DataFrames, batch or streaming alike.
+
+    from spark import pipelines
+    df = spark.read.format("mesh-capture").load("orders.data")
+    pipelines.rates(df, every_s=10).show()
+
+Each takes rows of `mesh-capture` (see spark/capture/rows.py) and returns another DataFrame. On a
+stream each gives a window once, when the watermark has passed it: write it in append mode.
+"""
+
+from .anomalies import anomalies
+from .export import messages, write_parquet
+from .latency import latency
+from .sequences import ON_THE_MESH, TO_THE_BROKER, sequences
+from .traffic import rates, sessions, top_talkers
+
+__all__ = [
+    "ON_THE_MESH",
+    "TO_THE_BROKER",
+    "anomalies",
+    "latency",
+    "messages",
+    "rates",
+    "sequences",
+    "sessions",
+    "top_talkers",
+    "write_parquet",
+]

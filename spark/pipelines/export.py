@@ -1,0 +1,43 @@
+"""Out of Spark: back into the mesh as messages, or to Parquet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as f
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+def messages(df: DataFrame, topic: str) -> DataFrame:
+    """Rows as messages for the sink `mesh`: `topic`, and the row as JSON in `value`."""
+    row = f.to_json(f.struct(*(f.col(f"`{name}`") for name in df.columns)))
+    return df.select(f.lit(topic).alias("topic"), f.encode(row, "utf-8").alias("value"))
+
+
+def write_parquet(
+    df: DataFrame, path: str, *, checkpoint: str | None = None
+) -> StreamingQuery | None:
+    """To Parquet files, in folders by date (UTC) and topic; a table is appended to what is there.
+
+    Args:
+        checkpoint: of a stream, where Spark notes what has been written; each row is written once.
+    Returns:
+        The query that has been started, for a stream: it takes what there is and ends.
+    Raises:
+        ValueError: a stream, and no checkpoint.
+    """
+    dated = df.withColumn("date", f.to_date("timestamp"))
+    if not df.isStreaming:
+        dated.write.partitionBy("date", "topic").mode("append").parquet(path)
+        return None
+    if checkpoint is None:
+        raise ValueError("a stream to Parquet: want a checkpoint, a directory of its own")
+    return (
+        dated.writeStream.partitionBy("date", "topic")
+        .option("checkpointLocation", checkpoint)
+        .trigger(availableNow=True)
+        .start(path, format="parquet")
+    )

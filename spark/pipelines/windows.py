@@ -1,0 +1,29 @@
+"""Windows of time, the same for tables and streams."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as f
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+LATE_S = 10.0
+"""How long after its end a window of a stream waits for what comes late."""
+
+
+def interval(seconds: float) -> str:
+    """As Spark writes it. Raises ValueError: it is not positive."""
+    if seconds <= 0:
+        raise ValueError(f"an interval of {seconds} s: want a positive one")
+    return f"{round(seconds * 1e6)} microseconds"
+
+
+def watermarked(df: DataFrame, late_s: float, column: str = "timestamp") -> DataFrame:
+    """A table as it is; a stream with a watermark, without which no window would ever end."""
+    return df.withWatermark(column, interval(late_s)) if df.isStreaming else df
+
+
+def window(seconds: float, column: str | Column = "timestamp") -> Column:
+    return f.window(column, interval(seconds))

@@ -1,0 +1,132 @@
+"""`mesh capture`: what a broker has stored, from a shell."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from tests.brokers import client, numbered, serving
+from tests.shell import Shell
+from tests.stores import flip
+
+JOBS = 5000
+"""More than a pipe holds."""
+
+
+async def store(data: Path) -> None:
+    async with serving(data) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        await shop.declare_stream("audit")
+        await shop.bind("amq.topic", "audit", "orders.#")
+        await shop.publish_many("", "jobs", numbered(JOBS))
+        await shop.publish("amq.topic", "orders.eu", b"\x1b[31m\xff", headers={"who": "me"})
+        await shop.publish("amq.topic", "orders.us", b"plain")
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    """With a broker's directory `data` that three topics have been stored in."""
+    trio.run(store, tmp_path / "data")
+    return Shell(tmp_path)
+
+
+def rows(output: bytes) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in output.splitlines()]
+
+
+def test_stats_count_by_queue_and_topic(shell: Shell) -> None:
+    found = rows(shell.run("capture", "stats", "data", "--json").stdout)
+    counted = {(row["queue"], row["topic"]): (row["messages"], row["bytes"]) for row in found}
+    assert counted == {
+        ("jobs", "jobs"): (JOBS, sum(map(len, numbered(JOBS)))),
+        ("audit", "orders.eu"): (1, 6),
+        ("audit", "orders.us"): (1, 5),
+    }
+    assert all(0 < row["p50_us"] <= row["p99_us"] <= row["max_us"] for row in found)
+    table = shell.run("capture", "stats", "data").stdout.decode().splitlines()
+    assert table[0].split()[:4] == ["queue", "topic", "messages", "bytes"]
+    assert [line.split()[2] for line in table[1:]] == ["1", "1", f"{JOBS:,}"]
+
+
+def test_cat_prints_messages_and_nothing_that_steers_a_terminal(shell: Shell) -> None:
+    done = shell.run("capture", "cat", "data", "--stream", "audit")
+    lines = done.stdout.decode().splitlines()
+    assert [line.split(" ", 1)[1] for line in lines] == [
+        "audit@0 orders.eu \\x1b[31m\\xff",
+        "audit@1 orders.us plain",
+    ]
+
+
+def test_cat_as_json_loses_nothing(shell: Shell) -> None:
+    first, second = rows(shell.run("capture", "cat", "data", "--stream", "audit", "--json").stdout)
+    assert (first["payload_base64"], first["headers"]) == ("G1szMW3/", {"who": "me"})
+    assert (second["payload"], second["exchange"]) == ("plain", "amq.topic")
+
+
+def test_cat_of_payloads_takes_patterns_and_a_limit(shell: Shell) -> None:
+    assert shell.run("capture", "cat", "data", "--payload", "--topic", "*.us").stdout == b"plain\n"
+    done = shell.run("capture", "cat", "data", "--payload", "--queue", "jobs", "--limit", "7")
+    assert done.stdout.splitlines() == numbered(7)
+
+
+def test_export_writes_parquet_by_date_and_topic_and_overwrites_nothing(shell: Shell) -> None:
+    import pyarrow.dataset as ds
+
+    assert shell.run("capture", "export", "data", "out").returncode == 0
+    table = ds.dataset(str(shell.directory / "out"), partitioning="hive").to_table()
+    found = sorted(zip(table["topic"].to_pylist(), table["value"].to_pylist(), strict=True))
+    expected = [("jobs", one) for one in numbered(JOBS)]
+    assert found == sorted([*expected, ("orders.eu", b"\x1b[31m\xff"), ("orders.us", b"plain")])
+    again = shell.run("capture", "export", "data", "out")
+    assert (again.returncode, again.stderr.count(b"\n")) == (1, 1)
+    assert b"something in it already" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (("stats", "nowhere"), 1, "no such directory"),
+        (("cat", "data", "--stream", "nope"), 1, "no stream 'nope'"),
+        (("cat", "data", "--from", "yesterday"), 1, "yesterday"),
+        (("cat", "data", "--from", "2026-01-02", "--until", "2026-01-01"), 1, "startingTimestamp"),
+        (("cat", "data", "--vhost", "other"), 1, "other"),
+        (("cat", "data", "--limit", "0"), 2, "1 or more"),
+        (("cat", "data", "--topic", "a..b"), 1, "a..b"),
+    ],
+)
+def test_bad_input_is_one_line(
+    shell: Shell, words: tuple[str, ...], status: int, said: str
+) -> None:
+    done = shell.run("capture", *words)
+    assert done.returncode == status
+    last = done.stderr.decode().splitlines()[-1]
+    assert said in last
+    assert status == 2 or done.stderr.count(b"\n") == 1
+
+
+def test_damage_is_named_and_can_be_skipped(shell: Shell) -> None:
+    (segment,) = shell.directory.rglob("msgs.0000000001")
+    flip(segment, segment.read_bytes().index(numbered(JOBS)[7]))
+    refused = shell.run("capture", "cat", "data", "--payload")
+    assert (refused.returncode, refused.stderr.count(b"\n")) == (1, 1)
+    assert b"are damaged" in refused.stderr
+    rest = shell.run("capture", "cat", "data", "--payload", "--skip-damaged")
+    assert rest.returncode == 0
+    assert rest.stdout.splitlines()[-1] == b"plain"
+    assert numbered(JOBS)[6] not in rest.stdout.splitlines()
+
+
+def test_a_reader_that_leaves_is_no_error(shell: Shell) -> None:
+    process = shell.start("capture", "cat", "data")
+    assert process.stdout is not None
+    assert process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr is not None
+    assert process.stderr.read() == b""
+    assert process.wait(20) in (0, 141)
+    for pipe in (process.stdin, process.stderr):
+        pipe.close()  # type: ignore[union-attr]

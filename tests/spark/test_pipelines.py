@@ -1,0 +1,269 @@
+"""Pipelines against the same thing computed by hand; as a stream, they give what the table gives."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    Pipeline = Callable[[DataFrame], DataFrame]
+
+START_US = 1_767_225_600_000_000
+SCHEMA = (
+    "topic string, value binary, timestamp timestamp, published timestamp, publisher binary, "
+    "epoch bigint, sequence bigint"
+)
+TOPICS = ("orders.eu", "orders.us", "stock")
+PUBLISHERS = (b"A" * 16, b"B" * 16)
+SECONDS, LOST, TWICE, SILENT = 60, range(500, 520), range(700, 705), range(40, 43)
+MESSAGES = 6000
+
+
+class Traffic:
+    """A minute of it: sequences lost and repeated, and one topic that is silent for a while."""
+
+    def __init__(self) -> None:
+        random = Random(7)
+        self.rows: list[dict[str, Any]] = []
+        sequences: Counter[tuple[bytes, str]] = Counter()
+        for number in range(MESSAGES):
+            at_us = number * SECONDS * 1_000_000 // MESSAGES
+            topic, publisher = random.choice(TOPICS), random.choice(PUBLISHERS)
+            sequence = sequences[publisher, topic]
+            sequences[publisher, topic] += 1
+            silent = topic == "stock" and at_us // 1_000_000 in SILENT
+            if sequence in LOST or silent:
+                continue
+            row = {
+                "topic": topic, "value": bytes(random.randrange(200)), "at_us": at_us,
+                "took_us": int(random.lognormvariate(6, 2)), "publisher": publisher, "epoch": 1,
+                "sequence": sequence,
+            }  # fmt: skip
+            self.rows += [row] * (2 if sequence in TWICE else 1)
+
+    def table(self, session: SparkSession) -> DataFrame:
+        from pyspark.sql import functions as f
+
+        columns = "topic string, value binary, at_us bigint, took_us bigint, publisher binary, epoch bigint, sequence bigint"
+        at = f.col("at_us") + START_US
+        return session.createDataFrame(self.rows, columns).select(
+            "topic", "value", f.timestamp_micros(at).alias("timestamp"),
+            f.timestamp_micros(at - f.col("took_us")).alias("published"), "publisher", "epoch",
+            "sequence",
+        )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def traffic() -> Traffic:
+    return Traffic()
+
+
+@pytest.fixture(scope="module")
+def files(session: SparkSession, traffic: Traffic, tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = str(tmp_path_factory.mktemp("traffic") / "rows")
+    traffic.table(session).coalesce(1).write.parquet(path)
+    return path
+
+
+@pytest.fixture
+def table(session: SparkSession, files: str) -> DataFrame:
+    return session.read.parquet(files)
+
+
+def second(row: Any) -> int:
+    moment: datetime = row["start"]
+    return round((moment - datetime(2026, 1, 1)) / timedelta(seconds=1))
+
+
+def test_rates_and_bytes_per_topic(table: DataFrame, traffic: Traffic) -> None:
+    from spark import pipelines
+
+    expected: dict[tuple[int, str], list[int]] = defaultdict(lambda: [0, 0])
+    for row in traffic.rows:
+        entry = expected[row["at_us"] // 10_000_000 * 10, row["topic"]]
+        entry[0] += 1
+        entry[1] += len(row["value"])
+    found = pipelines.rates(table, every_s=10).collect()
+    assert {(second(r), r["topic"]): [r["messages"], r["bytes"]] for r in found} == expected
+    assert all(r["messages_per_s"] == r["messages"] / 10 for r in found)
+
+
+def test_latency_percentiles_are_within_one_percent_of_the_exact_ones(
+    table: DataFrame, traffic: Traffic
+) -> None:
+    from spark import pipelines
+
+    shares = {"p50_us": 50, "p90_us": 90, "p99_us": 99}
+    by_topic = defaultdict(list)
+    for row in traffic.rows:
+        by_topic[row["topic"]].append(row["took_us"])
+    found = {r["topic"]: r for r in pipelines.latency(table, every_s=60).collect()}
+    assert set(found) == set(by_topic)
+    for topic, took in by_topic.items():
+        took.sort()
+        told = found[topic]
+        assert (told["min_us"], told["max_us"], told["messages"]) == (took[0], took[-1], len(took))
+        for name, share in shares.items():
+            exact = took[-(-len(took) * share // 100) - 1]
+            assert exact <= row[name] <= exact * 1.01 + 1
+        assert sum(bucket["count"] for bucket in told["histogram"]) == len(took)
+
+
+def test_a_clock_that_is_ahead_is_counted_and_is_no_negative_time(table: DataFrame) -> None:
+    from pyspark.sql import functions as f
+
+    from spark import pipelines
+
+    row = pipelines.latency(table, by=(), took_us=f.lit(-5)).collect()[0]
+    assert row["negative"] == row["messages"] == table.count()
+    assert (row["min_us"], row["p50_us"]) == (-5, -5)
+
+
+def test_gaps_and_duplicates_per_publisher(table: DataFrame, traffic: Traffic) -> None:
+    from spark import pipelines
+
+    expected: dict[tuple[bytes, str], list[int]] = defaultdict(list)
+    for row in traffic.rows:
+        expected[row["publisher"], row["topic"]].append(row["sequence"])
+    found = pipelines.sequences(table).collect()
+    assert len(found) == len(expected) == len(TOPICS) * len(PUBLISHERS)
+    for told in found:
+        numbers = expected[bytes(told["publisher"]), told["topic"]]
+        assert (told["first"], told["last"]) == (min(numbers), max(numbers))
+        assert told["missing"] == max(numbers) - min(numbers) + 1 - len(set(numbers))
+        assert told["duplicates"] == len(numbers) - len(set(numbers))
+    assert min(row["missing"] for row in found) == len(LOST)
+    assert max(row["duplicates"] for row in found) == len(TWICE)
+
+
+def test_sessions_end_with_silence(table: DataFrame) -> None:
+    from spark import pipelines
+
+    found = pipelines.sessions(table.where("topic = 'stock'"), idle_s=2, by=("topic",)).collect()
+    first, last = sorted(found, key=second)
+    assert (first["end"].second, last["start"].second) == (39, 43)
+    assert first["topics"] == ["stock"]
+    assert first["messages"] + last["messages"] == table.where("topic = 'stock'").count()
+
+
+def test_top_talkers_come_in_the_order_of_their_bytes(table: DataFrame, traffic: Traffic) -> None:
+    from spark import pipelines
+
+    sizes: Counter[str] = Counter()
+    for row in traffic.rows:
+        sizes[row["topic"]] += len(row["value"])
+    found = pipelines.top_talkers(table, count=2, by=("topic",)).collect()
+    assert [(row["topic"], row["bytes"]) for row in found] == sizes.most_common(2)
+
+
+def test_silence_is_an_anomaly_and_nothing_else_of_this_is(table: DataFrame) -> None:
+    from spark import pipelines
+
+    flagged = pipelines.anomalies(table, deviations=4.5).where("anomaly").collect()
+    assert {row["topic"] for row in flagged} == {"stock"}
+    assert SILENT.start in {second(row) for row in flagged}
+    assert {second(row) for row in flagged} <= set(SILENT)
+
+
+def test_a_burst_is_an_anomaly(session: SparkSession, table: DataFrame) -> None:
+    from spark import pipelines
+
+    burst = table.where("second(timestamp) = 50 and topic = 'orders.eu'")
+    more = table
+    for _ in range(3):
+        more = more.union(burst)
+    flagged = pipelines.anomalies(more).where("anomaly and score > 0").collect()
+    assert [(row["topic"], second(row)) for row in flagged] == [("orders.eu", 50)]
+
+
+PIPELINES: dict[str, tuple[dict[str, Any], float]] = {
+    # settings, and the least share of the rows that comes before the stream ends
+    "rates": ({"every_s": 5.0}, 0.8),
+    "latency": ({"every_s": 5.0}, 0.8),
+    "sequences": ({"every_s": 5.0}, 0.8),
+    "sessions": ({"idle_s": 2.0, "by": ("topic",)}, 0.25),
+    "anomalies": ({}, 0.8),
+}
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("name", PIPELINES)
+def test_a_stream_gives_what_the_table_gives(
+    name: str, session: SparkSession, table: DataFrame, files: str, tmp_path: Path
+) -> None:
+    """Each window once, those that the watermark has passed when the stream ends."""
+    from spark import pipelines
+
+    settings, share = PIPELINES[name]
+
+    def run(df: DataFrame) -> DataFrame:
+        found: DataFrame = getattr(pipelines, name)(df, late_s=1.0, **settings)
+        return found
+
+    stream = session.readStream.schema(table.schema).parquet(files)
+    query = (
+        run(stream)
+        .writeStream.outputMode("append")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(str(tmp_path / "out"), format="parquet")
+    )
+    assert query.awaitTermination(100)
+    of_stream = Counter(map(str, session.read.parquet(str(tmp_path / "out")).collect()))
+    of_table = Counter(map(str, run(table).collect()))
+    assert of_stream <= of_table
+    assert sum(of_stream.values()) >= sum(of_table.values()) * share
+
+
+def test_a_stream_of_sequences_needs_windows(
+    session: SparkSession, table: DataFrame, files: str
+) -> None:
+    from spark import pipelines
+
+    with pytest.raises(ValueError, match="every_s"):
+        pipelines.sequences(session.readStream.schema(table.schema).parquet(files))
+
+
+def test_results_become_messages(table: DataFrame) -> None:
+    from spark import pipelines
+
+    rates = pipelines.rates(table, every_s=60)
+    found = pipelines.messages(rates, "stats.rates").collect()
+    assert {row["topic"] for row in found} == {"stats.rates"}
+    assert sorted(json.loads(row["value"])["messages"] for row in found) == sorted(
+        row["messages"] for row in rates.collect()
+    )
+
+
+@pytest.mark.timeout(120)
+def test_parquet_has_folders_by_date_and_topic_and_a_stream_writes_each_row_once(
+    session: SparkSession, table: DataFrame, files: str, tmp_path: Path
+) -> None:
+    from spark import pipelines
+
+    assert pipelines.write_parquet(table, str(tmp_path / "table")) is None
+    names = {
+        path.parent.relative_to(tmp_path / "table")
+        for path in tmp_path.rglob("table/*/*/*.parquet")
+    }
+    assert names == {Path("date=2026-01-01", f"topic={topic}") for topic in TOPICS}
+    assert session.read.parquet(str(tmp_path / "table")).count() == table.count()
+    stream = session.readStream.schema(table.schema).parquet(files)
+    for _ in range(2):
+        query = pipelines.write_parquet(
+            stream, str(tmp_path / "stream"), checkpoint=str(tmp_path / "checkpoint")
+        )
+        assert query is not None
+        assert query.awaitTermination(100)
+    assert session.read.parquet(str(tmp_path / "stream")).count() == table.count()
+    with pytest.raises(ValueError, match="checkpoint"):
+        pipelines.write_parquet(stream, str(tmp_path / "stream"))
