@@ -249,7 +249,9 @@ def test_rebuilt_from_a_snapshot_and_what_is_needed(
         story.step(*step)
     story.end()
     needed = story.store.needed()
-    gone = [at for at in freed if at < story.snapshot_at and at not in needed]
+    # What was on its way to the disk with the snapshot is not freed before a root names that.
+    known = story.snapshot_at - story.store.records[story.snapshot_at].header.unsynced
+    gone = [at for at in freed if at < known and at not in needed]
     again = story.restarted(gone)
     story.stop()
     assert told(again) == told(story)
@@ -429,86 +431,3 @@ def test_gaps_over_the_limit_become_one_and_the_sum_stays_true() -> None:
     story.step("snapshot", "", 0)
     story.commit()
     assert list(story.restarted().registry.all_gaps()) == gaps
-
-
-def buried(story: Story) -> int:
-    """A message of `a` is rejected and goes to `b`; the log position of its copy."""
-    plain = to_plain(
-        QueueDefinition(name="a", dead_letter_exchange="", dead_letter_routing_key="b")
-    )
-    story.change([changes.QUEUE, story.registry.new_lanes(QueueDefinition(name="a")), plain])
-    for step in [("queue", "b", 0), ("publish", "a", 3), ("commit", "", 0), ("take", "a", 1)]:
-        story.step(*step)
-    story.registry.queue("a").settle(story.consumers["a"], 0, 1, "reject")
-    (dead,) = story.vhost.take_dead()
-    copy = story.store.end
-    story.vhost.bury(dead, [(make_batch(0, [b"0", b"1", b"2"], key="a"), 0)], 0)
-    story.step("snapshot", "", 0)  # In the same commit, and it may survive the copy.
-    story.flush()
-    return copy
-
-
-def test_a_dead_letter_whose_copy_a_power_cut_took_is_where_it_was() -> None:
-    """Found: its settlement stood behind it in the same commit, and outlived it."""
-    story = Story()
-    copy = buried(story)
-    again = story.restarted()
-    assert {name: one.ready for name, one in again.registry.queues.items()} == {"a": 2, "b": 1}
-    assert not again.replay.void
-    again = story.restarted([copy])
-    assert {name: one.ready for name, one in again.registry.queues.items()} == {"a": 3, "b": 0}
-    assert again.replay.void == {copy + 1}
-
-
-def test_a_dead_letter_whose_copy_was_freed_does_not_come_back() -> None:
-    """What is missing before the first record was not cut off: it has been freed."""
-    story = Story()
-    copy = buried(story)
-    story.step("snapshot", "", 0)
-    story.commit()
-    again = story.restarted(range(copy + 1))
-    assert not again.replay.void
-
-
-@pytest.mark.parametrize("lost", range(4))
-def test_a_snapshot_with_a_hole_takes_nothing_away(
-    lost: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Found: what was declared in the record that is missing passed for deleted, messages and all."""
-    monkeypatch.setattr("durable.vhost.snapshot.RECORD_BYTES", 100)
-    story = Story()
-    for name in NAMES:
-        story.step("queue", name, 0)
-        story.step("publish", name, 2)
-    story.commit()
-    story.step("snapshot", "", 0)
-    assert story.store.end - story.snapshot_at > 4
-    story.end()
-    again = story.restarted([story.snapshot_at + lost])
-    assert {name: one.ready for name, one in again.registry.queues.items()} == dict.fromkeys(
-        NAMES, 2
-    )
-
-
-def test_a_snapshot_does_not_confirm_what_the_same_power_cut_took() -> None:
-    """Found: it counted a message as stored that was not, and so passed for a duplicate later."""
-    story = Story()
-    story.step("queue", "a", 0)
-    story.commit()
-    lost = story.store.end
-    story.step("publish", "a", 3)
-    story.step("snapshot", "", 0)
-    story.commit()
-
-    def known(one: PlainVhost) -> list[tuple[int, int, bool]]:
-        publisher = one.publishers.open(PUBLISHER, 1, 0)
-        return [(first, end, stored) for first, end, stored in publisher.known(0, 3)]
-
-    assert known(story.restarted()) == [(0, 3, True)]
-    assert known(story.restarted([lost])) == [(0, 3, False)]
-    story.step(
-        "publish", "a", 2
-    )  # Later than that, it had been confirmed: damage, and no power cut.
-    story.step("snapshot", "", 0)
-    story.commit()
-    assert known(story.restarted([lost])) == [(0, 3, True)]
