@@ -11,6 +11,7 @@ another data key.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,7 +25,7 @@ from security.keys import ClusterKeys
 
 from ..errors import ForeignStore, RecordDamaged, StoreKeyMissing, StoreKeyWrong
 from .cipher import Cipher, RandomBytes
-from .disk import Directory
+from .disk import NO_SPACE, Directory
 from .read_only_disk import ReadOnlyDirectory
 from .record import Record
 from .store_keys import (
@@ -37,6 +38,7 @@ from .store_keys import (
 )
 
 NEW_NAME = KEYS_NAME + ".new"
+logger = logging.getLogger("durable.log")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +118,21 @@ def keep_cipher(
     pairs = _secret_pairs(encryption.keyring, encryption.cluster)
     if not pairs:
         raise StoreKeyMissing(f"none to encrypt {disk.path} with: {_wanted(encryption.cluster)}")
-    if made or not _fits(_read(disk), encryption.cluster, pairs):
-        wrapped = {
-            pair.key_id: wrap(
-                cipher.data_key, pair, store_id, encryption.random_bytes(WRAP_NONCE_BYTES)
-            )
-            for pair in pairs
-        }
+    if not made and _fits(_read(disk), encryption.cluster, pairs):
+        return cipher
+    wrapped = {
+        pair.key_id: wrap(
+            cipher.data_key, pair, store_id, encryption.random_bytes(WRAP_NONCE_BYTES)
+        )
+        for pair in pairs
+    }
+    try:
         _write(disk, encode_store_keys(StoreKeys(store_id, encryption.cluster, wrapped)))
+    except OSError as error:
+        if made or error.errno not in NO_SPACE:
+            raise
+        # Consumers free space, and for that the store has to open; the next start comes here again.
+        logger.warning("%s: no space to rewrap the data key: old keys still open it", disk.path)
     return cipher
 
 

@@ -9,7 +9,14 @@ from zlib import crc32
 
 import pytest
 
-from durable.errors import ForeignStore, NewerFormat, StoreError, StoreKeyMissing, StoreKeyWrong
+from durable.errors import (
+    ForeignStore,
+    NewerFormat,
+    StoreError,
+    StoreFailed,
+    StoreKeyMissing,
+    StoreKeyWrong,
+)
 from durable.log.bodies import decode_moved, move
 from durable.log.checkpoint import Unusable
 from durable.log.checkpoints import Checkpoint, Checkpoints, Root
@@ -205,6 +212,21 @@ def test_nothing_is_written_to_keys_that_fit() -> None:
     use = replace(encryption(), random_bytes=Random(2).randbytes)
     assert contents(volume, use) == CONTENTS
     assert bytes(volume.seen["keys"].seen) == before
+
+
+def test_a_full_disk_puts_off_rotation_and_not_the_start(caplog: pytest.LogCaptureFixture) -> None:
+    volume = Volume()
+    write(volume, *DRAFTS, use=encryption(OLD_SECRET))
+    old = store_keys(volume)
+    volume.capacity_bytes = volume.used_bytes
+    assert contents(volume, encryption(NEW_SECRET, OLD_SECRET)) == CONTENTS
+    assert "old keys still open it" in caplog.text
+    assert store_keys(volume) == old
+    volume.capacity_bytes *= 2
+    assert contents(volume, encryption(NEW_SECRET, OLD_SECRET)) == CONTENTS
+    assert store_keys(volume)[1:] == old
+    with pytest.raises(StoreFailed, match="no space left"):
+        PlainLog(MemoryDisk(Volume(capacity_bytes=100)), encryption=encryption())
 
 
 def test_a_broker_of_another_name_with_both_keys_takes_a_store_over() -> None:
