@@ -239,8 +239,9 @@ class Node:
         """
         if not payloads:
             return
-        for payload in payloads:
-            self._check_payload(payload)
+        if {*map(type, payloads)} != {bytes} or max(map(len, payloads)) > self._payload_bytes_max:
+            for payload in payloads:
+                self._check_payload(payload)
         if headers is not None and len(headers) != len(payloads):
             raise ValueError(f"{len(headers)} headers for {len(payloads)} payloads")
         stream, _ = self._prepare(topic, payloads[0], None)

@@ -91,14 +91,19 @@ class ReplayPlan:
                 options[name] = datetime.fromtimestamp(at_us / 1e6, UTC).isoformat()
         return options
 
+    def columns(self) -> tuple[str, ...]:
+        """What of a row the sink needs."""
+        where = ("queue", "partition", "offset") if self.to.kind == QUEUES else ("queue", "topic")
+        return *where, "value", "headers", *(("timestamp",) if self.speed else ())
+
     def sink_options(self, name: str, loop: int, tasks: int) -> dict[str, str]:
         """Of `mesh`, but for the clock and the way into the mesh."""
         options = {
-            "to": self.to.kind, "id": f"{name}/{self.digest()}/{loop}", "numbering": "offsets",
+            "to": self.to.kind, "id": f"{name}/{self.digest()}/{loop}",
             "replay": "true", "replays": "send" if self.again else "skip",
         }  # fmt: skip
         if self.to.kind == QUEUES:
-            options["broker"] = self.to.broker
+            options |= {"broker": self.to.broker, "numbering": "offsets"}
         if self.speed:
             options["speed"] = repr(self.speed)
         if self.rate:

@@ -9,12 +9,13 @@ import json
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
+from ..capture.rows import SQL
 from ..errors import CaptureError, said
 from ..sink.options import PAUSES_MAX, read_sink_options
 from ..sink.pacing import cut_pauses
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 LEAD_S = 2.0
 """From the start of a job to its first message: tasks begin at different times, and all wait for it."""
 LOOK_S = 0.5
+SURVEYED = "queue", "partition", "timestamp"
+SAMPLED = "queue", "partition", "offset"
 
 Progress = Callable[[int, int], None]
 """Called now and then with how many messages are done, and how many there are."""
@@ -83,7 +86,8 @@ def replay(
     slots = session.sparkContext.defaultParallelism
     with one_line():
         frame = selected(session, plan, slots)
-        survey = surveyed(frame)
+        stored = times(session, plan, slots)
+        survey = surveyed(stored)
     if names is None:
         names = destination_names(checked)
     missing = [] if names is None else [one for one in survey.queues if one not in names]
@@ -94,7 +98,7 @@ def replay(
     if dry_run or not survey.rows:
         return found
     with one_line():
-        pauses = [] if plan.max_gap_s is None else _pauses(frame, plan.max_gap_s)
+        pauses = [] if plan.max_gap_s is None else _pauses(stored, plan.max_gap_s)
         warm_up(session, {**plan.sink_options(name, 0, tasks), **joining}, slots)
     for loop in range(plan.loop):
         options = {
@@ -112,18 +116,36 @@ def _from(progress: Progress | None, done: int, total: int) -> Callable[[int], N
 
 
 def selected(session: SparkSession, plan: ReplayPlan, slots: int) -> DataFrame:
-    """The rows, under the topics that they are sent to."""
+    """The rows, under the topics that they are sent to, and of their columns what the sink needs."""
     from pyspark.sql import functions as f
 
-    frame = session.read.format("mesh-capture").options(**plan.source_options(slots)).load()
-    for condition in (plan.where, plan.sample_sql()):
-        if condition is not None:
-            frame = frame.where(condition)
+    columns = plan.columns()
+    frame = _chosen(session, plan, slots, columns)
     if plan.to.pattern:
         renamed = f.regexp_replace("topic", plan.to.pattern, plan.to.replacement)
         frame = frame.withColumn("topic", renamed)
-    columns = "queue", "partition", "offset", "timestamp", "exchange", "topic", "value", "headers"
     return frame.select(*columns)
+
+
+def times(session: SparkSession, plan: ReplayPlan, slots: int) -> DataFrame:
+    """When the same rows were stored, and in which queue."""
+    return _chosen(session, plan, slots, SURVEYED).select(*SURVEYED)
+
+
+def _chosen(
+    session: SparkSession, plan: ReplayPlan, slots: int, columns: Sequence[str]
+) -> DataFrame:
+    """Spark reads all columns that a source has, so it has those that are needed; a condition may
+    need any."""
+    reader = session.read.format("mesh-capture").options(**plan.source_options(slots))
+    if plan.where is None:
+        needed = {*columns, *(SAMPLED if plan.sample_sql() else ())}
+        reader = reader.schema(", ".join(f"{one} {SQL[one]}" for one in SQL if one in needed))
+    frame = reader.load()
+    for condition in (plan.where, plan.sample_sql()):
+        if condition is not None:
+            frame = frame.where(condition)
+    return frame
 
 
 def surveyed(frame: DataFrame) -> Survey:
