@@ -18,7 +18,7 @@ $(SPARK_STAMP): requirements-spark.txt $(STAMP)
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r requirements-spark.txt
 	@touch $(SPARK_STAMP)
 
-demo: $(STAMP)            ## the main job on real processes, under a minute
+demo: $(SPARK_STAMP)      ## the main job on real processes, then what was captured
 	@$(RUN) -m examples.demo
 
 test: check               ## everything CI runs

@@ -1,6 +1,6 @@
 """One replay, from a directory to a report.
 
-survey: how much, from when to when ──> warm up: every worker has joined ──> rows, paced ──> report
+survey: how much, from when to when ──> rehearsal, when it is paced ──> rows ──> report
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from .preflight import destination_names
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-LEAD_S = 2.0
-"""From the start of a job to its first message: tasks begin at different times, and all wait for it."""
+LEAD_S = 1.0
+"""From the start of a paced job to its first message, at least: tasks begin at different times, and all
+wait for it. As long as the rehearsal took, when that was longer."""
 LOOK_S = 0.5
 SURVEYED = "queue", "partition", "timestamp"
 SAMPLED = "queue", "partition", "offset"
@@ -99,11 +100,12 @@ def replay(
         return found
     with one_line():
         pauses = [] if plan.max_gap_s is None else _pauses(stored, plan.max_gap_s)
-        warm_up(session, {**plan.sink_options(name, 0, tasks), **joining}, slots)
+        options = {**plan.sink_options(name, 0, tasks), **joining}
+        lead_s = max(LEAD_S, rehearse(frame, options)) if plan.speed else 0.0
     for loop in range(plan.loop):
         options = {
             **plan.sink_options(name, loop, tasks), **joining, "originMicros": str(survey.first_us),
-            "pauses": json.dumps(pauses), "startMicros": str(time.time_ns() // 1000 + round(LEAD_S * 1e6)),
+            "pauses": json.dumps(pauses), "startMicros": str(time.time_ns() // 1000 + round(lead_s * 1e6)),
         }  # fmt: skip
         tell = _from(progress, loop * survey.rows, plan.loop * survey.rows)
         _write(frame, options, found.report, tell)
@@ -188,19 +190,13 @@ def _pauses(frame: DataFrame, longest_s: float) -> list[tuple[int, int]]:
     return cut_pauses([(one.low, one.length) for one in found], longest_us)
 
 
-def warm_up(session: SparkSession, options: Mapping[str, str], slots: int) -> None:
-    """No rows in as many tasks as run at a time: every worker has loaded what it needs and joined
-    the mesh. Raises as its joining does.
-
-    Else the first messages of a paced replay are as late as Python takes to start.
-    """
-    rows = session.range(0, slots, 1, slots).where("id < -1 - spark_partition_id()")
-    columns = (
-        "'' as queue", "0 as partition", "id as offset", "now() as timestamp", "'' as exchange",
-        "'' as topic", "binary('') as value",
-    )  # fmt: skip
-    writer = rows.selectExpr(*columns).write.format("mesh").mode("append")
-    writer.options(**{**options, "startMicros": "1"}).save()
+def rehearse(frame: DataFrame, options: Mapping[str, str]) -> float:
+    """Every worker loads what it needs, joins the mesh and reads its first rows: how many seconds that
+    took. Else the first messages of a paced replay are as late as all that takes."""
+    began = time.monotonic()
+    writer = frame.write.format("mesh").mode("append").options(**options)
+    writer.options(startMicros="1", rehearse="true").save()
+    return time.monotonic() - began
 
 
 def _write(

@@ -54,6 +54,8 @@ class SinkOptions:
     """1: as fast as it came, 10: ten times; 0: as fast as it goes."""
     rate: float = 0.0
     """Messages a second of each task at most; 0: no limit."""
+    rehearse: bool = False
+    """Join and read the first rows, and send nothing."""
     start_us: int = 0
     """When `origin_us` is due, by the wall clock: the same for all tasks."""
     origin_us: int = 0
@@ -214,6 +216,7 @@ READERS: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
     "replays": ("replays", _choice(SKIP, SEND)),
     "speed": ("speed", _number),
     "ratePerTask": ("rate", _number),
+    "rehearse": ("rehearse", _flag),
     "startMicros": ("start_us", _micros),
     "originMicros": ("origin_us", _micros),
     "pauses": ("pauses", _pauses),

@@ -75,6 +75,9 @@ async def _publish(
     try:
         async with opened(node, options, identity.publisher) as target:
             task = Task(options, identity, target)
+            if options.rehearse:
+                await trio.to_thread.run_sync(next, batches, None)
+                return task.told()
             try:
                 await _run(batches, task)
                 await target.finish()
