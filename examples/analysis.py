@@ -6,11 +6,13 @@ python -m examples.analysis DIR PICTURE.png
 from __future__ import annotations
 
 import sys
+import tempfile
 from typing import TYPE_CHECKING, Any
 
 import spark
 from examples.captured import STREAM
 from spark import pipelines
+from spark.commands.quiet import quiet
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -74,7 +76,14 @@ def picture(df: DataFrame, path: str) -> None:
 
 
 def main(directory: str, path: str) -> None:
-    session = spark.session("local[2]", **{"spark.log.level": "OFF"})
+    with tempfile.TemporaryFile() as log, quiet(log.fileno()):
+        analyse(directory, path)
+
+
+def analyse(directory: str, path: str) -> None:
+    session = spark.session(
+        "local[2]", **{"spark.log.level": "OFF", "spark.sql.shuffle.partitions": "2"}
+    )
     try:
         df = session.read.format("mesh-capture").option("streams", STREAM).load(directory).cache()
         span: Any = df.selectExpr("min(timestamp) as low", "max(timestamp) as high").first()

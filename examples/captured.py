@@ -44,12 +44,12 @@ class Captured:
     def __init__(self, start: Start, environment: dict[str, str], directory: str) -> None:
         self._environment, self._start = environment, start
         self._data = str(Path(directory) / "archive")
-        self._began_s = time.monotonic()
         start("durable.cli", "serve", "--data", self._data, "--cluster", "archive")
         self._run(
             "durable.cli", "declare-stream", STREAM, 'patterns=["shop.>"]', "--broker", "archive"
         )
         self._visitors = start("examples.visitors")
+        self._began_s = time.monotonic()
 
     def analyse_and_replay(self) -> bool:
         """Whether everything held; says so."""
