@@ -42,8 +42,9 @@ class WorkerNode:
         self._node: mesh.Node | None = None
         self._used = True
         self.ended = False
-        self.looked = False
-        """Whether it has been waited for members, see publishing.py."""
+
+    def start(self) -> None:
+        """Join; blocks until it is a member, or raises why it is none."""
         threading.Thread(target=self._run, name="mesh", daemon=True).start()
         self._ready.wait()
         if self._failure is not None:
@@ -99,6 +100,7 @@ def worker_node(options: SinkOptions) -> Iterator[WorkerNode]:
     if kept is None:
         try:
             kept = WorkerNode(options)
+            kept.start()
         except (MeshError, SecurityError, OSError) as error:
             raise Unreachable("the mesh", str(error)) from None
         with _LOCK:

@@ -65,7 +65,7 @@ def publish(batches: Iterator[pa.RecordBatch], options: SinkOptions, identity: I
     with worker_node(options) as worker:
         try:
             return worker.call(_publish, batches, options, identity)
-        except trio.RunFinishedError:
+        except (trio.RunFinishedError, trio.Cancelled):  # It crashed, or left, under our hands.
             raise SendingFailed("this process's node of the mesh has ended", 0) from None
 
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
+pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
+
 from durable.client.connection import Connection
 from spark.errors import CaptureError
 from spark.replay.errors import QueueMissing

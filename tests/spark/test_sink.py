@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
+pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
+
 from spark.errors import said
 from tests.brokers import client, drain, node_of, numbered, serving
 from tests.spark.sinks import (

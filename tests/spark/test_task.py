@@ -1,0 +1,90 @@
+"""One task of the sink, under a clock that jumps: what is sent when, without Spark."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
+
+import numpy as np
+
+from spark.sink.messages import Address, Messages
+from spark.sink.numbering import Ints
+from spark.sink.options import read_sink_options
+from spark.sink.publishing import PACED_ROWS, Identity, Task
+from spark.sink.targets import Target
+
+LEAD_US = 3_000_000
+
+
+class Noting(Target):
+    """What was sent when, by the clock that jumps; each row takes `row_s`."""
+
+    def __init__(self, row_s: float = 0.0) -> None:
+        super().__init__()
+        self.sent: list[tuple[float, int, int]] = []
+        self._row_s = row_s
+
+    async def send(self, messages: Messages, sequences: Ints, low: int, high: int) -> None:
+        self.sent.append((trio.current_time(), low, high))
+        await trio.sleep(self._row_s * (high - low))
+
+    async def finish(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+
+def messages(times_us: list[int]) -> Messages:
+    count = len(times_us)
+    return Messages(
+        [b"x"] * count, None, [Address("", "jobs", "jobs", 0)], np.zeros(count, np.int64),
+        None, np.array(times_us, np.int64), 0,
+    )  # fmt: skip
+
+
+def task(target: Target, **options: str) -> Task:
+    start_us = time.time_ns() // 1000 + LEAD_US
+    given = {"originMicros": "0", "startMicros": str(start_us), **options}
+    return Task(read_sink_options(given), Identity("p/0", 0, 0), target)
+
+
+async def test_messages_leave_when_they_are_due_and_together_when_they_are_together(
+    autojump_clock: MockClock,
+) -> None:
+    """0, 0, 1 and 5 s at ten times the speed."""
+    target = Noting()
+    begun = trio.current_time()
+    one = task(target, speed="10")
+    await one.send(messages([0, 0, 1_000_000]))
+    await one.send(messages([5_000_000]))
+    assert [(low, high) for _, low, high in target.sent] == [(0, 2), (2, 3), (0, 1)]
+    found = [at - begun for at, _, _ in target.sent]
+    since = [at - found[0] for at in found]
+    assert np.allclose(since, [0.0, 0.1, 0.5], atol=1e-5)
+    assert 0 < found[0] <= LEAD_US / 1e6
+    assert one.told().lateness.percentile_us(100) <= 2
+
+
+async def test_who_is_behind_sends_pieces_and_tells_how_late_they_are(
+    autojump_clock: MockClock,
+) -> None:
+    """All is due at once and takes 1 ms a row: the last piece is as late as those before it took."""
+    target = Noting(row_s=0.001)
+    one = task(target, speed="1")
+    await one.send(messages([0] * 1000))
+    assert [high - low for _, low, high in target.sent] == [PACED_ROWS] * 3 + [
+        1000 - 3 * PACED_ROWS
+    ]
+    late = one.told().lateness
+    assert sum(late.counts.values()) == 1000
+    assert 0.98 <= late.percentile_us(100) / (3 * PACED_ROWS * 1000) <= 1.03
+
+
+async def test_a_rate_is_kept(autojump_clock: MockClock) -> None:
+    target = Noting()
+    await task(target, ratePerTask="100").send(messages([0] * 50))
+    at = [one for one, _, _ in target.sent]
+    assert np.allclose(np.diff(at), 0.01, atol=1e-5)
