@@ -8,12 +8,14 @@ CaptureError (DurableError)
 │   └── UnknownColumn         the schema asked for has a column that there is not
 ├── NoCapture                 there is no broker's directory, or nothing in it
 ├── NothingSelected           no queue or stream of these names
+├── KeysUnusable              the keys that are set, for a log that is encrypted, cannot be used
 ├── DataLost                  what was to be read is gone: retention, compaction, another store
 ├── CaptureDamaged            records whose checksum is wrong
 ├── ExportFailed              what was read could not be written
 └── JavaMissing               Spark needs Java 17 or later; says what to install
 
-Directories that hold something else raise ForeignStore, later formats NewerFormat, of durable/errors.py.
+Directories that hold something else raise ForeignStore, later formats NewerFormat, encrypted logs without
+a key or with another StoreKeyMissing and StoreKeyWrong, of durable/errors.
 """
 
 from __future__ import annotations
@@ -86,6 +88,14 @@ class NothingSelected(CaptureError):
         self.kind, self.name, self.nearest = kind, name, nearest(name, known)
         hint = f": did you mean {self.nearest!r}?" if self.nearest else ""
         super().__init__(f"no {kind} {shown(name)} has its messages in this log{hint}")
+
+
+class KeysUnusable(CaptureError):
+    """The encrypted log in `path` wants keys, and those that are set cannot be used: `why`."""
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(f"keys for {path}, which is encrypted: {why}")
+        self.path, self.why = path, why
 
 
 class DataLost(CaptureError):

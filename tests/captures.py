@@ -13,6 +13,7 @@ from durable.definition_forms import to_plain
 from durable.definitions import QueueDefinition, StreamDefinition
 from durable.log.bodies import encode_acks, encode_definitions, move
 from durable.log.config import LogConfig
+from durable.log.encryption import Encryption
 from durable.log.header import segment_name
 from durable.log.real_disk import RealDisk
 from durable.log.record import Draft, Kind, Target
@@ -42,17 +43,30 @@ class Message(NamedTuple):
 class Captured:
     """A log that is being written, and every message in it."""
 
-    def __init__(self, data: Path, config: LogConfig = SMALL, store_id: bytes = b"s" * 16) -> None:
+    def __init__(
+        self, data: Path, config: LogConfig = SMALL, store_id: bytes = b"s" * 16,
+        encryption: Encryption | None = None,
+    ) -> None:  # fmt: skip
         data.mkdir(exist_ok=True)
-        self.data = data
+        self.data, self.config, self.store_id = data, config, store_id
         self.path = make_vhost(data, "/")
-        self.log = PlainLog(RealDisk(self.path), config, store_id=store_id)
+        self.log = self._opened(encryption)
         self.messages: list[Message] = []
         self._declared: list[list[Any]] = []
         self._lanes: dict[int, tuple[str, int]] = {}
         self._next: dict[int, int] = {}
         self._sequence = 0
         self.now_us = T0_US
+
+    def _opened(self, encryption: Encryption | None) -> PlainLog:
+        return PlainLog(
+            RealDisk(self.path), self.config, store_id=self.store_id, encryption=encryption
+        )
+
+    def reopen(self, encryption: Encryption | None) -> None:
+        """As by a broker that is started again with another configuration."""
+        self.log.close()
+        self.log = self._opened(encryption)
 
     def declare(self, name: str, *lanes: int, stream: bool = False) -> None:
         definition: list[Any]

@@ -136,6 +136,24 @@ def keep_cipher(
     return cipher
 
 
+def cipher_of(
+    log: str | Path, keyring: Keyring | None, store_id: bytes | None = None
+) -> Cipher | None:
+    """The cipher of the log in this directory, which may be in use; None: it has no data key.
+
+    Args:
+        store_id: of the log; None: what its file `keys` says. Another store's bodies do not decrypt.
+    Raises:
+        StoreKeyMissing, StoreKeyWrong, ForeignStore, NewerFormat: as `read_cipher`.
+    """
+    disk = ReadOnlyDirectory(log)
+    if KEYS_NAME not in disk.names():
+        return None
+    if store_id is None:
+        store_id = _decoded(disk, _read(disk)).store_id
+    return read_cipher(disk, store_id, Encryption(keyring))
+
+
 def body_opener(log: str | Path, keyring: Keyring | str | None) -> Callable[[Record], bytes]:
     """From a record, as `scan(..., decrypt=as_written)` finds it, to its body as it was appended.
 
@@ -153,10 +171,7 @@ def body_opener(log: str | Path, keyring: Keyring | str | None) -> Callable[[Rec
     """
     if isinstance(keyring, str):
         keyring = load_keyring(network_secret=keyring, network_secret_file=None, keys_dir=None)
-    disk = ReadOnlyDirectory(log)
-    cipher = None
-    if KEYS_NAME in disk.names():
-        cipher = read_cipher(disk, _decoded(disk, _read(disk)).store_id, Encryption(keyring))
+    cipher = cipher_of(log, keyring)
 
     def body(record: Record) -> bytes:
         if record.header.encrypted:

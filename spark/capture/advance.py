@@ -23,7 +23,10 @@ def advance(selected: Selected, *, rows_max: int | None, bytes_max: int | None) 
     for one in ranges(selected, BLOCK_BYTES):
         file = open_segment(one.path)
         try:
-            for found in walk(file.pread, one.at, one.end_at, seed=one.seed, floor=0, closed=True):
+            for found in walk(
+                file.pread, one.at, one.end_at, seed=one.seed, floor=0, closed=True,
+                decrypt=selected.log.decrypt,
+            ):  # fmt: skip
                 if isinstance(found, Damaged):
                     continue
                 record_rows = _rows(found, one, selected)

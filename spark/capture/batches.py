@@ -25,7 +25,7 @@ class Records:
         self.at = chunk.at[which]
         self._body, self._end = chunk.body_at[which], chunk.body_end[which]
         self.headers: Bytes = np.frombuffer(chunk.headers, np.uint8)
-        self.size_bytes = self._end - self.at
+        self.size_bytes = self._end - self._body
 
     def __len__(self) -> int:
         return len(self.at)
@@ -66,6 +66,11 @@ class Records:
         """The row with which each begins."""
         messages = self.messages
         return np.cumsum(messages) - messages
+
+    @property
+    def total_bytes(self) -> Ints:
+        """What each takes in its segment."""
+        return numbers(self.headers, self.at + 8, "<u4").astype(np.int64)
 
     @property
     def time_us(self) -> Ints:

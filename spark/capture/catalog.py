@@ -31,7 +31,7 @@ class Catalog:
 
     def __init__(self, options: Options) -> None:
         self._options, self._data = options, Path(options.path)
-        self.log = StoredLog(vhost_path(self._data, options.vhost) / "log")
+        self.log = StoredLog(vhost_path(self._data, options.vhost) / "log", options.keys)
 
     def look(self) -> None:
         """Take in what has been written since.
@@ -40,6 +40,7 @@ class Catalog:
             NoCapture: no broker ever stored anything here.
             UnknownVhost: there is no such vhost.
             ForeignStore, NewerFormat: it is not ours to read.
+            StoreKeyMissing, StoreKeyWrong, KeysUnusable: it is encrypted, see decryption.py.
         """
         data = self._data
         if not data.is_dir():

@@ -67,7 +67,7 @@ class Tables:
         if not sense.all():
             for one in np.flatnonzero(~sense):
                 at = chunk.segment_at + int(chunk.at[one])
-                yield Damaged(at, at + int(chunk.body_end[one] - chunk.at[one]))
+                yield Damaged(at, at + int(records.total_bytes[one]))
             records = records.pick(sense)
         low, high = self._wanted.times
         in_time = (records.time_us >= low) & (records.time_us < high)

@@ -34,5 +34,6 @@ def batches(options: Mapping[str, str], columns: Sequence[str]) -> Iterator[pa.R
     works = pack(selected, split_bytes=asked.max_partition_bytes, splits_min=1, ordered=False)
     for work in works:
         yield from read(
-            work, wanted, damaged=asked.damaged, fail_on_data_loss=asked.fail_on_data_loss
-        )
+            work, wanted, damaged=asked.damaged, fail_on_data_loss=asked.fail_on_data_loss,
+            keys=asked.keys,
+        )  # fmt: skip

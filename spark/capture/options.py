@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,6 +17,8 @@ from mesh.errors import InvalidName
 from mesh.names import check_pattern
 
 from ..errors import ContradictoryOptions, InvalidOption, UnknownOption
+from ..settings import JOINING, read_setting
+from .decryption import KeyFiles
 
 EARLIEST, LATEST = "earliest", "latest"
 EARLIEST_OFFSET, LATEST_OFFSET = -2, -1
@@ -24,6 +26,7 @@ EARLIEST_OFFSET, LATEST_OFFSET = -2, -1
 FAIL, SKIP, KEEP = "fail", "skip", "keep"
 NONE, QUEUE = "none", "queue"
 OFFSET_MAX = 1 << 62
+KEY_FILES = tuple(one.name for one in fields(KeyFiles))
 UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 Positions = str | Mapping[str, Mapping[int, int]]
@@ -59,6 +62,8 @@ class Options:
     damaged: str = FAIL
     sync_tail: bool = True
     """Whether a streaming query syncs what it is about to read; see docs/spark.md."""
+    keys: KeyFiles = field(default_factory=KeyFiles)
+    """For logs that are encrypted: the options mesh.network_secret_file and mesh.keys_dir."""
     given: frozenset[str] = field(default_factory=frozenset)
     """Names of the options that were set."""
 
@@ -66,17 +71,25 @@ class Options:
 def read_options(options: Mapping[str, str]) -> Options:
     """Raises UnknownOption, InvalidOption, ContradictoryOptions, each in one line."""
     values: dict[str, Any] = {}
+    keys: dict[str, Any] = {}
     given: set[str] = set()
     for lower, text in options.items():
+        if lower.lower().startswith(JOINING):
+            setting = lower.lower().removeprefix(JOINING)
+            keys[setting] = read_setting(setting, text, KEY_FILES)
+            continue
         name = BY_LOWER.get(lower.lower())
         if name is None:
-            raise UnknownOption(lower, list(READERS))
+            raise UnknownOption(lower, [*READERS, *(JOINING + one for one in KEY_FILES)])
         field_name, read = READERS[name]
         values[field_name] = read(name, text)
         given.add(name)
     if not values.get("path"):
         raise InvalidOption("path", "", "a broker's directory, as in .load('orders.data')")
-    found = Options(**values, given=frozenset(given))
+    if len(keys) > 1:
+        names = tuple(JOINING + one for one in keys)
+        raise ContradictoryOptions(names, "both say where the keys are: give one of them")
+    found = Options(**values, keys=KeyFiles(**keys), given=frozenset(given))
     _check(found)
     return found
 

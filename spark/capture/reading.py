@@ -14,6 +14,7 @@ from durable.log.scan import Damaged
 
 from ..errors import CaptureDamaged, DataLost
 from .columns import Tables, Wanted
+from .decryption import AS_ANY_NODE, Decryption, KeyFiles
 from .options import FAIL, KEEP
 from .plan import LaneTable, Range, Work
 from .rows import ARROW, arrow_schema
@@ -26,17 +27,21 @@ KEPT_BYTES_MAX = 1 << 20
 
 
 def read(
-    work: Work, wanted: Wanted, *, damaged: str, fail_on_data_loss: bool
-) -> Iterator[pa.RecordBatch]:
+    work: Work, wanted: Wanted, *, damaged: str, fail_on_data_loss: bool,
+    keys: KeyFiles = AS_ANY_NODE,
+) -> Iterator[pa.RecordBatch]:  # fmt: skip
     """All rows of one task.
 
     Raises:
+        StoreKeyMissing, StoreKeyWrong, KeysUnusable: it is encrypted, see decryption.py.
         CaptureDamaged: with damaged=fail.
         DataLost: a segment has been freed since the plan was made, with fail_on_data_loss.
         NewerFormat: a valid record of a later version.
     """
     tables = Tables(wanted)
+    decryption: Decryption | None = None
     for one in work.ranges:
+        decryption = decryption or Decryption(Path(one.path).parent, keys)
         try:
             file = open_segment(one.path)
         except FileNotFoundError:
@@ -48,16 +53,17 @@ def read(
             logger.warning("%s: %d bytes skipped", what, one.size_bytes)
             continue
         try:
-            yield from _range(file, one, work, tables, wanted, damaged)
+            yield from _range(file, one, work, tables, wanted, damaged, decryption)
         finally:
             file.close()
 
 
 def _range(
-    file: File, one: Range, work: Work, tables: Tables, wanted: Wanted, damaged: str
-) -> Iterator[pa.RecordBatch]:
+    file: File, one: Range, work: Work, tables: Tables, wanted: Wanted, damaged: str,
+    decryption: Decryption,
+) -> Iterator[pa.RecordBatch]:  # fmt: skip
     stretches = size_bytes = 0
-    for found in _found(file, one, tables, work.lanes):
+    for found in _found(file, one, tables, work.lanes, decryption):
         if not isinstance(found, Damaged):
             yield found
             continue
@@ -72,9 +78,9 @@ def _range(
 
 
 def _found(
-    file: File, one: Range, tables: Tables, lanes: LaneTable
+    file: File, one: Range, tables: Tables, lanes: LaneTable, decryption: Decryption
 ) -> Iterator[pa.RecordBatch | Damaged]:
-    for found in chunks(file, one):
+    for found in chunks(file, one, decryption.decrypt):
         if isinstance(found, Damaged):
             yield found
         else:

@@ -3,9 +3,8 @@
     | record | record | record ~~~~ record | record |
       Chunk ──────────┘ Damaged      Chunk ─────────┘
 
-A chunk is one piece of memory in which headers and bodies stand; nothing is copied out of it here.
-Bodies that are encrypted at rest would be opened here: a chunk says of headers and of bodies separately
-where they are, so opened ones can stand in memory of their own.
+A chunk is one piece of memory in which headers and bodies stand; nothing is copied out of it here. If
+some of its bodies are encrypted, all of them stand decrypted in a piece of their own.
 """
 
 from __future__ import annotations
@@ -17,18 +16,23 @@ from zlib import crc32
 import numpy as np
 
 from durable.log.bodies import ORIGIN
+from durable.log.cipher import as_written
 from durable.log.disk import File
 from durable.log.record import (
     CHECKED_BYTES,
+    ENCRYPTED,
+    ENCRYPTED_VERSION,
     HEADER_BYTES,
     TARGET_BYTES,
-    VERSION,
     WHOLE_HEADER,
+    Buffer,
+    Header,
     Kind,
+    Record,
 )
-from durable.log.scan import Damaged, scan
+from durable.log.scan import Damaged, Decrypt, scan
 
-from .gather import Ints, numbers
+from .gather import Bytes, Ints, numbers
 from .plan import Range
 
 WINDOW_BYTES = 4 << 20
@@ -42,7 +46,7 @@ class Chunk(NamedTuple):
     at: Ints
     """Where the records' headers begin, in `headers`."""
     bodies: bytes
-    """The same as `headers` unless they were encrypted."""
+    """The same as `headers` unless some were encrypted."""
     body_at: Ints
     body_end: Ints
     segment_at: int
@@ -61,10 +65,12 @@ class _Window:
 
 
 def chunks(
-    file: File, wanted: Range, *, window_bytes: int = WINDOW_BYTES
+    file: File, wanted: Range, decrypt: Decrypt, *, window_bytes: int = WINDOW_BYTES
 ) -> Iterator[Chunk | Damaged]:
     """All records of the range that hold messages, and the damage between them.
 
+    Args:
+        decrypt: for those that are encrypted; what it raises is raised.
     Raises:
         NewerFormat: a valid record of a later version.
     """
@@ -75,12 +81,14 @@ def chunks(
         data = window.read(min(window_bytes, wanted.end_at - at), at)
         ats, size_bytes, floor = _usual(data, wanted, kinds, floor)
         if ats:
-            yield _chunk(data, ats, at)
+            yield from _decrypted(_chunk(data, ats, at), decrypt)
         at += size_bytes
         if size_bytes:
             continue
         # No valid record here, or one longer than a window: what else it may be, `scan` knows.
-        for found in scan(window.read, at, wanted.end_at, seed=wanted.seed, floor=floor):
+        for found in scan(
+            window.read, at, wanted.end_at, seed=wanted.seed, floor=floor, decrypt=as_written
+        ):
             at = found.end
             if isinstance(found, Damaged):
                 yield found
@@ -90,7 +98,7 @@ def chunks(
             if header.kind in kinds and wanted.start <= header.position < wanted.end:
                 there = memoryview(found.record.contents).obj
                 assert isinstance(there, bytes), "windows are read as bytes"
-                yield _chunk(there, [found.at - window.at], window.at)
+                yield from _decrypted(_chunk(there, [found.at - window.at], window.at), decrypt)
             break
         else:
             return
@@ -116,7 +124,7 @@ def _usual(
         if (
             fields[14] != crc32(data[at : at + CHECKED_BYTES], seed)
             or not body <= end <= size
-            or fields[1] > VERSION
+            or fields[1] > ENCRYPTED_VERSION
             or position < floor
             or fields[7] != crc32(view[body:end])
         ):
@@ -132,5 +140,41 @@ def _chunk(data: bytes, ats: list[int], base: int) -> Chunk:
     buffer = np.frombuffer(data, np.uint8)
     body = at + HEADER_BYTES + TARGET_BYTES * numbers(buffer, at + 16, "<u4")
     end = body + numbers(buffer, at + 12, "<u4")
-    body += np.where(numbers(buffer, at + 5, "u1") == Kind.MOVED, ORIGIN.size, 0)
-    return Chunk(data, at, data, body, end, base)
+    return Chunk(data, at, data, body + _origin_bytes(buffer, at), end, base)
+
+
+def _decrypted(chunk: Chunk, decrypt: Decrypt) -> Iterator[Chunk | Damaged]:
+    """The chunk, and what in it does not decrypt."""
+    buffer = np.frombuffer(chunk.headers, np.uint8)
+    encrypted = (numbers(buffer, chunk.at + 6, "<u2") & ENCRYPTED).astype(bool)
+    if not encrypted.any():
+        yield chunk
+        return
+    view = memoryview(chunk.headers)
+    bodies: list[Buffer] = []
+    good: list[int] = []
+    damaged: list[Damaged] = []
+    for one, at in enumerate(chunk.at.tolist()):
+        header = Header._make(WHOLE_HEADER.unpack_from(view, at))
+        end = at + header.total_bytes
+        record = Record(header, view[at + HEADER_BYTES : end])
+        plain = decrypt(record) if encrypted[one] else record
+        if plain is None:
+            damaged.append(Damaged(chunk.segment_at + at, chunk.segment_at + end))
+        else:
+            good.append(one)
+            bodies.append(plain.body)
+    if good:
+        which = np.array(good, np.int64)
+        ends = np.cumsum(np.fromiter(map(len, bodies), np.int64, len(bodies)))
+        starts = np.append(0, ends[:-1]) + _origin_bytes(buffer, chunk.at[which])
+        yield chunk._replace(
+            at=chunk.at[which], bodies=b"".join(bodies), body_at=starts, body_end=ends
+        )
+    yield from damaged
+
+
+def _origin_bytes(buffer: Bytes, at: Ints) -> Ints:
+    """What stands before the batch in the body of each record."""
+    moved = numbers(buffer, at + 5, "u1") == Kind.MOVED
+    return np.where(moved, ORIGIN.size, 0)

@@ -53,7 +53,7 @@ class Rows:
         wanted = Wanted(self.columns, split.times, accepts, options.batch_rows)
         return read(
             split.work, wanted, damaged=options.damaged,
-            fail_on_data_loss=options.fail_on_data_loss,
+            fail_on_data_loss=options.fail_on_data_loss, keys=options.keys,
         )  # fmt: skip
 
 

@@ -28,11 +28,18 @@ from durable.log.header import SEGMENT_HEADER_BYTES, SegmentHeader, segment_name
 from durable.log.identity import Identity, identify
 from durable.log.read_only_disk import ReadOnlyDisk
 from durable.log.real_disk import RealFile
-from durable.log.record import FIRST_POSITION, read_record, store_seed
+from durable.log.record import (
+    ENCRYPTED_VERSION,
+    FIRST_POSITION,
+    Record,
+    read_record,
+    store_seed,
+)
 from durable.log.scan import POSITION_MAX, Damaged
 
 from ..errors import NoCapture
 from .contents import Contents, LaneSpan, Mark, MovedRuns, together
+from .decryption import AS_ANY_NODE, Decryption, KeyFiles
 from .gather import Ints, Numbers
 from .lanes import Lane, Lanes
 from .walk import walk
@@ -49,8 +56,9 @@ def open_segment(path: str) -> RealFile:
 class StoredLog:
     """Of one vhost. `contents`: segments that hold something, in order."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, keys: KeyFiles = AS_ANY_NODE) -> None:
+        self.path, self._keys = path, keys
+        self._decryption = Decryption(path, keys)
         self.contents: list[Contents] = []
         self.seed, self.digest = 0, ""
         """`digest` tells this store from another; it does not tell the store id."""
@@ -76,6 +84,10 @@ class StoredLog:
         last = self.contents[-1]
         return max(last.first, min(last.synced_end, last.end))
 
+    def decrypt(self, record: Record) -> Record | None:
+        """See decryption.py."""
+        return self._decryption.decrypt(record)
+
     def segment_path(self, number: int) -> str:
         return str(self.path / segment_name(number))
 
@@ -85,6 +97,7 @@ class StoredLog:
         Raises:
             NoCapture: no store was ever made here.
             ForeignStore, NewerFormat: it is not ours to read.
+            StoreKeyMissing, StoreKeyWrong, KeysUnusable: it is encrypted, see decryption.py.
         """
         for _ in range(ATTEMPTS):
             with suppress(FileNotFoundError):
@@ -100,6 +113,7 @@ class StoredLog:
         if digest != self.digest:
             self.contents, self.digest, self._store_id = [], digest, identity.store_id
             self.seed = store_seed(identity.store_id)
+            self._decryption = Decryption(self.path, self._keys, identity.store_id)
         known = {one.number: one for one in self.contents}
         used = self._used(identity.headers)
         contents: list[Contents] = []
@@ -137,6 +151,7 @@ class StoredLog:
                 seed=self.seed,
                 floor=one.end,
                 closed=closed,
+                decrypt=self.decrypt,
             ):
                 one.add(found)
         one.complete |= closed
@@ -176,7 +191,8 @@ class StoredLog:
         """What is declared, by lane id."""
         if self._lanes is None:
             disk = ReadOnlyDisk(self.path, unlocked=True)
-            root = Checkpoints(disk, self._store_id, lambda: POSITION_MAX).read_root()
+            cipher = self._decryption.cipher()
+            root = Checkpoints(disk, self._store_id, lambda: POSITION_MAX, cipher).read_root()
             # What was declared before the last snapshot stands in it again.
             lanes, lossy = self._lanes_from(0 if root is None else root.snapshot)
             if root is not None and not lanes.whole:
@@ -201,7 +217,9 @@ class StoredLog:
 
     def _apply(self, lanes: Lanes, data: bytes) -> bool:
         """Whether it could be read."""
-        record = read_record(data, memoryview(data), 0, self.seed)
+        view = memoryview(data)
+        record = read_record(data, view, 0, self.seed, version_max=ENCRYPTED_VERSION)
+        record = record and self.decrypt(record)
         if record is None:
             return False
         try:
@@ -223,8 +241,9 @@ class StoredLog:
     def _position_at(self, one: Contents, mark: Mark, time_us: int) -> int:
         with self._opened(one.number) as file:
             for found in walk(
-                file.pread, mark.at, mark.end_at, seed=self.seed, floor=0, closed=True
-            ):
+                file.pread, mark.at, mark.end_at, seed=self.seed, floor=0, closed=True,
+                decrypt=self.decrypt,
+            ):  # fmt: skip
                 if not isinstance(found, Damaged):
                     late = (found.time_us >= time_us) & (found.messages > 0)
                     late &= found.origin == found.position

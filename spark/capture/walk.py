@@ -4,7 +4,8 @@
       Block ─────────────────────────┘ arrays over some thousand records
 
 A plan is made of this. Bodies are verified where they are used; only in the segment that a broker is
-writing they are verified here already, for there a header may stand without its body.
+writing they are verified here already, for there a header may stand without its body. Of messages that
+are encrypted the bodies are read, too: how many there are stands in them, and no part of one decrypts.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from durable.log.bodies import EPOCH_BITS, ORIGIN
 from durable.log.record import (
     ALIGNMENT,
     CHECKED_BYTES,
+    ENCRYPTED_VERSION,
     HEADER_BYTES,
     MAGIC,
     SEAL_KIND,
@@ -28,8 +30,9 @@ from durable.log.record import (
     Header,
     Kind,
     read_header,
+    read_record,
 )
-from durable.log.scan import Damaged, Read
+from durable.log.scan import Damaged, Decrypt, Read
 from mesh.protocol.batch import MESSAGES
 
 from .gather import Ints, Numbers, counted, numbers
@@ -71,7 +74,7 @@ class Block(NamedTuple):
 
 
 def walk(
-    read: Read, start: int, end: int, *, seed: int, floor: int, closed: bool
+    read: Read, start: int, end: int, *, seed: int, floor: int, closed: bool, decrypt: Decrypt
 ) -> Iterator[Block | Damaged]:
     """The records in bytes [start, end) of a segment, and damaged stretches between them.
 
@@ -80,15 +83,17 @@ def walk(
         closed: nothing is going to be written here any more. If not, what is not valid may just be
             being written: the walk ends there, unless a later record says that it had been on
             stable storage before. All bodies are verified then.
+        decrypt: for messages that are encrypted; what it raises is raised.
     Raises:
         NewerFormat: a valid record of a later version.
     """
-    return _Walk(read, end, seed, closed).run(start, floor)
+    return _Walk(read, end, seed, closed, decrypt).run(start, floor)
 
 
 class _Walk:
-    def __init__(self, read: Read, end: int, seed: int, closed: bool) -> None:
+    def __init__(self, read: Read, end: int, seed: int, closed: bool, decrypt: Decrypt) -> None:
         self._read, self._end, self._seed, self._closed = read, end, seed, closed
+        self._decrypt = decrypt
         self._data, self._base = b"", 0
 
     def run(self, at: int, floor: int) -> Iterator[Block | Damaged]:
@@ -102,7 +107,7 @@ class _Walk:
             if index < 0 or index + HEADER_BYTES > len(self._data):
                 index = self._load(at, FRONT_BYTES if total > LONG_BYTES else WINDOW_BYTES)
             data = self._data
-            fields = unpack(data, index)
+            fields, front = unpack(data, index), b""
             _, version, kind, _, total, body_bytes, targets = fields[:7]
             if (
                 fields[14] != crc32(data[index : index + CHECKED_BYTES], seed)
@@ -110,7 +115,7 @@ class _Walk:
                 or fields[11] < floor
                 or at + total > self._end
                 or not (self._closed or self._body_is_intact(at, fields))
-            ):
+            ) and not (front := self._encrypted_front(at, floor)):
                 if ats:
                     yield _block(fronts, ats, at)
                     fronts, ats = [], []
@@ -121,12 +126,14 @@ class _Walk:
                     return
                 at = following
                 continue
-            size = HEADER_BYTES + TARGET_BYTES * targets
-            if kind in kinds and body_bytes >= _MORE_BYTES:
-                size += _MORE_BYTES
-            if index + size > len(data):
-                index, data = self._load(at, size), self._data
-            fronts.append(data[index : index + size])
+            if not front:
+                size = HEADER_BYTES + TARGET_BYTES * targets
+                if kind in kinds and body_bytes >= _MORE_BYTES:
+                    size += _MORE_BYTES
+                if index + size > len(data):
+                    index, data = self._load(at, size), self._data
+                front = data[index : index + size]
+            fronts.append(front)
             ats.append(at)
             at += total
             floor = fields[11] + 1
@@ -150,6 +157,31 @@ class _Walk:
             index = self._load(at, max(size, WINDOW_BYTES))
         body = memoryview(self._data)[index + HEADER_BYTES : index + size]
         return crc32(body) == fields[7] and len(body) == size - HEADER_BYTES
+
+    def _encrypted_front(self, at: int, floor: int) -> bytes:
+        """Of the encrypted record here, decrypted as far as it is looked at; empty: there is none."""
+        header = read_header(self._data, at - self._base, self._seed)
+        if (
+            header is None
+            or not header.encrypted
+            or header.position < floor
+            or at + header.total_bytes > self._end
+        ):
+            return b""
+        index = at - self._base
+        if index + header.total_bytes > len(self._data):
+            index = self._load(at, max(header.total_bytes, WINDOW_BYTES))
+        record = read_record(
+            self._data, memoryview(self._data), index, self._seed, version_max=ENCRYPTED_VERSION
+        )
+        if record is not None and header.kind in MESSAGE_KINDS:
+            record = self._decrypt(record)
+        if record is None:
+            return b""
+        size = TARGET_BYTES * header.target_count
+        if header.kind in MESSAGE_KINDS and record.header.body_bytes >= _MORE_BYTES:
+            size += _MORE_BYTES
+        return self._data[index : index + HEADER_BYTES] + bytes(record.contents[:size])
 
     def _next(self, at: int, floor: int) -> tuple[int | None, int]:
         """Where the next record is behind what is none at `at`, and the byte up to which that is so.

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from mesh.commands.options import path
+from mesh.commands.options import add_keys, path, settings
 
 from ..replay.errors import SparkMissing
+from ..settings import joining_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,6 +39,7 @@ def add_selection(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--skip-damaged", action="store_true", help="go on behind what has a wrong checksum"
     )
+    add_keys(command.add_argument_group("keys (for a directory that is encrypted)"))
 
 
 def source_options(args: argparse.Namespace) -> dict[str, str]:
@@ -49,7 +51,8 @@ def source_options(args: argparse.Namespace) -> dict[str, str]:
         if value
     }
     damaged = "skip" if args.skip_damaged else "fail"
-    return {**options, "path": str(args.directory), "damaged": damaged}
+    keys = joining_options(settings(args))
+    return {**options, **keys, "path": str(args.directory), "damaged": damaged}
 
 
 def check_installed() -> None:

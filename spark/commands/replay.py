@@ -20,13 +20,13 @@ from ..replay.plan import (
     LOOPS_MAX,
     SPEED_MAX,
     ReplayPlan,
-    joining_options,
     read_destination,
     read_duration,
     read_number,
     read_pattern,
     read_time,
 )
+from ..settings import joining_options
 from .quiet import quiet
 
 CLUSTER, MASTER, TIMEOUT_S = "spark", "local[2]", 10.0

@@ -6,7 +6,6 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
@@ -195,13 +194,3 @@ def read_pattern(name: str, text: str) -> str:
     except InvalidName as error:
         raise InvalidOption(name, text, str(error).partition("want ")[2]) from None
     return text
-
-
-def joining_options(settings: Mapping[str, object]) -> dict[str, str]:
-    """Keywords of `mesh.join` as options of the sink."""
-    found = {}
-    for name, value in settings.items():
-        if isinstance(value, list | tuple):
-            value = ",".join(map(str, value))
-        found[f"mesh.{name}"] = str(value).lower() if isinstance(value, bool) else str(value)
-    return found

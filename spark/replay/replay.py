@@ -17,6 +17,7 @@ from uuid import uuid4
 
 from ..capture.rows import SQL
 from ..errors import CaptureError, said
+from ..settings import key_options
 from ..sink.options import PAUSES_MAX, read_sink_options
 from ..sink.pacing import cut_pauses
 from ..sink.report import Report, decode_reports
@@ -75,7 +76,8 @@ def replay(
     """Replay what a broker has stored.
 
     Args:
-        joining: options of the sink that say how the tasks join the mesh: `mesh.*`, `cluster`.
+        joining: options of the sink that say how the tasks join the mesh: `mesh.*`, `cluster`. Its
+            keys are also those for what is read, if that is encrypted.
         names: what `destination_names` told; not given: it is asked.
         dry_run: look at what is selected, and whether there is somebody to send it to.
     Raises:
@@ -86,8 +88,9 @@ def replay(
     checked = read_sink_options({**plan.sink_options(name, 0, 1), **joining, "startMicros": "1"})
     slots = session.sparkContext.defaultParallelism
     with one_line():
-        frame = selected(session, plan, slots)
-        stored = times(session, plan, slots)
+        keys = key_options(joining)
+        frame = selected(session, plan, slots, keys)
+        stored = times(session, plan, slots, keys)
         survey = surveyed(stored)
     if names is None:
         names = destination_names(checked)
@@ -117,29 +120,35 @@ def _from(progress: Progress | None, done: int, total: int) -> Callable[[int], N
     return None if progress is None else lambda sent: progress(done + sent, total)
 
 
-def selected(session: SparkSession, plan: ReplayPlan, slots: int) -> DataFrame:
+def selected(
+    session: SparkSession, plan: ReplayPlan, slots: int, keys: Mapping[str, str]
+) -> DataFrame:
     """The rows, under the topics that they are sent to, and of their columns what the sink needs."""
     from pyspark.sql import functions as f
 
     columns = plan.columns()
-    frame = _chosen(session, plan, slots, columns)
+    frame = _chosen(session, plan, slots, columns, keys)
     if plan.to.pattern:
         renamed = f.regexp_replace("topic", plan.to.pattern, plan.to.replacement)
         frame = frame.withColumn("topic", renamed)
     return frame.select(*columns)
 
 
-def times(session: SparkSession, plan: ReplayPlan, slots: int) -> DataFrame:
+def times(
+    session: SparkSession, plan: ReplayPlan, slots: int, keys: Mapping[str, str]
+) -> DataFrame:
     """When the same rows were stored, and in which queue."""
-    return _chosen(session, plan, slots, SURVEYED).select(*SURVEYED)
+    return _chosen(session, plan, slots, SURVEYED, keys).select(*SURVEYED)
 
 
 def _chosen(
-    session: SparkSession, plan: ReplayPlan, slots: int, columns: Sequence[str]
-) -> DataFrame:
+    session: SparkSession, plan: ReplayPlan, slots: int, columns: Sequence[str],
+    keys: Mapping[str, str],
+) -> DataFrame:  # fmt: skip
     """Spark reads all columns that a source has, so it has those that are needed; a condition may
     need any."""
-    reader = session.read.format("mesh-capture").options(**plan.source_options(slots))
+    options = {**plan.source_options(slots), **keys}
+    reader = session.read.format("mesh-capture").options(**options)
     if plan.where is None:
         needed = {*columns, *(SAMPLED if plan.sample_sql() else ())}
         reader = reader.schema(", ".join(f"{one} {SQL[one]}" for one in SQL if one in needed))

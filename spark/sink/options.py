@@ -11,18 +11,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from mesh.errors import ConfigError, InvalidName
+from mesh.errors import InvalidName
 from mesh.names import check_cluster, check_topic
-from mesh.settings import SECRETS, TYPES, convert
+from mesh.settings import TYPES
 
 from ..errors import ContradictoryOptions, InvalidOption, UnknownOption
+from ..settings import JOINING, read_setting
 from .pacing import Schedule
 
 TOPICS, QUEUES, EXCHANGE = "topics", "queues", "exchange"
 ROWS, OFFSETS = "rows", "offsets"
 SKIP, SEND = "skip", "send"
-JOINING = "mesh."
-"""Before every setting of a node: mesh.network_secret_file, mesh.seeds."""
 PAUSES_MAX = 10_000
 OTHERS = frozenset({"checkpointlocation", "queryname"})
 """Options of Spark's own that it hands on to the sink."""
@@ -88,7 +87,7 @@ def read_sink_options(options: Mapping[str, str]) -> SinkOptions:
         lower = name.lower()
         if lower.startswith(JOINING):
             setting = lower.removeprefix(JOINING)
-            joining[setting] = _setting(setting, text)
+            joining[setting] = read_setting(setting, text)
             continue
         if lower in OTHERS:
             continue
@@ -115,17 +114,6 @@ def _check(options: SinkOptions) -> None:
         raise ContradictoryOptions(("numbering", "id"), "offsets mean nothing without an id")
     if options.speed and not options.start_us:
         raise ContradictoryOptions(("speed", "startMicros"), "say when the first message is due")
-
-
-def _setting(name: str, text: str) -> Any:
-    if name in SECRETS:
-        raise InvalidOption(JOINING + name, "(hidden)", "a file: options are shown in plans")
-    if name not in TYPES:
-        raise UnknownOption(JOINING + name, [JOINING + one for one in TYPES])
-    try:
-        return convert(text, name, f"option {JOINING}{name}", as_text=True)
-    except ConfigError as error:
-        raise InvalidOption(JOINING + name, text, str(error).partition("want ")[2]) from None
 
 
 def _text(name: str, text: str) -> str:

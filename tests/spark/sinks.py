@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,7 +15,7 @@ import durable
 import mesh
 from durable.client.connection import Connection
 from spark.sink.report import Report, decode_reports
-from tests.brokers import client, node_of, serving
+from tests.brokers import SMALL, client, node_of, serving
 from tests.processes import SECRET
 
 if TYPE_CHECKING:
@@ -41,11 +42,11 @@ async def in_spark(session: SparkSession, function: Callable[[], T]) -> T:
 
 @asynccontextmanager
 async def two_brokers(
-    tmp_path: Path,
+    tmp_path: Path, *, encrypt: bool = False
 ) -> AsyncIterator[tuple[Connection, Connection, durable.Broker]]:
     """One with something to replay in `tmp_path / "from"`, and one to replay to, `broker2`."""
     async with (
-        serving(tmp_path / "from") as one,
+        serving(tmp_path / "from", config=replace(SMALL, encrypt=encrypt)) as one,
         serving(tmp_path / "to", cluster="broker2") as other,
         client(one) as source,
         client(other, cluster="buyer") as node,

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 
-from tests.brokers import client, numbered, serving
+import durable
+from tests.brokers import SMALL, client, numbered, serving
+from tests.processes import SECRET
 from tests.shell import Shell
 from tests.stores import flip
 
@@ -17,8 +20,8 @@ JOBS = 5000
 """More than a pipe holds."""
 
 
-async def store(data: Path) -> None:
-    async with serving(data) as broker, client(broker) as shop:
+async def store(data: Path, config: durable.BrokerConfig = SMALL) -> None:
+    async with serving(data, config=config) as broker, client(broker) as shop:
         await shop.declare_queue("jobs")
         await shop.declare_stream("audit")
         await shop.bind("amq.topic", "audit", "orders.#")
@@ -118,6 +121,30 @@ def test_damage_is_named_and_can_be_skipped(shell: Shell) -> None:
     assert rest.returncode == 0
     assert rest.stdout.splitlines()[-1] == b"plain"
     assert numbered(JOBS)[6] not in rest.stdout.splitlines()
+
+
+def test_what_is_encrypted_wants_its_key(tmp_path: Path) -> None:
+    trio.run(store, tmp_path / "data", replace(SMALL, encrypt=True))
+    shell = Shell(tmp_path)
+    key = tmp_path / "its.secret"
+    key.write_text(SECRET + "\n")
+    key.chmod(0o600)
+    payload = ("--payload", "--queue", "jobs", "--limit", "7")
+    for command in (("stats", "data"), ("cat", "data", *payload), ("export", "data", "out")):
+        done = shell.run("capture", *command)
+        assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (1, b"", 1)
+        assert b"held are" in done.stderr, "the environment names another key"
+        done = shell.run("capture", *command, "--network-secret-file", str(key))
+        assert done.returncode == 0
+        assert command[0] != "cat" or done.stdout.splitlines() == numbered(7)
+    none = {"MESH_NETWORK_SECRET_FILE": ""}
+    done = shell.run("capture", "cat", "data", environment=none)
+    assert (done.returncode, done.stderr.count(b"\n")) == (1, 1)
+    assert b"MESH_NETWORK_SECRET_FILE" in done.stderr
+    done = shell.run("capture", "cat", "data", *payload, environment={
+        "MESH_NETWORK_SECRET_FILE": str(key)
+    })  # fmt: skip
+    assert done.stdout.splitlines() == numbered(7)
 
 
 def test_a_reader_that_leaves_is_no_error(shell: Shell) -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
 import trio
 
-from tests.brokers import client, node_of, numbered, serving
+from security.files import format_network_secret
+from spark.errors import said
+from tests.brokers import SMALL, client, node_of, numbered, serving
 from tests.nodes import node, subscribed
+from tests.processes import SECRET
 from tests.spark.frames import Query, load
 
 if TYPE_CHECKING:
@@ -74,3 +79,46 @@ async def test_a_stream_follows_live_topics_while_the_broker_runs_and_after_it_r
     found = await trio.to_thread.run_sync(lambda: query.messages)
     assert [one.value for one in sorted(found, key=lambda one: one.offset)] == sent
     assert {one.topic for one in found} == {"orders.eu"}
+
+
+def secret_file(path: Path, secret: str) -> str:
+    path.write_text(secret + "\n")
+    path.chmod(0o600)
+    return str(path)
+
+
+async def test_what_a_broker_encrypts_is_read_with_its_keys_only(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    """Written by one that encrypts and one that does not, in turn; Spark's workers have the option only."""
+    data = tmp_path / "data"
+    key = secret_file(tmp_path / "secret", SECRET)
+    query = Query(session, data, tmp_path, **{"mesh.network_secret_file": key})
+    for number, encrypt in enumerate([True, False, True]):
+        config = replace(SMALL, encrypt=encrypt)
+        async with serving(data, config=config) as broker, client(broker) as shop:
+            if not number:
+                await shop.declare_stream("audit")
+            await shop.publish_many("", "audit", numbered(50, 50 * number))
+            sent = numbered(50 * (number + 1))
+            frame = load(session, data, **{"mesh.network_secret_file": key}).orderBy("offset")
+            assert [bytes(one.value) for one in await rows(frame)] == sent
+            await trio.to_thread.run_sync(query.run)
+            found = await trio.to_thread.run_sync(lambda: query.messages)
+            assert [one.value for one in sorted(found, key=lambda one: one.offset)] == sent
+    (log,) = data.glob("vhosts/*/log")
+    other = secret_file(
+        tmp_path / "other", format_network_secret(b"another, also 32 bytes in length")
+    )
+    for options, wanted in (
+        ({}, "no key: "),
+        ({"mesh.network_secret_file": other}, "held are "),
+        ({"mesh.network_secret_file": tmp_path / "none"}, "none"),
+    ):
+        with pytest.raises(Exception, match=str(log)) as caught:
+            await rows(load(session, data, **options))
+        told = said(caught.value)
+        assert told is not None
+        assert wanted in told
+        assert str(log) in told
+        assert "\n" not in told

@@ -164,8 +164,8 @@ async def test_what_is_wrong_is_said_before_anything_is_sent(
 
 
 async def test_the_command_prints_a_report_and_nothing_of_sparks(tmp_path: Path) -> None:
-    """A JVM of its own: what it says must not reach the terminal."""
-    async with two_brokers(tmp_path) as (source, target, broker):
+    """A JVM of its own: what it says must not reach the terminal. What is replayed is encrypted."""
+    async with two_brokers(tmp_path, encrypt=True) as (source, target, broker):
         for one in (source, target):
             await one.declare_queue("jobs")
         await source.publish_many("", "jobs", numbered(300))

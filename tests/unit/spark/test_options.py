@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 
 from durable.errors import RecordDamaged
+from spark.capture.decryption import KeyFiles
 from spark.capture.options import READERS, Options, check_batch, check_streaming, read_options
 from spark.capture.progress import Progress, from_json
 from spark.capture.topics import Topics
@@ -26,9 +28,8 @@ def read(**given: str) -> Options:
 
 
 def test_every_option_is_a_field_and_the_other_way_round() -> None:
-    assert {field for field, _ in READERS.values()} == {one.name for one in fields(Options)} - {
-        "given"
-    }
+    named = {field for field, _ in READERS.values()}
+    assert named | {"keys", "given"} == {one.name for one in fields(Options)}
 
 
 def test_values() -> None:
@@ -80,9 +81,23 @@ def test_unknown_options_name_the_one_that_was_meant() -> None:
         read(**{"kafka.servers": "x"})
 
 
+def test_keys_are_files_and_nothing_else_of_joining_is_an_option() -> None:
+    assert read().keys == KeyFiles()
+    assert read(**{"mesh.network_secret_file": "a"}).keys == KeyFiles(network_secret_file=Path("a"))
+    assert read(**{"mesh.keys_dir": "b"}).keys == KeyFiles(keys_dir=Path("b"))
+    with pytest.raises(InvalidOption, match="a file") as caught:
+        read(**{"mesh.network_secret": "mesh-network-1-abc"})
+    assert "abc" not in str(caught.value)
+    with pytest.raises(UnknownOption, match=r"mesh\.seeds"):
+        read(**{"mesh.seeds": "tcp://a:1"})
+    with pytest.raises(UnknownOption, match=r"did you mean mesh\.keys_dir"):
+        read(**{"mesh.key_dir": "b"})
+
+
 @pytest.mark.parametrize(
     "given",
     [
+        {"mesh.network_secret_file": "a", "mesh.keys_dir": "b"},
         {"subscribe": "a", "subscribePattern": "a"},
         {"startingOffsets": "earliest", "startingTimestamp": "1"},
         {"endingOffsets": "latest", "endingTimestamp": "1"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,6 +14,7 @@ pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
 from durable.errors import DurableError, ForeignStore, NewerFormat, UnknownVhost
 from durable.log.config import LogConfig
+from durable.log.encryption import Encryption
 from durable.log.record import Kind
 from durable.vhost import changes
 from spark.capture.catalog import Catalog
@@ -48,7 +50,10 @@ def rows_of(data: Path, work: Work, **given: Any) -> list[dict[str, Any]]:
     catalog.look()
     times = catalog.batch().times
     wanted = Wanted(COLUMNS, times, None if topics.all else topics, options.batch_rows)
-    found = read(work, wanted, damaged=options.damaged, fail_on_data_loss=options.fail_on_data_loss)
+    found = read(
+        work, wanted, damaged=options.damaged, fail_on_data_loss=options.fail_on_data_loss,
+        keys=options.keys,
+    )  # fmt: skip
     return [row for batch in found for row in batch.to_pylist()]
 
 
@@ -56,13 +61,17 @@ def loaded(data: Path, **given: Any) -> list[Message]:
     return of_rows(row for work in planned(data, **given) for row in rows_of(data, work, **given))
 
 
-def varied(data: Path, seed: int, records: int = 150) -> Captured:
-    """All kinds of records, in segments of 4 KiB."""
-    random, captured = Random(seed), Captured(data)
+def varied(
+    data: Path, seed: int, records: int = 150, use: Sequence[Encryption | None] = (None,)
+) -> Captured:
+    """All kinds of records, in segments of 4 KiB; of each `use` as many."""
+    random, captured = Random(seed), Captured(data, encryption=use[0])
     captured.declare("jobs", 1, 2)
     captured.declare("audit", 3, stream=True)
     captured.declare("other", 4)
     for number in range(records):
+        if number and number % (records // len(use)) == 0:
+            captured.reopen(use[number * len(use) // records])
         count = random.choice([1, 1, 2, 5, 30])
         lanes = random.sample([1, 2, 3, 4], random.choice([1, 1, 2, 4]))
         values = [random.randbytes(random.choice([0, 1, 8, 20])) for _ in range(count)]
@@ -142,9 +151,9 @@ def test_selection(tmp_path: Path) -> None:
     captured.close()
 
 
-def compacted(data: Path) -> Captured:
+def compacted(data: Path, use: Encryption | None = None) -> Captured:
     """Segments 1 and 2 freed: what was left of them carried, some of it twice, some not at all."""
-    captured = Captured(data)
+    captured = Captured(data, encryption=use)
     captured.declare("jobs", 1)
     captured.declare("audit", 2, stream=True)
     positions = [captured.publish([1, 2], [b"%d" % number, b"x" * 50]) for number in range(60)]

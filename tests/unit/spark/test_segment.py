@@ -9,25 +9,30 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
+from durable.log.cipher import as_written
 from durable.log.config import LogConfig
+from durable.log.encryption import Encryption, cipher_of
 from durable.log.header import SEGMENT_HEADER_BYTES
 from durable.log.record import Kind, store_seed
-from durable.log.scan import Damaged, Found, scan
+from durable.log.scan import Damaged, Decrypt, Found, scan
 from spark.capture.plan import NO_LIMIT, Range
 from spark.capture.segment import chunks
 from spark.capture.stored import open_segment
 from tests.captures import Captured
-from tests.logs import STORE_ID
+from tests.logs import STORE_ID, encryption
 from tests.stores import flip
 
 SEED = store_seed(STORE_ID)
 
 
-def found_by(path: Path, end_at: int, window_bytes: int) -> tuple[list[int], list[Damaged]]:
+def found_by(
+    path: Path, end_at: int, window_bytes: int, decrypt: Decrypt
+) -> tuple[list[int], list[Damaged]]:
     wanted = Range(str(path), SEED, SEGMENT_HEADER_BYTES, end_at, 0, NO_LIMIT, 1, None, frozenset())
     ats: list[int] = []
     damaged: list[Damaged] = []
-    for one in chunks(open_segment(str(path)), wanted, window_bytes=window_bytes):
+    file = open_segment(str(path))
+    for one in chunks(file, wanted, decrypt, window_bytes=window_bytes):
         if isinstance(one, Damaged):
             damaged.append(one)
         else:
@@ -38,11 +43,15 @@ def found_by(path: Path, end_at: int, window_bytes: int) -> tuple[list[int], lis
 
 @pytest.mark.parametrize("damage", [0, 1, 3])
 @pytest.mark.parametrize("window_bytes", [64, 200, 1000, 1 << 20])
-def test_any_window_finds_what_scan_finds(tmp_path: Path, window_bytes: int, damage: int) -> None:
+@pytest.mark.parametrize("use", [None, encryption()], ids=["plain", "encrypted"])
+def test_any_window_finds_what_scan_finds(
+    tmp_path: Path, window_bytes: int, damage: int, use: Encryption | None
+) -> None:
     random = Random(damage)
     captured = Captured(
-        tmp_path, LogConfig(segment_bytes=1 << 16, reserve_bytes=0, free_bytes_min=0)
-    )
+        tmp_path, LogConfig(segment_bytes=1 << 16, reserve_bytes=0, free_bytes_min=0),
+        encryption=use,
+    )  # fmt: skip
     captured.declare("jobs", 1)
     for number in range(60):
         captured.publish(
@@ -56,12 +65,14 @@ def test_any_window_finds_what_scan_finds(tmp_path: Path, window_bytes: int, dam
     for _ in range(damage):
         flip(path, random.randrange(SEGMENT_HEADER_BYTES, end_at - 1000))
     file = open_segment(str(path))
-    oracle = list(scan(file.pread, SEGMENT_HEADER_BYTES, end_at, seed=SEED))
+    cipher = cipher_of(captured.path, None if use is None else use.keyring)
+    decrypt = as_written if cipher is None else cipher.decrypt
+    oracle = list(scan(file.pread, SEGMENT_HEADER_BYTES, end_at, seed=SEED, decrypt=decrypt))
     wanted = [
         one.at for one in oracle if isinstance(one, Found) and one.record.kind == Kind.PUBLISH
     ]
     assert len(wanted) >= 57
-    assert found_by(path, end_at, window_bytes) == (
+    assert found_by(path, end_at, window_bytes, decrypt) == (
         wanted,
         [one for one in oracle if isinstance(one, Damaged)],
     )

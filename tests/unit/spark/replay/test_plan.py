@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ from spark.replay.plan import (
     TOPICS,
     Destination,
     ReplayPlan,
-    joining_options,
     read_destination,
     read_duration,
     read_number,
@@ -119,12 +117,3 @@ def test_options_of_source_and_sink() -> None:
 def test_a_share_is_drawn_by_where_a_row_was_captured() -> None:
     assert plan().sample_sql() is None
     assert (plan(sample=0.25).sample_sql() or "").endswith("1000000) < 250000")
-
-
-def test_settings_become_options() -> None:
-    found = joining_options(
-        {"seeds": ["tcp://a:1", "tcp://b:2"], "zeroconf": False, "keys_dir": Path("k")}
-    )
-    assert found == {
-        "mesh.seeds": "tcp://a:1,tcp://b:2", "mesh.zeroconf": "false", "mesh.keys_dir": "k",
-    }  # fmt: skip

@@ -1,0 +1,82 @@
+"""The key of a log that is encrypted at rest: asked for when the first encrypted record is met.
+
+options ─> settings in force (options, MESH_*, mesh.toml of this process) ─> keyring ─> data key
+
+So a log that is not encrypted needs no keys, and costs nothing. Driver and workers do this each for
+themselves: what goes from one to the other names files, and holds no key.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from durable.errors import StoreKeyMissing
+from durable.log.cipher import Cipher
+from durable.log.encryption import cipher_of, is_encrypted
+from durable.log.record import Record
+from mesh.errors import ConfigError
+from mesh.settings import KEY_SOURCES, key_source
+from security.errors import SecurityError
+from security.files import load_keyring
+from security.keyring import Keyring
+
+from ..errors import KeysUnusable
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFiles:
+    """Where the keys are, as settings of a node. Neither: MESH_* or mesh.toml say so."""
+
+    network_secret_file: Path | None = None
+    keys_dir: Path | None = None
+
+
+AS_ANY_NODE = KeyFiles()
+
+
+class Decryption:
+    """Of the records of one log; for one thread.
+
+    Args:
+        store_id: of the log; None: nobody here knows it, and its file `keys` is believed.
+    """
+
+    def __init__(
+        self, log: Path, files: KeyFiles = AS_ANY_NODE, store_id: bytes | None = None
+    ) -> None:
+        self._log, self._files, self._store_id = log, files, store_id
+        self._cipher: Cipher | None = None
+
+    def cipher(self) -> Cipher | None:
+        """None: nothing in the log is encrypted.
+
+        Raises:
+            StoreKeyMissing: no keys are set; or its file `keys` is damaged.
+            StoreKeyWrong: none of those that are set fits.
+            KeysUnusable: what is set is no key.
+            ForeignStore: its file `keys` is of another store.
+        """
+        if self._cipher is None and is_encrypted(self._log):
+            self._cipher = cipher_of(self._log, self._keyring(), self._store_id)
+        return self._cipher
+
+    def decrypt(self, record: Record) -> Record | None:
+        """The record with its body as it was appended; None: it is damaged. Raises as `cipher`."""
+        if not record.header.encrypted:
+            return record
+        cipher = self.cipher()
+        if cipher is None:
+            raise StoreKeyMissing(
+                f"the record at log position {record.position} of {self._log} is encrypted, and "
+                "the log has no data key"
+            )
+        return cipher.decrypt(record)
+
+    def _keyring(self) -> Keyring | None:
+        """None: nobody has set any keys."""
+        try:
+            source, _ = key_source(asdict(self._files))
+            return load_keyring(**{**dict.fromkeys(KEY_SOURCES), **source}) if source else None
+        except (ConfigError, SecurityError, OSError) as error:
+            raise KeysUnusable(str(self._log), str(error)) from None

@@ -1,0 +1,51 @@
+"""Settings of a node as options of a format: mesh.network_secret_file, mesh.seeds.
+
+Values are text, read as in the environment. A secret is none: Spark shows options in its plans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from mesh.errors import ConfigError
+from mesh.settings import KEY_SOURCES, SECRETS, TYPES, convert
+
+from .errors import InvalidOption, UnknownOption
+
+JOINING = "mesh."
+"""Before the name of every setting."""
+
+
+def read_setting(name: str, text: str, known: Iterable[str] = TYPES) -> Any:
+    """The value of option `JOINING + name`.
+
+    Args:
+        known: names of the settings that may be given.
+    Raises:
+        UnknownOption, InvalidOption: each in one line.
+    """
+    if name in SECRETS:
+        raise InvalidOption(JOINING + name, "(hidden)", "a file: options are shown in plans")
+    if name not in known:
+        raise UnknownOption(JOINING + name, [JOINING + one for one in known])
+    try:
+        return convert(text, name, f"option {JOINING}{name}", as_text=True)
+    except ConfigError as error:
+        raise InvalidOption(JOINING + name, text, str(error).partition("want ")[2]) from None
+
+
+def joining_options(settings: Mapping[str, object]) -> dict[str, str]:
+    """Keywords of `mesh.join` as options."""
+    found = {}
+    for name, value in settings.items():
+        if isinstance(value, list | tuple):
+            value = ",".join(map(str, value))
+        found[JOINING + name] = str(value).lower() if isinstance(value, bool) else str(value)
+    return found
+
+
+def key_options(options: Mapping[str, str]) -> dict[str, str]:
+    """Of these options those that say where the keys are."""
+    names = [JOINING + one for one in KEY_SOURCES]
+    return {name: value for name, value in options.items() if name in names}
