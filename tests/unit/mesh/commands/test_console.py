@@ -75,7 +75,7 @@ def every_parser(one: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
 
 def test_every_argument_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     found = every_parser(parser())
-    assert len(found) == 18
+    assert len(found) == 22
     for one in found:
         for action in one._actions:
             commands = isinstance(action, argparse._SubParsersAction)
