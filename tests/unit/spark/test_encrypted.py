@@ -235,6 +235,10 @@ def test_a_body_that_does_not_decrypt_is_damaged_whatever_its_checksum_says(
     size_bytes = forge(captured.path / "msgs.0000000001", 4)
     with pytest.raises(CaptureDamaged, match=rf"{size_bytes} bytes at \d+ are damaged"):
         loaded(tmp_path)
+    log = StoredLog(captured.path)
+    log.look()
+    damaged = [one.end - one.at for contents in log.contents for one in contents.damaged]
+    assert (damaged, log.spans()[1].messages) == ([size_bytes], 29)
     left = [one for one in captured.messages if one.value != b"3"]
     assert loaded(tmp_path, damaged="skip") == left
     (work,) = planned(tmp_path)
