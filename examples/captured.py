@@ -1,4 +1,4 @@
-"""Traffic that a broker captures while the rest of the demo runs; Spark reads it, and sends it again.
+"""Traffic that a broker captures; Spark reads it, and sends it again.
 
 Nobody who publishes knows of the broker, nor does anything restart: a stream is declared for topics.
 """
@@ -17,7 +17,7 @@ from spark.errors import JavaMissing
 from spark.java import check_java
 
 CAPTURE_S = float(os.environ.get("DEMO_CAPTURE_S", "20"))
-"""At least so much of it, from the start of the demo on; DEMO_CAPTURE_S=60 is a whole minute."""
+"""DEMO_CAPTURE_S=60 is a whole minute."""
 STREAM = "traffic"
 SPEED = 10
 PATIENCE_S = 120

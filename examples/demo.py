@@ -134,14 +134,14 @@ def main() -> int:
             processes.start("examples.databases", **first)
             for module in ("databases", "databases", "caches"):
                 processes.start(f"examples.{module}")
-            captured = None if missing() else Captured(processes.start, environment, directory)
             shop = processes.start("examples.shop")
             data = str(Path(directory) / "broker")
             status = follow_shop(processes, shop, data, start_s + SECONDS_MAX)
-            if captured is None:
-                print(f"what was captured is not analysed: {missing()}")
-            elif status == 0 and not captured.analyse_and_replay():
-                status = 1
+            if status == 0 and (why := missing()):
+                print(f"nothing is captured and analysed: {why}")
+            elif status == 0:
+                captured = Captured(processes.start, environment, directory)
+                status = 0 if captured.analyse_and_replay() else 1
         finally:
             processes.end()
     seconds = time.monotonic() - start_s
