@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -85,7 +86,8 @@ async def test_found_and_linked_on_one_host_by_zeroconf() -> None:
         await linked(shop, db)
 
 
-HOSTS = ("mesh-test-a", "mesh-test-b")
+HOSTS = (f"mesh-find-{os.getpid()}-a", f"mesh-find-{os.getpid()}-b")
+"""Of this process: another run may have left its own behind."""
 
 
 def run(*words: str) -> None:
@@ -98,11 +100,11 @@ def two_hosts() -> Iterator[tuple[str, str]]:
     if shutil.which("ip") is None:
         pytest.skip("no `ip` command to make network namespaces with")
     try:
-        for host in HOSTS:
-            run("ip", "netns", "add", host)
-    except subprocess.CalledProcessError as error:
-        pytest.skip(f"network namespaces are not allowed here: {error.stderr.decode().strip()}")
-    try:
+        try:
+            for host in HOSTS:
+                run("ip", "netns", "add", host)
+        except subprocess.CalledProcessError as error:
+            pytest.skip(f"network namespaces are not allowed here: {error.stderr.decode().strip()}")
         run("ip", "link", "add", "mesh-t0", "netns", HOSTS[0], "type", "veth", "peer", "name", "mesh-t1", "netns", HOSTS[1])  # fmt: skip
         for number, host in enumerate(HOSTS):
             run("ip", "-n", host, "addr", "add", f"10.99.0.{number + 1}/24", "dev", f"mesh-t{number}")  # fmt: skip

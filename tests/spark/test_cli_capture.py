@@ -113,7 +113,7 @@ def test_bad_input_is_one_line(
 
 def test_damage_is_named_and_can_be_skipped(shell: Shell) -> None:
     (segment,) = shell.directory.rglob("msgs.0000000001")
-    flip(segment, segment.read_bytes().index(numbered(JOBS)[7]))
+    flip(segment, segment.read_bytes().index(b"".join(numbered(20))) + 7)
     refused = shell.run("capture", "cat", "data", "--payload")
     assert (refused.returncode, refused.stderr.count(b"\n")) == (1, 1)
     assert b"are damaged" in refused.stderr
@@ -121,6 +121,15 @@ def test_damage_is_named_and_can_be_skipped(shell: Shell) -> None:
     assert rest.returncode == 0
     assert rest.stdout.splitlines()[-1] == b"plain"
     assert numbered(JOBS)[6] not in rest.stdout.splitlines()
+
+
+def test_a_damaged_header_of_a_segment_takes_no_message_away(shell: Shell) -> None:
+    whole = shell.run("capture", "cat", "data", "--payload")
+    (segment,) = shell.directory.rglob("msgs.0000000001")
+    flip(segment, 0)
+    found = shell.run("capture", "cat", "data", "--payload")
+    assert (found.returncode, found.stdout) == (0, whole.stdout)
+    assert len(whole.stdout.splitlines()) == JOBS + 2
 
 
 def test_what_is_encrypted_wants_its_key(tmp_path: Path) -> None:
