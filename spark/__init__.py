@@ -8,8 +8,9 @@ Names are loaded when first used, so that executors load what a task needs and n
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from mesh.lazy import lazy_names
 
 if TYPE_CHECKING:
     from .errors import CaptureError as CaptureError
@@ -21,15 +22,4 @@ _HOMES = {"CaptureError": "errors", "said": "errors", "register": "sessions", "s
 
 __all__ = sorted(_HOMES)
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'spark' has no attribute {name!r}")
-    value = getattr(import_module(f".{home}", __name__), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -38,6 +38,11 @@ class DeliveryBatch:
     def __len__(self) -> int:
         return int(self._batch.count)
 
+    @property
+    def end_tag(self) -> int:
+        """After the last of them."""
+        return self.tag + len(self)
+
     def __iter__(self) -> Iterator[Delivery]:
         return (Delivery(self, index, payload) for index, payload in enumerate(self.payloads))
 
@@ -119,6 +124,11 @@ class Delivery:
     @property
     def tag(self) -> int:
         return self._batch.tag + self._index
+
+    @property
+    def end_tag(self) -> int:
+        """After this one."""
+        return self.tag + 1
 
     @property
     def headers(self) -> Mapping[str, Any]:

@@ -27,8 +27,8 @@ class Feed(ABC):
         self._tunnel: Tunnel | None = None
         self._batches: deque[DeliveryBatch] = deque()
         self._messages: Iterator[Delivery] = iter(())
-        self._next: int | None = None
-        """The tag after what was given last."""
+        self._last: Delivery | DeliveryBatch | None = None
+        """What was given last."""
 
     async def __aenter__(self) -> Self:
         await self._channel.until_open(self._open)
@@ -40,7 +40,7 @@ class Feed(ABC):
     async def __anext__(self) -> Delivery:
         while True:
             for delivery in self._messages:
-                self._next = delivery.tag + 1
+                self._last = delivery
                 return delivery
             self._messages = iter(await self._next_batch())
 
@@ -51,8 +51,7 @@ class Feed(ABC):
             ConsumerCancelled: the broker ended this consumer.
             BrokerLost: the connection broke and there was no other within the timeout.
         """
-        batch = await self._next_batch()
-        self._next = batch.tag + len(batch)
+        self._last = batch = await self._next_batch()
         return batch
 
     async def _next_batch(self) -> DeliveryBatch:

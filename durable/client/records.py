@@ -62,7 +62,7 @@ class Records(Feed):
     @property
     def offset(self) -> int | None:
         """Of the next message, once one was taken."""
-        return self._next
+        return None if self._last is None else self._last.end_tag
 
     async def _receive(self) -> None:
         if self._tunnel is None:
