@@ -13,9 +13,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from spark.errors import JavaMissing
-from spark.java import check_java
-
 CAPTURE_S = float(os.environ.get("DEMO_CAPTURE_S", "20"))
 """DEMO_CAPTURE_S=60 is a whole minute."""
 STREAM = "traffic"
@@ -23,19 +20,6 @@ SPEED = 10
 PATIENCE_S = 120
 PICTURE = "demo-traffic.png"
 Start = Callable[..., "subprocess.Popen[str]"]
-
-
-def missing() -> str | None:
-    """Why there can be no Spark here, and what to install."""
-    try:
-        import pyspark  # noqa: F401
-    except ImportError:
-        return "pyspark is not installed: pip install 'durable-mesh[spark]'"
-    try:
-        check_java()
-    except JavaMissing as error:
-        return str(error)
-    return None
 
 
 class Captured:

@@ -17,8 +17,9 @@ import trio
 
 from discovery.finder import Found
 from discovery.mdns import MdnsFinder
-from examples.captured import Captured, missing
+from examples.captured import Captured
 from security.files import new_network
+from spark.installed import missing
 
 SECONDS_MAX = float(os.environ.get("DEMO_SECONDS_MAX", "60"))
 """For the main job. DEMO_SECONDS_MAX: where other work is going on."""

@@ -12,6 +12,7 @@ CaptureError (DurableError)
 ├── DataLost                  what was to be read is gone: retention, compaction, another store
 ├── CaptureDamaged            records whose checksum is wrong
 ├── ExportFailed              what was read could not be written
+├── SparkMissing              a package of the extra `spark` is not installed; says what to install
 └── JavaMissing               Spark needs Java 17 or later; says what to install
 
 Directories that hold something else raise ForeignStore, later formats NewerFormat, encrypted logs without
@@ -123,6 +124,17 @@ class ExportFailed(CaptureError):
     def __init__(self, path: str, why: str) -> None:
         super().__init__(f"{path}: {why}")
         self.path, self.why = path, why
+
+
+class SparkMissing(CaptureError):
+    """`missing` is the package that could not be imported."""
+
+    def __init__(self, missing: str) -> None:
+        super().__init__(
+            f"{missing} is not installed: pip install 'durable-mesh[spark]', "
+            f"and apt-get install {JAVA_PACKAGE} where there is no Java {JAVA_MIN}"
+        )
+        self.missing = missing
 
 
 class JavaMissing(CaptureError):

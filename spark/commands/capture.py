@@ -8,7 +8,8 @@ from importlib import import_module
 
 from mesh.commands.options import Commands, count, path
 
-from .reading import add_selection, check_installed
+from ..installed import check_reading
+from .reading import add_selection
 
 DESCRIPTION = "Read a broker's directory, while the broker runs or not. Nothing in it is changed."
 
@@ -36,7 +37,7 @@ def _later(module: str) -> Callable[[argparse.Namespace], int]:
     """What needs pyarrow is loaded when it is asked for: `mesh --help` does without."""
 
     def run(args: argparse.Namespace) -> int:
-        check_installed()
+        check_reading()
         status: int = import_module(f"..{module}", __name__).run(args)
         return status
 

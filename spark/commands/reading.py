@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from mesh.commands.options import add_keys, path, settings
 
-from ..replay.errors import SparkMissing
 from ..settings import joining_options
 
 if TYPE_CHECKING:
@@ -53,13 +51,6 @@ def source_options(args: argparse.Namespace) -> dict[str, str]:
     damaged = "skip" if args.skip_damaged else "fail"
     keys = joining_options(settings(args))
     return {**options, **keys, "path": str(args.directory), "damaged": damaged}
-
-
-def check_installed() -> None:
-    """Raises SparkMissing: the extra is not there."""
-    for name in ("numpy", "pyarrow"):
-        if find_spec(name) is None:
-            raise SparkMissing(name)
 
 
 def read_batches(

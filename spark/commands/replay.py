@@ -15,7 +15,8 @@ from mesh.commands.options import Commands, add_joining, count, settings, some_s
 from mesh.commands.terminal import words
 
 from ..errors import InvalidOption
-from ..replay.errors import ReplayFailed, SparkMissing
+from ..installed import check_spark
+from ..replay.errors import ReplayFailed
 from ..replay.plan import (
     LOOPS_MAX,
     SPEED_MAX,
@@ -113,13 +114,10 @@ def run(args: argparse.Namespace) -> int:
         max_gap_s=args.max_gap, loop=min(args.loop, LOOPS_MAX), id=args.id, again=args.again,
     )  # fmt: skip
     plan.check()
-    for name in ("pyspark", "pyarrow", "numpy"):
-        _needed(name)
-    from ..java import check_java
+    check_spark()
     from ..replay.preflight import destination_names
     from ..sink.options import read_sink_options
 
-    check_java()
     joining = {
         **joining_options(settings(args)), "cluster": args.cluster, "vhost": args.vhost,
         "timeoutSeconds": str(args.timeout),
@@ -132,13 +130,6 @@ def run(args: argparse.Namespace) -> int:
         quiet(log.fileno()),
     ):
         return _run(args, plan, joining, names)
-
-
-def _needed(name: str) -> None:
-    from importlib.util import find_spec
-
-    if find_spec(name) is None:
-        raise SparkMissing(name)
 
 
 def _run(

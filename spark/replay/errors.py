@@ -1,7 +1,6 @@
 """What may go wrong with a replay, beside what the sink and the source say.
 
 ReplayError (CaptureError)
-├── SparkMissing    it is not installed; says what to install
 ├── QueueMissing    the broker has no queue or stream of the name; nothing was sent
 ├── TooManyPauses   to be cut; nothing was sent
 └── ReplayFailed    it began and did not end; `report` says what is known of it
@@ -20,17 +19,6 @@ if TYPE_CHECKING:
 
 class ReplayError(CaptureError):
     """Root of these."""
-
-
-class SparkMissing(ReplayError):
-    """`missing` is the package that could not be imported."""
-
-    def __init__(self, missing: str) -> None:
-        super().__init__(
-            f"{missing} is not installed: pip install 'durable-mesh[spark]', "
-            "and apt-get install openjdk-17-jre-headless where there is no Java 17"
-        )
-        self.missing = missing
 
 
 class QueueMissing(ReplayError):

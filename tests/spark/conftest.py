@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark.errors import JavaMissing
-from spark.java import check_java
+from spark.installed import missing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,19 +40,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(TEST_S_MAX))
             if reason:
                 item.add_marker(pytest.mark.skip(reason=reason))
-
-
-def missing() -> str:
-    """Why there can be no session; empty: there can."""
-    try:
-        import pyspark  # noqa: F401
-    except ImportError:
-        return "pyspark is not installed: pip install '.[spark]'"
-    try:
-        check_java()
-    except JavaMissing as error:
-        return str(error)
-    return ""
 
 
 @pytest.fixture(scope="session")
