@@ -1,23 +1,20 @@
-"""The options of `mesh-capture`, checked before anything is read. docs/spark.md has the table.
-
-Spark hands over text by names in lower case; errors use the names people write.
-"""
+"""The options of `mesh-capture`, checked before anything is read. docs/spark.md has the table."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from typing import Any
 
 from durable.broker.directory import DEFAULT_VHOST
 from mesh.errors import InvalidName
 from mesh.names import check_pattern
 
-from ..errors import ContradictoryOptions, InvalidOption, UnknownOption
-from ..settings import JOINING, read_setting
+from ..errors import ContradictoryOptions, InvalidOption
+from ..options import Readers, choice, flag, read_given
+from ..settings import JOINING
 from .decryption import KeyFiles
 
 EARLIEST, LATEST = "earliest", "latest"
@@ -70,26 +67,13 @@ class Options:
 
 def read_options(options: Mapping[str, str]) -> Options:
     """Raises UnknownOption, InvalidOption, ContradictoryOptions, each in one line."""
-    values: dict[str, Any] = {}
-    keys: dict[str, Any] = {}
-    given: set[str] = set()
-    for lower, text in options.items():
-        if lower.lower().startswith(JOINING):
-            setting = lower.lower().removeprefix(JOINING)
-            keys[setting] = read_setting(setting, text, KEY_FILES)
-            continue
-        name = BY_LOWER.get(lower.lower())
-        if name is None:
-            raise UnknownOption(lower, [*READERS, *(JOINING + one for one in KEY_FILES)])
-        field_name, read = READERS[name]
-        values[field_name] = read(name, text)
-        given.add(name)
+    values, keys, given = read_given(options, READERS, KEY_FILES)
     if not values.get("path"):
         raise InvalidOption("path", "", "a broker's directory, as in .load('orders.data')")
     if len(keys) > 1:
         names = tuple(JOINING + one for one in keys)
         raise ContradictoryOptions(names, "both say where the keys are: give one of them")
-    found = Options(**values, keys=KeyFiles(**keys), given=frozenset(given))
+    found = Options(**values, keys=KeyFiles(**keys), given=given)
     _check(found)
     return found
 
@@ -171,21 +155,6 @@ def _regex(name: str, text: str) -> str:
     return text
 
 
-def _flag(name: str, text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise InvalidOption(name, text, "true or false")
-    return text.lower() == "true"
-
-
-def _choice(*allowed: str) -> Callable[[str, str], str]:
-    def read(name: str, text: str) -> str:
-        if text.lower() not in allowed:
-            raise InvalidOption(name, text, " or ".join(allowed))
-        return text.lower()
-
-    return read
-
-
 def _count(name: str, text: str) -> int:
     if not text.isdecimal() or not 0 < int(text) < OFFSET_MAX:
         raise InvalidOption(name, text, "a number above 0")
@@ -232,7 +201,7 @@ def _positions(name: str, text: str) -> Positions:
     return found
 
 
-READERS: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
+READERS: Readers = {
     "path": ("path", _text),
     "vhost": ("vhost", _text),
     "streams": ("streams", _names),
@@ -243,16 +212,15 @@ READERS: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
     "endingOffsets": ("ending_offsets", _positions),
     "startingTimestamp": ("starting_us", _time),
     "endingTimestamp": ("ending_us", _time),
-    "includeHeaders": ("include_headers", _flag),
-    "ordering": ("ordering", _choice(NONE, QUEUE)),
+    "includeHeaders": ("include_headers", flag),
+    "ordering": ("ordering", choice(NONE, QUEUE)),
     "maxPartitionBytes": ("max_partition_bytes", _size),
     "minPartitions": ("min_partitions", _count),
     "batchRows": ("batch_rows", _count),
     "maxOffsetsPerTrigger": ("max_offsets_per_trigger", _count),
     "maxBytesPerTrigger": ("max_bytes_per_trigger", _size),
-    "failOnDataLoss": ("fail_on_data_loss", _flag),
-    "damaged": ("damaged", _choice(FAIL, SKIP, KEEP)),
-    "syncTail": ("sync_tail", _flag),
+    "failOnDataLoss": ("fail_on_data_loss", flag),
+    "damaged": ("damaged", choice(FAIL, SKIP, KEEP)),
+    "syncTail": ("sync_tail", flag),
 }
 """Where each option goes, and what reads it."""
-BY_LOWER = {name.lower(): name for name in READERS}

@@ -1,13 +1,10 @@
-"""The options of the sink `mesh`, checked before anything is sent. docs/spark.md has the table.
-
-Spark hands over text by names in lower case; errors use the names people write.
-"""
+"""The options of the sink `mesh`, checked before anything is sent. docs/spark.md has the table."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,8 +12,8 @@ from mesh.errors import InvalidName
 from mesh.names import check_cluster, check_topic
 from mesh.settings import TYPES
 
-from ..errors import ContradictoryOptions, InvalidOption, UnknownOption
-from ..settings import JOINING, read_setting
+from ..errors import ContradictoryOptions, InvalidOption
+from ..options import Readers, choice, flag, read_given
 from .pacing import Schedule
 
 TOPICS, QUEUES, EXCHANGE = "topics", "queues", "exchange"
@@ -81,22 +78,8 @@ class SinkOptions:
 
 def read_sink_options(options: Mapping[str, str]) -> SinkOptions:
     """Raises UnknownOption, InvalidOption, ContradictoryOptions, each in one line."""
-    values: dict[str, Any] = {}
-    joining: dict[str, Any] = {}
-    for name, text in options.items():
-        lower = name.lower()
-        if lower.startswith(JOINING):
-            setting = lower.removeprefix(JOINING)
-            joining[setting] = read_setting(setting, text)
-            continue
-        if lower in OTHERS:
-            continue
-        known = BY_LOWER.get(lower)
-        if known is None:
-            raise UnknownOption(name, [*READERS, *(JOINING + one for one in TYPES)])
-        into, read = READERS[known]
-        values[into] = read(known, text)
-    found = SinkOptions(**values, joining=joining)
+    given = read_given(options, READERS, TYPES, OTHERS)
+    found = SinkOptions(**given.values, joining=given.settings)
     _check(found)
     return found
 
@@ -144,21 +127,6 @@ def _target(name: str, text: str) -> str:
     return QUEUES if lower == "streams" else lower
 
 
-def _choice(*allowed: str) -> Callable[[str, str], str]:
-    def read(name: str, text: str) -> str:
-        if text.lower() not in allowed:
-            raise InvalidOption(name, text, " or ".join(allowed))
-        return text.lower()
-
-    return read
-
-
-def _flag(name: str, text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise InvalidOption(name, text, "true or false")
-    return text.lower() == "true"
-
-
 def _number(name: str, text: str) -> float:
     try:
         found = float(text)
@@ -190,21 +158,21 @@ def _pauses(name: str, text: str) -> tuple[tuple[int, int], ...]:
     return found
 
 
-READERS: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
+READERS: Readers = {
     "to": ("to", _target),
     "topic": ("topic", _topic),
     "queue": ("queue", _text),
     "exchange": ("exchange", _text),
     "broker": ("broker", _cluster),
     "vhost": ("vhost", _text),
-    "mandatory": ("mandatory", _flag),
+    "mandatory": ("mandatory", flag),
     "id": ("id", _text),
-    "numbering": ("numbering", _choice(ROWS, OFFSETS)),
-    "replay": ("replay", _flag),
-    "replays": ("replays", _choice(SKIP, SEND)),
+    "numbering": ("numbering", choice(ROWS, OFFSETS)),
+    "replay": ("replay", flag),
+    "replays": ("replays", choice(SKIP, SEND)),
     "speed": ("speed", _number),
     "ratePerTask": ("rate", _number),
-    "rehearse": ("rehearse", _flag),
+    "rehearse": ("rehearse", flag),
     "startMicros": ("start_us", _micros),
     "originMicros": ("origin_us", _micros),
     "pauses": ("pauses", _pauses),
@@ -214,4 +182,3 @@ READERS: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
     "progress": ("progress", _text),
 }
 """Where each option goes, and what reads it."""
-BY_LOWER = {name.lower(): name for name in READERS}

@@ -1,0 +1,78 @@
+"""What reading the options of both formats has in common.
+
+Spark hands over text by names in lower case; errors use the names people write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple
+
+from .errors import InvalidOption, UnknownOption
+from .settings import JOINING, read_setting
+
+Reader = Callable[[str, str], Any]
+"""From the name of an option and its text to its value. Raises InvalidOption."""
+Readers = Mapping[str, tuple[str, Reader]]
+"""By the name of an option: the field that it goes to, and what reads it."""
+
+
+class Given(NamedTuple):
+    """What was set, and nothing else."""
+
+    values: dict[str, Any]
+    """By field."""
+    settings: dict[str, Any]
+    """Of a node: options that begin with `JOINING`, without it."""
+    names: frozenset[str]
+    """Of the options in `values`."""
+
+
+def read_given(
+    options: Mapping[str, str],
+    readers: Readers,
+    settings: Collection[str],
+    ignored: Collection[str] = (),
+) -> Given:
+    """Each option on its own.
+
+    Args:
+        settings: names of the settings of a node that may be given.
+        ignored: names in lower case of options that are not ours.
+    Raises:
+        UnknownOption, InvalidOption: each in one line.
+    """
+    by_lower = {name.lower(): name for name in readers}
+    values: dict[str, Any] = {}
+    joining: dict[str, Any] = {}
+    names: set[str] = set()
+    for name, text in options.items():
+        lower = name.lower()
+        if lower.startswith(JOINING):
+            setting = lower.removeprefix(JOINING)
+            joining[setting] = read_setting(setting, text, settings)
+        elif lower in by_lower:
+            known = by_lower[lower]
+            into, read = readers[known]
+            values[into] = read(known, text)
+            names.add(known)
+        elif lower not in ignored:
+            raise UnknownOption(name, [*readers, *(JOINING + one for one in settings)])
+    return Given(values, joining, frozenset(names))
+
+
+def flag(name: str, text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise InvalidOption(name, text, "true or false")
+    return text.lower() == "true"
+
+
+def choice(*allowed: str) -> Reader:
+    """One of these, in whatever case it is written."""
+
+    def read(name: str, text: str) -> str:
+        if text.lower() not in allowed:
+            raise InvalidOption(name, text, " or ".join(allowed))
+        return text.lower()
+
+    return read
