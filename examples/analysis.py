@@ -13,6 +13,7 @@ import spark
 from examples.captured import STREAM
 from spark import pipelines
 from spark.commands.quiet import quiet
+from spark.commands.table import lines
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -38,14 +39,6 @@ def table(df: DataFrame, seconds: float) -> list[tuple[str, ...]]:
         )
         for topic in sorted(took)
     ]  # fmt: skip
-
-
-def show(rows: list[tuple[str, ...]]) -> None:
-    widths = [max(map(len, column)) for column in zip(HEADINGS, *rows, strict=True)]
-    for cells in (HEADINGS, *rows):
-        aligned = [cells[0].ljust(widths[0])]
-        aligned += [cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True)]
-        print("  " + "  ".join(aligned))
 
 
 def picture(df: DataFrame, path: str) -> None:
@@ -91,7 +84,8 @@ def analyse(directory: str, path: str) -> None:
         print(
             f"  {df.count():,} messages of {seconds:.0f} s, read by Spark from the broker's directory"
         )
-        show(table(df, seconds))
+        for line in lines(HEADINGS, table(df, seconds)):
+            print(f"  {line}")
         picture(df, path)
         print(f"  rates and latencies over time: {path}")
     finally:

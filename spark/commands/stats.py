@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from mesh.commands.terminal import printable
 
 from .reading import read_batches
+from .table import lines
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -115,8 +116,5 @@ def _show(told: list[dict[str, Any]]) -> None:
         )
         for row in told
     ]  # fmt: skip
-    widths = [max(map(len, column)) for column in zip(HEADINGS, *rows, strict=True)]
-    for cells in (HEADINGS, *rows):
-        left = [cell.ljust(width) for cell, width in zip(cells[:2], widths[:2], strict=True)]
-        right = [cell.rjust(width) for cell, width in zip(cells[2:], widths[2:], strict=True)]
-        print("  ".join([*left, *right]))
+    for line in lines(HEADINGS, rows, names=2):
+        print(line)

@@ -1,0 +1,24 @@
+"""Rows as aligned columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+
+def lines(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], *, names: int = 1
+) -> Iterator[str]:
+    """The headings, then each row.
+
+    Args:
+        names: so many columns begin at the left; those after them are figures, and end at the right.
+    """
+    widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
+    for cells in (headings, *rows):
+        left = [
+            cell.ljust(width) for cell, width in zip(cells[:names], widths[:names], strict=True)
+        ]
+        right = [
+            cell.rjust(width) for cell, width in zip(cells[names:], widths[names:], strict=True)
+        ]
+        yield "  ".join([*left, *right])
