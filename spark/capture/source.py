@@ -19,11 +19,11 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from .catalog import Catalog
 from .filters import narrowed
 from .options import Options, check_batch, read_options
+from .query import Query
 from .rows import ddl
-from .splits import Rows, Split
+from .splits import Split, columns, splits
 from .streaming import StreamReader
 
 if TYPE_CHECKING:
@@ -37,26 +37,22 @@ class BatchReader(DataSourceReader):
 
     def __init__(self, options: Options, schema: StructType) -> None:
         check_batch(options)
-        self._rows = Rows(options, schema)
+        self._query = Query(options, columns(schema))
 
     def partitions(self) -> list[Split]:
-        catalog = Catalog(self._rows.options)
-        catalog.look()
-        catalog.check()
-        selected = catalog.batch()
-        times = selected.times.narrowed(self._rows.times)
-        return self._rows.splits(selected._replace(times=times))
+        return splits(self._query, self._query.selected())
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Split)
-        return self._rows.read(partition)
+        return self._query.read(partition.work, partition.times)
 
 
 class PushingReader(BatchReader):
     """The same, and takes filters. Spark plans none that does while pushing them down is off."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        self._rows.times = narrowed(filters, self._rows.topics, self._rows.times)
+        query = self._query
+        query.times = narrowed(filters, query.topics, query.times)
         return filters
 
 

@@ -29,7 +29,8 @@ from .catalog import NOTHING, Catalog
 from .options import EARLIEST, LATEST, OFFSET_MAX, Options, check_streaming
 from .plan import Offsets, Selected, Times
 from .progress import Progress, from_json
-from .splits import Rows, Split
+from .query import Query
+from .splits import Split, columns, splits
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,13 +44,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: Options, schema: StructType) -> None:
         check_streaming(options)
-        self._options, self._rows = options, Rows(options, schema)
+        self._options, self._query = options, Query(options, columns(schema))
         self._catalog = Catalog(options)
         self._target: int | None = None
         """Where `availableNow` ends."""
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_options": self._options, "_rows": self._rows}
+        return {"_options": self._options, "_query": self._query}
 
     def initialOffset(self) -> dict[str, Any]:
         options, catalog = self._options, self._catalog
@@ -153,11 +154,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise DataLost(
                 f"log positions {told} were freed before they were read (retention or compaction)"
             )
-        return self._rows.splits(self._selected(begun, ended.position))
+        return splits(self._query, self._selected(begun, ended.position))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Split)
-        return self._rows.read(partition)
+        return self._query.read(partition.work, partition.times)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark's checkpoint knows; nobody else has to."""

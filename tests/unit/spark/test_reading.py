@@ -17,13 +17,10 @@ from durable.log.config import LogConfig
 from durable.log.encryption import Encryption
 from durable.log.record import Kind
 from durable.vhost import changes
-from spark.capture.catalog import Catalog
-from spark.capture.columns import Wanted
 from spark.capture.options import check_batch, read_options
-from spark.capture.plan import Work, pack
-from spark.capture.reading import read
+from spark.capture.plan import Work
+from spark.capture.query import Query
 from spark.capture.rows import SQL
-from spark.capture.topics import Topics
 from spark.errors import CaptureDamaged, DataLost, NoCapture, NothingSelected
 from tests.captures import SECOND_US, T0_US, Captured, Message, of_rows
 from tests.stores import flip
@@ -31,30 +28,21 @@ from tests.stores import flip
 COLUMNS = tuple(SQL)
 
 
-def planned(data: Path, **given: Any) -> list[Work]:
+def query(data: Path, **given: Any) -> Query:
     options = read_options({"path": str(data), **{name: str(one) for name, one in given.items()}})
     check_batch(options)
-    catalog = Catalog(options)
-    catalog.look()
-    catalog.check()
-    return pack(
-        catalog.batch(), split_bytes=options.max_partition_bytes,
-        splits_min=options.min_partitions, ordered=options.ordering == "queue",
-    )  # fmt: skip
+    return Query(options, COLUMNS)
+
+
+def planned(data: Path, **given: Any) -> list[Work]:
+    found = query(data, **given)
+    return found.works(found.selected())
 
 
 def rows_of(data: Path, work: Work, **given: Any) -> list[dict[str, Any]]:
-    options = read_options({"path": str(data), **{name: str(one) for name, one in given.items()}})
-    topics = Topics(options.subscribe, options.subscribe_pattern)
-    catalog = Catalog(options)
-    catalog.look()
-    times = catalog.batch().times
-    wanted = Wanted(COLUMNS, times, None if topics.all else topics, options.batch_rows)
-    found = read(
-        work, wanted, damaged=options.damaged, fail_on_data_loss=options.fail_on_data_loss,
-        keys=options.keys,
-    )  # fmt: skip
-    return [row for batch in found for row in batch.to_pylist()]
+    found = query(data, **given)
+    batches = found.read(work, found.selected().times)
+    return [row for batch in batches for row in batch.to_pylist()]
 
 
 def loaded(data: Path, **given: Any) -> list[Message]:

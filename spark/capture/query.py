@@ -1,0 +1,51 @@
+"""One query, with Spark or without: what it selects, how that is shared out, what a task reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from .catalog import Catalog
+from .options import QUEUE, Options
+from .plan import Selected, Times, Work, pack
+from .topics import Topics
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Query:
+    """Of these options, for `columns`; tasks get a copy. Filters may narrow `topics` and `times`."""
+
+    def __init__(self, options: Options, columns: tuple[str, ...]) -> None:
+        self.options, self.columns = options, columns
+        self.topics = Topics(options.subscribe, options.subscribe_pattern)
+        self.times = Times()
+
+    def selected(self) -> Selected:
+        """All that a batch query reads, as the log stands now. Raises what Catalog does."""
+        catalog = Catalog(self.options)
+        catalog.look()
+        catalog.check()
+        found = catalog.batch()
+        return found._replace(times=found.times.narrowed(self.times))
+
+    def works(self, selected: Selected) -> list[Work]:
+        options = self.options
+        return pack(
+            selected, split_bytes=options.max_partition_bytes, splits_min=options.min_partitions,
+            ordered=options.ordering == QUEUE,
+        )  # fmt: skip
+
+    def read(self, work: Work, times: Times) -> Iterator[pa.RecordBatch]:
+        """Raises what reading.py does."""
+        from .columns import Wanted  # Who only plans needs no pyarrow.
+        from .reading import read
+
+        options = self.options
+        accepts = None if self.topics.all else self.topics
+        wanted = Wanted(self.columns, times, accepts, options.batch_rows)
+        return read(
+            work, wanted, damaged=options.damaged, fail_on_data_loss=options.fail_on_data_loss,
+            keys=options.keys,
+        )  # fmt: skip
