@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from mesh.commands.terminal import printable
 
+from ..histogram import Histogram
 from .reading import read_batches
 from .table import lines
 
@@ -20,19 +21,19 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 COLUMNS = ("queue", "topic", "timestamp", "published", "value")
-BUCKETS_PER_OCTAVE = 128
-OCTAVES = 64
+TOOK_BASE = 1.01
+"""Percentiles of how long it took are 1 % exact."""
 HEADINGS = ("queue", "topic", "messages", "bytes", "per s", "p50 us", "p99 us", "max us")
 
 
 class Topic:
-    """Of one queue or stream: sums, and a histogram that is never wrong by more than 1 %."""
+    """Of one queue or stream: sums, and how long it took."""
 
     def __init__(self) -> None:
         self.messages = self.bytes = 0
         self.first_us, self.last_us = 1 << 62, 0
         self.max_us = 0
-        self._took = np.zeros(OCTAVES * BUCKETS_PER_OCTAVE, np.int64)
+        self._took = Histogram(TOOK_BASE)
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Rows of this topic."""
@@ -43,19 +44,11 @@ class Topic:
         self.first_us = min(self.first_us, int(at_us.min()))
         self.last_us = max(self.last_us, int(at_us.max()))
         self.max_us = max(self.max_us, int(took_us.max()))
-        mantissa, exponent = np.frexp(np.maximum(took_us, 1).astype(float))
-        bucket = exponent * BUCKETS_PER_OCTAVE + ((2 * mantissa - 1) * BUCKETS_PER_OCTAVE).astype(
-            int
-        )
-        self._took += np.bincount(bucket, minlength=len(self._took))
+        self._took.add(took_us)
 
-    def percentile_us(self, share: float) -> int:
-        """What `share` of all messages did not take longer than, from publisher to broker."""
-        rank = int(np.ceil(self.messages * share))
-        bucket = int(np.searchsorted(np.cumsum(self._took), rank))
-        exponent, place = divmod(bucket, BUCKETS_PER_OCTAVE)
-        above = np.ldexp(0.5 + (place + 1) / (2 * BUCKETS_PER_OCTAVE), exponent)
-        return min(int(np.ceil(above)) - 1, self.max_us)
+    def percentile_us(self, percent: float) -> int:
+        """What `percent` of all messages did not take longer than, from publisher to broker."""
+        return min(int(self._took.percentile_us(percent)), self.max_us)
 
     def told(self) -> dict[str, Any]:
         seconds = (self.last_us - self.first_us) / 1e6
@@ -63,7 +56,7 @@ class Topic:
             "messages": self.messages, "bytes": self.bytes, "first": _moment(self.first_us),
             "last": _moment(self.last_us),
             "messages_per_s": round(self.messages / seconds, 1) if seconds else None,
-            "p50_us": self.percentile_us(0.5), "p99_us": self.percentile_us(0.99),
+            "p50_us": self.percentile_us(50), "p99_us": self.percentile_us(99),
             "max_us": self.max_us,
         }  # fmt: skip
 

@@ -8,11 +8,13 @@ Times are us since 1970 in arrays; whose clock they are told by is the caller's 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from ..histogram import Histogram
 
 Times = npt.NDArray[np.int64]
 
@@ -75,31 +77,11 @@ def cut_pauses(gaps: Iterable[tuple[int, int]], longest_us: int) -> list[tuple[i
 
 
 LATENESS_BASE = 1.02
-"""Buckets of lateness are 2 % apart: percentiles are as exact, whatever they were merged from."""
-_LOG_BASE = float(np.log(LATENESS_BASE))
+"""Percentiles of lateness are 2 % exact."""
 
 
-class Lateness:
-    """How late messages were handed over, in logarithmic buckets of us."""
+class Lateness(Histogram):
+    """How late messages were handed over; what is early is not late."""
 
-    def __init__(self, counts: dict[int, int] | None = None) -> None:
-        self.counts: dict[int, int] = {} if counts is None else dict(counts)
-
-    def add(self, late_us: npt.NDArray[Any]) -> None:
-        """What is early is not late."""
-        buckets = np.ceil(np.log(np.maximum(late_us, 1)) / _LOG_BASE).astype(np.int64)
-        for bucket, count in zip(*np.unique(buckets, return_counts=True), strict=True):
-            self.counts[int(bucket)] = self.counts.get(int(bucket), 0) + int(count)
-
-    def merge(self, other: Lateness) -> None:
-        for bucket, count in other.counts.items():
-            self.counts[bucket] = self.counts.get(bucket, 0) + count
-
-    def percentile_us(self, percent: float) -> float:
-        """So late were at most `percent` of all; 0.0: there were none."""
-        total, seen = sum(self.counts.values()), 0
-        for bucket in sorted(self.counts):
-            seen += self.counts[bucket]
-            if seen * 100 >= percent * total:
-                return LATENESS_BASE**bucket
-        return 0.0
+    def __init__(self, counts: Mapping[int, int] | None = None) -> None:
+        super().__init__(LATENESS_BASE, counts)
