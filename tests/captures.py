@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from random import Random
 from typing import Any, NamedTuple
 
 import msgpack
@@ -146,3 +147,58 @@ def of_rows(rows: Iterable[dict[str, Any]]) -> list[Message]:
         )
         for one in rows
     ]  # fmt: skip
+
+
+def varied(
+    data: Path, seed: int, records: int = 150, use: Sequence[Encryption | None] = (None,)
+) -> Captured:
+    """All kinds of records, in segments of 4 KiB; of each `use` as many."""
+    random, captured = Random(seed), Captured(data, encryption=use[0])
+    captured.declare("jobs", 1, 2)
+    captured.declare("audit", 3, stream=True)
+    captured.declare("other", 4)
+    for number in range(records):
+        if number and number % (records // len(use)) == 0:
+            captured.reopen(use[number * len(use) // records])
+        count = random.choice([1, 1, 2, 5, 30])
+        lanes = random.sample([1, 2, 3, 4], random.choice([1, 1, 2, 4]))
+        values = [random.randbytes(random.choice([0, 1, 8, 20])) for _ in range(count)]
+        with_headers = random.random() < 0.3
+        captured.publish(
+            lanes, values, random.choice(["orders.eu", "orders.us", "ä.b"]),
+            exchange=random.choice(["", "amq.topic"]),
+            headers=[{"n": str(one)} for one in range(count)] if with_headers else None,
+            kind=random.choice([Kind.PUBLISH, Kind.CAPTURE]),
+        )  # fmt: skip
+        if random.random() < 0.1:
+            captured.settle(1, number, number + 1)
+    return captured
+
+
+def compacted(data: Path, use: Encryption | None = None) -> Captured:
+    """Segments 1 and 2 freed: what was left of them carried, some of it twice, some not at all."""
+    captured = Captured(data, encryption=use)
+    captured.declare("jobs", 1)
+    captured.declare("audit", 2, stream=True)
+    positions = [captured.publish([1, 2], [b"%d" % number, b"x" * 50]) for number in range(60)]
+    for lane, every in ((1, 3), (2, 5)):
+        for position in positions[::every]:
+            if captured.segment_of(position) <= 2:
+                captured.carry(position, lane)
+    for position in positions[:6:3]:
+        captured.carry(position, 1)
+    captured.snapshot()
+    return captured
+
+
+def expected_of(captured: Captured, numbers: set[int]) -> list[Message]:
+    """Messages whose originals stand, or that were carried, of those in these freed segments."""
+    found = []
+    for one in captured.messages:
+        number = one.sequence // 2
+        lane, every = (1, 3) if one.queue == "jobs" else (2, 5)
+        gone = captured.log.store.segments.find(3 + number).number in numbers  # type: ignore[union-attr]
+        assert lane
+        if not gone or number % every == 0:
+            found.append(one)
+    return found

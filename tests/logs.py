@@ -17,6 +17,8 @@ from security.keyring import Keyring, NetworkKeyring
 
 PUBLISHER, STORE_ID = b"p" * 16, b"s" * 16
 SMALL = LogConfig(segment_bytes=4096, reserve_bytes=512, free_bytes_min=0, commit_bytes_max=2048)
+LARGE = LogConfig(segment_bytes=1 << 16, reserve_bytes=0, free_bytes_min=0)
+"""All that most tests write is one segment."""
 
 NEW_SECRET, OLD_SECRET = b"n" * 32, b"o" * 32
 

@@ -1,4 +1,4 @@
-"""A broker's directory with known contents, made without a broker; and the damage done to it."""
+"""A broker's directory with known contents, made without a broker; its key, and the damage done to it."""
 
 from __future__ import annotations
 
@@ -51,6 +51,13 @@ def make_store(
         log.write(draft)
     log.close()
     return directory
+
+
+def secret_file(path: Path, secret: str) -> str:
+    """Its name; nobody else may read it, else it is refused."""
+    path.write_text(secret + "\n")
+    path.chmod(0o600)
+    return str(path)
 
 
 def fingerprint(data: Path) -> dict[str, tuple[int, int, str]]:

@@ -17,7 +17,17 @@ from security.keys import derive
 from tests.integration.test_cli_broker import Served, good
 from tests.logs import NEW_SECRET, OLD_SECRET, encryption
 from tests.shell import Shell
-from tests.stores import QUEUE, declared, fingerprint, flip, make_store, message, payload, settled
+from tests.stores import (
+    QUEUE,
+    declared,
+    fingerprint,
+    flip,
+    make_store,
+    message,
+    payload,
+    secret_file,
+    settled,
+)
 
 MESSAGES = 40
 KEY_ID = derive(NEW_SECRET, "broker").key_id.hex()
@@ -31,8 +41,7 @@ class Directory:
         drafts = [declared(), *map(message, range(MESSAGES)), settled((0, 5))]
         self.log = make_store(path / "data", drafts, encryption=encryption())
         for name, secret in (("right", NEW_SECRET), ("wrong", OLD_SECRET)):
-            (path / name).write_text(format_network_secret(secret))
-            (path / name).chmod(0o600)
+            secret_file(path / name, format_network_secret(secret))
 
     def run(self, *words: str, secret: str | None = "right") -> tuple[int, str, str]:
         """Status, stdout, stderr; `data` is not changed."""

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
+from spark.errors import said
 from tests.captures import Message, of_rows
 
 if TYPE_CHECKING:
@@ -22,6 +27,18 @@ def load(session: SparkSession, data: Path, **options: Any) -> DataFrame:
 
 def messages(frame: DataFrame) -> list[Message]:
     return of_rows(row.asDict(recursive=True) for row in frame.collect())
+
+
+@contextmanager
+def one_line_with(*texts: str) -> Iterator[None]:
+    """Spark raises something of its own, in which one of our errors said these, in one line."""
+    with pytest.raises(Exception) as caught:  # noqa: PT011
+        yield
+    line = said(caught.value)
+    assert line is not None, caught.value
+    for text in texts:
+        assert text in line, line
+    assert "\n" not in line
 
 
 class Query:

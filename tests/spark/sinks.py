@@ -17,6 +17,7 @@ from durable.client.connection import Connection
 from spark.sink.report import Report, decode_reports
 from tests.brokers import SMALL, client, node_of, serving
 from tests.processes import SECRET
+from tests.stores import secret_file
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -58,8 +59,7 @@ def way_in(tmp_path: Path, node: mesh.Node, secret: str = SECRET) -> dict[str, s
     """Options with which tasks join the mesh of `node`."""
     path = tmp_path / f"secret-{secret[-8:]}"
     if not path.exists():
-        path.write_text(secret + "\n")
-        path.chmod(0o600)
+        secret_file(path, secret)
     return {
         "mesh.network_secret_file": str(path), "mesh.seeds": node.endpoints[0],
         "mesh.zeroconf": "false", "mesh.listen": "tcp://127.0.0.1:0", "timeoutSeconds": "20",

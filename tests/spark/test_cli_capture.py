@@ -14,7 +14,7 @@ import durable
 from tests.brokers import SMALL, client, numbered, serving
 from tests.processes import SECRET
 from tests.shell import Shell
-from tests.stores import flip
+from tests.stores import flip, secret_file
 
 JOBS = 5000
 """More than a pipe holds."""
@@ -135,15 +135,13 @@ def test_a_damaged_header_of_a_segment_takes_no_message_away(shell: Shell) -> No
 def test_what_is_encrypted_wants_its_key(tmp_path: Path) -> None:
     trio.run(store, tmp_path / "data", replace(SMALL, encrypt=True))
     shell = Shell(tmp_path)
-    key = tmp_path / "its.secret"
-    key.write_text(SECRET + "\n")
-    key.chmod(0o600)
+    key = secret_file(tmp_path / "its.secret", SECRET)
     payload = ("--payload", "--queue", "jobs", "--limit", "7")
     for command in (("stats", "data"), ("cat", "data", *payload), ("export", "data", "out")):
         done = shell.run("capture", *command)
         assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (1, b"", 1)
         assert b"held are" in done.stderr, "the environment names another key"
-        done = shell.run("capture", *command, "--network-secret-file", str(key))
+        done = shell.run("capture", *command, "--network-secret-file", key)
         assert done.returncode == 0
         assert command[0] != "cat" or done.stdout.splitlines() == numbered(7)
     none = {"MESH_NETWORK_SECRET_FILE": ""}
@@ -151,7 +149,7 @@ def test_what_is_encrypted_wants_its_key(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr.count(b"\n")) == (1, 1)
     assert b"MESH_NETWORK_SECRET_FILE" in done.stderr
     done = shell.run("capture", "cat", "data", *payload, environment={
-        "MESH_NETWORK_SECRET_FILE": str(key)
+        "MESH_NETWORK_SECRET_FILE": key
     })  # fmt: skip
     assert done.stdout.splitlines() == numbered(7)
 

@@ -11,8 +11,8 @@ pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
 from spark.capture.advance import advance
 from spark.capture.plan import Offsets, Selected, Times
-from spark.capture.stored import StoredLog
 from tests.captures import Captured
+from tests.unit.spark.loading import looked
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -26,8 +26,7 @@ def test_it_stops_before_the_record_that_is_too_much(tmp_path: Path, seed: int) 
         lanes, count = random.choice([[1], [2], [1, 2]]), random.randint(1, 9)
         position = captured.publish(lanes, [b"x"] * count)
         rows[position] = count if 1 in lanes else 0
-    log = StoredLog(captured.path)
-    log.look()
+    log = looked(captured)
     table = {1: Offsets("jobs", 0, 0, 1 << 62)}
     for rows_max in (1, 7, 30, 1000):
         position, batches = 1, 0
@@ -46,8 +45,7 @@ def test_bytes_are_those_of_records(tmp_path: Path) -> None:
     captured = Captured(tmp_path)
     captured.declare("jobs", 1)
     positions = [captured.publish([1], [b"x" * 60]) for _ in range(10)]
-    log = StoredLog(captured.path)
-    log.look()
+    log = looked(captured)
     selected = Selected(log, {1: Offsets("jobs", 0, 0, 1 << 62)}, Times(), 1, log.end)
     size = 64 + 16 + 64 + len("orders.eu") + 4 + 60
     size += -size % 8
@@ -60,8 +58,7 @@ def test_offsets_that_are_not_read_do_not_count(tmp_path: Path) -> None:
     captured = Captured(tmp_path)
     captured.declare("jobs", 1)
     positions = [captured.publish([1], [b"x", b"y"]) for _ in range(10)]
-    log = StoredLog(captured.path)
-    log.look()
+    log = looked(captured)
     selected = Selected(log, {1: Offsets("jobs", 0, 7, 1 << 62)}, Times(), 1, log.end)
     assert advance(selected, rows_max=3, bytes_max=None) == positions[5]
 
@@ -74,8 +71,7 @@ def test_what_was_carried_counts_where_it_was_first(tmp_path: Path) -> None:
     for position in gone:
         captured.carry(position, 1)
     captured.free(1)
-    log = StoredLog(captured.path)
-    log.look()
+    log = looked(captured)
     selected = Selected(log, {1: Offsets("jobs", 0, 0, 1 << 62)}, Times(), 1, log.end)
     for rows_max in (1, 5, len(gone), len(gone) + 3):
         assert advance(selected, rows_max=rows_max, bytes_max=None) == positions[rows_max]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from random import Random
 from zlib import crc32
 
 import pytest
@@ -22,14 +21,13 @@ from spark.capture.columns import Wanted
 from spark.capture.decryption import KeyFiles
 from spark.capture.plan import Times
 from spark.capture.reading import read
-from spark.capture.stored import StoredLog, open_segment
+from spark.capture.stored import open_segment
 from spark.errors import CaptureDamaged, KeysUnusable
-from tests.captures import SECOND_US, T0_US, Captured
-from tests.logs import NEW_SECRET, OLD_SECRET, encryption
-from tests.stores import flip
-from tests.unit.spark.test_reading import compacted, expected_of, loaded, planned, rows_of, varied
+from tests.captures import SECOND_US, T0_US, Captured, compacted, expected_of, varied
+from tests.logs import LARGE, NEW_SECRET, OLD_SECRET, encryption
+from tests.stores import secret_file
+from tests.unit.spark.loading import check_one_bit_flipped, loaded, looked, planned, rows_of
 
-LARGE = LogConfig(segment_bytes=1 << 16, reserve_bytes=0, free_bytes_min=0)
 PLAIN = encryption(encrypt=False)
 """The same log, no longer encrypted."""
 
@@ -43,12 +41,6 @@ def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MESH_NETWORK_SECRET", format_network_secret(NEW_SECRET))
-
-
-def file_of(path: Path, secret: bytes) -> str:
-    path.write_text(format_network_secret(secret) + "\n")
-    path.chmod(0o600)
-    return str(path)
 
 
 @pytest.mark.usefixtures("key")
@@ -97,9 +89,7 @@ def test_the_plan_knows_as_much_as_of_a_plain_log(tmp_path: Path) -> None:
     for name, use in (("plain", None), ("encrypted", encryption())):
         captured = varied(tmp_path / name, 8, use=[use])
         captured.close()
-        log = StoredLog(captured.path)
-        log.look()
-        logs.append(log)
+        logs.append(looked(captured))
     plain, encrypted = logs
     assert encrypted.spans() == plain.spans()
     assert encrypted.lanes() == plain.lanes()
@@ -114,8 +104,8 @@ def test_keys_are_named_by_options_or_by_the_environment(
 ) -> None:
     captured = varied(tmp_path / "data", 2, records=20, use=[encryption()])
     captured.close()
-    name = file_of(tmp_path / "secret", NEW_SECRET)
-    other = file_of(tmp_path / "other", OLD_SECRET)
+    name = secret_file(tmp_path / "secret", format_network_secret(NEW_SECRET))
+    other = secret_file(tmp_path / "other", format_network_secret(OLD_SECRET))
     monkeypatch.setenv("MESH_NETWORK_SECRET_FILE", other)
     option = {"mesh.network_secret_file": name}
     assert Counter(loaded(tmp_path / "data", **option)) == Counter(captured.messages)
@@ -124,7 +114,8 @@ def test_keys_are_named_by_options_or_by_the_environment(
 
 
 def test_one_line_without_the_key_and_with_another(tmp_path: Path) -> None:
-    data, other = tmp_path / "data", file_of(tmp_path / "other", OLD_SECRET)
+    data = tmp_path / "data"
+    other = secret_file(tmp_path / "other", format_network_secret(OLD_SECRET))
     varied(data, 2, records=20, use=[None, encryption()]).close()
     (empty := tmp_path / "keys").mkdir()
     for error, option, told in (
@@ -184,21 +175,7 @@ def test_the_file_of_another_store_opens_nothing(tmp_path: Path) -> None:
 def test_one_bit_flipped_costs_the_record_it_is_in_and_is_noticed(
     tmp_path: Path, seed: int
 ) -> None:
-    captured = varied(tmp_path, 5, records=40, use=[encryption()])
-    captured.close()
-    random = Random(seed)
-    file = random.choice(sorted(captured.path.glob("msgs.*"))[:-2])
-    flip(file, random.randrange(64, len(file.read_bytes().rstrip(b"\0")) - 120))
-    found, there = (
-        Counter(one._replace(queue="", partition=0) for one in messages)
-        for messages in (loaded(tmp_path, damaged="skip"), captured.messages)
-    )
-    lost = there - found
-    assert not found - there
-    assert len({one.time_us for one in lost}) <= 1, "one record"
-    if lost:
-        with pytest.raises(CaptureDamaged):
-            loaded(tmp_path)
+    check_one_bit_flipped(tmp_path, seed, [encryption()])
 
 
 def forge(path: Path, number: int) -> int:
@@ -235,8 +212,7 @@ def test_a_body_that_does_not_decrypt_is_damaged_whatever_its_checksum_says(
     size_bytes = forge(captured.path / "msgs.0000000001", 4)
     with pytest.raises(CaptureDamaged, match=rf"{size_bytes} bytes at \d+ are damaged"):
         loaded(tmp_path)
-    log = StoredLog(captured.path)
-    log.look()
+    log = looked(captured)
     damaged = [one.end - one.at for contents in log.contents for one in contents.damaged]
     assert (damaged, log.spans()[1].messages) == ([size_bytes], 29)
     left = [one for one in captured.messages if one.value != b"3"]

@@ -3,76 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
-from random import Random
-from typing import Any
 
 import pytest
 
 pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
 from durable.errors import DurableError, ForeignStore, NewerFormat, UnknownVhost
-from durable.log.config import LogConfig
-from durable.log.encryption import Encryption
-from durable.log.record import Kind
 from durable.vhost import changes
-from spark.capture.options import check_batch, read_options
-from spark.capture.plan import Work
-from spark.capture.query import Query
-from spark.capture.rows import SQL
 from spark.errors import CaptureDamaged, DataLost, NoCapture, NothingSelected
-from tests.captures import SECOND_US, T0_US, Captured, Message, of_rows
+from tests.captures import SECOND_US, T0_US, Captured, compacted, expected_of, of_rows, varied
+from tests.logs import LARGE
 from tests.stores import flip
-
-COLUMNS = tuple(SQL)
-
-
-def query(data: Path, **given: Any) -> Query:
-    options = read_options({"path": str(data), **{name: str(one) for name, one in given.items()}})
-    check_batch(options)
-    return Query(options, COLUMNS)
-
-
-def planned(data: Path, **given: Any) -> list[Work]:
-    found = query(data, **given)
-    return found.works(found.selected())
-
-
-def rows_of(data: Path, work: Work, **given: Any) -> list[dict[str, Any]]:
-    found = query(data, **given)
-    batches = found.read(work, found.selected().times)
-    return [row for batch in batches for row in batch.to_pylist()]
-
-
-def loaded(data: Path, **given: Any) -> list[Message]:
-    return of_rows(row for work in planned(data, **given) for row in rows_of(data, work, **given))
-
-
-def varied(
-    data: Path, seed: int, records: int = 150, use: Sequence[Encryption | None] = (None,)
-) -> Captured:
-    """All kinds of records, in segments of 4 KiB; of each `use` as many."""
-    random, captured = Random(seed), Captured(data, encryption=use[0])
-    captured.declare("jobs", 1, 2)
-    captured.declare("audit", 3, stream=True)
-    captured.declare("other", 4)
-    for number in range(records):
-        if number and number % (records // len(use)) == 0:
-            captured.reopen(use[number * len(use) // records])
-        count = random.choice([1, 1, 2, 5, 30])
-        lanes = random.sample([1, 2, 3, 4], random.choice([1, 1, 2, 4]))
-        values = [random.randbytes(random.choice([0, 1, 8, 20])) for _ in range(count)]
-        with_headers = random.random() < 0.3
-        captured.publish(
-            lanes, values, random.choice(["orders.eu", "orders.us", "ä.b"]),
-            exchange=random.choice(["", "amq.topic"]),
-            headers=[{"n": str(one)} for one in range(count)] if with_headers else None,
-            kind=random.choice([Kind.PUBLISH, Kind.CAPTURE]),
-        )  # fmt: skip
-        if random.random() < 0.1:
-            captured.settle(1, number, number + 1)
-    return captured
+from tests.unit.spark.loading import check_one_bit_flipped, loaded, planned, rows_of
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -137,35 +80,6 @@ def test_selection(tmp_path: Path) -> None:
         found = Counter(loaded(tmp_path, **given))
         assert found == Counter(filter(wanted, everything)), given
     captured.close()
-
-
-def compacted(data: Path, use: Encryption | None = None) -> Captured:
-    """Segments 1 and 2 freed: what was left of them carried, some of it twice, some not at all."""
-    captured = Captured(data, encryption=use)
-    captured.declare("jobs", 1)
-    captured.declare("audit", 2, stream=True)
-    positions = [captured.publish([1, 2], [b"%d" % number, b"x" * 50]) for number in range(60)]
-    for lane, every in ((1, 3), (2, 5)):
-        for position in positions[::every]:
-            if captured.segment_of(position) <= 2:
-                captured.carry(position, lane)
-    for position in positions[:6:3]:
-        captured.carry(position, 1)
-    captured.snapshot()
-    return captured
-
-
-def expected_of(captured: Captured, numbers: set[int]) -> list[Message]:
-    """Messages whose originals stand, or that were carried, of those in these freed segments."""
-    found = []
-    for one in captured.messages:
-        number = one.sequence // 2
-        lane, every = (1, 3) if one.queue == "jobs" else (2, 5)
-        gone = captured.log.store.segments.find(3 + number).number in numbers  # type: ignore[union-attr]
-        assert lane
-        if not gone or number % every == 0:
-            found.append(one)
-    return found
 
 
 def test_what_compaction_carried_is_read_once_whether_its_original_stands_or_not(
@@ -236,24 +150,7 @@ def test_damage_fails_or_is_skipped_or_kept(tmp_path: Path) -> None:
 def test_one_bit_flipped_costs_the_record_it_is_in_and_is_noticed(
     tmp_path: Path, seed: int
 ) -> None:
-    captured = varied(tmp_path, 5, records=40)
-    captured.close()
-    random = Random(seed)
-    segments = sorted(captured.path.glob("msgs.*"))[:-2]
-    file = random.choice(segments)
-    used = len(file.read_bytes().rstrip(b"\0"))
-    flip(file, random.randrange(64, used - 120))
-    # It may have been a declaration: then its lanes are there under other names.
-    found, there = (
-        Counter(one._replace(queue="", partition=0) for one in messages)
-        for messages in (loaded(tmp_path, damaged="skip"), captured.messages)
-    )
-    lost = there - found
-    assert not found - there
-    assert len({one.time_us for one in lost}) <= 1, "one record"
-    if lost:
-        with pytest.raises(CaptureDamaged):
-            loaded(tmp_path)
+    check_one_bit_flipped(tmp_path, seed)
 
 
 def test_lanes_whose_declaration_is_damaged_are_read_under_their_number(tmp_path: Path) -> None:
@@ -301,9 +198,7 @@ def test_offsets_that_are_gone_or_not_there_yet(tmp_path: Path) -> None:
 
 
 def test_a_torn_tail_is_not_read(tmp_path: Path) -> None:
-    captured = Captured(
-        tmp_path, LogConfig(segment_bytes=1 << 16, reserve_bytes=0, free_bytes_min=0)
-    )
+    captured = Captured(tmp_path, LARGE)
     captured.declare("jobs", 1)
     for number in range(20):
         captured.publish([1], [b"%d" % number] * 3)

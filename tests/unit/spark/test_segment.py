@@ -10,7 +10,6 @@ import pytest
 pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
 from durable.log.cipher import as_written
-from durable.log.config import LogConfig
 from durable.log.encryption import Encryption, cipher_of
 from durable.log.header import SEGMENT_HEADER_BYTES
 from durable.log.record import Kind, store_seed
@@ -19,7 +18,7 @@ from spark.capture.plan import NO_LIMIT, Range
 from spark.capture.segment import chunks
 from spark.capture.stored import open_segment
 from tests.captures import Captured
-from tests.logs import STORE_ID, encryption
+from tests.logs import LARGE, STORE_ID, encryption
 from tests.stores import flip
 
 SEED = store_seed(STORE_ID)
@@ -48,10 +47,7 @@ def test_any_window_finds_what_scan_finds(
     tmp_path: Path, window_bytes: int, damage: int, use: Encryption | None
 ) -> None:
     random = Random(damage)
-    captured = Captured(
-        tmp_path, LogConfig(segment_bytes=1 << 16, reserve_bytes=0, free_bytes_min=0),
-        encryption=use,
-    )  # fmt: skip
+    captured = Captured(tmp_path, LARGE, encryption=use)
     captured.declare("jobs", 1)
     for number in range(60):
         captured.publish(

@@ -9,12 +9,10 @@ import pytest
 pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
 from durable.log.committing import Write
-from durable.log.config import LogConfig
-from spark.capture.stored import StoredLog
 from tests.captures import SECOND_US, T0_US, Captured
+from tests.logs import LARGE
 from tests.stores import flip
-
-LARGE = LogConfig(segment_bytes=1 << 16, reserve_bytes=0, free_bytes_min=0)
+from tests.unit.spark.loading import looked
 
 
 @pytest.fixture
@@ -22,12 +20,6 @@ def captured(tmp_path: Path) -> Captured:
     found = Captured(tmp_path, LARGE)
     found.declare("jobs", 1)
     return found
-
-
-def looked(captured: Captured) -> StoredLog:
-    log = StoredLog(captured.path)
-    log.look()
-    return log
 
 
 def end_of(captured: Captured) -> int:
