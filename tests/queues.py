@@ -86,11 +86,6 @@ class Model:
         ttl_s = self.definition.ttl_s
         return own if ttl_s is None else min(own, message.time_us + ttl_s * 1e6)
 
-    def next_expiry_us(self) -> float:
-        lanes = range(self.definition.max_priority + 1)
-        heads = [head for lane in lanes if (head := self._head(lane))]
-        return min((self.expiry_us(head) for head in heads), default=float("inf"))
-
     def drop_head(self) -> None:
         most = self.definition.max_length
         most_bytes = self.definition.max_length_bytes

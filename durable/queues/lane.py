@@ -331,17 +331,6 @@ class Lane:
             self.withdraw(start, expired)
             yield start, expired
 
-    def head_expiry_us(self, ttl_us: int | None) -> int | None:
-        """When the first ready message expires."""
-        if not self.ready:
-            return None
-        start = self._back.first()[0] if self._back else self._cursor
-        own = self._expiries.around(start, start + 1)[0] or None
-        if ttl_us is None:
-            return own
-        by_age = self._marks.latest_us(start) + ttl_us
-        return by_age if own is None else min(own, by_age)
-
     @property
     def may_expire(self) -> bool:
         """Whether any message has, or had, a time of its own to expire at."""

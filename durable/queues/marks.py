@@ -58,10 +58,6 @@ class Marks:
         """The message came then or later."""
         return self._firsts[self._at(sequence)]
 
-    def latest_us(self, sequence: int) -> int:
-        """The message came then or earlier."""
-        return self._lasts[self._at(sequence)]
-
     def later_than(self, time_us: int, start: int, end: int) -> int:
         """The first sequence in [start, end) that may have come later than `time_us`; or `end`."""
         at = self._at(start)

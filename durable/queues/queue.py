@@ -11,7 +11,7 @@ come: requeued ones may exceed it. Expiry too is as there: at the head of each l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..definitions import REJECT_PUBLISH, QueueDefinition
@@ -182,14 +182,6 @@ class Queue:
             deliveries.append(self._deliver(lane, *turn))
         return deliveries
 
-    def get(self, consumer: Consumer, now_us: int) -> Delivery | None:
-        """One message for somebody who need not be subscribed, whatever the credit."""
-        self.touch(now_us)
-        if self._expires:
-            self.expire(now_us)
-        lane = self._ready_lane()
-        return None if lane is None else self._deliver(lane, consumer, 1, UNLIMITED)
-
     def _ready_lane(self) -> Lane | None:
         for lane in reversed(self.lanes):
             if lane.ready:
@@ -266,13 +258,6 @@ class Queue:
                 count += end - start
         return count
 
-    def next_expiry_us(self) -> int | None:
-        """When the next message is due to expire, as far as ready ones go."""
-        if not self._expires:
-            return None
-        times = [lane.head_expiry_us(self._ttl_us) for lane in self.lanes]
-        return min((time for time in times if time is not None), default=None)
-
     def purge(self) -> int:
         """Settle all that is ready; how many."""
         count = 0
@@ -298,16 +283,6 @@ class Queue:
         return None if self.consumers else self._used_us
 
     # Recovery: the lanes are filled in log order, or from a checkpoint and then in log order.
-
-    def apply_settled(self, lane: Lane, ranges: Iterable[tuple[int, int]]) -> None:
-        """The log says that these are settled; they need not be there, nor not be settled."""
-        for start, end in ranges:
-            lane.settle(start, end, known=True)
-
-    def apply_returned(self, lane: Lane, ranges: Iterable[tuple[int, int]]) -> None:
-        """The log says that these came back once more."""
-        for start, end in ranges:
-            lane.apply_returned(start, end)
 
     def recovered(self, now_us: int) -> None:
         """All of the log is read: what is not settled is ready; the time of idleness begins anew."""

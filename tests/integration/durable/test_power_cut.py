@@ -46,7 +46,6 @@ class Client:
         self._hosted = hosted
         publisher = hosted.vhost.publishers.open(PUBLISHER, 1, 0)
         hosted.attach_publisher(publisher, self)
-        self._consumer = Consumer("c", prefetch=0, prefetch_bytes=0)
         if not self.ledger.declared:
             await self.declare()
         for number in rounds:
@@ -138,8 +137,11 @@ class Client:
         returned: list[int] = []
         acked: list[int] = []
         for _ in range(count):
-            delivery = queue.get(self._consumer, hosted.clock.now_us())
+            consumer = Consumer("c", prefetch=1, prefetch_bytes=0)
+            queue.subscribe(consumer)
+            delivery = next(iter(queue.take(hosted.clock.now_us())), None)
             if delivery is None:
+                queue.unsubscribe(consumer, hosted.clock.now_us())
                 break
             number = await self.number(delivery)
             what = self.random.choice((ACK, ACK, ACK, REQUEUE, REQUEUE, REQUEUE, REJECT, None))
@@ -154,7 +156,8 @@ class Client:
                 ledger.asked[name].add(number)
                 acked.append(number)
             if what is not None:
-                queue.settle(self._consumer, delivery.tag, delivery.tag + 1, what)
+                queue.settle(consumer, delivery.tag, delivery.tag + 1, what)
+                queue.unsubscribe(consumer, hosted.clock.now_us())
                 hosted.wake(queue)
         if self.random.randrange(3):
             await hosted.flushed()

@@ -162,12 +162,13 @@ def test_expired_messages_are_not_delivered() -> None:
     story.publish(2)
     story.now_us = 100_000
     story.publish(2, expires_us=200_000)
-    assert story.queue.next_expiry_us() == 500_000, "behind the head nothing expires"
+    story.now_us = 499_999
+    assert story.queue.expire(story.now_us) == 0, "behind the head nothing expires"
     story.now_us = 500_000
     story.consumer()
     assert story.take() == []
     assert story.journal.dead == [Dead("orders", 0, 0, 4, "expired")]
-    assert story.queue.next_expiry_us() is None
+    assert story.queue.ready == 0
 
 
 def test_without_acks_messages_settle_as_they_are_taken() -> None:
@@ -198,8 +199,6 @@ def test_whether_anybody_uses_it() -> None:
     assert story.queue.idle_since_us() is None
     story.queue.unsubscribe(consumer, 9)
     assert story.queue.idle_since_us() == 9
-    assert story.queue.get(Consumer("get", prefetch=1, prefetch_bytes=0), 11) is None
-    assert story.queue.idle_since_us() == 11
 
 
 def test_recovery_drops_nothing_for_length() -> None:
@@ -208,8 +207,8 @@ def test_recovery_drops_nothing_for_length() -> None:
     lane = story.queue.lane_for(0)
     for at in range(4):
         story.queue.enqueue(lane, at, 1, at, 10, 0, now_us=0)
-    story.queue.apply_settled(lane, [(2, 4)])
-    story.queue.apply_returned(lane, [(0, 1)])
+    lane.settle(2, 4, known=True)
+    lane.apply_returned(0, 1)
     story.queue.recovered(9)
     assert story.queue.ready == 2
     assert not story.journal.settled
@@ -234,5 +233,5 @@ def test_what_came_with_a_time_of_its_own_expires_after_a_restart_too() -> None:
     before.publish(2, expires_us=70_000)
     after.queue.lanes[0].load(*before.queue.lanes[0].encode())
     after.queue.recovered(9)
-    assert after.queue.next_expiry_us() == 70_000
+    assert after.queue.expire(69_999) == 0
     assert after.queue.expire(70_000) == 2

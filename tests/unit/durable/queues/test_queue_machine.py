@@ -67,10 +67,11 @@ class QueueMachine(RuleBasedStateMachine):
             if kind == "run":
                 run, time_us, expires_us = what
                 self.enqueue(lane, run, time_us, expires_us)
-            elif kind == "settled":
-                queue.apply_settled(lane, what)
-            else:
-                queue.apply_returned(lane, what)
+            for start, end in what if kind != "run" else ():
+                if kind == "settled":
+                    lane.settle(start, end, known=True)
+                else:
+                    lane.apply_returned(start, end)
         queue.recovered(self.now_us)
         self.consumers: list[Consumer] = []
         self.served: list[Consumer] = []  # Who got something, the latest last.
@@ -191,25 +192,13 @@ class QueueMachine(RuleBasedStateMachine):
         assert {one.run for one in messages} == {got.run}
         assert {one.returned for one in messages} == {got.returned}
         for at, one in enumerate(messages):
-            subscribed = consumer in self.consumers
-            assert model.has_credit(consumer) or not subscribed, "within the prefetch"
+            assert model.has_credit(consumer), "within the prefetch"
             held = sum(other.size_bytes for other in model.unacked_of(consumer)) + one.size_bytes
             limit = consumer.prefetch_bytes
             assert at == 0 or not limit or consumer.no_ack or held <= limit
             one.state, one.consumer, one.tag = UNACKED, consumer, got.tag + at
             if consumer.no_ack:
                 one.state, one.consumer = SETTLED, None
-
-    @rule(data=st.data())
-    def get(self, data: st.DataObject) -> None:
-        self.model.expire(self.now_us)
-        consumer = Consumer("get", prefetch=1, prefetch_bytes=0)
-        got = self.queue.get(consumer, self.now_us)
-        assert (got is not None) == bool(self.model.those(READY))
-        if got is not None:
-            assert got.count == 1
-            self.deliver(got)
-            self.settle_tags(consumer, 0, 1, data.draw(st.sampled_from(["ack", "requeue"])))
 
     @precondition(lambda self: self.consumers)
     @rule(
@@ -325,8 +314,6 @@ class QueueMachine(RuleBasedStateMachine):
         active = sum(one.active for one in self.consumers)
         single = model.definition.single_active_consumer
         assert active == (min(1, len(self.consumers)) if single else len(self.consumers))
-        expiry = queue.next_expiry_us()
-        assert (float("inf") if expiry is None else expiry) == model.next_expiry_us()
         self.check_the_dead()
         for number, lane in enumerate(queue.lanes):
             needed = {one.run.position for one in left if one.lane == number}
