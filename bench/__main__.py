@@ -18,7 +18,7 @@ from .durable import latency, memory, streaming
 from .figure import document
 from .plan import Family, Scale, pick
 from .session import Session
-from .spark import reading
+from .spark import reading, replaying
 from .table import render
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ INTERRUPTED = 130
 BENCHES = {
     "mesh": (topics, requests, tunnels, balance, resets, idle, finding),
     "durable": (streaming, latency, memory),
-    "spark": (reading,),
+    "spark": (reading, replaying),
 }
 
 
@@ -46,7 +46,7 @@ def parser() -> argparse.ArgumentParser:
         default=[],
         metavar="NAME",
         help="a family (mesh: topics, fan-out, requests, tunnels, balance, resets, idle, finding; "
-        "durable: confirmed, confirm, memory; spark: reading) or part of a figure's name; may be repeated",
+        "durable: confirmed, confirm, memory; spark: reading, replaying) or part of a figure's name; may be repeated",
     )
     parser.add_argument(
         "--rounds",

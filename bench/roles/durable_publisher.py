@@ -1,12 +1,15 @@
 """A program that publishes the ring with confirms: a window of them outstanding, or one at a time.
 
-`run`: until everything is confirmed. `one`: `publish` and its confirm, timed, again and again.
+`run`: until everything is confirmed. `paced`: the same, so many a second. `one`: `publish` and its
+confirm, timed, again and again.
 """
 
 from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING
+
+import trio
 
 import durable
 from bench.roles.durable_queues import declare_all
@@ -33,7 +36,9 @@ async def run(stage: Stage) -> None:
                     stage.done(times_ns=await one_at_a_time(broker, queues[0], ring, start, count))
                     continue
                 start_ns = time.perf_counter_ns()
-                if len(queues) == 1:
+                if order["do"] == "paced":
+                    await publish_paced(publisher, queues[0], ring, start, count, order["per_s"])
+                elif len(queues) == 1:
                     await publish(publisher, queues[0], ring, start, count)
                 else:
                     await publish_in_turn(publisher, queues, ring, start, count, settings["in_row"])
@@ -59,6 +64,15 @@ async def publish_in_turn(
     for sequence in range(start, start + count):
         queue = queues[sequence // in_row % len(queues)]
         await send("", queue, payloads[sequence % ring.count])
+
+
+async def publish_paced(
+    publisher: Publisher, queue: str, ring: Ring, start: int, count: int, per_s: int
+) -> None:
+    began_s = trio.current_time()
+    for number in range(count):
+        await trio.sleep_until(began_s + number / per_s)
+        await publisher.send("", queue, ring.payloads[(start + number) % ring.count])
 
 
 async def one_at_a_time(

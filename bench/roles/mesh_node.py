@@ -40,12 +40,14 @@ def topic_names(count: int) -> list[str]:
     return [f"bench.{index}" for index in range(count)]
 
 
-async def until_silent(received: Callable[[], int], scope: trio.CancelScope) -> None:
-    """Cancel `scope` when `received()` has not moved for SILENCE_S_MAX: messages were lost."""
+async def until_silent(
+    received: Callable[[], int], scope: trio.CancelScope, silence_s: float = SILENCE_S_MAX
+) -> None:
+    """Cancel `scope` when `received()` has not moved for so long: messages were lost."""
     last = -1
     while (now := received()) != last:
         last = now
-        await trio.sleep(SILENCE_S_MAX)
+        await trio.sleep(silence_s)
     scope.cancel()
 
 

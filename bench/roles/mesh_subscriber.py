@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from bench.roles.mesh_node import drain, join, topic_names, until_silent
+from bench.roles.mesh_node import SILENCE_S_MAX, drain, join, topic_names, until_silent
 from bench.roles.stage import Stage, play_async
 from bench.sequence import Follower, Ring
 
@@ -99,19 +99,21 @@ async def run(stage: Stage) -> None:
                     await reader.drain()
                 stage.done()
                 continue
-            await follow(readers, order["iterator"], order["count"])
+            silence_s = order.get("silence_s", SILENCE_S_MAX)
+            await follow(readers, order["iterator"], order["count"], silence_s)
             end_ns = time.perf_counter_ns()
             sent = order["start"] + order["count"]
             stage.done(end_ns=end_ns, reports=[reader.report(sent) for reader in readers])
 
 
-async def follow(readers: list[Reader], iterator: str, count: int) -> None:
+async def follow(readers: list[Reader], iterator: str, count: int, silence_s: float) -> None:
     """Until each has `count` messages, or nothing comes any more."""
     async with trio.open_nursery() as watching:
         watching.start_soon(
             until_silent,
             lambda: sum(reader.received for reader in readers),
             watching.cancel_scope,
+            silence_s,
         )
         async with trio.open_nursery() as following:
             for reader in readers:

@@ -1,0 +1,105 @@
+"""What a broker has stored, sent again by Spark to a node of the mesh that has subscribed to it.
+
+As fast as it goes: the rate is that of the tasks, from when they have joined until members have taken
+everything; starting Spark, and counting what there is, come before. Every payload that arrives is checked.
+Paced: messages published at a steady rate, ten times faster; lateness as the sink tells it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench.durable.setting import Setting, queue_names, serving
+from bench.figure import Bound
+from bench.plan import Case, Family, Outcome, Row, Scale, row
+from bench.stream import faults, knock_until_ready
+from bench.topics import ring_count
+
+if TYPE_CHECKING:
+    from bench.processes import Role, Troupe
+
+SIZE_BYTES, COUNT = 100, 2_000_000
+PER_S_MIN = 250_000
+QUEUES = {"one queue": 1, "four queues": 4}
+PACED_S, PACED_PER_S, SPEED = 30, 1_000, 10
+"""10,000 messages a second are sent."""
+LATE_MS_MAX = 5.0
+PACED = f"replayed at {SPEED}x, {SPEED * PACED_PER_S:,} msg/s"
+ANSWER_S_MAX, START_S_MAX = 300.0, 60.0
+"""Until a replay has ended; until Spark has begun, and until its first message."""
+
+
+def name_of(queues: str) -> str:
+    return f"replayed into the mesh, 100 B, {queues}"
+
+
+def replaying(name: str, queues: int) -> Case:
+    def run(troupe: Troupe, scale: Scale) -> Outcome:
+        with serving(troupe) as setting:
+            common = settings(queues)
+            count = scale.count(COUNT)
+            publisher = setting.start("durable_publisher", **common)
+            publisher.ask("run", start=0, count=count)
+            return replayed(troupe, setting, common, count, speed=0.0)
+
+    return Case(name, run)
+
+
+def paced(name: str) -> Case:
+    def run(troupe: Troupe, scale: Scale) -> Outcome:
+        with serving(troupe) as setting:
+            common = settings(1)
+            count = scale.count(PACED_S * PACED_PER_S)
+            publisher = setting.start("durable_publisher", **common)
+            publisher.ask("paced", start=0, count=count, per_s=PACED_PER_S)
+            return replayed(troupe, setting, common, count, speed=SPEED)
+
+    return Case(name, run)
+
+
+def settings(queues: int) -> dict[str, Any]:
+    """The topics of the mesh's bench are the queues here."""
+    return {
+        "size_bytes": SIZE_BYTES, "ring_count": ring_count(queues), "queues": queue_names(queues),
+        "in_row": 1, "topics": queues, "subscribers": 1,
+    }  # fmt: skip
+
+
+def replayed(
+    troupe: Troupe, setting: Setting, common: dict[str, Any], count: int, *, speed: float
+) -> Outcome:
+    """`count` messages, to one subscriber."""
+    subscriber = listening(setting, common)
+    spark = setting.start("spark_replayer", data=str(Path(setting.data) / "store"), wait=False)
+    spark.hear(START_S_MAX)
+    subscriber.tell("run", start=0, count=count, iterator="batches", silence_s=START_S_MAX)
+    spark.tell("replay", speed=speed)
+    report = spark.hear(ANSWER_S_MAX)["report"]
+    reports = subscriber.hear(ANSWER_S_MAX)["reports"]
+    return Outcome(
+        {"per_s": report["per_second"], "late_ms_p99": report["late_ms_p99"]},
+        wrong=sum(map(faults, reports)),
+        detail={"report": report, "reports": reports, "usage": str(troupe.usage())},
+    )
+
+
+def listening(setting: Setting, common: dict[str, Any]) -> Role:
+    """A subscriber that others know of by now."""
+    knocker = setting.start("mesh_publisher", **common)
+    subscriber = setting.start("mesh_subscriber", **common, wait=False)
+    knock_until_ready(knocker, [subscriber])
+    subscriber.ask("drain")
+    return subscriber
+
+
+def family() -> list[Family]:
+    cases, rows = [], list[Row]()
+    for words, queues in QUEUES.items():
+        name = name_of(words)
+        cases.append(replaying(name, queues))
+        rows.append(row(name, "msg/s", name, "per_s", Bound("value", "at least", PER_S_MIN)))
+    cases.append(paced(PACED))
+    mark = Bound("value", "at most", LATE_MS_MAX)
+    rows.append(row(f"{PACED}: lateness p99", "ms", PACED, "late_ms_p99", mark))
+    return [Family(name="replaying", cases=cases, rows=rows)]
