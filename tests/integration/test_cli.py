@@ -51,10 +51,10 @@ def test_request_members_and_a_clean_end(shell: Shell) -> None:
 
 def test_publish_and_subscribe(shell: Shell) -> None:
     with shell.running("subscribe", "orders.>", "--count", "3", "--json", "--listen", shell.seed) as subscriber:  # fmt: skip
-        done = shell.run("publish", "--lines", "orders.eu", stdin=b"one\n\xff")
+        done = shell.run("publish", "--wait", "2", "--lines", "orders.eu", stdin=b"one\n\xff")
         assert done.returncode == 0, done.stderr
         assert b"published: 2, of these to nobody: 0" in done.stderr
-        done = shell.run("publish", "orders.eu", "--wait", "0.5", "two\n")
+        done = shell.run("publish", "orders.eu", "--wait", "2", "two\n")
         assert subscriber.stdout is not None
         rows = [json.loads(subscriber.stdout.readline()) for _ in range(3)]
         assert [row.get("payload") for row in rows] == ["one", None, "two\n"]
