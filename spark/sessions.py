@@ -39,9 +39,28 @@ def register(session: SparkSession, *, push_filters: bool = False) -> SparkSessi
 
     if push_filters:
         session.conf.set(PUSH_DOWN, "true")
+    _show_archive(session)
     session.dataSource.register(PushingCapture if push_filters else MeshCapture)
     session.dataSource.register(MeshSink)
     return session
+
+
+def _show_archive(session: SparkSession) -> None:
+    """Where this package came with `--py-files`, say so to the process that plans a stream.
+
+    Spark 4.3 looks for such files in `userFiles/streaming_job` there, where they are only under Connect:
+    batches found us, and streams ended with "No module named spark.capture".
+    """
+    from pyspark.sql.utils import is_remote
+
+    archive = getattr(getattr(__spec__, "loader", None), "archive", None)
+    if archive is None or is_remote():
+        return
+    environment = session.sparkContext.environment
+    known = environment.get("PYTHONPATH", "").split(os.pathsep)
+    path = os.path.abspath(archive)
+    if path not in known:
+        environment["PYTHONPATH"] = os.pathsep.join([path, *filter(None, known)])
 
 
 def session(master: str = "local[*]", **conf: str) -> SparkSession:
