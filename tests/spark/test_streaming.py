@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -146,3 +147,24 @@ def test_another_store_in_the_same_place_is_noticed(
     query.options["failOnDataLoss"] = "false"
     query.run()
     assert Counter(query.messages) == Counter(captured.messages + other.messages)
+
+
+def test_a_stream_follows_a_copy_that_is_made_again_over_the_one_before(
+    session: SparkSession, captured: Captured, tmp_path: Path
+) -> None:
+    """As executors elsewhere read it; a segment that was freed meanwhile leaves the copy, too."""
+    copy = tmp_path / "copy"
+    query = Query(session, copy, tmp_path)
+    first = publish(captured, 30)
+    shutil.copytree(captured.data, copy)
+    query.run()
+    for position in first:
+        if captured.segment_of(position) == 1:
+            captured.carry(position, 1)
+    captured.snapshot()
+    captured.free(1)
+    publish(captured, 30)
+    shutil.rmtree(copy)
+    shutil.copytree(captured.data, copy)
+    query.run()
+    assert Counter(query.messages) == Counter(captured.messages)
