@@ -36,17 +36,17 @@ from tests.spark.sinks import reports, way_into
 
 MASTER = "local-cluster[2,1,1024]"
 JOB_S_MAX, ENDING_S_MAX = 180, 20
-JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 ON_CLUSTER = {
     **CONF,
     "spark.driver.memory": "512m",
-    "spark.executor.extraJavaOptions": JAVA_OPTIONS,
+    "spark.executor.extraJavaOptions": CONF["spark.driver.extraJavaOptions"],
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.sql.adaptive.enabled": "false",
     # Else the first executor that is there takes both tasks.
     "spark.scheduler.minRegisteredResourcesRatio": "1",
+    "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
 }
 COUNT = 400
 
