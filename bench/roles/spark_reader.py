@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import spark
 from bench.roles.spark_workers import peak_rss_bytes
 from bench.roles.stage import Stage, play
+from spark.capture.rows import SQL
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 MASTER = "local[2]"
 
@@ -21,17 +22,28 @@ def run(stage: Stage) -> None:
     parquet = ""
     stage.ready()
     for order in stage.orders():
-        capture = session.read.format("mesh-capture").load(stage.settings["data"])
         if order["do"] == "write_parquet":
             parquet = order["path"]
-            capture.write.option("compression", "none").parquet(parquet)
+            captured(session, stage.settings["data"], []).write.option(
+                "compression", "none"
+            ).parquet(parquet)
             stage.done(rows=session.read.parquet(parquet).count())
         elif order["do"] == "read":
-            df = capture if order["source"] == "capture" else session.read.parquet(parquet)
+            if order["source"] == "capture":
+                df = captured(session, stage.settings["data"], order["columns"])
+            else:
+                df = session.read.parquet(parquet).select(*order["columns"] or "*")
             stage.done(seconds=seconds_to_read(df))
         else:
             stage.done(peak_rss_bytes=peak_rss_bytes())
     session.stop()
+
+
+def captured(session: SparkSession, data: str, columns: list[str]) -> DataFrame:
+    reader = session.read.format("mesh-capture")
+    if columns:
+        reader = reader.schema(", ".join(f"{name} {SQL[name]}" for name in columns))
+    return reader.load(data)
 
 
 def seconds_to_read(df: DataFrame) -> float:
