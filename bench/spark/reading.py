@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 from bench.durable.setting import queue_names, serving
 from bench.figure import Bound
 from bench.plan import Case, Family, Outcome, Row, Scale
-from bench.sequence import RING_COUNT
 
 if TYPE_CHECKING:
     from bench.processes import Troupe
 
 SIZE_BYTES, COUNT = 100, 5_000_000
+DIFFERENT = 500_000
+"""Payloads: of a few thousand Parquet would make a dictionary."""
 SOURCES = "capture", "parquet"
 TURNS = 3
 ROWS_PER_S_MIN = 3_000_000
@@ -36,7 +37,7 @@ def reading(name: str) -> Case:
         count, (queue,) = scale.count(COUNT), queue_names(1)
         with serving(troupe) as setting:
             publisher = setting.start(
-                "durable_publisher", size_bytes=SIZE_BYTES, ring_count=RING_COUNT, queues=[queue]
+                "durable_publisher", size_bytes=SIZE_BYTES, ring_count=DIFFERENT, queues=[queue]
             )
             publisher.ask("run", start=0, count=count)
             spark = troupe.start("spark_reader", {"data": str(Path(setting.data) / "store")})

@@ -128,6 +128,11 @@ class Gathering:
             self._other_bytes += last.size_bytes - group.size_bytes
             self.last = group
 
+    def due(self, queue: str | None) -> bool:
+        """Whether some of it should leave first: before a message to `queue`, or to an exchange."""
+        in_turn = queue is not None and queue != self.last.key
+        return self.size_bytes >= self.leave_bytes + (self._turns_bytes if in_turn else 0)
+
     def stay(self) -> None:
         """The sender had its turn: so much more before it gets another."""
         self.leave_bytes = self.size_bytes + LEAVE_BYTES

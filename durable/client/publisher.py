@@ -57,7 +57,7 @@ class Publisher(Sender):
         encoded = self._encoded(exchange, key, properties)
         packed = None if headers is None else encode_headers(headers, HEADERS_BYTES_MAX)
         self._check_messages((payload,), encoded, len(packed or b""))
-        if self._gathering.size_bytes >= self._gathering.leave_bytes:
+        if self._gathering.due(key if not exchange and properties is None else None):
             await trio.lowlevel.checkpoint()
             self._gathering.stay()
         await self._wait_room()

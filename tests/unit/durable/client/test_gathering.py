@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from durable.client.gathering import PER_MESSAGE_BYTES, Gathering
+from durable.client.gathering import LEAVE_BYTES, PER_MESSAGE_BYTES, Gathering
 from durable.protocol.parts import decode_batches
 
 PUBLISHER = bytes(16)
@@ -107,3 +107,13 @@ def append_to_turn(gathering: Gathering, key: str, payload: bytes) -> bool:
     group.payloads.append(payload)
     group.size_bytes += len(payload) + PER_MESSAGE_BYTES
     return True
+
+
+def test_more_gathers_while_queues_take_turns_than_of_one_key() -> None:
+    gathering = Gathering(batch_bytes=LEAVE_BYTES, turns_bytes=1000)
+    gathering.add("", "a", b"", bytes(LEAVE_BYTES - 8), None, to_queue=True)
+    assert (gathering.due("a"), gathering.due(None), gathering.due("b")) == (True, True, False)
+    gathering.add("", "b", b"", bytes(992), None, to_queue=True)
+    assert (gathering.due("b"), gathering.due("c")) == (True, True)
+    gathering.stay()
+    assert not gathering.due(None)
