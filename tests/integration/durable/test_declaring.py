@@ -215,3 +215,34 @@ async def test_more_queues_than_may_be_are_refused_with_their_number(tmp_path: P
         await connection.declare_queue("one")
         await connection.delete_stream("two")
         await connection.declare_queue("three")
+
+
+async def test_a_queue_that_nobody_uses_expires_with_what_is_in_it(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("graves")
+        for name in ("idle", "used"):
+            await shop.declare_queue(
+                name, expires_s=0.3, dead_letter_exchange="", dead_letter_routing_key="graves"
+            )
+        await shop.publish("", "idle", b"forgotten")
+        async with shop.consume("used"):
+            await queues_become(shop, {"graves", "used"})
+            await trio.sleep(0.6)
+            await queues_become(shop, {"graves", "used"})
+        await queues_become(shop, {"graves"})
+        assert (await shop.statistics())["queues"]["graves"]["ready"] == 0, "as in RabbitMQ"
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await queues_become(shop, {"graves"})
+
+
+async def test_declaring_again_is_using_a_queue(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        end_s, published = trio.current_time() + 2.0, 0
+        while trio.current_time() < end_s:
+            await shop.declare_queue("kept", expires_s=1.2)
+            await shop.publish("", "kept", b"one more")
+            published += 1
+            await trio.sleep(0.05)
+        ready = (await shop.statistics())["queues"]["kept"]["ready"]
+        assert ready == published, "else it was made again"
+        await queues_become(shop, set())
