@@ -26,9 +26,12 @@ def table(df: DataFrame, seconds: float) -> list[tuple[str, ...]]:
     took = {row["topic"]: row for row in pipelines.latency(df, every_s=1e6).collect()}
     sequences = {row["topic"]: row for row in pipelines.sequences(df).collect()}
     unusual: dict[str, list[int]] = {}
-    first = min(row["start"] for row in pipelines.rates(df).collect())
+    starts = [row["start"] for row in pipelines.rates(df).collect()]
+    first, last = min(starts), max(starts)
     flagged = pipelines.anomalies(df, windows_min=5).where("anomaly").orderBy("start").collect()
     for row in flagged:
+        if row["start"] == last:  # That second is not whole.
+            continue
         unusual.setdefault(row["topic"], []).append(round((row["start"] - first).total_seconds()))
     return [
         (
