@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from durable.cli import main
 from durable.log.encryption import is_encrypted
 from durable.log.header import segment_name
 from durable.log.store_keys import COPY_BYTES
@@ -16,43 +15,31 @@ from security.files import format_network_secret, new_network
 from security.keys import derive
 from tests.integration.test_cli_broker import Served, good
 from tests.logs import NEW_SECRET, OLD_SECRET, encryption
+from tests.offline import MESSAGES, Offline
 from tests.shell import Shell
 from tests.stores import (
     QUEUE,
-    declared,
-    fingerprint,
     flip,
-    make_store,
-    message,
     payload,
     secret_file,
-    settled,
 )
 
-MESSAGES = 40
 KEY_ID = derive(NEW_SECRET, "broker").key_id.hex()
 
 
-class Directory:
-    """An encrypted one, with 40 messages, 0 to 4 settled; files of the right secret and of another."""
+class Directory(Offline):
+    """An encrypted one; with files of the right secret and of another."""
 
     def __init__(self, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self.path, self._capsys = path, capsys
-        drafts = [declared(), *map(message, range(MESSAGES)), settled((0, 5))]
-        self.log = make_store(path / "data", drafts, encryption=encryption())
+        super().__init__(path, capsys, encryption())
         for name, secret in (("right", NEW_SECRET), ("wrong", OLD_SECRET)):
             secret_file(path / name, format_network_secret(secret))
 
     def run(self, *words: str, secret: str | None = "right") -> tuple[int, str, str]:
-        """Status, stdout, stderr; `data` is not changed."""
-        before = fingerprint(self.path / "data")
-        status = main([*words, *(["--network-secret-file", secret] if secret else [])])
-        assert fingerprint(self.path / "data") == before, words
-        said = self._capsys.readouterr()
-        assert "Traceback" not in said.err
-        return status, said.out, said.err
+        return super().run(*words, *(["--network-secret-file", secret] if secret else []))
 
     def json(self, *words: str, secret: str | None = "right") -> tuple[int, Any]:
+        """Of its only vhost."""
         status, out, _ = self.run(*words, "--json", secret=secret)
         return status, json.loads(out)["vhosts"][0]
 

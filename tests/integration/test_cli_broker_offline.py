@@ -6,70 +6,38 @@ import json
 import shutil
 import struct
 from pathlib import Path
-from typing import Any
 from zlib import crc32
 
 import msgpack
 import pytest
 
-from durable.cli import main
 from durable.log.checkpoints import Checkpoint, Checkpoints
-from durable.log.header import segment_name
 from durable.log.real_disk import RealDisk
 from durable.queues.journal import Journal
 from durable.queues.lane import Lane
 from tests.logs import STORE_ID
+from tests.offline import MESSAGES, Offline
 from tests.stores import (
     LANE,
     QUEUE,
-    declared,
-    fingerprint,
     flip,
-    make_store,
-    message,
     payload,
-    settled,
 )  # fmt: skip
-
-MESSAGES = 40
-
-
-class Directory:
-    """A broker's directory with 40 messages in several segments, 0 to 4 settled."""
-
-    def __init__(self, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self.path, self._capsys = path, capsys
-        drafts = [declared(), *map(message, range(MESSAGES)), settled((0, 5))]
-        self.log = make_store(path / "data", drafts)
-        self.first, self.second = (self.log / segment_name(number) for number in (1, 2))
-
-    def run(self, *words: str) -> tuple[int, str, str]:
-        """Status, stdout, stderr; `data` is not changed."""
-        before = fingerprint(self.path / "data")
-        status = main(list(words))
-        assert fingerprint(self.path / "data") == before, words
-        said = self._capsys.readouterr()
-        assert "Traceback" not in said.err
-        return status, said.out, said.err
-
-    def json(self, *words: str) -> tuple[int, Any]:
-        status, out, _ = self.run(*words, "--json")
-        return status, json.loads(out)
 
 
 @pytest.fixture
 def directory(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Directory:
+) -> Offline:
     monkeypatch.chdir(tmp_path)
-    return Directory(tmp_path, capsys)
+    return Offline(tmp_path, capsys)
 
 
 def sequences(out: str) -> list[int]:
     return [int(line.split()[1]) for line in out.splitlines()]
 
 
-def test_a_healthy_directory(directory: Directory) -> None:
+def test_a_healthy_directory(directory: Offline) -> None:
     status, found = directory.json("verify", "data")
     assert (status, found["ok"]) == (0, True)
     (row,) = found["vhosts"]
@@ -85,7 +53,7 @@ def test_a_healthy_directory(directory: Directory) -> None:
     assert (status, f"queue {QUEUE}: {MESSAGES - 5} ready" in out) == (0, True)
 
 
-def test_records_and_messages(directory: Directory) -> None:
+def test_records_and_messages(directory: Offline) -> None:
     _, out, _ = directory.run("inspect", "data", "--records")
     lines = out.splitlines()
     assert len(lines) == MESSAGES + 2
@@ -103,13 +71,13 @@ def test_records_and_messages(directory: Directory) -> None:
     assert (status, "did you mean 'jobs'?" in said) == (1, True)
 
 
-def test_payloads_as_they_are(directory: Directory) -> None:
+def test_payloads_as_they_are(directory: Offline) -> None:
     status, out, _ = directory.run("inspect", "data", "--queue", QUEUE, "--cat")
     assert status == 0
     assert out.encode() == b"".join(payload(number) + b"\n" for number in range(5, MESSAGES))
 
 
-def test_salvage_of_what_is_whole_is_a_copy(directory: Directory) -> None:
+def test_salvage_of_what_is_whole_is_a_copy(directory: Offline) -> None:
     status, found = directory.json("salvage", "data", "--to", "new", "--segment-size", "64K")
     assert status == 0
     assert found["vhosts"][0]["copied"] == {"definitions": 1, "publish": MESSAGES, "acks": 1}
@@ -121,7 +89,7 @@ def test_salvage_of_what_is_whole_is_a_copy(directory: Directory) -> None:
         assert (status, said.count("\n")) == (1, 1)
 
 
-def checkpoint(directory: Directory, position: int) -> None:
+def checkpoint(directory: Offline, position: int) -> None:
     """Made by hand: messages 20 to 29 are settled, and the log does not say so."""
     lane = Lane(LANE, Journal(), logged=True)
     lane.settle(20, 30)
@@ -133,7 +101,7 @@ def checkpoint(directory: Directory, position: int) -> None:
     disk.close()
 
 
-def test_settlements_that_only_a_checkpoint_has(directory: Directory) -> None:
+def test_settlements_that_only_a_checkpoint_has(directory: Offline) -> None:
     """Found: what had been settled in a freed segment showed as ready, and came back by salvage."""
     left = [number for number in range(5, MESSAGES) if not 20 <= number < 30]
     checkpoint(directory, MESSAGES + 1)
@@ -148,13 +116,13 @@ def test_settlements_that_only_a_checkpoint_has(directory: Directory) -> None:
     assert sequences(out) == left
 
 
-def test_a_checkpoint_of_what_the_log_never_reached_is_not_believed(directory: Directory) -> None:
+def test_a_checkpoint_of_what_the_log_never_reached_is_not_believed(directory: Offline) -> None:
     checkpoint(directory, MESSAGES + 1000)
     _, out, _ = directory.run("inspect", "data", "--queue", QUEUE)
     assert sequences(out) == [*range(5, MESSAGES)]
 
 
-def test_one_bit_in_the_middle(directory: Directory) -> None:
+def test_one_bit_in_the_middle(directory: Offline) -> None:
     flip(directory.first, directory.first.read_bytes().index(b"message 6 "))
     status, found = directory.json("verify", "data")
     (row,) = found["vhosts"]
@@ -173,7 +141,7 @@ def test_one_bit_in_the_middle(directory: Directory) -> None:
     assert left == [payload(number) for number in range(5, MESSAGES) if number != 6]
 
 
-def test_a_lost_declaration_loses_no_message(directory: Directory) -> None:
+def test_a_lost_declaration_loses_no_message(directory: Offline) -> None:
     flip(directory.first, directory.first.read_bytes().index(b"durability"))
     _, found = directory.json("inspect", "data")
     assert found["vhosts"][0]["queues"] == []
@@ -183,7 +151,7 @@ def test_a_lost_declaration_loses_no_message(directory: Directory) -> None:
     assert len(out.splitlines()) == MESSAGES - 5
 
 
-def test_a_file_that_was_cut(directory: Directory) -> None:
+def test_a_file_that_was_cut(directory: Offline) -> None:
     """The rest of the last segment is a torn tail; a segment cut in the middle of the log is a gap."""
     last = max(one for one in directory.log.glob("msgs.*") if any(one.read_bytes()))
     at = last.read_bytes().rindex(b"MREC")
@@ -204,7 +172,7 @@ def test_a_file_that_was_cut(directory: Directory) -> None:
     assert found["vhosts"][0]["queues"] == {QUEUE: MESSAGES - lost}, "the settlement is gone, too"
 
 
-def test_every_file_cut_or_gone_is_said_and_never_a_stack_trace(directory: Directory) -> None:
+def test_every_file_cut_or_gone_is_said_and_never_a_stack_trace(directory: Offline) -> None:
     for path in sorted((directory.path / "data").rglob("*")):
         if not path.is_file() or path.name == "lock":
             continue
@@ -221,7 +189,7 @@ def test_every_file_cut_or_gone_is_said_and_never_a_stack_trace(directory: Direc
     assert directory.run("verify", "data")[0] == 0
 
 
-def test_a_later_format_is_not_touched(directory: Directory) -> None:
+def test_a_later_format_is_not_touched(directory: Offline) -> None:
     store = directory.log / "store"
     data = bytearray(store.read_bytes())
     data[8:12] = struct.pack("<I", 2)

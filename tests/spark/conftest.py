@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 TEST_S_MAX = 240
 """Of these a test takes 2, the first one 20; on a machine with much else to do ten times that."""
+BATCH_ROWS = "50"
 CONF = {
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "2",
@@ -53,3 +54,9 @@ def session() -> Iterator[SparkSession]:
     found.sparkContext.setLogLevel("OFF")
     yield found
     found.stop()
+
+
+@pytest.fixture
+def small_batches(session: SparkSession) -> None:
+    """From Spark to the sink."""
+    session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", BATCH_ROWS)

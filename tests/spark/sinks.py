@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 T = TypeVar("T")
-BATCH_ROWS = "50"
+LARGE = b"." * 2000
+"""Behind a value: of so large ones a task sends several batches."""
 FLAG_S_MAX = 30.0
 
 

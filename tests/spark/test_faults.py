@@ -19,8 +19,8 @@ import durable
 from durable.client.connection import Connection
 from tests.brokers import client, drain, node_of, numbered, serving
 from tests.spark.sinks import (
-    BATCH_ROWS,
     FLAG_S_MAX,
+    LARGE,
     in_spark,
     ready,
     reports,
@@ -32,15 +32,9 @@ from tests.spark.sinks import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.timeout(180)
-LARGE = b"." * 2000
+pytestmark = [pytest.mark.timeout(180), pytest.mark.usefixtures("small_batches")]
 STORED_MIN = 100
 """In the queue before something breaks: two batches."""
-
-
-@pytest.fixture(autouse=True)
-def small_batches(session: SparkSession) -> None:
-    session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", BATCH_ROWS)
 
 
 def waiting_once(flag: Path, number: int) -> Callable[[bytes], bytes]:

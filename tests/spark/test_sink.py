@@ -13,7 +13,7 @@ pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 from tests.brokers import client, drain, node_of, numbered, serving
 from tests.spark.frames import one_line_with
 from tests.spark.sinks import (
-    BATCH_ROWS,
+    LARGE,
     failing_once,
     in_spark,
     ready,
@@ -26,15 +26,9 @@ from tests.spark.sinks import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.timeout(180), pytest.mark.usefixtures("small_batches")]
 SCHEMA = "queue string, value binary"
 CAPTURED = "queue string, partition int, offset bigint, value binary"
-LARGE = b"." * 2000
-
-
-@pytest.fixture(autouse=True)
-def small_batches(session: SparkSession) -> None:
-    session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", BATCH_ROWS)
 
 
 async def test_a_task_that_is_tried_again_stores_nothing_twice_and_keeps_the_order(
