@@ -1,7 +1,7 @@
 """A program that publishes the ring with confirms: a window of them outstanding, or one at a time.
 
-`run`: until everything is confirmed. `paced`: the same, so many a second. `one`: `publish` and its
-confirm, timed, again and again.
+`run`: until everything is confirmed; with `per_s`, so many a second. `one`: `publish` and its confirm,
+timed, again and again.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ async def run(stage: Stage) -> None:
                     stage.done(times_ns=await one_at_a_time(broker, queues[0], ring, start, count))
                     continue
                 start_ns = time.perf_counter_ns()
-                if order["do"] == "paced":
-                    await publish_paced(publisher, queues[0], ring, start, count, order["per_s"])
+                if per_s := order.get("per_s"):
+                    await publish_paced(publisher, queues[0], ring, start, count, per_s)
                 elif len(queues) == 1:
                     await publish(publisher, queues[0], ring, start, count)
                 else:

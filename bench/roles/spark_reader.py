@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import spark
 from bench.roles.spark_workers import peak_rss_bytes
 from bench.roles.stage import Stage, play
-from spark.capture.rows import SQL
+from spark.capture.rows import ddl
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,7 +42,7 @@ def run(stage: Stage) -> None:
 def captured(session: SparkSession, data: str, columns: list[str]) -> DataFrame:
     reader = session.read.format("mesh-capture")
     if columns:
-        reader = reader.schema(", ".join(f"{name} {SQL[name]}" for name in columns))
+        reader = reader.schema(ddl(columns))
     return reader.load(data)
 
 

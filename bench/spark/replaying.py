@@ -34,26 +34,18 @@ def name_of(queues: str) -> str:
     return f"replayed into the mesh, 100 B, {queues}"
 
 
-def replaying(name: str, queues: int) -> Case:
+def replaying(
+    name: str, queues: int, count: int, *, per_s: int | None = None, speed: float = 0.0
+) -> Case:
+    """Published as fast as it goes, or `per_s`; replayed as fast as it goes, or at `speed`."""
+
     def run(troupe: Troupe, scale: Scale) -> Outcome:
         with serving(troupe) as setting:
             common = settings(queues)
-            count = scale.count(COUNT)
+            wanted = scale.count(count)
             publisher = setting.start("durable_publisher", **common)
-            publisher.ask("run", start=0, count=count)
-            return replayed(troupe, setting, common, count, speed=0.0)
-
-    return Case(name, run)
-
-
-def paced(name: str) -> Case:
-    def run(troupe: Troupe, scale: Scale) -> Outcome:
-        with serving(troupe) as setting:
-            common = settings(1)
-            count = scale.count(PACED_S * PACED_PER_S)
-            publisher = setting.start("durable_publisher", **common)
-            publisher.ask("paced", start=0, count=count, per_s=PACED_PER_S)
-            return replayed(troupe, setting, common, count, speed=SPEED)
+            publisher.ask("run", start=0, count=wanted, per_s=per_s)
+            return replayed(troupe, setting, common, wanted, speed=speed)
 
     return Case(name, run)
 
@@ -97,9 +89,9 @@ def family() -> list[Family]:
     cases, rows = [], list[Row]()
     for words, queues in QUEUES.items():
         name = name_of(words)
-        cases.append(replaying(name, queues))
+        cases.append(replaying(name, queues, COUNT))
         rows.append(row(name, "msg/s", name, "per_s", Bound("value", "at least", PER_S_MIN)))
-    cases.append(paced(PACED))
+    cases.append(replaying(PACED, 1, PACED_S * PACED_PER_S, per_s=PACED_PER_S, speed=SPEED))
     mark = Bound("value", "at most", LATE_MS_MAX)
     rows.append(row(f"{PACED}: lateness p99", "ms", PACED, "late_ms_p99", mark))
     return [Family(name="replaying", cases=cases, rows=rows)]

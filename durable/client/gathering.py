@@ -52,7 +52,7 @@ class Gathering:
         """By queue, what still takes messages to it."""
         self.last = NOTHING
         """What took the last message: it takes the next one that is alike."""
-        self.leave_bytes = LEAVE_BYTES
+        self._leave_bytes = LEAVE_BYTES
         """Gathered, after which some of it should leave before another group is begun."""
         self._other_count = self._other_bytes = 0
         """Of all groups but the last."""
@@ -118,7 +118,7 @@ class Gathering:
         self._other_count += len(last.payloads) - len(group.payloads)
         self._other_bytes += last.size_bytes - group.size_bytes
         self.last = group
-        return group if self._other_bytes < self.leave_bytes + self._turns_bytes else NOTHING
+        return group if self._other_bytes < self._leave_bytes + self._turns_bytes else NOTHING
 
     def turn_to(self, group: Group) -> None:
         """Make it the last one."""
@@ -131,11 +131,11 @@ class Gathering:
     def due(self, queue: str | None) -> bool:
         """Whether some of it should leave first: before a message to `queue`, or to an exchange."""
         in_turn = queue is not None and queue != self.last.key
-        return self.size_bytes >= self.leave_bytes + (self._turns_bytes if in_turn else 0)
+        return self.size_bytes >= self._leave_bytes + (self._turns_bytes if in_turn else 0)
 
     def stay(self) -> None:
         """The sender had its turn: so much more before it gets another."""
-        self.leave_bytes = self.size_bytes + LEAVE_BYTES
+        self._leave_bytes = self.size_bytes + LEAVE_BYTES
 
     def barrier(self) -> int:
         """How many there are: what comes from now on stands behind all of them."""
@@ -153,7 +153,7 @@ class Gathering:
         self, publisher: bytes, epoch: int, sequence: int, time_us: int, part_bytes_max: int
     ) -> tuple[bytes, int]:
         """Batches for one part, from `sequence` on, and how many messages are in it."""
-        self.leave_bytes = LEAVE_BYTES
+        self._leave_bytes = LEAVE_BYTES
         batches: list[bytes] = []
         size = total = 0
         while self._groups:

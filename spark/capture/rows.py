@@ -35,9 +35,9 @@ ARROW: Mapping[str, pa.DataType] = {
 }
 
 
-def ddl(*, headers: bool) -> str:
-    """The schema as Spark reads it."""
-    return ", ".join(f"{name} {kind}" for name, kind in SQL.items() if headers or name != HEADERS)
+def ddl(columns: Iterable[str]) -> str:
+    """The schema of rows with these columns as Spark reads it."""
+    return ", ".join(f"{name} {SQL[name]}" for name in columns)
 
 
 def arrow_schema(columns: Iterable[str]) -> pa.Schema:

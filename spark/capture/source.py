@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 from .filters import narrowed
 from .options import Options, check_batch, read_options
 from .query import Query
-from .rows import ddl
+from .rows import HEADERS, SQL, ddl
 from .splits import Split, columns, splits
 from .streaming import StreamReader
 
@@ -64,7 +64,8 @@ class MeshCapture(DataSource):
         return NAME
 
     def schema(self) -> str:
-        return ddl(headers=read_options(self.options).include_headers)
+        headers = read_options(self.options).include_headers
+        return ddl(name for name in SQL if headers or name != HEADERS)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return BatchReader(read_options(self.options), schema)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
-from ..capture.rows import SQL
+from ..capture.rows import SQL, ddl
 from ..errors import CaptureError, said
 from ..settings import key_options
 from ..sink.options import PAUSES_MAX, read_sink_options
@@ -151,7 +151,7 @@ def _chosen(
     reader = session.read.format("mesh-capture").options(**options)
     if plan.where is None:
         needed = {*columns, *(SAMPLED if plan.sample_sql() else ())}
-        reader = reader.schema(", ".join(f"{one} {SQL[one]}" for one in SQL if one in needed))
+        reader = reader.schema(ddl(one for one in SQL if one in needed))
     frame = reader.load()
     for condition in (plan.where, plan.sample_sql()):
         if condition is not None:
