@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import platform
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,7 @@ from typing import Any
 import zmq
 
 ROOT = Path(__file__).resolve().parent.parent
+SYNCS = 100
 LIBRARIES = ("pyzmq", "trio", "pynacl", "msgpack", "zeroconf")
 
 
@@ -35,8 +37,21 @@ def facts() -> dict[str, Any]:
         "loop_10m_s": loop_s(),
         "temporary_directory": file_system(tempfile.gettempdir()),
         "dirty": is_dirty(),
-        "command": " ".join(["python -m bench", *sys.argv[1:]]),
+        "command": " ".join(["mesh-bench", *sys.argv[1:]]),
     }
+
+
+def sync_p50_us() -> float:
+    """What an fdatasync of 4 KB costs, where temporary directories are."""
+    with tempfile.TemporaryDirectory() as directory, (Path(directory) / "probe").open("wb") as file:
+        times_ns = []
+        for _ in range(SYNCS):
+            file.write(os.urandom(4096))
+            file.flush()
+            start_ns = time.perf_counter_ns()
+            os.fdatasync(file.fileno())
+            times_ns.append(time.perf_counter_ns() - start_ns)
+    return statistics.median(times_ns) / 1e3
 
 
 def cpu_model() -> str:

@@ -73,7 +73,7 @@ class Session:
             outcome, reference = outcomes[number], references.get(number)
             rounds.append(
                 Round(
-                    value=None if outcome.wrong else outcome.values[row.value],
+                    value=None if outcome.wrong else outcome.values.get(row.value),
                     reference=value_of(row, reference),
                     wrong=outcome.wrong,
                     detail=outcome.detail,
@@ -86,4 +86,4 @@ def value_of(row: Row, reference: Outcome | None) -> float | None:
     """The reference's value; a reference that lost messages is none."""
     if row.reference is None or reference is None or reference.wrong:
         return None
-    return reference.values[row.reference[1]]
+    return reference.values.get(row.reference[1])

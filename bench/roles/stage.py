@@ -12,7 +12,9 @@ import json
 import os
 import signal
 import sys
+import threading
 import traceback
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TextIO
 
 import trio
@@ -55,6 +57,24 @@ class Stage:
         """As `orders`, waiting in a thread so that the event loop goes on."""
         while True:
             order = await trio.to_thread.run_sync(self._next, abandon_on_cancel=True)
+            if order is None:
+                return
+            yield order
+
+    async def orders_beside(self, wait: Callable[[], Awaitable[None]]) -> AsyncIterator[Order]:
+        """As `orders`, in any event loop: `wait` is awaited, over and over, while there is none."""
+        found: SimpleQueue[Order | None] = SimpleQueue()
+
+        def read() -> None:
+            while (order := self._next()) is not None:
+                found.put(order)
+            found.put(None)
+
+        threading.Thread(target=read, daemon=True).start()
+        while True:
+            while found.empty():
+                await wait()
+            order = found.get()
             if order is None:
                 return
             yield order

@@ -1,0 +1,1 @@
+"""What `mesh-bench` can be told to do, a file each."""

@@ -1,0 +1,132 @@
+"""`mesh-bench throughput|latency|compare`: systems beside each other, round by round."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any
+
+from bench import machine
+from bench.comparison import latency, throughput
+from bench.comparison.histograms import write_histograms
+from bench.latency.workloads import WORKLOADS
+from bench.plan import Family, Scale
+from bench.systems import SYSTEMS
+from bench.systems.system import System
+
+from .usage import UsageError, positive, report, run_rounds, say, seconds, surroundings
+
+ROUNDS = {"throughput": 1, "latency": 1, "compare": 5}
+HELP = {
+    "throughput": "one producer to one consumer, as fast as they can",
+    "latency": "an open load of requests at fixed rates, full distributions",
+    "compare": "both, several times, interleaved",
+}
+THROUGHPUT_S_MAX = 20.0
+LATENCY_S = 30.0
+
+
+def add(commands: Any) -> None:
+    for name, words in HELP.items():
+        parser: argparse.ArgumentParser = commands.add_parser(name, help=words)
+        parser.add_argument(
+            "--systems", metavar="A,B,...", help="default: all that are installed; see `setup`"
+        )
+        parser.add_argument(
+            "--runs", type=positive, default=ROUNDS[name], metavar="N",
+            help=f"rounds over all systems (default {ROUNDS[name]})",
+        )  # fmt: skip
+        parser.add_argument(
+            "--out", type=Path, metavar="DIR",
+            help="for the JSON and the histograms (default bench-results/TIME-COMMIT)",
+        )  # fmt: skip
+        parser.add_argument(
+            "--quick", action="store_true", help="short runs, to try it: no figures to quote"
+        )
+        if name != "latency":
+            add_throughput(parser)
+        if name != "throughput":
+            add_latency(parser)
+        parser.set_defaults(run=run)
+
+
+def add_throughput(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--count", type=positive, default=throughput.COUNT, metavar="N",
+        help=f"messages of a run (default {throughput.COUNT:,})",
+    )  # fmt: skip
+    parser.add_argument(
+        "--size", type=positive, default=throughput.SIZE_BYTES, metavar="BYTES",
+        help=f"of each (default {throughput.SIZE_BYTES}; at least 8)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--seconds-max", type=seconds, default=THROUGHPUT_S_MAX, metavar="S",
+        help="fewer messages for who would take longer (default %(default)s)",
+    )  # fmt: skip
+
+
+def add_latency(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--workloads", metavar="L1,L2,...", default=",".join(WORKLOADS),
+        help="; ".join(f"{one.name} {one.words}" for one in WORKLOADS.values()),
+    )  # fmt: skip
+    parser.add_argument(
+        "--seconds", type=seconds, default=LATENCY_S, metavar="S",
+        help="of each run, after a warm-up of 3 (default %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--samples", type=positive, default=1, metavar="N",
+        help="at least so many a run: 1e7 go as deep as 99.9999 %%",
+    )  # fmt: skip
+    parser.add_argument(
+        "--keep-samples", action="store_true", help="keep the samples themselves, as .npy"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    systems, notes = pick(args.systems)
+    out: Path = args.out or Path("bench-results") / default_name()
+    out.mkdir(parents=True, exist_ok=True)
+    families: list[Family] = []
+    if "size" in args:
+        if args.size < throughput.SIZE_BYTES_MIN:
+            raise UsageError(f"--size {args.size}: want at least {throughput.SIZE_BYTES_MIN}")
+        families.append(throughput.family(systems, args.size, args.count, args.seconds_max))
+    if "workloads" in args:
+        workloads = [named(WORKLOADS, name, "workload") for name in args.workloads.split(",")]
+        families.append(latency.family(systems, workloads, args.seconds, args.samples, out))
+    facts = surroundings(notes) | {"disk_sync_p50_us": machine.sync_p50_us()}
+    figures, failures, status = run_rounds(
+        families, rounds=args.runs, scale=Scale(quick=args.quick)
+    )
+    report(facts, figures, failures, out / f"{args.command}.json")
+    if "workloads" in args:
+        write_histograms(out, keep=args.keep_samples)
+    say(f"written to {out}/")
+    return status
+
+
+def pick(wanted: str | None) -> tuple[list[System], list[str]]:
+    """The systems, and who is left out for what reason; raises UsageError for an unknown one."""
+    chosen = (
+        [named(SYSTEMS, name, "system") for name in wanted.split(",")]
+        if wanted
+        else list(SYSTEMS.values())
+    )
+    missing = {system.name: why for system in chosen if (why := system.missing())}
+    notes = [f"{name} is skipped: {why}" for name, why in missing.items()]
+    present = [system for system in chosen if system.name not in missing]
+    if not present:
+        raise UsageError("; ".join(notes))
+    return present, notes
+
+
+def named(known: Any, name: str, what: str) -> Any:
+    if name not in known:
+        raise UsageError(f"no {what} is called {name!r}; there are {', '.join(known)}")
+    return known[name]
+
+
+def default_name() -> str:
+    return f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{machine.commit()[:7]}"

@@ -1,0 +1,81 @@
+"""What the commands share: numbers from words, and how a run of rounds goes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bench import machine
+from bench.figure import Figure, document
+from bench.plan import Family, Scale
+from bench.session import Session
+from bench.table import render
+
+INTERRUPTED = 130
+
+
+class UsageError(Exception):
+    """What was asked for makes no sense; its text is one line."""
+
+
+def positive(text: str) -> int:
+    """Also `1e6`, and `10_000`."""
+    value = float(text.replace("_", ""))
+    if value < 1 or value != int(value):
+        raise argparse.ArgumentTypeError(f"want a whole number, at least 1, got {text}")
+    return int(value)
+
+
+def seconds(text: str) -> float:
+    value = float(text)
+    if not value > 0:
+        raise argparse.ArgumentTypeError(f"want more than 0 seconds, got {text}")
+    return value
+
+
+def say(words: str) -> None:
+    print(words, file=sys.stderr, flush=True)
+
+
+def surroundings(notes: Sequence[str]) -> dict[str, Any]:
+    """What it is measured on, told before it begins."""
+    facts = machine.facts()
+    say(f"{facts['cpu']}, {facts['cores']} cores, load {facts['load_average_before'][0]}")
+    directory = facts["temporary_directory"]
+    say(f"10 M turns of an empty loop: {facts['loop_10m_s']:.2f} s; files on {directory}")
+    facts["notes"] = list(notes)
+    for note in notes:
+        say(note)
+    return facts
+
+
+def run_rounds(
+    families: Sequence[Family], *, rounds: int, scale: Scale, profile: str | None = None
+) -> tuple[list[Figure], list[str], int]:
+    """The figures, what could not be measured, and the exit status."""
+    session = Session(families, rounds=rounds, scale=scale, say=say, profile=profile)
+    status = 0
+    try:
+        session.run()
+    except KeyboardInterrupt:
+        say("interrupted: what was measured until now")
+        status = INTERRUPTED
+    return session.figures(), session.failures, status or (1 if session.failures else 0)
+
+
+def report(
+    facts: dict[str, Any], figures: Sequence[Figure], failures: Sequence[str], file: Path | None
+) -> None:
+    """The table, and the file where one is wanted."""
+    facts["load_average_after"] = machine.load_average()
+    facts["failures"] = list(failures)
+    print(render(figures))
+    if file:
+        content = document(facts, machine.commit(), figures)
+        file.write_text(json.dumps(content, indent=1) + "\n")
+    for failure in failures:
+        say(f"not measured: {failure}")

@@ -1,0 +1,54 @@
+"""One system at work: its server, if it has one, on free ports and a directory that goes with it."""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
+
+from bench.network import Network
+from bench.processes import Role, Troupe
+from bench.systems.system import Place, System
+from security.files import format_network_secret
+from security.keys import SECRET_BYTES
+
+START_S_MAX = 90.0
+"""RabbitMQ and ActiveMQ take their time."""
+
+
+class Serving:
+    """Starts roles of one system, with the settings that they all get."""
+
+    def __init__(self, troupe: Troupe, system: System, directory: str, ports: list[int]) -> None:
+        self._troupe, self.system = troupe, system
+        secret = format_network_secret(secrets.token_bytes(SECRET_BYTES))
+        self.place = Place(ports=ports, secret=secret, directory=directory, size_bytes=0)
+
+    def start(self, role: str, **settings: Any) -> Role:
+        told = {"system": self.system.name, **asdict(self.place), **settings}
+        started = self._troupe.start(f"system_{role}", told, wait=False)
+        started.ready = started.hear(START_S_MAX)
+        return started
+
+    def end(self, *roles: Role) -> None:
+        for role in roles:
+            self._troupe.end(role)
+
+
+@contextmanager
+def serving(troupe: Troupe, system: System, connections: int) -> Iterator[Serving]:
+    """The block's end ends the server before its directory goes."""
+    ports = list(Network().free_ports(max(system.ports(connections), 1)))
+    with tempfile.TemporaryDirectory(prefix="bench-system-") as directory:
+        place = Serving(troupe, system, directory, ports)
+        if not system.commands(place.place):
+            yield place
+            return
+        server = place.start("server")
+        try:
+            yield place
+        finally:
+            place.end(server)

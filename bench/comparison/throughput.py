@@ -1,0 +1,105 @@
+"""Full throttle ("Dissecting Message Queues"): so many messages of one size, one producer, one consumer.
+
+Rates are of what arrived, once and in order; a run that lost anything has none. CPU seconds are of
+all processes, the server's included: they hold on a machine that others use, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bench.plan import Case, Family, Outcome, Row, Scale
+from bench.processes import MeasurementFailed, Role, Troupe
+from bench.stream import faults, run_phase, spending
+from bench.systems import REFERENCE
+from bench.systems.system import System
+
+from .serving import Serving, serving
+
+COUNT, SIZE_BYTES = 1_000_000, 1024
+SIZE_BYTES_MIN = 16
+PROBE_COUNT = 2000
+"""Sent before, to see how many a slow system can send in SECONDS_MAX."""
+KNOCKS_MAX = 200
+MILLION = 1e6
+
+
+def case(system: System, size_bytes: int, count: int, seconds_max: float) -> Case:
+    """`count` messages, or as many as it takes about `seconds_max` for, told in the detail."""
+
+    def run(troupe: Troupe, scale: Scale) -> Outcome:
+        with serving(troupe, system, connections=1) as place:
+            return stream(troupe, place, size_bytes, scale.count(count), scale.seconds(seconds_max))
+
+    return Case(system.name, run)
+
+
+def stream(
+    troupe: Troupe, place: Serving, size_bytes: int, count: int, seconds_max: float
+) -> Outcome:
+    """One producer to one consumer, once both know of each other."""
+    consumer = place.start("consumer", size_bytes=size_bytes)
+    producer = place.start("producer", size_bytes=size_bytes)
+    introduce(producer, consumer)
+    start_ns, end_ns, _ = run_phase(producer, [consumer], start=0, count=PROBE_COUNT)
+    per_s = PROBE_COUNT / (end_ns - start_ns) * 1e9
+    count = max(min(count, int(per_s * seconds_max)), PROBE_COUNT)
+    before = troupe.usage()
+    sent, arrived = phase(producer, consumer, start=PROBE_COUNT, count=count)
+    spent = spending(before, troupe.usage())
+    (report,) = arrived["reports"]
+    seconds = (max(arrived["end_ns"], sent["end_ns"]) - sent["start_ns"]) / 1e9
+    place.end(producer, consumer)
+    return Outcome(
+        values={
+            "per_s": count / seconds,
+            "sent_per_s": count / (sent["end_ns"] - sent["start_ns"]) * 1e9,
+            "cpu_s_per_million": sum(spent["cpu_s"].values()) / count * MILLION,
+            "peak_mb": sum(spent["peak_rss_bytes"].values()) / 1e6,
+        },
+        wrong=faults(report),
+        detail={"count": count, "seconds": seconds, **spent, "reports": arrived["reports"]},
+    )
+
+
+def phase(
+    producer: Role, consumer: Role, *, start: int, count: int
+) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    consumer.tell("run", start=start, count=count)
+    producer.tell("run", start=start, count=count)
+    return producer.hear(), consumer.hear()
+
+
+def introduce(producer: Role, consumer: Role) -> None:
+    """Send until something arrives, then take what else was sent for that."""
+    for _ in range(KNOCKS_MAX):
+        producer.ask("knock")
+        if consumer.ask("listen")["heard"]:
+            consumer.ask("listen")
+            return
+    raise MeasurementFailed(f"nothing arrived of {KNOCKS_MAX} messages")
+
+
+def family(systems: Sequence[System], size_bytes: int, count: int, seconds_max: float) -> Family:
+    """CPU first: rates of the same code differ more from hour to hour."""
+    measured = [system for system in systems if system.throughput]
+    names = [system.name for system in measured]
+    reference = REFERENCE if REFERENCE in names else None
+    return Family(
+        name="throughput",
+        cases=[case(system, size_bytes, count, seconds_max) for system in measured],
+        rows=[
+            Row(
+                name=f"{name} {size_bytes} B: {words}", unit=unit, case=name, value=value,
+                reference=(reference, value) if reference else None,
+            )
+            for name in names
+            for value, words, unit in (
+                ("cpu_s_per_million", "CPU of all processes", "s/M msg"),
+                ("per_s", "received", "msg/s"),
+                ("sent_per_s", "sent", "msg/s"),
+                ("peak_mb", "peak memory of all processes", "MB"),
+            )
+        ],
+    )  # fmt: skip

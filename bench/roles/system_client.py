@@ -1,0 +1,46 @@
+"""What the four roles of a system have in common: which one, where, and the loop it runs in."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from bench.loops import LOOPS, Loop
+from bench.roles.stage import Order, Stage, play
+from bench.systems import SYSTEMS
+from bench.systems.system import Place, System
+
+TURN_NS = 2_000_000
+Act = Callable[[Stage, System, Place, Loop], Awaitable[None]]
+
+
+def place_of(settings: dict[str, Any]) -> Place:
+    return Place(
+        ports=settings["ports"], secret=settings["secret"], size_bytes=settings["size_bytes"],
+        connections=settings["connections"], directory=settings["directory"],
+    )  # fmt: skip
+
+
+def orders(stage: Stage, loop: Loop) -> AsyncIterator[Order]:
+    """The bench's; clients go on receiving while there is none."""
+
+    async def turn() -> None:
+        await loop.until(time.perf_counter_ns() + TURN_NS)
+
+    return stage.orders_beside(turn)
+
+
+def play_client(act: Act) -> None:
+    """Run `act` in the loop that the system's clients want."""
+
+    def role(stage: Stage) -> None:
+        system, place = SYSTEMS[stage.settings["system"]], place_of(stage.settings)
+        loop = LOOPS[system.loop]()
+
+        async def main() -> None:
+            await act(stage, system, place, loop)
+
+        loop.run(main)
+
+    play(role)

@@ -1,0 +1,69 @@
+"""Takes what a producer publishes and checks every payload."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from bench.loops import Loop
+from bench.roles.stage import Stage
+from bench.roles.system_client import orders, play_client
+from bench.sequence import Follower, Ring
+from bench.systems.system import Place, System
+
+TURN_NS = 20_000_000
+CHUNK = 500
+"""Payloads checked at once."""
+SILENCE_NS_MAX = 5_000_000_000
+
+
+async def act(stage: Stage, system: System, place: Place, loop: Loop) -> None:
+    taking = Taking(place.size_bytes)
+    consumer = system.consumer(place, loop, taking.received)
+    await consumer.setup()
+    stage.ready()
+    async for order in orders(stage, loop):
+        if order["do"] == "listen":
+            await loop.until(time.perf_counter_ns() + TURN_NS)
+            stage.done(heard=taking.knocked)
+            continue
+        sent = order["start"] + order["count"]
+        await taking.until(sent, loop)
+        stage.done(end_ns=taking.last_ns, reports=[taking.follower.report(sent)])
+    await consumer.teardown()
+
+
+class Taking:
+    def __init__(self, size_bytes: int) -> None:
+        self.follower = Follower(Ring(size_bytes))
+        self.knocked = 0
+        self.last_ns = 0
+        self._chunk: list[bytes] = []
+
+    async def received(self, payloads: Sequence[bytes]) -> None:
+        if not self.last_ns and payloads[0][:8] == b"\xff" * 8:
+            # What tells both sides of each other is over before the first message.
+            self.knocked += len(payloads)
+            return
+        self._chunk += payloads
+        self.last_ns = time.perf_counter_ns()
+        if len(self._chunk) >= CHUNK:
+            self.check()
+
+    def check(self) -> None:
+        self.follower.take(self._chunk)
+        self._chunk = []
+
+    async def until(self, count: int, loop: Loop) -> None:
+        """So many were received, or nothing has been for too long."""
+        began_ns = time.perf_counter_ns()
+        while True:
+            await loop.until(time.perf_counter_ns() + TURN_NS)
+            self.check()
+            quiet_ns = time.perf_counter_ns() - max(self.last_ns, began_ns)
+            if self.follower.received >= count or quiet_ns > SILENCE_NS_MAX:
+                return
+
+
+if __name__ == "__main__":
+    play_client(act)

@@ -1,0 +1,42 @@
+"""Publishes the ring as fast as the system lets it."""
+
+from __future__ import annotations
+
+import time
+
+from bench.loops import Loop
+from bench.roles.stage import Stage
+from bench.roles.system_client import orders, play_client
+from bench.sequence import Ring
+from bench.systems.system import Place, System
+from bench.systems.topics import knock
+
+CHUNK = 500
+"""Payloads given to the client at once; what it makes of them is up to it."""
+
+
+async def act(stage: Stage, system: System, place: Place, loop: Loop) -> None:
+    producer, ring = system.producer(place, loop), Ring(place.size_bytes)
+    await producer.setup()
+    stage.ready()
+    async for order in orders(stage, loop):
+        if order["do"] == "knock":
+            await producer.publish([knock(place.size_bytes)])
+            await producer.flush()
+            stage.done()
+            continue
+        start, count = order["start"], order["count"]
+        chunks = [
+            ring.slice(at, min(CHUNK, start + count - at))
+            for at in range(start, start + count, CHUNK)
+        ]
+        start_ns = time.perf_counter_ns()
+        for chunk in chunks:
+            await producer.publish(chunk)
+        await producer.flush()
+        stage.done(start_ns=start_ns, end_ns=time.perf_counter_ns())
+    await producer.teardown()
+
+
+if __name__ == "__main__":
+    play_client(act)

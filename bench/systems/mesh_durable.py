@@ -1,0 +1,128 @@
+"""The durable tier: a queue on a broker process of the mesh; a confirm means it is on the disk."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import trio
+
+import durable
+import mesh
+from bench.loops import Loop
+
+from .mesh_nodes import join
+from .system import HOST, Command, LoopName, Place, Promise, Received, Responder
+
+QUEUE = "bench"
+SECRET_FILE = "network.secret"
+
+
+@dataclass(frozen=True, slots=True)
+class MeshDurable:
+    name: str = "mesh-durable"
+    client: str = "mesh, a publisher with confirms, deliveries acked in batches"
+    promise: Promise = "batched fsync"
+    loop: LoopName = "trio"
+    floor: bool = False
+    replies: bool = False
+    throughput: bool = True
+
+    def missing(self) -> str | None:
+        return None
+
+    def ports(self, connections: int) -> int:
+        return 1
+
+    def commands(self, place: Place) -> list[Command]:
+        secret = Path(place.directory) / SECRET_FILE
+        secret.write_text(place.secret)
+        secret.chmod(0o600)
+        return [
+            Command([
+                sys.executable, "-m", "durable.cli", "serve",
+                "--data", str(Path(place.directory) / "data"),
+                "--listen", f"tcp://{HOST}:{place.ports[0]}",
+                "--no-zeroconf", "--network-secret-file", str(secret),
+            ])
+        ]  # fmt: skip
+
+    def requester(self, place: Place, loop: Loop, number: int, replied: Received) -> Confirmed:
+        return Confirmed(place, replied)
+
+    def responder(self, place: Place, loop: Loop) -> Responder:
+        raise NotImplementedError("the broker answers")
+
+    def producer(self, place: Place, loop: Loop) -> Publisher:
+        return Publisher(place)
+
+    def consumer(self, place: Place, loop: Loop, received: Received) -> Taker:
+        return Taker(place, received)
+
+
+class _Client:
+    """A node, a connection to the broker, and the queue."""
+
+    def __init__(self, place: Place) -> None:
+        self._place, self._stack = place, AsyncExitStack()
+
+    async def setup(self) -> None:
+        self._node = await self._stack.enter_async_context(join(self._place))
+        self._nursery = await self._stack.enter_async_context(trio.open_nursery())
+        self._broker = durable.connect(self._node)
+        await self._broker.declare_queue(QUEUE)
+
+    async def teardown(self) -> None:
+        self._nursery.cancel_scope.cancel()
+        await self._stack.aclose()
+
+
+class Confirmed(_Client):
+    def __init__(self, place: Place, replied: Received) -> None:
+        super().__init__(place)
+        self._replied = replied
+
+    async def request(self, payload: bytes) -> None:
+        self._nursery.start_soon(self._publish, payload)
+
+    async def _publish(self, payload: bytes) -> None:
+        """One that fails is a confirm that never comes."""
+        try:
+            await self._broker.publish("", QUEUE, payload)
+        except mesh.MeshError:
+            return
+        await self._replied([payload])
+
+
+class Publisher(_Client):
+    async def setup(self) -> None:
+        await super().setup()
+        self._publisher = await self._stack.enter_async_context(self._broker.publisher())
+
+    async def publish(self, payloads: Sequence[bytes]) -> None:
+        send = self._publisher.send
+        for payload in payloads:
+            await send("", QUEUE, payload)
+
+    async def flush(self) -> None:
+        await self._publisher.flush()
+
+
+class Taker(_Client):
+    def __init__(self, place: Place, received: Received) -> None:
+        super().__init__(place)
+        self._received = received
+
+    async def setup(self) -> None:
+        await super().setup()
+        self._deliveries = await self._stack.enter_async_context(self._broker.consume(QUEUE))
+        self._nursery.start_soon(self._follow)
+
+    async def _follow(self) -> None:
+        while True:
+            batch = await self._deliveries.take()
+            await self._received(batch.payloads)
+            await batch.ack()

@@ -1,0 +1,180 @@
+"""Systems that carry payloads under topics: one kind of connection makes all four clients.
+
+Requests go out under one topic for all connections and say in their number which one sent them;
+each connection has a topic of its own for replies.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from bench.loops import Loop
+
+from .system import Command, LoopName, Place, Promise, Received
+
+REQUESTS, MESSAGES = "requests", "messages"
+KNOCK_NS = 50_000_000
+KNOCKS_MAX = 200
+_number_of = struct.Struct("<q").unpack_from
+
+
+def reply_topic(connection: int) -> str:
+    return f"replies{connection}"
+
+
+def knock(size_bytes: int) -> bytes:
+    """Of number -1: nobody's request, as long as one."""
+    return b"\xff" * 8 + bytes(size_bytes - 8)
+
+
+class Connection(ABC):
+    """One client of a system, however that client waits."""
+
+    @abstractmethod
+    async def open(self) -> None: ...
+
+    @abstractmethod
+    async def subscribe(self, topic: str, received: Received) -> None:
+        """Await `received` with what comes, in order. Returns when the system knows of it."""
+
+    @abstractmethod
+    async def send(self, topic: str, payloads: Sequence[bytes]) -> None:
+        """In order; returns when there is room for more."""
+
+    async def flush(self) -> None:
+        """Everything has left this process."""
+        return
+
+    @abstractmethod
+    async def close(self) -> None: ...
+
+
+class TopicSystem(ABC):
+    """What such systems have in common. `name`, `client` and the others are told by each of them."""
+
+    name: str
+    client: str
+    loop: LoopName
+    promise: Promise = "memory"
+    floor = False
+    replies = True
+    throughput = True
+
+    @abstractmethod
+    def missing(self) -> str | None: ...
+
+    @abstractmethod
+    def connect(self, place: Place, loop: Loop, *, first: bool) -> Connection:
+        """`first`: of the responder or consumer, which is there before the others."""
+
+    def ports(self, connections: int) -> int:
+        return 1
+
+    def commands(self, place: Place) -> list[Command]:
+        return []
+
+    def requester(self, place: Place, loop: Loop, number: int, replied: Received) -> TopicRequester:
+        return TopicRequester(self.connect(place, loop, first=False), place, loop, number, replied)
+
+    def responder(self, place: Place, loop: Loop) -> TopicResponder:
+        return TopicResponder(self.connect(place, loop, first=True), place)
+
+    def producer(self, place: Place, loop: Loop) -> TopicProducer:
+        return TopicProducer(self.connect(place, loop, first=False))
+
+    def consumer(self, place: Place, loop: Loop, received: Received) -> TopicConsumer:
+        return TopicConsumer(self.connect(place, loop, first=True), received)
+
+
+class TopicRequester:
+    def __init__(
+        self, connection: Connection, place: Place, loop: Loop, number: int, replied: Received
+    ) -> None:
+        self._connection, self._place, self._loop = connection, place, loop
+        self._number, self._replied = number, replied
+        self._answered = False
+
+    async def setup(self) -> None:
+        """Knocks until it is answered: only then do both sides know of each other.
+
+        Raises:
+            TimeoutError: nobody answered.
+        """
+        await self._connection.open()
+        await self._connection.subscribe(reply_topic(self._number), self._received)
+        # A knock's number says nothing of its connection: each one's answer goes to all.
+        for _ in range(KNOCKS_MAX):
+            await self._connection.send(REQUESTS, [knock(self._place.size_bytes)])
+            await self._connection.flush()
+            await self._loop.until(time.perf_counter_ns() + KNOCK_NS)
+            if self._answered:
+                return
+        raise TimeoutError(f"no answer to {KNOCKS_MAX} knocks")
+
+    async def _received(self, payloads: Sequence[bytes]) -> None:
+        self._answered = True
+        await self._replied(payloads)
+
+    async def request(self, payload: bytes) -> None:
+        await self._connection.send(REQUESTS, [payload])
+
+    async def teardown(self) -> None:
+        await self._connection.close()
+
+
+class TopicResponder:
+    def __init__(self, connection: Connection, place: Place) -> None:
+        self._connection = connection
+        self._topics = [reply_topic(number) for number in range(place.connections)]
+
+    async def setup(self) -> None:
+        await self._connection.open()
+        await self._connection.subscribe(REQUESTS, self._answer)
+
+    async def _answer(self, payloads: Sequence[bytes]) -> None:
+        topics, send = self._topics, self._connection.send
+        if len(topics) == 1:
+            await send(topics[0], payloads)
+            return
+        for payload in payloads:
+            (number,) = _number_of(payload)
+            if number >= 0:
+                await send(topics[number % len(topics)], [payload])
+                continue
+            for topic in topics:
+                await send(topic, [payload])
+
+    async def teardown(self) -> None:
+        await self._connection.close()
+
+
+class TopicProducer:
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def setup(self) -> None:
+        await self._connection.open()
+
+    async def publish(self, payloads: Sequence[bytes]) -> None:
+        await self._connection.send(MESSAGES, payloads)
+
+    async def flush(self) -> None:
+        await self._connection.flush()
+
+    async def teardown(self) -> None:
+        await self._connection.close()
+
+
+class TopicConsumer:
+    def __init__(self, connection: Connection, received: Received) -> None:
+        self._connection, self._received = connection, received
+
+    async def setup(self) -> None:
+        await self._connection.open()
+        await self._connection.subscribe(MESSAGES, self._received)
+
+    async def teardown(self) -> None:
+        await self._connection.close()

@@ -1,0 +1,220 @@
+"""ZeroMQ through pyzmq, with nothing of the mesh: the reference of every comparison.
+
+DEALER to ROUTER for requests, PUSH to PULL at full throttle; the side that answers or takes binds.
+Packed: up to PACKED_COUNT payloads in one frame. CURVE: encrypted as the mesh's links are.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import zmq
+import zmq.utils.z85 as z85
+from nacl.public import PrivateKey
+
+from bench.loops import Loop
+from bench.loops.loop import drive
+from bench.roles.raw_socket import dial_with_curve, serve_with_curve
+
+from .system import HOST, Command, LoopName, Place, Promise, Received
+from .topics import KNOCK_NS, KNOCKS_MAX, knock
+
+PACKED_COUNT = 64
+HIGH_WATER = 10_000
+LINGER_MS = 10_000
+HANDED_ON = 500
+
+
+@dataclass(frozen=True, slots=True)
+class ZeroMQ:
+    packed: bool = False
+    curve: bool = False
+    promise: Promise = "memory"
+    loop: LoopName = "blocking"
+    floor: bool = False
+    replies: bool = True
+    throughput: bool = True
+
+    @property
+    def name(self) -> str:
+        return "zeromq" + "-packed" * self.packed + "-curve" * self.curve
+
+    @property
+    def client(self) -> str:
+        how = f"{PACKED_COUNT} payloads a message" if self.packed else "a payload a message"
+        return f"pyzmq, {how}{', CURVE' * self.curve}"
+
+    def missing(self) -> str | None:
+        return None
+
+    def ports(self, connections: int) -> int:
+        return 1
+
+    def commands(self, place: Place) -> list[Command]:
+        return []
+
+    def requester(self, place: Place, loop: Loop, number: int, replied: Received) -> Dealer:
+        return Dealer(self._socket(place, loop, zmq.DEALER), place, loop, replied)
+
+    def responder(self, place: Place, loop: Loop) -> Router:
+        return Router(self._socket(place, loop, zmq.ROUTER))
+
+    def producer(self, place: Place, loop: Loop) -> Push:
+        return Push(self._socket(place, loop, zmq.PUSH), packed=self.packed)
+
+    def consumer(self, place: Place, loop: Loop, received: Received) -> Pull:
+        if self.packed:
+            received = unpacked(received, place.size_bytes)
+        return Pull(self._socket(place, loop, zmq.PULL), received)
+
+    def _socket(self, place: Place, loop: Loop, kind: int) -> Socket:
+        return Socket(place, loop, kind, curve_keys(place.secret) if self.curve else None)
+
+
+class Socket:
+    """Opened, it dials or listens; `receive` gets whole messages, as many as are there."""
+
+    def __init__(self, place: Place, loop: Loop, kind: int, keys: dict[str, str] | None) -> None:
+        self._place, self._loop, self._keys = place, loop, keys
+        self._context = zmq.Context()
+        self.raw: zmq.Socket[bytes] = self._context.socket(kind)
+        self.raw.set_hwm(HIGH_WATER)
+        self.raw.linger = LINGER_MS
+
+    def dial(self) -> None:
+        dial_with_curve(self.raw, self._keys)
+        self.raw.connect(f"tcp://{HOST}:{self._place.ports[0]}")
+
+    def listen(self) -> None:
+        serve_with_curve(self.raw, self._keys)
+        self.raw.bind(f"tcp://{HOST}:{self._place.ports[0]}")
+
+    def watch(self, received: Received, *, routed: bool = False) -> None:
+        """Its descriptor only tells of changes, so each time everything there is is taken."""
+        self._received, self._routed = received, routed
+        self._loop.watch(self.raw.getsockopt(zmq.FD), self.drain)
+
+    def drain(self) -> None:
+        receive, messages = self.raw.recv, list[bytes]()
+        add, received = messages.append, self._received
+        try:
+            if self._routed:
+                while True:
+                    drive(received(self.raw.recv_multipart(zmq.NOBLOCK)))
+            while True:
+                for _ in range(HANDED_ON):
+                    add(receive(zmq.NOBLOCK))
+                drive(received(messages))
+                messages.clear()
+        except zmq.Again:
+            if messages:
+                drive(received(messages))
+
+    def close(self) -> None:
+        self.raw.close()
+        self._context.term()
+
+
+class Dealer:
+    def __init__(self, socket: Socket, place: Place, loop: Loop, replied: Received) -> None:
+        self._socket, self._place, self._loop, self._replied = socket, place, loop, replied
+        self._answered = False
+
+    async def setup(self) -> None:
+        """Raises TimeoutError: nobody answered."""
+        self._socket.dial()
+        self._socket.watch(self._received)
+        for _ in range(KNOCKS_MAX):
+            await self.request(knock(self._place.size_bytes))
+            await self._loop.until(time.perf_counter_ns() + KNOCK_NS)
+            if self._answered:
+                return
+        raise TimeoutError(f"no answer to {KNOCKS_MAX} knocks")
+
+    async def _received(self, payloads: Sequence[bytes]) -> None:
+        self._answered = True
+        await self._replied(payloads)
+
+    async def request(self, payload: bytes) -> None:
+        self._socket.raw.send(payload)
+        # Sending takes notice of what has arrived, and the descriptor tells of it no more.
+        self._socket.drain()
+
+    async def teardown(self) -> None:
+        self._socket.close()
+
+
+class Router:
+    def __init__(self, socket: Socket) -> None:
+        self._socket = socket
+
+    async def setup(self) -> None:
+        self._socket.listen()
+        self._socket.watch(self._answer, routed=True)
+
+    async def _answer(self, message: Sequence[bytes]) -> None:
+        self._socket.raw.send_multipart(message)
+
+    async def teardown(self) -> None:
+        self._socket.close()
+
+
+class Push:
+    def __init__(self, socket: Socket, *, packed: bool) -> None:
+        self._socket, self._packed = socket, packed
+
+    async def setup(self) -> None:
+        self._socket.dial()
+
+    async def publish(self, payloads: Sequence[bytes]) -> None:
+        if self._packed:
+            send = self._socket.raw.send
+            for first in range(0, len(payloads), PACKED_COUNT):
+                send(b"".join(payloads[first : first + PACKED_COUNT]))
+        else:
+            send_one = self._socket.raw.send
+            for payload in payloads:
+                send_one(payload)
+
+    async def flush(self) -> None:
+        return
+
+    async def teardown(self) -> None:
+        self._socket.close()
+
+
+class Pull:
+    def __init__(self, socket: Socket, received: Received) -> None:
+        self._socket, self._received = socket, received
+
+    async def setup(self) -> None:
+        self._socket.listen()
+        self._socket.watch(self._received)
+
+    async def teardown(self) -> None:
+        self._socket.close()
+
+
+def unpacked(received: Received, size_bytes: int) -> Received:
+    """Splits frames: all payloads are of that size."""
+
+    async def receive(frames: Sequence[bytes]) -> None:
+        await received([
+            frame[at : at + size_bytes]
+            for frame in frames
+            for at in range(0, len(frame), size_bytes)
+        ])  # fmt: skip
+
+    return receive
+
+
+def curve_keys(secret: str) -> dict[str, str]:
+    """A key pair for either side, the same in every process that knows the secret."""
+    keys = {}
+    for side in ("server", "client"):
+        private = PrivateKey.from_seed(f"{side} {secret}".encode().rjust(32)[-32:])
+        keys[f"{side}_secret"] = z85.encode(bytes(private)).decode()
+        keys[f"{side}_public"] = z85.encode(bytes(private.public_key)).decode()
+    return keys
