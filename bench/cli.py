@@ -11,13 +11,13 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from .commands import compare, marks, setup
+from .commands import compare, marks, page, scale, setup
 from .commands.usage import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-COMMANDS = (compare, setup, marks)
+COMMANDS = (compare, scale, page, setup, marks)
 
 
 def parser() -> argparse.ArgumentParser:

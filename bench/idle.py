@@ -12,7 +12,7 @@ from .plan import Case, Family, Outcome, Scale, row
 if TYPE_CHECKING:
     from .processes import Troupe
 
-SETTLE_S, WATCH_S = 3.0, 10.0
+SETTLE_S, WATCH_S, LINKED_S_MAX = 3.0, 10.0, 120.0
 LINKS, SPOKES_PROCESSES = 200, 4
 MB = 1e6
 
@@ -43,8 +43,8 @@ def idle(name: str) -> Case:
     return Case(name, run)
 
 
-def many_links(name: str) -> Case:
-    """A hub's memory before and after 200 nodes linked to it.
+def many_links(name: str, count: int = LINKS, peers_max: int = 1) -> Case:
+    """A hub's memory before and after so many nodes linked to it, and its CPU with all at rest.
 
     They know the hub only (`peers_max`): linked to each other too they would be 20,000 links.
     """
@@ -54,18 +54,27 @@ def many_links(name: str) -> Case:
         hub = troupe.start("mesh_idle", network.node("bench-hub", seeds=[]))
         time.sleep(scale.seconds(SETTLE_S))
         before = hub.ask("usage")
-        for _ in range(SPOKES_PROCESSES):
+        for process in range(SPOKES_PROCESSES):
             nodes = [
-                network.node("bench-spoke", seeds=[hub.ready["endpoint"]], peers_max=1)
-                for _ in range(LINKS // SPOKES_PROCESSES)
+                network.node("bench-spoke", seeds=[hub.ready["endpoint"]], peers_max=peers_max)
+                for _ in range(process, count, SPOKES_PROCESSES)
             ]
-            troupe.start("mesh_spokes", {"nodes": nodes, "hub": "bench-hub"})
-        hub.ask("wait", cluster="bench-spoke", count=LINKS)
+            if nodes:
+                spokes = troupe.start(
+                    "mesh_spokes", {"nodes": nodes, "hub": "bench-hub"}, wait=False
+                )
+                spokes.hear(LINKED_S_MAX)
+        hub.ask("wait", cluster="bench-spoke", count=count)
         time.sleep(scale.seconds(SETTLE_S))
-        after = hub.ask("usage")
+        after, began_s = hub.ask("usage"), time.monotonic()
+        time.sleep(scale.seconds(SETTLE_S))
+        rested, rested_s = hub.ask("usage"), time.monotonic() - began_s
         return Outcome(
-            {"more_rss_mb": (after["rss_bytes"] - before["rss_bytes"]) / MB},
-            detail={"links": LINKS, "rss_bytes": after["rss_bytes"]},
+            {
+                "more_rss_mb": (after["rss_bytes"] - before["rss_bytes"]) / MB,
+                "cpu_percent": (rested["cpu_s"] - after["cpu_s"]) / rested_s * 100,
+            },
+            detail={"links": count, "rss_bytes": after["rss_bytes"]},
         )
 
     return Case(name, run)

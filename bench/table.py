@@ -39,7 +39,7 @@ def measured(figure: Figure) -> str:
     """The value and its unit, or why there is none."""
     if figure.value is not None:
         return f"{number(figure.value)} {figure.unit}"
-    return f"LOST OR WRONG {figure.wrong:,}" if figure.runs else "not measured"
+    return f"LOST OR WRONG {figure.wrong:,}" if figure.wrong else "not measured"
 
 
 def ratio(figure: Figure) -> str:

@@ -29,6 +29,7 @@ FAN_OUT_COUNT = 500_000
 PROCESSES, SUBSCRIBERS = 2, 4
 TOPICS, TOPICS_COUNT = 1000, 1_000_000
 TURNS_PER_RING = 32
+RING_BYTES_MAX, RING_COUNT_MIN = 256 << 20, 8
 
 
 def stream(
@@ -48,7 +49,7 @@ def stream(
         network = Network()
         common = {
             "size_bytes": size_bytes,
-            "ring_count": ring_count(topics),
+            "ring_count": ring_count(topics, size_bytes),
             "topics": topics,
             "subscribers": subscribers,
         }
@@ -79,9 +80,11 @@ def stream(
     return Case(name, run)
 
 
-def ring_count(topics: int) -> int:
-    """Enough that each topic has a ring of its own to be followed by."""
-    return max(RING_COUNT, topics * TURNS_PER_RING)
+def ring_count(topics: int, size_bytes: int) -> int:
+    """Enough that each topic has a ring of its own to be followed by; few where they are large."""
+    if topics > 1:
+        return max(RING_COUNT, topics * TURNS_PER_RING)
+    return max(min(RING_COUNT, RING_BYTES_MAX // size_bytes), RING_COUNT_MIN)
 
 
 def one_to_one() -> tuple[list[Case], list[Row]]:

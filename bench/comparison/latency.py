@@ -52,7 +52,7 @@ def case(
                 values |= shown(workload, found)
         return Outcome(values, detail=detail)
 
-    return Case(system.name, run)
+    return Case(case_name(system.name), run)
 
 
 def shown(workload: Workload, found: Mapping[str, Any]) -> dict[str, float]:
@@ -101,19 +101,28 @@ def next_file(directory: Path, system: str, workload: str) -> Path:
     return directory / f"{system}-{workload}-r{number:02}.npy"
 
 
+def row_name(system: str, workload: str, quantile: str) -> str:
+    return f"{system} {workload} {quantile}"
+
+
+def case_name(system: str) -> str:
+    return f"{system}, latency"
+
+
 def family(
     systems: Sequence[System], workloads: Sequence[Workload], seconds: float, samples: int,
     directory: Path,
 ) -> Family:  # fmt: skip
+    systems = [system for system in systems if system.latency]
     names = [system.name for system in systems]
     return Family(
         name="latency",
         cases=[case(system, workloads, seconds, samples, directory) for system in systems],
         rows=[
             Row(
-                name=f"{name} {workload.name} {shown}", unit="us", case=name,
+                name=row_name(name, workload.name, shown), unit="us", case=case_name(name),
                 value=f"{workload.name} {shown}_us",
-                reference=(REFERENCE, f"{workload.name} {shown}_us") if REFERENCE in names else None,
+                reference=(case_name(REFERENCE), f"{workload.name} {shown}_us") if REFERENCE in names else None,
             )
             for workload in workloads
             for name in names

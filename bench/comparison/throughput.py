@@ -6,6 +6,7 @@ all processes, the server's included: they hold on a machine that others use, to
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,10 @@ PROBE_COUNT = 2000
 """Sent before, to see how many a slow system can send in SECONDS_MAX."""
 KNOCKS_MAX = 200
 MILLION = 1e6
+VALUES = {
+    "cpu_s_per_million": ("CPU of all processes", "s/M msg"), "per_s": ("received", "msg/s"),
+    "sent_per_s": ("sent", "msg/s"), "peak_mb": ("peak memory of all processes", "MB"),
+}  # fmt: skip
 
 
 def case(system: System, size_bytes: int, count: int, seconds_max: float) -> Case:
@@ -32,7 +37,7 @@ def case(system: System, size_bytes: int, count: int, seconds_max: float) -> Cas
         with serving(troupe, system, connections=1) as place:
             return stream(troupe, place, size_bytes, scale.count(count), scale.seconds(seconds_max))
 
-    return Case(system.name, run)
+    return Case(case_name(system.name), run)
 
 
 def stream(
@@ -81,6 +86,20 @@ def introduce(producer: Role, consumer: Role) -> None:
     raise MeasurementFailed(f"nothing arrived of {KNOCKS_MAX} messages")
 
 
+def row_name(system: str, size_bytes: int, words: str) -> str:
+    return f"{system} {size_bytes} B: {words}"
+
+
+def size_of(name: str) -> int | None:
+    """The size in the name of a row, if it is one of this family."""
+    found = re.fullmatch(r"[\w-]+ (\d+) B: .*", name)
+    return int(found[1]) if found else None
+
+
+def case_name(system: str) -> str:
+    return f"{system}, throughput"
+
+
 def family(systems: Sequence[System], size_bytes: int, count: int, seconds_max: float) -> Family:
     """CPU first: rates of the same code differ more from hour to hour."""
     measured = [system for system in systems if system.throughput]
@@ -91,15 +110,10 @@ def family(systems: Sequence[System], size_bytes: int, count: int, seconds_max: 
         cases=[case(system, size_bytes, count, seconds_max) for system in measured],
         rows=[
             Row(
-                name=f"{name} {size_bytes} B: {words}", unit=unit, case=name, value=value,
-                reference=(reference, value) if reference else None,
+                name=row_name(name, size_bytes, words), unit=unit, case=case_name(name), value=value,
+                reference=(case_name(reference), value) if reference else None,
             )
             for name in names
-            for value, words, unit in (
-                ("cpu_s_per_million", "CPU of all processes", "s/M msg"),
-                ("per_s", "received", "msg/s"),
-                ("sent_per_s", "sent", "msg/s"),
-                ("peak_mb", "peak memory of all processes", "MB"),
-            )
+            for value, (words, unit) in VALUES.items()
         ],
     )  # fmt: skip

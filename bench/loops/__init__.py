@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .asyncio_loop import AsyncioLoop
 from .blocking_loop import BlockingLoop
-from .loop import Loop
+from .loop import Loop as Loop
 from .trio_loop import TrioLoop
 
 LOOPS: dict[str, type[Loop]] = {

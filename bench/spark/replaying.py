@@ -53,7 +53,7 @@ def replaying(
 def settings(queues: int) -> dict[str, Any]:
     """The topics of the mesh's bench are the queues here."""
     return {
-        "size_bytes": SIZE_BYTES, "ring_count": ring_count(queues), "queues": queue_names(queues),
+        "size_bytes": SIZE_BYTES, "ring_count": ring_count(queues, SIZE_BYTES), "queues": queue_names(queues),
         "in_row": 1, "topics": queues, "subscribers": 1,
     }  # fmt: skip
 

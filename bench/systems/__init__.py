@@ -5,7 +5,11 @@ from __future__ import annotations
 from .mesh_durable import MeshDurable
 from .mesh_requests import MeshRequests
 from .mesh_topics import MeshTopics
+from .nng import Nng
+from .redis import Redis
+from .redis_streams import RedisStreams
 from .system import System
+from .zenoh import Zenoh
 from .zeromq import ZeroMQ
 
 REFERENCE = "zeromq"
@@ -21,5 +25,10 @@ SYSTEMS: dict[str, System] = {
         MeshTopics(),
         MeshTopics(batches=True),
         MeshDurable(),
+        Nng(),
+        Zenoh(),
+        Redis(),
+        Redis(pipelined=True),
+        RedisStreams(),
     )
 }

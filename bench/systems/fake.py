@@ -40,6 +40,7 @@ class VirtualLoop(Loop):
         return result[0]
 
     async def until(self, due_ns: int) -> None:
+        due_ns = max(due_ns, self.now_ns)
         while self._events and self._events[0][0] <= due_ns:
             when_ns, _, event = heapq.heappop(self._events)
             self.now_ns = max(self.now_ns, when_ns)

@@ -30,6 +30,7 @@ class MeshDurable:
     floor: bool = False
     replies: bool = False
     throughput: bool = True
+    latency: bool = True
 
     def missing(self) -> str | None:
         return None

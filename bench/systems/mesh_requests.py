@@ -26,6 +26,7 @@ class MeshRequests:
     floor: bool = False
     replies: bool = True
     throughput: bool = False
+    latency: bool = True
 
     def missing(self) -> str | None:
         return None

@@ -19,6 +19,7 @@ class MeshTopics(TopicSystem):
 
     def __init__(self, *, batches: bool = False) -> None:
         self._batches = batches
+        self.latency = not batches
         self.name = "mesh-topics-batch" if batches else "mesh-topics"
         self.client = (
             "mesh, publish_many and the batch iterator"

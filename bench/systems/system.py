@@ -11,15 +11,15 @@ Each system is in a file of its own. Clients are made in processes of their own 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, Protocol
 
 from bench.loops import Loop
-
-HOST = "127.0.0.1"
+from bench.peers.peer import HOST as HOST
+from bench.peers.peer import Command as Command
 
 Received = Callable[[Sequence[bytes]], Awaitable[None]]
 """Gets payloads in the order they came. Never suspends when called by a `Requester` or `Consumer`."""
@@ -27,14 +27,6 @@ Received = Callable[[Sequence[bytes]], Awaitable[None]]
 Promise = Literal["memory", "page cache", "batched fsync", "fsync each"]
 """Where a message is when its publisher is told that it was taken. Only equal ones are compared."""
 LoopName = Literal["asyncio", "blocking", "trio"]
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """A process of a server. The first of a server's is started first."""
-
-    words: Sequence[str]
-    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +106,11 @@ class System(Protocol):
 
     @property
     def throughput(self) -> bool:
-        """It is measured at full throttle, too."""
+        """It is measured at full throttle."""
+
+    @property
+    def latency(self) -> bool:
+        """It is measured under an open load; not a mode that only differs at full throttle."""
 
     def missing(self) -> str | None:
         """What has to be installed before it can be measured; None: nothing."""

@@ -62,6 +62,7 @@ class TopicSystem(ABC):
     floor = False
     replies = True
     throughput = True
+    latency = True
 
     @abstractmethod
     def missing(self) -> str | None: ...

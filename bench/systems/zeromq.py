@@ -38,6 +38,10 @@ class ZeroMQ:
     throughput: bool = True
 
     @property
+    def latency(self) -> bool:
+        return not self.packed
+
+    @property
     def name(self) -> str:
         return "zeromq" + "-packed" * self.packed + "-curve" * self.curve
 
@@ -78,10 +82,11 @@ class Socket:
 
     def __init__(self, place: Place, loop: Loop, kind: int, keys: dict[str, str] | None) -> None:
         self._place, self._loop, self._keys = place, loop, keys
-        self._context = zmq.Context()
-        self.raw: zmq.Socket[bytes] = self._context.socket(kind)
-        self.raw.set_hwm(HIGH_WATER)
-        self.raw.linger = LINGER_MS
+        # One I/O thread for all sockets of a process, as pyzmq's documentation has it.
+        self.raw: zmq.Socket[bytes] = zmq.Context.instance().socket(kind)
+        self.raw.setsockopt(zmq.SNDHWM, HIGH_WATER)
+        self.raw.setsockopt(zmq.RCVHWM, HIGH_WATER)
+        self.raw.setsockopt(zmq.LINGER, LINGER_MS)
 
     def dial(self) -> None:
         dial_with_curve(self.raw, self._keys)
@@ -94,7 +99,7 @@ class Socket:
     def watch(self, received: Received, *, routed: bool = False) -> None:
         """Its descriptor only tells of changes, so each time everything there is is taken."""
         self._received, self._routed = received, routed
-        self._loop.watch(self.raw.getsockopt(zmq.FD), self.drain)
+        self._loop.watch(int(self.raw.fileno()), self.drain)
 
     def drain(self) -> None:
         receive, messages = self.raw.recv, list[bytes]()
@@ -114,7 +119,6 @@ class Socket:
 
     def close(self) -> None:
         self.raw.close()
-        self._context.term()
 
 
 class Dealer:

@@ -1,0 +1,35 @@
+"""`mesh-bench page`: docs/performance.md and its plots, from a directory of results."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from .usage import UsageError, say
+
+
+def add(commands: Any) -> None:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "page", help="a Markdown page with plots, from results"
+    )
+    parser.add_argument("results", type=Path, metavar="DIR", help="what --out of the others named")
+    parser.add_argument(
+        "--to", type=Path, default=Path("docs/performance.md"), metavar="FILE",
+        help="default %(default)s; plots go to figures/ beside it",
+    )  # fmt: skip
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    try:
+        # Here, not above: who only measures needs no plotting library.
+        from bench.report.page import write
+    except ModuleNotFoundError as error:
+        raise UsageError(f"no Python module {error.name}: pip install -e .[bench]") from None
+    try:
+        write(args.results, args.to)
+    except FileNotFoundError as error:
+        raise UsageError(str(error)) from None
+    say(f"written to {args.to}")
+    return 0

@@ -1,0 +1,97 @@
+"""Where the mesh loses to a peer that promises the same, and why: what the page says first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from bench.systems.system import System
+
+from .results import Results, quantile_us
+
+OURS = "mesh"
+CLEAR = 1.2
+"""Differences below that are within what rounds of the same code differ by."""
+COMPARED = {"p50": "p50", "p99": "p99"}
+REASONS = {
+    "encryption": (
+        "Every link of the mesh is encrypted and authenticated, with no way to turn that off; this "
+        "peer's is not. `zeromq-curve` shows what that costs without any of the mesh."
+    ),
+    "interpreter": (
+        "Routing, credit and delivery of the mesh are Python; this peer's are Rust or C, called once a message."
+    ),
+    "floor": (
+        "A floor, no client: bytes prepared once and counted by length. It marks what this server could "
+        "do for a client that costs nothing."
+    ),
+    "requests": (
+        "A request of the mesh is a task of its own in an event loop, with a deadline, a choice of "
+        "member and a reply that finds its task; this peer's is a message there and a message back."
+    ),
+    "durable": (
+        "Both wait for the disk. The broker of the mesh is Python and its links are encrypted."
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    what: str
+    peer: str
+    ours: str
+    ratio: float
+    """How many times better the peer is."""
+    reason: str
+
+
+def reason_of(peer: System, what: str) -> str:
+    if peer.floor:
+        return REASONS["floor"]
+    if peer.promise != "memory":
+        return REASONS["durable"]
+    if peer.name == "zenoh":
+        return f"{REASONS['interpreter']} {REASONS['encryption']}"
+    if what.startswith("L"):
+        return f"{REASONS['requests']} {REASONS['encryption']}"
+    return REASONS["encryption"]
+
+
+def losing(results: Results) -> Iterator[Loss]:
+    """Each figure in which the best of ours is clearly worse than a peer of the same promise."""
+    own = [one for one in results.systems if one.name.startswith(OURS)]
+    peers = [one for one in results.systems if not one.name.startswith(OURS)]
+    for peer in peers:
+        mine = [one for one in own if one.promise == peer.promise]
+        for what in figures(results):
+            theirs = value_of(results, peer.name, what)
+            known = {
+                one.name: value
+                for one in mine
+                if (value := value_of(results, one.name, what)) is not None
+            }
+            if theirs is None or not known:
+                continue
+            best = min(known, key=lambda name: known[name])
+            if known[best] > CLEAR * theirs:
+                yield Loss(what, peer.name, best, known[best] / theirs, reason_of(peer, what))
+
+
+def figures(results: Results) -> list[str]:
+    """What is compared; less is better in all of it."""
+    return [
+        "CPU a message at full throttle",
+        "time a message at full throttle",
+        *(f"{workload.name} {quantile}" for workload in results.workloads for quantile in COMPARED),
+    ]
+
+
+def value_of(results: Results, system: str, what: str) -> float | None:
+    if what.startswith("CPU"):
+        found = results.throughput(system, results.size_bytes, "CPU of all processes")
+        return found["value"] if found else None
+    if what.startswith("time"):
+        found = results.throughput(system, results.size_bytes, "received")
+        return 1e6 / found["value"] if found and found["value"] else None
+    workload, quantile = what.split()
+    return quantile_us(results.loads(system, workload), "response", quantile)

@@ -1,0 +1,104 @@
+"""The plots of the page: distributions, corrected or not, and how costs grow. SVG, drawn without a screen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib import rc_context, ticker
+from matplotlib.figure import Figure
+
+from bench.latency.distribution import BEYOND_MIN
+
+SETTINGS = {"svg.fonttype": "none", "svg.hashsalt": "bench"}
+"""Words stay words, and the same plot is the same file."""
+NINES = 7
+WIDTH_IN, HEIGHT_IN = 8.0, 4.5
+Curve = tuple[list[float], list[float]]
+"""1 / (1 - quantile), and the value in ms."""
+
+
+def read_curve(file: Path) -> tuple[Curve, int]:
+    """Of an `.hgrm` file, and how many samples it is made of."""
+    found, values, count = list[float](), list[float](), 0
+    for line in file.read_text().splitlines()[2:]:
+        if line.startswith("#"):
+            continue
+        words = line.split()
+        count = int(words[2])
+        values.append(float(words[0]))
+        found.append(float(words[3]) if len(words) > 3 else float(count))
+    return (found, values), count
+
+
+def distributions(files: Mapping[str, Path], title: str, to: Path) -> None:
+    """A curve for each name: solid as far as BEYOND_MIN samples lie beyond, dashed after that."""
+    figure = Figure(figsize=(WIDTH_IN, HEIGHT_IN), layout="tight")
+    axes = figure.subplots()
+    for place, (name, file) in enumerate(sorted(files.items())):
+        (inverse, values), count = read_curve(file)
+        deep = sum(1 for one in inverse if one <= count / BEYOND_MIN)
+        style: dict[str, Any] = {"color": f"C{place % 10}", "where": "post", "linewidth": 1.4}
+        marker = "" if place < 10 else " (thin)"
+        if place >= 10:
+            style["linewidth"] = 0.7
+        axes.step(inverse[:deep], values[:deep], label=f"{name}, n={count:,}{marker}", **style)
+        axes.step(inverse[deep - 1 :], values[deep - 1 :], linestyle="--", **style)
+    percentile_axis(axes)
+    axes.set_yscale("log")
+    axes.set_ylabel("ms")
+    axes.set_title(title, fontsize=10)
+    axes.legend(fontsize=6, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    save(figure, to)
+
+
+def percentile_axis(axes: Any) -> None:
+    """1 / (1 - quantile) on a log scale: each nine takes as much room as the one before."""
+    axes.set_xscale("log")
+    axes.set_xlim(1, 10 ** (NINES - 1))
+    axes.xaxis.set_major_locator(ticker.FixedLocator([10**nines for nines in range(NINES)]))
+    axes.xaxis.set_major_formatter(ticker.FixedFormatter([percent(n) for n in range(NINES)]))
+    axes.xaxis.set_minor_locator(ticker.NullLocator())
+    axes.grid(alpha=0.3)
+
+
+def percent(nines: int) -> str:
+    return f"{100 - 100 / 10**nines:.{max(nines - 2, 0)}f} %"
+
+
+def bars(values: Mapping[str, float], words: str, to: Path, *, own: Sequence[str]) -> None:
+    """One bar a system, the best one on top; our own ones stand out."""
+    figure = Figure(figsize=(WIDTH_IN, 0.6 + 0.24 * len(values)), layout="tight")
+    axes = figure.subplots()
+    ordered = sorted(values.items(), key=lambda item: -item[1])
+    colours = ["C0" if name in own else "0.7" for name, _ in ordered]
+    axes.barh([name for name, _ in ordered], [value for _, value in ordered], color=colours)
+    axes.set_xlabel(words)
+    axes.tick_params(axis="y", labelsize=7)
+    axes.grid(alpha=0.3, axis="x")
+    save(figure, to)
+
+
+def growth(axis: Mapping[str, Any], to: Path) -> None:
+    """A panel for each value over the steps of an axis."""
+    lines = {words: points for words, points in axis["lines"].items() if points}
+    panels_count = max(len(lines), 1)
+    figure = Figure(figsize=(3.4 * panels_count, 2.8), layout="tight")
+    panels = figure.subplots(1, panels_count, squeeze=False)
+    for panel, (words, points) in zip(panels[0], lines.items(), strict=False):
+        panel.plot([step for step, _ in points], [value for _, value in points], marker="o", ms=3)
+        panel.set_xscale("log", base=2)
+        panel.set_ylim(bottom=0)
+        panel.set_title(words, fontsize=8)
+        panel.set_xlabel(axis["unit"], fontsize=8)
+        panel.tick_params(labelsize=7)
+        panel.grid(alpha=0.3)
+    save(figure, to)
+
+
+def save(figure: Figure, to: Path) -> None:
+    """As SVG for the page, without a date in it, and as PNG beside it."""
+    with rc_context(SETTINGS):
+        figure.savefig(to.with_suffix(".svg"), metadata={"Date": None})
+        figure.savefig(to.with_suffix(".png"), dpi=110)

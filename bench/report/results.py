@@ -1,0 +1,92 @@
+"""What a directory of results holds, as the page needs it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bench.comparison import latency, throughput
+from bench.latency.workloads import WORKLOADS, Workload
+from bench.systems import REFERENCE, SYSTEMS
+from bench.systems.system import System
+
+COMPARISONS = ("compare.json", "throughput.json", "latency.json")
+SCALE = "scale.json"
+Runs = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    directory: Path
+    machine: Mapping[str, Any]
+    commit: str
+    figures: Mapping[str, Mapping[str, Any]]
+    """By name."""
+    scale: Sequence[Mapping[str, Any]]
+
+    @property
+    def systems(self) -> list[System]:
+        return list(SYSTEMS.values())
+
+    def value(self, name: str) -> float | None:
+        found = self.figures.get(name)
+        return None if found is None else found["value"]
+
+    def throughput(self, system: str, size_bytes: int, words: str) -> Mapping[str, Any] | None:
+        return self.figures.get(throughput.row_name(system, size_bytes, words))
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the messages at full throttle."""
+        sizes = [size for name in self.figures if (size := throughput.size_of(name)) is not None]
+        return sizes[0] if sizes else throughput.SIZE_BYTES
+
+    def loads(self, system: str, workload: str) -> Runs:
+        """All rounds of a workload, with their quantiles in ns; none if it was not measured."""
+        found = self.figures.get(latency.row_name(system, workload, "p50"))
+        return [run[workload] for run in found["runs"] if workload in run] if found else []
+
+    @property
+    def workloads(self) -> list[Workload]:
+        return [
+            one
+            for one in WORKLOADS.values()
+            if self.loads(REFERENCE, one.name)
+            or any(self.loads(name, one.name) for name in SYSTEMS)
+        ]
+
+
+def read(directory: Path) -> Results:
+    """Raises FileNotFoundError: nothing of a comparison is there."""
+    files = [directory / name for name in COMPARISONS if (directory / name).exists()]
+    if not files:
+        raise FileNotFoundError(f"no {' or '.join(COMPARISONS)} in {directory}")
+    contents = [json.loads(file.read_text()) for file in files]
+    scale = directory / SCALE
+    return Results(
+        directory=directory,
+        machine=contents[0]["machine"],
+        commit=contents[0]["commit"],
+        figures={figure["name"]: figure for content in contents for figure in content["figures"]},
+        scale=json.loads(scale.read_text())["axes"] if scale.exists() else [],
+    )
+
+
+def quantile_us(runs: Runs, kind: str, name: str) -> float | None:
+    """The median over the rounds, in us; None where one lost something or did not go so deep."""
+    values = [run[kind].get(name) for run in runs if not run["wrong"]]
+    present = [value for value in values if value is not None]
+    return median(present) / 1e3 if runs and len(present) == len(runs) else None
+
+
+def losses(results: Results) -> Iterator[tuple[str, str, int]]:
+    """System, workload, and how many requests of it had no right reply."""
+    for system in results.systems:
+        for workload in results.workloads:
+            wrong = sum(run["wrong"] for run in results.loads(system.name, workload.name))
+            if wrong:
+                yield system.name, workload.name, wrong

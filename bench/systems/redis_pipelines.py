@@ -1,0 +1,52 @@
+"""Commands of many requests in one write: what comes while one pipeline is under way makes the next."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from typing import Any
+
+PIPELINE_MAX = 500
+
+Command = tuple[Any, ...]
+
+
+class Pipelines:
+    """A thread of its own, with a client of its own.
+
+    Args:
+        done: called with the commands of each pipeline, once the server has answered them all.
+    """
+
+    def __init__(self, client: Any, done: Callable[[Sequence[Command]], None]) -> None:
+        self._client, self._done = client, done
+        self._waiting: SimpleQueue[Command | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def put(self, command: Command) -> None:
+        self._waiting.put(command)
+
+    def _run(self) -> None:
+        while (first := self._waiting.get()) is not None:
+            commands = [first]
+            while not self._waiting.empty() and len(commands) < PIPELINE_MAX:
+                command = self._waiting.get()
+                if command is None:
+                    return
+                commands.append(command)
+            execute(self._client, commands)
+            self._done(commands)
+
+    def close(self) -> None:
+        self._waiting.put(None)
+        self._thread.join()
+
+
+def execute(client: Any, commands: Sequence[Command]) -> None:
+    """Returns when the server has answered them all."""
+    pipeline = client.pipeline(transaction=False)
+    for command in commands:
+        pipeline.execute_command(*command)
+    pipeline.execute()

@@ -1,0 +1,125 @@
+"""Redis streams through redis-py: XADD in pipelines, XREAD of many; its append-only file is synced
+before the replies to all commands that came at once (appendfsync always).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from bench.loops import Loop
+from bench.loops.loop import drive
+
+from .redis import MODULES, PACKAGE, PROGRAM, server
+from .redis_pipelines import Pipelines, execute
+from .system import HOST, Command, LoopName, Place, Promise, Received, Responder, not_installed
+from .threads import Receiving
+
+STREAM = "bench"
+FIELD = b"d"
+READ_COUNT = 500
+BLOCK_MS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class RedisStreams:
+    name: str = "redis-streams"
+    client: str = "redis-py, hiredis, pipelines"
+    promise: Promise = "batched fsync"
+    loop: LoopName = "blocking"
+    floor: bool = False
+    replies: bool = False
+    throughput: bool = True
+    latency: bool = True
+
+    def missing(self) -> str | None:
+        return not_installed(program=PROGRAM, package=PACKAGE, modules=MODULES)
+
+    def ports(self, connections: int) -> int:
+        return 1
+
+    def commands(self, place: Place) -> list[Command]:
+        return [server(place, "--save", "", "--appendonly", "yes", "--appendfsync", "always")]
+
+    def requester(self, place: Place, loop: Loop, number: int, replied: Received) -> Appender:
+        return Appender(place, replied)
+
+    def responder(self, place: Place, loop: Loop) -> Responder:
+        raise NotImplementedError("the server answers")
+
+    def producer(self, place: Place, loop: Loop) -> Producer:
+        return Producer(place)
+
+    def consumer(self, place: Place, loop: Loop, received: Received) -> Reader:
+        return Reader(place, received)
+
+
+class _Client:
+    def __init__(self, place: Place) -> None:
+        self._port = place.ports[0]
+
+    async def setup(self) -> None:
+        self._client: Any = import_module("redis").Redis(HOST, self._port)
+        self._client.ping()
+
+    async def teardown(self) -> None:
+        self._client.close()
+
+
+class Appender(_Client):
+    def __init__(self, place: Place, replied: Received) -> None:
+        super().__init__(place)
+        self._replied = replied
+
+    async def setup(self) -> None:
+        await super().setup()
+        self._pipelines = Pipelines(self._client, self._appended)
+
+    async def request(self, payload: bytes) -> None:
+        self._pipelines.put(append(payload))
+
+    def _appended(self, commands: Sequence[Any]) -> None:
+        drive(self._replied([command[-1] for command in commands]))
+
+    async def teardown(self) -> None:
+        self._pipelines.close()
+        await super().teardown()
+
+
+class Producer(_Client):
+    async def publish(self, payloads: Sequence[bytes]) -> None:
+        execute(self._client, [append(payload) for payload in payloads])
+
+    async def flush(self) -> None:
+        return
+
+
+class Reader(_Client):
+    def __init__(self, place: Place, received: Received) -> None:
+        super().__init__(place)
+        self._received, self._receiving = received, Receiving()
+
+    async def setup(self) -> None:
+        await super().setup()
+        self._receiving.start(self._entries, self._received)
+
+    def _entries(self) -> Iterator[Sequence[bytes]]:
+        last: bytes | str = "0"
+        while True:
+            found = self._client.xread({STREAM: last}, count=READ_COUNT, block=BLOCK_MS)
+            if found:
+                ((_, entries),) = found.items() if isinstance(found, dict) else found
+                if len(entries) == 1 and isinstance(entries[0], list):
+                    (entries,) = entries
+                last = entries[-1][0]
+                yield [entry[FIELD] for _, entry in entries]
+
+    async def teardown(self) -> None:
+        self._receiving.end()
+        await super().teardown()
+
+
+def append(payload: bytes) -> tuple[Any, ...]:
+    return ("XADD", STREAM, "*", FIELD, payload)

@@ -1,0 +1,31 @@
+"""For clients whose receiving blocks: a thread of their own takes what comes, as their documentation does."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+
+from bench.loops.loop import drive
+
+from .system import Received
+
+
+class Receiving:
+    """Threads that hand on what their sources give, until `end`: then what they raise is no news."""
+
+    def __init__(self) -> None:
+        self.ended = False
+
+    def start(self, source: Callable[[], Iterable[Sequence[bytes]]], received: Received) -> None:
+        def take() -> None:
+            try:
+                for payloads in source():
+                    drive(received(payloads))
+            except Exception:
+                if not self.ended:
+                    raise
+
+        threading.Thread(target=take, daemon=True).start()
+
+    def end(self) -> None:
+        self.ended = True

@@ -1,0 +1,79 @@
+"""`mesh-bench`: its commands, their errors in a line, and small runs on real processes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bench import cli
+from bench.systems import PACKAGES, SYSTEMS
+
+
+def test_setup_names_every_system_and_one_line_that_installs_them(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.main(["setup"]) == 0
+    out = capsys.readouterr().out
+    for name in SYSTEMS:
+        assert f"\n{name} " in f"\n{out}"
+    assert f"apt-get install {' '.join(PACKAGES)} && pip install" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["compare", "--systems", "zeromq,carrier-pigeon"], "carrier-pigeon"),
+        (["latency", "--workloads", "L9"], "no workload is called 'L9'"),
+        (["throughput", "--size", "8"], "want at least 16"),
+        (["scale", "--axes", "moons"], "no axis is called 'moons'"),
+        (["page", "no-such-directory"], "compare.json"),
+    ],
+)
+def test_wrong_usage_is_one_line(
+    words: list[str], why: str, capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(words) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("mesh-bench: ")
+    assert why in line
+
+
+@pytest.mark.parametrize("words", [["throughput", "--count", "0"], ["latency", "--seconds", "-1"]])
+def test_numbers_that_make_no_sense_are_refused(words: list[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        cli.main(words)
+    assert left.value.code == 2
+
+
+def test_a_system_that_is_not_installed_is_skipped_by_name(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(type(SYSTEMS["zenoh"]), "missing", lambda _: "no Python module zenoh")
+    assert cli.main(["throughput", "--systems", "zenoh"]) == 2
+    assert "zenoh is skipped: no Python module zenoh" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_systems_are_compared_on_real_processes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [
+        "compare", "--systems", "zeromq,mesh-topics", "--runs", "1", "--count", "100000",
+        "--workloads", "L1", "--seconds", "2", "--quick", "--out", str(tmp_path),
+    ]  # fmt: skip
+    assert cli.main(words) == 0, capsys.readouterr().err
+    content = json.loads((tmp_path / "compare.json").read_text())
+    figures = {figure["name"]: figure for figure in content["figures"]}
+    assert figures["zeromq 1024 B: received"]["value"] > 0
+    assert figures["mesh-topics 1024 B: CPU of all processes"]["ratio"] > 0
+    (run,) = figures["mesh-topics L1 p50"]["runs"]
+    load = run["L1"]
+    assert (load["wrong"], load["count"]) == (0, 1200)
+    assert 0 < load["response"]["p50"] <= load["response"]["max"]
+    for prefix in ("", "uncorrected_", "delay_"):
+        assert (tmp_path / f"{prefix}zeromq-L1.hgrm").exists()
+    assert not list(tmp_path.glob("*.npy"))

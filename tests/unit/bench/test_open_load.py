@@ -1,0 +1,118 @@
+"""The open load against a system whose delays are known: what it reports must be those."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from bench.latency.distribution import Distribution, arrays
+from bench.latency.generator import TURN, Load, Run, measure
+from bench.latency.schedule import NS, Schedule
+from bench.systems.fake import FakeRequester, VirtualLoop
+from bench.systems.system import Received
+
+MS = 1_000_000
+RATE_PER_S, COUNT = 1000, 10_000
+REST = b"the rest of every payload"
+
+
+def delay_ns(number: int) -> int:
+    """1 ms for most, 5 ms for one in a hundred, 20 ms for one in a thousand."""
+    if number % 1000 == 7:
+        return 20 * MS
+    return 5 * MS if number % 100 == 3 else 1 * MS
+
+
+def run(
+    *, count: int = COUNT, warm: int = 0, stall_ms: tuple[int, int] = (0, 0), cost_ns: int = 0,
+    answers: Callable[[int], int] = lambda _: 1,
+) -> Run:  # fmt: skip
+    loop = VirtualLoop()
+    start_ns = loop.clock()
+    start, end = stall_ms
+    stall = (start_ns + start * MS, start_ns + end * MS)
+
+    def connect(number: int, replied: Received) -> FakeRequester:
+        return FakeRequester(
+            loop, replied, delay_ns, stall_ns=stall, cost_ns=cost_ns, answers=answers
+        )
+
+    load = Load(rate_per_s=RATE_PER_S, count=count, size_bytes=8 + len(REST), warm_count=warm)
+
+    async def main() -> Run:
+        return await measure(load, loop, 3, connect, REST, loop.clock)
+
+    return loop.run(main)
+
+
+def quantiles(found: Run) -> tuple[Distribution, Distribution, Distribution]:
+    response, service, delay = (Distribution.of(row) for row in arrays(found, 0))
+    return response, service, delay
+
+
+def test_known_delays_come_out_as_they_are() -> None:
+    found = run()
+    assert found.samples.wrong == 0
+    response, service, delay = quantiles(found)
+    # Nothing here costs time, so every request leaves the moment it is due.
+    assert delay.max_ns == 0
+    assert (response.sorted_ns == service.sorted_ns).all()
+    expected = np.sort(np.array([delay_ns(number) for number in range(COUNT)]))
+    assert (response.sorted_ns == expected).all()
+    assert [response.at(share) // MS for share in (0.5, 0.99, 0.9995)] == [1, 5, 20]
+
+
+def test_a_stall_makes_all_that_was_due_meanwhile_late() -> None:
+    """100 ms at 1,000/s: 100 requests, the first of them 100 ms late, the last one about none."""
+    found = run(stall_ms=(2000, 2100))
+    response, service, _ = quantiles(found)
+    late = response.sorted_ns[response.sorted_ns > 20 * MS]
+    assert 75 <= len(late) <= 82
+    assert late[-1] == pytest.approx(100 * MS, abs=2 * MS)
+    # Its requests left in time: the system was slow, not the load, and both counts say so.
+    assert service.max_ns == response.max_ns
+
+
+def test_a_load_that_is_held_up_shows_it_corrected_and_hides_it_uncorrected() -> None:
+    """Each send takes 2 ms at 1,000/s: half of the schedule cannot be kept."""
+    found = run(count=1000, cost_ns=2 * MS)
+    response, service, delay = quantiles(found)
+    assert delay.max_ns > 900 * MS
+    assert response.max_ns > 900 * MS
+    assert service.max_ns < 2 * MS * (TURN + 1) + 20 * MS
+    last_s = (max(found.samples.sent_ns) - found.schedule.start_ns) / NS
+    assert 999 / last_s < 0.99 * RATE_PER_S
+
+
+def test_lost_replies_count_as_lost_and_as_long_as_the_run() -> None:
+    found = run(answers=lambda number: 0 if number % 500 == 0 else 1)
+    assert found.samples.lost == COUNT // 500
+    assert found.samples.wrong == COUNT // 500
+    response, _, _ = quantiles(found)
+    assert response.max_ns == found.end_ns - found.schedule.start_ns
+
+
+def test_duplicated_and_damaged_replies_are_counted() -> None:
+    answers = {10: 2, 20: 3, 30: -1}
+    found = run(answers=lambda number: answers.get(number, 1))
+    samples = found.samples
+    assert (samples.duplicated, samples.damaged, samples.lost) == (3, 1, 1)
+
+
+def test_requests_of_the_warm_up_are_not_counted() -> None:
+    found = run(count=1000, warm=400)
+    response, _, _ = arrays(found, 400)
+    assert len(response) == 600
+
+
+def test_due_times_do_not_drift() -> None:
+    schedule = Schedule(start_ns=5, rate_per_s=3, count=100)
+    assert [schedule.due_ns(number) for number in (0, 1, 3, 99)] == [
+        5, 5 + NS // 3, 5 + NS, 5 + 33 * NS,
+    ]  # fmt: skip
+    for number in range(100):
+        assert schedule.due_count(schedule.due_ns(number)) == number + 1
+        assert schedule.due_count(schedule.due_ns(number) - 1) == number
+    assert schedule.due_count(1000 * NS) == 100

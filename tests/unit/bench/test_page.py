@@ -1,0 +1,117 @@
+"""The page: what is lost to whom comes first, a loss has no rate, quantiles only where samples carry them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench.comparison.histograms import write_histograms
+from bench.comparison.latency import row_name as latency_row
+from bench.comparison.throughput import VALUES
+from bench.comparison.throughput import row_name as throughput_row
+from bench.report.losing import losing
+from bench.report.page import write
+from bench.report.results import read
+
+MACHINE = {
+    "time": "now", "command": "mesh-bench compare", "cpu": "a CPU", "cores": 2, "kernel": "k",
+    "python": "p", "libzmq": "4", "load_average_before": [0.1], "load_average_after": [0.2],
+    "disk_sync_p50_us": 300.0, "temporary_directory": "ext4", "loop_10m_s": 0.2,
+    "notes": ["nng is skipped: no module"], "failures": [],
+}  # fmt: skip
+
+
+def throughput(system: str, cpu: float | None, wrong: int = 0) -> list[dict[str, Any]]:
+    run = {"value": cpu, "ratio": 1.0, "wrong": wrong}
+    return [
+        {"name": throughput_row(system, 1024, words), "value": cpu, "ratio": 1.0, "runs": [run]}
+        for words, _ in VALUES.values()
+    ]
+
+
+def latency(system: str, p50_us: float, wrong: int = 0, kept: float = 1.0) -> dict[str, Any]:
+    quantiles = {"p50": p50_us * 1e3, "p99": p50_us * 2e3, "max": p50_us * 9e3}
+    load = {
+        "response": quantiles, "service": quantiles, "delay": quantiles, "wrong": wrong,
+        "kept": kept, "kept_the_schedule": kept > 0.99, "cpu_s_per_million": 50.0,
+    }  # fmt: skip
+    return {"name": latency_row(system, "L2", "p50"), "value": 1, "runs": [{"L2": load}]}
+
+
+def results(directory: Path, *figures: dict[str, Any]) -> Path:
+    content = {"machine": MACHINE, "commit": "0123456789", "figures": figures}
+    (directory / "compare.json").write_text(json.dumps(content))
+    return directory
+
+
+def page(directory: Path, *figures: dict[str, Any]) -> str:
+    to = directory / "performance.md"
+    write(results(directory, *figures), to)
+    return to.read_text()
+
+
+def test_losses_to_a_peer_come_first_with_their_reason(tmp_path: Path) -> None:
+    text = page(tmp_path, *throughput("mesh-topics", 9.0), *throughput("zenoh", 3.0))
+    losing_at, table_at = text.index("## Where the mesh loses"), text.index("## Full throttle")
+    assert losing_at < text.index("**zenoh**: CPU a message at full throttle 3.0x") < table_at
+    assert "Why:" in text[losing_at:table_at]
+
+
+def test_only_equal_promises_are_compared(tmp_path: Path) -> None:
+    found = read(results(tmp_path, *throughput("mesh-durable", 20.0), *throughput("zenoh", 3.0)))
+    assert list(losing(found)) == []
+
+
+def test_a_difference_within_the_noise_is_no_loss(tmp_path: Path) -> None:
+    found = read(results(tmp_path, *throughput("mesh-topics", 3.3), *throughput("zenoh", 3.0)))
+    assert not [loss for loss in losing(found) if loss.what.startswith("CPU")]
+
+
+def test_a_run_that_lost_anything_has_no_rate(tmp_path: Path) -> None:
+    text = page(tmp_path, *throughput("zeromq", None, wrong=12), latency("zenoh", 100, wrong=34))
+    assert "| zeromq | pyzmq, a payload a message | lost or wrong: 12 |" in text
+    assert "| zenoh | memory | lost or wrong: 34 |" in text
+    assert "Requests without a right reply: zenoh L2: 34." in text
+
+
+def test_a_schedule_that_was_not_kept_is_told(tmp_path: Path) -> None:
+    text = page(tmp_path, latency("zenoh", 100, kept=0.81), latency("zeromq", 50))
+    assert "| zenoh | memory | 100 | 200 |  | 900 | 200 | NO, 81% | 50 |" in text
+    assert "| zeromq | memory | 50 | 100 |  | 450 | 100 | yes | 50 |" in text
+
+
+def test_who_was_not_measured_is_named(tmp_path: Path) -> None:
+    assert "- nng is skipped: no module" in page(tmp_path, latency("zeromq", 50))
+
+
+def test_rounds_are_pooled_into_one_histogram(tmp_path: Path) -> None:
+    for number in (1, 2):
+        rows = np.full((3, 100), number * 1_000_000, dtype=np.int64)
+        np.save(tmp_path / f"zeromq-L2-r{number:02}.npy", rows)
+    write_histograms(tmp_path, keep=False)
+    assert sorted(file.name for file in tmp_path.iterdir()) == [
+        "delay_zeromq-L2.hgrm", "uncorrected_zeromq-L2.hgrm", "zeromq-L2.hgrm",
+    ]  # fmt: skip
+    assert "Total count    =          200]" in (tmp_path / "zeromq-L2.hgrm").read_text()
+
+
+def test_curves_and_growth_are_drawn(tmp_path: Path) -> None:
+    rows = np.arange(3 * 5000, dtype=np.int64).reshape(3, 5000) + 1000
+    for workload in ("L2", "L4"):
+        np.save(tmp_path / f"zeromq-{workload}-r01.npy", rows)
+    write_histograms(tmp_path, keep=False)
+    axis = {"name": "links", "unit": "links", "lines": {"memory, MB": [[1, 2.0], [2, 3.0]]}}
+    (tmp_path / "scale.json").write_text(json.dumps({"axes": [axis]}))
+    text = page(tmp_path, latency("zeromq", 50))
+    for name in ("L2", "scale-links", "corrected"):
+        assert f"figures/{name}.svg" in text
+        assert (tmp_path / "figures" / f"{name}.svg").read_text().startswith("<?xml")
+
+
+def test_no_results_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="in "):
+        read(tmp_path)
