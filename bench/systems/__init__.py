@@ -5,6 +5,8 @@ from __future__ import annotations
 from .mesh_durable import MeshDurable
 from .mesh_requests import MeshRequests
 from .mesh_topics import MeshTopics
+from .nats import Nats
+from .nats_raw import NatsRaw
 from .system import System
 from .zeromq import ZeroMQ
 
@@ -21,5 +23,7 @@ SYSTEMS: dict[str, System] = {
         MeshTopics(),
         MeshTopics(batches=True),
         MeshDurable(),
+        Nats(),
+        NatsRaw(),
     )
 }
