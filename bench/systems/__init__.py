@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .jetstream import JetStream
 from .mesh_durable import MeshDurable
 from .mesh_requests import MeshRequests
 from .mesh_topics import MeshTopics
@@ -25,5 +26,6 @@ SYSTEMS: dict[str, System] = {
         MeshDurable(),
         Nats(),
         NatsRaw(),
+        JetStream(),
     )
 }

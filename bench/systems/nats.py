@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-from bench.loops import Loop
+from bench.loops.loop import Loop
 
 from .system import HOST, Command, LoopName, Place, Received, not_installed
 from .topics import Connection, TopicSystem

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.loops import Loop
+from bench.loops.loop import Loop
 
 from .nats import PACKAGE, PROGRAM, server
 from .raw_frames import LineFrames

@@ -11,8 +11,7 @@ import socket
 from abc import abstractmethod
 from collections.abc import Sequence
 
-from bench.loops import Loop
-from bench.loops.loop import drive
+from bench.loops.loop import Loop, drive
 
 from .raw_frames import Frames
 from .system import HOST, LoopName, Place, Received
