@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from .activemq import ActiveMQ
+from .activemq_raw import ActiveMQRaw
 from .jetstream import JetStream
 from .mesh_durable import MeshDurable
 from .mesh_requests import MeshRequests
 from .mesh_topics import MeshTopics
+from .mosquitto import MosquittoPaho
+from .mosquitto_gmqtt import MosquittoGmqtt
+from .mosquitto_raw import MosquittoRaw
 from .nats import Nats
 from .nats_raw import NatsRaw
+from .rabbitmq import RabbitMQ
+from .rabbitmq_amqpstorm import RabbitMQStorm
+from .rabbitmq_durable import RabbitMQDurable
+from .rabbitmq_raw import RabbitMQRaw
 from .system import System
 from .zeromq import ZeroMQ
 
@@ -27,5 +36,15 @@ SYSTEMS: dict[str, System] = {
         Nats(),
         NatsRaw(),
         JetStream(),
+        RabbitMQ(),
+        RabbitMQStorm(),
+        RabbitMQRaw(),
+        RabbitMQDurable(),
+        MosquittoPaho(),
+        MosquittoGmqtt(),
+        MosquittoPaho(qos=1),
+        MosquittoRaw(),
+        ActiveMQ(),
+        ActiveMQRaw(),
     )
 }

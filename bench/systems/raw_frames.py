@@ -20,10 +20,13 @@ class FixedFrames(Frames):
 
     Args:
         tail_bytes: behind each payload.
+        rest_bytes: between the head and the payload, and different each time.
     """
 
-    def __init__(self, head: bytes, size_bytes: int, tail_bytes: int) -> None:
-        self._head, self._start, self._end = head, len(head), len(head) + size_bytes
+    def __init__(self, head: bytes, size_bytes: int, tail_bytes: int, rest_bytes: int = 0) -> None:
+        self._head = head
+        self._start = len(head) + rest_bytes
+        self._end = self._start + size_bytes
         self._length = self._end + tail_bytes
 
     def cut(self, data: bytes) -> Cut:
@@ -47,7 +50,7 @@ class FixedFrames(Frames):
         Raises:
             ValueError: nothing like that is expected.
         """
-        if self._head.startswith(data[at : at + self._start]):
+        if self._head.startswith(data[at : at + len(self._head)]):
             return 0
         raise ValueError(f"not a delivery: {data[at : at + 100]!r}")
 
