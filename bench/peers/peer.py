@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
+
+from bench.systems.system import Command as Command
 
 OUTSTANDING = 2000
 """Publishes without a confirm, and deliveries without an ack, that a client may have."""
@@ -16,14 +17,6 @@ ACK_COUNT = 500
 """Deliveries acked at once."""
 SILENCE_S_MAX = 20.0
 HOST = "127.0.0.1"
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """A process of the server. The first of a server's is started first."""
-
-    words: Sequence[str]
-    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 class Publisher(Protocol):

@@ -1,8 +1,4 @@
-"""RabbitMQ 3.10 and pika, whose SelectConnection is the one that can have many confirms outstanding.
-
-Its node gets a port mapper, a cookie and a configuration of its own, all on loopback and in the
-bench's directory: nothing of an installed RabbitMQ is touched.
-"""
+"""RabbitMQ 3.10 and pika, whose SelectConnection is the one that can have many confirms outstanding."""
 
 from __future__ import annotations
 
@@ -14,9 +10,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from .peer import ACK_COUNT, HOST, OUTSTANDING, SILENCE_S_MAX, Command, not_installed
+from bench.systems import rabbitmq_server
 
-SERVER = "/usr/lib/rabbitmq/bin/rabbitmq-server"
+from .peer import ACK_COUNT, HOST, OUTSTANDING, SILENCE_S_MAX, Command
+
 PROMISES = {
     "classic": "that it is on disk, one fsync for many",
     "quorum": "that the log of its only member is on disk, one fdatasync for many",
@@ -38,35 +35,10 @@ class RabbitMQ:
         return PROMISES[self.queue_type]
 
     def missing(self) -> str | None:
-        return not_installed(program=SERVER, package="rabbitmq-server", module="pika")
+        return rabbitmq_server.missing("pika")
 
     def commands(self, directory: Path, ports: Sequence[int]) -> list[Command]:
-        port, distribution, mapper = ports
-        plugins = directory / "enabled_plugins"
-        plugins.write_text("[].\n")
-        environment = {
-            "HOME": str(directory),
-            "ERL_EPMD_PORT": str(mapper),
-            "ERL_EPMD_ADDRESS": HOST,
-            "RABBITMQ_CONF_ENV_FILE": "/dev/null",
-            "RABBITMQ_CONFIG_FILE": str(directory / "none"),
-            "RABBITMQ_ENABLED_PLUGINS_FILE": str(plugins),
-            "RABBITMQ_NODENAME": f"bench{port}@localhost",
-            "RABBITMQ_NODE_IP_ADDRESS": HOST,
-            "RABBITMQ_NODE_PORT": str(port),
-            "RABBITMQ_DIST_PORT": str(distribution),
-            "RABBITMQ_MNESIA_BASE": str(directory / "mnesia"),
-            "RABBITMQ_LOG_BASE": str(directory / "log"),
-            "RABBITMQ_PID_FILE": str(directory / "pid"),
-            # Has the script become the server, so that its process id is the server's.
-            "RABBITMQ_ALLOW_INPUT": "true",
-            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": (
-                "-noinput -kernel inet_dist_use_interface {127,0,0,1}"
-            ),
-        }
-        # An epmd started by Erlang would be a daemon that nobody ends.
-        port_mapper = Command(["epmd", "-address", HOST, "-port", str(mapper)], environment)
-        return [port_mapper, Command([SERVER], environment)]
+        return rabbitmq_server.commands(directory, ports)
 
     @contextmanager
     def publisher(self, port: int, queue: str) -> Iterator[Publisher]:

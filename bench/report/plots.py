@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from matplotlib import rc_context, ticker
 from matplotlib.figure import Figure
@@ -99,6 +99,6 @@ def growth(axis: Mapping[str, Any], to: Path) -> None:
 
 def save(figure: Figure, to: Path) -> None:
     """As SVG for the page, without a date in it, and as PNG beside it."""
-    with rc_context(SETTINGS):
+    with rc_context(cast("Any", SETTINGS)):
         figure.savefig(to.with_suffix(".svg"), metadata={"Date": None})
         figure.savefig(to.with_suffix(".png"), dpi=110)

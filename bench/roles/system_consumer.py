@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
 
@@ -34,23 +35,31 @@ async def act(stage: Stage, system: System, place: Place, loop: Loop) -> None:
 
 
 class Taking:
+    """What came, which a client may tell of in a thread of its own."""
+
     def __init__(self, size_bytes: int) -> None:
         self.follower = Follower(Ring(size_bytes))
         self.knocked = 0
         self.last_ns = 0
         self._chunk: list[bytes] = []
+        self._lock = threading.Lock()
 
     async def received(self, payloads: Sequence[bytes]) -> None:
         if not self.last_ns and payloads[0][:8] == b"\xff" * 8:
             # What tells both sides of each other is over before the first message.
             self.knocked += len(payloads)
             return
-        self._chunk += payloads
-        self.last_ns = time.perf_counter_ns()
-        if len(self._chunk) >= CHUNK:
-            self.check()
+        with self._lock:
+            self._chunk += payloads
+            self.last_ns = time.perf_counter_ns()
+            if len(self._chunk) >= CHUNK:
+                self._check()
 
     def check(self) -> None:
+        with self._lock:
+            self._check()
+
+    def _check(self) -> None:
         self.follower.take(self._chunk)
         self._chunk = []
 

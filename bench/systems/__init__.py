@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from .activemq import ActiveMQ
+from .activemq_raw import ActiveMQRaw
+from .jetstream import JetStream
 from .mesh_durable import MeshDurable
 from .mesh_requests import MeshRequests
 from .mesh_topics import MeshTopics
+from .mosquitto import MosquittoPaho
+from .mosquitto_gmqtt import MosquittoGmqtt
+from .mosquitto_raw import MosquittoRaw
+from .nats import Nats
+from .nats_raw import NatsRaw
 from .nng import Nng
+from .rabbitmq import RabbitMQ
+from .rabbitmq_amqpstorm import RabbitMQStorm
+from .rabbitmq_durable import RabbitMQDurable
+from .rabbitmq_raw import RabbitMQRaw
 from .redis import Redis
+from .redis_raw import RedisRaw
 from .redis_streams import RedisStreams
 from .system import System
 from .zenoh import Zenoh
@@ -29,6 +42,20 @@ SYSTEMS: dict[str, System] = {
         Zenoh(),
         Redis(),
         Redis(pipelined=True),
+        RedisRaw(),
         RedisStreams(),
+        Nats(),
+        NatsRaw(),
+        JetStream(),
+        RabbitMQ(),
+        RabbitMQStorm(),
+        RabbitMQRaw(),
+        RabbitMQDurable(),
+        MosquittoPaho(),
+        MosquittoGmqtt(),
+        MosquittoPaho(qos=1),
+        MosquittoRaw(),
+        ActiveMQ(),
+        ActiveMQRaw(),
     )
 }

@@ -11,15 +11,15 @@ Each system is in a file of its own. Clients are made in processes of their own 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, Protocol
 
 from bench.loops import Loop
-from bench.peers.peer import HOST as HOST
-from bench.peers.peer import Command as Command
+
+HOST = "127.0.0.1"
 
 Received = Callable[[Sequence[bytes]], Awaitable[None]]
 """Gets payloads in the order they came. Never suspends when called by a `Requester` or `Consumer`."""
@@ -27,6 +27,14 @@ Received = Callable[[Sequence[bytes]], Awaitable[None]]
 Promise = Literal["memory", "page cache", "batched fsync", "fsync each"]
 """Where a message is when its publisher is told that it was taken. Only equal ones are compared."""
 LoopName = Literal["asyncio", "blocking", "trio"]
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A process of a server. The first of a server's is started first."""
+
+    words: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +147,7 @@ def not_installed(
     reasons = []
     if program and shutil.which(program) is None and not Path(program).exists():
         reasons.append(f"no {Path(program).name}: apt-get install {package}")
-    if absent := [name for name in modules if find_spec(name) is None]:
+    if absent := [name for name in modules if find_spec(name.partition(".")[0]) is None]:
         reasons.append(
             f"no Python module {', '.join(absent)}: pip install -r requirements-bench.txt"
         )

@@ -15,7 +15,7 @@ wheel, libraries = sys.argv[1:]
 sys.path[:0] = [wheel, libraries]
 tops = ["mesh", "durable", "security", "discovery"]
 if importlib.util.find_spec("pyspark"):
-    tops.append("spark")
+    tops += ["spark", "bench"]
 for top in tops:
     package = importlib.import_module(top)
     assert package.__file__.startswith(wheel), package.__file__

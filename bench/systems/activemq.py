@@ -1,0 +1,103 @@
+"""ActiveMQ 5.17 of Debian, in memory, and stomp.py: a thread for each connection. Topics are JMS's.
+
+Debian packs it for applications that have it inside, so it is started by its class.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from bench.loops.loop import Loop, drive
+
+from .system import HOST, Command, LoopName, Place, Received, not_installed
+from .topics import Connection, TopicSystem
+
+PROGRAM = "java"
+JARS = Path("/usr/share/java")
+MAIN = "org.apache.activemq.console.Main"
+ANSWER_S_MAX = 60.0
+
+
+class ActiveMQSystem(TopicSystem):
+    modules: tuple[str, ...] = ()
+
+    def missing(self) -> str | None:
+        broker = str(JARS / "activemq-broker.jar")
+        return (
+            not_installed(program=PROGRAM, package="activemq")
+            or not_installed(program=broker, package="activemq", modules=self.modules)
+        )  # fmt: skip
+
+    def commands(self, place: Place) -> list[Command]:
+        """The same options as its own script has, but for where it writes."""
+        directory = Path(place.directory)
+        return [
+            Command([
+                PROGRAM, f"-Dactivemq.base={directory}", f"-Dactivemq.data={directory / 'data'}",
+                f"-Djava.io.tmpdir={directory}", "-XX:-UsePerfData", "-cp", f"{JARS}/*", MAIN,
+                "start", f"broker:(stomp://{HOST}:{place.ports[0]})?persistent=false&useJmx=false",
+            ])
+        ]  # fmt: skip
+
+
+class ActiveMQ(ActiveMQSystem):
+    name = "activemq"
+    client = "stomp.py, STOMP 1.2, a listener called for each message"
+    modules = ("stomp",)
+    loop: LoopName = "blocking"
+
+    def connect(self, place: Place, loop: Loop, *, first: bool) -> Stomp:
+        return Stomp(place)
+
+
+class Stomp(Connection):
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    async def open(self) -> None:
+        stomp = import_module("stomp")
+        self._client = stomp.StompConnection12(
+            [(HOST, self._place.ports[0])], auto_decode=False, reconnect_attempts_max=1
+        )
+        self._client.connect(wait=True)
+
+    async def subscribe(self, topic: str, received: Received) -> None:
+        listener, answered = listener_of(received)
+        self._client.set_listener("", listener)
+        self._client.subscribe(destination(topic), id="1", ack="auto", receipt="1")
+        if not answered.wait(ANSWER_S_MAX):
+            raise TimeoutError(f"no receipt for {ANSWER_S_MAX:.0f} s")
+
+    async def send(self, topic: str, payloads: Sequence[bytes]) -> None:
+        """To a connection that was lost, nothing goes: what is lost is counted where it is missed."""
+        send, where = self._client.send, destination(topic)
+        if not self._client.is_connected():
+            return
+        for payload in payloads:
+            send(where, payload)
+
+    async def close(self) -> None:
+        if self._client.is_connected():
+            self._client.disconnect()
+
+
+def destination(topic: str) -> str:
+    return f"/topic/{topic}"
+
+
+def listener_of(received: Received) -> tuple[Any, threading.Event]:
+    """Of a class that is there only once the client is. The event: the server knows of it."""
+    answered = threading.Event()
+
+    class Listener(import_module("stomp").ConnectionListener):  # type: ignore[misc]
+        def on_message(self, frame: Any) -> None:
+            drive(received((frame.body,)))
+
+        def on_receipt(self, frame: Any) -> None:
+            answered.set()
+
+    return Listener(), answered

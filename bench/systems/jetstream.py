@@ -1,0 +1,134 @@
+"""NATS JetStream with a file store: a message acked is in the page cache, which is synced every two minutes.
+
+Debian's 2.9 knows nothing stricter. The reply of a request is the ack of its publish.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, ClassVar
+
+from bench.loops.loop import Loop, drive
+
+from .nats import PACKAGE, PROGRAM, connected, server
+from .system import Command, LoopName, Place, Promise, Received, Responder, not_installed
+
+STREAM = "bench"
+OUTSTANDING = 2000
+FETCH_COUNT = 500
+FETCH_S = 1.0
+ACK_S_MAX = 60.0
+ACK_PENDING_MAX = 20_000
+UNREAD_BYTES_MAX = 1 << 30
+"""What nobody reads goes then, the oldest first: an open load of 1 MB would fill the disk."""
+
+
+class JetStream:
+    name = "jetstream"
+    client = (
+        f"nats-py, publish_async with {OUTSTANDING} outstanding; fetch({FETCH_COUNT}), "
+        "AckPolicy.ALL: one ack a fetch"
+    )
+    promise: Promise = "page cache"
+    loop: LoopName = "asyncio"
+    floor = False
+    replies = False
+    throughput = True
+    latency = True
+
+    def missing(self) -> str | None:
+        return not_installed(program=PROGRAM, package=PACKAGE, modules=("nats",))
+
+    def ports(self, connections: int) -> int:
+        return 1
+
+    def commands(self, place: Place) -> list[Command]:
+        return [server(place, "-js", "-sd", str(Path(place.directory) / "streams"))]
+
+    def requester(self, place: Place, loop: Loop, number: int, replied: Received) -> Requester:
+        return Requester(place, replied)
+
+    def responder(self, place: Place, loop: Loop) -> Responder:
+        raise NotImplementedError("the server answers")
+
+    def producer(self, place: Place, loop: Loop) -> Producer:
+        return Producer(place)
+
+    def consumer(self, place: Place, loop: Loop, received: Received) -> Consumer:
+        return Consumer(place, received)
+
+
+class _Client:
+    limits: ClassVar[Mapping[str, Any]] = {}
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    async def setup(self) -> None:
+        self._client = await connected(self._place)
+        self._stream = self._client.jetstream(publish_async_max_pending=OUTSTANDING)
+        await self._stream.add_stream(name=STREAM, subjects=[STREAM], storage="file", **self.limits)
+
+    async def teardown(self) -> None:
+        await self._client.close()
+
+
+class Requester(_Client):
+    """Publishes. With OUTSTANDING acks missing it waits for one, and what is due then is late."""
+
+    limits: ClassVar[Mapping[str, Any]] = {"max_bytes": UNREAD_BYTES_MAX}
+
+    def __init__(self, place: Place, replied: Received) -> None:
+        super().__init__(place)
+        self._replied = replied
+
+    async def request(self, payload: bytes) -> None:
+        def acked(ack: asyncio.Future[Any]) -> None:
+            """One that fails is a confirm that never comes."""
+            if not ack.cancelled() and ack.exception() is None:
+                drive(self._replied((payload,)))
+
+        ack = await self._stream.publish_async(STREAM, payload, wait_stall=ACK_S_MAX)
+        ack.add_done_callback(acked)
+
+
+class Producer(_Client):
+    async def publish(self, payloads: Sequence[bytes]) -> None:
+        publish = self._stream.publish_async
+        for payload in payloads:
+            await publish(STREAM, payload, wait_stall=ACK_S_MAX)
+
+    async def flush(self) -> None:
+        await asyncio.wait_for(self._stream.publish_async_completed(), ACK_S_MAX)
+
+
+class Consumer(_Client):
+    def __init__(self, place: Place, received: Received) -> None:
+        super().__init__(place)
+        self._received = received
+
+    async def setup(self) -> None:
+        await super().setup()
+        api = import_module("nats.js.api")
+        config = api.ConsumerConfig(
+            ack_policy=api.AckPolicy.ALL, ack_wait=300, max_ack_pending=ACK_PENDING_MAX
+        )
+        self._deliveries = await self._stream.pull_subscribe(STREAM, durable=STREAM, config=config)
+        self._following = asyncio.create_task(self._follow())
+
+    async def _follow(self) -> None:
+        """A fetch waits for all it asks for, or until FETCH_S are over: with what came, that ends it."""
+        while True:
+            try:
+                messages = await self._deliveries.fetch(FETCH_COUNT, timeout=FETCH_S)
+            except TimeoutError:
+                continue
+            await self._received([message.data for message in messages])
+            await messages[-1].ack()
+
+    async def teardown(self) -> None:
+        self._following.cancel()
+        await super().teardown()

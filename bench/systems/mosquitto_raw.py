@@ -1,0 +1,64 @@
+"""Mosquitto without a client library: MQTT 3.1.1 packets, QoS 0. A delivery is what was published."""
+
+from __future__ import annotations
+
+from bench.loops.loop import Loop
+
+from .mosquitto import MosquittoSystem
+from .raw_frames import FixedFrames
+from .raw_socket import RawConnection, RawSystem
+from .system import Place
+
+# Of version 4, a clean session, no keep-alive, and a name that the server finds.
+CONNECT = b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x00\x00\x00"
+CONNECTED, SUBSCRIBED = b"\x20\x02\x00\x00", b"\x90\x03\x00\x01\x00"
+
+
+class MosquittoRaw(MosquittoSystem, RawSystem):
+    name = "mosquitto-raw"
+    client = "MQTT 3.1.1 packets over a socket, QoS 0, up to 500 in one write"
+
+    def connect(self, place: Place, loop: Loop, *, first: bool) -> MqttBytes:
+        return MqttBytes(place, loop)
+
+
+class MqttBytes(RawConnection):
+    def greet(self) -> None:
+        self._ask(CONNECT, CONNECTED)
+
+    def ask(self, topic: str) -> FixedFrames:
+        self._ask(b"\x82" + counted(b"\x00\x01" + text(topic) + b"\x00"), SUBSCRIBED)
+        size_bytes = self.place.size_bytes
+        return FixedFrames(publish_head(topic, size_bytes), size_bytes, 0)
+
+    def around(self, topic: str) -> tuple[bytes, bytes]:
+        return publish_head(topic, self.place.size_bytes), b""
+
+    def _ask(self, packet: bytes, want: bytes) -> None:
+        self.stream.write(packet)
+        answer = self.stream.read_exactly(len(want))
+        if answer != want:
+            raise ConnectionError(f"the server answers {answer!r}")
+
+
+def publish_head(topic: str, size_bytes: int) -> bytes:
+    name = text(topic)
+    return b"\x30" + varint(len(name) + size_bytes) + name
+
+
+def text(words: str) -> bytes:
+    data = words.encode()
+    return len(data).to_bytes(2, "big") + data
+
+
+def counted(data: bytes) -> bytes:
+    return varint(len(data)) + data
+
+
+def varint(count: int) -> bytes:
+    """Seven bits a byte, the lowest first; the eighth bit says that there are more."""
+    data = b""
+    while count > 0x7F:
+        data += bytes([count & 0x7F | 0x80])
+        count >>= 7
+    return data + bytes([count])

@@ -1,0 +1,109 @@
+"""RabbitMQ and pika: transient messages, nothing acked, a queue for each topic.
+
+A queue goes with its last consumer, so one run finds nothing of the run before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from bench.loops.loop import Loop, drive
+
+from . import rabbitmq_server
+from .system import HOST, Command, LoopName, Place, Received
+from .topics import Connection, TopicSystem
+
+BUFFER_BYTES_MAX = 1 << 20
+BUFFER_S = 0.001
+
+
+class RabbitMQSystem(TopicSystem):
+    module: str
+
+    def missing(self) -> str | None:
+        return rabbitmq_server.missing(self.module)
+
+    def ports(self, connections: int) -> int:
+        return rabbitmq_server.PORTS
+
+    def commands(self, place: Place) -> list[Command]:
+        return rabbitmq_server.commands(Path(place.directory), place.ports)
+
+
+class RabbitMQ(RabbitMQSystem):
+    name = "rabbitmq"
+    client = "pika, AsyncioConnection, a callback for each message"
+    module = "pika"
+    loop: LoopName = "asyncio"
+
+    def connect(self, place: Place, loop: Loop, *, first: bool) -> Pika:
+        return Pika(place)
+
+
+class Pika(Connection):
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._answers = False
+
+    async def open(self) -> None:
+        self._connection, self._channel = await opened(self._place)
+
+    async def subscribe(self, topic: str, received: Received) -> None:
+        def take(channel: Any, method: Any, properties: Any, body: bytes) -> None:
+            drive(received((body,)))
+
+        self._answers = True
+        await answered(self._channel.queue_declare, topic, auto_delete=True)
+        await answered(self._channel.basic_consume, topic, take, auto_ack=True)
+
+    async def send(self, topic: str, payloads: Sequence[bytes]) -> None:
+        """From a callback it cannot wait for room, and only answers are sent there."""
+        publish = self._channel.basic_publish
+        if self._connection.is_closed:
+            return
+        for payload in payloads:
+            publish("", topic, payload)
+        if not self._answers:
+            await room(self._connection)
+
+    async def flush(self) -> None:
+        await room(self._connection, 0)
+
+    async def close(self) -> None:
+        if self._connection.is_open:
+            self._connection.close()
+
+
+async def opened(place: Place) -> tuple[Any, Any]:
+    """A connection, in the running loop, and a channel."""
+    pika, adapter = import_module("pika"), import_module("pika.adapters.asyncio_connection")
+    loop = asyncio.get_running_loop()
+    opening = loop.create_future()
+    adapter.AsyncioConnection(
+        pika.ConnectionParameters(HOST, place.ports[0], heartbeat=0),
+        on_open_callback=opening.set_result,
+        on_open_error_callback=lambda _, error: opening.set_exception(error),
+    )
+    connection = await opening
+    opening = loop.create_future()
+    connection.channel(on_open_callback=opening.set_result)
+    return connection, await opening
+
+
+async def answered(call: Callable[..., Any], *words: Any, **settings: Any) -> Any:
+    """Make a call of a channel and wait for its answer."""
+    future = asyncio.get_running_loop().create_future()
+    call(*words, **settings, callback=future.set_result)
+    return await future
+
+
+async def room(connection: Any, buffer_bytes: int = BUFFER_BYTES_MAX) -> None:
+    """pika takes as much as it is given, and has no public word for how much it holds."""
+    while connection.is_open:
+        if connection._transport.get_write_buffer_size() <= buffer_bytes:
+            return
+        await asyncio.sleep(BUFFER_S)

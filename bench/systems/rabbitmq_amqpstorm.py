@@ -1,0 +1,63 @@
+"""RabbitMQ and amqpstorm: threads. Its consumers look for messages every 10 ms, when there are none."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+from bench.loops.loop import Loop, drive
+
+from .rabbitmq import RabbitMQSystem
+from .system import HOST, LoopName, Place, Received
+from .topics import Connection
+
+USER = "guest"
+
+
+class RabbitMQStorm(RabbitMQSystem):
+    name = "rabbitmq-amqpstorm"
+    client = "amqpstorm, a thread that consumes, a callback for each message"
+    module = "amqpstorm"
+    loop: LoopName = "blocking"
+    latency = False
+
+    def connect(self, place: Place, loop: Loop, *, first: bool) -> Storm:
+        return Storm(place)
+
+
+class Storm(Connection):
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    async def open(self) -> None:
+        self._connection = import_module("amqpstorm").Connection(
+            HOST, USER, USER, port=self._place.ports[0], heartbeat=0
+        )
+        self._channel = self._connection.channel()
+
+    async def subscribe(self, topic: str, received: Received) -> None:
+        def take(body: bytes, channel: Any, method: Any, properties: Any) -> None:
+            drive(received((body,)))
+
+        channel = self._connection.channel()
+        channel.queue.declare(topic, auto_delete=True)
+        channel.basic.consume(take, topic, no_ack=True)
+
+        def consume() -> None:
+            """Until the connection is closed, by whomever: what is missed then is lost."""
+            try:
+                channel.start_consuming(to_tuple=True, auto_decode=False)
+            except import_module("amqpstorm").AMQPError:
+                return
+
+        threading.Thread(target=consume, daemon=True).start()
+
+    async def send(self, topic: str, payloads: Sequence[bytes]) -> None:
+        publish = self._channel.basic.publish
+        for payload in payloads:
+            publish(payload, topic)
+
+    async def close(self) -> None:
+        self._connection.close()

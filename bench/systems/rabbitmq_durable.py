@@ -1,0 +1,166 @@
+"""RabbitMQ, a durable classic queue, persistent messages: the reply of a request is its confirm.
+
+A confirm means that the message is on the disk, one fsync for many.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from bench.loops.loop import Loop, drive
+
+from . import rabbitmq_server
+from .rabbitmq import answered, opened
+from .system import Command, LoopName, Place, Promise, Received, Responder
+
+QUEUE = "bench"
+PERSISTENT = 2
+OUTSTANDING = 2000
+ACK_COUNT = 500
+CONFIRM_S_MAX = 60.0
+UNREAD_BYTES_MAX = 1 << 30
+"""What nobody reads goes then, the oldest first: an open load of 1 MB would fill the disk."""
+
+
+class RabbitMQDurable:
+    name = "rabbitmq-durable"
+    client = (
+        f"pika, AsyncioConnection, {OUTSTANDING} confirms outstanding; deliveries acked "
+        f"{ACK_COUNT} at a time"
+    )
+    promise: Promise = "batched fsync"
+    loop: LoopName = "asyncio"
+    floor = False
+    replies = False
+    throughput = True
+    latency = True
+
+    def missing(self) -> str | None:
+        return rabbitmq_server.missing("pika")
+
+    def ports(self, connections: int) -> int:
+        return rabbitmq_server.PORTS
+
+    def commands(self, place: Place) -> list[Command]:
+        return rabbitmq_server.commands(Path(place.directory), place.ports)
+
+    def requester(self, place: Place, loop: Loop, number: int, replied: Received) -> Requester:
+        return Requester(place, replied)
+
+    def responder(self, place: Place, loop: Loop) -> Responder:
+        raise NotImplementedError("the server answers")
+
+    def producer(self, place: Place, loop: Loop) -> Producer:
+        return Producer(place)
+
+    def consumer(self, place: Place, loop: Loop, received: Received) -> Consumer:
+        return Consumer(place, received)
+
+
+class _Client:
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    async def setup(self, **limits: int) -> None:
+        self._connection, self._channel = await opened(self._place)
+        arguments = {"x-queue-type": "classic", **limits}
+        await answered(self._channel.queue_declare, QUEUE, durable=True, arguments=arguments)
+
+    async def teardown(self) -> None:
+        if self._connection.is_open:
+            self._connection.close()
+
+
+class _Publisher(_Client):
+    """Knows what is not confirmed. What the server refuses is never confirmed."""
+
+    async def setup(self, **limits: int) -> None:
+        await super().setup(**limits)
+        self._properties = import_module("pika").BasicProperties(delivery_mode=PERSISTENT)
+        self._unconfirmed: OrderedDict[int, bytes] = OrderedDict()
+        self._sent = 0
+        await answered(self._channel.confirm_delivery, self._answered)
+
+    def publish_one(self, payload: bytes) -> None:
+        self._sent += 1
+        self._unconfirmed[self._sent] = payload
+        self._channel.basic_publish("", QUEUE, payload, self._properties)
+
+    def confirmed(self, payloads: Sequence[bytes]) -> None:
+        raise NotImplementedError
+
+    def _answered(self, frame: Any) -> None:
+        method, unconfirmed = frame.method, self._unconfirmed
+        if method.NAME != "Basic.Ack":
+            return
+        payloads = []
+        if method.multiple:
+            while unconfirmed and next(iter(unconfirmed)) <= method.delivery_tag:
+                payloads.append(unconfirmed.popitem(last=False)[1])
+        else:
+            payloads.append(unconfirmed.pop(method.delivery_tag))
+        self.confirmed(payloads)
+
+
+class Requester(_Publisher):
+    def __init__(self, place: Place, replied: Received) -> None:
+        super().__init__(place)
+        self._replied = replied
+
+    async def setup(self, **limits: int) -> None:
+        await super().setup(**{"x-max-length-bytes": UNREAD_BYTES_MAX})
+
+    async def request(self, payload: bytes) -> None:
+        self.publish_one(payload)
+
+    def confirmed(self, payloads: Sequence[bytes]) -> None:
+        drive(self._replied(payloads))
+
+
+class Producer(_Publisher):
+    async def setup(self, **limits: int) -> None:
+        await super().setup(**limits)
+        self._some_confirmed = asyncio.Event()
+
+    async def publish(self, payloads: Sequence[bytes]) -> None:
+        for payload in payloads:
+            if len(self._unconfirmed) >= OUTSTANDING:
+                await self._wait(OUTSTANDING // 2)
+            self.publish_one(payload)
+
+    async def flush(self) -> None:
+        await self._wait(0)
+
+    def confirmed(self, payloads: Sequence[bytes]) -> None:
+        self._some_confirmed.set()
+
+    async def _wait(self, count: int) -> None:
+        """Until no more than `count` are unconfirmed. Raises TimeoutError: none was, for too long."""
+        while len(self._unconfirmed) > count:
+            self._some_confirmed.clear()
+            await asyncio.wait_for(self._some_confirmed.wait(), CONFIRM_S_MAX)
+
+
+class Consumer(_Client):
+    def __init__(self, place: Place, received: Received) -> None:
+        super().__init__(place)
+        self._received = received
+        self._unacked = 0
+
+    async def setup(self, **limits: int) -> None:
+        await super().setup(**limits)
+        await answered(self._channel.basic_qos, prefetch_count=OUTSTANDING)
+        await answered(self._channel.basic_consume, QUEUE, self._take)
+
+    def _take(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
+        """The last ones stay unacked, and go with the server."""
+        drive(self._received((body,)))
+        self._unacked += 1
+        if self._unacked == ACK_COUNT:
+            self._channel.basic_ack(method.delivery_tag, multiple=True)
+            self._unacked = 0

@@ -1,0 +1,49 @@
+"""How RabbitMQ 3.10 of Debian is started: nothing of an installed one is touched.
+
+Its node gets a port mapper, a cookie and a configuration of its own, all on loopback and in the
+bench's directory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from .system import HOST, Command, not_installed
+
+SERVER = "/usr/lib/rabbitmq/bin/rabbitmq-server"
+PORTS = 3
+"""Of clients, of other nodes, of the port mapper."""
+
+
+def missing(*modules: str) -> str | None:
+    return not_installed(program=SERVER, package="rabbitmq-server", modules=modules)
+
+
+def commands(directory: Path, ports: Sequence[int]) -> list[Command]:
+    port, distribution, mapper = ports
+    plugins = directory / "enabled_plugins"
+    plugins.write_text("[].\n")
+    environment = {
+        "HOME": str(directory),
+        "ERL_EPMD_PORT": str(mapper),
+        "ERL_EPMD_ADDRESS": HOST,
+        "RABBITMQ_CONF_ENV_FILE": "/dev/null",
+        "RABBITMQ_CONFIG_FILE": str(directory / "none"),
+        "RABBITMQ_ENABLED_PLUGINS_FILE": str(plugins),
+        "RABBITMQ_NODENAME": f"bench{port}@localhost",
+        "RABBITMQ_NODE_IP_ADDRESS": HOST,
+        "RABBITMQ_NODE_PORT": str(port),
+        "RABBITMQ_DIST_PORT": str(distribution),
+        "RABBITMQ_MNESIA_BASE": str(directory / "mnesia"),
+        "RABBITMQ_LOG_BASE": str(directory / "log"),
+        "RABBITMQ_PID_FILE": str(directory / "pid"),
+        # Has the script become the server, so that its process id is the server's.
+        "RABBITMQ_ALLOW_INPUT": "true",
+        "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": (
+            "-noinput -kernel inet_dist_use_interface {127,0,0,1}"
+        ),
+    }
+    # An epmd started by Erlang would be a daemon that nobody ends.
+    port_mapper = Command(["epmd", "-address", HOST, "-port", str(mapper)], environment)
+    return [port_mapper, Command([SERVER], environment)]

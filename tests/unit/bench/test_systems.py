@@ -1,0 +1,49 @@
+"""Every system, small: it runs, and nothing is lost. How fast is not asked here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench.comparison import latency, throughput
+from bench.latency.workloads import Workload
+from bench.plan import Scale
+from bench.processes import Troupe
+from bench.systems import SYSTEMS
+from bench.systems.system import System
+
+TINY = 3000
+FEW = Workload(name="few", size_bytes=100, rate_per_s=200, connections=2)
+
+EVERY_SYSTEM = pytest.mark.parametrize("system", SYSTEMS.values(), ids=list(SYSTEMS))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+@EVERY_SYSTEM
+def test_a_stream_arrives_whole_and_in_order(system: System) -> None:
+    skip_if_missing(system)
+    if not system.throughput:
+        pytest.skip("it is not measured at full throttle")
+    with Troupe() as troupe:
+        outcome = throughput.case(system, 100, TINY, 10.0).run(troupe, Scale())
+    assert outcome.wrong == 0
+    assert outcome.values["per_s"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+@EVERY_SYSTEM
+def test_every_request_is_answered_once(system: System, tmp_path: Path) -> None:
+    skip_if_missing(system)
+    with Troupe() as troupe:
+        case = latency.case(system, [FEW], 1.0, 1, tmp_path)
+        outcome = case.run(troupe, Scale(quick=True))
+    assert outcome.values["few wrong"] == 0
+    assert outcome.values["few p50_us"] > 0
+
+
+def skip_if_missing(system: System) -> None:
+    if why := system.missing():
+        pytest.skip(why)
