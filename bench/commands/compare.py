@@ -73,7 +73,11 @@ def add_latency(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--seconds", type=seconds, default=LATENCY_S, metavar="S",
-        help="of each run, after a warm-up of 3 (default %(default)s)",
+        help="of each run (default %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--warm", type=seconds, default=latency.WARM_S, metavar="S",
+        help="before that, not counted (default %(default)s)",
     )  # fmt: skip
     parser.add_argument(
         "--samples", type=positive, default=1, metavar="N",
@@ -94,8 +98,9 @@ def run(args: argparse.Namespace) -> int:
             raise UsageError(f"--size {args.size}: want at least {throughput.SIZE_BYTES_MIN}")
         families.append(throughput.family(systems, args.size, args.count, args.seconds_max))
     if "workloads" in args:
+        lasting = latency.Lasting(args.seconds, args.warm, args.samples)
         workloads = [named(WORKLOADS, name, "workload") for name in args.workloads.split(",")]
-        families.append(latency.family(systems, workloads, args.seconds, args.samples, out))
+        families.append(latency.family(systems, workloads, lasting, out))
     facts = surroundings(notes) | {"disk_sync_p50_us": machine.sync_p50_us()}
     figures, failures, status = run_rounds(
         families, rounds=args.runs, scale=Scale(quick=args.quick)

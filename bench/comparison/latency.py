@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +28,25 @@ END_S = 60.0
 """Beside the run itself."""
 
 
-def case(
-    system: System, workloads: Sequence[Workload], seconds: float, samples: int, directory: Path
-) -> Case:
+@dataclass(frozen=True, slots=True)
+class Lasting:
+    """How long a run of a workload is: `seconds`, or until there are so many `samples`."""
+
+    seconds: float
+    warm_s: float
+    samples: int
+
+    def counts(self, workload: Workload, scale: Scale) -> tuple[int, int]:
+        """Requests that count, and before them those that do not."""
+        lasting_s = max(scale.seconds(self.seconds), self.samples / workload.rate_per_s)
+        warm = int(workload.rate_per_s * scale.seconds(self.warm_s))
+        return int(workload.rate_per_s * lasting_s), warm
+
+
+def case(system: System, workloads: Sequence[Workload], lasting: Lasting, directory: Path) -> Case:
     """All workloads, one after the other, on one server.
 
     Args:
-        samples: at least so many of each workload, however long that takes.
         directory: where each run's samples go, as rows of response, service and delay in ns.
     """
 
@@ -43,9 +56,7 @@ def case(
         most = max(workload.connections for workload in workloads)
         with serving(troupe, system, most) as place:
             for workload in workloads:
-                lasting_s = max(scale.seconds(seconds), samples / workload.rate_per_s)
-                counted = int(workload.rate_per_s * lasting_s)
-                warm = int(workload.rate_per_s * scale.seconds(WARM_S))
+                counted, warm = lasting.counts(workload, scale)
                 file = next_file(directory, system.name, workload.name)
                 found = load(troupe, place, workload, counted, warm, file)
                 detail[workload.name] = found
@@ -110,14 +121,13 @@ def case_name(system: str) -> str:
 
 
 def family(
-    systems: Sequence[System], workloads: Sequence[Workload], seconds: float, samples: int,
-    directory: Path,
-) -> Family:  # fmt: skip
+    systems: Sequence[System], workloads: Sequence[Workload], lasting: Lasting, directory: Path
+) -> Family:
     systems = [system for system in systems if system.latency]
     names = [system.name for system in systems]
     return Family(
         name="latency",
-        cases=[case(system, workloads, seconds, samples, directory) for system in systems],
+        cases=[case(system, workloads, lasting, directory) for system in systems],
         rows=[
             Row(
                 name=row_name(name, workload.name, shown), unit="us", case=case_name(name),

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from bench.systems import activemq_raw, mosquitto_raw, nats_raw, rabbitmq_raw
+from bench.systems import activemq_raw, mosquitto_raw, nats_raw, rabbitmq_raw, redis_raw
 from bench.systems.raw_frames import FixedFrames, Frames, LineFrames
 
 SIZE_BYTES = 40
@@ -45,6 +45,15 @@ def test_nats_with_lines_between() -> None:
     assert cut_all(frames, [stream]) == PAYLOADS
     assert lines == [b"PING"] * 4 + [b"INFO {}"]
     assert_cut_anywhere(lambda: LineFrames(head, SIZE_BYTES, 2, lines.append), stream)
+
+
+def test_redis_whose_heads_are_of_several_lines() -> None:
+    """Between deliveries: how many got what this connection published."""
+    head = redis_raw.delivery_head("replies0", SIZE_BYTES)
+    stream = b":1\r\n" + b":2\r\n".join(head + payload + b"\r\n" for payload in PAYLOADS)
+    told: list[bytes] = []
+    assert_cut_anywhere(lambda: LineFrames(head, SIZE_BYTES, 2, told.append), stream)
+    assert set(told) == {b":1", b":2"}
 
 
 def test_mqtt() -> None:
