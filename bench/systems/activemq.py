@@ -46,7 +46,9 @@ class ActiveMQSystem(TopicSystem):
 
 class ActiveMQ(ActiveMQSystem):
     name = "activemq"
-    client = "stomp.py, STOMP 1.2, a listener called for each message"
+    client = (
+        "stomp.py, STOMP 1.2, a listener called for each message; sends over another connection"
+    )
     modules = ("stomp",)
     loop: LoopName = "blocking"
 
@@ -55,34 +57,47 @@ class ActiveMQ(ActiveMQSystem):
 
 
 class Stomp(Connection):
+    """Sends over one connection and receives over another.
+
+    A listener that sends keeps its connection from being read. Over the same one the server would
+    wait for it to be read, holding the lock it needs to take what is sent: both stood still.
+    """
+
     def __init__(self, place: Place) -> None:
         self._place = place
+        self._connections: list[Any] = []
 
     async def open(self) -> None:
-        stomp = import_module("stomp")
-        self._client = stomp.StompConnection12(
-            [(HOST, self._place.ports[0])], auto_decode=False, reconnect_attempts_max=1
-        )
-        self._client.connect(wait=True)
+        self._sending = self._connected()
 
     async def subscribe(self, topic: str, received: Received) -> None:
+        receiving = self._connected()
         listener, answered = listener_of(received)
-        self._client.set_listener("", listener)
-        self._client.subscribe(destination(topic), id="1", ack="auto", receipt="1")
+        receiving.set_listener("", listener)
+        receiving.subscribe(destination(topic), id="1", ack="auto", receipt="1")
         if not answered.wait(ANSWER_S_MAX):
             raise TimeoutError(f"no receipt for {ANSWER_S_MAX:.0f} s")
 
     async def send(self, topic: str, payloads: Sequence[bytes]) -> None:
         """To a connection that was lost, nothing goes: what is lost is counted where it is missed."""
-        send, where = self._client.send, destination(topic)
-        if not self._client.is_connected():
+        send, where = self._sending.send, destination(topic)
+        if not self._sending.is_connected():
             return
         for payload in payloads:
             send(where, payload)
 
     async def close(self) -> None:
-        if self._client.is_connected():
-            self._client.disconnect()
+        for connection in self._connections:
+            if connection.is_connected():
+                connection.disconnect()
+
+    def _connected(self) -> Any:
+        connection = import_module("stomp").StompConnection12(
+            [(HOST, self._place.ports[0])], auto_decode=False, reconnect_attempts_max=1
+        )
+        connection.connect(wait=True)
+        self._connections.append(connection)
+        return connection
 
 
 def destination(topic: str) -> str:

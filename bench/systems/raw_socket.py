@@ -33,18 +33,18 @@ class Stream:
         self._parts: list[bytes] = []
         self._size, self._wanted = 0, 1
         self._frames: Frames | None = None
-        self._busy = self._ended = False
+        self._busy = self.ended = False
 
     def follow(self, loop: Loop, frames: Frames, received: Received) -> None:
         """From now on everything that comes is taken for deliveries."""
         self._frames, self._received = frames, received
-        if not self._ended:
+        if not self.ended:
             loop.watch(self._socket.fileno(), self._receive)
         self._hand_over()
 
     def write(self, data: bytes) -> None:
         left = memoryview(data)
-        while left and not self._ended:
+        while left and not self.ended:
             try:
                 left = left[self._socket.send(left) :]
             except BlockingIOError:
@@ -69,7 +69,7 @@ class Stream:
 
     def close(self) -> None:
         """An event loop forgets a descriptor that is closed."""
-        self._ended = True
+        self.ended = True
         self._socket.close()
 
     def _receive(self) -> None:
@@ -77,7 +77,7 @@ class Stream:
         self._hand_over()
 
     def _read(self) -> None:
-        if self._ended:
+        if self.ended:
             return
         try:
             part = self._socket.recv(RECEIVE_BYTES)
@@ -92,7 +92,7 @@ class Stream:
         self._size += len(part)
 
     def _wait_answer(self) -> None:
-        if self._ended:
+        if self.ended:
             raise ConnectionError(f"the server hung up after {b''.join(self._parts)!r}")
         if not select.select([self._socket], [], [], ANSWER_S_MAX)[0]:
             raise TimeoutError(f"no answer for {ANSWER_S_MAX:.0f} s")
