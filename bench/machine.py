@@ -5,11 +5,13 @@ from __future__ import annotations
 import gc
 import os
 import platform
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -66,6 +68,17 @@ def library_version(name: str) -> str:
         return version(name)
     except PackageNotFoundError:
         return "not installed"
+
+
+def versions(libraries: Sequence[str], packages: Sequence[str]) -> dict[str, str]:
+    """Of Python libraries, and of Debian's packages where there is a dpkg: those installed."""
+    found = {name: library_version(name) for name in libraries}
+    if shutil.which("dpkg-query"):
+        words = ["dpkg-query", "--show", "--showformat=${Package} ${Version}\n", *packages]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        lines = (line.partition(" ") for line in done.stdout.splitlines())
+        found |= {name: version for name, _, version in lines if version}
+    return {name: version for name, version in found.items() if version != "not installed"}
 
 
 def loop_s() -> float:

@@ -180,6 +180,11 @@ class Troupe:
         self._roles.remove(role)
         role.end(LEAVE_S_MAX)
 
+    def end_all(self) -> None:
+        """Have all of them leave, the last one started first."""
+        while self._roles:
+            self._roles.pop().end(LEAVE_S_MAX)
+
     def usage(self) -> dict[str, Usage]:
         """What each role has used until now, by `name` and place in the troupe."""
         return {

@@ -9,10 +9,9 @@ from typing import Any
 
 from bench import machine
 from bench.comparison import latency, throughput
-from bench.comparison.histograms import write_histograms
 from bench.latency.workloads import WORKLOADS
 from bench.plan import Family, Scale
-from bench.systems import SYSTEMS
+from bench.systems import CLIENTS, PACKAGES, SYSTEMS
 from bench.systems.system import System
 
 from .usage import UsageError, positive, report, run_rounds, say, seconds, surroundings
@@ -25,6 +24,7 @@ HELP = {
 }
 THROUGHPUT_S_MAX = 20.0
 LATENCY_S = 30.0
+RESULTS = {".json", ".hgrm", ".npz"}
 
 
 def add(commands: Any) -> None:
@@ -58,7 +58,7 @@ def add_throughput(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--size", type=positive, default=throughput.SIZE_BYTES, metavar="BYTES",
-        help=f"of each (default {throughput.SIZE_BYTES}; at least 8)",
+        help=f"of each (default {throughput.SIZE_BYTES}; at least {throughput.SIZE_BYTES_MIN})",
     )  # fmt: skip
     parser.add_argument(
         "--seconds-max", type=seconds, default=THROUGHPUT_S_MAX, metavar="S",
@@ -90,32 +90,68 @@ def add_latency(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     systems, notes = pick(args.systems)
-    out: Path = args.out or Path("bench-results") / default_name()
-    out.mkdir(parents=True, exist_ok=True)
+    workloads = [
+        named(WORKLOADS, name, "workload")
+        for name in dict.fromkeys(getattr(args, "workloads", "").split(","))
+        if name
+    ]
     families: list[Family] = []
+    if "size" in args and args.size < throughput.SIZE_BYTES_MIN:
+        raise UsageError(f"--size {args.size}: want at least {throughput.SIZE_BYTES_MIN}")
+    out = directory(args.out, args.command)
     if "size" in args:
-        if args.size < throughput.SIZE_BYTES_MIN:
-            raise UsageError(f"--size {args.size}: want at least {throughput.SIZE_BYTES_MIN}")
         families.append(throughput.family(systems, args.size, args.count, args.seconds_max))
     if "workloads" in args:
         lasting = latency.Lasting(args.seconds, args.warm, args.samples)
-        workloads = [named(WORKLOADS, name, "workload") for name in args.workloads.split(",")]
-        families.append(latency.family(systems, workloads, lasting, out))
-    facts = surroundings(notes) | {"disk_sync_p50_us": machine.sync_p50_us()}
+        families += latency.families(systems, workloads, lasting, out)
+    facts = surroundings(notes) | measured(args)
     figures, failures, status = run_rounds(
         families, rounds=args.runs, scale=Scale(quick=args.quick)
     )
     report(facts, figures, failures, out / f"{args.command}.json")
     if "workloads" in args:
+        # Here, not above: who only asks what is installed may have no numpy.
+        from bench.comparison.histograms import write_histograms
+
         write_histograms(out, keep=args.keep_samples)
     say(f"written to {out}/")
     return status
 
 
+def directory(wanted: Path | None, command: str) -> Path:
+    """Made, and without results of another run: these would be taken for this one's.
+
+    Raises:
+        UsageError: it cannot be had.
+    """
+    out = (wanted or Path("bench-results") / default_name()).resolve()
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        held = [file.name for file in out.iterdir() if file.suffix in RESULTS]
+    except OSError as error:
+        raise UsageError(f"--out {out}: {error.strerror}") from None
+    if f"{command}.json" in held or any(not name.endswith(".json") for name in held):
+        raise UsageError(f"--out {out}: there are results of another run in it")
+    return out
+
+
+def measured(args: argparse.Namespace) -> dict[str, Any]:
+    """What was asked for and with which versions, for whoever reads the figures."""
+    asked = {"runs": args.runs, "quick": args.quick}
+    for name in ("count", "size", "seconds_max", "seconds", "warm", "samples"):
+        if name in args:
+            asked[name] = getattr(args, name)
+    return {
+        "asked": asked,
+        "versions": machine.versions(CLIENTS, PACKAGES),
+        "disk_sync_p50_us": machine.sync_p50_us(),
+    }
+
+
 def pick(wanted: str | None) -> tuple[list[System], list[str]]:
     """The systems, and who is left out for what reason; raises UsageError for an unknown one."""
     chosen = (
-        [named(SYSTEMS, name, "system") for name in wanted.split(",")]
+        [named(SYSTEMS, name, "system") for name in dict.fromkeys(wanted.split(","))]
         if wanted
         else list(SYSTEMS.values())
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,14 +26,14 @@ class UsageError(Exception):
 def positive(text: str) -> int:
     """Also `1e6`, and `10_000`."""
     value = float(text.replace("_", ""))
-    if value < 1 or value != int(value):
+    if not 1 <= value < math.inf or value != int(value):
         raise argparse.ArgumentTypeError(f"want a whole number, at least 1, got {text}")
     return int(value)
 
 
 def seconds(text: str) -> float:
     value = float(text)
-    if not value > 0:
+    if not 0 < value < math.inf:
         raise argparse.ArgumentTypeError(f"want more than 0 seconds, got {text}")
     return value
 

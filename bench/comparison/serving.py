@@ -37,18 +37,24 @@ class Serving:
         for role in roles:
             self._troupe.end(role)
 
+    def end_all(self) -> None:
+        """The server last, and before its directory goes."""
+        self._troupe.end_all()
+
 
 @contextmanager
 def serving(troupe: Troupe, system: System, connections: int) -> Iterator[Serving]:
     """The block's end ends the server before its directory goes."""
     ports = list(Network().free_ports(max(system.ports(connections), 1)))
-    with tempfile.TemporaryDirectory(prefix="bench-system-") as directory:
+    with tempfile.TemporaryDirectory(
+        prefix="bench-system-", ignore_cleanup_errors=True
+    ) as directory:
         place = Serving(troupe, system, directory, ports)
         if not system.commands(place.place):
             yield place
             return
-        server = place.start("server")
         try:
+            place.start("server")
             yield place
         finally:
-            place.end(server)
+            place.end_all()

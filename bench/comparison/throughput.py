@@ -22,6 +22,8 @@ COUNT, SIZE_BYTES = 1_000_000, 1024
 SIZE_BYTES_MIN = 16
 PROBE_COUNT = 2000
 """Sent before, to see how many a slow system can send in SECONDS_MAX."""
+WARM_PART = 0.3
+"""Of the longest time, before it."""
 KNOCKS_MAX = 200
 MILLION = 1e6
 VALUES = {
@@ -47,11 +49,10 @@ def stream(
     consumer = place.start("consumer", size_bytes=size_bytes)
     producer = place.start("producer", size_bytes=size_bytes)
     introduce(producer, consumer)
-    start_ns, end_ns, _ = run_phase(producer, [consumer], start=0, count=PROBE_COUNT)
-    per_s = PROBE_COUNT / (end_ns - start_ns) * 1e9
+    start, per_s = warm_up(producer, consumer, seconds_max * WARM_PART)
     count = max(min(count, int(per_s * seconds_max)), PROBE_COUNT)
     before = troupe.usage()
-    sent, arrived = phase(producer, consumer, start=PROBE_COUNT, count=count)
+    sent, arrived = phase(producer, consumer, start=start, count=count)
     spent = spending(before, troupe.usage())
     (report,) = arrived["reports"]
     seconds = (max(arrived["end_ns"], sent["end_ns"]) - sent["start_ns"]) / 1e9
@@ -66,6 +67,14 @@ def stream(
         wrong=faults(report),
         detail={"count": count, "seconds": seconds, **spent, "reports": arrived["reports"]},
     )
+
+
+def warm_up(producer: Role, consumer: Role, seconds: float) -> tuple[int, float]:
+    """How many were sent, and how many a second the last of them were: servers start slowly."""
+    start_ns, end_ns, _ = run_phase(producer, [consumer], start=0, count=PROBE_COUNT)
+    count = max(int(PROBE_COUNT / (end_ns - start_ns) * 1e9 * seconds), PROBE_COUNT)
+    start_ns, end_ns, _ = run_phase(producer, [consumer], start=PROBE_COUNT, count=count)
+    return PROBE_COUNT + count, count / (end_ns - start_ns) * 1e9
 
 
 def phase(

@@ -56,25 +56,32 @@ class Distribution:
         return {**known, "max": self.max_ns}
 
 
-@dataclass(frozen=True, slots=True)
-class Latencies:
-    """Of one run, or of several pooled."""
-
-    response: Distribution
-    service: Distribution
-    delay: Distribution
-
-
-def arrays(run: Run, skip: int) -> tuple[Nanoseconds, Nanoseconds, Nanoseconds]:
-    """Response, service and delay of the requests from number `skip` on.
+def arrays(run: Run, skip: int) -> dict[str, Nanoseconds]:
+    """Response, uncorrected and delay (see samples.py) of the requests from number `skip` on.
 
     A lost one counts until the end of the run: it is not shorter than that.
     """
-    count = run.schedule.count
-    sent = np.frombuffer(run.samples.sent_ns, dtype=np.int64)
-    replied = np.array(run.samples.replied_ns, dtype=np.int64)
+    count = run.samples.sent
+    sent = np.frombuffer(run.samples.sent_ns, dtype=np.int64)[:count]
+    replied = np.array(run.samples.replied_ns, dtype=np.int64)[:count]
     replied[replied == 0] = run.end_ns
     # The same arithmetic as Schedule.due_ns, for all of them.
     numbers = np.arange(count, dtype=np.int64)
     due = run.schedule.start_ns + (numbers * 1e9 / run.schedule.rate_per_s).astype(np.int64)
-    return (replied - due)[skip:], (replied - sent)[skip:], (sent - due)[skip:]
+    closed = one_at_a_time(sent, replied, run.connections)
+    return {
+        "response": (replied - due)[skip:],
+        "uncorrected": (replied - sent)[skip:][closed[skip:]],
+        "delay": (sent - due)[skip:],
+    }
+
+
+def one_at_a_time(sent: Nanoseconds, replied: Nanoseconds, connections: int) -> NDArray[np.bool_]:
+    """Which requests a load would have sent that waits, on each connection, for every reply."""
+    chosen = np.zeros(len(sent), dtype=np.bool_)
+    for connection in range(connections):
+        free_ns = 0
+        for number in range(connection, len(sent), connections):
+            if sent[number] >= free_ns:
+                chosen[number], free_ns = True, replied[number]
+    return chosen

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from bench.loops import Loop
@@ -16,8 +16,10 @@ from .schedule import NS, Schedule
 
 Clock = Callable[[], int]
 START_S = 0.02
-DRAIN_S_MAX = 5.0
-"""How long the last replies may take, once nothing is sent any more."""
+LATE_S_MAX = 10.0
+"""How late the last request may leave."""
+QUIET_S_MAX, DRAIN_S_MAX = 5.0, 20.0
+"""How long nothing may come, and how long the last replies may take, once all is sent."""
 TURN = 16
 """Requests sent before replies are looked for: a load that is late must not take them late, too."""
 DRAIN_POLL_NS = 1_000_000
@@ -37,51 +39,16 @@ class Load:
 class Run:
     schedule: Schedule
     samples: Samples
+    connections: int
     end_ns: int
 
 
-async def generate(
-    load: Load, loop: Loop, requesters: Sequence[Requester], samples: Samples,
+@asynccontextmanager
+async def connected(
+    samples: Samples, connections: int, connect: Callable[[int, Received], Requester],
     clock: Clock = time.perf_counter_ns,
-) -> Run:  # fmt: skip
-    """Send them, in turn over the requesters, and wait for the replies."""
-    schedule = Schedule(clock() + int(START_S * NS), load.rate_per_s, load.count)
-    sent_ns, payload, turns = samples.sent_ns, samples.payload, len(requesters)
-    number = 0
-    gc.collect()
-    gc.disable()
-    try:
-        while number < load.count:
-            due = min(schedule.due_count(clock()), number + TURN)
-            while number < due:
-                sent_ns[number] = clock()
-                await requesters[number % turns].request(payload(number))
-                number += 1
-            if number < load.count:
-                await loop.until(schedule.due_ns(number))
-        await drain(loop, samples, clock)
-    finally:
-        gc.enable()
-    return Run(schedule=schedule, samples=samples, end_ns=clock())
-
-
-async def drain(loop: Loop, samples: Samples, clock: Clock) -> None:
-    """Until every reply is there, or none has come for DRAIN_S_MAX."""
-    before, quiet_ns = samples.replies, clock()
-    while samples.lost:
-        await loop.until(clock() + DRAIN_POLL_NS)
-        if samples.replies > before:
-            before, quiet_ns = samples.replies, clock()
-        elif clock() - quiet_ns > DRAIN_S_MAX * NS:
-            return
-
-
-async def measure(
-    load: Load, loop: Loop, connections: int, connect: Callable[[int, Received], Requester],
-    rest: bytes, clock: Clock = time.perf_counter_ns,
-) -> Run:  # fmt: skip
-    """Connect, run the load, disconnect. `connect` makes the requester of that number."""
-    samples = Samples(load.count, rest)
+) -> AsyncGenerator[list[Requester]]:  # fmt: skip
+    """All requesters, whose replies go to `samples`. `connect` makes the one of that number."""
 
     async def replied(payloads: Sequence[bytes]) -> None:
         samples.replied(payloads, clock())
@@ -93,4 +60,45 @@ async def measure(
             await requester.setup()
             stack.push_async_callback(requester.teardown)
             requesters.append(requester)
-        return await generate(load, loop, requesters, samples, clock)
+        yield requesters
+
+
+async def generate(
+    load: Load, loop: Loop, requesters: Sequence[Requester], samples: Samples,
+    clock: Clock = time.perf_counter_ns,
+) -> Run:  # fmt: skip
+    """Send what is due, in turn over the requesters, and wait for the replies.
+
+    A load that falls behind by more than LATE_S_MAX ends there: with fewer samples, and it tells.
+    """
+    schedule = Schedule(clock() + int(START_S * NS), load.rate_per_s, load.count)
+    sent_ns, payload, turns = samples.sent_ns, samples.payload, len(requesters)
+    last_ns = schedule.due_ns(load.count) + int(LATE_S_MAX * NS)
+    gc.collect()
+    gc.disable()
+    try:
+        while samples.sent < load.count and clock() < last_ns:
+            due = min(schedule.due_count(clock()), samples.sent + TURN)
+            for number in range(samples.sent, due):
+                sent_ns[number] = clock()
+                samples.sent += 1
+                await requesters[number % turns].request(payload(number))
+            if samples.sent < load.count:
+                await loop.until(schedule.due_ns(samples.sent))
+        await drain(loop, samples, clock)
+    finally:
+        gc.enable()
+    return Run(schedule=schedule, samples=samples, connections=turns, end_ns=clock())
+
+
+async def drain(loop: Loop, samples: Samples, clock: Clock) -> None:
+    """Until every reply is there, or none has come for QUIET_S_MAX, or DRAIN_S_MAX are over."""
+    began_ns = quiet_ns = clock()
+    before = samples.replies
+    while samples.lost:
+        await loop.until(clock() + DRAIN_POLL_NS)
+        now_ns = clock()
+        if samples.replies > before:
+            before, quiet_ns = samples.replies, now_ns
+        if now_ns - quiet_ns > QUIET_S_MAX * NS or now_ns - began_ns > DRAIN_S_MAX * NS:
+            return

@@ -1,8 +1,10 @@
 """Three times of every request: when it was due, when it was sent, when its reply came.
 
-    response  reply - due    what a user waits for, whatever made it late
-    service   reply - sent   what a bench reports that waits for one reply before the next request
-    delay     sent - due     what the load itself was late by
+    response     reply - due    what a user waits for, whatever made it late
+    delay        sent - due     what the load itself was late by
+    uncorrected  reply - sent   of those requests only that were sent after the reply to the one before:
+                                what a bench reports that waits for each reply. It omits what was due
+                                while it waited ("coordinated omission").
 
 A request without a reply counts as lost, and as a response that took until the end.
 """
@@ -28,6 +30,7 @@ class Samples:
         self.replied_ns = array("q", bytes(8 * count))
         """0: no reply yet."""
         self.count = count
+        self.sent = 0
         self.replies = self.duplicated = self.damaged = 0
 
     def payload(self, number: int) -> bytes:
@@ -42,7 +45,7 @@ class Samples:
             (number,) = _number_of(payload)
             if number == KNOCK:
                 continue  # It was sent to see whether somebody answers.
-            if not 0 <= number < self.count or not payload.endswith(self._rest):
+            if not 0 <= number < self.sent or not payload.endswith(self._rest):
                 self.damaged += 1
             elif replied_ns[number]:
                 self.duplicated += 1
@@ -52,7 +55,7 @@ class Samples:
 
     @property
     def lost(self) -> int:
-        return self.count - self.replies
+        return self.sent - self.replies
 
     @property
     def wrong(self) -> int:

@@ -48,7 +48,7 @@ class Results:
     def loads(self, system: str, workload: str) -> Runs:
         """All rounds of a workload, with their quantiles in ns; none if it was not measured."""
         found = self.figures.get(latency.row_name(system, workload, "p50"))
-        return [run[workload] for run in found["runs"] if workload in run] if found else []
+        return found["runs"] if found else []
 
     @property
     def workloads(self) -> list[Workload]:
@@ -77,10 +77,12 @@ def read(directory: Path) -> Results:
 
 
 def quantile_us(runs: Runs, kind: str, name: str) -> float | None:
-    """The median over the rounds, in us; None where one lost something or did not go so deep."""
+    """Over the rounds, in us: the median, or the largest of all. None where one lost anything."""
     values = [run[kind].get(name) for run in runs if not run["wrong"]]
     present = [value for value in values if value is not None]
-    return median(present) / 1e3 if runs and len(present) == len(runs) else None
+    if not runs or len(present) < len(runs):
+        return None
+    return float(max(present) if name == "max" else median(present)) / 1e3
 
 
 def losses(results: Results) -> Iterator[tuple[str, str, int]]:

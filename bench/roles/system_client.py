@@ -11,7 +11,8 @@ from bench.roles.stage import Order, Stage, play
 from bench.systems import SYSTEMS
 from bench.systems.system import Place, System
 
-TURN_NS = 2_000_000
+TURN_NS = 50_000_000
+"""An order may wait so long: looking more often would be told as what the system costs."""
 Act = Callable[[Stage, System, Place, Loop], Awaitable[None]]
 
 

@@ -11,11 +11,14 @@ from bench.roles.stage import Stage
 from bench.roles.system_client import orders, play_client
 from bench.sequence import Follower, Ring
 from bench.systems.system import Place, System
+from bench.systems.topics import knock
+from bench.topics import ring_count
 
 TURN_NS = 20_000_000
+KNOCK = knock(8)
 CHUNK = 500
 """Payloads checked at once."""
-SILENCE_NS_MAX = 5_000_000_000
+SILENCE_NS_MAX = 10_000_000_000
 
 
 async def act(stage: Stage, system: System, place: Place, loop: Loop) -> None:
@@ -38,17 +41,20 @@ class Taking:
     """What came, which a client may tell of in a thread of its own."""
 
     def __init__(self, size_bytes: int) -> None:
-        self.follower = Follower(Ring(size_bytes))
+        self.follower = Follower(Ring(size_bytes, ring_count(1, size_bytes)))
         self.knocked = 0
         self.last_ns = 0
         self._chunk: list[bytes] = []
         self._lock = threading.Lock()
 
     async def received(self, payloads: Sequence[bytes]) -> None:
-        if not self.last_ns and payloads[0][:8] == b"\xff" * 8:
-            # What tells both sides of each other is over before the first message.
-            self.knocked += len(payloads)
-            return
+        if not self.last_ns and payloads[0][:8] == KNOCK:
+            # What tells both sides of each other is sent before the first message.
+            messages = [payload for payload in payloads if payload[:8] != KNOCK]
+            self.knocked += len(payloads) - len(messages)
+            if not messages:
+                return
+            payloads = messages
         with self._lock:
             self._chunk += payloads
             self.last_ns = time.perf_counter_ns()

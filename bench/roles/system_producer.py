@@ -10,13 +10,17 @@ from bench.roles.system_client import orders, play_client
 from bench.sequence import Ring
 from bench.systems.system import Place, System
 from bench.systems.topics import knock
+from bench.topics import ring_count
 
 CHUNK = 500
 """Payloads given to the client at once; what it makes of them is up to it."""
 
 
 async def act(stage: Stage, system: System, place: Place, loop: Loop) -> None:
-    producer, ring = system.producer(place, loop), Ring(place.size_bytes)
+    producer, ring = (
+        system.producer(place, loop),
+        Ring(place.size_bytes, ring_count(1, place.size_bytes)),
+    )
     await producer.setup()
     stage.ready()
     async for order in orders(stage, loop):

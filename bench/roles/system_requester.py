@@ -1,53 +1,51 @@
-"""The open load: all requesters of a run, in one process. Its samples go to a file."""
+"""The open load: all requesters of a run, in one process. Its samples go to a file.
+
+Three orders, so that what is spent on connecting and on statistics can be left out: `connect`, `run`,
+`save`.
+"""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
 from bench.latency.distribution import arrays
-from bench.latency.generator import Load, measure
+from bench.latency.generator import Load, connected, generate
+from bench.latency.samples import NUMBER, Samples
 from bench.loops import Loop
 from bench.roles.stage import Stage
 from bench.roles.system_client import orders, play_client
 from bench.sequence import Ring
 from bench.systems.system import Place, Received, Requester, System
-from bench.usage import own_usage
 
 NS = 1e9
 
 
 async def act(stage: Stage, system: System, place: Place, loop: Loop) -> None:
     settings = stage.settings
-    stage.ready()
-    async for order in orders(stage, loop):
-        load = Load(
-            rate_per_s=settings["rate_per_s"], count=order["count"],
-            size_bytes=place.size_bytes, warm_count=order["warm_count"],
-        )  # fmt: skip
-        stage.done(**await run(system, place, loop, load, order["file"]))
-
-
-async def run(system: System, place: Place, loop: Loop, load: Load, file: str) -> dict[str, Any]:
-    """Measure, write response, service and delay as rows of one array; the counts."""
+    load = Load(
+        rate_per_s=settings["rate_per_s"], count=settings["count"], size_bytes=place.size_bytes,
+        warm_count=settings["warm_count"],
+    )  # fmt: skip
+    (payload,) = Ring(place.size_bytes, 1).payloads
+    samples = Samples(load.count, payload[NUMBER.size :])
 
     def connect(number: int, replied: Received) -> Requester:
         return system.requester(place, loop, number, replied)
 
-    (rest,) = (payload[8:] for payload in Ring(place.size_bytes, 1).payloads)
-    before = own_usage().cpu_s
-    found = await measure(load, loop, place.connections, connect, rest)
-    samples, schedule = found.samples, found.schedule
-    np.save(file, np.stack(arrays(found, load.warm_count)))
-    last_s = (max(samples.sent_ns) - schedule.start_ns) / NS
-    return {
-        "sent_per_s": (load.count - 1) / last_s,
-        "cpu_s": own_usage().cpu_s - before,
-        "lost": samples.lost,
-        "duplicated": samples.duplicated,
-        "damaged": samples.damaged,
-    }
+    async with connected(samples, place.connections, connect) as requesters:
+        stage.ready()
+        async for order in orders(stage, loop):
+            if order["do"] == "run":
+                found = await generate(load, loop, requesters, samples)
+                stage.done(sent=samples.sent)
+                continue
+            rows = arrays(found, load.warm_count)
+            np.savez(order["file"], allow_pickle=False, **rows)
+            last_s = (samples.sent_ns[samples.sent - 1] - found.schedule.start_ns) / NS
+            stage.done(
+                sent_per_s=(samples.sent - 1) / last_s, asked=load.count, sent=samples.sent,
+                lost=samples.lost, duplicated=samples.duplicated, damaged=samples.damaged,
+            )  # fmt: skip
 
 
 if __name__ == "__main__":

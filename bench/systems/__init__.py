@@ -28,6 +28,10 @@ from .zeromq import ZeroMQ
 REFERENCE = "zeromq"
 PACKAGES = ("redis-server", "nats-server", "rabbitmq-server", "mosquitto", "activemq")
 """Of Debian, with the servers."""
+CLIENTS = (
+    "pynng", "eclipse-zenoh", "redis", "hiredis", "nats-py", "pika", "amqpstorm", "paho-mqtt",
+    "gmqtt", "stomp.py",
+)  # fmt: skip
 SYSTEMS: dict[str, System] = {
     one.name: one
     for one in (

@@ -19,7 +19,7 @@ from .system import Command, LoopName, Place, Promise, Received, Responder, not_
 STREAM = "bench"
 OUTSTANDING = 2000
 FETCH_COUNT = 500
-FETCH_S = 1.0
+FETCH_S = 0.25
 ACK_S_MAX = 60.0
 ACK_PENDING_MAX = 20_000
 UNREAD_BYTES_MAX = 1 << 30

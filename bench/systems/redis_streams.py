@@ -21,6 +21,8 @@ STREAM = "bench"
 FIELD = b"d"
 READ_COUNT = 500
 BLOCK_MS = 1000
+UNREAD_BYTES_MAX = 1 << 30
+"""The oldest entries go then: it all is in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,4 +124,4 @@ class Reader(_Client):
 
 
 def append(payload: bytes) -> tuple[Any, ...]:
-    return ("XADD", STREAM, "*", FIELD, payload)
+    return ("XADD", STREAM, "MAXLEN", "~", UNREAD_BYTES_MAX // len(payload), "*", FIELD, payload)

@@ -59,21 +59,23 @@ def test_a_system_that_is_not_installed_is_skipped_by_name(
 
 @pytest.mark.slow
 def test_systems_are_compared_on_real_processes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = [
         "compare", "--systems", "zeromq,mesh-topics", "--runs", "1", "--count", "100000",
-        "--workloads", "L1", "--seconds", "2", "--quick", "--out", str(tmp_path),
+        "--workloads", "L1", "--seconds", "2", "--quick", "--out", "results",
     ]  # fmt: skip
+    monkeypatch.chdir(tmp_path)
     assert cli.main(words) == 0, capsys.readouterr().err
-    content = json.loads((tmp_path / "compare.json").read_text())
+    content = json.loads((tmp_path / "results" / "compare.json").read_text())
     figures = {figure["name"]: figure for figure in content["figures"]}
     assert figures["zeromq 1024 B: received"]["value"] > 0
     assert figures["mesh-topics 1024 B: CPU of all processes"]["ratio"] > 0
     (run,) = figures["mesh-topics L1 p50"]["runs"]
-    load = run["L1"]
-    assert (load["wrong"], load["count"]) == (0, 1200)
-    assert 0 < load["response"]["p50"] <= load["response"]["max"]
+    assert (run["wrong"], run["count"]) == (0, 1200)
+    assert 0 < run["response"]["p50"] <= run["response"]["max"]
     for prefix in ("", "uncorrected_", "delay_"):
-        assert (tmp_path / f"{prefix}zeromq-L1.hgrm").exists()
-    assert not list(tmp_path.glob("*.npy"))
+        assert (tmp_path / "results" / f"{prefix}zeromq-L1.hgrm").exists()
+    assert not list((tmp_path / "results").glob("*.npz"))
+    assert cli.main(words) == 2
+    assert "results of another run" in capsys.readouterr().err

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from bench.latency.distribution import Distribution, arrays
-from bench.latency.generator import TURN, Load, Run, measure
+from bench.latency.generator import Load, Run, connected, generate
+from bench.latency.samples import Samples
 from bench.latency.schedule import NS, Schedule
 from bench.systems.fake import FakeRequester, VirtualLoop
 from bench.systems.system import Received
 
 MS = 1_000_000
-RATE_PER_S, COUNT = 1000, 10_000
+RATE_PER_S, COUNT, CONNECTIONS = 1000, 10_000, 1
 REST = b"the rest of every payload"
 
 
@@ -40,50 +41,62 @@ def run(
         )
 
     load = Load(rate_per_s=RATE_PER_S, count=count, size_bytes=8 + len(REST), warm_count=warm)
+    samples = Samples(count, REST)
 
     async def main() -> Run:
-        return await measure(load, loop, 3, connect, REST, loop.clock)
+        async with connected(samples, CONNECTIONS, connect, loop.clock) as requesters:
+            return await generate(load, loop, requesters, samples, loop.clock)
 
     return loop.run(main)
 
 
 def quantiles(found: Run) -> tuple[Distribution, Distribution, Distribution]:
-    response, service, delay = (Distribution.of(row) for row in arrays(found, 0))
-    return response, service, delay
+    rows = arrays(found, 0)
+    kinds = ("response", "uncorrected", "delay")
+    response, uncorrected, delay = (Distribution.of(rows[kind]) for kind in kinds)
+    return response, uncorrected, delay
 
 
 def test_known_delays_come_out_as_they_are() -> None:
     found = run()
     assert found.samples.wrong == 0
-    response, service, delay = quantiles(found)
+    response, _, delay = quantiles(found)
     # Nothing here costs time, so every request leaves the moment it is due.
     assert delay.max_ns == 0
-    assert (response.sorted_ns == service.sorted_ns).all()
     expected = np.sort(np.array([delay_ns(number) for number in range(COUNT)]))
     assert (response.sorted_ns == expected).all()
     assert [response.at(share) // MS for share in (0.5, 0.99, 0.9995)] == [1, 5, 20]
 
 
-def test_a_stall_makes_all_that_was_due_meanwhile_late() -> None:
-    """100 ms at 1,000/s: 100 requests, the first of them 100 ms late, the last one about none."""
-    found = run(stall_ms=(2000, 2100))
-    response, service, _ = quantiles(found)
+def test_a_stall_makes_all_that_was_due_meanwhile_late_and_is_one_sample_uncorrected() -> None:
+    """100 ms at 1,000/s: 100 requests of 10,000, the first of them 100 ms late, the last about none."""
+    response, uncorrected, _ = quantiles(run(stall_ms=(2000, 2100)))
     late = response.sorted_ns[response.sorted_ns > 20 * MS]
-    assert 75 <= len(late) <= 82
+    assert 78 <= len(late) <= 81
     assert late[-1] == pytest.approx(100 * MS, abs=2 * MS)
-    # Its requests left in time: the system was slow, not the load, and both counts say so.
-    assert service.max_ns == response.max_ns
+    assert response.at(0.995) == pytest.approx(50 * MS, abs=5 * MS)
+    # Who waits for each reply has one request under way when it stalls: one late sample.
+    assert (uncorrected.sorted_ns > 20 * MS).sum() == 1
+    assert uncorrected.at(0.995) <= 5 * MS
 
 
 def test_a_load_that_is_held_up_shows_it_corrected_and_hides_it_uncorrected() -> None:
     """Each send takes 2 ms at 1,000/s: half of the schedule cannot be kept."""
     found = run(count=1000, cost_ns=2 * MS)
-    response, service, delay = quantiles(found)
+    response, uncorrected, delay = quantiles(found)
     assert delay.max_ns > 900 * MS
     assert response.max_ns > 900 * MS
-    assert service.max_ns < 2 * MS * (TURN + 1) + 20 * MS
+    assert uncorrected.max_ns < 100 * MS
     last_s = (max(found.samples.sent_ns) - found.schedule.start_ns) / NS
     assert 999 / last_s < 0.99 * RATE_PER_S
+
+
+def test_a_load_that_falls_far_behind_ends_with_what_it_has() -> None:
+    """100 ms a request at 1,000/s: 10 s after the last was due it gives up."""
+    found = run(count=1000, cost_ns=100 * MS)
+    assert 100 <= found.samples.sent <= 120
+    assert found.samples.lost == 0
+    assert len(arrays(found, 0)["response"]) == found.samples.sent
 
 
 def test_lost_replies_count_as_lost_and_as_long_as_the_run() -> None:
@@ -103,8 +116,7 @@ def test_duplicated_and_damaged_replies_are_counted() -> None:
 
 def test_requests_of_the_warm_up_are_not_counted() -> None:
     found = run(count=1000, warm=400)
-    response, _, _ = arrays(found, 400)
-    assert len(response) == 600
+    assert len(arrays(found, 400)["response"]) == 600
 
 
 def test_due_times_do_not_drift() -> None:

@@ -13,6 +13,7 @@ from bench.comparison.histograms import write_histograms
 from bench.comparison.latency import row_name as latency_row
 from bench.comparison.throughput import VALUES
 from bench.comparison.throughput import row_name as throughput_row
+from bench.latency.distribution import Nanoseconds
 from bench.report.losing import losing
 from bench.report.page import write
 from bench.report.results import read
@@ -21,6 +22,7 @@ MACHINE = {
     "time": "now", "command": "mesh-bench compare", "cpu": "a CPU", "cores": 2, "kernel": "k",
     "python": "p", "libzmq": "4", "load_average_before": [0.1], "load_average_after": [0.2],
     "disk_sync_p50_us": 300.0, "temporary_directory": "ext4", "loop_10m_s": 0.2,
+    "asked": {"runs": 1, "seconds": 3.0, "warm": 1.0}, "versions": {"pynng": "0.9"},
     "notes": ["nng is skipped: no module"], "failures": [],
 }  # fmt: skip
 
@@ -36,16 +38,20 @@ def throughput(system: str, cpu: float | None, wrong: int = 0) -> list[dict[str,
 def latency(system: str, p50_us: float, wrong: int = 0, kept: float = 1.0) -> dict[str, Any]:
     quantiles = {"p50": p50_us * 1e3, "p99": p50_us * 2e3, "max": p50_us * 9e3}
     load = {
-        "response": quantiles, "service": quantiles, "delay": quantiles, "wrong": wrong,
+        "response": quantiles, "uncorrected": quantiles, "delay": quantiles, "wrong": wrong,
         "kept": kept, "kept_the_schedule": kept > 0.99, "cpu_s_per_million": 50.0,
     }  # fmt: skip
-    return {"name": latency_row(system, "L2", "p50"), "value": 1, "runs": [{"L2": load}]}
+    return {"name": latency_row(system, "L2", "p50"), "value": 1, "runs": [load]}
 
 
 def results(directory: Path, *figures: dict[str, Any]) -> Path:
     content = {"machine": MACHINE, "commit": "0123456789", "figures": figures}
     (directory / "compare.json").write_text(json.dumps(content))
     return directory
+
+
+def samples(file: Path, row: Nanoseconds) -> None:
+    np.savez(file, response=row, uncorrected=row, delay=row)
 
 
 def page(directory: Path, *figures: dict[str, Any]) -> str:
@@ -57,8 +63,13 @@ def page(directory: Path, *figures: dict[str, Any]) -> str:
 def test_losses_to_a_peer_come_first_with_their_reason(tmp_path: Path) -> None:
     text = page(tmp_path, *throughput("mesh-topics", 9.0), *throughput("zenoh", 3.0))
     losing_at, table_at = text.index("## Where the mesh loses"), text.index("## Full throttle")
-    assert losing_at < text.index("**zenoh**: CPU a message at full throttle 3.0x") < table_at
+    assert losing_at < text.index("**zenoh**: CPU 3.0x (mesh-topics)") < table_at
     assert "Why:" in text[losing_at:table_at]
+
+
+def test_a_peer_with_a_figure_where_ours_lost_messages_wins(tmp_path: Path) -> None:
+    text = page(tmp_path, latency("mesh-requests", 50, wrong=3), latency("zeromq", 50))
+    assert "**zeromq**: L2 p50, where ours lost messages" in text
 
 
 def test_only_equal_promises_are_compared(tmp_path: Path) -> None:
@@ -80,8 +91,8 @@ def test_a_run_that_lost_anything_has_no_rate(tmp_path: Path) -> None:
 
 def test_a_schedule_that_was_not_kept_is_told(tmp_path: Path) -> None:
     text = page(tmp_path, latency("zenoh", 100, kept=0.81), latency("zeromq", 50))
-    assert "| zenoh | memory | 100 | 200 |  | 900 | 200 | NO, 81% | 50 |" in text
-    assert "| zeromq | memory | 50 | 100 |  | 450 | 100 | yes | 50 |" in text
+    assert "| zenoh | memory | 100 | 200 |  | 900 | 200 | 200 | NO, 81% | 50 |" in text
+    assert "| zeromq | memory | 50 | 100 |  | 450 | 100 | 100 | yes | 50 |" in text
 
 
 def test_who_was_not_measured_is_named(tmp_path: Path) -> None:
@@ -90,8 +101,8 @@ def test_who_was_not_measured_is_named(tmp_path: Path) -> None:
 
 def test_rounds_are_pooled_into_one_histogram(tmp_path: Path) -> None:
     for number in (1, 2):
-        rows = np.full((3, 100), number * 1_000_000, dtype=np.int64)
-        np.save(tmp_path / f"zeromq-L2-r{number:02}.npy", rows)
+        row = np.full(100, number * 1_000_000, dtype=np.int64)
+        samples(tmp_path / f"zeromq-L2-r{number:02}.npz", row)
     write_histograms(tmp_path, keep=False)
     assert sorted(file.name for file in tmp_path.iterdir()) == [
         "delay_zeromq-L2.hgrm", "uncorrected_zeromq-L2.hgrm", "zeromq-L2.hgrm",
@@ -100,9 +111,8 @@ def test_rounds_are_pooled_into_one_histogram(tmp_path: Path) -> None:
 
 
 def test_curves_and_growth_are_drawn(tmp_path: Path) -> None:
-    rows = np.arange(3 * 5000, dtype=np.int64).reshape(3, 5000) + 1000
     for workload in ("L2", "L4"):
-        np.save(tmp_path / f"zeromq-{workload}-r01.npy", rows)
+        samples(tmp_path / f"zeromq-{workload}-r01.npz", np.arange(5000, dtype=np.int64) + 1000)
     write_histograms(tmp_path, keep=False)
     axis = {"name": "links", "unit": "links", "lines": {"memory, MB": [[1, 2.0], [2, 3.0]]}}
     (tmp_path / "scale.json").write_text(json.dumps({"axes": [axis]}))
