@@ -2,7 +2,7 @@
 
     user task ──verb──> core ──┬─ alone ──> settle: flush, send             at once
                                └─ in company ──> pump's turn ──> settle     batched
-    reader task ──frames──> core ──> settle
+    reader task ──frames──> core ──> due ──> settle
 
 No linger timer: the pump runs when every task that is ready has had its turn, so a batch is what
 gathered meanwhile. All protocol is in the core; there is no decision about it in here.
@@ -50,6 +50,7 @@ class Driver:
         self._transport = transport
         self.finders: Sequence[Finder] = ()
         self._pump = Waker()
+        self._due: dict[Callable[[], object], None] = {}
         self._sleep: trio.CancelScope | None = None
         self._nursery: trio.Nursery | None = None
         self.core: Core
@@ -167,6 +168,16 @@ class Driver:
         """Something is ready to leave: in the pump's turn."""
         self._pump.wake()
 
+    def soon(self, call: Callable[[], object]) -> None:
+        """Call it, once, when all the frames at hand have been taken in and before anything leaves.
+
+        It may call the core, and must not raise. Once the node has left: now.
+        """
+        if self.running:
+            self._due[call] = None
+        else:
+            call()
+
     def answered(self, *, alone: bool) -> None:
         """A handler answered; `alone`: no other runs, so nothing to travel with is coming."""
         if alone:
@@ -179,6 +190,10 @@ class Driver:
         """Flush the core and carry out everything it wants done, what follows from it included."""
         if not self.running:
             return
+        while self._due:
+            due, self._due = self._due, {}
+            for call in due:
+                call()
         transport = self._transport
         if carry_out(self.core, transport, trio.current_time) and transport.poke():
             self._pump.wake()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import TracebackType
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from .driver import Driver
 from .errors import TooLarge, TunnelBroken
@@ -115,18 +117,75 @@ class Tunnel:
     async def __anext__(self) -> bytes:
         end = self._end
         while not end.readable:
-            if end.received_eof:
+            if self._at_end():
                 raise StopAsyncIteration
-            if end.state == BROKEN:
-                raise TunnelBroken(end.reason, **self._counts())
-            if end.stopped:
-                raise TunnelBroken("this end was closed for reading", **self._counts())
             await self._bell.wait()
         part = self._driver.core.patterns.tunnels.read(end, trio.current_time())
         self._driver.wake_pump()
         if not end.readable:  # Let others run when it is cheap: once per burst.
             await trio.lowlevel.cancel_shielded_checkpoint()
         return part
+
+    def _at_end(self) -> bool:
+        """Whether all that was sent has been read. Raises TunnelBroken: the rest never comes."""
+        end = self._end
+        if end.received_eof:
+            return True
+        if end.state == BROKEN:
+            raise TunnelBroken(end.reason, **self._counts())
+        if end.stopped:
+            raise TunnelBroken("this end was closed for reading", **self._counts())
+        return False
+
+    @enable_ki_protection
+    async def each(
+        self, take: Callable[[bytes], bool], then: Callable[[], object] | None = None
+    ) -> bytes | None:
+        """Hand every part to `take` in the very turn in which it comes, before this task has one.
+
+        Args:
+            take: quick, for the whole node waits; False: it does not take this part, nor another.
+            then: what to call, once, when all that has come is handed over, in other tunnels as
+                well. It must not raise.
+        Returns:
+            the part that was not taken; None: the other end has sent all.
+        Raises:
+            What `take` raises; TunnelBroken.
+        """
+        end, driver = self._end, self._driver
+        assert end.arrived is None, "two tasks read"
+        refused: bytes | None = None
+        error: Exception | None = None
+
+        def hand_over() -> None:
+            nonlocal refused, error
+            if not end.readable or refused is not None or error is not None:
+                return
+            read = driver.core.patterns.tunnels.read
+            try:
+                while end.readable and refused is None:
+                    part = read(end, trio.current_time())
+                    if not take(part):
+                        refused = part
+            except Exception as raised:  # Of whoever reads this tunnel, and of nobody else.
+                error = raised
+            if then is not None:
+                driver.soon(then)
+            if refused is not None or error is not None:
+                self._bell.wake()
+
+        end.arrived = lambda: driver.soon(hand_over)
+        try:
+            hand_over()
+            driver.settle()
+            while refused is None and error is None and not self._at_end():
+                await self._bell.wait()
+        finally:
+            end.arrived = None
+        if error is not None:
+            raise error
+        await trio.lowlevel.cancel_shielded_checkpoint()
+        return refused
 
     async def __aenter__(self) -> Tunnel:
         return self

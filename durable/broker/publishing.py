@@ -14,7 +14,7 @@ from mesh.protocol.batch import Batch
 from mesh.tunnel import Tunnel
 from mesh.waker import Waker
 
-from ..errors import DurableError, Malformed, PublisherFenced, RecordTooLarge, StoreFull
+from ..errors import DurableError, Malformed, PublisherFenced, RecordTooLarge, StoreBusy, StoreFull
 from ..log.bodies import PUBLISHER_BYTES
 from ..protocol.calls import Answer, Hello, encode_answer
 from ..protocol.parts import Refusal, count_fitting, decode_batches, encode_confirm
@@ -40,15 +40,10 @@ async def serve_publisher(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Pe
         await tunnel.send(encode_answer(Answer(0, _known(publisher))))
         async with open_nursery() as nursery:
             nursery.start_soon(session.send_confirms)
-            async for part in tunnel:
-                batches = decode_batches(part)
-                try:
-                    await hosted.log.with_room(partial(session.publish, batches))
-                except TooLarge:  # Together they are more than a segment takes, not each.
-                    for batch in batches:
-                        await hosted.log.with_room(partial(session.publish, [batch]))
-                if session.is_behind:
-                    await session.catch_up()
+            commit = hosted.log.commit_nowait
+            while (part := await tunnel.each(session.take, commit)) is not None:
+                await session.catch_up()
+                await session.take_in_time(part)
             nursery.cancel_scope.cancel()
     finally:
         hosted.detach_publisher(publisher, session)
@@ -130,6 +125,30 @@ class _Session:
             self._sent = max(self._sent, decided)
         return encode_confirm(self._sent, refusals)
 
+    def take(self, part: bytes) -> bool:
+        """Publish it at once, unless that has to wait for something.
+
+        Raises:
+            DurableError: this publisher has ended.
+        """
+        if self.is_behind:
+            return False
+        self._hosted.log.hold()
+        try:
+            self.publish(decode_batches(part))
+        except (StoreBusy, TooLarge):
+            return False
+        return True
+
+    async def take_in_time(self, part: bytes) -> None:
+        """Publish it when there is room, and in as many pieces as that needs. Raises as `take`."""
+        batches, with_room = decode_batches(part), self._hosted.log.with_room
+        try:
+            await with_room(partial(self.publish, batches))
+        except TooLarge:  # Together they are more than a segment takes, not each.
+            for batch in batches:
+                await with_room(partial(self.publish, [batch]))
+
     def publish(self, batches: Sequence[Batch]) -> None:
         """Take them, or refuse them.
 
@@ -155,7 +174,8 @@ class _Session:
             self._received = max(self._received, batches[-1].next_sequence)
         if refusals or not publisher.waiting:
             self.confirm()
-        hosted.wake()
+        if hosted.vhost.has_arrived:  # In memory only. What is logged arrives with its commit.
+            hosted.wake()
 
     @ends_with_tunnel
     async def send_confirms(self) -> None:

@@ -226,12 +226,16 @@ class Sender(ABC):
             self._part_bytes_max = min(PART_BYTES, tunnel.part_bytes_max)
             async with open_nursery() as nursery:
                 nursery.start_soon(self._send, tunnel)
-                async for part in tunnel:
-                    if part[:1] == ENDED:
-                        raise put_together(*decode_ended(part))
-                    self._outbox.decided(*decode_confirm(part))
-                    self._room.wake()
+                await tunnel.each(self._heard)
                 nursery.cancel_scope.cancel()
+
+    def _heard(self, part: bytes) -> bool:
+        """A confirm, or why there will be none."""
+        if part[:1] == ENDED:
+            raise put_together(*decode_ended(part))
+        self._outbox.decided(*decode_confirm(part))
+        self._room.wake()
+        return True
 
     def _leave(self) -> None:
         """What has gathered leaves at once when nothing is on its way that it could wait for."""
@@ -241,7 +245,8 @@ class Sender(ABC):
                     self._idle.send_nowait(self._next_part().data)
                 except trio.WouldBlock:
                     self._resend = True
-        self._work.wake()
+        if self._resend or self._gathered():  # Else there is nothing to wake its task for.
+            self._work.wake()
 
     def _next_part(self) -> Part:
         """From now on it is kept until it is confirmed."""

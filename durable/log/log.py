@@ -38,7 +38,7 @@ from .recovery import Begin, Visit
 from .report import RecoveryReport
 from .statistics import LogStatistics
 from .store import Store, open_store
-from .writer_thread import WriterThread
+from .writer_thread import BorrowedThreads, Writer, WriterThread
 
 logger = logging.getLogger("durable.log")
 T = TypeVar("T")
@@ -75,7 +75,7 @@ async def open_log(
     )  # fmt: skip
     log = Log(store, config, in_thread)
     try:
-        async with running(log._write, log._make_segments, log._watch):
+        async with running(log._begin, log._finish, log._make_segments, log._watch):
             try:
                 await log._ready()
                 yield log
@@ -118,8 +118,7 @@ class Log:
     def __init__(self, store: Store, config: LogConfig, in_thread: InThread | None) -> None:
         self._store, self._config = store, config
         self._in_thread = in_thread or trio.to_thread.run_sync
-        self._writer = None if in_thread else WriterThread()
-        self._commit_in_thread: InThread = self._writer or self._in_thread
+        self._writer: Writer = BorrowedThreads(in_thread) if in_thread else WriterThread()
         self._committer = store.committer
         self._work, self._wanted, self._begun = Waker(), Waker(), Waker()
         self._changed = Bell()
@@ -127,6 +126,8 @@ class Log:
         self._turn = trio.Lock()
         self._waiters: list[tuple[int, int, trio.Event]] = []
         self._order = count()
+        self._held = False
+        """Whether whoever appends now begins the commit as well."""
         self._calls = 0
         """Of ours that are in worker threads and have not come back."""
         self._space = Bell()
@@ -175,9 +176,26 @@ class Log:
         try:
             return self._committer.append(drafts)
         finally:
-            self._work.wake()
+            if not self._held and self._committer.commit is None:
+                self._work.wake()
             if self._committer.segment_pending:
                 self._wanted.wake()
+
+    def hold(self) -> None:
+        """The caller will call `commit_nowait` before its turn is over: nobody else need begin."""
+        self._held = True
+
+    def commit_nowait(self) -> None:
+        """Begin to commit what has gathered, unless a commit is under way: its end begins the next.
+
+        Without this a commit begins in the turn after an append, together with what others that
+        were ready have appended by then.
+        """
+        self._held = False
+        commit = self._committer.begin(trio.current_time())
+        if commit is not None:
+            self._start(commit)
+            self._begun.wake()
 
     async def append(self, drafts: Sequence[Draft]) -> range:
         """As `append_nowait`, but wait for room, first come first. Cancelled: nothing was taken."""
@@ -307,33 +325,43 @@ class Log:
         while self._committer.segment_pending:
             await self._changed.wait()
 
-    async def _write(self) -> None:
+    async def _begin(self) -> None:
+        """In the turn after an append, unless its caller has begun the commit in its own."""
+        while not self._committer.stopped:
+            await self._work.wait()
+            self.commit_nowait()
+
+    async def _finish(self) -> None:
+        """One commit after the other. It waits before they begin: then it is in nobody's way."""
         committer = self._committer
         while not committer.stopped:
-            commit = committer.begin(trio.current_time())
-            if commit is None:
-                await self._work.wait()
-                continue
-            self._begun.wake()
-            await self._carry_out(commit)
+            try:
+                await self._writer.finish()
+            except Exception as error:
+                self._calls -= 1
+                await self._not_done(error)
+            else:
+                self._calls -= 1
+                committer.done()
+                self._tell()
+            self.commit_nowait()
+
+    async def _not_done(self, error: Exception) -> None:
+        """Return when the commit under way has begun once more, or the disk has failed."""
+        committer, commit = self._committer, self._committer.commit
+        assert commit is not None, "a commit is under way"
+        if isinstance(error, StoreFull):
+            committer.refused(error.free_bytes)
+            self._tell()
+            await self._wait_for_space()
+            self._start(commit)
+        else:
+            self._fail("a commit failed", error)
             self._tell()
 
-    async def _carry_out(self, commit: Commit) -> None:
-        """Until it is done, or the disk has failed."""
-        committer = self._committer
-        while True:
-            try:
-                await self._call(self._commit_in_thread, self._store.carry_out, commit)
-            except StoreFull as error:
-                committer.refused(error.free_bytes)
-                self._tell()
-                await self._wait_for_space()
-            except Exception as error:
-                self._fail("a commit failed", error)
-                return
-            else:
-                committer.done()
-                return
+    def _start(self, commit: Commit) -> None:
+        self._calls += 1
+        self._writer.start(self._store.carry_out, commit)
 
     async def _make_segments(self) -> None:
         """One segment ahead, always."""
@@ -345,7 +373,7 @@ class Log:
                 continue
             full = committer.full
             try:
-                await self._call(self._in_thread, self._store.make_segment, number)
+                await self._call(self._store.make_segment, number)
             except StoreFull as error:
                 committer.segment_refused(error.free_bytes)
                 if not full:
@@ -361,11 +389,11 @@ class Log:
                     logger.warning("segment %d made: there is space again", number)
             self._tell()
 
-    async def _call(self, in_thread: InThread, call: Callable[[Any], None], argument: Any) -> None:
+    async def _call(self, call: Callable[[Any], None], argument: Any) -> None:
         """In a worker thread. Cancelled, it goes on there: nobody can get it out of the kernel."""
         self._calls += 1
         try:
-            await in_thread(call, argument, abandon_on_cancel=True)
+            await self._in_thread(call, argument, abandon_on_cancel=True)
         except Exception:
             self._calls -= 1
             raise
@@ -410,6 +438,7 @@ class Log:
     async def _drain(self) -> None:
         """Commit what has been appended, unless that fails, is refused, or takes too long."""
         committer = self._committer
+        self.commit_nowait()
         with trio.move_on_after(self._config.commit_s_max):
             while self._calls or not (
                 committer.stopped or committer.refusing or committer.durable_end == committer.end
@@ -419,8 +448,7 @@ class Log:
         self._tell()
 
     def _close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
+        self._writer.close()
         if self._calls:
             # A thread is still in the kernel with these files: closing them, or letting another
             # broker in, would be worse than keeping both until this process ends.

@@ -1,7 +1,8 @@
 """A thread that is kept for commits, because the way there and back is most of a short one.
 
     thread = WriterThread()
-    await thread(store.carry_out, commit)      # in place of trio.to_thread.run_sync
+    thread.start(store.carry_out, commit)      # in place of trio.to_thread.run_sync: at once,
+    await thread.finish()                      # and who waits for it may come later
     thread.close()                             # it ends when its call has come back
 
 `trio.to_thread.run_sync` costs a limiter, a copy of the context and two turns of the scheduler each
@@ -12,50 +13,86 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, Protocol
 
 import trio
 
+from mesh.waker import Waker
+
+
+class Writer(Protocol):
+    """Where commits are carried out."""
+
+    def start(self, call: Callable[[Any], object], argument: Any) -> None:
+        """Begin `call(argument)`; the one before is finished."""
+
+    async def finish(self) -> None:
+        """Return when a call has ended, or raise what it raised; may be waited for before it begins.
+
+        Cancelled, the call goes on, and no other one may follow.
+        """
+
+    def close(self) -> None:
+        """Returns at once; to be called once, when nobody waits any more."""
+
+
+class BorrowedThreads:
+    """A Writer that runs each call as `trio.to_thread.run_sync` would, or what a test has instead."""
+
+    def __init__(self, in_thread: Callable[..., Awaitable[object]]) -> None:
+        self._in_thread = in_thread
+        self._task: tuple[Callable[[Any], object], Any] | None = None
+        self._started = Waker()
+
+    def start(self, call: Callable[[Any], object], argument: Any) -> None:
+        assert self._task is None, "one call at a time"
+        self._task = call, argument
+        self._started.wake()
+
+    async def finish(self) -> None:
+        while self._task is None:
+            await self._started.wait()
+        task, self._task = self._task, None
+        await self._in_thread(*task, abandon_on_cancel=True)
+
+    def close(self) -> None:
+        pass
+
 
 class WriterThread:
-    """For one call at a time, from one trio thread."""
+    """A Writer; from one trio thread."""
 
     def __init__(self) -> None:
-        self._calls: SimpleQueue[tuple[Callable[..., Any], tuple[Any, ...]] | None] = SimpleQueue()
+        self._calls: SimpleQueue[tuple[Callable[[Any], object], Any] | None] = SimpleQueue()
         self._done = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._result: Any = None
         self._error: BaseException | None = None
         self._busy = False
         # A daemon: a disk that hangs must not keep the process from ending.
         threading.Thread(target=self._run, name="durable.log writer", daemon=True).start()
 
-    async def __call__(
-        self, call: Callable[..., Any], *args: Any, abandon_on_cancel: bool = True
-    ) -> Any:
-        """`call(*args)` over there. Cancelled, it goes on there, and no other one may follow."""
-        assert abandon_on_cancel, "nobody can get a call out of the kernel"
+    def start(self, call: Callable[[Any], object], argument: Any) -> None:
         assert not self._busy, "one call at a time"
         self._busy = True
-        self._calls.put((call, args))
+        self._calls.put((call, argument))
+
+    async def finish(self) -> None:
         await trio.lowlevel.wait_readable(self._done)
         os.eventfd_read(self._done)
         self._busy = False
         error, self._error = self._error, None
         if error is not None:
             raise error
-        return self._result
 
     def close(self) -> None:
-        """Returns at once; to be called once, when nobody waits for a call any more."""
         self._calls.put(None)
 
     def _run(self) -> None:
         while (task := self._calls.get()) is not None:
-            call, args = task
+            call, argument = task
             try:
-                self._result = call(*args)
+                call(argument)
             except BaseException as error:
                 self._error = error
             os.eventfd_write(self._done, 1)

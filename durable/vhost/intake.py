@@ -224,6 +224,10 @@ class Intake:
                 self._arrive(_stored(item, position, item.held, now_us), now_us)
         return positions[-1] if positions else None
 
+    @property
+    def has_arrived(self) -> bool:
+        return bool(self._arrived)
+
     def arrived(self) -> list[Queue]:
         """Queues that have got messages since this was asked last."""
         arrived, self._arrived = self._arrived, {}

@@ -114,6 +114,11 @@ class Vhost:
         """Messages to be dead-lettered: `bury` each."""
         return self.registry.journal.take_dead() + self.registry.held_journal.take_dead()
 
+    @property
+    def has_arrived(self) -> bool:
+        """Whether there are queues that have got messages since."""
+        return self.intake.has_arrived
+
     def arrived(self) -> list[Queue]:
         """Queues that have got messages since this was asked last."""
         return self.intake.arrived()

@@ -39,7 +39,8 @@ class TunnelStatistics:
 
 
 class TunnelEnd:
-    """State of one end. `wake` is called whenever somebody who waits should look again."""
+    """State of one end. `wake` is called whenever somebody who waits should look again; `arrived`,
+    if it is set, in its place when it is for a part that came."""
 
     def __init__(
         self, link: Link, ident: int, target: str, *, opener: bool, window_bytes: int,
@@ -52,6 +53,7 @@ class TunnelEnd:
         """
         self.link, self.ident, self.target, self.opener = link, ident, target, opener
         self.wake = wake
+        self.arrived: Callable[[], None] | None = None
         self.state = OPENING if opener else OPEN
         self.reason = ""
         self.refusal = ""
@@ -104,7 +106,7 @@ class TunnelEnd:
             self._unread_bytes -= max(1, len(part))
             return
         self._parts.append(part)
-        self.wake()
+        (self.arrived or self.wake)()
 
     def ended(self) -> None:
         """EOF: the other end sends no more."""

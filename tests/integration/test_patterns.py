@@ -235,6 +235,99 @@ async def test_tunnel_keeps_parts_and_half_closes() -> None:
         await until(lambda: not shop.statistics().tunnels and not db.statistics().tunnels)
 
 
+async def test_each_part_is_taken_in_the_turn_in_which_it_comes() -> None:
+    taken: list[bytes] = []
+    tasks: set[object] = set()
+    waiting, after = trio.Event(), list[int]()
+    service = mesh.Service("archive")
+
+    def take(part: bytes) -> bool:
+        tasks.add(trio.lowlevel.current_task())
+        taken.append(part)
+        return True
+
+    @service.tunnel
+    async def keep(tunnel: mesh.Tunnel) -> None:
+        waiting.set()
+        assert await tunnel.each(take, lambda: after.append(len(taken))) is None
+        assert trio.lowlevel.current_task() not in tasks
+        assert (after[-1], after) == (len(taken), sorted(set(after))), "after all that had come"
+        await tunnel.send(b"kept")
+
+    async with node(service) as archive, node("shop", archive) as shop:
+        await linked(shop, archive)
+        async with shop.open_tunnel("archive") as tunnel:
+            await waiting.wait()
+            await trio.testing.wait_all_tasks_blocked()
+            parts = [bytes([number]) * 20_000 for number in range(100)]
+            for part in parts:
+                await tunnel.send(part)
+            await tunnel.send_eof()
+            assert [part async for part in tunnel] == [b"kept"]
+    assert taken == parts
+
+
+async def test_a_part_that_is_not_taken_is_the_last_one_for_now() -> None:
+    taken: list[bytes] = []
+    refused: list[tuple[bytes, int]] = []
+    after: list[int] = []
+    service = mesh.Service("archive")
+
+    def take(part: bytes) -> bool:
+        if part == b"no":
+            return False
+        taken.append(part)
+        return True
+
+    @service.tunnel
+    async def keep(tunnel: mesh.Tunnel) -> None:
+        await until(lambda: archive.statistics().tunnels[0].received_parts == len(parts))
+        while (part := await tunnel.each(take, lambda: after.append(len(taken)))) is not None:
+            refused.append((part, len(taken)))
+        await tunnel.send(b"kept")
+
+    parts = [b"0", b"1", b"no", b"2", b"no", b"no", b"3"]
+    async with node(service) as archive, node("shop", archive) as shop:
+        await linked(shop, archive)
+        async with shop.open_tunnel("archive") as tunnel:
+            for part in parts:
+                await tunnel.send(part)
+            await tunnel.send_eof()
+            assert [part async for part in tunnel] == [b"kept"]
+    assert taken == [b"0", b"1", b"2", b"3"]
+    assert refused == [(b"no", 2), (b"no", 3), (b"no", 3)]
+    assert after == [2, 3, 3, 4]
+
+
+async def test_what_take_raises_ends_its_own_tunnel_only() -> None:
+    service = mesh.Service("archive")
+    broke: list[str] = []
+
+    @service.tunnel
+    async def fails(tunnel: mesh.Tunnel) -> None:
+        with pytest.raises(ZeroDivisionError):
+            await tunnel.each(lambda part: 1 // len(part) > 0)
+        await tunnel.send(b"heard")
+        try:
+            await tunnel.each(lambda part: True)
+        except mesh.TunnelBroken as error:
+            broke.append(str(error))
+            raise
+
+    async with node(service) as archive, node("shop", archive) as shop:
+        await linked(shop, archive)
+        async with shop.open_tunnel("archive") as tunnel:
+            await tunnel.send(b"x")
+            await tunnel.send(b"")
+            assert await anext(tunnel) == b"heard"
+            tunnel.abort("enough")
+        await until(lambda: broke)
+        assert "enough" in broke[0]
+        async with shop.open_tunnel("archive") as tunnel:
+            await tunnel.send(b"")
+            assert await anext(tunnel) == b"heard"
+
+
 async def test_a_reader_that_stops_stops_the_writer() -> None:
     service = mesh.Service("archive")
 

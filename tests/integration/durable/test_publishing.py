@@ -10,6 +10,7 @@ import trio
 from durable.client.delivery import Delivery
 from durable.errors import InternalExchange, QueueFull, UnknownExchange, Unroutable
 from durable.protocol.properties import Properties
+from durable.vhost.publishers import Publisher
 from tests.brokers import client, drain, numbered, payloads, serving, take
 from tests.nodes import PATIENCE_S
 
@@ -48,6 +49,38 @@ async def test_a_confirm_means_that_the_record_is_durable(tmp_path: Path) -> Non
         await shop.publish("", "jobs", b"x")
         assert log.durable_end > before
         assert log.durable_end == log.end
+
+
+async def test_one_at_a_time_the_pump_runs_once_for_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No turn for nothing between a part and its commit: the writer waits for each of them."""
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        await shop.publish("", "jobs", b"x")
+        hosted = broker.hosted("/")
+        committed, ends = hosted.vhost.committed, list[int]()
+
+        def counted(end: int, now_us: int) -> list[Publisher]:
+            ends.append(end)
+            return committed(end, now_us)
+
+        monkeypatch.setattr(hosted.vhost, "committed", counted)
+        first = hosted.log.end
+        for _ in range(10):
+            await shop.publish("", "jobs", b"x")
+        assert ends == list(range(first + 1, first + 11))
+
+
+async def test_what_is_kept_in_memory_only_is_delivered_without_a_commit(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs", durability="memory")
+        end = broker.hosted("/").log.end
+        async with shop.consume("jobs", no_ack=True) as deliveries:
+            for payload in numbered(5):
+                await shop.publish("", "jobs", payload)
+                assert payloads(await take(deliveries, 1)) == [payload]
+        assert broker.hosted("/").log.end == end
 
 
 async def test_nobody_wants_it(tmp_path: Path) -> None:

@@ -80,6 +80,29 @@ async def test_what_comes_while_a_commit_is_under_way_is_committed_together() ->
         assert disk.faults.syncs == syncs + 2, "one for the first, one for the other eight"
 
 
+async def test_who_holds_begins_the_commit_of_all_that_was_appended_in_the_turn() -> None:
+    disk = FaultyDisk(Volume())
+    async with open_log(disk, replace(SMALL, commit_bytes_max=1 << 20), in_thread=inline) as log:
+        await log.durable(log.append_nowait([publish(9)])[0])
+        await wait_all_tasks_blocked()
+        syncs = disk.faults.syncs
+        log.hold()
+        log.append_nowait([publish(0)])
+        log.append_nowait([publish(1)])
+        await wait_all_tasks_blocked()
+        assert (log.durable_end, log.end) == (2, 4), "nobody else begins"
+        log.commit_nowait()
+        (third,) = log.append_nowait([publish(2)])
+        log.commit_nowait()
+        await log.durable(third)
+        assert disk.faults.syncs == syncs + 2, "one for the first two, one for what came after"
+        await log.durable(log.append_nowait([publish(3)])[0])
+        assert disk.faults.syncs == syncs + 3, "held for one turn only"
+        log.hold()
+        (last,) = log.append_nowait([publish(4)])
+    assert log.durable_end == last + 1, "the end of the block commits it"
+
+
 async def test_append_waits_for_room_and_keeps_the_order() -> None:
     gate = Gate()
     async with open_log(MemoryDisk(), replace(SMALL, pending_bytes_max=400), in_thread=gate) as log:
@@ -392,6 +415,9 @@ async def test_a_failure_in_the_real_thread_is_heard() -> None:
     async with open_log(disk, SMALL) as log:
         (first,) = log.append_nowait([publish(1)])
         await log.durable(first)
+        with trio.fail_after(10):
+            while log._committer.segment_pending:  # Making it syncs, too, in another thread.
+                await trio.sleep(0.001)
         disk.faults.sync_error_at = disk.faults.syncs + 1
         (position,) = log.append_nowait([publish(2)])
         with pytest.raises(StoreFailed, match="fdatasync failed"):

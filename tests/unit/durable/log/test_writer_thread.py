@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import trio
 import trio.testing
 
-from durable.log.writer_thread import WriterThread
+from durable.log.writer_thread import BorrowedThreads, WriterThread
 
 
 @pytest.fixture
@@ -20,21 +21,58 @@ def writer() -> Iterator[WriterThread]:
     writer.close()
 
 
-async def test_results_and_errors_come_back_in_the_thread_that_asked(writer: WriterThread) -> None:
-    idents = set()
+async def run(writer: WriterThread, call: Callable[[Any], object], argument: Any) -> None:
+    writer.start(call, argument)
+    await writer.finish()
+
+
+async def test_calls_run_over_there_and_their_errors_come_back(writer: WriterThread) -> None:
+    idents: set[int] = set()
+    numbers: list[int] = []
     for number in range(50):
-        assert await writer(lambda n: n + 1, number) == number + 1
-        idents.add(await writer(threading.get_ident))
+        await run(writer, numbers.append, number)
+        await run(writer, lambda _: idents.add(threading.get_ident()), None)
         with pytest.raises(ZeroDivisionError):
-            await writer(divmod, number, 0)
+            await run(writer, lambda n: n / 0, number)
+    assert numbers == [*range(50)]
     assert len(idents) == 1
     assert threading.get_ident() not in idents
+
+
+async def test_a_call_that_ended_before_anybody_waits_for_it(writer: WriterThread) -> None:
+    ended = threading.Event()
+    writer.start(lambda _: ended.set(), None)
+    assert await trio.to_thread.run_sync(ended.wait, 10)
+    await writer.finish()
+
+
+@pytest.mark.parametrize("borrowed", [False, True])
+async def test_who_waits_may_come_before_the_call(writer: WriterThread, borrowed: bool) -> None:
+    used = BorrowedThreads(trio.to_thread.run_sync) if borrowed else writer
+    got: list[str] = []
+
+    async def wait() -> None:
+        for _ in range(3):
+            await used.finish()
+            got.append("finished")
+
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            for count in range(3):
+                await trio.testing.wait_all_tasks_blocked()
+                assert got == ["finished"] * count
+                used.start(lambda _: None, None)
+                with pytest.raises(AssertionError, match="one call"):
+                    used.start(lambda _: None, None)
+                while len(got) == count:
+                    await trio.sleep(0.001)
 
 
 async def test_others_run_meanwhile(writer: WriterThread) -> None:
     let_go = threading.Event()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(writer, let_go.wait)
+        nursery.start_soon(run, writer, lambda _: let_go.wait(), None)
         await trio.testing.wait_all_tasks_blocked()
         let_go.set()
 
@@ -42,13 +80,13 @@ async def test_others_run_meanwhile(writer: WriterThread) -> None:
 async def test_a_call_that_is_abandoned_goes_on_and_takes_the_thread_with_it() -> None:
     let_go, ended = threading.Event(), threading.Event()
 
-    def hang() -> None:
+    def hang(_: object) -> None:
         let_go.wait()
         ended.set()
 
     writer = WriterThread()
     with trio.move_on_after(0.01) as scope:
-        await writer(hang)
+        await run(writer, hang, None)
     assert scope.cancelled_caught
     writer.close()
     done = writer._done

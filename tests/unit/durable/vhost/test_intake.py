@@ -34,6 +34,17 @@ def test_sequences_count_on_and_nothing_is_ready_before_it_is_durable() -> None:
     assert firsts == [0, 2]
 
 
+def test_who_asks_is_told_whether_something_has_arrived() -> None:
+    one = vhost()
+    publisher = one.publishers.open(PUBLISHER, 1, 0)
+    one.vhost.publish(publisher, [make_batch(0, [b"a"])], anybody, 0)
+    assert not one.vhost.has_arrived
+    one.commit()
+    assert one.vhost.has_arrived
+    assert one.vhost.arrived() == [one.registry.queue("q")]
+    assert not one.vhost.has_arrived
+
+
 @pytest.mark.parametrize("error", [StoreBusy(1, "x"), StoreFull(1, 2, 3)])
 def test_a_refused_append_leaves_no_trace(error: Exception) -> None:
     one = vhost(max_length=2, overflow="reject-publish")
