@@ -23,6 +23,7 @@ from .topics import KNOCK_NS, KNOCKS_MAX, knock
 
 PACKED_COUNT = 64
 HIGH_WATER = 10_000
+"""Payloads that may wait on each side."""
 LINGER_MS = 10_000
 HANDED_ON = 500
 
@@ -74,18 +75,21 @@ class ZeroMQ:
         return Pull(self._socket(place, loop, zmq.PULL), received)
 
     def _socket(self, place: Place, loop: Loop, kind: int) -> Socket:
-        return Socket(place, loop, kind, curve_keys(place.secret) if self.curve else None)
+        keys = curve_keys(place.secret) if self.curve else None
+        return Socket(place, loop, kind, keys, HIGH_WATER // (PACKED_COUNT if self.packed else 1))
 
 
 class Socket:
     """Opened, it dials or listens; `receive` gets whole messages, as many as are there."""
 
-    def __init__(self, place: Place, loop: Loop, kind: int, keys: dict[str, str] | None) -> None:
+    def __init__(
+        self, place: Place, loop: Loop, kind: int, keys: dict[str, str] | None, high_water: int
+    ) -> None:
         self._place, self._loop, self._keys = place, loop, keys
         # One I/O thread for all sockets of a process, as pyzmq's documentation has it.
         self.raw: zmq.Socket[bytes] = zmq.Context.instance().socket(kind)
-        self.raw.setsockopt(zmq.SNDHWM, HIGH_WATER)
-        self.raw.setsockopt(zmq.RCVHWM, HIGH_WATER)
+        for side in (zmq.SNDHWM, zmq.RCVHWM):
+            self.raw.setsockopt(side, high_water)
         self.raw.setsockopt(zmq.LINGER, LINGER_MS)
 
     def dial(self) -> None:
