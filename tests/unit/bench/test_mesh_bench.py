@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from bench import cli
+from bench.machine import ROOT
 from bench.systems import PACKAGES, SYSTEMS
 
 
@@ -79,3 +83,32 @@ def test_systems_are_compared_on_real_processes(
     assert not list((tmp_path / "results").glob("*.npz"))
     assert cli.main(words) == 2
     assert "results of another run" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_every_child_and_keeps_what_was_measured(tmp_path: Path) -> None:
+    words = [
+        sys.executable, "-m", "bench", "latency", "--systems", "zeromq", "--workloads", "L1",
+        "--runs", "1000", "--quick", "--seconds", "1", "--warm", "0.5", "--out", str(tmp_path),
+    ]  # fmt: skip
+    with subprocess.Popen(words, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        told = iter(process.stderr)
+        while not next(told).startswith("round 2/"):
+            pass
+        children = children_of(process.pid)
+        process.send_signal(signal.SIGINT)
+        rest = list(told)
+    assert process.returncode == 130, rest
+    assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
+    content = json.loads((tmp_path / "latency.json").read_text())
+    assert [
+        len(figure["runs"]) for figure in content["figures"] if figure["name"].endswith("p50")
+    ] == [2]
+    assert (tmp_path / "zeromq-L1.hgrm").exists()
+    assert not [line for line in rest if line.startswith("Traceback")]
+
+
+def children_of(pid: int) -> list[int]:
+    lines = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [int(word) for word in lines.split()]

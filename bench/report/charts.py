@@ -1,0 +1,58 @@
+"""Which plots the page has: of what was measured, and under which names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bench.systems import REFERENCE
+
+from .plots import bars, distributions, growth
+from .results import Results
+
+FIGURES = "figures"
+"""The directory, beside the page."""
+HARDEST = "L4"
+
+
+def cpu_of(results: Results) -> dict[str, float]:
+    """Of a million messages at full throttle, by system."""
+    words = "CPU of all processes"
+    found = {
+        one.name: results.throughput(one.name, results.size_bytes, words) for one in results.systems
+    }
+    return {name: row["value"] for name, row in found.items() if row and row["value"] is not None}
+
+
+def curves(results: Results, workload: str) -> dict[str, Path]:
+    """The histograms of a workload, by system."""
+    files = {
+        system.name: results.directory / f"{system.name}-{workload}.hgrm"
+        for system in results.systems
+    }
+    return {name: file for name, file in files.items() if file.exists()}
+
+
+def both_ways(results: Results) -> dict[str, Path]:
+    """Of the workload that is hardest to keep up with, with and without what was late."""
+    files = {
+        f"{name}, {since}": results.directory / f"{prefix}{name}-{HARDEST}.hgrm"
+        for name in (REFERENCE, "mesh-topics")
+        for since, prefix in (("from when it was due", ""), ("one at a time", "uncorrected_"))
+    }
+    return {name: file for name, file in files.items() if file.exists()}
+
+
+def draw(results: Results, to: Path) -> None:
+    own = [system.name for system in results.systems if system.name.startswith("mesh")]
+    if cpu := cpu_of(results):
+        bars(cpu, "CPU seconds of all processes, a million messages", to / "throughput", own=own)
+    for workload in results.workloads:
+        if files := curves(results, workload.name):
+            title = f"{workload.name}: {workload.words}, from when it was due"
+            distributions(files, title, to / workload.name)
+    if files := both_ways(results):
+        distributions(
+            files, "from when it was due, and as who waits for each reply sees it", to / "corrected"
+        )
+    for axis in results.scale:
+        growth(axis, to / f"scale-{axis['name']}")
