@@ -16,9 +16,9 @@ from .schedule import NS, Schedule
 
 Clock = Callable[[], int]
 START_S = 0.02
-LATE_S_MAX = 10.0
+LATE_S_MAX = 5.0
 """How late the last request may leave."""
-QUIET_S_MAX, DRAIN_S_MAX = 5.0, 20.0
+QUIET_S_MAX, DRAIN_S_MAX = 5.0, 10.0
 """How long nothing may come, and how long the last replies may take, once all is sent."""
 TURN = 16
 """Requests sent before replies are looked for: a load that is late must not take them late, too."""

@@ -92,9 +92,9 @@ def test_a_load_that_is_held_up_shows_it_corrected_and_hides_it_uncorrected() ->
 
 
 def test_a_load_that_falls_far_behind_ends_with_what_it_has() -> None:
-    """100 ms a request at 1,000/s: 10 s after the last was due it gives up."""
+    """100 ms a request at 1,000/s: 5 s after the last was due it gives up."""
     found = run(count=1000, cost_ns=100 * MS)
-    assert 100 <= found.samples.sent <= 120
+    assert 55 <= found.samples.sent <= 70
     assert found.samples.lost == 0
     assert len(arrays(found, 0)["response"]) == found.samples.sent
 
