@@ -24,10 +24,10 @@ def next_file(directory: Path, system: str, workload: str) -> Path:
 
 
 def quantiles(file: Path) -> dict[str, dict[str, int]]:
-    """In ns, of each kind. Of a load that was given up before any request counted: the largest is 0."""
+    """In ns, of each kind; none of a load that was given up before any request counted."""
     with np.load(file) as found:
         return {
-            kind: Distribution.of(found[kind]).named() if len(found[kind]) else {"max": 0}
+            kind: Distribution.of(found[kind]).named() if len(found[kind]) else {}
             for kind in PREFIX
         }
 

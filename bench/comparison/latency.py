@@ -85,7 +85,7 @@ def load(
     place.end(requester, *roles)
     found = quantiles(file)
     kept = answer["sent_per_s"] / workload.rate_per_s
-    late_ns = found["delay"].get("p99", found["delay"]["max"])
+    late_ns = found["delay"].get("p99", found["delay"].get("max", 0))
     return {
         **found, **answer, **spent, "count": max(sent - warm, 0), "file": file.name, "kept": kept,
         "kept_the_schedule": kept >= KEPT_MIN and late_ns <= LATE_NS_MAX,
