@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .plan import Outcome
 from .processes import READY_S_MAX, MeasurementFailed
@@ -36,7 +36,7 @@ def measure_stream(
     warm = count // WARM_PART
     run_phase(sender, receivers, start=0, count=warm, **how)
     before = troupe.usage()
-    start_ns, end_ns, reports = run_phase(sender, receivers, start=warm, count=count, **how)
+    start_ns, _, end_ns, reports = run_phase(sender, receivers, start=warm, count=count, **how)
     spent = spending(before, troupe.usage())
     seconds, deliveries = (end_ns - start_ns) / 1e9, count * len(reports)
     return Outcome(
@@ -61,17 +61,27 @@ def knock_until_ready(publisher: Role, readers: Sequence[Role]) -> None:
             raise MeasurementFailed(f"{len(waiting)} subscribers heard nothing")
 
 
+class Phase(NamedTuple):
+    """When it began, when the sender and when the last of all was done; what each subscription received."""
+
+    start_ns: int
+    sent_ns: int
+    end_ns: int
+    reports: list[dict[str, int]]
+
+
 def run_phase(
     sender: Role, receivers: Sequence[Role], *, start: int, count: int, **how: Any
-) -> tuple[int, int, list[dict[str, int]]]:
-    """When it began and ended, and what each subscription received, sequence by sequence."""
+) -> Phase:
+    """So many messages, from that sequence on."""
     for receiver in receivers:
         receiver.tell("run", start=start, count=count, **how)
     sender.tell("run", start=start, count=count, **how)
     sent = sender.hear()
     arrived = [receiver.hear() for receiver in receivers]
     reports = [report for answer in arrived for report in answer["reports"]]
-    return sent["start_ns"], max(answer["end_ns"] for answer in [sent, *arrived]), reports
+    end_ns = max(answer["end_ns"] for answer in [sent, *arrived])
+    return Phase(sent["start_ns"], sent["end_ns"], end_ns, reports)
 
 
 def faults(report: Mapping[str, int]) -> int:

@@ -7,8 +7,7 @@ all processes, the server's included: they hold on a machine that others use, to
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from bench.plan import Case, Family, Outcome, Row, Scale
 from bench.processes import MeasurementFailed, Role, Troupe
@@ -52,37 +51,29 @@ def stream(
     start, per_s = warm_up(producer, consumer, seconds_max * WARM_PART)
     count = max(min(count, int(per_s * seconds_max)), PROBE_COUNT)
     before = troupe.usage()
-    sent, arrived = phase(producer, consumer, start=start, count=count)
+    run = run_phase(producer, [consumer], start=start, count=count)
     spent = spending(before, troupe.usage())
-    (report,) = arrived["reports"]
-    seconds = (max(arrived["end_ns"], sent["end_ns"]) - sent["start_ns"]) / 1e9
+    (report,) = run.reports
+    seconds = (run.end_ns - run.start_ns) / 1e9
     place.end(producer, consumer)
     return Outcome(
         values={
             "per_s": count / seconds,
-            "sent_per_s": count / (sent["end_ns"] - sent["start_ns"]) * 1e9,
+            "sent_per_s": count / (run.sent_ns - run.start_ns) * 1e9,
             "cpu_s_per_million": sum(spent["cpu_s"].values()) / count * MILLION,
             "peak_mb": sum(spent["peak_rss_bytes"].values()) / 1e6,
         },
         wrong=faults(report),
-        detail={"count": count, "seconds": seconds, **spent, "reports": arrived["reports"]},
+        detail={"count": count, "seconds": seconds, **spent, "reports": run.reports},
     )
 
 
 def warm_up(producer: Role, consumer: Role, seconds: float) -> tuple[int, float]:
     """How many were sent, and how many a second the last of them were: servers start slowly."""
-    start_ns, end_ns, _ = run_phase(producer, [consumer], start=0, count=PROBE_COUNT)
-    count = max(int(PROBE_COUNT / (end_ns - start_ns) * 1e9 * seconds), PROBE_COUNT)
-    start_ns, end_ns, _ = run_phase(producer, [consumer], start=PROBE_COUNT, count=count)
-    return PROBE_COUNT + count, count / (end_ns - start_ns) * 1e9
-
-
-def phase(
-    producer: Role, consumer: Role, *, start: int, count: int
-) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    consumer.tell("run", start=start, count=count)
-    producer.tell("run", start=start, count=count)
-    return producer.hear(), consumer.hear()
+    probe = run_phase(producer, [consumer], start=0, count=PROBE_COUNT)
+    count = max(int(PROBE_COUNT / (probe.end_ns - probe.start_ns) * 1e9 * seconds), PROBE_COUNT)
+    warm = run_phase(producer, [consumer], start=PROBE_COUNT, count=count)
+    return PROBE_COUNT + count, count / (warm.end_ns - warm.start_ns) * 1e9
 
 
 def introduce(producer: Role, consumer: Role) -> None:

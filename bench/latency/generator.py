@@ -31,7 +31,6 @@ class Load:
 
     rate_per_s: float
     count: int
-    size_bytes: int
     warm_count: int = 0
 
 

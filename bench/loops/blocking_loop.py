@@ -6,7 +6,7 @@ import select
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from .loop import Loop, Receive, T, drive
+from .loop import Loop, Receive, T, run_driven
 from .timer import Timer
 
 
@@ -17,13 +17,7 @@ class BlockingLoop(Loop):
         self._epoll.register(self._timer.fd, select.EPOLLIN)
 
     def run(self, main: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        result: list[T] = []
-
-        async def step() -> None:
-            result.append(await main())
-
-        drive(step())
-        return result[0]
+        return run_driven(main)
 
     async def until(self, due_ns: int) -> None:
         timer_fd, receive = self._timer.fd, self._receive

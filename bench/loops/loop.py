@@ -38,3 +38,14 @@ def drive(step: Awaitable[None]) -> None:
     except StopIteration:
         return
     raise RuntimeError("a step that must not wait wanted to")
+
+
+def run_driven(main: Callable[[], Awaitable[T]]) -> T:
+    """What `main` returns, which waits by blocking only."""
+    result: list[T] = []
+
+    async def step() -> None:
+        result.append(await main())
+
+    drive(step())
+    return result[0]

@@ -9,7 +9,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from .peer import ACK_COUNT, HOST, OUTSTANDING, SILENCE_S_MAX, Command, not_installed
+from bench.systems.system import not_installed
+
+from .peer import ACK_COUNT, HOST, OUTSTANDING, SILENCE_S_MAX, Command
 
 PROGRAM = "nats-server"
 ACK_PENDING_MAX = 20_000
@@ -22,7 +24,7 @@ class JetStream:
     promise = "that it is in the page cache, which is synced every two minutes"
 
     def missing(self) -> str | None:
-        return not_installed(program=PROGRAM, package="nats-server", module="nats")
+        return not_installed(program=PROGRAM, package="nats-server", modules=("nats",))
 
     def commands(self, directory: Path, ports: Sequence[int]) -> list[Command]:
         words = ["-a", HOST, "-p", str(ports[0]), "-js", "-sd", str(directory)]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
+from bench.systems.system import HOST as HOST
 from bench.systems.system import Command as Command
 
 OUTSTANDING = 2000
@@ -16,7 +15,6 @@ OUTSTANDING = 2000
 ACK_COUNT = 500
 """Deliveries acked at once."""
 SILENCE_S_MAX = 20.0
-HOST = "127.0.0.1"
 
 
 class Publisher(Protocol):
@@ -48,13 +46,3 @@ class Peer(Protocol):
 
     def consumer(self, port: int, queue: str) -> AbstractContextManager[Consumer]:
         """The queue is there."""
-
-
-def not_installed(*, program: str, package: str, module: str) -> str | None:
-    """What of a server and its client is not there."""
-    reasons = []
-    if shutil.which(program) is None and not Path(program).exists():
-        reasons.append(f"no {Path(program).name}: apt-get install {package}")
-    if find_spec(module) is None:
-        reasons.append(f"no Python module {module}: pip install -e .[bench]")
-    return "; ".join(reasons) or None

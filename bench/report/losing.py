@@ -13,7 +13,7 @@ from .results import Results, quantile_us
 OURS = "mesh"
 CLEAR = 1.2
 """Differences below that are within what rounds of the same code differ by."""
-COMPARED = {"p50": "p50", "p99": "p99"}
+COMPARED = ("p50", "p99")
 REASONS = {
     "encryption": (
         "Every link of the mesh is encrypted and authenticated, with no way to turn that off; this "

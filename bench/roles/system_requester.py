@@ -23,8 +23,7 @@ NS = 1e9
 async def act(stage: Stage, system: System, place: Place, loop: Loop) -> None:
     settings = stage.settings
     load = Load(
-        rate_per_s=settings["rate_per_s"], count=settings["count"], size_bytes=place.size_bytes,
-        warm_count=settings["warm_count"],
+        rate_per_s=settings["rate_per_s"], count=settings["count"], warm_count=settings["warm_count"],
     )  # fmt: skip
     (payload,) = Ring(place.size_bytes, 1).payloads
     samples = Samples(load.count, payload[NUMBER.size :])

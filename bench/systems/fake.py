@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from bench.loops import Loop
-from bench.loops.loop import Receive, T, drive
+from bench.loops.loop import Receive, T, drive, run_driven
 
 from .system import Received
 
@@ -31,13 +31,7 @@ class VirtualLoop(Loop):
         heapq.heappush(self._events, (due_ns, self._count, event))
 
     def run(self, main: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        result: list[T] = []
-
-        async def step() -> None:
-            result.append(await main())
-
-        drive(step())
-        return result[0]
+        return run_driven(main)
 
     async def until(self, due_ns: int) -> None:
         due_ns = max(due_ns, self.now_ns)

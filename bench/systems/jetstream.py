@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from bench.loops.loop import Loop, drive
 
 from .nats import PACKAGE, PROGRAM, connected, server
-from .system import Command, LoopName, Place, Promise, Received, Responder, not_installed
+from .system import UNREAD_BYTES_MAX, Command, Place, Received, System, not_installed
 
 STREAM = "bench"
 OUTSTANDING = 2000
@@ -22,37 +22,26 @@ FETCH_COUNT = 500
 FETCH_S = 0.25
 ACK_S_MAX = 60.0
 ACK_PENDING_MAX = 20_000
-UNREAD_BYTES_MAX = 1 << 30
-"""What nobody reads goes then, the oldest first: an open load of 1 MB would fill the disk."""
 
 
-class JetStream:
+class JetStream(System):
     name = "jetstream"
     client = (
         f"nats-py, publish_async with {OUTSTANDING} outstanding; fetch({FETCH_COUNT}), "
         "AckPolicy.ALL: one ack a fetch"
     )
-    promise: Promise = "page cache"
-    loop: LoopName = "asyncio"
-    floor = False
+    promise = "page cache"
+    loop = "asyncio"
     replies = False
-    throughput = True
-    latency = True
 
     def missing(self) -> str | None:
         return not_installed(program=PROGRAM, package=PACKAGE, modules=("nats",))
-
-    def ports(self, connections: int) -> int:
-        return 1
 
     def commands(self, place: Place) -> list[Command]:
         return [server(place, "-js", "-sd", str(Path(place.directory) / "streams"))]
 
     def requester(self, place: Place, loop: Loop, number: int, replied: Received) -> Requester:
         return Requester(place, replied)
-
-    def responder(self, place: Place, loop: Loop) -> Responder:
-        raise NotImplementedError("the server answers")
 
     def producer(self, place: Place, loop: Loop) -> Producer:
         return Producer(place)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 import trio
@@ -15,28 +14,18 @@ import mesh
 from bench.loops import Loop
 
 from .mesh_nodes import join
-from .system import HOST, Command, LoopName, Place, Promise, Received, Responder
+from .system import HOST, Command, Place, Received, System
 
 QUEUE = "bench"
 SECRET_FILE = "network.secret"
 
 
-@dataclass(frozen=True, slots=True)
-class MeshDurable:
-    name: str = "mesh-durable"
-    client: str = "mesh, a publisher with confirms, deliveries acked in batches"
-    promise: Promise = "batched fsync"
-    loop: LoopName = "trio"
-    floor: bool = False
-    replies: bool = False
-    throughput: bool = True
-    latency: bool = True
-
-    def missing(self) -> str | None:
-        return None
-
-    def ports(self, connections: int) -> int:
-        return 1
+class MeshDurable(System):
+    name = "mesh-durable"
+    client = "mesh, a publisher with confirms, deliveries acked in batches"
+    promise = "batched fsync"
+    loop = "trio"
+    replies = False
 
     def commands(self, place: Place) -> list[Command]:
         secret = Path(place.directory) / SECRET_FILE
@@ -53,9 +42,6 @@ class MeshDurable:
 
     def requester(self, place: Place, loop: Loop, number: int, replied: Received) -> Confirmed:
         return Confirmed(place, replied)
-
-    def responder(self, place: Place, loop: Loop) -> Responder:
-        raise NotImplementedError("the broker answers")
 
     def producer(self, place: Place, loop: Loop) -> Publisher:
         return Publisher(place)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 
 import trio
 
@@ -11,43 +10,23 @@ import mesh
 from bench.loops import Loop
 
 from .mesh_nodes import join
-from .system import Command, Consumer, LoopName, Place, Producer, Promise, Received
+from .system import Place, Received, System
 
 CLUSTER = "responder"
 TIMEOUT_S = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class MeshRequests:
-    name: str = "mesh-requests"
-    client: str = "mesh, node.request"
-    promise: Promise = "memory"
-    loop: LoopName = "trio"
-    floor: bool = False
-    replies: bool = True
-    throughput: bool = False
-    latency: bool = True
-
-    def missing(self) -> str | None:
-        return None
-
-    def ports(self, connections: int) -> int:
-        return 1
-
-    def commands(self, place: Place) -> list[Command]:
-        return []
+class MeshRequests(System):
+    name = "mesh-requests"
+    client = "mesh, node.request"
+    loop = "trio"
+    throughput = False
 
     def requester(self, place: Place, loop: Loop, number: int, replied: Received) -> Caller:
         return Caller(place, replied)
 
     def responder(self, place: Place, loop: Loop) -> Member:
         return Member(place)
-
-    def producer(self, place: Place, loop: Loop) -> Producer:
-        raise NotImplementedError("requests are no stream of messages")
-
-    def consumer(self, place: Place, loop: Loop, received: Received) -> Consumer:
-        raise NotImplementedError("requests are no stream of messages")
 
 
 class Caller:

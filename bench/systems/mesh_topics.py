@@ -27,9 +27,6 @@ class MeshTopics(TopicSystem):
             else "mesh, publish and the message iterator"
         )
 
-    def missing(self) -> str | None:
-        return None
-
     def connect(self, place: Place, loop: Loop, *, first: bool) -> Topics:
         return Topics(place, first=first, batches=self._batches)
 

@@ -16,29 +16,24 @@ from bench.loops.loop import Loop, drive
 
 from . import rabbitmq_server
 from .rabbitmq import answered, opened
-from .system import Command, LoopName, Place, Promise, Received, Responder
+from .system import UNREAD_BYTES_MAX, Command, Place, Received, System
 
 QUEUE = "bench"
 PERSISTENT = 2
 OUTSTANDING = 2000
 ACK_COUNT = 500
 CONFIRM_S_MAX = 60.0
-UNREAD_BYTES_MAX = 1 << 30
-"""What nobody reads goes then, the oldest first: an open load of 1 MB would fill the disk."""
 
 
-class RabbitMQDurable:
+class RabbitMQDurable(System):
     name = "rabbitmq-durable"
     client = (
         f"pika, AsyncioConnection, {OUTSTANDING} confirms outstanding; deliveries acked "
         f"{ACK_COUNT} at a time"
     )
-    promise: Promise = "batched fsync"
-    loop: LoopName = "asyncio"
-    floor = False
+    promise = "batched fsync"
+    loop = "asyncio"
     replies = False
-    throughput = True
-    latency = True
 
     def missing(self) -> str | None:
         return rabbitmq_server.missing("pika")
@@ -51,9 +46,6 @@ class RabbitMQDurable:
 
     def requester(self, place: Place, loop: Loop, number: int, replied: Received) -> Requester:
         return Requester(place, replied)
-
-    def responder(self, place: Place, loop: Loop) -> Responder:
-        raise NotImplementedError("the server answers")
 
     def producer(self, place: Place, loop: Loop) -> Producer:
         return Producer(place)

@@ -5,7 +5,6 @@ before the replies to all commands that came at once (appendfsync always).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
@@ -14,42 +13,30 @@ from bench.loops.loop import drive
 
 from .redis import MODULES, PACKAGE, PROGRAM, server
 from .redis_pipelines import Pipelines, execute
-from .system import HOST, Command, LoopName, Place, Promise, Received, Responder, not_installed
+from .system import HOST, UNREAD_BYTES_MAX, Command, Place, Received, System, not_installed
 from .threads import Receiving
 
 STREAM = "bench"
 FIELD = b"d"
 READ_COUNT = 500
 BLOCK_MS = 1000
-UNREAD_BYTES_MAX = 1 << 30
-"""The oldest entries go then: it all is in memory."""
 
 
-@dataclass(frozen=True, slots=True)
-class RedisStreams:
-    name: str = "redis-streams"
-    client: str = "redis-py, hiredis, pipelines"
-    promise: Promise = "batched fsync"
-    loop: LoopName = "blocking"
-    floor: bool = False
-    replies: bool = False
-    throughput: bool = True
-    latency: bool = True
+class RedisStreams(System):
+    name = "redis-streams"
+    client = "redis-py, hiredis, pipelines"
+    promise = "batched fsync"
+    loop = "blocking"
+    replies = False
 
     def missing(self) -> str | None:
         return not_installed(program=PROGRAM, package=PACKAGE, modules=MODULES)
-
-    def ports(self, connections: int) -> int:
-        return 1
 
     def commands(self, place: Place) -> list[Command]:
         return [server(place, "--save", "", "--appendonly", "yes", "--appendfsync", "always")]
 
     def requester(self, place: Place, loop: Loop, number: int, replied: Received) -> Appender:
         return Appender(place, replied)
-
-    def responder(self, place: Place, loop: Loop) -> Responder:
-        raise NotImplementedError("the server answers")
 
     def producer(self, place: Place, loop: Loop) -> Producer:
         return Producer(place)

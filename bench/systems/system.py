@@ -11,6 +11,7 @@ Each system is in a file of its own. Clients are made in processes of their own 
 from __future__ import annotations
 
 import shutil
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -27,6 +28,9 @@ Received = Callable[[Sequence[bytes]], Awaitable[None]]
 Promise = Literal["memory", "page cache", "batched fsync", "fsync each"]
 """Where a message is when its publisher is told that it was taken. Only equal ones are compared."""
 LoopName = Literal["asyncio", "blocking", "trio"]
+
+UNREAD_BYTES_MAX = 1 << 30
+"""Of what an open load stores and nobody reads: the oldest goes then, or 1 MB a message would fill the disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,55 +93,50 @@ class Consumer(Protocol):
     async def teardown(self) -> None: ...
 
 
-class System(Protocol):
-    @property
-    def name(self) -> str: ...
+class System(ABC):
+    """What it says of itself, where that differs from most, and its four clients."""
 
-    @property
-    def client(self) -> str:
-        """Which client, in which mode."""
-
-    @property
-    def promise(self) -> Promise: ...
-
-    @property
-    def loop(self) -> LoopName:
-        """What its clients run in."""
-
-    @property
-    def floor(self) -> bool:
-        """Its clients are protocol bytes over a socket: what no library of that protocol can beat."""
-
-    @property
-    def replies(self) -> bool:
-        """A responder answers requests; if not, the reply is the server's confirm."""
-
-    @property
-    def throughput(self) -> bool:
-        """It is measured at full throttle."""
-
-    @property
-    def latency(self) -> bool:
-        """It is measured under an open load; not a mode that only differs at full throttle."""
+    name: str
+    client: str
+    """Which client, in which mode."""
+    loop: LoopName
+    """What its clients run in."""
+    promise: Promise = "memory"
+    floor = False
+    """Its clients are protocol bytes over a socket: what no library of that protocol can beat."""
+    replies = True
+    """A responder answers requests; if not, the reply is the server's confirm."""
+    throughput = True
+    """It is measured at full throttle."""
+    latency = True
+    """It is measured under an open load; not a mode that only differs at full throttle."""
 
     def missing(self) -> str | None:
         """What has to be installed before it can be measured; None: nothing."""
+        return None
 
     def ports(self, connections: int) -> int:
         """How many it needs."""
+        return 1
 
     def commands(self, place: Place) -> list[Command]:
         """How its server is started, on loopback and in `place.directory`; none: it has none."""
+        return []
 
+    @abstractmethod
     def requester(self, place: Place, loop: Loop, number: int, replied: Received) -> Requester:
         """The one of that number, of `place.connections`."""
 
     def responder(self, place: Place, loop: Loop) -> Responder:
         """Asked for only where it `replies`."""
+        raise NotImplementedError(f"{self.name}: the server answers")
 
-    def producer(self, place: Place, loop: Loop) -> Producer: ...
+    def producer(self, place: Place, loop: Loop) -> Producer:
+        """Asked for only where it is measured at full throttle; the consumer, too."""
+        raise NotImplementedError(f"{self.name}: no stream of messages")
 
-    def consumer(self, place: Place, loop: Loop, received: Received) -> Consumer: ...
+    def consumer(self, place: Place, loop: Loop, received: Received) -> Consumer:
+        raise NotImplementedError(f"{self.name}: no stream of messages")
 
 
 def not_installed(

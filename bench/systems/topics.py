@@ -9,11 +9,11 @@ from __future__ import annotations
 import struct
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from bench.loops import Loop
 
-from .system import Command, LoopName, Place, Promise, Received
+from .system import Place, Received, System
 
 REQUESTS, MESSAGES = "requests", "messages"
 KNOCK_NS = 50_000_000
@@ -28,6 +28,18 @@ def reply_topic(connection: int) -> str:
 def knock(size_bytes: int) -> bytes:
     """Of number -1: nobody's request, as long as one."""
     return b"\xff" * 8 + bytes(size_bytes - 8)
+
+
+async def until_answered(
+    loop: Loop, send: Callable[[], Awaitable[None]], answered: Callable[[], bool]
+) -> None:
+    """Send a knock, again and again, until somebody answers. Raises TimeoutError: nobody does."""
+    for _ in range(KNOCKS_MAX):
+        await send()
+        await loop.until(time.perf_counter_ns() + KNOCK_NS)
+        if answered():
+            return
+    raise TimeoutError(f"no answer to {KNOCKS_MAX} knocks")
 
 
 class Connection(ABC):
@@ -52,30 +64,10 @@ class Connection(ABC):
     async def close(self) -> None: ...
 
 
-class TopicSystem(ABC):
-    """What such systems have in common. `name`, `client` and the others are told by each of them."""
-
-    name: str
-    client: str
-    loop: LoopName
-    promise: Promise = "memory"
-    floor = False
-    replies = True
-    throughput = True
-    latency = True
-
-    @abstractmethod
-    def missing(self) -> str | None: ...
-
+class TopicSystem(System):
     @abstractmethod
     def connect(self, place: Place, loop: Loop, *, first: bool) -> Connection:
         """`first`: of the responder or consumer, which is there before the others."""
-
-    def ports(self, connections: int) -> int:
-        return 1
-
-    def commands(self, place: Place) -> list[Command]:
-        return []
 
     def requester(self, place: Place, loop: Loop, number: int, replied: Received) -> TopicRequester:
         return TopicRequester(self.connect(place, loop, first=False), place, loop, number, replied)
@@ -107,13 +99,11 @@ class TopicRequester:
         await self._connection.open()
         await self._connection.subscribe(reply_topic(self._number), self._received)
         # A knock's number says nothing of its connection: each one's answer goes to all.
-        for _ in range(KNOCKS_MAX):
-            await self._connection.send(REQUESTS, [knock(self._place.size_bytes)])
-            await self._connection.flush()
-            await self._loop.until(time.perf_counter_ns() + KNOCK_NS)
-            if self._answered:
-                return
-        raise TimeoutError(f"no answer to {KNOCKS_MAX} knocks")
+        await until_answered(self._loop, self._knock, lambda: self._answered)
+
+    async def _knock(self) -> None:
+        await self._connection.send(REQUESTS, [knock(self._place.size_bytes)])
+        await self._connection.flush()
 
     async def _received(self, payloads: Sequence[bytes]) -> None:
         self._answered = True

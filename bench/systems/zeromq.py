@@ -6,9 +6,8 @@ Packed: up to PACKED_COUNT payloads in one frame. CURVE: encrypted as the mesh's
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import partial
 
 import zmq
 import zmq.utils.z85 as z85
@@ -18,8 +17,8 @@ from bench.loops import Loop
 from bench.loops.loop import drive
 from bench.roles.raw_socket import dial_with_curve, serve_with_curve
 
-from .system import HOST, Command, LoopName, Place, Promise, Received
-from .topics import KNOCK_NS, KNOCKS_MAX, knock
+from .system import HOST, Place, Received, System
+from .topics import knock, until_answered
 
 PACKED_COUNT = 64
 HIGH_WATER = 10_000
@@ -28,37 +27,15 @@ LINGER_MS = 10_000
 HANDED_ON = 500
 
 
-@dataclass(frozen=True, slots=True)
-class ZeroMQ:
-    packed: bool = False
-    curve: bool = False
-    promise: Promise = "memory"
-    loop: LoopName = "blocking"
-    floor: bool = False
-    replies: bool = True
-    throughput: bool = True
+class ZeroMQ(System):
+    loop = "blocking"
 
-    @property
-    def latency(self) -> bool:
-        return not self.packed
-
-    @property
-    def name(self) -> str:
-        return "zeromq" + "-packed" * self.packed + "-curve" * self.curve
-
-    @property
-    def client(self) -> str:
-        how = f"{PACKED_COUNT} payloads a message" if self.packed else "a payload a message"
-        return f"pyzmq, {how}{', CURVE' * self.curve}"
-
-    def missing(self) -> str | None:
-        return None
-
-    def ports(self, connections: int) -> int:
-        return 1
-
-    def commands(self, place: Place) -> list[Command]:
-        return []
+    def __init__(self, *, packed: bool = False, curve: bool = False) -> None:
+        self._packed, self._curve = packed, curve
+        self.latency = not packed
+        self.name = "zeromq" + "-packed" * packed + "-curve" * curve
+        how = f"{PACKED_COUNT} payloads a message" if packed else "a payload a message"
+        self.client = f"pyzmq, {how}{', CURVE' * curve}"
 
     def requester(self, place: Place, loop: Loop, number: int, replied: Received) -> Dealer:
         return Dealer(self._socket(place, loop, zmq.DEALER), place, loop, replied)
@@ -67,16 +44,16 @@ class ZeroMQ:
         return Router(self._socket(place, loop, zmq.ROUTER))
 
     def producer(self, place: Place, loop: Loop) -> Push:
-        return Push(self._socket(place, loop, zmq.PUSH), packed=self.packed)
+        return Push(self._socket(place, loop, zmq.PUSH), packed=self._packed)
 
     def consumer(self, place: Place, loop: Loop, received: Received) -> Pull:
-        if self.packed:
+        if self._packed:
             received = unpacked(received, place.size_bytes)
         return Pull(self._socket(place, loop, zmq.PULL), received)
 
     def _socket(self, place: Place, loop: Loop, kind: int) -> Socket:
-        keys = curve_keys(place.secret) if self.curve else None
-        return Socket(place, loop, kind, keys, HIGH_WATER // (PACKED_COUNT if self.packed else 1))
+        keys = curve_keys(place.secret) if self._curve else None
+        return Socket(place, loop, kind, keys, HIGH_WATER // (PACKED_COUNT if self._packed else 1))
 
 
 class Socket:
@@ -134,12 +111,8 @@ class Dealer:
         """Raises TimeoutError: nobody answered."""
         self._socket.dial()
         self._socket.watch(self._received)
-        for _ in range(KNOCKS_MAX):
-            await self.request(knock(self._place.size_bytes))
-            await self._loop.until(time.perf_counter_ns() + KNOCK_NS)
-            if self._answered:
-                return
-        raise TimeoutError(f"no answer to {KNOCKS_MAX} knocks")
+        knocking = partial(self.request, knock(self._place.size_bytes))
+        await until_answered(self._loop, knocking, lambda: self._answered)
 
     async def _received(self, payloads: Sequence[bytes]) -> None:
         self._answered = True

@@ -40,7 +40,7 @@ def run(
             loop, replied, delay_ns, stall_ns=stall, cost_ns=cost_ns, answers=answers
         )
 
-    load = Load(rate_per_s=RATE_PER_S, count=count, size_bytes=8 + len(REST), warm_count=warm)
+    load = Load(rate_per_s=RATE_PER_S, count=count, warm_count=warm)
     samples = Samples(count, REST)
 
     async def main() -> Run:
