@@ -11,7 +11,6 @@ from .driver import Driver
 from .errors import NodeClosed
 from .message import Message, messages
 from .protocol.inbox import Delivery, Inbox, SubscriptionStatistics
-from .protocol.interest import BLOCK
 from .waker import Waker
 
 
@@ -74,8 +73,9 @@ class Subscription:
             if self._closed or not self._driver.running:
                 raise NodeClosed(f"the subscription to {self.pattern!r} is closed")
             await self._waker.wait()
-        delivery = self._driver.core.patterns.take(inbox)
-        if self._when_full == BLOCK:
+        core = self._driver.core
+        delivery = core.patterns.take(inbox, trio.current_time())
+        if core.touched:  # Credit to return, or a publisher of this node that has room now.
             self._driver.wake_pump()
         await trio.lowlevel.cancel_shielded_checkpoint()
         return delivery

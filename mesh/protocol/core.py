@@ -322,8 +322,8 @@ class Core:
 
     @property
     def touched(self) -> bool:
-        """Whether some link got something to send since the last flush."""
-        return bool(self._touched)
+        """Whether since the last flush a link got something to send, or a publisher may go on."""
+        return bool(self._touched) or self.patterns.publisher.may_retry
 
     def touch(self, link: Link) -> None:
         """The link has something to send."""

@@ -160,10 +160,6 @@ class Inbox:
             self.owed[entry.link] = self.owed.get(entry.link, 0) + entry.size_bytes
         return Delivery(batch, payloads, entry.sequence, lost)
 
-    def waits_from(self, link: Link) -> bool:
-        """Whether something that came by `link` is unread; only with `block`."""
-        return link in self._from
-
     def _charge(self, link: Link, size_bytes: int) -> bool:
         """Keep count of what waits from one peer. False: too much, by any reading of its credit."""
         waiting = self._from.get(link, 0)

@@ -27,7 +27,7 @@ from .link import Link, Received
 from .outbox import REQUESTS
 from .requests import RequestTable, pack_head, read_head
 from .rotation import Rotation
-from .timers import Timers
+from .timers import OWED_S, Timers
 from .topics import Publisher, Wanted
 from .tunnels import Opened, TunnelTable
 from .values import decode_values, encode_values
@@ -53,6 +53,7 @@ class Patterns:
         wall_us: Callable[[], int],
     ) -> None:  # fmt: skip
         self._config, self._rotation, self._touched = config, rotation, touched
+        self._timers = timers
         self._idempotent: dict[bytes, frozenset[str]] = {}
         self.requests = RequestTable(
             rotation.of_cluster, choose, timers, rng, settle_s=config.settle_s,
@@ -76,6 +77,8 @@ class Patterns:
         self._remote: dict[Link, dict[int, RemoteSubscription]] = {}
         self._cancelled: OrderedDict[tuple[Link, int], None] = OrderedDict()
         self._next_inbox = 0
+        self._owing: dict[Inbox, None] = {}
+        """Subscriptions read from since credit for less than a quarter of a window was last returned."""
         self.unwanted_batches = 0
         self._on: dict[int, Callable[[Link, Received, float], None]] = {
             int(Kind.BATCH): self._on_batch,
@@ -202,18 +205,32 @@ class Patterns:
         link.send_control(Kind.SUBSCRIBE, inbox.ident, body)
         self._touched(link)
 
-    def take(self, inbox: Inbox) -> Delivery:
+    def take(self, inbox: Inbox, now_s: float) -> Delivery:
         """The next messages of a subscription; returns credit to their publisher when due."""
         delivery = inbox.take()
         if inbox.policy == BLOCK:
             self.publisher.freed(inbox)
             for link, owed in list(inbox.owed.items()):
-                if owed * 4 >= inbox.limit_bytes or not inbox.waits_from(link):
-                    del inbox.owed[link]
-                    if link.up:
-                        link.send_control(Kind.CREDIT, inbox.ident, encode_values(owed))
-                        self._touched(link)
+                if owed * 4 >= inbox.limit_bytes:
+                    self._return_credit(inbox, link)
+            if inbox.owed and inbox not in self._owing:
+                # Soon all the same: the next message may be as large as the window.
+                self._owing[inbox] = None
+                if len(self._owing) == 1:
+                    self._timers.at(now_s + OWED_S, self._return_owed)
         return delivery
+
+    def _return_owed(self, _now_s: float) -> None:
+        owing, self._owing = self._owing, {}
+        for inbox in owing:
+            for link in list(inbox.owed):
+                self._return_credit(inbox, link)
+
+    def _return_credit(self, inbox: Inbox, link: Link) -> None:
+        owed = inbox.owed.pop(link)
+        if link.up and inbox.ident in self.inboxes:
+            link.send_control(Kind.CREDIT, inbox.ident, encode_values(owed))
+            self._touched(link)
 
     def _on_subscribe(self, link: Link, record: Received, _now_s: float) -> None:
         _, ident, data, start, end = record

@@ -317,6 +317,10 @@ class Publisher:
         if blocker in self._blocked:
             self._freed[blocker] = None
 
+    @property
+    def may_retry(self) -> bool:
+        return bool(self._freed)
+
     def retry(self) -> bool:
         """Flush the streams that wait for what was freed; whether some may go on."""
         if not self._freed:

@@ -15,12 +15,9 @@ from ..errors import LimitReached, RemoteProtocolError
 from .dispatch import Endpoint
 from .frame import Kind
 from .link import Link
-from .timers import Timers
+from .timers import OWED_S, Timers
 from .tunnel import BROKEN, CLOSED, OPENING, TunnelEnd
 from .values import clip, decode_values, encode_values
-
-OWED_S = 0.01
-"""Credit that is not worth a word of its own waits so long for more."""
 
 Opened = Callable[[TunnelEnd, str, str], object]
 """Told of an incoming tunnel, its cluster and endpoint, once it has been admitted."""

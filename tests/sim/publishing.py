@@ -150,8 +150,8 @@ class TopicBook:
         reader.waiting = False
         if reader.closed or not reader.inbox:
             return
-        delivery = reader.node.core.patterns.take(reader.inbox)
-        if reader.inbox.policy == BLOCK:
+        delivery = reader.node.core.patterns.take(reader.inbox, self._network.now_s)
+        if reader.node.core.touched:
             reader.node.wake_pump()
         key = (delivery.sender, delivery.topic)
         numbers = [NUMBER.unpack_from(payload)[0] for payload in delivery.payloads]

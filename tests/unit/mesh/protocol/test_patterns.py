@@ -19,7 +19,7 @@ from mesh.protocol.membership import Membership
 from mesh.protocol.patterns import BroadcastCounters, Patterns
 from mesh.protocol.requests import PREFIX, REPLY_PREFIX, Pending
 from mesh.protocol.rotation import Rotation
-from mesh.protocol.timers import Timers
+from mesh.protocol.timers import OWED_S, Timers
 from mesh.protocol.values import decode_values, encode_values
 from tests.machines import ME, OTHER, Record, make_batch, make_link, take_records
 
@@ -33,13 +33,14 @@ class Bench:
         self.link = make_link()
         self.started: list[Job] = []
         self.touched: list[Link] = []
+        self.timers = Timers()
         membership = Membership(
             stalled_s=3.0, suspect_grace_s=0.5, dead_after_s=3.0, changed=lambda change: None
         )
         membership.linked(OTHER, ("shop",), (), NOW_S)
         self.patterns = Patterns(
             ME, 100, MeshConfig(clusters=("depot",), **settings),
-            Rotation(membership, {OTHER: self.link}), Timers(), Random(1), choose=choose_of_two,
+            Rotation(membership, {OTHER: self.link}), self.timers, Random(1), choose=choose_of_two,
             opened=lambda end, cluster, endpoint: None, touched=self.touched.append,
             wall_us=lambda: 7,
         )  # fmt: skip
@@ -203,7 +204,7 @@ def test_batches_go_to_all_who_match_and_only_them() -> None:
     inboxes = [bench.subscribe(pattern) for pattern in ("a.*", "a.>", "b")]
     bench.record(Kind.BATCH, 1, make_batch(0, [b"x"], topic="a.b").raw())
     assert [bool(inbox) for inbox in inboxes] == [True, True, False]
-    assert bench.patterns.take(inboxes[0]).payloads == [b"x"]
+    assert bench.patterns.take(inboxes[0], NOW_S).payloads == [b"x"]
     bench.patterns.unsubscribe(inboxes[1])
     bench.patterns.unsubscribe(inboxes[1])
     late = bench.subscribe("a.b")
@@ -252,7 +253,7 @@ def test_a_small_batch_does_not_keep_its_frame_alive() -> None:
         frame = memoryview(bytes(filler) + raw + bytes(filler))
         record = (int(Kind.BATCH), 1, frame, filler, filler + len(raw))
         bench.patterns.record(bench.link, record, NOW_S)
-        delivery = bench.patterns.take(inbox)
+        delivery = bench.patterns.take(inbox, NOW_S)
         assert (delivery.payloads, delivery.sequence) == ([b"x"], 3)
         assert delivery.batch.raw() == raw
         assert len(delivery.batch.buffer) <= 4 * len(raw) or filler == 300
@@ -269,7 +270,7 @@ def test_subscriptions_are_announced_with_policy_and_window() -> None:
     assert [ident for _, ident, _ in bench.sent()] == [inbox.ident, other.ident]
 
 
-def test_credit_comes_back_by_the_quarter_and_when_all_is_read() -> None:
+def test_credit_comes_back_by_the_quarter() -> None:
     bench = Bench()
     batch = make_batch(0, [b"x" * 31])
     inbox = bench.subscribe("t", BLOCK, 4 * batch.size_bytes + 4)
@@ -277,9 +278,36 @@ def test_credit_comes_back_by_the_quarter_and_when_all_is_read() -> None:
         bench.record(Kind.BATCH, 1, make_batch(first, [b"x" * 31]).raw())
     returned = []
     while inbox:
-        bench.patterns.take(inbox)
+        bench.patterns.take(inbox, NOW_S)
         returned.append([decode_values(body, "", (int,)) for _, _, body in bench.sent()])
     assert returned == [[], [[2 * batch.size_bytes]], [], [[2 * batch.size_bytes]]]
+
+
+def test_little_credit_comes_back_a_little_later_all_of_it_at_once() -> None:
+    """Found: each message read alone was answered with a frame of credit, as large as itself."""
+    bench = Bench()
+    batch = make_batch(0, [b"x"])
+    inboxes = [bench.subscribe("t", BLOCK, 100 * batch.size_bytes) for _ in range(2)]
+    for first in range(3):
+        bench.record(Kind.BATCH, 1, make_batch(first, [b"x"]).raw())
+        for inbox in inboxes:
+            bench.patterns.take(inbox, NOW_S)
+    assert bench.sent() == []
+    assert bench.timers.due_s() == NOW_S + OWED_S
+    bench.timers.run(NOW_S + OWED_S)
+    owed = encode_values(3 * batch.size_bytes)
+    assert bench.sent() == [(Kind.CREDIT, inbox.ident, owed) for inbox in inboxes]
+    assert bench.timers.due_s() is None
+
+
+def test_credit_nobody_waits_for_any_more_is_not_sent() -> None:
+    bench = Bench()
+    inbox = bench.subscribe("t", BLOCK)
+    bench.record(Kind.BATCH, 1, make_batch(0, [b"x"]).raw())
+    bench.patterns.take(inbox, NOW_S)
+    bench.patterns.unsubscribe(inbox)
+    bench.timers.run(NOW_S + OWED_S)
+    assert bench.sent() == []
 
 
 def test_no_credit_for_a_link_that_is_down_or_a_policy_that_drops() -> None:
@@ -288,7 +316,7 @@ def test_no_credit_for_a_link_that_is_down_or_a_policy_that_drops() -> None:
         inbox = bench.subscribe("t", policy)
         bench.record(Kind.BATCH, 1, make_batch(0, [b"x"]).raw())
         bench.link.up = up
-        bench.patterns.take(inbox)
+        bench.patterns.take(inbox, NOW_S)
         bench.link.up = True
         assert bench.sent() == []
         bench.patterns.unsubscribe(inbox)
@@ -369,7 +397,8 @@ def test_credit_for_what_was_sent_before_the_subscription_is_no_crime() -> None:
     raw = b"".join(batch_pieces(OTHER, 100, 0, 7, b"t", [b"x"])[0])
     assert len(raw) == len(body)
     subscriber.record(kind, ident, raw)
-    subscriber.patterns.take(blocking)
+    subscriber.patterns.take(blocking, NOW_S)
+    subscriber.timers.run(NOW_S + OWED_S)
     ((kind, _, returned),) = subscriber.sent()
     publisher.record(Kind.SUBSCRIBE, 2, subscribe("t", 2, 1000))
     publisher.record(kind, 2, returned)
@@ -410,7 +439,7 @@ def test_nothing_remains_of_a_link_that_is_gone(left: bool) -> None:
     inbox = bench.subscribe("t", BLOCK)
     for first in (0, 1):
         bench.record(Kind.BATCH, 1, make_batch(first, [b"x"]).raw())
-    bench.patterns.take(inbox)
+    bench.patterns.take(inbox, NOW_S)
     pending = bench.ask("shop")
     bench.sent()
     bench.link.up = False
@@ -440,4 +469,4 @@ def test_a_note_of_a_loss_reaches_the_inbox() -> None:
     inbox = bench.subscribe("t")
     bench.record(Kind.BATCH, 0, encode_lost(OTHER, 1, 5, 0, b"t", 2))
     bench.record(Kind.BATCH, 1, make_batch(7, [b"x"]).raw())
-    assert bench.patterns.take(inbox).lost == 2
+    assert bench.patterns.take(inbox, NOW_S).lost == 2

@@ -6,9 +6,9 @@ from mesh.errors import LimitReached, RemoteProtocolError
 from mesh.protocol.dispatch import Endpoint
 from mesh.protocol.frame import CONTROL, DATA, Kind
 from mesh.protocol.link import Link
-from mesh.protocol.timers import Timers
+from mesh.protocol.timers import OWED_S, Timers
 from mesh.protocol.tunnel import BROKEN, CLOSED, OPEN, OPENING, TunnelEnd
-from mesh.protocol.tunnels import OWED_S, TunnelTable
+from mesh.protocol.tunnels import TunnelTable
 from mesh.protocol.values import TEXT_BYTES_MAX, encode_values
 from tests.machines import LANES, Cable, make_link
 
