@@ -48,6 +48,11 @@ class Outbox:
         return bool(self._parts)
 
     @property
+    def count(self) -> int:
+        """Of parts."""
+        return len(self._parts)
+
+    @property
     def end(self) -> int:
         """Behind all that has been sent, confirmed or not."""
         return self._parts[-1].end if self._parts else self.confirmed

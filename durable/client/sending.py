@@ -43,6 +43,10 @@ from .outbox import Outbox, Part, Waiter
 
 PART_BYTES = 1024 * 1024
 HEADERS_BYTES_MAX = 64 * 1024
+UNDER_WAY_MAX = 2
+"""Parts not yet confirmed, while which less than FULL_BYTES waits for one of them: each costs both ends
+as much as a hundred small messages in one part, and a sync of the disk takes in what came before it."""
+FULL_BYTES = 64 * 1024
 
 
 class Sender(ABC):
@@ -235,6 +239,8 @@ class Sender(ABC):
             raise put_together(*decode_ended(part))
         self._outbox.decided(*decode_confirm(part))
         self._room.wake()
+        if self._may_leave():
+            self._work.wake()
         return True
 
     def _leave(self) -> None:
@@ -245,8 +251,13 @@ class Sender(ABC):
                     self._idle.send_nowait(self._next_part().data)
                 except trio.WouldBlock:
                     self._resend = True
-        if self._resend or self._gathered():  # Else there is nothing to wake its task for.
+        if self._resend or self._may_leave():  # Else there is nothing to wake its task for.
             self._work.wake()
+
+    def _may_leave(self) -> bool:
+        """Whether a part should be made of what has gathered, now."""
+        size = self._gathered()
+        return size >= FULL_BYTES or (size > 0 and self._outbox.count < UNDER_WAY_MAX)
 
     def _next_part(self) -> Part:
         """From now on it is kept until it is confirmed."""
@@ -263,7 +274,7 @@ class Sender(ABC):
                     self._idle, self._resend = None, False
                     for part in self._outbox.parts:
                         await tunnel.send(part.data)
-                while self._gathered():
+                while self._may_leave():
                     self._idle = None
                     await tunnel.send(self._next_part().data)
                 self._idle = tunnel

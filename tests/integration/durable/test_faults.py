@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from durable.broker.control import Control
 from durable.broker.publishing import _Session as Session
+from durable.client.sending import UNDER_WAY_MAX
 from durable.errors import InUse, StoreFailed
 from durable.log.faulty_disk import Faults, FaultyDisk
 from durable.log.memory_disk import Volume
+from mesh.protocol.batch import Batch
 from tests.brokers import SMALL, client, drain, numbered, serving
 from tests.nodes import PATIENCE_S
 
@@ -157,3 +161,40 @@ async def test_while_a_sync_hangs_nothing_is_confirmed_and_then_everything(
                 released.set()
         assert sorted(confirmed) == list(range(20))
         assert len(await drain(connection, "jobs")) == 20
+
+
+async def test_while_a_sync_takes_long_small_messages_gather_at_their_publisher(
+    tmp_path: Path, faults: Faults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found: under a load just over what it could do, each message stayed a part of its own."""
+    parts: list[int] = []
+    publish = Session.publish
+
+    def counted(session: Session, batches: Sequence[Batch]) -> None:
+        parts.append(sum(batch.count for batch in batches))
+        publish(session, batches)
+
+    async with serving(tmp_path) as broker, client(broker) as connection:
+        await connection.declare_queue("jobs")
+        await connection.publish("", "jobs", b"0")
+        released, hangs = threading.Event(), threading.Event()
+
+        def hang() -> None:
+            hangs.set()
+            released.wait(PATIENCE_S)
+
+        faults.before_sync = hang
+        monkeypatch.setattr(Session, "publish", counted)
+        with trio.fail_after(PATIENCE_S):
+            async with trio.open_nursery() as nursery:
+                for number in range(1, 31):
+                    nursery.start_soon(connection.publish, "", "jobs", b"%d" % number)
+                    await trio.testing.wait_all_tasks_blocked()  # It has left, if it was going to.
+                await trio.to_thread.run_sync(hangs.wait)
+                while len(parts) < UNDER_WAY_MAX:
+                    await trio.sleep(0.001)
+                assert parts == [1] * UNDER_WAY_MAX
+                faults.before_sync = None
+                released.set()
+        assert parts == [*[1] * UNDER_WAY_MAX, 30 - UNDER_WAY_MAX]
+        assert await drain(connection, "jobs") == numbered(31)
