@@ -13,6 +13,8 @@ from .losing import Loss, losing
 from .results import Results, read
 from .tables import latency, throughput
 
+END = "<!-- Above: written by mesh-bench page. Below: by hand, and kept. -->"
+
 NOT_SHOWN = (
     "no floor under an open load: RabbitMQ, ActiveMQ, whose servers take long to start; none at all: nng, Zenoh, JetStream, Redis streams, RabbitMQ with confirms, MQTT QoS 1",
     "nobody here syncs each message by itself; the mesh has no mode that confirms from the page cache",
@@ -22,12 +24,16 @@ NOT_SHOWN = (
 
 
 def write(directory: Path, to: Path) -> None:
-    """The page and its plots, in `figures/` beside it. Raises FileNotFoundError: no results."""
+    """The page and its plots, in `figures/` beside it; what stands below END in it stays.
+
+    Raises FileNotFoundError: no results.
+    """
     results = read(directory)
     plots = to.parent / FIGURES
     plots.mkdir(parents=True, exist_ok=True)
     draw(results, plots)
-    to.write_text("\n".join(lines(results)).rstrip() + "\n")
+    kept = to.read_text().partition(END)[2].strip() if to.exists() else ""
+    to.write_text("\n".join([*lines(results), END, "", kept]).rstrip() + "\n")
 
 
 def lines(results: Results) -> Iterator[str]:
@@ -55,8 +61,8 @@ def heading(results: Results) -> Iterator[str]:
     yield (
         "One machine, loopback, one server and its clients on the same cores, the mesh with encryption, the others "
         "without (but for zeromq-curve): programs in Python are compared, not servers. Short runs of everything, in turns: differences "
-        "below a fifth say nothing, and nor do figures of different pages, days or machines beside each other. What the project demands of itself is in "
-        "[marks.md](marks.md); how the bench measures, in [bench/README.md](../bench/README.md)."
+        "below a fifth say nothing, and nor do figures of different pages, days or machines beside each other. What the project demands of itself comes "
+        "[at the end](#what-the-project-demands-of-itself); how the bench measures, in [bench/README.md](../bench/README.md)."
     )
     yield ""
     yield f"Versions: {', '.join(f'{name} {version}' for name, version in machine['versions'].items())}."

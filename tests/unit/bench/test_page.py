@@ -15,7 +15,7 @@ from bench.comparison.throughput import VALUES
 from bench.comparison.throughput import row_name as throughput_row
 from bench.latency.distribution import Nanoseconds
 from bench.report.losing import losing
-from bench.report.page import write
+from bench.report.page import END, write
 from bench.report.results import read
 
 MACHINE = {
@@ -58,6 +58,15 @@ def page(directory: Path, *figures: dict[str, Any]) -> str:
     to = directory / "performance.md"
     write(results(directory, *figures), to)
     return to.read_text()
+
+
+def test_what_was_written_by_hand_below_stays(tmp_path: Path) -> None:
+    first = page(tmp_path, *throughput("zenoh", 3.0))
+    assert first.endswith(END + "\n")
+    (tmp_path / "performance.md").write_text(first + "\n## Marks\n\nHeld.\n")
+    second = page(tmp_path, *throughput("mesh-topics", 9.0))
+    assert "zenoh" not in second
+    assert second.endswith(END + "\n\n## Marks\n\nHeld.\n")
 
 
 def test_losses_to_a_peer_come_first_with_their_reason(tmp_path: Path) -> None:
