@@ -74,9 +74,13 @@ class Tunnel:
             TooLarge: the part is larger than the window, or than the other end's payloads may be.
             TunnelBroken: the other end is gone, or has stopped reading.
         """
+        tunnels = self._driver.core.patterns.tunnels
         while not self._may_send(part):
+            tunnels.wait_credit(self._end, len(part))
+            if self._driver.core.touched:
+                self._driver.wake_pump()
             await self._bell.wait()
-        self._driver.core.patterns.tunnels.send(self._end, part)
+        tunnels.send(self._end, part)
         self._driver.wake_pump()
         await trio.lowlevel.cancel_shielded_checkpoint()
 
@@ -120,8 +124,10 @@ class Tunnel:
             if self._at_end():
                 raise StopAsyncIteration
             await self._bell.wait()
-        part = self._driver.core.patterns.tunnels.read(end, trio.current_time())
-        self._driver.wake_pump()
+        core = self._driver.core
+        part = core.patterns.tunnels.read(end)
+        if core.touched:  # Credit to return.
+            self._driver.wake_pump()
         if not end.readable:  # Let others run when it is cheap: once per burst.
             await trio.lowlevel.cancel_shielded_checkpoint()
         return part
@@ -164,7 +170,7 @@ class Tunnel:
             read = driver.core.patterns.tunnels.read
             try:
                 while end.readable and refused is None:
-                    part = read(end, trio.current_time())
+                    part = read(end)
                     if not take(part):
                         refused = part
             except Exception as raised:  # Of whoever reads this tunnel, and of nobody else.

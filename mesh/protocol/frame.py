@@ -71,6 +71,7 @@ class Kind(IntEnum):
     TUNNEL_CREDIT = 28
     TUNNEL_STOP = 29
     TUNNEL_RESET = 30
+    TUNNEL_BLOCKED = 31
 
 
 IGNORABLE_FROM = 0x40

@@ -27,10 +27,13 @@ from .link import Link, Received
 from .outbox import REQUESTS
 from .requests import RequestTable, pack_head, read_head
 from .rotation import Rotation
-from .timers import OWED_S, Timers
+from .timers import Timers
 from .topics import Publisher, Wanted
 from .tunnels import Opened, TunnelTable
 from .values import decode_values, encode_values
+
+OWED_S = 0.01
+"""Credit for less than a quarter of a subscription's window waits so long for more."""
 
 CANCELLED_MAX = 10_000
 """Cancellations remembered because they overtook their request on the other lane."""
@@ -62,7 +65,7 @@ class Patterns:
         )  # fmt: skip
         self.tunnels = TunnelTable(
             tunnels_max=config.tunnels_max, window_bytes=config.tunnel_window_bytes,
-            opened=opened, touched=touched, timers=timers,
+            opened=opened, touched=touched,
         )  # fmt: skip
         self.interest: Interest[Wanted] = Interest()
         self.publisher = Publisher(
@@ -101,7 +104,7 @@ class Patterns:
         handler = self._on.get(kind)
         if handler is not None:
             handler(link, record, now_s)
-        elif Kind.TUNNEL_OPEN <= kind <= Kind.TUNNEL_RESET:
+        elif Kind.TUNNEL_OPEN <= kind <= Kind.TUNNEL_BLOCKED:
             _, ident, data, start, end = record
             self.tunnels.record(link, kind, ident, bytes(data[start:end]))
         else:

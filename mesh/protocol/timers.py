@@ -6,9 +6,6 @@ import heapq
 from collections.abc import Callable
 from itertools import count
 
-OWED_S = 0.01
-"""Credit for what was read that is not worth a word of its own waits so long for more."""
-
 
 class Timer:
     """One deadline. Cancelling is free; the heap forgets it later."""

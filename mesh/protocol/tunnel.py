@@ -7,7 +7,8 @@
              OPEN ──RESET in or out, link gone──> BROKEN
 
 The reader throttles the writer: `window_bytes` may be in flight or unread, and credit comes back as
-parts are read. Invariants, checked by properties: what was delivered is a prefix of what was sent;
+parts are read, by the quarter of a window, so that a small part is not answered with another. A writer
+that needs the rest as well, for a part of most of a window, says so: BLOCKED. Invariants, checked by properties: what was delivered is a prefix of what was sent;
 credit is never negative; never more than the window is in flight. A part arrives as it was sent.
 """
 
@@ -59,6 +60,12 @@ class TunnelEnd:
         self.refusal = ""
         self.window_bytes, self.peer_window_bytes = window_bytes, 0
         self.credit_bytes = 0
+        self._kept_bytes = 0
+        """What the reader may keep for itself, unasked: less than a quarter of its window."""
+        self._asked_bytes = self._wanted_bytes = 0
+        """Credit returned in all that we have said we wait for; that the writer has."""
+        self._sent_credit = self._returned_bytes = 0
+        """Credit used for parts in all; returned for parts read."""
         self.sent_eof = self.received_eof = self.stopped = self.peer_stopped = False
         self._parts: deque[bytes] = deque()
         self._unread_bytes = self._owed_bytes = 0
@@ -75,6 +82,7 @@ class TunnelEnd:
         if self.credit_bytes or self.peer_window_bytes or window_bytes < 1:
             raise RemoteProtocolError(f"tunnel accepted with a window of {window_bytes} bytes")
         # It may grant what it likes: what waits here is ours to bound.
+        self._kept_bytes = (window_bytes - 1) // 4
         window_bytes = min(window_bytes, self.link.limits.outbox_bytes)
         self.peer_window_bytes = self.credit_bytes = window_bytes
         if self.state == OPENING:
@@ -90,6 +98,15 @@ class TunnelEnd:
                 f"the window is {self.peer_window_bytes}"
             )
         self.wake()
+
+    def peer_blocked(self, returned_bytes: int) -> None:
+        """BLOCKED: the writer goes on when so much credit has been returned in all."""
+        if not 0 < returned_bytes <= self._returned_bytes + self.window_bytes:
+            raise RemoteProtocolError(
+                f"a tunnel waits for {returned_bytes} bytes of credit, "
+                f"{self._returned_bytes} were returned, the window is {self.window_bytes}"
+            )
+        self._wanted_bytes = max(self._wanted_bytes, returned_bytes)
 
     def received(self, part: bytes) -> None:
         if self.received_eof:
@@ -138,9 +155,21 @@ class TunnelEnd:
     def may_send(self, size_bytes: int) -> bool:
         return self.credit_bytes >= max(1, size_bytes)
 
+    def asks_for(self, size_bytes: int) -> int:
+        """For a part that may not be sent: how much credit must have been returned in all before it
+        may. 0: the reader returns enough unasked, or was asked."""
+        if size_bytes <= self.peer_window_bytes - self._kept_bytes or not self.peer_window_bytes:
+            return 0
+        wanted = self._sent_credit + size_bytes - self.peer_window_bytes
+        if wanted <= self._asked_bytes:
+            return 0
+        self._asked_bytes = wanted
+        return wanted
+
     def sending(self, size_bytes: int) -> None:
         """A part is on its way: it uses credit. Check `may_send` first."""
         self.credit_bytes -= max(1, size_bytes)
+        self._sent_credit += max(1, size_bytes)
         assert self.credit_bytes >= 0, "sent without credit"
         self._sent_parts += 1
         self.sent_bytes += size_bytes
@@ -166,13 +195,15 @@ class TunnelEnd:
         return part
 
     @property
-    def owes_much(self) -> bool:
-        """Whether credit is worth a word: by the quarter of a window, or a small part would cost two."""
-        return self._owed_bytes * 4 >= self.window_bytes
+    def credit_due(self) -> bool:
+        """Whether credit is worth a word: a quarter of a window, or what the writer waits for."""
+        owed, returned = self._owed_bytes, self._returned_bytes
+        return owed * 4 >= self.window_bytes or returned < self._wanted_bytes <= returned + owed
 
     def take_owed(self) -> int:
         """All the credit there is to return to the writer."""
         owed, self._owed_bytes = self._owed_bytes, 0
+        self._returned_bytes += owed
         return owed
 
     def stop_reading(self) -> None:

@@ -1,10 +1,11 @@
 """All tunnels of one node: which records belong to which end, and what they make it do.
 
 Record ids carry who opened: `number << 1 | 1` from the opener, `number << 1` from the acceptor. Data
-and EOF travel on the data lane, in order; accept, credit, stop and reset on the control lane.
+and EOF travel on the data lane, in order; accept, credit, blocked, stop and reset on
+the control lane.
 
-TUNNEL_OPEN: msgpack [cluster, endpoint, window]. TUNNEL_ACCEPT, TUNNEL_CREDIT: msgpack [bytes].
-TUNNEL_RESET: msgpack [code, text].
+TUNNEL_OPEN: msgpack [cluster, endpoint, window]. TUNNEL_ACCEPT, TUNNEL_CREDIT, TUNNEL_BLOCKED: msgpack
+[bytes]. TUNNEL_RESET: msgpack [code, text].
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from ..errors import LimitReached, RemoteProtocolError
 from .dispatch import Endpoint
 from .frame import Kind
 from .link import Link
-from .timers import OWED_S, Timers
 from .tunnel import BROKEN, CLOSED, OPENING, TunnelEnd
 from .values import clip, decode_values, encode_values
 
@@ -28,11 +28,8 @@ class TunnelTable:
 
     def __init__(
         self, *, tunnels_max: int, window_bytes: int, opened: Opened,
-        touched: Callable[[Link], None], timers: Timers,
+        touched: Callable[[Link], None],
     ) -> None:  # fmt: skip
-        self._timers = timers
-        self._owing: dict[TunnelEnd, None] = {}
-        """Ends that have read less than is worth a word since they last returned credit."""
         self._tunnels_max, self._window_bytes = tunnels_max, window_bytes
         self._opened, self._touched = opened, touched
         self.endpoints: dict[str, dict[str, Endpoint]] = {}
@@ -74,21 +71,17 @@ class TunnelTable:
             self._settle(end)
             end.wake()
 
-    def read(self, end: TunnelEnd, now_s: float) -> bytes:
-        part = end.read()
-        if end.owes_much:
-            self._return_credit(end)
-        elif end not in self._owing:
-            # Soon all the same: the next part may be as large as the window.
-            self._owing[end] = None
-            if len(self._owing) == 1:
-                self._timers.at(now_s + OWED_S, self._return_all)
-        return part
+    def wait_credit(self, end: TunnelEnd, size_bytes: int) -> None:
+        """A part waits for credit: ask for what would not come by itself."""
+        returned_bytes = end.asks_for(size_bytes)
+        if returned_bytes:
+            self._control(end, Kind.TUNNEL_BLOCKED, encode_values(returned_bytes))
 
-    def _return_all(self, now_s: float) -> None:
-        owing, self._owing = self._owing, {}
-        for end in owing:
+    def read(self, end: TunnelEnd) -> bytes:
+        part = end.read()
+        if end.credit_due:
             self._return_credit(end)
+        return part
 
     def _return_credit(self, end: TunnelEnd) -> None:
         owed = end.take_owed()
@@ -158,6 +151,10 @@ class TunnelTable:
             end.accepted(decode_values(body, "TUNNEL_ACCEPT", (int,))[0])
         elif kind == Kind.TUNNEL_CREDIT:
             end.credited(decode_values(body, "TUNNEL_CREDIT", (int,))[0])
+        elif kind == Kind.TUNNEL_BLOCKED:
+            end.peer_blocked(decode_values(body, "TUNNEL_BLOCKED", (int,))[0])
+            if end.credit_due:
+                self._return_credit(end)
         elif kind == Kind.TUNNEL_STOP:
             end.peer_stops()
         else:

@@ -126,6 +126,8 @@ class TunnelBook:
             if len(part) > end.peer_window_bytes:  # TooLarge, and the task leaves it at that.
                 half.to_send.pop(0)
             elif not end.may_send(len(part)):
+                tunnels.wait_credit(end, len(part))
+                half.node.wake_pump()
                 return
             else:
                 tunnels.send(end, part)
@@ -140,7 +142,7 @@ class TunnelBook:
         if half.state != "running":
             return
         if end.readable:
-            half.got.append(tunnels.read(end, half.node.now_s))
+            half.got.append(tunnels.read(end))
             half.node.wake_pump()
             assert end.statistics().unread_bytes <= end.window_bytes
         if 0 <= half.stop_after <= len(half.got) and end.state != OPENING:

@@ -91,6 +91,6 @@ def test_kinds_have_the_numbers_they_always_had() -> None:
         "HEARTBEAT": 7, "GOSSIP": 8, "SUBSCRIBE": 9, "UNSUBSCRIBE": 10, "CREDIT": 11, "BATCH": 16,
         "BROADCAST": 17, "REQUEST": 18, "REPLY": 19, "ERROR": 20, "BUSY": 21, "CANCEL": 22,
         "TUNNEL_OPEN": 24, "TUNNEL_ACCEPT": 25, "TUNNEL_DATA": 26, "TUNNEL_EOF": 27,
-        "TUNNEL_CREDIT": 28, "TUNNEL_STOP": 29, "TUNNEL_RESET": 30,
+        "TUNNEL_CREDIT": 28, "TUNNEL_STOP": 29, "TUNNEL_RESET": 30, "TUNNEL_BLOCKED": 31,
     }  # fmt: skip
     assert {kind.name: int(kind) for kind in Kind} == numbers

@@ -16,10 +16,10 @@ from mesh.protocol.inbox import Inbox
 from mesh.protocol.interest import BLOCK, DROP_OLDEST, RemoteSubscription
 from mesh.protocol.link import Link
 from mesh.protocol.membership import Membership
-from mesh.protocol.patterns import BroadcastCounters, Patterns
+from mesh.protocol.patterns import OWED_S, BroadcastCounters, Patterns
 from mesh.protocol.requests import PREFIX, REPLY_PREFIX, Pending
 from mesh.protocol.rotation import Rotation
-from mesh.protocol.timers import OWED_S, Timers
+from mesh.protocol.timers import Timers
 from mesh.protocol.values import decode_values, encode_values
 from tests.machines import ME, OTHER, Record, make_batch, make_link, take_records
 

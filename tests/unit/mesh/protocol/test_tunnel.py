@@ -35,7 +35,7 @@ class Bench:
     def read(self) -> int:
         """Read one part, return the credit if it is worth a word; the writer has it at once."""
         self.reader.read()
-        return self.pay() if self.reader.owes_much else 0
+        return self.pay() if self.reader.credit_due else 0
 
     def pay(self) -> int:
         """Return all the credit there is."""
@@ -119,14 +119,52 @@ def test_credit_comes_back_by_the_quarter() -> None:
 
 
 @pytest.mark.parametrize("sizes", [[1], [100], [249], [100, 100], [600, 240], [300, 300, 300]])
-def test_once_all_is_read_and_paid_the_largest_part_may_be_sent(sizes: list[int]) -> None:
+@pytest.mark.parametrize("next_size", [0, 1, 750, 751, 752, 999, WINDOW])
+@pytest.mark.parametrize("asked_after", [0, 1, 2, 3])
+def test_once_all_is_read_the_next_part_may_be_sent(
+    sizes: list[int], next_size: int, asked_after: int
+) -> None:
     """Found: a quarter of the window never came back, and a part as large as it waited for ever."""
     bench = Bench()
     bench.send(*sizes)
-    for _ in sizes:
-        bench.read()
-    bench.pay()
-    assert bench.writer.may_send(WINDOW)
+    for n in range(max(len(sizes), asked_after) + 1):
+        if n == asked_after and not bench.writer.may_send(next_size):
+            wanted = bench.writer.asks_for(next_size)
+            assert (next_size, wanted > 0) in ((next_size, False), (max(next_size, 752), True))
+            if wanted:
+                bench.reader.peer_blocked(wanted)
+                if bench.reader.credit_due:
+                    bench.pay()
+        if n < len(sizes):
+            bench.read()
+    assert bench.writer.may_send(next_size)
+
+
+def test_a_window_larger_than_we_use_keeps_no_credit_back() -> None:
+    """Its reader's quarter may be more than all that we let wait here."""
+    bench = Bench()
+    outbox = bench.writer.link.limits.outbox_bytes
+    writer, reader = bench.make("writer", opener=True), bench.make("reader", opener=False)
+    reader.window_bytes = 8 * outbox
+    writer.accepted(reader.window_bytes)
+    writer.sending(outbox)
+    reader.received(bytes(outbox))
+    reader.read()
+    assert not reader.credit_due
+    reader.peer_blocked(writer.asks_for(1))
+    assert reader.credit_due
+    writer.credited(reader.take_owed())
+    assert writer.may_send(outbox)
+
+
+@pytest.mark.parametrize("wanted", [0, -1, 1351])
+def test_waiting_for_credit_that_makes_no_sense_is_refused(wanted: int) -> None:
+    bench = Bench()
+    bench.send(350)
+    bench.read()
+    bench.reader.peer_blocked(1350)
+    with pytest.raises(RemoteProtocolError, match=f"waits for {wanted} bytes"):
+        bench.reader.peer_blocked(wanted)
 
 
 @pytest.mark.parametrize("size", [0, -1, 101])

@@ -6,7 +6,6 @@ from mesh.errors import LimitReached, RemoteProtocolError
 from mesh.protocol.dispatch import Endpoint
 from mesh.protocol.frame import CONTROL, DATA, Kind
 from mesh.protocol.link import Link
-from mesh.protocol.timers import OWED_S, Timers
 from mesh.protocol.tunnel import BROKEN, CLOSED, OPEN, OPENING, TunnelEnd
 from mesh.protocol.tunnels import TunnelTable
 from mesh.protocol.values import TEXT_BYTES_MAX, encode_values
@@ -23,11 +22,10 @@ class Bench:
         self.cable = Cable(*self.links)
         self.incoming: list[tuple[TunnelEnd, str, str]] = []
         self.woken = 0
-        self.timers = Timers()
         self.tables = tuple(
             TunnelTable(
                 tunnels_max=TUNNELS_MAX, window_bytes=window_bytes, opened=self.opened,
-                touched=lambda link: None, timers=self.timers,
+                touched=lambda link: None,
             )
             for _ in range(2)
         )  # fmt: skip
@@ -90,25 +88,55 @@ def test_parts_go_both_ways_and_credit_comes_back() -> None:
         bench.tables[side].send(sender, b"x" * 900)
         bench.settle()
         assert sender.credit_bytes == 100
-        assert bench.tables[1 - side].read(receiver, 0.0) == b"x" * 900
+        assert bench.tables[1 - side].read(receiver) == b"x" * 900
         bench.settle()
         assert sender.credit_bytes == WINDOW
 
 
-def test_little_credit_comes_back_a_little_later_all_of_it_at_once() -> None:
+def test_a_small_part_is_not_answered_with_credit() -> None:
+    """Found: small parts one by one brought a frame of credit every 10 ms, a third of all frames."""
     bench = Bench()
     end, other = bench.pair()
     for _ in range(3):
         bench.tables[0].send(end, b"x" * 80)
         bench.settle()
-        bench.tables[1].read(other, 5.0)
+        bench.tables[1].read(other)
     bench.settle()
     assert end.credit_bytes == WINDOW - 240, "not worth a word"
-    assert bench.timers.due_s() == 5.0 + OWED_S
-    bench.timers.run(5.0 + OWED_S)
+    bench.tables[0].wait_credit(end, 760)
     bench.settle()
-    assert end.credit_bytes == WINDOW
-    assert bench.timers.due_s() is None
+    assert end.credit_bytes == WINDOW - 240, "nor for what would come by itself"
+
+
+@pytest.mark.parametrize("first", [DATA, CONTROL])
+def test_a_part_of_most_of_a_window_asks_for_the_rest(first: int) -> None:
+    """Found: a large part behind a small one waited 10 ms for the small one's credit."""
+    bench = Bench()
+    end, other = bench.pair()
+    bench.tables[0].send(end, b"x" * 80)
+    assert not end.may_send(WINDOW)
+    for _ in range(2):
+        bench.tables[0].wait_credit(end, WINDOW)
+    assert len(bench.links[0]._control) == 1, "asked once"
+    for lane in (first, CONTROL if first == DATA else DATA):
+        bench.deliver(0, lane)
+    bench.tables[1].read(other)
+    bench.settle()
+    assert end.may_send(WINDOW)
+    bench.tables[0].send(end, b"y" * WINDOW)
+    bench.settle()
+    assert bench.tables[1].read(other) == b"y" * WINDOW
+
+
+def test_credit_that_was_read_before_it_was_asked_for() -> None:
+    bench = Bench()
+    end, other = bench.pair()
+    bench.tables[0].send(end, b"x" * 80)
+    bench.settle()
+    bench.tables[1].read(other)
+    bench.tables[0].wait_credit(end, WINDOW)
+    bench.settle()
+    assert end.may_send(WINDOW)
 
 
 def test_a_part_larger_than_a_frame_arrives_whole() -> None:
@@ -118,7 +146,7 @@ def test_a_part_larger_than_a_frame_arrives_whole() -> None:
     bench.tables[0].send(end, part)
     for _ in range(50):
         bench.settle()
-    assert bench.tables[1].read(other, 0.0) == part
+    assert bench.tables[1].read(other) == part
 
 
 def test_a_generous_peer_fills_no_outbox() -> None:
@@ -155,7 +183,7 @@ def test_closed_when_both_ended_and_forgotten() -> None:
     bench.tables[1].send_eof(other)
     bench.settle()
     assert (end.state, other.state, bench.sizes()) == (CLOSED, CLOSED, (0, 0))
-    assert bench.tables[1].read(other, 0.0) == b"last", "it was sent before the end"
+    assert bench.tables[1].read(other) == b"last", "it was sent before the end"
     bench.settle()
     assert [table.closed for table in bench.tables] == [1, 1]
     assert [table.late for table in bench.tables] == [0, 0], "no credit for who has ended"
