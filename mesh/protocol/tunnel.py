@@ -158,10 +158,9 @@ class TunnelEnd:
     def asks_for(self, size_bytes: int) -> int:
         """For a part that may not be sent: how much credit must have been returned in all before it
         may. 0: the reader returns enough unasked, or was asked."""
-        if size_bytes <= self.peer_window_bytes - self._kept_bytes or not self.peer_window_bytes:
-            return 0
-        wanted = self._sent_credit + size_bytes - self.peer_window_bytes
-        if wanted <= self._asked_bytes:
+        size, window = max(1, size_bytes), self.peer_window_bytes
+        wanted = self._sent_credit + size - window
+        if not window or size <= window - self._kept_bytes or wanted <= self._asked_bytes:
             return 0
         self._asked_bytes = wanted
         return wanted

@@ -7,7 +7,7 @@ import trio
 
 import mesh
 from mesh.protocol.interest import POLICIES
-from tests.nodes import linked, node, subscribed, until
+from tests.nodes import PATIENCE_S, linked, node, subscribed, until
 
 
 def databases() -> mesh.Service:
@@ -236,6 +236,38 @@ async def test_tunnel_keeps_parts_and_half_closes() -> None:
             await tunnel.send_eof()
             assert [part async for part in tunnel] == parts
         await until(lambda: not shop.statistics().tunnels and not db.statistics().tunnels)
+
+
+@pytest.mark.parametrize("outbox_bytes", [16 << 20, 70_000])
+async def test_parts_as_large_as_the_window_between_small_ones(outbox_bytes: int) -> None:
+    """The reader keeps credit for small parts back; whoever needs it asks. Found: with an outbox
+    smaller than a quarter of the reader's window, an empty part was never asked for."""
+    service = mesh.Service("archive")
+
+    @service.tunnel
+    async def keep(tunnel: mesh.Tunnel) -> None:
+        async for part in tunnel:
+            await tunnel.send(part)
+        await tunnel.send_eof()
+
+    async with (
+        node(service, outbox_bytes=outbox_bytes) as archive,
+        node("shop", archive, outbox_bytes=outbox_bytes) as shop,
+    ):
+        await linked(shop, archive)
+        with trio.fail_after(PATIENCE_S):
+            async with shop.open_tunnel("archive") as tunnel, trio.open_nursery() as nursery:
+                most = tunnel.part_bytes_max
+                sizes = [0, most, 20, most, most * 3 // 4 + 1, 1, 0, most - 1, most // 4, most] * 3
+                parts = [bytes([n]) * size for n, size in enumerate(sizes)]
+
+                async def send() -> None:
+                    for part in parts:
+                        await tunnel.send(part)
+                    await tunnel.send_eof()
+
+                nursery.start_soon(send)
+                assert [part async for part in tunnel] == parts
 
 
 async def test_each_part_is_taken_in_the_turn_in_which_it_comes() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from random import Random
-from typing import cast
+from typing import Any, cast
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,8 +28,8 @@ LIMITS = LinkLimits(
 )  # fmt: skip
 
 
-def make_link(*, dialled: bool = True) -> Link:
-    return Link(b"p" * 16, "x", b"k" * 16, dialled=dialled, limits=LIMITS)
+def make_link(*, dialled: bool = True, **limits: Any) -> Link:
+    return Link(b"p" * 16, "x", b"k" * 16, dialled=dialled, limits=replace(LIMITS, **limits))
 
 
 # Interest
@@ -185,20 +186,24 @@ def test_control_never_waits_behind_data() -> None:
 class TunnelPair(RuleBasedStateMachine):
     """A writer and a reader: delivered is a prefix of sent, credit never negative, window kept."""
 
-    WINDOW = 1000
-
-    @initialize()
-    def start(self) -> None:
-        self.writer = TunnelEnd(make_link(), 1, "x/y", opener=True, window_bytes=10, wake=lambda: None)  # fmt: skip
-        self.reader = TunnelEnd(make_link(), 1, "x/y", opener=False, window_bytes=self.WINDOW, wake=lambda: None)  # fmt: skip
-        self.writer.accepted(self.WINDOW)
+    @initialize(window=st.sampled_from([1, 3, 4, 1000]), granted=st.sampled_from([1, 2, 5, 20]))
+    def start(self, window: int, granted: int) -> None:
+        """The writer uses `window` of what the reader grants: what may wait for one link is bounded."""
+        self.window = window
+        link = make_link(outbox_bytes=window)
+        self.writer = TunnelEnd(link, 1, "x/y", opener=True, window_bytes=10, wake=lambda: None)
+        self.reader = TunnelEnd(make_link(), 1, "x/y", opener=False, window_bytes=window * granted, wake=lambda: None)  # fmt: skip
+        self.writer.accepted(window * granted)
         self.flight: deque[bytes] = deque()
         self.credits: deque[int] = deque()
         self.words: deque[int] = deque()
         self.sent: list[bytes] = []
         self.got: list[bytes] = []
 
-    @rule(size=st.integers(0, 1000))
+    @rule(share=st.integers(0, 1000))
+    def send_some(self, share: int) -> None:
+        self.send(self.window * share // 1000)
+
     def send(self, size: int) -> None:
         if self.writer.may_send(size):
             part = bytes([len(self.sent) % 251]) * size
@@ -238,14 +243,14 @@ class TunnelPair(RuleBasedStateMachine):
     @invariant()
     def promises(self) -> None:
         assert self.got == self.sent[: len(self.got)]
-        assert 0 <= self.writer.credit_bytes <= self.WINDOW
+        assert 0 <= self.writer.credit_bytes <= self.window
         unread = sum(max(1, len(part)) for part in self.sent[len(self.got) :])
-        assert unread <= self.WINDOW
+        assert unread <= self.window
 
     def teardown(self) -> None:
         if not hasattr(self, "writer"):
             return
-        for size in (self.WINDOW * 3 // 4, self.WINDOW):
+        for size in (0, 1, self.window * 3 // 4, self.window):
             sent = len(self.sent)
             for _ in range(2):
                 self.send(size)  # Or says what it waits for.
