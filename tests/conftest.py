@@ -1,9 +1,12 @@
-"""Hypothesis profiles: `ci` is what CI runs (the same examples every time), `nightly` digs deeper."""
+"""Hypothesis profiles: `ci` is what CI runs (the same examples every time), `nightly` digs deeper.
+And which tests share a process where there are several."""
 
 from __future__ import annotations
 
 import os
+from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
@@ -11,3 +14,20 @@ settings.register_profile(
 )
 settings.register_profile("nightly", deadline=None, max_examples=20_000, stateful_step_count=200)
 settings.load_profile(os.environ.get("MESH_HYPOTHESIS", "mesh"))
+
+SPARK = "tests/spark/"
+"""One process for all tests there: they share a session."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """By path: pytest 9.2 does not let xdist 3.8 see marks (pytest-xdist#1386)."""
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    from xdist.scheduler import LoadGroupScheduling
+
+    class ByTier(LoadGroupScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return SPARK if nodeid.startswith(SPARK) else str(super()._split_scope(nodeid))
+
+    return ByTier(config, log)

@@ -1,4 +1,7 @@
-"""One Spark session for all tests here: it takes seconds to start, and half a gigabyte."""
+"""One Spark session for all tests here: it takes seconds to start, and half a gigabyte.
+
+They run in one process of xdist, see tests/conftest.py.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +35,10 @@ CONF = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """They share the session, so they run in one process of xdist; and skip by name where there is none."""
+    """They are skipped by name where there can be no session."""
     reason = missing()
     for item in items:
         if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("spark"))
             item.add_marker(pytest.mark.slow)
             item.add_marker(pytest.mark.timeout(TEST_S_MAX))
             if reason:
