@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from .home import unpacked
 from .java import check_java
 
 if TYPE_CHECKING:
@@ -83,4 +84,5 @@ def session(master: str = "local[*]", **conf: str) -> SparkSession:
     builder = SparkSession.builder.master(master).appName("mesh")
     for name, value in (settings | conf).items():
         builder = builder.config(name.replace("_", "."), value)
-    return register(builder.getOrCreate())
+    with unpacked():
+        return register(builder.getOrCreate())

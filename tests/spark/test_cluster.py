@@ -29,6 +29,7 @@ import trio
 
 pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
+from spark.home import lay_out
 from spark.settings import key_options
 from tests.brokers import SMALL, client, drain, numbered, serving
 from tests.spark.conftest import CONF, ROOT
@@ -71,16 +72,6 @@ def lend_packages(home: Path) -> Path:
     return home / "bin/python"
 
 
-def spark_home(home: Path) -> Path:
-    """Spark, with room for what executors write: that is a directory of SPARK_HOME."""
-    import pyspark
-
-    home.mkdir()
-    for name in ("bin", "jars", "python"):
-        (home / name).symlink_to(Path(pyspark.__file__).parent / name)
-    return home
-
-
 def processes(directory: Path) -> list[int]:
     """Those that work in `directory`, or below."""
     found = []
@@ -110,7 +101,8 @@ async def submit(home: Path, given: dict[str, Any], archive: Path, python: Path)
     """Run the job in `home`; raises what it said, when it fails."""
     shutil.copy(Path(__file__).parent / "job.py", home)
     (home / "given").write_text(json.dumps(given))
-    spark = spark_home(home / "home_of_spark")
+    spark = home / "home_of_spark"  # Executors write there.
+    lay_out(spark)
     conf = [word for name, value in ON_CLUSTER.items() for word in ("--conf", f"{name}={value}")]
     command = [
         str(spark / "bin/spark-submit"), "--master", MASTER, "--py-files", str(archive), *conf,
