@@ -20,7 +20,7 @@ from spark.replay.errors import QueueMissing
 from spark.replay.plan import QUEUES, TOPICS, Destination, ReplayPlan
 from spark.replay.replay import Replayed, replay
 from tests.brokers import drain, node_of, numbered
-from tests.spark.conftest import ROOT
+from tests.spark.conftest import CONF, ROOT
 from tests.spark.sinks import in_spark, ready, two_brokers, way_into
 
 if TYPE_CHECKING:
@@ -163,6 +163,14 @@ async def test_what_is_wrong_is_said_before_anything_is_sent(
         assert (await target.statistics())["queues"] == {}
 
 
+def defaults(directory: Path) -> Path:
+    """Settings of Spark for a command that has no option for them: as small as those of our session."""
+    directory.mkdir()
+    lines = [f"{name} {value}" for name, value in CONF.items()]
+    (directory / "spark-defaults.conf").write_text("\n".join(lines))
+    return directory
+
+
 async def test_the_command_prints_a_report_and_nothing_of_sparks(tmp_path: Path) -> None:
     """A JVM of its own: what it says must not reach the terminal. What is replayed is encrypted."""
     async with two_brokers(tmp_path, encrypt=True) as (source, target, broker):
@@ -176,7 +184,10 @@ async def test_the_command_prints_a_report_and_nothing_of_sparks(tmp_path: Path)
             "--network-secret-file", options["mesh.network_secret_file"],
             "--seed", options["mesh.seeds"], "--listen", "tcp://127.0.0.1:0", "--timeout", "20",
         ]  # fmt: skip
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
+        environment = {
+            **os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable,
+            "SPARK_CONF_DIR": str(defaults(tmp_path / "conf")),
+        }  # fmt: skip
         done = await trio.run_process(
             command, capture_stdout=True, capture_stderr=True, check=False, env=environment,
             stdin=subprocess.DEVNULL,
