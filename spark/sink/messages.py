@@ -3,7 +3,6 @@ arrays can do."""
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
@@ -119,7 +118,8 @@ class Reader:
             if not mark:
                 return None
             packed = [_packed((), mark, one.queue) for one in addresses]
-            return [packed[at] for at in which.tolist()]
+            found: list[bytes] = np.array(packed, object)[which].tolist()
+            return found
         return [
             _packed(_pairs(row), mark, addresses[at].queue)
             for row, at in zip(lists.to_pylist(), which.tolist(), strict=True)
@@ -157,7 +157,8 @@ def payloads(column: pa.Array) -> list[bytes]:
     lengths = np.diff(ends)
     size = int(lengths[0])
     if size and (lengths == size).all():
-        return [one for (one,) in struct.iter_unpack(f"{size}s", raw)]
+        alike: list[bytes] = np.frombuffer(raw, f"V{size}").tolist()  # An eighth of slicing each.
+        return alike
     return [raw[a:b] for a, b in pairwise((ends - first).tolist())]
 
 

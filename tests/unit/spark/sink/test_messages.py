@@ -65,6 +65,11 @@ def test_payloads_of_a_slice(values: list[bytes | None], first: int) -> None:
     assert payloads(array.cast(pa.large_binary())) == [one or b"" for one in values[first:]]
 
 
+def test_zeros_at_the_end_of_payloads_of_one_size_stay() -> None:
+    values = [b"a\0", b"\0\0", b"\0b"]
+    assert payloads(pa.array(values, pa.binary())) == values
+
+
 def test_what_was_replayed_is_left_out_and_counted_unless_it_is_wanted() -> None:
     lists = [[{"key": "n", "value": b"1"}], [{"key": "x-replayed-from", "value": b"jobs"}], None]
     found = batch(
