@@ -1,4 +1,5 @@
-"""A Spark session with two cores: a broker's directory, or Parquet files, to nowhere."""
+"""A Spark session with two cores: a broker's directory, Parquet files, or one batch of the directory
+again and again, to nowhere."""
 
 from __future__ import annotations
 
@@ -8,42 +9,40 @@ from typing import TYPE_CHECKING
 import spark
 from bench.roles.spark_workers import peak_rss_bytes
 from bench.roles.stage import Stage, play
-from spark.capture.rows import ddl
+from bench.spark import ceiling
+from spark.capture.rows import HEADERS, SQL, ddl
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 MASTER = "local[2]"
+COLUMNS = [name for name in SQL if name != HEADERS]
+"""All there are."""
 
 
 def run(stage: Stage) -> None:
     session = spark.session(MASTER, spark_driver_memory="2g")
     session.sparkContext.setLogLevel("OFF")
+    session.dataSource.register(ceiling.SameBatch)
     parquet = ""
     stage.ready()
     for order in stage.orders():
         if order["do"] == "write_parquet":
             parquet = order["path"]
-            captured(session, stage.settings["data"], []).write.option(
-                "compression", "none"
-            ).parquet(parquet)
+            capture = session.read.format("mesh-capture").load(stage.settings["data"])
+            capture.write.option("compression", "none").parquet(parquet)
             stage.done(rows=session.read.parquet(parquet).count())
         elif order["do"] == "read":
-            if order["source"] == "capture":
-                df = captured(session, stage.settings["data"], order["columns"])
+            columns = order["columns"]
+            if order["source"] == "parquet":
+                df = session.read.parquet(parquet).select(*columns or "*")
             else:
-                df = session.read.parquet(parquet).select(*order["columns"] or "*")
+                reader = session.read.format(order["source"]).options(**order["options"])
+                df = reader.schema(ddl(columns or COLUMNS)).load(stage.settings["data"])
             stage.done(seconds=seconds_to_read(df))
         else:
             stage.done(peak_rss_bytes=peak_rss_bytes())
     session.stop()
-
-
-def captured(session: SparkSession, data: str, columns: list[str]) -> DataFrame:
-    reader = session.read.format("mesh-capture")
-    if columns:
-        reader = reader.schema(ddl(columns))
-    return reader.load(data)
 
 
 def seconds_to_read(df: DataFrame) -> float:

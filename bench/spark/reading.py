@@ -2,6 +2,7 @@
 
 A real broker takes the messages and is idle then; Spark reads its directory from the page cache. Both ways
 are read in turns by one session, to Spark's `noop` sink: four columns, as most queries want them, and all.
+Beside them one batch again and again: as fast as that is no source in Python, whatever it does.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 SIZE_BYTES, COUNT = 100, 5_000_000
 DIFFERENT = 500_000
 """Payloads: of a few thousand Parquet would make a dictionary."""
-SOURCES = "capture", "parquet"
+SOURCES = {"capture": "mesh-capture", "parquet": "parquet", "one batch": "same-batch"}
 TURNS = 3
 ROWS_PER_S_MIN = 3_000_000
 PARQUET_TIMES_MAX = 1.5
@@ -48,7 +49,9 @@ def reading(name: str) -> Case:
             for turn in range(-1, TURNS):
                 for words, columns in COLUMNS.items():
                     for source in SOURCES:
-                        seconds = spark.ask("read", source=source, columns=columns)["seconds"]
+                        order = {"source": SOURCES[source], "columns": columns}
+                        options = {"count": count} if source == "one batch" else {}
+                        seconds = spark.ask("read", **order, options=options)["seconds"]
                         if turn >= 0:  # The first turn starts workers and compiles plans.
                             taken_s[f"{source}, {words}"].append(seconds)
             worker_bytes = spark.ask("workers")["peak_rss_bytes"]
@@ -75,6 +78,10 @@ def family() -> list[Family]:
                         Bound("value", "at least", ROWS_PER_S_MIN),
                         Bound("ratio", "at least", 1 / PARQUET_TIMES_MAX),
                     ),
+                ) for words in COLUMNS),
+                *(Row(
+                    name=f"{READING}, {words}, beside one batch again and again", unit="rows/s", case=READING,
+                    value=f"capture, {words}, per_s", reference=(READING, f"one batch, {words}, per_s"),
                 ) for words in COLUMNS),
                 Row(
                     name="peak memory of a Python worker while reading", unit="MB", case=READING,
