@@ -1,66 +1,59 @@
 """Other brokers doing the same: persistent, confirmed, consumed, acked; what a confirm says differs.
 
-One server per round, the sizes one after the other, each in a queue of its own.
+One server per round, the sizes one after the other, each once the one before is acked.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bench.comparison.serving import serving
 from bench.figure import Bound
-from bench.network import Network
-from bench.peers import PEERS
 from bench.plan import Case, Outcome, Row, Scale
 from bench.stream import measure_stream
-
-from .setting import temporary_store
+from bench.systems import SYSTEMS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from bench.peers.peer import Peer
     from bench.processes import Troupe
+    from bench.systems.system import Promise
 
 COUNT = 20_000
-PORTS = 3
-START_S_MAX = 90.0
+PEERS = {
+    "RabbitMQ classic queue, pika": "rabbitmq-durable",
+    "RabbitMQ quorum queue, pika": "rabbitmq-quorum",
+    "NATS JetStream file, nats-py": "jetstream",
+}
+"""The systems, by the names they have in the table."""
+CONFIRM_SAYS: dict[Promise, str] = {
+    "page cache": "that it is in the page cache, which is synced later",
+    "batched fsync": "that it is on disk, one sync for many",
+    "fsync each": "that it is on disk, with a sync of its own",
+}
 
 
-def confirmed(peer: Peer, sizes: Mapping[str, int], count: int) -> Case:
+def confirmed(name: str, sizes: Mapping[str, int], count: int) -> Case:
+    system = SYSTEMS[PEERS[name]]
+
     def run(troupe: Troupe, scale: Scale) -> Outcome:
         values: dict[str, float] = {}
-        details: dict[str, object] = {"promise": peer.promise}
+        details: dict[str, object] = {"promise": system.promise}
         wrong = 0
-        ports = list(Network().free_ports(PORTS))
-        with temporary_store() as data:
-            store = Path(data) / "peer"
-            store.mkdir()
-            server = troupe.start(
-                "peer_server",
-                {"peer": peer.name, "directory": str(store), "ports": ports},
-                wait=False,
-            )
-            server.hear(START_S_MAX)
+        with serving(troupe, system, connections=1) as place:
             for size, size_bytes in sizes.items():
-                settings = {
-                    "peer": peer.name, "port": ports[0], "size_bytes": size_bytes,
-                    "queue": f"bench-{size_bytes}",
-                }  # fmt: skip
-                publisher = troupe.start("peer_publisher", settings)
-                consumer = troupe.start("peer_consumer", settings)
+                consumer = place.start("consumer", size_bytes=size_bytes)
+                producer = place.start("producer", size_bytes=size_bytes)
                 outcome = measure_stream(
-                    troupe, publisher, [consumer], size_bytes=size_bytes, count=scale.count(count)
+                    troupe, producer, [consumer], size_bytes=size_bytes, count=scale.count(count)
                 )
-                for role in (publisher, consumer):
-                    troupe.end(role)
+                place.end(producer, consumer)
                 values[f"per_s {size}"] = outcome.values["per_s"]
                 details[size] = outcome.detail
                 wrong += outcome.wrong
-            troupe.end(server)
         return Outcome(values, wrong=wrong, detail=details)
 
-    return Case(peer.name, run)
+    return Case(name, run)
 
 
 def beside_peers(own: Mapping[str, str], sizes: Mapping[str, int]) -> tuple[list[Case], list[Row]]:
@@ -69,18 +62,18 @@ def beside_peers(own: Mapping[str, str], sizes: Mapping[str, int]) -> tuple[list
     Args:
         own: name of our case, by name of the size.
     """
-    installed = [peer for peer in PEERS if peer.missing() is None]
-    cases = [confirmed(peer, sizes, COUNT) for peer in installed]
+    installed = [name for name, system in PEERS.items() if SYSTEMS[system].missing() is None]
+    cases = [confirmed(name, sizes, COUNT) for name in installed]
     rows = [
         Row(
-            name=f"confirmed, 1 queue, {size}, beside {peer.name}",
+            name=f"confirmed, 1 queue, {size}, beside {name}",
             unit="msg/s",
             case=own[size],
             value="per_s",
-            reference=(peer.name, f"per_s {size}"),
+            reference=(name, f"per_s {size}"),
             bounds=(Bound("ratio", "at least", 1.0),),
         )
-        for peer in installed
+        for name in installed
         for size in sizes
     ]
     return cases, rows
@@ -88,10 +81,10 @@ def beside_peers(own: Mapping[str, str], sizes: Mapping[str, int]) -> tuple[list
 
 def notes() -> list[str]:
     """What the confirms of those that are measured say; who is not measured, and why."""
-    reasons = [(peer, peer.missing()) for peer in PEERS]
-    return [
-        f"{peer.name}: a confirm says {peer.promise}"
-        if why is None
-        else f"{peer.name} is skipped: {why}"
-        for peer, why in reasons
-    ]
+    told = []
+    for name, system in PEERS.items():
+        if why := SYSTEMS[system].missing():
+            told.append(f"{name} is skipped: {why}")
+        else:
+            told.append(f"{name}: a confirm says {CONFIRM_SAYS[SYSTEMS[system].promise]}")
+    return told

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from bench.roles.peer_server import running, wait_listening
-from bench.roles.stage import Stage, play
+from bench.roles.stage import Stage, die_with_parent, play
 from bench.roles.system_client import place_of
 from bench.systems import SYSTEMS
+from bench.systems.system import HOST, Command
 from bench.usage import Usage, usage_of
+
+START_S_MAX, POLL_S = 60.0, 0.1
 
 
 def run(stage: Stage) -> None:
@@ -33,6 +40,38 @@ def run(stage: Stage) -> None:
         stage.ready()
         for _ in stage.orders():
             stage.done()
+
+
+@contextmanager
+def running(command: Command, directory: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Nothing on its disk is kept, so it need not be asked to leave."""
+    process = subprocess.Popen(
+        command.words,
+        env={**os.environ, **command.environment},
+        cwd=directory,
+        stdin=subprocess.DEVNULL,
+        preexec_fn=die_with_parent,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def wait_listening(server: subprocess.Popen[bytes], port: int) -> None:
+    """Raises RuntimeError: it ended, or took too long."""
+    deadline_s = time.monotonic() + START_S_MAX
+    while time.monotonic() < deadline_s:
+        if server.poll() is not None:
+            raise RuntimeError(f"the server ended with status {server.returncode}")
+        try:
+            socket.create_connection((HOST, port), timeout=1).close()
+        except OSError:
+            time.sleep(POLL_S)
+        else:
+            return
+    raise RuntimeError(f"the server does not listen after {START_S_MAX:.0f} s")
 
 
 if __name__ == "__main__":

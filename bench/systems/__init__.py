@@ -55,6 +55,7 @@ SYSTEMS: dict[str, System] = {
         RabbitMQStorm(),
         RabbitMQRaw(),
         RabbitMQDurable(),
+        RabbitMQDurable(queue_type="quorum"),
         MosquittoPaho(),
         MosquittoGmqtt(),
         MosquittoPaho(qos=1),

@@ -97,7 +97,7 @@ class Producer(_Client):
 class Consumer(_Client):
     def __init__(self, place: Place, received: Received) -> None:
         super().__init__(place)
-        self._received = received
+        self._received, self._acking = received, asyncio.Lock()
 
     async def setup(self) -> None:
         await super().setup()
@@ -115,8 +115,15 @@ class Consumer(_Client):
                 messages = await self._deliveries.fetch(FETCH_COUNT, timeout=FETCH_S)
             except TimeoutError:
                 continue
-            await self._received([message.data for message in messages])
-            await messages[-1].ack()
+            async with self._acking:
+                await self._received([message.data for message in messages])
+                await messages[-1].ack()
+
+    async def settle(self) -> None:
+        """The server does not answer acks, but tells how many it waits for."""
+        async with self._acking, asyncio.timeout(ACK_S_MAX):
+            while (await self._deliveries.consumer_info()).num_ack_pending:
+                continue
 
     async def teardown(self) -> None:
         self._following.cancel()

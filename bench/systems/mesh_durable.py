@@ -101,7 +101,7 @@ class Publisher(_Client):
 class Taker(_Client):
     def __init__(self, place: Place, received: Received) -> None:
         super().__init__(place)
-        self._received = received
+        self._received, self._acking = received, trio.Lock()
 
     async def setup(self) -> None:
         await super().setup()
@@ -111,5 +111,10 @@ class Taker(_Client):
     async def _follow(self) -> None:
         while True:
             batch = await self._deliveries.take()
-            await self._received(batch.payloads)
-            await batch.ack()
+            async with self._acking:
+                await self._received(batch.payloads)
+                await batch.ack()
+
+    async def settle(self) -> None:
+        async with self._acking:
+            return

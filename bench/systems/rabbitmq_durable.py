@@ -1,6 +1,8 @@
-"""RabbitMQ, a durable classic queue, persistent messages: the reply of a request is its confirm.
+"""RabbitMQ, a durable queue, persistent messages: the reply of a request is its confirm.
 
-A confirm means that the message is on the disk, one fsync for many.
+A confirm means that the message is on the disk, one sync for many: in a classic queue by fsync, in
+the log of a quorum queue's only member by fdatasync. For 5,000 messages, 2,000 at a time, strace saw
+7 and 56 of them (3.10.8).
 """
 
 from __future__ import annotations
@@ -26,14 +28,17 @@ CONFIRM_S_MAX = 60.0
 
 
 class RabbitMQDurable(System):
-    name = "rabbitmq-durable"
-    client = (
-        f"pika, AsyncioConnection, {OUTSTANDING} confirms outstanding; deliveries acked "
-        f"{ACK_COUNT} at a time"
-    )
     promise = "batched fsync"
     loop = "asyncio"
     replies = False
+
+    def __init__(self, *, queue_type: str = "classic") -> None:
+        self._queue_type = queue_type
+        self.name = "rabbitmq-durable" if queue_type == "classic" else f"rabbitmq-{queue_type}"
+        self.client = (
+            f"pika, AsyncioConnection, {queue_type} queue, {OUTSTANDING} confirms outstanding; "
+            f"deliveries acked {ACK_COUNT} at a time"
+        )
 
     def missing(self) -> str | None:
         return rabbitmq_server.missing("pika")
@@ -45,22 +50,22 @@ class RabbitMQDurable(System):
         return rabbitmq_server.commands(Path(place.directory), place.ports)
 
     def requester(self, place: Place, loop: Loop, number: int, replied: Received) -> Requester:
-        return Requester(place, replied)
+        return Requester(place, self._queue_type, replied)
 
     def producer(self, place: Place, loop: Loop) -> Producer:
-        return Producer(place)
+        return Producer(place, self._queue_type)
 
     def consumer(self, place: Place, loop: Loop, received: Received) -> Consumer:
-        return Consumer(place, received)
+        return Consumer(place, self._queue_type, received)
 
 
 class _Client:
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    def __init__(self, place: Place, queue_type: str) -> None:
+        self._place, self._queue_type = place, queue_type
 
     async def setup(self, **limits: int) -> None:
         self._connection, self._channel = await opened(self._place)
-        arguments = {"x-queue-type": "classic", **limits}
+        arguments = {"x-queue-type": self._queue_type, **limits}
         await answered(self._channel.queue_declare, QUEUE, durable=True, arguments=arguments)
 
     async def teardown(self) -> None:
@@ -100,8 +105,8 @@ class _Publisher(_Client):
 
 
 class Requester(_Publisher):
-    def __init__(self, place: Place, replied: Received) -> None:
-        super().__init__(place)
+    def __init__(self, place: Place, queue_type: str, replied: Received) -> None:
+        super().__init__(place, queue_type)
         self._replied = replied
 
     async def setup(self, **limits: int) -> None:
@@ -139,10 +144,10 @@ class Producer(_Publisher):
 
 
 class Consumer(_Client):
-    def __init__(self, place: Place, received: Received) -> None:
-        super().__init__(place)
+    def __init__(self, place: Place, queue_type: str, received: Received) -> None:
+        super().__init__(place, queue_type)
         self._received = received
-        self._unacked = 0
+        self._unacked = self._last_tag = 0
 
     async def setup(self, **limits: int) -> None:
         await super().setup(**limits)
@@ -150,9 +155,18 @@ class Consumer(_Client):
         await answered(self._channel.basic_consume, QUEUE, self._take)
 
     def _take(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
-        """The last ones stay unacked, and go with the server."""
         drive(self._received((body,)))
         self._unacked += 1
+        self._last_tag = method.delivery_tag
         if self._unacked == ACK_COUNT:
-            self._channel.basic_ack(method.delivery_tag, multiple=True)
-            self._unacked = 0
+            self._ack()
+
+    def _ack(self) -> None:
+        self._channel.basic_ack(self._last_tag, multiple=True)
+        self._unacked = 0
+
+    async def settle(self) -> None:
+        """Acks are not answered: a question behind the last one is."""
+        if self._unacked:
+            self._ack()
+        await answered(self._channel.queue_declare, QUEUE, passive=True)

@@ -105,6 +105,9 @@ class Reader(_Client):
                 last = entries[-1][0]
                 yield [entry[FIELD] for _, entry in entries]
 
+    async def settle(self) -> None:
+        return
+
     async def teardown(self) -> None:
         self._receiving.end()
         await super().teardown()

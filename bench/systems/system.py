@@ -90,6 +90,9 @@ class Consumer(Protocol):
     async def setup(self) -> None:
         """Nothing published from now on is missed."""
 
+    async def settle(self) -> None:
+        """What was received is acked, and the server has worked that off; nothing where nobody acks."""
+
     async def teardown(self) -> None: ...
 
 

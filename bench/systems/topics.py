@@ -167,5 +167,8 @@ class TopicConsumer:
         await self._connection.open()
         await self._connection.subscribe(MESSAGES, self._received)
 
+    async def settle(self) -> None:
+        return
+
     async def teardown(self) -> None:
         await self._connection.close()

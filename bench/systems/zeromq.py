@@ -174,6 +174,9 @@ class Pull:
         self._socket.listen()
         self._socket.watch(self._received)
 
+    async def settle(self) -> None:
+        return
+
     async def teardown(self) -> None:
         self._socket.close()
 

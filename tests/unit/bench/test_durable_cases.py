@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from bench.durable import latency, memory, peers, streaming
-from bench.peers import PEERS
-from bench.peers.peer import Peer
+from bench.durable.peers import PEERS
 from bench.plan import Case, Scale
 from bench.processes import Troupe
+from bench.systems import SYSTEMS
 from tests.moments import Moments
 
 TINY = 2000
@@ -34,23 +34,40 @@ def test_nothing_is_lost(case: Case) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("peer", PEERS, ids=[peer.name for peer in PEERS])
-def test_a_peer_that_is_installed_loses_nothing(peer: Peer) -> None:
-    if why := peer.missing():
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("name", PEERS)
+def test_a_peer_that_is_installed_loses_nothing(name: str) -> None:
+    """The second size finds nothing of the first one: all of that was acked."""
+    if why := SYSTEMS[PEERS[name]].missing():
         pytest.skip(why)
+    sizes = {"100 B": 100, "1 KB": 1024}
     with Troupe() as troupe:
-        outcome = peers.confirmed(peer, {"100 B": 100}, 500).run(troupe, Scale())
+        outcome = peers.confirmed(name, sizes, 700).run(troupe, Scale())
     assert outcome.wrong == 0
-    assert outcome.values["per_s 100 B"] > 0
+    assert all(outcome.values[f"per_s {size}"] > 0 for size in sizes)
+
+
+def test_every_peer_stores_and_is_told_of_at_its_promise(monkeypatch: pytest.MonkeyPatch) -> None:
+    for system in PEERS.values():
+        monkeypatch.setattr(type(SYSTEMS[system]), "missing", lambda _: None)
+    promises = [peers.CONFIRM_SAYS[SYSTEMS[system].promise] for system in PEERS.values()]
+    assert peers.notes() == [
+        f"{name}: a confirm says {says}" for name, says in zip(PEERS, promises, strict=True)
+    ]
+    cases, rows = peers.beside_peers({"100 B": "ours"}, {"100 B": 100})
+    assert [case.name for case in cases] == list(PEERS)
+    assert [row.name for row in rows] == [
+        f"confirmed, 1 queue, 100 B, beside {name}" for name in PEERS
+    ]
 
 
 def test_a_peer_that_is_not_installed_is_named_and_left_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for kind in {type(peer) for peer in PEERS}:
-        monkeypatch.setattr(kind, "missing", lambda _: "no server")
+    for system in PEERS.values():
+        monkeypatch.setattr(type(SYSTEMS[system]), "missing", lambda _: "no server")
     assert peers.beside_peers({"100 B": "ours"}, {"100 B": 100}) == ([], [])
-    assert peers.notes() == [f"{peer.name} is skipped: no server" for peer in PEERS]
+    assert peers.notes() == [f"{name} is skipped: no server" for name in PEERS]
 
 
 def test_each_queue_has_a_ring_that_closes() -> None:
