@@ -1,8 +1,8 @@
 """`mesh-bench`, also `python -m bench`: systems beside each other, and the project's own marks.
 
-Progress on stderr, tables on stdout. Ctrl-C ends every child and keeps what was measured.
+Progress on stderr, tables on stdout. Ctrl-C and SIGTERM end every child and keep what was measured.
 Exit status: 0 measured, whether or not the marks hold; 1 something could not be measured;
-2 wrong usage; 130 interrupted.
+2 wrong usage; 130 interrupted; 143 terminated.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from .commands import compare, marks, page, scale, setup
-from .commands.usage import UsageError
+from .commands.usage import UsageError, interrupted_status, terminable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,8 +34,11 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(argv)
     try:
-        status: int = args.run(args)
+        with terminable():
+            status: int = args.run(args)
     except UsageError as error:
         print(f"mesh-bench: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt as interrupt:  # Before or after the rounds.
+        return interrupted_status(interrupt)
     return status

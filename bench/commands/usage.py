@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +18,34 @@ from bench.plan import Family, Scale
 from bench.session import Session
 from bench.table import render
 
-INTERRUPTED = 130
+INTERRUPTED, TERMINATED = 130, 143
 
 
 class UsageError(Exception):
     """What was asked for makes no sense; its text is one line."""
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM. It ends what Ctrl-C ends, in the same way: as `timeout` and CI stop a bench."""
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """In the block SIGTERM raises Terminated, once: another one must not cut the ending short."""
+
+    def terminate(number: int, frame: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def interrupted_status(interrupt: KeyboardInterrupt) -> int:
+    return TERMINATED if isinstance(interrupt, Terminated) else INTERRUPTED
 
 
 def positive(text: str) -> int:
@@ -62,9 +87,9 @@ def run_rounds(
     status = 0
     try:
         session.run()
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
         say("interrupted: what was measured until now")
-        status = INTERRUPTED
+        status = interrupted_status(interrupt)
     return session.figures(), session.failures, status or (1 if session.failures else 0)
 
 

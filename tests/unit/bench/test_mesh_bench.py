@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -109,6 +110,49 @@ def test_ctrl_c_ends_every_child_and_keeps_what_was_measured(tmp_path: Path) -> 
     assert not [line for line in rest if line.startswith("Traceback")]
 
 
+@pytest.mark.slow
+def test_sigterm_ends_it_as_ctrl_c_does(tmp_path: Path) -> None:
+    """With a server, whose process is nobody's child but a role's, and which writes to a directory."""
+    directory, out = tmp_path / "temporary", tmp_path / "out"
+    directory.mkdir()
+    words = [
+        sys.executable, "-m", "bench", "throughput", "--systems", "mesh-durable", "--count", "1000",
+        "--runs", "1000", "--quick", "--out", str(out),
+    ]  # fmt: skip
+    environment = {**os.environ, "TMPDIR": str(directory)}
+    with subprocess.Popen(
+        words, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as process:  # fmt: skip
+        assert process.stderr is not None
+        told = iter(process.stderr)
+        while " per_s " not in next(told):
+            pass
+        servers = wait_for_grandchildren(process.pid)
+        children = children_of(process.pid)
+        process.terminate()
+        process.terminate()
+        rest = list(told)
+    assert process.returncode == 143, rest
+    assert not [pid for pid in [*children, *servers] if Path(f"/proc/{pid}").exists()]
+    assert list(directory.iterdir()) == []
+    figures = json.loads((out / "throughput.json").read_text())["figures"]
+    assert {len(figure["runs"]) for figure in figures} == {1}
+    assert "interrupted: what was measured until now\n" in rest
+    assert not [line for line in rest if line.startswith("Traceback")]
+
+
+def wait_for_grandchildren(pid: int) -> list[int]:
+    """Of the next run: those of the one before are gone."""
+    while True:
+        found = [child for role in children_of(pid) for child in children_of(role)]
+        if found:
+            return found
+
+
 def children_of(pid: int) -> list[int]:
-    lines = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    """None of a process that is gone."""
+    try:
+        lines = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    except OSError:
+        return []
     return [int(word) for word in lines.split()]
