@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 SEQUENCE_BYTES = 8
 RING_COUNT = 4000
 """Distinct payloads: 4 MB at 1 KB, more than one core's L2, so no single payload stays hot."""
+TURNS_PER_RING = 32
+RING_BYTES_MAX, RING_COUNT_MIN = 256 << 20, 8
 
 
 class Tally:
@@ -65,6 +67,13 @@ class Tally:
             "duplicated": self.duplicated,
             "reordered": self.reordered,
         }
+
+
+def ring_count(topics: int, size_bytes: int) -> int:
+    """Enough that each topic has a ring of its own to be followed by; few where they are large."""
+    if topics > 1:
+        return max(RING_COUNT, topics * TURNS_PER_RING)
+    return max(min(RING_COUNT, RING_BYTES_MAX // size_bytes), RING_COUNT_MIN)
 
 
 class Ring:

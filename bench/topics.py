@@ -12,7 +12,7 @@ from . import raw
 from .figure import Bound
 from .network import Network
 from .plan import Case, Family, Outcome, Row, Scale, row
-from .sequence import RING_COUNT
+from .sequence import ring_count
 from .stream import knock_until_ready, measure_stream
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ SIZES = {
 FAN_OUT_COUNT = 500_000
 PROCESSES, SUBSCRIBERS = 2, 4
 TOPICS, TOPICS_COUNT = 1000, 1_000_000
-TURNS_PER_RING = 32
-RING_BYTES_MAX, RING_COUNT_MIN = 256 << 20, 8
 
 
 def stream(
@@ -78,13 +76,6 @@ def stream(
         )
 
     return Case(name, run)
-
-
-def ring_count(topics: int, size_bytes: int) -> int:
-    """Enough that each topic has a ring of its own to be followed by; few where they are large."""
-    if topics > 1:
-        return max(RING_COUNT, topics * TURNS_PER_RING)
-    return max(min(RING_COUNT, RING_BYTES_MAX // size_bytes), RING_COUNT_MIN)
 
 
 def one_to_one() -> tuple[list[Case], list[Row]]:

@@ -17,8 +17,6 @@ import traceback
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TextIO
 
-import trio
-
 from bench.usage import own_usage
 
 if TYPE_CHECKING:
@@ -55,6 +53,8 @@ class Stage:
 
     async def orders_async(self) -> AsyncIterator[Order]:
         """As `orders`, waiting in a thread so that the event loop goes on."""
+        import trio
+
         while True:
             order = await trio.to_thread.run_sync(self._next, abandon_on_cancel=True)
             if order is None:
@@ -114,6 +114,8 @@ def first_cause(error: BaseException) -> BaseException:
 
 def play_async(role: Callable[[Stage], Awaitable[None]]) -> None:
     """Run a trio role to its end."""
+    # Here, not above: a role that does not run in it must not weigh more for it.
+    import trio
 
     async def main(stage: Stage) -> None:
         await role(stage)

@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-from bench.loops import LOOPS, Loop
+from bench.loops import Loop, make_loop
 from bench.roles.stage import Order, Stage, play
 from bench.systems import SYSTEMS
 from bench.systems.system import Place, System
@@ -37,7 +37,7 @@ def play_client(act: Act) -> None:
 
     def role(stage: Stage) -> None:
         system, place = SYSTEMS[stage.settings["system"]], place_of(stage.settings)
-        loop = LOOPS[system.loop]()
+        loop = make_loop(system.loop)
 
         async def main() -> None:
             await act(stage, system, place, loop)

@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from bench.loops import Loop
 from bench.roles.stage import Stage
 from bench.roles.system_client import orders, play_client
-from bench.sequence import Follower, Ring
+from bench.sequence import Follower, Ring, ring_count
 from bench.systems.system import Place, System
 from bench.systems.topics import knock
-from bench.topics import ring_count
 
 TURN_NS = 20_000_000
 KNOCK = knock(8)

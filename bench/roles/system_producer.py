@@ -7,10 +7,9 @@ import time
 from bench.loops import Loop
 from bench.roles.stage import Stage
 from bench.roles.system_client import orders, play_client
-from bench.sequence import Ring
+from bench.sequence import Ring, ring_count
 from bench.systems.system import Place, System
 from bench.systems.topics import knock
-from bench.topics import ring_count
 
 CHUNK = 500
 """Payloads given to the client at once; what it makes of them is up to it."""

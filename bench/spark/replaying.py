@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from bench.durable.setting import Setting, queue_names, serving
 from bench.figure import Bound
 from bench.plan import Case, Family, Outcome, Row, Scale, row
+from bench.sequence import ring_count
 from bench.stream import faults, knock_until_ready
-from bench.topics import ring_count
 
 if TYPE_CHECKING:
     from bench.processes import Role, Troupe

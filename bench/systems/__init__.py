@@ -1,29 +1,14 @@
-"""All systems the bench knows, by name."""
+"""All systems the bench knows, by name; a module is imported when one of its systems is asked for.
+
+A client is measured in a process that imports nothing of the others: what they weigh is not its.
+"""
 
 from __future__ import annotations
 
-from .activemq import ActiveMQ
-from .activemq_raw import ActiveMQRaw
-from .jetstream import JetStream
-from .mesh_durable import MeshDurable
-from .mesh_requests import MeshRequests
-from .mesh_topics import MeshTopics
-from .mosquitto import MosquittoPaho
-from .mosquitto_gmqtt import MosquittoGmqtt
-from .mosquitto_raw import MosquittoRaw
-from .nats import Nats
-from .nats_raw import NatsRaw
-from .nng import Nng
-from .rabbitmq import RabbitMQ
-from .rabbitmq_amqpstorm import RabbitMQStorm
-from .rabbitmq_durable import RabbitMQDurable
-from .rabbitmq_raw import RabbitMQRaw
-from .redis import Redis
-from .redis_raw import RedisRaw
-from .redis_streams import RedisStreams
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+
 from .system import System
-from .zenoh import Zenoh
-from .zeromq import ZeroMQ
 
 REFERENCE = "zeromq"
 PACKAGES = ("redis-server", "nats-server", "rabbitmq-server", "mosquitto", "activemq")
@@ -32,35 +17,53 @@ CLIENTS = (
     "pynng", "eclipse-zenoh", "redis", "hiredis", "nats-py", "pika", "amqpstorm", "paho-mqtt",
     "gmqtt", "stomp.py",
 )  # fmt: skip
-SYSTEMS: dict[str, System] = {
-    one.name: one
-    for one in (
-        ZeroMQ(),
-        ZeroMQ(packed=True),
-        ZeroMQ(curve=True),
-        MeshRequests(),
-        MeshTopics(),
-        MeshTopics(batches=True),
-        MeshDurable(),
-        Nng(),
-        Zenoh(),
-        Redis(),
-        Redis(pipelined=True),
-        RedisRaw(),
-        RedisStreams(),
-        Nats(),
-        NatsRaw(),
-        JetStream(),
-        RabbitMQ(),
-        RabbitMQStorm(),
-        RabbitMQRaw(),
-        RabbitMQDurable(),
-        RabbitMQDurable(queue_type="quorum"),
-        MosquittoPaho(),
-        MosquittoGmqtt(),
-        MosquittoPaho(qos=1),
-        MosquittoRaw(),
-        ActiveMQ(),
-        ActiveMQRaw(),
-    )
+MODULES = {
+    # each has its systems in SYSTEMS, under these names
+    "zeromq": ("zeromq", "zeromq-packed", "zeromq-curve"),
+    "mesh_requests": ("mesh-requests",),
+    "mesh_topics": ("mesh-topics", "mesh-topics-batch"),
+    "mesh_durable": ("mesh-durable",),
+    "nng": ("nng",),
+    "zenoh": ("zenoh",),
+    "redis": ("redis", "redis-pipelined"),
+    "redis_raw": ("redis-raw",),
+    "redis_streams": ("redis-streams",),
+    "nats": ("nats",),
+    "nats_raw": ("nats-raw",),
+    "jetstream": ("jetstream",),
+    "rabbitmq": ("rabbitmq",),
+    "rabbitmq_amqpstorm": ("rabbitmq-amqpstorm",),
+    "rabbitmq_raw": ("rabbitmq-raw",),
+    "rabbitmq_durable": ("rabbitmq-durable", "rabbitmq-quorum"),
+    "mosquitto": ("mosquitto-paho", "mosquitto-paho-qos1"),
+    "mosquitto_gmqtt": ("mosquitto-gmqtt",),
+    "mosquitto_raw": ("mosquitto-raw",),
+    "activemq": ("activemq",),
+    "activemq_raw": ("activemq-raw",),
 }
+
+
+class Systems(Mapping[str, System]):
+    """Names cost no import. The same name is always the same object."""
+
+    def __init__(self, modules: Mapping[str, tuple[str, ...]]) -> None:
+        self._homes = {name: module for module, names in modules.items() for name in names}
+        self._found: dict[str, System] = {}
+
+    def __getitem__(self, name: str) -> System:
+        if name not in self._found:
+            module = import_module(f".{self._homes[name]}", __name__)
+            self._found |= {system.name: system for system in module.SYSTEMS}
+        return self._found[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._homes
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._homes)
+
+    def __len__(self) -> int:
+        return len(self._homes)
+
+
+SYSTEMS = Systems(MODULES)

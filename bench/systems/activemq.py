@@ -116,3 +116,6 @@ def listener_of(received: Received) -> tuple[Any, threading.Event]:
             answered.set()
 
     return Listener(), answered
+
+
+SYSTEMS = (ActiveMQ(),)

@@ -69,3 +69,6 @@ class DeliveryFrames(Frames):
 def frame(*lines: str) -> bytes:
     """All of it but its body and its end."""
     return "\n".join(lines).encode() + HEAD_END
+
+
+SYSTEMS = (ActiveMQRaw(),)

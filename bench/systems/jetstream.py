@@ -128,3 +128,6 @@ class Consumer(_Client):
     async def teardown(self) -> None:
         self._following.cancel()
         await super().teardown()
+
+
+SYSTEMS = (JetStream(),)

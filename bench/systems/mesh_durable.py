@@ -118,3 +118,6 @@ class Taker(_Client):
     async def settle(self) -> None:
         async with self._acking:
             return
+
+
+SYSTEMS = (MeshDurable(),)

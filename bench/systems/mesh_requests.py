@@ -70,3 +70,6 @@ class Member:
 
     async def teardown(self) -> None:
         await self._stack.aclose()
+
+
+SYSTEMS = (MeshRequests(),)

@@ -68,3 +68,6 @@ class Topics(Connection):
     async def close(self) -> None:
         self._nursery.cancel_scope.cancel()
         await self._stack.aclose()
+
+
+SYSTEMS = (MeshTopics(), MeshTopics(batches=True))

@@ -108,3 +108,6 @@ def wait_published(last: Any) -> None:
     last.wait_for_publish(ANSWER_S_MAX)
     if not last.is_published():
         raise TimeoutError(f"a message is not published after {ANSWER_S_MAX:.0f} s")
+
+
+SYSTEMS = (MosquittoPaho(), MosquittoPaho(qos=1))

@@ -75,3 +75,6 @@ class Gmqtt(Connection):
             if transport.get_write_buffer_size() <= buffer_bytes:
                 return
             await asyncio.sleep(BUFFER_S)
+
+
+SYSTEMS = (MosquittoGmqtt(),)

@@ -62,3 +62,6 @@ def varint(count: int) -> bytes:
         data += bytes([count & 0x7F | 0x80])
         count >>= 7
     return data + bytes([count])
+
+
+SYSTEMS = (MosquittoRaw(),)

@@ -81,3 +81,6 @@ class NatsConnection(Connection):
 
     async def close(self) -> None:
         await self._client.close()
+
+
+SYSTEMS = (Nats(),)

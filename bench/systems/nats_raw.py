@@ -52,3 +52,6 @@ class NatsBytes(RawConnection):
 
 def delivery_head(topic: str, size_bytes: int) -> bytes:
     return f"MSG {topic} 1 {size_bytes}\r\n".encode()
+
+
+SYSTEMS = (NatsRaw(),)

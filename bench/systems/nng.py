@@ -72,3 +72,6 @@ class Pipes(Connection):
         self._receiving.end()
         for socket in (*self._pulls, *self._pushes.values()):
             socket.close()
+
+
+SYSTEMS = (Nng(),)

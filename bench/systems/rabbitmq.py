@@ -107,3 +107,6 @@ async def room(connection: Any, buffer_bytes: int = BUFFER_BYTES_MAX) -> None:
         if connection._transport.get_write_buffer_size() <= buffer_bytes:
             return
         await asyncio.sleep(BUFFER_S)
+
+
+SYSTEMS = (RabbitMQ(),)

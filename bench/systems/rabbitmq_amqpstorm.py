@@ -61,3 +61,6 @@ class Storm(Connection):
 
     async def close(self) -> None:
         self._connection.close()
+
+
+SYSTEMS = (RabbitMQStorm(),)

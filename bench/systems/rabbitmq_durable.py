@@ -170,3 +170,6 @@ class Consumer(_Client):
         if self._unacked:
             self._ack()
         await answered(self._channel.queue_declare, QUEUE, passive=True)
+
+
+SYSTEMS = (RabbitMQDurable(), RabbitMQDurable(queue_type="quorum"))

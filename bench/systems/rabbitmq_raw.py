@@ -118,3 +118,6 @@ def whole(body: bytes) -> bytes:
     """The other way round."""
     step = PIECE_BYTES + FRAME_HEAD_BYTES + len(FRAME_END)
     return b"".join(body[at : at + PIECE_BYTES] for at in range(0, len(body), step))
+
+
+SYSTEMS = (RabbitMQRaw(),)

@@ -88,3 +88,6 @@ class Channels(Connection):
         self._receiving.end()
         self._pipelines.close()
         self._client.close()
+
+
+SYSTEMS = (Redis(), Redis(pipelined=True))

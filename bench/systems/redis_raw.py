@@ -59,3 +59,6 @@ def delivery_head(topic: str, size_bytes: int) -> bytes:
 
 def ignore(line: bytes) -> None:
     """How many got a message that was published on this connection."""
+
+
+SYSTEMS = (RedisRaw(),)

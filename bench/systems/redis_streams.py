@@ -115,3 +115,6 @@ class Reader(_Client):
 
 def append(payload: bytes) -> tuple[Any, ...]:
     return ("XADD", STREAM, "MAXLEN", "~", UNREAD_BYTES_MAX // len(payload), "*", FIELD, payload)
+
+
+SYSTEMS = (RedisStreams(),)

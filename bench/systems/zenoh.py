@@ -66,3 +66,6 @@ class Session(Connection):
     async def close(self) -> None:
         self._receiving.end()
         self._session.close()
+
+
+SYSTEMS = (Zenoh(),)

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from bench.loops import LOOPS, Loop
+from bench.loops import LOOPS, Loop, make_loop
 from bench.loops.loop import drive
 
 WAIT_NS = 3_000_000
@@ -15,7 +15,7 @@ WAIT_NS = 3_000_000
 
 @pytest.fixture(params=LOOPS)
 def loop(request: pytest.FixtureRequest) -> Loop:
-    return LOOPS[request.param]()
+    return make_loop(request.param)
 
 
 def test_it_waits_until_then_and_not_for_what_has_passed(loop: Loop) -> None:
