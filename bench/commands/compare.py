@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +105,7 @@ def run(args: argparse.Namespace) -> int:
     if "workloads" in args:
         lasting = latency.Lasting(args.seconds, args.warm, args.samples)
         families += latency.families(systems, workloads, lasting, out)
-    facts = surroundings(notes) | measured(args)
+    facts = surroundings(notes) | measured(args, systems)
     figures, failures, status = run_rounds(
         families, rounds=args.runs, scale=Scale(quick=args.quick)
     )
@@ -135,15 +136,18 @@ def directory(wanted: Path | None, command: str) -> Path:
     return out
 
 
-def measured(args: argparse.Namespace) -> dict[str, Any]:
+def measured(args: argparse.Namespace, systems: Sequence[System]) -> dict[str, Any]:
     """What was asked for and with which versions, for whoever reads the figures."""
     asked = {"runs": args.runs, "quick": args.quick}
     for name in ("count", "size", "seconds_max", "seconds", "warm", "samples"):
         if name in args:
             asked[name] = getattr(args, name)
+    versions = machine.versions(CLIENTS, PACKAGES)
+    for system in systems:
+        versions |= system.versions()
     return {
         "asked": asked,
-        "versions": machine.versions(CLIENTS, PACKAGES),
+        "versions": versions,
         "disk_sync_p50_us": machine.sync_p50_us(),
     }
 

@@ -18,7 +18,6 @@ END = "<!-- Above: written by mesh-bench page. Below: by hand, and kept. -->"
 NOT_SHOWN = (
     "no floor under an open load: RabbitMQ, ActiveMQ, whose servers take long to start; none at all: nng, Zenoh, JetStream, Redis streams, RabbitMQ with confirms, MQTT QoS 1",
     "nobody here syncs each message by itself; the mesh has no mode that confirms from the page cache",
-    "NATS is Debian's; the newer one on PyPI was not measured",
     "Redis streams are read without acks, the other stored ones with acks",
 )
 

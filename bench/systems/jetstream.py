@@ -1,6 +1,6 @@
 """NATS JetStream with a file store: a message acked is in the page cache, which is synced every two minutes.
 
-Debian's 2.9 knows nothing stricter. The reply of a request is the ack of its publish.
+The reply of a request is the ack of its publish.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 
 from bench.loops.loop import Loop, drive
 
-from .nats import PACKAGE, PROGRAM, connected, server
-from .system import UNREAD_BYTES_MAX, Command, Place, Received, System, not_installed
+from .nats import NatsSystem, connected, server
+from .system import UNREAD_BYTES_MAX, Command, Place, Received
 
 STREAM = "bench"
 OUTSTANDING = 2000
@@ -24,7 +24,7 @@ ACK_S_MAX = 60.0
 ACK_PENDING_MAX = 20_000
 
 
-class JetStream(System):
+class JetStream(NatsSystem):
     name = "jetstream"
     client = (
         f"nats-py, publish_async with {OUTSTANDING} outstanding; fetch({FETCH_COUNT}), "
@@ -33,9 +33,6 @@ class JetStream(System):
     promise = "page cache"
     loop = "asyncio"
     replies = False
-
-    def missing(self) -> str | None:
-        return not_installed(program=PROGRAM, package=PACKAGE, modules=("nats",))
 
     def commands(self, place: Place) -> list[Command]:
         return [server(place, "-js", "-sd", str(Path(place.directory) / "streams"))]

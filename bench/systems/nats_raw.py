@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from bench.loops.loop import Loop
 
-from .nats import PACKAGE, PROGRAM, server
+from .nats import NatsSystem, server
 from .raw_frames import LineFrames
 from .raw_socket import RawConnection, RawSystem
-from .system import Command, Place, not_installed
+from .system import Command, Place
 
 CONNECT = b'CONNECT {"verbose":false,"pedantic":false,"tls_required":false,"lang":"bench"}\r\n'
 END = b"\r\n"
 
 
-class NatsRaw(RawSystem):
+class NatsRaw(NatsSystem, RawSystem):
+    modules = ()
     name = "nats-raw"
     client = "PUB and MSG over a socket, up to 500 in one write"
-
-    def missing(self) -> str | None:
-        return not_installed(program=PROGRAM, package=PACKAGE)
 
     def commands(self, place: Place) -> list[Command]:
         return [server(place)]

