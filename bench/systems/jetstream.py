@@ -24,6 +24,10 @@ ACK_S_MAX = 60.0
 ACK_PENDING_MAX = 20_000
 
 
+def stream_server(place: Place) -> Command:
+    return server(place, "-js", "-sd", str(Path(place.directory) / "streams"))
+
+
 class JetStream(NatsSystem):
     name = "jetstream"
     client = (
@@ -35,7 +39,7 @@ class JetStream(NatsSystem):
     replies = False
 
     def commands(self, place: Place) -> list[Command]:
-        return [server(place, "-js", "-sd", str(Path(place.directory) / "streams"))]
+        return [stream_server(place)]
 
     def requester(self, place: Place, loop: Loop, number: int, replied: Received) -> Requester:
         return Requester(place, replied)

@@ -11,7 +11,9 @@ from .system import Place
 
 # Of version 4, a clean session, no keep-alive, and a name that the server finds.
 CONNECT = b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x00\x00\x00"
-CONNECTED, SUBSCRIBED = b"\x20\x02\x00\x00", b"\x90\x03\x00\x01\x00"
+CONNECTED, SUBSCRIBED = b"\x20\x02\x00\x00", b"\x90\x03\x00\x01"
+NUMBER_BYTES = 2
+"""Of a packet that is to be answered."""
 
 
 class MosquittoRaw(MosquittoSystem, RawSystem):
@@ -23,11 +25,17 @@ class MosquittoRaw(MosquittoSystem, RawSystem):
 
 
 class MqttBytes(RawConnection):
+    qos = 0
+
     def greet(self) -> None:
         self._ask(CONNECT, CONNECTED)
 
+    def subscribe_to(self, topic: str) -> None:
+        qos = bytes([self.qos])
+        self._ask(b"\x82" + counted(b"\x00\x01" + text(topic) + qos), SUBSCRIBED + qos)
+
     def ask(self, topic: str) -> FixedFrames:
-        self._ask(b"\x82" + counted(b"\x00\x01" + text(topic) + b"\x00"), SUBSCRIBED)
+        self.subscribe_to(topic)
         size_bytes = self.place.size_bytes
         return FixedFrames(publish_head(topic, size_bytes), size_bytes, 0)
 
@@ -41,9 +49,11 @@ class MqttBytes(RawConnection):
             raise ConnectionError(f"the server answers {answer!r}")
 
 
-def publish_head(topic: str, size_bytes: int) -> bytes:
+def publish_head(topic: str, size_bytes: int, qos: int = 0) -> bytes:
+    """Up to the packet's number, which is there if it is to be answered."""
     name = text(topic)
-    return b"\x30" + varint(len(name) + size_bytes) + name
+    rest_bytes = len(name) + (NUMBER_BYTES if qos else 0) + size_bytes
+    return bytes([0x30 | qos << 1]) + varint(rest_bytes) + name
 
 
 def text(words: str) -> bytes:

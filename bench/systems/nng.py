@@ -34,9 +34,14 @@ class Nng(TopicSystem):
         return Pipes(place)
 
 
+def topic_ports(place: Place) -> dict[str, int]:
+    """Of the topics that have one of their own; the others are at the first port."""
+    return {reply_topic(number): port for number, port in enumerate(place.ports[1:])}
+
+
 class Pipes(Connection):
     def __init__(self, place: Place) -> None:
-        self._ports = {reply_topic(number): port for number, port in enumerate(place.ports[1:])}
+        self._ports = topic_ports(place)
         self._first_port = place.ports[0]
         self._size_bytes = place.size_bytes
         self._receiving = Receiving()

@@ -13,7 +13,7 @@ from bench.loops.loop import Loop
 
 from .rabbitmq import RabbitMQSystem
 from .raw_frames import Cut, FixedFrames
-from .raw_socket import RawConnection, RawSystem
+from .raw_socket import RawConnection, RawSystem, Stream
 from .system import Place
 
 GREETING = b"AMQP\x00\x00\x09\x01"
@@ -37,19 +37,12 @@ class RabbitMQRaw(RabbitMQSystem, RawSystem):
 
 class AmqpBytes(RawConnection):
     def greet(self) -> None:
-        commands = import_module("pamqp.commands")
-        self.stream.write(GREETING)
-        self._answer()
-        self._say(commands.Connection.StartOk({}, "PLAIN", "\0guest\0guest", "en_US"), channel=0)
-        self._answer()
-        self._say(commands.Connection.TuneOk(CHANNEL, FRAME_BYTES_MAX, 0), channel=0)
-        self._ask(commands.Connection.Open("/"), channel=0)
-        self._ask(commands.Channel.Open())
+        open_channel(self.stream)
 
     def ask(self, topic: str) -> DeliveryFrames:
         commands = import_module("pamqp.commands")
-        self._ask(commands.Queue.Declare(0, topic, auto_delete=True))
-        self._ask(commands.Basic.Consume(0, topic, TAG, no_ack=True))
+        ask(self.stream, commands.Queue.Declare(0, topic, auto_delete=True))
+        ask(self.stream, commands.Basic.Consume(0, topic, TAG, no_ack=True))
         return DeliveryFrames(topic, self.place.size_bytes)
 
     def around(self, topic: str) -> tuple[bytes, bytes]:
@@ -58,31 +51,38 @@ class AmqpBytes(RawConnection):
         return marshalled(publish) + body_head(size_bytes), FRAME_END
 
     async def send(self, topic: str, payloads: Sequence[bytes]) -> None:
-        if self.place.size_bytes > PIECE_BYTES:
-            payloads = [in_pieces(payload) for payload in payloads]
-        await super().send(topic, payloads)
+        await super().send(topic, in_frames(payloads))
 
-    def _say(self, command: Any, *, channel: int = CHANNEL) -> None:
-        self.stream.write(marshalled(command, channel))
 
-    def _answer(self) -> None:
-        """Raises OSError: the server refuses, and hangs up."""
-        head = self.stream.read_exactly(FRAME_HEAD_BYTES)
-        self.stream.read_exactly(int.from_bytes(head[3:], "big") + len(FRAME_END))
+def open_channel(stream: Stream) -> None:
+    commands = import_module("pamqp.commands")
+    stream.write(GREETING)
+    read_answer(stream)
+    ask(stream, commands.Connection.StartOk({}, "PLAIN", "\0guest\0guest", "en_US"), channel=0)
+    stream.write(marshalled(commands.Connection.TuneOk(CHANNEL, FRAME_BYTES_MAX, 0), channel=0))
+    ask(stream, commands.Connection.Open("/"), channel=0)
+    ask(stream, commands.Channel.Open())
 
-    def _ask(self, command: Any, *, channel: int = CHANNEL) -> None:
-        self._say(command, channel=channel)
-        self._answer()
+
+def ask(stream: Stream, command: Any, *, channel: int = CHANNEL) -> None:
+    stream.write(marshalled(command, channel))
+    read_answer(stream)
+
+
+def read_answer(stream: Stream) -> None:
+    """Raises OSError: the server refuses, and hangs up."""
+    head = stream.read_exactly(FRAME_HEAD_BYTES)
+    stream.read_exactly(int.from_bytes(head[3:], "big") + len(FRAME_END))
 
 
 class DeliveryFrames(FixedFrames):
     """Alike but for the number of each delivery, which stands behind the consumer's tag."""
 
-    def __init__(self, topic: str, size_bytes: int) -> None:
+    def __init__(self, topic: str, size_bytes: int, properties: Any = None) -> None:
         deliver = import_module("pamqp.commands").Basic.Deliver(TAG, 0, False, "", topic)
         method = marshalled(deliver)
         head = method[: method.index(TAG.encode()) + len(TAG)]
-        before = len(method) + len(body_head(size_bytes))
+        before = len(method) + len(body_head(size_bytes, properties))
         whole = size_bytes + (-(-size_bytes // PIECE_BYTES) - 1) * len(FRAME_END + frame_head(0))
         super().__init__(head, whole, len(FRAME_END), before - len(head))
         self._one_piece = whole == size_bytes
@@ -97,15 +97,22 @@ def marshalled(part: Any, channel: int = CHANNEL) -> bytes:
     return data
 
 
-def body_head(size_bytes: int) -> bytes:
-    """The header frame, and the head of the first body frame."""
+def body_head(size_bytes: int, properties: Any = None) -> bytes:
+    """The header frame, and the head of the first body frame. No properties: a transient message."""
     header = import_module("pamqp.header").ContentHeader
-    properties = import_module("pamqp.commands").Basic.Properties()
+    properties = properties or import_module("pamqp.commands").Basic.Properties()
     return marshalled(header(0, size_bytes, properties)) + frame_head(min(size_bytes, PIECE_BYTES))
 
 
 def frame_head(size_bytes: int) -> bytes:
     return b"\x03" + CHANNEL.to_bytes(2, "big") + size_bytes.to_bytes(4, "big")
+
+
+def in_frames(payloads: Sequence[bytes]) -> Sequence[bytes]:
+    """All are of one size, and few so large that they need more than one frame."""
+    if len(payloads[0]) <= PIECE_BYTES:
+        return payloads
+    return [in_pieces(payload) for payload in payloads]
 
 
 def in_pieces(payload: bytes) -> bytes:

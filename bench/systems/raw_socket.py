@@ -24,8 +24,8 @@ ANSWER_S_MAX = 20.0
 class Stream:
     """Writes wait, and read meanwhile: two that only write would stand still for ever."""
 
-    def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection((HOST, port))
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.setblocking(False)
         self._poll = select.poll()
@@ -53,6 +53,11 @@ class Stream:
                     self._read()
             except OSError:
                 self.close()
+        self._hand_over()
+
+    def wait(self) -> None:
+        """Until something came, which is handed over. Raises OSError: nothing does."""
+        self._wait_answer()
         self._hand_over()
 
     def read_exactly(self, count: int) -> bytes:
@@ -122,6 +127,10 @@ class Stream:
             self._busy = False
 
 
+def dial(port: int) -> Stream:
+    return Stream(socket.create_connection((HOST, port)))
+
+
 class RawSystem(TopicSystem):
     loop: LoopName = "blocking"
     floor = True
@@ -135,7 +144,7 @@ class RawConnection(Connection):
         self._around: dict[str, tuple[bytes, bytes]] = {}
 
     async def open(self) -> None:
-        self.stream = Stream(self.place.ports[0])
+        self.stream = dial(self.place.ports[0])
         self.greet()
 
     async def subscribe(self, topic: str, received: Received) -> None:

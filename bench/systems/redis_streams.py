@@ -22,6 +22,10 @@ READ_COUNT = 500
 BLOCK_MS = 1000
 
 
+def server_that_syncs(place: Place) -> Command:
+    return server(place, "--save", "", "--appendonly", "yes", "--appendfsync", "always")
+
+
 class RedisStreams(System):
     name = "redis-streams"
     client = "redis-py, hiredis, pipelines"
@@ -33,7 +37,7 @@ class RedisStreams(System):
         return not_installed(program=PROGRAM, package=PACKAGE, modules=MODULES)
 
     def commands(self, place: Place) -> list[Command]:
-        return [server(place, "--save", "", "--appendonly", "yes", "--appendfsync", "always")]
+        return [server_that_syncs(place)]
 
     def requester(self, place: Place, loop: Loop, number: int, replied: Received) -> Appender:
         return Appender(place, replied)

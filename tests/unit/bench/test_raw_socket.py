@@ -12,7 +12,7 @@ import pytest
 
 from bench.loops.blocking_loop import BlockingLoop
 from bench.systems.raw_frames import FixedFrames
-from bench.systems.raw_socket import Stream
+from bench.systems.raw_socket import Stream, dial
 
 HEAD, SIZE_BYTES = b"m", 1023
 COUNT = 20_000
@@ -30,7 +30,7 @@ def serving(serve: Callable[[socket.socket], None]) -> Iterator[Stream]:
 
         thread = threading.Thread(target=accept)
         thread.start()
-        stream = Stream(listening.getsockname()[1])
+        stream = dial(listening.getsockname()[1])
         try:
             yield stream
         finally:

@@ -1,0 +1,157 @@
+"""RabbitMQ without a client library: persistent messages to a durable queue, confirmed, and acked by many."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from bench.loops.loop import Loop
+
+from . import rabbitmq_server
+from .rabbitmq_durable import ACK_COUNT, PERSISTENT, QUEUE
+from .rabbitmq_raw import (
+    FRAME_END,
+    FRAME_HEAD_BYTES,
+    TAG,
+    DeliveryFrames,
+    ask,
+    body_head,
+    in_frames,
+    marshalled,
+    open_channel,
+)
+from .raw_frames import FixedFrames
+from .raw_stored import OUTSTANDING, RawConsumer, RawPublisher, RawStored
+from .system import Command, Place, Promise, Received
+
+METHOD = b"\x01"
+NUMBER_BYTES = 8
+CONFIRM_HEAD = b"\x01\x00\x01\x00\x00\x00\x0d\x00\x3c\x00\x50"
+"""Of a method frame, on channel 1, 13 bytes long: Basic.Ack."""
+
+
+class RabbitMQDurableRaw(RawStored):
+    name = "rabbitmq-durable-raw"
+    latency = False
+    """Its server takes long to start, and is there for every load through its library."""
+    client = (
+        "AMQP frames over a socket, classic queue, up to 500 messages in one write, "
+        f"{OUTSTANDING} confirms outstanding; deliveries acked {ACK_COUNT} at a time"
+    )
+    promise: Promise = "batched fsync"
+
+    def missing(self) -> str | None:
+        return rabbitmq_server.missing("pamqp")
+
+    def ports(self, connections: int) -> int:
+        return rabbitmq_server.PORTS
+
+    def commands(self, place: Place) -> list[Command]:
+        return rabbitmq_server.commands(Path(place.directory), place.ports)
+
+    def requester(self, place: Place, loop: Loop, number: int, replied: Received) -> Publisher:
+        return Publisher(place, loop, replied)
+
+    def producer(self, place: Place, loop: Loop) -> Publisher:
+        return Publisher(place, loop)
+
+    def consumer(self, place: Place, loop: Loop, received: Received) -> Taker:
+        return Taker(place, loop, received)
+
+
+def properties() -> Any:
+    return import_module("pamqp.commands").Basic.Properties(delivery_mode=PERSISTENT)
+
+
+def declare() -> Any:
+    arguments = {"x-queue-type": "classic"}
+    return import_module("pamqp.commands").Queue.Declare(
+        0, QUEUE, durable=True, arguments=arguments
+    )
+
+
+class Publisher(RawPublisher):
+    _confirmed = 0
+
+    def greet(self) -> None:
+        open_channel(self.stream)
+        ask(self.stream, declare())
+        ask(self.stream, import_module("pamqp.commands").Confirm.Select())
+
+    def frames(self) -> FixedFrames:
+        return FixedFrames(CONFIRM_HEAD, NUMBER_BYTES + 1, len(FRAME_END))
+
+    def confirmed(self, parts: Sequence[bytes]) -> int:
+        """One tells of its number, or of all up to it. Those of one queue come in order."""
+        before = self._confirmed
+        for part in parts:
+            number = int.from_bytes(part[:NUMBER_BYTES], "big")
+            self._confirmed = number if part[NUMBER_BYTES] else self._confirmed + 1
+        return self._confirmed - before
+
+    def around(self) -> tuple[bytes, bytes]:
+        publish = import_module("pamqp.commands").Basic.Publish(0, "", QUEUE)
+        head = body_head(self.place.size_bytes, properties())
+        return marshalled(publish) + head, FRAME_END
+
+    def _write(self, payloads: Sequence[bytes]) -> None:
+        super()._write(in_frames(payloads))
+
+
+class Taker(RawConsumer):
+    def greet(self) -> None:
+        commands = import_module("pamqp.commands")
+        open_channel(self.stream)
+        ask(self.stream, declare())
+        ask(self.stream, commands.Basic.Qos(0, OUTSTANDING))
+        self._received = self._acked = 0
+
+    def frames(self) -> AnsweredFrames:
+        self._frames = AnsweredFrames(QUEUE, self.place.size_bytes, properties())
+        return self._frames
+
+    def begin(self) -> None:
+        """Its answer comes before the first delivery."""
+        self.stream.write(marshalled(import_module("pamqp.commands").Basic.Consume(0, QUEUE, TAG)))
+
+    async def took(self, parts: Sequence[bytes]) -> None:
+        await self.received(parts)
+        self._received += len(parts)
+        if self._received - self._acked >= ACK_COUNT:
+            self._ack()
+
+    def _ack(self) -> None:
+        ack = import_module("pamqp.commands").Basic.Ack(self._received, multiple=True)
+        self.stream.write(marshalled(ack))
+        self._acked = self._received
+
+    async def settle(self) -> None:
+        """Acks are not answered: a question behind the last one is."""
+        if self._acked < self._received:
+            self._ack()
+        answers = self._frames.answers
+        self.stream.write(marshalled(declare()))
+        while self._frames.answers == answers:
+            self.stream.wait()
+
+
+class AnsweredFrames(DeliveryFrames):
+    """Between deliveries there are answers, which are counted."""
+
+    answers = 0
+
+    def other(self, data: bytes, at: int) -> int:
+        """Another method frame than a delivery; the first bytes of both are alike."""
+        head = data[at : at + FRAME_HEAD_BYTES]
+        if not head.startswith(METHOD) or self._head.startswith(data[at : at + len(self._head)]):
+            return super().other(data, at)
+        length = FRAME_HEAD_BYTES + int.from_bytes(head[3:], "big") + len(FRAME_END)
+        if len(head) < FRAME_HEAD_BYTES or at + length > len(data):
+            return 0
+        self.answers += 1
+        return length
+
+
+SYSTEMS = (RabbitMQDurableRaw(),)

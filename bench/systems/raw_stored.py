@@ -1,0 +1,110 @@
+"""The floors of systems that store: a publisher that is confirmed and a consumer, each over a socket of its own."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Sequence
+
+from bench.loops.loop import Loop, drive
+
+from .raw_frames import Frames
+from .raw_socket import dial
+from .system import LoopName, Place, Received, System
+
+OUTSTANDING = 2000
+"""Publishes without a confirm, as through the libraries."""
+
+
+class RawStored(System):
+    loop: LoopName = "blocking"
+    floor = True
+    replies = False
+
+
+class _Client(ABC):
+    def __init__(self, place: Place, loop: Loop) -> None:
+        self.place, self._loop = place, loop
+
+    async def setup(self) -> None:
+        self.stream = dial(self.place.ports[0])
+        self.greet()
+        self.stream.follow(self._loop, self.frames(), self.took)
+        self.begin()
+
+    async def teardown(self) -> None:
+        self.stream.close()
+
+    @abstractmethod
+    def greet(self) -> None:
+        """Say what comes first, and wait for the answers; what it publishes to is there then."""
+
+    @abstractmethod
+    def frames(self) -> Frames:
+        """What comes from then on."""
+
+    @abstractmethod
+    async def took(self, parts: Sequence[bytes]) -> None:
+        """What `frames` cut out."""
+
+    def begin(self) -> None:
+        """Once what comes is followed."""
+        return
+
+
+class RawPublisher(_Client):
+    """Of an open load and of a stream at full throttle: what is confirmed is the oldest."""
+
+    def __init__(self, place: Place, loop: Loop, replied: Received | None = None) -> None:
+        super().__init__(place, loop)
+        self._replied = replied
+        self._unconfirmed: deque[bytes] = deque()
+        self._around: tuple[bytes, bytes] | None = None
+
+    async def request(self, payload: bytes) -> None:
+        self._write([payload])
+
+    async def publish(self, payloads: Sequence[bytes]) -> None:
+        """All of them in one write."""
+        assert len(payloads) <= OUTSTANDING, "more than may be outstanding"
+        self._wait(OUTSTANDING - len(payloads))
+        self._write(payloads)
+
+    async def flush(self) -> None:
+        self._wait(0)
+
+    async def took(self, parts: Sequence[bytes]) -> None:
+        payloads = [self._unconfirmed.popleft() for _ in range(self.confirmed(parts))]
+        if self._replied:
+            drive(self._replied(payloads))
+
+    def confirmed(self, parts: Sequence[bytes]) -> int:
+        """How many more. Raises OSError: the server refuses one."""
+        return len(parts)
+
+    @abstractmethod
+    def around(self) -> tuple[bytes, bytes]:
+        """What stands before and behind a payload."""
+
+    def _write(self, payloads: Sequence[bytes]) -> None:
+        if self._around is None:
+            self._around = self.around()
+        head, tail = self._around
+        self._unconfirmed.extend(payloads)
+        parts = [head + payloads[0], *payloads[1:]]
+        parts[-1] += tail
+        self.stream.write((tail + head).join(parts))
+
+    def _wait(self, count: int) -> None:
+        """Until no more than `count` are unconfirmed. Raises OSError: no confirm comes."""
+        while len(self._unconfirmed) > count:
+            self.stream.wait()
+
+
+class RawConsumer(_Client):
+    def __init__(self, place: Place, loop: Loop, received: Received) -> None:
+        super().__init__(place, loop)
+        self.received = received
+
+    async def settle(self) -> None:
+        return

@@ -1,0 +1,145 @@
+"""The floors of systems that store: what a server says is cut wherever its pieces end, and counted."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+
+import pytest
+
+from bench.systems import (
+    jetstream_raw,
+    mosquitto_qos1_raw,
+    nng_raw,
+    rabbitmq_durable_raw,
+    rabbitmq_raw,
+    redis_streams_raw,
+)
+from bench.systems.mosquitto_raw import publish_head
+from bench.systems.raw_frames import FixedFrames, Frames
+from tests.unit.bench.test_raw_frames import PAYLOADS, SIZE_BYTES, assert_cut_anywhere, cut_all
+
+NO_PAMQP = pytest.mark.skipif(find_spec("pamqp") is None, reason="no Python module pamqp")
+
+
+def pieces(stream: bytes, seed: int) -> list[bytes]:
+    """Of lengths that are no multiple of anything."""
+    rng, at, found = random.Random(seed), 0, list[bytes]()
+    while at < len(stream):
+        length = rng.randrange(1, 60)
+        found.append(stream[at : at + length])
+        at += length
+    return found
+
+
+def each_way(make: Callable[[], Frames], stream: bytes) -> list[list[bytes]]:
+    """What is cut out, of the whole and of pieces: always the same."""
+    ways: list[Sequence[bytes]] = [[stream], [stream[at : at + 1] for at in range(len(stream))]]
+    ways += [pieces(stream, seed) for seed in range(20)]
+    return [cut_all(make(), way) for way in ways]
+
+
+def test_jetstream_deliveries_answers_and_lines() -> None:
+    stream = b"PING\r\n"
+    for number, payload in enumerate(PAYLOADS):
+        reply = f"$JS.ACK.bench.bench.1.{10**number}.{number}"
+        stream += f"MSG bench 1 {reply} {SIZE_BYTES}\r\n".encode() + payload + b"\r\n"
+        stream += b'MSG answers 2 7\r\n{"a":1}\r\n'
+    told, lines = list[bytes](), list[bytes]()
+    frames = jetstream_raw.MessageFrames(lines.append, told.append)
+    assert cut_all(frames, [stream]) == PAYLOADS
+    assert frames.reply == b"$JS.ACK.bench.bench.1.10000.4"
+    assert told == [b'{"a":1}'] * len(PAYLOADS)
+    assert lines == [b"PING"]
+    assert_cut_anywhere(lambda: jetstream_raw.MessageFrames(lines.append, told.append), stream)
+
+
+def test_redis_names_of_entries_are_their_confirms() -> None:
+    names = [f"1763800000000-{10**number}".encode() for number in range(5)]
+    stream = b"".join(b"$%d\r\n%s\r\n" % (len(name), name) for name in names)
+    assert all(found == names for found in each_way(redis_streams_raw.NameFrames, stream))
+    with pytest.raises(ConnectionError, match="OOM"):
+        cut_all(redis_streams_raw.NameFrames(), [stream + b"-OOM no memory\r\n"])
+
+
+def test_redis_reads_entries_with_names_of_different_lengths() -> None:
+    def entry(name: str, payload: bytes) -> bytes:
+        head = f"*2\r\n${len(name)}\r\n{name}\r\n*2\r\n$1\r\nd\r\n${SIZE_BYTES}\r\n"
+        return head.encode() + payload + b"\r\n"
+
+    names = [f"1763800000000-{10**number}" for number in range(5)]
+    entries = [entry(name, payload) for name, payload in zip(names, PAYLOADS, strict=True)]
+    head = redis_streams_raw.READ_HEAD
+    stream = head + b"3\r\n" + b"".join(entries[:3]) + head + b"2\r\n" + b"".join(entries[3:])
+    frames = redis_streams_raw.EntryFrames(SIZE_BYTES)
+    assert cut_all(frames, [stream]) == PAYLOADS
+    assert (frames.left, frames.last) == (0, names[-1])
+    assert_cut_anywhere(lambda: redis_streams_raw.EntryFrames(SIZE_BYTES), stream)
+    with pytest.raises(ValueError, match="not a delivery"):
+        cut_all(redis_streams_raw.EntryFrames(SIZE_BYTES), [b"-ERR no such thing, really\r\n"])
+
+
+def test_mqtt_deliveries_with_numbers_and_answers_between() -> None:
+    head, answers = publish_head("topic", SIZE_BYTES, qos=1), list[int]()
+    bodies = [number.to_bytes(2, "big") + one for number, one in enumerate(PAYLOADS, 300)]
+    stream = b"\x40\x02\x00\x09".join(head + body for body in bodies)
+
+    def make() -> Frames:
+        return mosquitto_qos1_raw.NumberedFrames("topic", SIZE_BYTES, lambda: answers.append(1))
+
+    assert cut_all(make(), [stream]) == bodies
+    assert len(answers) == len(bodies) - 1
+    assert all(found == bodies for found in each_way(make, stream))
+
+
+def test_mqtt_answers_alone() -> None:
+    answers = list[int]()
+    stream = b"".join(b"\x40\x02" + number.to_bytes(2, "big") for number in range(700))
+    frames = mosquitto_qos1_raw.AnswerFrames(lambda: answers.append(1))
+    assert cut_all(frames, pieces(stream, 1)) == []
+    assert len(answers) == 700
+
+
+def test_nng_payloads_behind_their_lengths() -> None:
+    head = SIZE_BYTES.to_bytes(8, "big")
+    stream = b"".join(head + payload for payload in PAYLOADS)
+    assert_cut_anywhere(lambda: FixedFrames(head, SIZE_BYTES, 0), stream)
+
+
+def test_nng_greets_as_the_specification_has_it() -> None:
+    """SP over TCP: zero, "SP", version zero, the number of the protocol, two zeros."""
+    assert nng_raw.greeting(nng_raw.PUSH) == bytes.fromhex("00535000 0050 0000")
+    assert nng_raw.greeting(nng_raw.PULL) == bytes.fromhex("00535000 0051 0000")
+
+
+@NO_PAMQP
+def test_amqp_confirms_one_by_one_and_of_all_up_to_one() -> None:
+    basic = import_module("pamqp.commands").Basic
+    acks = [basic.Ack(1), basic.Ack(2), basic.Ack(500, multiple=True), basic.Ack(501)]
+    stream = b"".join(map(rabbitmq_raw.marshalled, acks))
+    publisher = object.__new__(rabbitmq_durable_raw.Publisher)
+    parts = cut_all(publisher.frames(), pieces(stream, 3))
+    assert [publisher.confirmed([part]) for part in parts] == [1, 1, 498, 1]
+
+
+@NO_PAMQP
+def test_amqp_answers_between_deliveries_are_counted() -> None:
+    commands = import_module("pamqp.commands")
+    answer = rabbitmq_raw.marshalled(commands.Queue.DeclareOk("topic", 7, 1))
+    properties = rabbitmq_durable_raw.properties()
+    stream = answer
+    for number, payload in enumerate(PAYLOADS):
+        deliver = commands.Basic.Deliver(rabbitmq_raw.TAG, number, False, "", "topic")
+        stream += rabbitmq_raw.marshalled(deliver)
+        stream += rabbitmq_raw.body_head(SIZE_BYTES, properties) + payload + rabbitmq_raw.FRAME_END
+        stream += answer
+    made: list[rabbitmq_durable_raw.AnsweredFrames] = []
+
+    def make() -> Frames:
+        made.append(rabbitmq_durable_raw.AnsweredFrames("topic", SIZE_BYTES, properties))
+        return made[-1]
+
+    assert all(found == PAYLOADS for found in each_way(make, stream))
+    assert {frames.answers for frames in made} == {len(PAYLOADS) + 1}
