@@ -19,8 +19,6 @@ from .serving import Serving, serving
 
 COUNT, SIZE_BYTES = 1_000_000, 1024
 SIZE_BYTES_MIN = 16
-PROBE_COUNT = 2000
-"""Sent before, to see how many a slow system can send in SECONDS_MAX."""
 WARM_PART = 0.3
 """Of the longest time, before it."""
 KNOCKS_MAX = 200
@@ -48,8 +46,9 @@ def stream(
     consumer = place.start("consumer", size_bytes=size_bytes)
     producer = place.start("producer", size_bytes=size_bytes)
     introduce(producer, consumer)
-    start, per_s = warm_up(producer, consumer, seconds_max * WARM_PART)
-    count = max(min(count, int(per_s * seconds_max)), PROBE_COUNT)
+    probe = place.system.probe_count
+    start, per_s = warm_up(producer, consumer, probe, seconds_max * WARM_PART)
+    count = max(min(count, int(per_s * seconds_max)), probe)
     before = troupe.usage()
     run = run_phase(producer, [consumer], start=start, count=count)
     spent = spending(before, troupe.usage())
@@ -68,12 +67,16 @@ def stream(
     )
 
 
-def warm_up(producer: Role, consumer: Role, seconds: float) -> tuple[int, float]:
-    """How many were sent, and how many a second the last of them were: servers start slowly."""
-    probe = run_phase(producer, [consumer], start=0, count=PROBE_COUNT)
-    count = max(int(PROBE_COUNT / (probe.end_ns - probe.start_ns) * 1e9 * seconds), PROBE_COUNT)
-    warm = run_phase(producer, [consumer], start=PROBE_COUNT, count=count)
-    return PROBE_COUNT + count, count / (warm.end_ns - warm.start_ns) * 1e9
+def warm_up(producer: Role, consumer: Role, probe_count: int, seconds: float) -> tuple[int, float]:
+    """How many were sent, and how many a second the last of them were: servers start slowly.
+
+    Args:
+        probe_count: sent first, to see how many a slow system can send in `seconds`.
+    """
+    probe = run_phase(producer, [consumer], start=0, count=probe_count)
+    count = max(int(probe_count / (probe.end_ns - probe.start_ns) * 1e9 * seconds), probe_count)
+    warm = run_phase(producer, [consumer], start=probe_count, count=count)
+    return probe_count + count, count / (warm.end_ns - warm.start_ns) * 1e9
 
 
 def introduce(producer: Role, consumer: Role) -> None:

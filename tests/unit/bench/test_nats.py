@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from bench.systems import SYSTEMS, nats
+from bench.systems.jetstream import JetStream
+from bench.systems.system import Place
 
 NAMES = ("nats", "nats-raw", "jetstream")
 
@@ -36,6 +38,23 @@ def test_a_program_that_cannot_run_is_none(wheel: Path) -> None:
     wheel.chmod(0o600)
     assert nats.embedded() is None
     assert nats.program() == nats.PROGRAM
+
+
+def test_a_server_that_knows_no_stricter_sync_is_not_measured_with_it(wheel: Path) -> None:
+    wheel.write_text("#!/bin/sh\necho nats-server: v2.9.10\n")
+    assert "nats-server 2.9.10 has no sync_interval" in str(JetStream(each=True).missing())
+    wheel.write_text("#!/bin/sh\necho nats-server: v2.10.0\n")
+    assert JetStream(each=True).missing() == JetStream().missing()
+
+
+def test_a_sync_for_each_message_is_asked_of_the_server(tmp_path: Path) -> None:
+    place = Place(ports=[4222], secret="", size_bytes=16, directory=str(tmp_path))
+    (command,) = JetStream(each=True).commands(place)
+    (file,) = tmp_path.iterdir()
+    assert str(file) in command.words
+    assert "sync_interval: always" in file.read_text()
+    (command,) = JetStream().commands(place)
+    assert str(file) not in command.words
 
 
 def test_without_the_wheel_it_is_debians(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from bench.latency.workloads import Workload
 from bench.plan import Scale
 from bench.processes import Troupe
 from bench.systems import SYSTEMS
-from bench.systems.system import System
+from bench.systems.system import ONE_AT_A_TIME, System
 
 TINY = 3000
 FEW = Workload(name="few", size_bytes=100, rate_per_s=200, connections=2)
@@ -37,11 +37,21 @@ def test_a_stream_arrives_whole_and_in_order(system: System) -> None:
 @EVERY_SYSTEM
 def test_every_request_is_answered_once(system: System, tmp_path: Path) -> None:
     skip_if_missing(system)
+    if not system.latency:
+        pytest.skip("it is not measured under an open load")
     with Troupe() as troupe:
         case = latency.case(system, FEW, latency.Lasting(1.0, 1.0, 1), tmp_path)
         outcome = case.run(troupe, Scale(quick=True))
     assert outcome.wrong == 0
     assert outcome.values["p50_us"] > 0
+
+
+def test_a_sync_for_each_is_promised_by_those_whose_names_say_so() -> None:
+    """And by nobody else; ours is among them, so that there is somebody to be compared with."""
+    each = {name for name, system in SYSTEMS.items() if system.promise == "fsync each"}
+    assert each == {name for name in SYSTEMS if name.endswith(ONE_AT_A_TIME)}
+    assert "mesh-durable-each" in each
+    assert not [name for name in each if SYSTEMS[name].latency]
 
 
 def skip_if_missing(system: System) -> None:
