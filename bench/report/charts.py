@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bench.systems import REFERENCE
+from bench.systems.system import System
 
 from .plots import bars, distributions, growth
 from .results import Results
@@ -12,6 +13,16 @@ from .results import Results
 FIGURES = "figures"
 """The directory, beside the page."""
 HARDEST = "L4"
+GROUPS = {
+    "direct": "without a server",
+    "brokers": "through a server",
+    "floors": "protocol bytes over a socket",
+    "durable": "stored",
+}
+COMMON = (REFERENCE, "mesh-topics")
+"""What the others are set beside."""
+CURVES_MAX = 9
+"""Of a plot: more cannot be told from each other."""
 
 
 def cpu_of(results: Results) -> dict[str, float]:
@@ -23,13 +34,28 @@ def cpu_of(results: Results) -> dict[str, float]:
     return {name: row["value"] for name, row in found.items() if row and row["value"] is not None}
 
 
-def curves(results: Results, workload: str) -> dict[str, Path]:
-    """The histograms of a workload, by system."""
-    files = {
-        system.name: results.directory / f"{system.name}-{workload}.hgrm"
-        for system in results.systems
+def group_of(system: System) -> str:
+    """Which plot it is drawn in: all in one could not be told from each other."""
+    if system.promise != "memory":
+        return "durable"
+    if system.floor:
+        return "floors"
+    return "brokers" if system.has_server else "direct"
+
+
+def curves(results: Results, workload: str) -> dict[str, dict[str, Path]]:
+    """The histograms of a workload, by group and system; those of COMMON are in every group in memory."""
+    groups: dict[str, dict[str, Path]] = {group: {} for group in GROUPS}
+    for system in results.systems:
+        file = results.directory / f"{system.name}-{workload}.hgrm"
+        if file.exists():
+            groups[group_of(system)][system.name] = file
+    common = {name: file for name, file in groups["direct"].items() if name in COMMON}
+    return {
+        group: files if group == "durable" else common | files
+        for group, files in groups.items()
+        if files
     }
-    return {name: file for name, file in files.items() if file.exists()}
 
 
 def both_ways(results: Results) -> dict[str, Path]:
@@ -47,9 +73,9 @@ def draw(results: Results, to: Path) -> None:
     if cpu := cpu_of(results):
         bars(cpu, "CPU seconds of all processes, a million messages", to / "throughput", own=own)
     for workload in results.workloads:
-        if files := curves(results, workload.name):
-            title = f"{workload.name}: {workload.words}, from when it was due"
-            distributions(files, title, to / workload.name)
+        for group, files in curves(results, workload.name).items():
+            title = f"{workload.name}: {workload.words}, from when it was due; {GROUPS[group]}"
+            distributions(files, title, to / f"{workload.name}-{group}")
     if files := both_ways(results):
         distributions(
             files, "from when it was due, and as who waits for each reply sees it", to / "corrected"

@@ -9,7 +9,7 @@ from typing import Any
 from bench.systems.system import Promise, System
 from bench.table import number
 
-from .charts import FIGURES, both_ways, cpu_of, curves
+from .charts import FIGURES, GROUPS, both_ways, cpu_of, curves
 from .results import Results, Runs, losses, quantile_us
 
 PROMISES: tuple[Promise, ...] = ("memory", "page cache", "batched fsync", "fsync each")
@@ -93,9 +93,9 @@ def latency(results: Results) -> Iterator[str]:
             for system in of_promise(results, promise):
                 if runs := results.loads(system.name, workload.name):
                     yield latency_row(system, runs)
-        if curves(results, workload.name):
+        for group in curves(results, workload.name):
             yield ""
-            yield f"![{workload.words}]({FIGURES}/{workload.name}.svg)"
+            yield f"![{workload.words}, {GROUPS[group]}]({FIGURES}/{workload.name}-{group}.svg)"
     yield ""
     if both_ways(results):
         yield f"What waiting for each reply would have hidden: ![corrected and not]({FIGURES}/corrected.svg)"

@@ -10,6 +10,8 @@ from bench.durable import memory
 from bench.plan import Case, Family, Row
 from bench.sequence import SEQUENCE_BYTES
 
+from . import nodes
+
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = {
     # size in bytes: messages of it
@@ -59,11 +61,16 @@ HUB = {
     "more_rss_mb": ("memory of one node", "MB more"),
     "cpu_percent": ("CPU of that node, at rest", "% of a core"),
 }
+MESSAGES = {
+    **HUB,
+    "request_us": ("CPU of a request, 256 B", "us"),
+    "delivery_us": ("CPU of a delivery, 256 B to all", "us"),
+}
 
 AXES = (
     Axis(
-        name="nodes", unit="nodes, all linked with all", values=HUB,
-        cases=steps(DOUBLING, lambda count: idle.many_links(f"{count} nodes", count, peers_max=512)),
+        name="nodes", unit="nodes, all linked with all", values=MESSAGES,
+        cases=steps(DOUBLING, lambda count: nodes.nodes(f"{count} nodes", count)),
     ),
     Axis(
         name="links", unit="links of one node", values=HUB,

@@ -133,6 +133,10 @@ class System(ABC):
         """How many it needs."""
         return 1
 
+    @property
+    def has_server(self) -> bool:
+        return type(self).commands is not System.commands
+
     def commands(self, place: Place) -> list[Command]:
         """How its server is started, on loopback and in `place.directory`; none: it has none."""
         return []

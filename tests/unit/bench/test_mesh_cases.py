@@ -9,6 +9,7 @@ import pytest
 from bench import balance, finding, idle, requests, resets, topics, tunnels
 from bench.plan import Scale
 from bench.processes import Troupe
+from bench.scaling import nodes
 from tests.moments import Moments
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ CASES = [
     requests.requests("one at a time", 200, window=1),
     requests.requests("outstanding", TINY, window=16),
     tunnels.tunnel("tunnel", 64),
+    nodes.messages_between("nodes", 5),
     finding.finding("found through one seed", zeroconf=False),
     *(resets.resets(f"{pattern} through resets", pattern, 3) for pattern in resets.PATTERNS),
 ]

@@ -14,9 +14,11 @@ from bench.comparison.latency import row_name as latency_row
 from bench.comparison.throughput import VALUES
 from bench.comparison.throughput import row_name as throughput_row
 from bench.latency.distribution import Nanoseconds
+from bench.report.charts import CURVES_MAX, curves
 from bench.report.losing import losing
 from bench.report.page import END, write
 from bench.report.results import read
+from bench.systems import SYSTEMS
 
 MACHINE = {
     "time": "now", "command": "mesh-bench compare", "cpu": "a CPU", "cores": 2, "kernel": "k",
@@ -126,9 +128,23 @@ def test_curves_and_growth_are_drawn(tmp_path: Path) -> None:
     axis = {"name": "links", "unit": "links", "lines": {"memory, MB": [[1, 2.0], [2, 3.0]]}}
     (tmp_path / "scale.json").write_text(json.dumps({"axes": [axis]}))
     text = page(tmp_path, latency("zeromq", 50))
-    for name in ("L2", "scale-links", "corrected"):
+    for name in ("L2-direct", "scale-links", "corrected"):
         assert f"figures/{name}.svg" in text
         assert (tmp_path / "figures" / f"{name}.svg").read_text().startswith("<?xml")
+
+
+def test_curves_are_drawn_in_groups_that_can_be_told_apart(tmp_path: Path) -> None:
+    for name in SYSTEMS:
+        (tmp_path / f"{name}-L2.hgrm").touch()
+    groups = curves(read(results(tmp_path, latency("zeromq", 50))), "L2")
+    drawn = {name for files in groups.values() for name in files}
+    assert drawn == set(SYSTEMS)
+    assert "mesh-durable" in groups["durable"]
+    assert {"zeromq", "mesh-topics", "nats"} <= groups["brokers"].keys()
+    assert {"zeromq", "mesh-topics", "nats-raw"} <= groups["floors"].keys()
+    for group, files in groups.items():
+        measured = [name for name in files if SYSTEMS[name].latency]
+        assert len(measured) <= CURVES_MAX, group
 
 
 def test_no_results_is_an_error(tmp_path: Path) -> None:

@@ -1,0 +1,62 @@
+"""Several members of one cluster in one process: each echoes requests, subscribes, and checks what it gets."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from bench.roles.mesh_member import echo_service
+from bench.roles.mesh_node import SILENCE_S_MAX, join, topic_names
+from bench.roles.mesh_subscriber import Reader, follow
+from bench.roles.stage import Stage, play_async
+from bench.sequence import Ring
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+async def run(stage: Stage) -> None:
+    """Settings: `nodes`, a list of settings of one node each. Orders: `knock`, `drain`, and `run`."""
+    ring, readers = Ring(stage.settings["size_bytes"]), list[Reader]()
+    async with trio.open_nursery() as nursery:
+
+        async def start(settings: Mapping[str, Any]) -> None:
+            readers.append(await nursery.start(member, settings, ring))
+
+        async with trio.open_nursery() as starting:
+            for settings in stage.settings["nodes"]:
+                starting.start_soon(start, settings)
+        stage.ready()
+        async for order in stage.orders_async():
+            if order["do"] == "knock":
+                for reader in readers:
+                    await reader.wait_knock()
+                stage.done()
+            elif order["do"] == "drain":
+                for reader in readers:
+                    await reader.drain()
+                stage.done()
+            else:
+                await follow(readers, "batches", order["count"], SILENCE_S_MAX)
+                end_ns = time.perf_counter_ns()
+                sent = order["start"] + order["count"]
+                stage.done(end_ns=end_ns, reports=[reader.report(sent) for reader in readers])
+        nursery.cancel_scope.cancel()
+
+
+async def member(
+    settings: Mapping[str, Any], ring: Ring, *, task_status: trio.TaskStatus[Reader]
+) -> None:
+    """Started with what reads its subscription."""
+    async with (
+        join(settings, echo_service(dict(settings))) as node,
+        node.subscribe("bench.>", when_full="block") as subscription,
+    ):
+        task_status.started(Reader(subscription, topic_names(1), ring))
+        await trio.sleep_forever()
+
+
+if __name__ == "__main__":
+    play_async(run)
