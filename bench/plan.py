@@ -45,6 +45,8 @@ class Outcome:
 class Case:
     name: str
     run: Callable[[Troupe, Scale], Outcome]
+    seconds_max: Callable[[Scale], float] | None = None
+    """How long it may take, a slow start included; None: as long as its processes go on answering."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

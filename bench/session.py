@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from .figure import Figure, Round, make_figure
-from .processes import MeasurementFailed, Troupe
+from .processes import ANSWER_S_MAX, MeasurementFailed, Troupe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 
 
 class Session:
-    """Runs the families' cases and makes their figures. `say` gets one line per run."""
+    """Runs the families' cases and makes their figures.
+
+    Args:
+        say: gets one line per run, when it is over.
+        begin: gets one when it begins, with how long it may take.
+    """
 
     def __init__(
         self,
@@ -29,10 +34,13 @@ class Session:
         rounds: int,
         scale: Scale,
         say: Callable[[str], None],
+        begin: Callable[[str], None] = lambda _: None,
         profile: str | None = None,
     ) -> None:
         self._families, self._rounds, self._scale = families, rounds, scale
-        self._say, self._profile = say, profile
+        self._say, self._begin, self._profile = say, begin, profile
+        self._begun = 0
+        self._took_s: dict[str, float] = {}
         self._outcomes: dict[str, dict[int, Outcome]] = {}
         self.failures: list[str] = []
 
@@ -51,6 +59,8 @@ class Session:
     def _run_case(self, case: Case, number: int) -> None:
         began_s = time.monotonic()
         place = f"round {number + 1}/{self._rounds}  {case.name}"
+        self._begun += 1
+        self._begin(f"run {self._begun} of {self._runs}, {place}, {self._lasting(case)}")
         try:
             with Troupe(self._profile) as troupe:
                 outcome = case.run(troupe, self._scale)
@@ -59,9 +69,24 @@ class Session:
             self._say("\n".join([f"{place}: FAILED: {error}", *getattr(error, "__notes__", ())]))
             return
         self._outcomes.setdefault(case.name, {})[number] = outcome
+        self._took_s[case.name] = time.monotonic() - began_s
         words = ", ".join(f"{name} {value:,.6g}" for name, value in outcome.values.items())
         wrong = f", WRONG {outcome.wrong:,}" if outcome.wrong else ""
         self._say(f"{place}: {words}{wrong} ({time.monotonic() - began_s:.1f} s)")
+
+    @property
+    def _runs(self) -> int:
+        """Of all rounds."""
+        return sum(
+            len(family.cases) * min(self._rounds, family.rounds_max) for family in self._families
+        )
+
+    def _lasting(self, case: Case) -> str:
+        if case.seconds_max:
+            return f"at most {case.seconds_max(self._scale):.0f} s"
+        if case.name in self._took_s:
+            return f"{self._took_s[case.name]:.0f} s the round before"
+        return f"at most {ANSWER_S_MAX:.0f} s an answer"
 
     def _figure(self, row: Row) -> Figure:
         outcomes = self._outcomes.get(row.case, {})

@@ -15,6 +15,7 @@ from typing import Any
 from bench import machine
 from bench.figure import Figure, document
 from bench.plan import Family, Scale
+from bench.progress import Progress
 from bench.session import Session
 from bench.table import render
 
@@ -83,13 +84,23 @@ def run_rounds(
     families: Sequence[Family], *, rounds: int, scale: Scale, profile: str | None = None
 ) -> tuple[list[Figure], list[str], int]:
     """The figures, what could not be measured, and the exit status."""
-    session = Session(families, rounds=rounds, scale=scale, say=say, profile=profile)
+    progress = Progress(sys.stderr)
+    session = Session(
+        families,
+        rounds=rounds,
+        scale=scale,
+        say=progress.say,
+        begin=progress.begin,
+        profile=profile,
+    )
     status = 0
     try:
         session.run()
     except KeyboardInterrupt as interrupt:
-        say("interrupted: what was measured until now")
+        progress.say("interrupted: what was measured until now")
         status = interrupted_status(interrupt)
+    finally:
+        progress.end()
     return session.figures(), session.failures, status or (1 if session.failures else 0)
 
 

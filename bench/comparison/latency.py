@@ -15,7 +15,7 @@ from bench.stream import spending
 from bench.systems import REFERENCE
 from bench.systems.system import System
 
-from .serving import Serving, serving
+from .serving import Serving, serving, start_s_max
 
 WARM_S = 3.0
 KEPT_MIN, LATE_NS_MAX = 0.99, 10_000_000
@@ -58,7 +58,11 @@ def case(system: System, workload: Workload, lasting: Lasting, directory: Path) 
         }
         return Outcome(shown, wrong=wrong, detail=found)
 
-    return Case(case_name(system.name, workload), run)
+    def lasting_s(scale: Scale) -> float:
+        load_s = sum(lasting.counts(workload, scale)) / workload.rate_per_s
+        return start_s_max(system) + load_s + LATE_S_MAX + DRAIN_S_MAX
+
+    return Case(case_name(system.name, workload), run, lasting_s)
 
 
 def load(

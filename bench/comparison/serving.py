@@ -10,13 +10,17 @@ from dataclasses import asdict
 from typing import Any
 
 from bench.network import Network
-from bench.processes import Role, Troupe
+from bench.processes import READY_S_MAX, Role, Troupe
 from bench.systems.system import Place, System
 from security.files import format_network_secret
 from security.keys import SECRET_BYTES
 
 START_S_MAX = 90.0
 """RabbitMQ and ActiveMQ take their time."""
+
+
+def start_s_max(system: System) -> float:
+    return START_S_MAX if system.has_server else READY_S_MAX
 
 
 class Serving:

@@ -11,11 +11,12 @@ from collections.abc import Sequence
 
 from bench.plan import Case, Family, Outcome, Row, Scale
 from bench.processes import MeasurementFailed, Role, Troupe
+from bench.roles.system_consumer import SILENCE_NS_MAX
 from bench.stream import faults, run_phase, spending
 from bench.systems import REFERENCE
 from bench.systems.system import System
 
-from .serving import Serving, serving
+from .serving import Serving, serving, start_s_max
 
 COUNT, SIZE_BYTES = 1_000_000, 1024
 SIZE_BYTES_MIN = 16
@@ -36,7 +37,11 @@ def case(system: System, size_bytes: int, count: int, seconds_max: float) -> Cas
         with serving(troupe, system, connections=1) as place:
             return stream(troupe, place, size_bytes, scale.count(count), scale.seconds(seconds_max))
 
-    return Case(case_name(system.name), run)
+    def lasting_s(scale: Scale) -> float:
+        load_s = scale.seconds(seconds_max) * (1 + WARM_PART)
+        return start_s_max(system) + load_s + SILENCE_NS_MAX / 1e9
+
+    return Case(case_name(system.name), run, lasting_s)
 
 
 def stream(
