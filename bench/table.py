@@ -9,7 +9,9 @@ if TYPE_CHECKING:
 
     from .figure import Figure
 
-HEADINGS = ("figure", "measured", "reference", "ratio (least to most)", "mark", "holds")
+HEADINGS = (
+    "figure", "measured (least to most)", "reference", "ratio (least to most)", "mark", "holds",
+)  # fmt: skip
 
 
 def render(figures: Sequence[Figure]) -> str:
@@ -38,15 +40,30 @@ def cells(figure: Figure) -> tuple[str, ...]:
 def measured(figure: Figure) -> str:
     """The value and its unit, or why there is none."""
     if figure.value is not None:
-        return f"{number(figure.value)} {figure.unit}"
+        values = [run["value"] for run in figure.runs]
+        return f"{number(figure.value)} {figure.unit}{spread(values)}"
     return f"LOST OR WRONG {figure.wrong:,}" if figure.wrong else "not measured"
 
 
 def ratio(figure: Figure) -> str:
     if figure.ratio is None:
         return ""
-    ratios = [run["ratio"] for run in figure.runs if run["ratio"] is not None]
-    return f"{figure.ratio:.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+    return f"{figure.ratio:.2f}{spread([run['ratio'] for run in figure.runs], '.2f')}"
+
+
+def spread(values: Sequence[float | None], digits: str = "") -> str:
+    """The least and the most of several rounds; nothing of a single one.
+
+    Args:
+        digits: how they are written, if not as `number` does.
+    """
+    present = [value for value in values if value is not None]
+    if len(present) < 2:
+        return ""
+    least, most = (
+        format(value, digits) if digits else number(value) for value in (min(present), max(present))
+    )
+    return f" ({least} to {most})"
 
 
 def number(value: float | None) -> str:

@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping
 from statistics import median
 from typing import Any
 
+from bench.comparison.latency import row_name
+from bench.systems import REFERENCE
 from bench.systems.system import Promise, System
-from bench.table import number
+from bench.table import number, spread
 
 from .charts import FIGURES, GROUPS, both_ways, cpu_of, curves
 from .results import Results, Runs, losses, quantile_us
@@ -19,6 +21,14 @@ PROMISE_WORDS = {
     "batched fsync": "Confirmed when it is on the disk, one sync for many",
     "fsync each": "Confirmed when it is on the disk, a sync for each",
 }
+
+
+RATIOS = ("p50", "p99")
+LATENCY_HEADINGS = (
+    "system", "promise", "p50 us", "p99 us", "p99.9 us", "max us",
+    *(f"{name} beside {REFERENCE}" for name in RATIOS),
+    "uncorrected p99 us", "late p99 us", "schedule kept", "CPU s / M",
+)  # fmt: skip
 
 
 def throughput(results: Results) -> Iterator[str]:
@@ -58,16 +68,25 @@ def throughput_row(results: Results, system: System) -> str | None:
         wrong = sum(run["wrong"] for run in cpu["runs"])
         return f"| {label(system)} | {system.client} | lost or wrong: {wrong:,} | | | | |"
     others = [
-        number(found["value"])
+        measured(found)
         if (found := results.throughput(system.name, results.size_bytes, words))
         else ""
         for words in ("received", "sent", "peak memory of all processes")
     ]
-    values = [run["value"] for run in cpu["runs"]]
-    spread = f" ({number(min(values))} to {number(max(values))})" if len(values) > 1 else ""
-    ratio = "" if cpu["ratio"] is None else f"{cpu['ratio']:.2f}x"
-    cells = (label(system), system.client, number(cpu["value"]) + spread, ratio, *others)
+    cells = (label(system), system.client, measured(cpu), beside(cpu), *others)
     return f"| {' | '.join(cells)} |"
+
+
+def measured(figure: Mapping[str, Any]) -> str:
+    """The median of the rounds, and how far they lie apart."""
+    return number(figure["value"]) + spread([run["value"] for run in figure["runs"]])
+
+
+def beside(figure: Mapping[str, Any] | None) -> str:
+    """How many times the reference's value, each round beside its own."""
+    if figure is None or figure.get("ratio") is None:
+        return ""
+    return f"{figure['ratio']:.2f}x{spread([run.get('ratio') for run in figure['runs']], '.2f')}"
 
 
 def latency(results: Results) -> Iterator[str]:
@@ -87,12 +106,12 @@ def latency(results: Results) -> Iterator[str]:
         yield ""
         yield f"`mesh-bench latency --workloads {workload.name}{how_long(results.machine['asked'])}`"
         yield ""
-        yield "| system | promise | p50 us | p99 us | p99.9 us | max us | uncorrected p99 us | late p99 us | schedule kept | CPU s / M |"
-        yield "|---|---|---|---|---|---|---|---|---|---|"
+        yield f"| {' | '.join(LATENCY_HEADINGS)} |"
+        yield "|---" * len(LATENCY_HEADINGS) + "|"
         for promise in PROMISES:
             for system in of_promise(results, promise):
                 if runs := results.loads(system.name, workload.name):
-                    yield latency_row(system, runs)
+                    yield latency_row(results, system, workload.name, runs)
         for group in curves(results, workload.name):
             yield ""
             yield f"![{workload.words}, {GROUPS[group]}]({FIGURES}/{workload.name}-{group}.svg)"
@@ -106,18 +125,29 @@ def latency(results: Results) -> Iterator[str]:
         yield ""
 
 
-def latency_row(system: System, runs: Runs) -> str:
+def latency_row(results: Results, system: System, workload: str, runs: Runs) -> str:
     wrong = sum(run["wrong"] for run in runs)
     kept = median(run["kept"] for run in runs)
     cpu = median(run["cpu_s_per_million"] for run in runs)
     if wrong:
-        return f"| {label(system)} | {system.promise} | lost or wrong: {wrong:,} | | | | | | {kept:.0%} | {number(cpu)} |"
-    shown = [number(quantile_us(runs, "response", name)) for name in ("p50", "p99", "p99.9", "max")]
+        empty = " |" * (len(LATENCY_HEADINGS) - 5)
+        return f"| {label(system)} | {system.promise} | lost or wrong: {wrong:,} |{empty} {kept:.0%} | {number(cpu)} |"
+    shown = [quantile(runs, name) for name in ("p50", "p99", "p99.9", "max")]
+    ratios = [beside(results.figures.get(row_name(system.name, workload, name))) for name in RATIOS]
     uncorrected = number(quantile_us(runs, "uncorrected", "p99"))
     late = number(quantile_us(runs, "delay", "p99"))
     told = "yes" if all(run["kept_the_schedule"] for run in runs) else f"NO, {kept:.0%}"
-    cells = (label(system), system.promise, *shown, uncorrected, late, told, number(cpu))
+    cells = (label(system), system.promise, *shown, *ratios, uncorrected, late, told, number(cpu))
     return f"| {' | '.join(cells)} |"
+
+
+def quantile(runs: Runs, name: str) -> str:
+    """In us, over the rounds: the median, or of the largest the largest."""
+    value = quantile_us(runs, "response", name)
+    if value is None:
+        return ""
+    apart = [run["response"][name] / 1e3 for run in runs] if name != "max" else []
+    return number(value) + spread(apart)
 
 
 def how_long(asked: Mapping[str, Any]) -> str:

@@ -102,8 +102,32 @@ def test_a_run_that_lost_anything_has_no_rate(tmp_path: Path) -> None:
 
 def test_a_schedule_that_was_not_kept_is_told(tmp_path: Path) -> None:
     text = page(tmp_path, latency("zenoh", 100, kept=0.81), latency("zeromq", 50))
-    assert "| zenoh | memory | 100 | 200 |  | 900 | 200 | 200 | NO, 81% | 50 |" in text
-    assert "| zeromq | memory | 50 | 100 |  | 450 | 100 | 100 | yes | 50 |" in text
+    assert "| zenoh | memory | 100 | 200 |  | 900 |  |  | 200 | 200 | NO, 81% | 50 |" in text
+    assert "| zeromq | memory | 50 | 100 |  | 450 |  |  | 100 | 100 | yes | 50 |" in text
+
+
+def test_rounds_are_told_with_the_least_and_the_most_and_beside_raw_zeromq(tmp_path: Path) -> None:
+    rounds = [latency("zenoh", p50_us) for p50_us in (100, 120, 190)]
+    runs = [
+        {**one["runs"][0], "ratio": ratio}
+        for one, ratio in zip(rounds, (2.0, 2.5, 3.0), strict=True)
+    ]
+    full = {"name": throughput_row("zenoh", 1024, "CPU of all processes"), "value": 4.0, "ratio": 1.5,
+            "runs": [{"value": value, "ratio": value / 2, "wrong": 0} for value in (3.0, 4.0, 5.0)]}  # fmt: skip
+    text = page(tmp_path, {**rounds[0], "ratio": 2.5, "runs": runs}, full)
+    assert (
+        "| zenoh | memory | 120 (100 to 190) | 240 (200 to 380) |  | 1,710 | 2.50x (2.00 to 3.00) |  |"
+        in text
+    )
+    assert "| 4 (3 to 5) | 1.50x (1.50 to 2.50) |" in text
+
+
+def test_one_round_has_neither_least_nor_most(tmp_path: Path) -> None:
+    one = latency("zenoh", 100)
+    one["runs"][0]["ratio"] = 2.0
+    text = page(tmp_path, {**one, "ratio": 2.0}, *throughput("zenoh", 4.0))
+    assert "| zenoh | memory | 100 | 200 |  | 900 | 2.00x |  |" in text
+    assert " to " not in "".join(line for line in text.splitlines() if line.startswith("| zenoh"))
 
 
 def test_who_was_not_measured_is_named(tmp_path: Path) -> None:

@@ -77,6 +77,17 @@ def test_rounds_differ_in_order_and_repeat_for_the_same_number() -> None:
     }
 
 
+def test_several_rounds_are_printed_with_the_least_and_the_most_and_one_without() -> None:
+    run = session(family(Script(rate(6), rate(9)), Script(rate(2), rate(3.6))), 2)
+    run.run()
+    words = " ".join(render(run.figures()).split())
+    assert "| 7.5 msg/s (6 to 9) | 2.8 | 2.75 (2.50 to 3.00) |" in words
+    run = session(family(Script(rate(6)), Script(rate(2))), 1)
+    run.run()
+    assert " 6 msg/s " in render(run.figures())
+    assert render(run.figures()).count(" to ") == 2  # In the headings.
+
+
 def test_a_loss_prints_no_rate() -> None:
     run = session(family(Script(rate(6, wrong=4)), Script(rate(2))), 1)
     run.run()
