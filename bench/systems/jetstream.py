@@ -7,6 +7,7 @@ messages, 1,000 fsync (2.15.0, strace). The reply of a request is the ack of its
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -42,6 +43,12 @@ def stream_server(place: Place, *, always: bool = False) -> Command:
     file = Path(place.directory) / "nats.conf"
     file.write_text(f'jetstream {{ store_dir: "{store}", sync_interval: always }}\n')
     return server(place, "-c", str(file))
+
+
+def tell_why(following: asyncio.Task[None]) -> None:
+    """A task that ends by an error tells nobody: to stderr, which is shown with what fails then."""
+    if not following.cancelled() and (error := following.exception()):
+        traceback.print_exception(error)
 
 
 def version_numbers() -> tuple[int, ...]:
@@ -141,6 +148,7 @@ class Consumer(_Client):
         )
         self._deliveries = await self._stream.pull_subscribe(STREAM, durable=STREAM, config=config)
         self._following = asyncio.create_task(self._follow())
+        self._following.add_done_callback(tell_why)
 
     async def _follow(self) -> None:
         """A fetch waits for all it asks for, or until FETCH_S are over: with what came, that ends it."""
