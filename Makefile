@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 SPARK_STAMP := $(VENV)/.installed-spark
 BENCH_STAMP := $(VENV)/.installed-bench
 RESULTS := bench-results/page
-BENCH := --seconds 2 --warm 0.5 --seconds-max 2
+BENCH := --seconds 1 --warm 0.3 --seconds-max 1.2
 BENCH_QUICK := --systems zeromq,mesh-requests,mesh-topics-batch,mesh-durable,zenoh,nats,redis-streams --workloads L2 --seconds 5
 
 .PHONY: demo test check sim bench bench-quick bench-servers clean

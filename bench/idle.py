@@ -43,16 +43,21 @@ def idle(name: str) -> Case:
     return Case(name, run)
 
 
-def many_links(name: str, count: int = LINKS, peers_max: int = 1) -> Case:
+def many_links(
+    name: str, count: int = LINKS, *, peers_max: int = 1, settle_s: float = SETTLE_S
+) -> Case:
     """A hub's memory before and after so many nodes linked to it, and its CPU with all at rest.
 
     They know the hub only (`peers_max`): linked to each other too they would be 20,000 links.
+
+    Args:
+        settle_s: before each look, and while it is watched.
     """
 
     def run(troupe: Troupe, scale: Scale) -> Outcome:
         network = Network()
         hub = troupe.start("mesh_idle", network.node("bench-hub", seeds=[]))
-        time.sleep(scale.seconds(SETTLE_S))
+        time.sleep(scale.seconds(settle_s))
         before = hub.ask("usage")
         for process in range(SPOKES_PROCESSES):
             nodes = [
@@ -65,9 +70,9 @@ def many_links(name: str, count: int = LINKS, peers_max: int = 1) -> Case:
                 )
                 spokes.hear(LINKED_S_MAX)
         hub.ask("wait", cluster="bench-spoke", count=count)
-        time.sleep(scale.seconds(SETTLE_S))
+        time.sleep(scale.seconds(settle_s))
         after, began_s = hub.ask("usage"), time.monotonic()
-        time.sleep(scale.seconds(SETTLE_S))
+        time.sleep(scale.seconds(settle_s))
         rested, rested_s = hub.ask("usage"), time.monotonic() - began_s
         return Outcome(
             {

@@ -74,7 +74,10 @@ AXES = (
     ),
     Axis(
         name="links", unit="links of one node", values=HUB,
-        cases=steps((*DOUBLING, 200), lambda count: idle.many_links(f"{count} links", count)),
+        cases=steps(
+            (*DOUBLING, 200),
+            lambda count: idle.many_links(f"{count} links", count, settle_s=nodes.SETTLE_S),
+        ),
     ),
     Axis(
         name="topics", unit="topics in turn, 100 B", values=STREAM,

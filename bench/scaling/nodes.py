@@ -16,15 +16,17 @@ from bench.stream import WARM_PART, faults, knock_until_ready, measure_stream, s
 
 HUB, CLUSTER = "bench-hub", "bench-member"
 SIZE_BYTES = 256
-REQUESTS, DELIVERIES = 10_000, 128_000
+REQUESTS, DELIVERIES = 4_000, 64_000
 CONCURRENCY = 256
 LINKS_MAX = 512
+SETTLE_S = 1.0
+"""A second each, a beat of every heart: the axes have many steps."""
 US = 1e6
 
 
 def nodes(name: str, count: int) -> Case:
     """At rest, all linked with all; then, with other ones, the messages."""
-    at_rest = idle.many_links(name, count, peers_max=LINKS_MAX)
+    at_rest = idle.many_links(name, count, peers_max=LINKS_MAX, settle_s=SETTLE_S)
     messages = messages_between(name, count)
 
     def run(troupe: Troupe, scale: Scale) -> Outcome:
