@@ -15,10 +15,10 @@ from . import nodes
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = {
     # size in bytes: messages of it
-    16: 2_000_000, 128: 2_000_000, KIB: 500_000, 8 * KIB: 100_000, 64 * KIB: 15_000,
-    512 * KIB: 2_000, 4 * MIB: 250, 16 * MIB: 60,
+    16: 1_000_000, 128: 1_000_000, KIB: 300_000, 8 * KIB: 60_000, 64 * KIB: 10_000,
+    512 * KIB: 1_500, 4 * MIB: 200, 16 * MIB: 50,
 }  # fmt: skip
-DELIVERIES = 800_000
+DELIVERIES = 400_000
 PAYLOAD_BYTES = 100
 
 

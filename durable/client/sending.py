@@ -45,7 +45,7 @@ PART_BYTES = 1024 * 1024
 HEADERS_BYTES_MAX = 64 * 1024
 UNDER_WAY_MAX = 4
 """Parts not yet confirmed, while which less than FULL_BYTES waits for one of them: each costs both ends
-as much as a hundred small messages in one part, and a sync of the disk takes in what came before it."""
+as much as twenty small messages in one, and a sync of the disk takes in what came before it."""
 FULL_BYTES = 64 * 1024
 
 
