@@ -59,16 +59,13 @@ def many_links(
         hub = troupe.start("mesh_idle", network.node("bench-hub", seeds=[]))
         time.sleep(scale.seconds(settle_s))
         before = hub.ask("usage")
-        for process in range(SPOKES_PROCESSES):
+        for share in shares(count):
             nodes = [
                 network.node("bench-spoke", seeds=[hub.ready["endpoint"]], peers_max=peers_max)
-                for _ in range(process, count, SPOKES_PROCESSES)
+                for _ in range(share)
             ]
-            if nodes:
-                spokes = troupe.start(
-                    "mesh_spokes", {"nodes": nodes, "hub": "bench-hub"}, wait=False
-                )
-                spokes.hear(LINKED_S_MAX)
+            spokes = troupe.start("mesh_spokes", {"nodes": nodes, "hub": "bench-hub"}, wait=False)
+            spokes.hear(LINKED_S_MAX)
         hub.ask("wait", cluster="bench-spoke", count=count)
         time.sleep(scale.seconds(settle_s))
         after, began_s = hub.ask("usage"), time.monotonic()
@@ -83,6 +80,12 @@ def many_links(
         )
 
     return Case(name, run)
+
+
+def shares(count: int) -> list[int]:
+    """How many of so many nodes each process has, of those that have some."""
+    processes = range(min(count, SPOKES_PROCESSES))
+    return [len(range(process, count, SPOKES_PROCESSES)) for process in processes]
 
 
 def family() -> list[Family]:

@@ -33,16 +33,16 @@ def lay_out(home: Path) -> None:
         raise FileNotFoundError("pyspark")
     installed = Path(spec.origin).parent
     library = home / "python/lib"
-    unpacked = library / ARCHIVE
+    instead = library / ARCHIVE
     found = [one for one in installed.iterdir() if one.is_dir() and one.name != "python"]
     archives = list((installed / "python/lib").iterdir())
-    unpacked.mkdir(parents=True)
+    instead.mkdir(parents=True)
     for one in found:
         (home / one.name).symlink_to(one)
     for one in archives:
         if one.name != ARCHIVE:
             (library / one.name).symlink_to(one)
-    (unpacked / "pyspark").symlink_to(installed)
+    (instead / "pyspark").symlink_to(installed)
 
 
 @contextmanager

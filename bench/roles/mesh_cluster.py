@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 import trio
 
 from bench.roles.mesh_member import echo_service
-from bench.roles.mesh_node import SILENCE_S_MAX, join, topic_names
-from bench.roles.mesh_subscriber import Reader, follow
+from bench.roles.mesh_node import join, topic_names
+from bench.roles.mesh_subscriber import Reader, read
 from bench.roles.stage import Stage, play_async
 from bench.sequence import Ring
 
@@ -34,15 +33,8 @@ async def run(stage: Stage) -> None:
                 for reader in readers:
                     await reader.wait_knock()
                 stage.done()
-            elif order["do"] == "drain":
-                for reader in readers:
-                    await reader.drain()
-                stage.done()
             else:
-                await follow(readers, "batches", order["count"], SILENCE_S_MAX)
-                end_ns = time.perf_counter_ns()
-                sent = order["start"] + order["count"]
-                stage.done(end_ns=end_ns, reports=[reader.report(sent) for reader in readers])
+                await read(stage, readers, order)
         nursery.cancel_scope.cancel()
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from bench.roles.mesh_node import SILENCE_S_MAX, drain, join, topic_names, until_silent
-from bench.roles.stage import Stage, play_async
+from bench.roles.stage import Order, Stage, play_async
 from bench.sequence import Follower, Ring
 
 if TYPE_CHECKING:
@@ -94,16 +94,21 @@ async def run(stage: Stage) -> None:
             await reader.wait_knock()
         stage.ready()
         async for order in stage.orders_async():
-            if order["do"] == "drain":
-                for reader in readers:
-                    await reader.drain()
-                stage.done()
-                continue
-            silence_s = order.get("silence_s", SILENCE_S_MAX)
-            await follow(readers, order["iterator"], order["count"], silence_s)
-            end_ns = time.perf_counter_ns()
-            sent = order["start"] + order["count"]
-            stage.done(end_ns=end_ns, reports=[reader.report(sent) for reader in readers])
+            await read(stage, readers, order)
+
+
+async def read(stage: Stage, readers: list[Reader], order: Order) -> None:
+    """Carry out an order of those to subscribers: `drain`, or `run`."""
+    if order["do"] == "drain":
+        for reader in readers:
+            await reader.drain()
+        stage.done()
+        return
+    silence_s = order.get("silence_s", SILENCE_S_MAX)
+    await follow(readers, order["iterator"], order["count"], silence_s)
+    end_ns = time.perf_counter_ns()
+    sent = order["start"] + order["count"]
+    stage.done(end_ns=end_ns, reports=[reader.report(sent) for reader in readers])
 
 
 async def follow(readers: list[Reader], iterator: str, count: int, silence_s: float) -> None:

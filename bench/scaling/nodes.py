@@ -50,7 +50,7 @@ def messages_between(name: str, count: int) -> Case:
         clusters = start_members(troupe, network, hub, count)
         published = measure_stream(
             troupe, hub, clusters, size_bytes=SIZE_BYTES,
-            count=max(scale.count(DELIVERIES) // count, WARM_PART),
+            count=max(scale.count(DELIVERIES) // count, WARM_PART), iterator="batches",
         )  # fmt: skip
         requested = requests(troupe, hub, scale.count(REQUESTS))
         return Outcome(
@@ -65,16 +65,15 @@ def messages_between(name: str, count: int) -> Case:
 def start_members(troupe: Troupe, network: Network, hub: Role, count: int) -> list[Role]:
     """Linked, subscribed, and known to the hub."""
     clusters = []
-    for process in range(idle.SPOKES_PROCESSES):
+    for share in idle.shares(count):
         members = [
             network.node(
                 CLUSTER, seeds=[hub.ready["endpoint"]], peers_max=1, concurrency=CONCURRENCY
             )
-            for _ in range(process, count, idle.SPOKES_PROCESSES)
+            for _ in range(share)
         ]
-        if members:
-            settings: dict[str, Any] = {"nodes": members, "size_bytes": SIZE_BYTES}
-            clusters.append(troupe.start("mesh_cluster", settings, wait=False))
+        settings: dict[str, Any] = {"nodes": members, "size_bytes": SIZE_BYTES}
+        clusters.append(troupe.start("mesh_cluster", settings, wait=False))
     for cluster in clusters:
         cluster.hear(idle.LINKED_S_MAX)
     hub.ask("wait", cluster=CLUSTER, count=count)

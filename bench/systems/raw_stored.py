@@ -21,6 +21,16 @@ class RawStored(System):
     floor = True
     replies = False
 
+    @abstractmethod
+    def publisher(self, place: Place, loop: Loop, replied: Received | None) -> RawPublisher:
+        """`replied`: of an open load."""
+
+    def requester(self, place: Place, loop: Loop, number: int, replied: Received) -> RawPublisher:
+        return self.publisher(place, loop, replied)
+
+    def producer(self, place: Place, loop: Loop) -> RawPublisher:
+        return self.publisher(place, loop, None)
+
 
 class _Client(ABC):
     def __init__(self, place: Place, loop: Loop) -> None:
@@ -55,7 +65,7 @@ class _Client(ABC):
 class RawPublisher(_Client):
     """Of an open load and of a stream at full throttle: what is confirmed is the oldest."""
 
-    def __init__(self, place: Place, loop: Loop, replied: Received | None = None) -> None:
+    def __init__(self, place: Place, loop: Loop, replied: Received | None) -> None:
         super().__init__(place, loop)
         self._replied = replied
         self._unconfirmed: deque[bytes] = deque()

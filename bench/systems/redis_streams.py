@@ -14,18 +14,8 @@ from bench.loops.loop import drive
 
 from .redis import MODULES, PACKAGE, PROGRAM, server
 from .redis_pipelines import Pipelines, execute
-from .system import (
-    EACH_PROBE_COUNT,
-    HOST,
-    ONE_AT_A_TIME,
-    UNREAD_BYTES_MAX,
-    Command,
-    Place,
-    Promise,
-    Received,
-    System,
-    not_installed,
-)
+from .stored import StoredSystem
+from .system import HOST, UNREAD_BYTES_MAX, Command, Place, Received, not_installed
 from .threads import Receiving
 
 STREAM = "bench"
@@ -38,19 +28,12 @@ def server_that_syncs(place: Place) -> Command:
     return server(place, "--save", "", "--appendonly", "yes", "--appendfsync", "always")
 
 
-class RedisStreams(System):
+class RedisStreams(StoredSystem):
     loop = "blocking"
-    replies = False
-    promise: Promise
 
     def __init__(self, *, each: bool = False) -> None:
-        self.name = "redis-streams" + ONE_AT_A_TIME * each
-        self.client = f"redis-py, hiredis, {'an XADD at a time' if each else 'pipelines'}"
-        self.promise = "fsync each" if each else "batched fsync"
-        self.latency = not each
-        self._each = each
-        if each:
-            self.probe_count = EACH_PROBE_COUNT
+        client = f"redis-py, hiredis, {'an XADD at a time' if each else 'pipelines'}"
+        super().__init__("redis-streams", client, "batched fsync", each=each)
 
     def missing(self) -> str | None:
         return not_installed(program=PROGRAM, package=PACKAGE, modules=MODULES)
@@ -62,7 +45,7 @@ class RedisStreams(System):
         return Appender(place, replied)
 
     def producer(self, place: Place, loop: Loop) -> Producer:
-        return OneByOne(place) if self._each else Producer(place)
+        return OneByOne(place) if self.each else Producer(place)
 
     def consumer(self, place: Place, loop: Loop, received: Received) -> Reader:
         return Reader(place, received)

@@ -29,11 +29,8 @@ class RedisStreamsRaw(RawStored):
     def commands(self, place: Place) -> list[Command]:
         return [server_that_syncs(place)]
 
-    def requester(self, place: Place, loop: Loop, number: int, replied: Received) -> Appender:
+    def publisher(self, place: Place, loop: Loop, replied: Received | None) -> Appender:
         return Appender(place, loop, replied)
-
-    def producer(self, place: Place, loop: Loop) -> Appender:
-        return Appender(place, loop)
 
     def consumer(self, place: Place, loop: Loop, received: Received) -> Reader:
         return Reader(place, loop, received)

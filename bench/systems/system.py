@@ -57,11 +57,6 @@ class Place:
     """How many requesters there are. Request k is sent by number k % connections."""
 
 
-ONE_AT_A_TIME = "-each"
-"""Ends the names of systems whose messages have a sync each; most have to send one at a time for that."""
-EACH_PROBE_COUNT = 200
-
-
 class Requester(Protocol):
     async def setup(self) -> None:
         """Connected, and whatever answers is there."""

@@ -8,8 +8,9 @@
 
 The reader throttles the writer: `window_bytes` may be in flight or unread, and credit comes back as
 parts are read, by the quarter of a window, so that a small part is not answered with another. A writer
-that needs the rest as well, for a part of most of a window, says so: BLOCKED. Invariants, checked by properties: what was delivered is a prefix of what was sent;
-credit is never negative; never more than the window is in flight. A part arrives as it was sent.
+that needs the rest as well, for a part of most of a window, says so: BLOCKED. Invariants, checked by
+properties: what was delivered is a prefix of what was sent; credit is never negative; never more than
+the window is in flight. A part arrives as it was sent.
 """
 
 from __future__ import annotations
@@ -81,8 +82,8 @@ class TunnelEnd:
         """It granted us a window; the opener may send now."""
         if self.credit_bytes or self.peer_window_bytes or window_bytes < 1:
             raise RemoteProtocolError(f"tunnel accepted with a window of {window_bytes} bytes")
-        # It may grant what it likes: what waits here is ours to bound.
         self._kept_bytes = (window_bytes - 1) // 4
+        # It may grant what it likes: what waits here is ours to bound.
         window_bytes = min(window_bytes, self.link.limits.outbox_bytes)
         self.peer_window_bytes = self.credit_bytes = window_bytes
         if self.state == OPENING:

@@ -1,8 +1,7 @@
 """All tunnels of one node: which records belong to which end, and what they make it do.
 
 Record ids carry who opened: `number << 1 | 1` from the opener, `number << 1` from the acceptor. Data
-and EOF travel on the data lane, in order; accept, credit, blocked, stop and reset on
-the control lane.
+and EOF travel on the data lane, in order; accept, credit, blocked, stop and reset on the control lane.
 
 TUNNEL_OPEN: msgpack [cluster, endpoint, window]. TUNNEL_ACCEPT, TUNNEL_CREDIT, TUNNEL_BLOCKED: msgpack
 [bytes]. TUNNEL_RESET: msgpack [code, text].

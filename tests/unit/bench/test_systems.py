@@ -11,7 +11,8 @@ from bench.latency.workloads import Workload
 from bench.plan import Scale
 from bench.processes import Troupe
 from bench.systems import SYSTEMS
-from bench.systems.system import ONE_AT_A_TIME, System
+from bench.systems.stored import ONE_AT_A_TIME
+from bench.systems.system import System
 
 TINY = 3000
 FEW = Workload(name="few", size_bytes=100, rate_per_s=200, connections=2)
