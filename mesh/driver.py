@@ -37,10 +37,9 @@ from .watching import Watch
 
 logger = logging.getLogger("mesh")
 GOODBYE_S, WITHDRAW_S = 0.5, 1.0
-"""Longest that peers and finders hold up a node that leaves."""
+"""Longest that peers and finders hold up a node that leaves: frozen ones do not get longer."""
 LOOK_AGAIN_S = (0.002, 0.02, 0.2)
 """After a monitor's word that a connection ended: its socket is told a little later."""
-"""How long the last word may take to be heard; a peer that is frozen does not get longer."""
 
 
 class Driver:

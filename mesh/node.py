@@ -34,8 +34,8 @@ from .tunnel import Tunnel
 from .waker import Bell, Waker
 from .watching import Gathering, Watch
 
-TUNNEL_TRIES = 3
 SENT_LOOK_S = 0.002
+TUNNEL_TRIES = 3
 """Members that are asked for a tunnel before it is Overloaded."""
 TUNNEL_RETRY_S = 1.0
 """What Overloaded says then: a refusal of a tunnel does not tell."""

@@ -168,17 +168,10 @@ class Core:
 
     def unsent_bytes(self) -> int:
         """What waits for the one member for which most does, sent and unacknowledged included."""
-        gathered = 1 if self.patterns.publisher.waiting else 0
-        return (
-            max(
-                (
-                    link.outbox.size_bytes + link.data.unacked_bytes
-                    for link in self.peering.links.values()
-                ),
-                default=0,
-            )
-            + gathered
-        )
+        links = self.peering.links.values()
+        waiting = (link.outbox.size_bytes + link.data.unacked_bytes for link in links)
+        # What is yet to become a batch has no size: 1, so that it is not taken for nothing.
+        return max(waiting, default=0) + (1 if self.patterns.publisher.waiting else 0)
 
     def leave(self, now_s: float) -> None:
         """Say goodbye on every link and hang up."""
