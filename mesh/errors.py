@@ -105,6 +105,8 @@ class ServiceError(RequestError):
         if not isinstance(code, str) or not isinstance(message, str):
             kinds = f"{type(code).__name__}, {type(message).__name__}"
             raise TypeError(f"ServiceError: want code and message as str, got {kinds}")
+        if not code:
+            raise ValueError("ServiceError: want a code, got an empty one")
         super().__init__(f"{code}: {message}" if message else code)
         self.code, self.message = code, message
         self.maybe_executed = code not in {"no_such_endpoint", "not_allowed"}

@@ -1,11 +1,20 @@
-"""Tasks that run handlers: kept and reused, for starting a task per request costs more than it."""
+"""Tasks that run handlers: kept and reused, for starting a task per request costs more than it.
+
+    start ──> ready ──> a worker: job, job, job ──> idle
+                            └─ a handler has to wait ──> two more workers go on with what is ready
+
+Most handlers never wait, and to wake a task for each would cost as much as they do. Where all of them
+wait, the workers double with each turn of the scheduler.
+"""
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
-from typing import TypeVar
+import types
+from collections import deque
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any, TypeVar
 
 import trio
 from trio.lowlevel import enable_ki_protection
@@ -24,11 +33,19 @@ E = TypeVar("E", bound=BaseException)
 
 
 class Worker:
-    __slots__ = ("job", "waker")
+    """One task. `waited`: its job's handler had to wait, so a deadline may have cancelled the scope."""
 
-    def __init__(self) -> None:
+    __slots__ = ("_call", "job", "waited", "waker")
+
+    def __init__(self, call: Callable[[int], None]) -> None:
+        self._call = call
         self.job: Job | None = None
+        self.waited = False
         self.waker = Waker()
+
+    def waits(self) -> None:
+        self.waited = True
+        self._call(2)  # The handlers of the jobs behind it may have to wait, too.
 
 
 class Workers:
@@ -41,6 +58,8 @@ class Workers:
         self._nursery = nursery
         self._requests, self._broadcasts = requests, broadcasts
         self._payload_bytes_max, self._answered = payload_bytes_max, answered
+        self._ready: deque[Job] = deque()
+        self._coming = 0
         self._idle: list[Worker] = []
         self._clock = trio.lowlevel.current_clock().current_time
         self._complained: set[tuple[str, str]] = set()
@@ -48,14 +67,18 @@ class Workers:
         """Set once, right after the dispatcher was made with `start`."""
 
     def start(self, job: Job) -> None:
-        if self._idle:
-            worker = self._idle.pop()
-            worker.job = job
-            worker.waker.wake()
-        else:
-            worker = Worker()
-            worker.job = job
-            self._nursery.start_soon(self._work, worker)
+        self._ready.append(job)
+        if not self._coming:
+            self._call(1)
+
+    def _call(self, count: int) -> None:
+        """Have so many more workers on their way to what is ready, if there is something for each."""
+        for _ in range(min(count, len(self._ready) - self._coming)):
+            self._coming += 1
+            if self._idle:
+                self._idle.pop().waker.wake()
+            else:
+                self._nursery.start_soon(self._work, Worker(self._call))
 
     @enable_ki_protection
     async def _work(self, worker: Worker) -> None:
@@ -65,37 +88,54 @@ class Workers:
         to move its deadline there and back, and more than a small handler.
         """
         with trio.CancelScope() as scope:
-            while await self._run(worker, scope) and len(self._idle) < IDLE_MAX:
+            while await self._run_ready(worker, scope) and len(self._idle) < IDLE_MAX:
                 self._idle.append(worker)
                 await worker.waker.wait()
         if scope.cancelled_caught and worker.job is not None:
             self._end(worker.job, None, None, cut_short=True)
 
+    async def _run_ready(self, worker: Worker, scope: trio.CancelScope) -> bool:
+        """Run what is ready now, job after job. False: the scope may have been cancelled."""
+        self._coming -= 1
+        of_use, left = True, len(self._ready)  # What becomes ready meanwhile is for another turn.
+        while of_use and left and self._ready:
+            worker.job = self._ready.popleft()
+            left -= 1
+            of_use = await self._run(worker, scope)
+        if not self._coming:
+            self._call(1)
+        if of_use:
+            scope.deadline = math.inf
+        return of_use
+
     async def _run(self, worker: Worker, scope: trio.CancelScope) -> bool:
         """Run the worker's job. False: its scope may have been cancelled, and is of no more use."""
         job = worker.job
         assert job is not None
+        if job.cancelled:  # It has not begun, and need not.
+            worker.job = None
+            self._end(job, None, None, cut_short=True)
+            return True
         handlers = self._requests if job.reply else self._broadcasts
         request = Request(job.payload, job.endpoint, job.caller, job.node, job.deadline_s)
         reply: object = None
         refusal: ServiceError | None = None
         job.cancel = scope.cancel
-        if job.deadline_s is not None:
-            scope.deadline = job.deadline_s
-        if job.cancelled:
-            scope.cancel()
+        deadline_s = math.inf if job.deadline_s is None else job.deadline_s
+        if scope.deadline != deadline_s:  # Of requests that came together it is mostly the same.
+            scope.deadline = deadline_s
+        worker.waited = False
         try:  # What a cancelled handler raises beside Cancelled is logged, the rest goes on.
-            reply = await handlers[job.endpoint](request)
+            reply = await _stepped(handlers[job.endpoint](request), worker.waits)
         except* ServiceError as group:
             refusal = _first(group)
         except* Exception as group:
             error = _first(group)
             refusal = ServiceError("failed", _told(error))
             self._complain(job, error)
-        scope.deadline = math.inf
         worker.job = None
         now_s = self._end(job, reply, refusal)
-        return not job.cancelled and (job.deadline_s is None or now_s < job.deadline_s)
+        return not job.cancelled and (not worker.waited or now_s < deadline_s)
 
     def _end(
         self, job: Job, reply: object, refusal: ServiceError | None, *, cut_short: bool = False
@@ -130,6 +170,24 @@ class Workers:
         if key not in self._complained and len(self._complained) < COMPLAINTS_MAX:
             self._complained.add(key)
             logger.error("handler of %r failed; this is logged once", job.endpoint, exc_info=error)
+
+
+@types.coroutine
+def _stepped(handling: Awaitable[object], waits: Callable[[], None]) -> Generator[Any, Any, object]:
+    """Await `handling`, and call `waits` when it first has to wait for something."""
+    steps = handling.__await__()
+    try:
+        trap = steps.send(None)
+        waits()
+        while True:
+            try:
+                answer = yield trap
+            except BaseException as error:
+                trap = steps.throw(error)
+            else:
+                trap = steps.send(answer)
+    except StopIteration as end:
+        return end.value
 
 
 def _first(group: BaseExceptionGroup[E]) -> E:

@@ -44,8 +44,8 @@ PREFIX = struct.Struct("<IBBB")
 REPLY_PREFIX = struct.Struct("<IH")
 MAY_BE_BUSY = 1
 LEFT_MS_MAX = 0xFFFFFFFF
-EXPIRED = "expired"
-"""Code of an ERROR: the deadline passed before the handler started."""
+EXPIRED = ""
+"""Code of an ERROR: the deadline passed before the handler started. No ServiceError can have it."""
 SOFT_TRIES = 3
 """Members that may answer BUSY although they have room, before one is told to queue the request."""
 
@@ -94,6 +94,7 @@ class Pending:
         "cluster",
         "deadline_s",
         "endpoint",
+        "expires_s",
         "full",
         "ident",
         "only",
@@ -111,11 +112,12 @@ class Pending:
 
     def __init__(
         self, ident: int, target: str, payload: bytes, started_s: float, deadline_s: float,
-        wake: Callable[[], object], only: Candidate | None,
+        expires_s: float, wake: Callable[[], object], only: Candidate | None,
     ) -> None:  # fmt: skip
         self.ident, self.target, self.payload = ident, target, payload
         self.cluster, self.endpoint = split_target(target)
-        self.started_s, self.deadline_s, self.wake, self.only = started_s, deadline_s, wake, only
+        self.started_s, self.deadline_s, self.expires_s = started_s, deadline_s, expires_s
+        self.wake, self.only = wake, only
         self.state = WAITING
         self.candidate: Candidate | None = None
         self.tried: tuple[bytes, ...] = ()
@@ -178,7 +180,8 @@ class RequestTable:
 
         Args:
             deadline_s: what the member is told.
-            expires_s: when it ends here with RequestTimeout.
+            expires_s: when it ends here with RequestTimeout. Later than `deadline_s` where the
+                caller itself gives up by then.
             only: ask this member and no other (gather).
 
         Raises:
@@ -187,7 +190,9 @@ class RequestTable:
         if len(self._pending) >= self._requests_max:
             raise LimitReached("requests_max", self._requests_max)
         self._next_id += 1
-        pending = Pending(self._next_id, target, payload, now_s, deadline_s, wake, only)
+        pending = Pending(
+            self._next_id, target, payload, now_s, deadline_s, expires_s, wake, only
+        )  # fmt: skip
         self._pending[pending.ident] = pending
         heappush(self._expiries, (expires_s, pending.ident))
         if expires_s < self._expiry_due_s or len(self._expiries) > self._expiries_max:
@@ -338,11 +343,14 @@ class RequestTable:
         pending, candidate = answered
         body_at = self._observe(candidate, data, start, end)
         code, message = decode_values(bytes(data[body_at:end]), "ERROR", (str, str))
-        error: MeshError = ServiceError(code, message)
-        if code == EXPIRED:  # As it would have here, a moment later.
+        if code != EXPIRED:
+            self._finish(pending, ServiceError(code, message))
+        elif pending.expires_s > pending.deadline_s:
+            self._release(pending)  # The caller's own scope is about to end the wait.
+        else:
             timeout_s = pending.deadline_s - pending.started_s
             error = RequestTimeout(pending.target, timeout_s, maybe_executed=False)
-        self._finish(pending, error)
+            self._finish(pending, error)
 
     def _observe(self, candidate: Candidate, data: Buffer, start: int, end: int) -> int:
         if end - start < REPLY_PREFIX.size:

@@ -50,11 +50,12 @@ class Bench:
 
     def ask(
         self, target: str = "shop/get", payload: bytes = b"payload", *,
-        timeout_s: float = TIMEOUT_S, only: Candidate | None = None,
+        timeout_s: float = TIMEOUT_S, only: Candidate | None = None, given_up: bool = False,
     ) -> Pending:  # fmt: skip
+        """`given_up`: the caller itself gives up when the time is over."""
         until_s = self.now_s + timeout_s
         pending = self.table.start(
-            target, payload, now_s=self.now_s, deadline_s=until_s, expires_s=until_s,
+            target, payload, now_s=self.now_s, deadline_s=until_s, expires_s=until_s + given_up,
             wake=lambda: self.woken.append(pending), only=only,
         )  # fmt: skip
         return pending

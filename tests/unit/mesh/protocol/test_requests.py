@@ -15,6 +15,7 @@ from mesh.errors import (
 from mesh.protocol.frame import Kind
 from mesh.protocol.requests import (
     DONE,
+    EXPIRED,
     EXPIRIES_MIN,
     MAY_BE_BUSY,
     PREFIX,
@@ -72,6 +73,43 @@ def test_an_error_ends_it() -> None:
     assert isinstance(error, ServiceError)
     assert (error.code, error.message) == ("no", "because")
     assert bench.counts() == (1, 0, 1, 0, 0, 0)
+
+
+def test_a_handlers_own_code_is_never_taken_for_the_meshs() -> None:
+    """Found: a handler's `expired` (a card, say) became a RequestTimeout, "not executed"."""
+    bench = Bench()
+    pending = bench.ask()
+    take_records(bench.links()[0])
+    bench.error(bench.links()[0], pending, "expired", "since May")
+    error = outcome(pending)
+    assert isinstance(error, ServiceError)
+    assert (error.code, error.maybe_executed) == ("expired", True)
+    with pytest.raises(ValueError, match="empty"):
+        ServiceError(EXPIRED)
+
+
+def test_one_that_expired_at_the_member_ends_as_it_would_have_here() -> None:
+    bench = Bench()
+    pending = bench.ask()
+    take_records(bench.links()[0])
+    bench.error(bench.links()[0], pending, EXPIRED, "in the queue")
+    error = outcome(pending)
+    assert isinstance(error, RequestTimeout)
+    assert not error.maybe_executed
+    assert str(TIMEOUT_S) in str(error)
+
+
+def test_where_the_caller_gives_up_by_itself_the_members_word_for_it_ends_nothing() -> None:
+    """Found: a RequestTimeout a millisecond before the caller's own scope was over."""
+    bench = Bench()
+    (candidate,) = bench.candidates
+    pending = bench.ask(given_up=True)
+    take_records(candidate.link)
+    bench.error(candidate.link, pending, EXPIRED, "in the queue")
+    assert (pending.state, candidate.outstanding, bench.woken) == (SENT, 0, [])
+    bench.table.cancel(pending)
+    assert (pending.state, pending.outcome, len(bench.table)) == (DONE, None, 0)
+    assert take_frames(candidate.link) == [], "nothing to take back"
 
 
 def test_answers_nobody_may_give_change_nothing() -> None:
