@@ -123,7 +123,7 @@ class MeshConfig:
     """How long a broken link may take to come back with nothing lost."""
 
     handshake_s: float = 1.0
-    """What a dial may take; unreachable addresses are given up after it."""
+    """What a dial may take; unreachable addresses are given up after it. After failures up to 4 times that."""
 
     drain_s: float = 5.0
     """What running handlers and unsent data get when the node leaves."""

@@ -38,8 +38,6 @@ from .watching import Watch
 logger = logging.getLogger("mesh")
 GOODBYE_S, WITHDRAW_S = 0.5, 1.0
 """Longest that peers and finders hold up a node that leaves: frozen ones do not get longer."""
-LOOK_AGAIN_S = (0.002, 0.02, 0.2)
-"""After a monitor's word that a connection ended: its socket is told a little later."""
 
 
 class Driver:
@@ -205,10 +203,8 @@ class Driver:
     def lost(self, conn: Conn, *, denied: bool = False) -> None:
         self.core.lost(conn, trio.current_time(), denied=denied)
 
-    def inbound_lost(self) -> None:
-        now_s = trio.current_time()
-        for delay_s in LOOK_AGAIN_S:
-            self.core.timers.at(now_s + delay_s, self.core.inbound_lost)
+    def inbound_lost(self, conns: Sequence[Conn]) -> None:
+        self.core.inbound_lost(conns, trio.current_time())
 
     def probed(self, node: bytes, *, refused: bool) -> None:
         self.core.probed(node, trio.current_time(), refused=refused)

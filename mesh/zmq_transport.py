@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import errno
 import struct
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
@@ -30,6 +30,7 @@ from .config import MeshConfig
 from .errors import ConfigError
 from .listening import Bind, bind_plan
 from .nursery import open_nursery
+from .protocol.dialling import PATIENCE_MAX
 from .protocol.frame import CONTROL, DATA
 from .protocol.instructions import Dial
 from .protocol.lane import Conn
@@ -60,10 +61,12 @@ class ZmqTransport:
         self._by_rid: dict[bytes, int] = {}
         self._by_endpoint: dict[tuple[int, str], int] = {}
         self._cluster_of: OrderedDict[bytes, str] = OrderedDict()
+        self._accepted_on: dict[int, deque[bytes]] = {}
         self._ignored: OrderedDict[bytes, None] = OrderedDict()
         self._hurried: dict[ZmqSocket, None] = {}
         self._denied: set[int] = set()
         self._used: dict[ZmqSocket, None] = {}
+        self._handshake_ms_max = int(config.handshake_s * PATIENCE_MAX * 1000)
         self.binds: Sequence[Bind] = ()
 
     # Life
@@ -95,7 +98,7 @@ class ZmqTransport:
                 self._out = {CONTROL: self._router(sockets), DATA: self._router(sockets)}
                 for socket in self._out.values():
                     socket.raw.setsockopt(zmq.RECONNECT_IVL, -1)
-                    socket.raw.setsockopt(zmq.CONNECT_TIMEOUT, int(self._config.handshake_s * 1000))
+                    socket.raw.setsockopt(zmq.CONNECT_TIMEOUT, self._handshake_ms_max)
                 endpoints = self._bind()
                 for socket in (self._inbound, *self._out.values()):
                     monitor = ZmqSocket(socket.raw.get_monitor_socket())
@@ -119,7 +122,7 @@ class ZmqTransport:
             (zmq.RCVHWM, 0),
             (zmq.LINGER, LINGER_MS),
             (zmq.MAXMSGSIZE, 4 * self._config.frame_bytes_max),
-            (zmq.HANDSHAKE_IVL, int(self._config.handshake_s * 1000)),
+            (zmq.HANDSHAKE_IVL, self._handshake_ms_max),
             (zmq.HEARTBEAT_IVL, HEARTBEAT_MS),
             (zmq.HEARTBEAT_TIMEOUT, int(self._config.suspect_s * 1000)),
         ):
@@ -172,7 +175,8 @@ class ZmqTransport:
             kind, endpoint = int(event["event"]), event["endpoint"].decode()
             if inbound:
                 if kind == int(zmq.Event.DISCONNECTED):
-                    self._receiver.inbound_lost()
+                    # Whose it was, or whose it is by now: frames and events come on different ways.
+                    self._receiver.inbound_lost(self._accepted_on.get(int(event["value"]), ()))
                     self._receiver.settle()
                 elif kind in DENIED:
                     self._refused_handshake(kind, int(event["value"]))
@@ -243,6 +247,7 @@ class ZmqTransport:
         if rid in self._ignored:
             return None
         admitted = frame.get("User-Id")
+        self._accepted_on.setdefault(int(frame.get("__fd")), deque(maxlen=2)).append(rid)
         cluster = self._cluster_of[rid] = admitted if isinstance(admitted, str) else ""
         if len(self._cluster_of) > ADMITTED_MAX:
             self._cluster_of.popitem(last=False)

@@ -43,6 +43,8 @@ from .values import decode_values, encode_values
 OWN_KINDS = frozenset((int(Kind.HEARTBEAT), int(Kind.GOSSIP), int(Kind.BYE)))
 TICK_S = 0.25
 LEAVING_LOAD = 1_000_000_000
+LOOK_AGAIN_S = (0.002, 0.02, 0.2)
+"""After a monitor's word that a connection ended: its socket is told a little later."""
 SUSPECT_GRACE_S = 0.5
 """A reset connection is redialled in milliseconds; only a path lost for longer is worth a word."""
 
@@ -251,11 +253,17 @@ class Core:
         self._now_s = now_s
         self.peering.lost(conn, now_s, denied=denied)
 
-    def inbound_lost(self, now_s: float) -> None:
-        """Some accepted connection ended, the transport does not know which: touch them all."""
-        for link in self.peering.links.values():
-            if not link.dialled:
-                link.touch_lanes(self.out)
+    def inbound_lost(self, conns: Sequence[Conn], now_s: float) -> None:
+        """One of these accepted connections may have ended: what is sent there will tell."""
+        for conn in conns:
+            if conn in self.peering.bound:
+                for delay_s in LOOK_AGAIN_S:
+                    self.timers.at(now_s + delay_s, partial(self._touch_lane, conn))
+
+    def _touch_lane(self, conn: Conn, _now_s: float) -> None:
+        link = self.peering.bound.get(conn)
+        if link is not None:
+            link.touch_lane(conn, self.out)
 
     def probed(self, node: bytes, now_s: float, *, refused: bool) -> None:
         self._now_s = now_s
@@ -369,7 +377,8 @@ class Core:
         announcement = peer.announcement
         uris = tuple(endpoint.uri for endpoint in announcement.endpoints)
         if link.dialled:  # The other end cannot know that its WELCOMEs have come.
-            link.touch_lanes(self.out)
+            for lane in (link.control, link.data):
+                link.touch_lane(lane.conn, self.out)
         self.patterns.link_up(link, idempotent)
         known = list(self.roster.others(peer.node))
         for at in range(0, len(known), ANNOUNCEMENTS_MAX):

@@ -37,6 +37,9 @@ from .roster import Attempt, Peer, Roster
 from .timers import Timers
 
 BACKOFF_S, BACKOFF_S_MAX = 0.1, 5.0
+PATIENCE_MAX = 4
+"""Times `handshake_s`, after failures: a machine too busy for handshakes in that time would else spend
+itself on ones in vain."""
 SEED_MISSES_MAX = 8
 """Half a minute, by when finders have named the seed again."""
 HURRIED_MAX = 16
@@ -161,7 +164,7 @@ class Dialler:
         endpoints = doors or self._roster.endpoints(peer, door=False)
         if not endpoints:
             return
-        if not peer.knows_us and (doors or self._settings.me < peer.node):
+        if self._introduces(peer, doors=bool(doors)):
             endpoint, server = endpoints[peer.failures % len(endpoints)]
             peer.attempt = Attempt()
             clients = self._clients()
@@ -172,6 +175,16 @@ class Dialler:
         else:
             self._roster.failed(peer)
             self.later(peer, now_s, self._settings.handshake_s)
+
+    def _introduces(self, peer: Peer, *, doors: bool) -> bool:
+        """Whether it has to hear of us first: to admit our key, or to be the one that dials."""
+        if peer.knows_us:
+            return False
+        if self._settings.me < peer.node:
+            return True
+        # Whoever is of our cluster has its key, but perhaps not the generation we use.
+        ours = self._settings.clusters[0] in peer.announcement.clusters
+        return doors and (not ours or peer.denials > 0)
 
     def later(self, peer: Peer, now_s: float, delay_s: float) -> None:
         """Try again then, and not when it was planned before: or plans and dials would multiply."""
@@ -216,7 +229,9 @@ class Dialler:
         self._next_conn += 1
         conn = self._next_conn
         self._calls[conn] = call
-        self._timers.at(now_s + self._settings.handshake_s, lambda now: self._timeout(conn, now))
+        failures = call.owner.failures if isinstance(call.owner, Peer) else 0
+        due_s = now_s + self._settings.handshake_s * min(1 + failures, PATIENCE_MAX)
+        self._timers.at(due_s, lambda now: self._timeout(conn, now))
         self._out.append(Dial(conn, call.lane, endpoint, server, client))
         self._out.append((conn, greeting(call.lane, kind, body)))
         return conn

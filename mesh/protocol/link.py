@@ -151,11 +151,14 @@ class Link:
 
     def detach(self, conn: Conn) -> Lane | None:
         """The connection is gone; return the lane that lost it, None if it was not ours."""
-        for lane in (self.control, self.data):
-            if lane.conn == conn:
-                lane.conn = None
-                return lane
-        return None
+        lane = self._lane_of(conn)
+        if lane is not None:
+            lane.conn = None
+        return lane
+
+    def _lane_of(self, conn: Conn) -> Lane | None:
+        lanes = (lane for lane in (self.control, self.data) if lane.conn == conn)
+        return next(lanes, None)
 
     # Sending
 
@@ -229,10 +232,11 @@ class Link:
         if self.control.conn is not None:
             out.append((self.control.conn, self._frame(CONTROL, 0, len(records), records)))
 
-    def touch_lanes(self, out: list[Instruction]) -> None:
-        """An empty frame on each lane: the transport finds out whether they still exist."""
-        lanes = [lane for lane in (self.control, self.data) if lane.conn is not None]
-        out += [(lane.conn, self._frame(lane.number, 0, 0, [])) for lane in lanes]
+    def touch_lane(self, conn: Conn, out: list[Instruction]) -> None:
+        """An empty frame on the lane that has this connection: the transport finds out if it lives."""
+        lane = self._lane_of(conn)
+        if lane is not None:
+            out.append((conn, self._frame(lane.number, 0, 0, [])))
 
     def ack_now(self) -> bool:
         """Enough has been received that the peer should not wait for its credit."""

@@ -2,7 +2,8 @@
 
 One link per pair of nodes. Whoever learns of the other first introduces itself at once; then the
 node with the larger id dials, the other waits `handshake_s` and dials if nothing came (the larger
-one may be unable to reach it). Dials that cross all the same: the larger id's wins.
+one may be unable to reach it). The larger one of a cluster that both are in dials without having
+introduced itself: its key is known. Dials that cross all the same: the larger id's wins.
 
     HELLO, new link   ──> untrusted | crossing | not me | WELCOME, and an older link is given up
     HELLO, resume     ──> gone | WELCOME with what was received, then everything after that again
@@ -88,9 +89,13 @@ class Peering:
 
     # Things found
 
-    def heard_of(self, raw: bytes, now_s: float, *, relay: bytes = b"") -> Peer | None:
+    def heard_of(
+        self, raw: bytes, now_s: float, *, relay: bytes = b"", dial: bool = True
+    ) -> Peer | None:
         """An announcement came from a finder, a greeting, or by gossip from node `relay`.
 
+        Args:
+            dial: unless a link is under way, begin one.
         Raises:
             BadAnnouncement: see Roster.learn.
         """
@@ -107,7 +112,8 @@ class Peering:
             return None
         if peer.link is None and peer.attempt is None:
             self._gossip(raw, relay)
-            self.dialler.connect(peer, now_s)
+            if dial:
+                self.dialler.connect(peer, now_s)
         return peer
 
     def _gossip(self, raw: bytes, relay: bytes) -> None:
@@ -280,7 +286,7 @@ class Peering:
             return NOT_ME
         if hello.node == self._settings.me or cluster == DOOR:
             return BAD
-        peer = self.heard_of(hello.announcement, now_s)
+        peer = self.heard_of(hello.announcement, now_s, dial=False)
         if peer is None or peer.node != hello.node or cluster not in peer.announcement.clusters:
             return UNTRUSTED
         peer.knows_us = True
@@ -293,6 +299,7 @@ class Peering:
                 self.dialler.hang_up(old)
                 link.detach(old)
         elif hello.resume:
+            self.dialler.connect(peer, now_s)
             return GONE
         else:
             if self.closing:

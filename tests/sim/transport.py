@@ -18,8 +18,6 @@ from .wire import ACCEPTOR, CONNECTING, DIALLER, Connection, Network
 if TYPE_CHECKING:
     from .sim_node import SimNode
 
-INBOUND_LOOKS_S = (0.002, 0.02, 0.2)
-
 
 class SimTransport:
     """What the node calls stands first, what the wire calls after it."""
@@ -129,9 +127,10 @@ class SimTransport:
             if conn in self._by_conn:
                 node.hear("monitor", lambda: self._lost(connection, conn, denied=denied))
             return
-        self._by_conn.pop(connection.names[ACCEPTOR], None)
+        ended = connection.names[ACCEPTOR]
+        self._by_conn.pop(ended, None)
         if node.rng.random() < 0.8:  # Else only the next send finds out.
-            node.hear("monitor", self._inbound_lost)
+            node.hear("monitor", lambda: node.core.inbound_lost([ended], node.now_s))
 
     # Heard by the core
 
@@ -144,11 +143,6 @@ class SimTransport:
         if conn in self._by_conn:
             self._forget(connection)
             self._node.core.lost(conn, self._node.now_s, denied=denied)
-
-    def _inbound_lost(self) -> None:
-        core = self._node.core
-        for delay_s in INBOUND_LOOKS_S:
-            core.timers.at(self._node.now_s + delay_s, core.inbound_lost)
 
     def _forget(self, connection: Connection) -> None:
         dial = connection.dial

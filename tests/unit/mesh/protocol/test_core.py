@@ -7,10 +7,11 @@ from random import Random
 import pytest
 
 from mesh.config import MeshConfig
-from mesh.protocol.core import Core, Identity
+from mesh.protocol.core import LOOK_AGAIN_S, Core, Identity
 from mesh.protocol.dialling import greeting
-from mesh.protocol.frame import CONTROL, Kind, pack_frame, pack_record
+from mesh.protocol.frame import CONTROL, DATA, Kind, pack_frame, pack_record
 from mesh.protocol.hello import Hello, encode_announcements
+from mesh.protocol.lane import Conn
 from mesh.protocol.membership import Change
 from mesh.protocol.tunnel import TunnelEnd
 from security.keyring import NetworkKeyring
@@ -73,3 +74,33 @@ def test_who_left_has_left_whoever_told_of_it(teller: bytes, kind: Kind) -> None
     told = shell.changes[2:]
     assert [(one.member.node, one.kind, one.reason) for one in told] == [(SMALLER, "left", "left")]
     assert list(core.peering.links) == [LARGER]
+
+
+def touched(core: Core, conns: list[Conn], from_s: float) -> list[Conn]:
+    """Data lanes on which something leaves within 0.4 s of the end of one of `conns`."""
+    core.inbound_lost(conns, from_s)
+    for delay_s in (*LOOK_AGAIN_S, 0.4):
+        core.tick(from_s + delay_s)
+    sent = [item[0] for item in core.out if isinstance(item, tuple)]
+    core.out.clear()
+    return [conn for conn in sent if isinstance(conn, bytes) and conn.endswith(b"%d" % DATA)]
+
+
+def test_an_accepted_connection_that_may_have_ended_is_touched_and_no_other() -> None:
+    """Found: all links were, three times; so every end of an introduction cost every link six frames."""
+    core = make_core(Shell())
+    for node in (SMALLER, LARGER):
+        link(core, node)
+    core.flush()
+    core.out.clear()
+    ended = SMALLER + b"%d" % DATA
+    assert touched(core, [ended, b"an introduction"], 1.0) == [ended] * len(LOOK_AGAIN_S)
+    assert touched(core, [b"an introduction"], 2.0) == []
+    assert touched(core, [], 3.0) == []
+
+
+def test_a_larger_one_takes_the_dial_of_a_smaller_one_it_has_not_heard_of() -> None:
+    """And does not think that its own, begun upon that very HELLO, came first."""
+    core = make_core(Shell())
+    link(core, SMALLER)
+    assert not core.peering.links[SMALLER].dialled

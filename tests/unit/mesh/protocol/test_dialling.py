@@ -27,6 +27,7 @@ from .peering_bench import (
     LARGER,
     SECRET,
     SMALLER,
+    WAY_IN,
     Bench,
     announce,
     kinds,
@@ -35,8 +36,9 @@ from .peering_bench import (
 )
 
 SEED = "tcp://10.0.0.9:1"
-WAY_IN = [place("127.0.0.1:2")]
-"""Without a door: whoever is larger dials at once."""
+STRANGER = announce(
+    SMALLER, clusters=("y",), endpoints=[place("127.0.0.1:1", DOOR), place("127.0.0.1:2", "y")]
+)
 INTRODUCTION = [("dial", CONTROL, "127.0.0.1:1"), "INTRODUCE"]
 LINK = [("dial", lane, "127.0.0.1:2") if dial else "HELLO" for lane in LANES for dial in (1, 0)]
 
@@ -44,9 +46,35 @@ LINK = [("dial", lane, "127.0.0.1:2") if dial else "HELLO" for lane in LANES for
 # From an announcement to a link
 
 
-def test_the_larger_one_introduces_itself_at_the_door_then_dials_both_lanes() -> None:
+def test_the_larger_one_of_a_cluster_dials_at_once_for_its_key_is_known_there() -> None:
     bench = Bench()
     raw = announce(SMALLER)
+    bench.hear(raw)
+    out = bench.take()
+    assert kinds(out) == LINK
+    bench.welcomed(out, raw)
+    assert bench.told == [("up", SMALLER)]
+
+
+def test_it_introduces_itself_where_the_key_is_not_known_after_all() -> None:
+    """While keys rotate: the peer has not heard of our generation yet."""
+    bench = Bench()
+    bench.hear(announce(SMALLER))
+    bench.lose(bench.dials(), denied=True)
+    bench.take()
+    bench.run_to_dial()
+    assert kinds(bench.take()) == INTRODUCTION
+
+
+def test_the_smaller_one_of_a_cluster_introduces_itself_to_be_dialled() -> None:
+    bench = Bench()
+    bench.hear(announce(LARGER))
+    assert kinds(bench.take()) == INTRODUCTION
+
+
+def test_the_larger_one_introduces_itself_at_the_door_then_dials_both_lanes() -> None:
+    bench = Bench()
+    raw = STRANGER
     bench.hear(raw)
     door, _ = out = bench.take()
     assert kinds(out) == INTRODUCTION
@@ -84,7 +112,7 @@ def test_one_welcome_is_no_link() -> None:
 
 def test_who_answers_at_a_door_must_be_who_said_to_be_there() -> None:
     bench = Bench()
-    peer = bench.hear(announce(SMALLER))
+    peer = bench.hear(STRANGER)
     bench.introduced(bench.dials()[0], announce(LARGER))
     assert not peer.knows_us
     assert bench.roster.peers[LARGER].knows_us
@@ -101,100 +129,6 @@ def test_addresses_are_tried_in_turn() -> None:
         tried.append(dials[0].endpoint)
         bench.lose(dials)
     assert tried == ["tcp://10.0.0.2:2", "tcp://10.0.0.3:2", "tcp://10.0.0.2:2"]
-
-
-# When nobody answers
-
-
-def test_each_failure_in_a_row_doubles_the_wait_up_to_a_limit() -> None:
-    bench = Bench()
-    bench.hear(announce(SMALLER, endpoints=WAY_IN))
-    for failures in range(1, 12):
-        bench.lose(bench.dials())
-        usual_s = min(BACKOFF_S_MAX, BACKOFF_S * 2**failures)
-        assert 0.75 * usual_s <= bench.run_to_dial() <= 1.25 * usual_s
-    assert usual_s == BACKOFF_S_MAX
-
-
-def test_a_link_that_was_up_begins_the_wait_anew() -> None:
-    bench = Bench()
-    raw = announce(SMALLER, endpoints=WAY_IN)
-    peer = bench.hear(raw)
-    for _ in range(5):
-        bench.lose(bench.dials())
-        bench.run_to_dial()
-    bench.welcomed(bench.take(), raw)
-    assert peer.failures == 0
-
-
-def test_who_does_not_answer_in_time_is_hung_up_on() -> None:
-    bench = Bench()
-    bench.hear(announce(SMALLER, endpoints=WAY_IN))
-    conns = [dial.conn for dial in bench.dials()]
-    bench.run_to(HANDSHAKE_S - 0.01)
-    assert bench.take() == []
-    bench.run_to(HANDSHAKE_S)
-    assert set(kinds(bench.take())) == {("hang up", conn) for conn in conns}
-    assert bench.run_to_dial() > 0
-
-
-def test_one_lane_lost_ends_both_and_counts_once() -> None:
-    bench = Bench()
-    peer = bench.hear(announce(SMALLER, endpoints=WAY_IN))
-    control, data = bench.dials()
-    bench.lose([control])
-    assert ("hang up", data.conn) in kinds(bench.take())
-    bench.lose([data])
-    bench.run_to(HANDSHAKE_S)
-    assert peer.failures == 1
-
-
-def test_a_retry_is_planned_once() -> None:
-    """Plans for one peer replace each other, or dials would multiply with every event."""
-    bench = Bench()
-    peer = bench.hear(announce(SMALLER, endpoints=WAY_IN))
-    bench.lose(bench.dials())
-    for delay_s in (1.0, 0.5, 3.0):
-        bench.dialler.later(peer, 0.0, delay_s)
-    assert bench.run_to_dial() == 3.0
-    assert len(bench.dials()) == 2
-
-
-def test_whatever_comes_again_while_a_dial_is_under_way_is_not_dialled_again() -> None:
-    bench = Bench()
-    raw = announce(SMALLER)
-    peer = bench.hear(raw)
-    assert len(bench.dials()) == 1
-    for version in (1, 2):
-        bench.hear(announce(SMALLER, version))
-        bench.dialler.connect(peer, bench.now_s)
-    assert bench.dials() == []
-
-
-def test_nobody_is_dialled_on_leaving_or_once_buried() -> None:
-    bench = Bench()
-    gone, left = bench.hear(announce(SMALLER)), bench.hear(announce(LARGER))
-    bench.lose(bench.dials())
-    bench.roster.bury(gone.node, now_s=0.0)
-    bench.dialler.connect(gone, 0.0)
-    bench.peering.closing = True
-    bench.dialler.connect(left, 0.0)
-    bench.run_to(60.0)
-    assert bench.dials() == []
-
-
-def test_denied_tries_the_other_generation_and_says_so_once() -> None:
-    bench = Bench(secrets=[SECRET, bytes(32)])
-    peer = bench.hear(announce(SMALLER, endpoints=WAY_IN))
-    clients = []
-    for _ in range(4):
-        bench.run_to_dial()
-        dials = bench.dials()
-        clients.append(dials[0].client)
-        bench.lose(dials, denied=True)
-    assert clients == [derive(SECRET, "x"), derive(bytes(32), "x")] * 2
-    assert peer.denials == 4
-    assert bench.told == [("warn", "denied")]
 
 
 # When a link comes up

@@ -170,17 +170,18 @@ def test_unsequenced_frames_are_not_kept_and_need_a_connection() -> None:
     assert out == []
 
 
-def test_touching_lanes_says_nothing_on_each_that_is_there() -> None:
+def test_touching_a_lane_says_nothing_on_it_if_it_is_there() -> None:
     link = make_link()
     out: list[Instruction] = []
-    link.touch_lanes(out)
+    for conn in ((DATA, 0), (CONTROL, 0), (DATA, 1)):
+        link.touch_lane(conn, out)
     assert [(frame.lane, frame.sequence, frame.records) for frame in frames(out)] == [
-        (CONTROL, 0, []), (DATA, 0, []),
+        (DATA, 0, []), (CONTROL, 0, []),
     ]  # fmt: skip
     link.detach((DATA, 0))
     out.clear()
-    link.touch_lanes(out)
-    assert [frame.lane for frame in frames(out)] == [CONTROL]
+    link.touch_lane((DATA, 0), out)
+    assert out == []
 
 
 def test_ids_are_never_given_twice() -> None:

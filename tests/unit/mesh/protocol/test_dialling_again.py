@@ -1,0 +1,131 @@
+"""What a dialler does when nobody answers."""
+
+from __future__ import annotations
+
+import pytest
+
+from mesh.protocol.dialling import (
+    BACKOFF_S,
+    BACKOFF_S_MAX,
+    PATIENCE_MAX,
+)
+from security.keys import derive
+
+from .peering_bench import (
+    HANDSHAKE_S,
+    LARGER,
+    SECRET,
+    SMALLER,
+    WAY_IN,
+    Bench,
+    announce,
+    kinds,
+)
+
+
+def test_each_failure_in_a_row_doubles_the_wait_up_to_a_limit() -> None:
+    bench = Bench()
+    bench.hear(announce(SMALLER, endpoints=WAY_IN))
+    for failures in range(1, 12):
+        bench.lose(bench.dials())
+        usual_s = min(BACKOFF_S_MAX, BACKOFF_S * 2**failures)
+        assert 0.75 * usual_s <= bench.run_to_dial() <= 1.25 * usual_s
+    assert usual_s == BACKOFF_S_MAX
+
+
+def test_a_link_that_was_up_begins_the_wait_anew() -> None:
+    bench = Bench()
+    raw = announce(SMALLER, endpoints=WAY_IN)
+    peer = bench.hear(raw)
+    for _ in range(5):
+        bench.lose(bench.dials())
+        bench.run_to_dial()
+    bench.welcomed(bench.take(), raw)
+    assert peer.failures == 0
+
+
+def test_who_does_not_answer_in_time_is_hung_up_on() -> None:
+    bench = Bench()
+    bench.hear(announce(SMALLER, endpoints=WAY_IN))
+    conns = [dial.conn for dial in bench.dials()]
+    bench.run_to(HANDSHAKE_S - 0.01)
+    assert bench.take() == []
+    bench.run_to(HANDSHAKE_S)
+    assert set(kinds(bench.take())) == {("hang up", conn) for conn in conns}
+    assert bench.run_to_dial() > 0
+
+
+def test_a_dial_may_take_longer_after_failures() -> None:
+    """Found: forty nodes of one machine never finished: each handshake took longer than it might."""
+    bench = Bench()
+    bench.hear(announce(SMALLER, endpoints=WAY_IN))
+    patience_s = []
+    for _ in range(PATIENCE_MAX + 1):
+        dials, begun_s = bench.dials(), bench.now_s
+        while not bench.out:
+            due_s = bench.timers.due_s()
+            assert due_s is not None
+            bench.run_to(due_s)
+        assert ("hang up", dials[0].conn) in kinds(bench.take())
+        patience_s.append(bench.now_s - begun_s)
+        bench.run_to_dial()
+    assert patience_s == pytest.approx([1, 2, 3, 4, 4])
+
+
+def test_one_lane_lost_ends_both_and_counts_once() -> None:
+    bench = Bench()
+    peer = bench.hear(announce(SMALLER, endpoints=WAY_IN))
+    control, data = bench.dials()
+    bench.lose([control])
+    assert ("hang up", data.conn) in kinds(bench.take())
+    bench.lose([data])
+    bench.run_to(HANDSHAKE_S)
+    assert peer.failures == 1
+
+
+def test_a_retry_is_planned_once() -> None:
+    """Plans for one peer replace each other, or dials would multiply with every event."""
+    bench = Bench()
+    peer = bench.hear(announce(SMALLER, endpoints=WAY_IN))
+    bench.lose(bench.dials())
+    for delay_s in (1.0, 0.5, 3.0):
+        bench.dialler.later(peer, 0.0, delay_s)
+    assert bench.run_to_dial() == 3.0
+    assert len(bench.dials()) == 2
+
+
+def test_whatever_comes_again_while_a_dial_is_under_way_is_not_dialled_again() -> None:
+    bench = Bench()
+    raw = announce(SMALLER)
+    peer = bench.hear(raw)
+    assert len(bench.dials()) == 2
+    for version in (1, 2):
+        bench.hear(announce(SMALLER, version))
+        bench.dialler.connect(peer, bench.now_s)
+    assert bench.dials() == []
+
+
+def test_nobody_is_dialled_on_leaving_or_once_buried() -> None:
+    bench = Bench()
+    gone, left = bench.hear(announce(SMALLER)), bench.hear(announce(LARGER))
+    bench.lose(bench.dials())
+    bench.roster.bury(gone.node, now_s=0.0)
+    bench.dialler.connect(gone, 0.0)
+    bench.peering.closing = True
+    bench.dialler.connect(left, 0.0)
+    bench.run_to(60.0)
+    assert bench.dials() == []
+
+
+def test_denied_tries_the_other_generation_and_says_so_once() -> None:
+    bench = Bench(secrets=[SECRET, bytes(32)])
+    peer = bench.hear(announce(SMALLER, endpoints=WAY_IN))
+    clients = []
+    for _ in range(4):
+        bench.run_to_dial()
+        dials = bench.dials()
+        clients.append(dials[0].client)
+        bench.lose(dials, denied=True)
+    assert clients == [derive(SECRET, "x"), derive(bytes(32), "x")] * 2
+    assert peer.denials == 4
+    assert bench.told == [("warn", "denied")]
