@@ -25,7 +25,7 @@ from ..names import short
 from .balancer import Candidate, Choose, choose_of_two
 from .dialling import PeeringSettings
 from .frame import Buffer, Frame, Kind, pack_record
-from .hello import ANNOUNCEMENTS_MAX, decode_announcements, encode_announcements
+from .hello import decode_announcements, encode_announcements
 from .inbox import Inbox
 from .instructions import Instruction
 from .lane import Conn
@@ -380,10 +380,7 @@ class Core:
             for lane in (link.control, link.data):
                 link.touch_lane(lane.conn, self.out)
         self.patterns.link_up(link, idempotent)
-        known = list(self.roster.others(peer.node))
-        for at in range(0, len(known), ANNOUNCEMENTS_MAX):
-            body = encode_announcements(known[at : at + ANNOUNCEMENTS_MAX])
-            link.send_control(Kind.GOSSIP, 0, body)
+        self.peering.tell(link)
         self.touch(link)
         self.rotation.changed()
         self.membership.linked(link.peer, announcement.clusters, uris, self._now_s)

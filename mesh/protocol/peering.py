@@ -271,9 +271,10 @@ class Peering:
         if len(announcements) != 1:
             raise RemoteProtocolError(f"INTRODUCE with {len(announcements)} announcements")
         peer = self.heard_of(announcements[0], now_s)
-        # Ours first; then enough to start from. A link brings the rest.
-        known = [self.announcement, *self._roster.others(peer.node if peer else b"")]
-        answer = encode_announcements(known[:ANNOUNCEMENTS_MAX])
+        # Ours first; then enough to start from. Links bring the rest.
+        excluded = peer.node if peer else b""
+        others = self._roster.some(excluded, ANNOUNCEMENTS_MAX - 1, self._rng)
+        answer = encode_announcements([self.announcement, *others])
         self._say(conn, CONTROL, Kind.INTRODUCED, answer)
         if peer is not None:
             # Our answer must be there before our dial is, or our key is a stranger's to it.
@@ -343,7 +344,20 @@ class Peering:
         self.bind(conn, link, peer, hello.lane, hello.expects, hello.idempotent, now_s)
 
     def tick(self, now_s: float) -> None:
-        """Forget peers whose announcement ran out. Call now and then."""
+        """Forget peers whose announcement ran out, and tell somebody of others. Call now and then."""
         for peer in self._roster.expired(wall_us=self._wall_us()):
             self.dialler.end_attempt(peer)
             self._roster.bury(peer.node, now_s=now_s)
+        up = [link for link in self.links.values() if link.up]
+        if up and len(self._roster.peers) > ANNOUNCEMENTS_MAX:
+            self.tell(self._rng.choice(up))
+
+    def tell(self, link: Link) -> None:
+        """Tell the peer of nodes that we know, as many as a record has.
+
+        If each told all it knows to each, a thousand nodes would tell a billion. What is left out
+        when a link comes up follows in the end, with a record to somebody at every beat.
+        """
+        known = self._roster.some(link.peer, ANNOUNCEMENTS_MAX, self._rng)
+        if known:
+            link.send_control(Kind.GOSSIP, 0, encode_announcements(known))

@@ -6,7 +6,6 @@ left until its tombstone is older than any announcement of it could be. So a rep
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from random import Random
 
@@ -202,9 +201,10 @@ class Roster:
         found.sort(key=lambda pair: not is_loopback(pair[0]))
         return found
 
-    def others(self, excluded: bytes = b"") -> Iterable[bytes]:
-        """The announcements worth telling: of nodes that are not `excluded`."""
-        return (peer.raw for node, peer in self.peers.items() if node != excluded)
+    def some(self, excluded: bytes, count: int, rng: Random) -> list[bytes]:
+        """Announcements worth telling, of nodes that are not `excluded`: all, or so many of them."""
+        others = [peer.raw for node, peer in self.peers.items() if node != excluded]
+        return others if len(others) <= count else rng.sample(others, count)
 
 
 def is_loopback(uri: str) -> bool:

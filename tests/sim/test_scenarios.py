@@ -6,6 +6,7 @@ import pytest
 
 from mesh.errors import PeerLost
 from mesh.protocol.frame import Kind
+from mesh.protocol.hello import ANNOUNCEMENTS_MAX
 from mesh.protocol.interest import POLICIES
 from mesh.protocol.membership import State
 
@@ -39,6 +40,14 @@ def test_24_nodes_from_one_seed_at_once_and_it_stays_so() -> None:
     assert world.network.now_s < 1.0
     world.finish()
     assert all(len(node.core.peering.links) == 23 for node in nodes)
+
+
+def test_more_nodes_than_one_record_tells_of_find_each_other_all_the_same() -> None:
+    count = ANNOUNCEMENTS_MAX + 10
+    world = World(2)
+    nodes = world.start_all(count)
+    world.finish()
+    assert all(len(node.core.peering.links) == count - 1 for node in nodes)
 
 
 @pytest.mark.parametrize("told", ["an address", "an announcement"])

@@ -43,8 +43,8 @@ def test_an_announcement_makes_a_peer_and_a_newer_one_replaces_it() -> None:
     peer = known(roster, announce(version=1))
     assert known(roster, announce(version=2)) is peer
     assert (peer.raw, peer.announcement.incarnation) == (announce(version=2), 2)
-    assert list(roster.others()) == [announce(version=2)]
-    assert list(roster.others(SMALLER)) == []
+    assert roster.some(ME, 5, Random(1)) == [announce(version=2)]
+    assert roster.some(SMALLER, 5, Random(1)) == []
 
 
 def test_a_replay_changes_nothing() -> None:
@@ -208,3 +208,15 @@ def test_only_endpoints_under_a_key_of_ours_and_a_claimed_cluster_are_dialled() 
         roster, [unknown, place("10.0.0.2:4", "other"), place("10.0.0.2:5")], HOST, door=False
     )
     assert found == ["10.0.0.2:5"]
+
+
+def test_no_more_are_told_of_than_asked_for_and_each_at_some_time() -> None:
+    roster, rng = make_roster(peers_max=20), Random(1)
+    nodes = [b"%016d" % n for n in range(20)]
+    raws = {announce(node) for node in nodes}
+    for raw in raws:
+        roster.learn(raw, now_s=0.0, wall_us=WALL_US)
+    excluded = announce(nodes[3])
+    told = [roster.some(nodes[3], 4, rng) for _ in range(100)]
+    assert {len(some) for some in told} == {4}
+    assert {raw for some in told for raw in some} == raws - {excluded}
