@@ -15,8 +15,8 @@ settings.register_profile(
 settings.register_profile("nightly", deadline=None, max_examples=20_000, stateful_step_count=200)
 settings.load_profile(os.environ.get("MESH_HYPOTHESIS", "mesh"))
 
-SPARK = "tests/spark/"
-"""One process for all tests there: they share a session."""
+SPARK, CLUSTER = "tests/spark/", "tests/spark/test_cluster.py"
+"""One process for all tests that share a session; what starts its own cluster needs no session."""
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -28,6 +28,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class ByTier(LoadGroupScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
+            if nodeid.startswith(CLUSTER):
+                return CLUSTER
             return SPARK if nodeid.startswith(SPARK) else str(super()._split_scope(nodeid))
 
     return ByTier(config, log)

@@ -22,6 +22,11 @@ ROOT = Path(__file__).parents[2]
 TEST_S_MAX = 240
 """Of these a test takes 2, the first one 20; on a machine with much else to do ten times that."""
 BATCH_ROWS = "50"
+JVM = (
+    "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData",
+    # A fifth of the start: it looks through Spark's own archives, as they were released.
+    "-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote",
+)  # fmt: skip
 CONF = {
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "2",
@@ -30,7 +35,7 @@ CONF = {
     # Half of the start, and what takes seconds to compile is run once here.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData",
+    "spark.driver.extraJavaOptions": " ".join(JVM),
 }
 
 
