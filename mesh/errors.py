@@ -98,7 +98,7 @@ class ServiceError(RequestError):
     """The member's handler refused or failed. Raise it in a handler to answer with it.
 
     Codes of the mesh itself: `failed` (the handler raised something else), `no_such_endpoint`,
-    `not_allowed`. All others are yours.
+    `not_allowed`. All others are yours; an empty one is a ValueError.
     """
 
     def __init__(self, code: str, message: str = "") -> None:

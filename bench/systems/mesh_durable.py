@@ -16,7 +16,7 @@ import durable
 import mesh
 from bench.loops import Loop
 
-from .mesh_nodes import join
+from .mesh_nodes import Beside
 from .stored import StoredSystem
 from .system import HOST, Command, Place, Producer, Received
 
@@ -59,17 +59,17 @@ class _Client:
     """A node, a connection to the broker, and the queue."""
 
     def __init__(self, place: Place) -> None:
-        self._place, self._stack = place, AsyncExitStack()
+        self._place, self._beside, self._stack = place, Beside(), AsyncExitStack()
 
     async def setup(self) -> None:
-        self._node = await self._stack.enter_async_context(join(self._place))
-        self._nursery = await self._stack.enter_async_context(trio.open_nursery())
-        self._broker = durable.connect(self._node)
+        await self._beside.open(self._place)
+        self._broker = durable.connect(self._beside.node)
         await self._broker.declare_queue(QUEUE)
 
     async def teardown(self) -> None:
-        self._nursery.cancel_scope.cancel()
+        self._beside.nursery.cancel_scope.cancel()
         await self._stack.aclose()
+        await self._beside.close()
 
 
 class Confirmed(_Client):
@@ -78,7 +78,7 @@ class Confirmed(_Client):
         self._replied = replied
 
     async def request(self, payload: bytes) -> None:
-        self._nursery.start_soon(self._publish, payload)
+        self._beside.nursery.start_soon(self._publish, payload)
 
     async def _publish(self, payload: bytes) -> None:
         """One that fails is a confirm that never comes."""
@@ -121,7 +121,7 @@ class Taker(_Client):
     async def setup(self) -> None:
         await super().setup()
         self._deliveries = await self._stack.enter_async_context(self._broker.consume(QUEUE))
-        self._nursery.start_soon(self._follow)
+        self._beside.nursery.start_soon(self._follow)
 
     async def _follow(self) -> None:
         while True:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
-
-import trio
-
 import mesh
 from bench.loops import Loop
 
-from .mesh_nodes import join
+from .mesh_nodes import Beside
 from .system import Place, Received, System
 
 CLUSTER = "responder"
@@ -32,15 +28,15 @@ class MeshRequests(System):
 class Caller:
     def __init__(self, place: Place, replied: Received) -> None:
         self._place, self._replied = place, replied
-        self._stack = AsyncExitStack()
+        self._beside = Beside()
 
     async def setup(self) -> None:
-        self._node = await self._stack.enter_async_context(join(self._place))
-        self._nursery = await self._stack.enter_async_context(trio.open_nursery())
+        await self._beside.open(self._place)
+        self._node = self._beside.node
         await self._node.wait_members(CLUSTER, count=1)
 
     async def request(self, payload: bytes) -> None:
-        self._nursery.start_soon(self._ask, payload)
+        self._beside.nursery.start_soon(self._ask, payload)
 
     async def _ask(self, payload: bytes) -> None:
         """One that fails is a reply that never comes."""
@@ -51,13 +47,12 @@ class Caller:
         await self._replied([reply])
 
     async def teardown(self) -> None:
-        self._nursery.cancel_scope.cancel()
-        await self._stack.aclose()
+        await self._beside.close()
 
 
 class Member:
     def __init__(self, place: Place) -> None:
-        self._place, self._stack = place, AsyncExitStack()
+        self._place, self._beside = place, Beside()
 
     async def setup(self) -> None:
         service = mesh.Service(CLUSTER, concurrency=100)
@@ -66,10 +61,10 @@ class Member:
         async def echo(request: mesh.Request) -> bytes:
             return request.payload
 
-        await self._stack.enter_async_context(join(self._place, service, first=True))
+        await self._beside.open(self._place, service, first=True)
 
     async def teardown(self) -> None:
-        await self._stack.aclose()
+        await self._beside.close()
 
 
 SYSTEMS = (MeshRequests(),)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
 
 import trio
 
 from bench.loops import Loop
 
-from .mesh_nodes import join
+from .mesh_nodes import Beside
 from .system import Place, Received
 from .topics import Connection, TopicSystem
 
@@ -34,14 +33,14 @@ class MeshTopics(TopicSystem):
 class Topics(Connection):
     def __init__(self, place: Place, *, first: bool, batches: bool) -> None:
         self._place, self._first, self._batches = place, first, batches
-        self._stack = AsyncExitStack()
+        self._beside = Beside()
 
     async def open(self) -> None:
-        self._node = await self._stack.enter_async_context(join(self._place, first=self._first))
-        self._nursery = await self._stack.enter_async_context(trio.open_nursery())
+        await self._beside.open(self._place, first=self._first)
+        self._node = self._beside.node
 
     async def subscribe(self, topic: str, received: Received) -> None:
-        await self._nursery.start(self._follow, topic, received)
+        await self._beside.nursery.start(self._follow, topic, received)
 
     async def _follow(
         self, topic: str, received: Received, task_status: trio.TaskStatus[None]
@@ -66,8 +65,7 @@ class Topics(Connection):
         await self._node.wait_sent()
 
     async def close(self) -> None:
-        self._nursery.cancel_scope.cancel()
-        await self._stack.aclose()
+        await self._beside.close()
 
 
 SYSTEMS = (MeshTopics(), MeshTopics(batches=True))
