@@ -45,6 +45,30 @@ async def changed(node: mesh.Node, process: Process, kind: str, within_s: float)
     raise AssertionError("the node left")
 
 
+async def test_the_end_of_a_connection_tells_before_silence_does_whoever_has_dialled() -> None:
+    """Else a heartbeat to it would, which comes once in half a minute here."""
+    patient = {
+        "heartbeat_s": 30.0,
+        "stalled_s": 60.0,
+        "suspect_s": 60.0,
+        "dead_s": 70.0,
+        "resume_s": 80.0,
+    }
+    who_dialled: set[bool] = set()
+    async with shop(**patient) as node:
+        for _ in range(20):  # Whose id is larger dials.
+            with member("databases", seeds=node.endpoints) as one:
+                with trio.fail_after(5):
+                    await node.wait_members("databases")
+                (link,) = node._core.peering.links.values()
+                who_dialled.add(link.dialled)
+                one.kill()
+                await changed(node, one, "dead", 5 + MARGIN_S)
+            if len(who_dialled) == 2:
+                return
+    raise AssertionError(f"always dialled: {who_dialled}")
+
+
 async def test_killed_member_is_out_of_rotation_within_2_s(databases: list[Process]) -> None:
     """Promise: killed. Only requests in flight on it fail, and each says that it may have run."""
     async with shop(*databases) as node:
