@@ -28,8 +28,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class ByTier(LoadGroupScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            if nodeid.startswith(CLUSTER):
-                return CLUSTER
-            return SPARK if nodeid.startswith(SPARK) else str(super()._split_scope(nodeid))
+            apart = (group for group in (CLUSTER, SPARK) if nodeid.startswith(group))
+            return next(apart, None) or str(super()._split_scope(nodeid))
 
     return ByTier(config, log)

@@ -377,8 +377,8 @@ class Core:
         announcement = peer.announcement
         uris = tuple(endpoint.uri for endpoint in announcement.endpoints)
         if link.dialled:  # The other end cannot know that its WELCOMEs have come.
-            for lane in (link.control, link.data):
-                link.touch_lane(lane.conn, self.out)
+            for conn in (link.control.conn, link.data.conn):
+                link.touch_lane(conn, self.out)
         self.patterns.link_up(link, idempotent)
         self.peering.tell(link)
         self.touch(link)

@@ -74,17 +74,16 @@ def test_the_smaller_one_of_a_cluster_introduces_itself_to_be_dialled() -> None:
 
 def test_the_larger_one_introduces_itself_at_the_door_then_dials_both_lanes() -> None:
     bench = Bench()
-    raw = STRANGER
-    bench.hear(raw)
+    bench.hear(STRANGER)
     door, _ = out = bench.take()
     assert kinds(out) == INTRODUCTION
     assert isinstance(door, Dial)
     assert (door.server, door.client.cluster) == (derive(SECRET, DOOR), DOOR)
-    bench.introduced(door, raw)
+    bench.introduced(door, STRANGER)
     out = bench.take()
     assert kinds(out) == [("hang up", door.conn), *LINK]
     assert {dial.client.cluster for dial in out if isinstance(dial, Dial)} == {"x"}
-    bench.welcomed(out, raw)
+    bench.welcomed(out, STRANGER)
     assert bench.told == [("up", SMALLER)]
     assert bench.peering.links[SMALLER].dialled
 

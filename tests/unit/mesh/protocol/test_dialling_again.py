@@ -56,7 +56,7 @@ def test_who_does_not_answer_in_time_is_hung_up_on() -> None:
 
 
 def test_a_dial_may_take_longer_after_failures() -> None:
-    """Found: forty nodes of one machine never finished: each handshake took longer than it might."""
+    """Or a machine too busy for a handshake in a second would begin one after the other in vain."""
     bench = Bench()
     bench.hear(announce(SMALLER, endpoints=WAY_IN))
     patience_s = []
