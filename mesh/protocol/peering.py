@@ -270,7 +270,7 @@ class Peering:
         announcements = decode_announcements(body)
         if len(announcements) != 1:
             raise RemoteProtocolError(f"INTRODUCE with {len(announcements)} announcements")
-        peer = self.heard_of(announcements[0], now_s)
+        peer = self.heard_of(announcements[0], now_s, dial=False)
         # Ours first; then enough to start from. Links bring the rest.
         excluded = peer.node if peer else b""
         others = self._roster.some(excluded, ANNOUNCEMENTS_MAX - 1, self._rng)
