@@ -226,7 +226,8 @@ class Dispatcher:
 
     def _busy(self, job: Job, *, hard: bool) -> None:
         self.busy += 1
-        retry_after_ms = min(60_000, max(1, int(1000 * self._service_s * self.load)))
+        turns = max(1.0, self.load / self.concurrency)
+        retry_after_ms = min(60_000, max(1, int(1000 * self._service_s * turns)))
         body = encode_values(self.load, retry_after_ms, hard)
         job.link.send_control(Kind.BUSY, job.ident, body)
         self.touched(job.link)

@@ -136,6 +136,7 @@ def test_only_those_who_may_call() -> None:
 
 
 def test_a_full_queue_is_busy_and_says_until_when() -> None:
+    """Found: it said how long a single handler would take, so 50 s where 100 run at a time."""
     bench = Bench()
     jobs = [bench.offer() for _ in range(CONCURRENCY + QUEUE)]
     bench.now_s += 2.0
@@ -149,7 +150,8 @@ def test_a_full_queue_is_busy_and_says_until_when() -> None:
     assert (kind, ident) == (Kind.BUSY, bench.jobs)
     queue, retry_after_ms, hard = decode_values(body, "BUSY", (int, int, bool))
     assert (queue, hard) == (CONCURRENCY + QUEUE, True)
-    assert 10_000 < retry_after_ms <= 14_000
+    turns = (CONCURRENCY + QUEUE) / CONCURRENCY
+    assert 1_900 * turns < retry_after_ms <= 2_000 * turns
     assert bench.counts()["busy"] == 1
     assert len(jobs) == bench.dispatcher.load
 
