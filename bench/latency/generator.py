@@ -21,7 +21,8 @@ LATE_S_MAX = 5.0
 QUIET_S_MAX, DRAIN_S_MAX = 5.0, 10.0
 """How long nothing may come, and how long the last replies may take, once all is sent."""
 TURN = 16
-"""Requests sent before replies are looked for: a load that is late must not take them late, too."""
+"""Requests a connection sends before replies are looked for: a load that is late must not take them
+late, too."""
 DRAIN_POLL_NS = 1_000_000
 
 
@@ -72,12 +73,13 @@ async def generate(
     """
     schedule = Schedule(clock() + int(START_S * NS), load.rate_per_s, load.count)
     sent_ns, payload, turns = samples.sent_ns, samples.payload, len(requesters)
+    turn = TURN * turns
     last_ns = schedule.due_ns(load.count) + int(LATE_S_MAX * NS)
     gc.collect()
     gc.disable()
     try:
         while samples.sent < load.count and clock() < last_ns:
-            due = min(schedule.due_count(clock()), samples.sent + TURN)
+            due = min(schedule.due_count(clock()), samples.sent + turn)
             for number in range(samples.sent, due):
                 sent_ns[number] = clock()
                 samples.sent += 1

@@ -19,10 +19,11 @@ CLIENT = "caller"
 
 
 def join(
-    place: Place, who: str | mesh.Service = CLIENT, *, first: bool = False
+    place: Place, who: str | mesh.Service = CLIENT, *, first: bool = False, **more: Any
 ) -> AbstractAsyncContextManager[mesh.Node]:
-    """The first one listens where the others look for it."""
-    more: Any = {} if first else {"peers_max": 1}
+    """The first one listens where the others look for it. `more`: further settings."""
+    if not first:
+        more["peers_max"] = 1
     return mesh.join(
         who,
         listen=f"tcp://{HOST}:{place.ports[0] if first else 0}",
@@ -48,11 +49,11 @@ class Beside:
         self._error: Exception | None = None
 
     async def open(
-        self, place: Place, who: str | mesh.Service = CLIENT, *, first: bool = False
+        self, place: Place, who: str | mesh.Service = CLIENT, *, first: bool = False, **more: Any
     ) -> None:
         """Raises what `mesh.join` raises."""
         opened = trio.Event()
-        trio.lowlevel.spawn_system_task(self._live, join(place, who, first=first), opened)
+        trio.lowlevel.spawn_system_task(self._live, join(place, who, first=first, **more), opened)
         await opened.wait()
         if self._error is not None:
             raise self._error

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from bench.latency.distribution import Distribution, arrays
-from bench.latency.generator import Load, Run, connected, generate
+from bench.latency.generator import TURN, Load, Run, connected, generate
 from bench.latency.samples import Samples
 from bench.latency.schedule import NS, Schedule
 from bench.systems.fake import FakeRequester, VirtualLoop
 from bench.systems.system import Received
 
 MS = 1_000_000
-RATE_PER_S, COUNT, CONNECTIONS = 1000, 10_000, 1
+RATE_PER_S, COUNT = 1000, 10_000
 REST = b"the rest of every payload"
 
 
@@ -26,11 +26,27 @@ def delay_ns(number: int) -> int:
     return 5 * MS if number % 100 == 3 else 1 * MS
 
 
+class Turns(VirtualLoop):
+    """Notes how many requests leave between one look for replies and the next."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent = [0]
+
+    def at(self, due_ns: int, event: Callable[[], None]) -> None:
+        self.sent[-1] += 1
+        super().at(due_ns, event)
+
+    async def until(self, due_ns: int) -> None:
+        self.sent.append(0)
+        await super().until(due_ns)
+
+
 def run(
     *, count: int = COUNT, warm: int = 0, stall_ms: tuple[int, int] = (0, 0), cost_ns: int = 0,
-    answers: Callable[[int], int] = lambda _: 1,
+    answers: Callable[[int], int] = lambda _: 1, connections: int = 1, loop: VirtualLoop | None = None,
 ) -> Run:  # fmt: skip
-    loop = VirtualLoop()
+    loop = loop or VirtualLoop()
     start_ns = loop.clock()
     start, end = stall_ms
     stall = (start_ns + start * MS, start_ns + end * MS)
@@ -44,7 +60,7 @@ def run(
     samples = Samples(count, REST)
 
     async def main() -> Run:
-        async with connected(samples, CONNECTIONS, connect, loop.clock) as requesters:
+        async with connected(samples, connections, connect, loop.clock) as requesters:
             return await generate(load, loop, requesters, samples, loop.clock)
 
     return loop.run(main)
@@ -97,6 +113,16 @@ def test_a_load_that_falls_far_behind_ends_with_what_it_has() -> None:
     assert 55 <= found.samples.sent <= 70
     assert found.samples.lost == 0
     assert len(arrays(found, 0)["response"]) == found.samples.sent
+
+
+@pytest.mark.parametrize("connections", [1, 5])
+def test_a_late_load_sends_so_many_on_each_connection_before_it_looks_for_replies(
+    connections: int,
+) -> None:
+    """Found: 16 over 25 connections, so none had two to send together however late the load was."""
+    loop = Turns()
+    run(count=1000, cost_ns=2 * MS, connections=connections, loop=loop)
+    assert max(loop.sent) == TURN * connections
 
 
 def test_lost_replies_count_as_lost_and_as_long_as_the_run() -> None:

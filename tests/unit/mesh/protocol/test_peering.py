@@ -277,7 +277,8 @@ def test_introductions_are_answered_with_us_first_and_the_dial_comes_after_the_a
     raw = announce(SMALLER, endpoints=WAY_IN)
     bench.answer(b"c", Kind.INTRODUCE, encode_announcements([raw]), user=DOOR)
     (answer,) = bench.take()  # And no introduction of our own, which theirs has made needless.
-    assert isinstance(answer, tuple) and answer[0] == b"c"
+    assert isinstance(answer, tuple)
+    assert answer[0] == b"c"
     assert only_record(answer[1]) == (
         Kind.INTRODUCED, encode_announcements([bench.peering.announcement, known])
     )  # fmt: skip
