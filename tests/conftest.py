@@ -15,8 +15,11 @@ settings.register_profile(
 settings.register_profile("nightly", deadline=None, max_examples=20_000, stateful_step_count=200)
 settings.load_profile(os.environ.get("MESH_HYPOTHESIS", "mesh"))
 
-SPARK, CLUSTER = "tests/spark/", "tests/spark/test_cluster.py"
-"""One process for all tests that share a session; what starts its own cluster needs no session."""
+SPARK = "tests/spark/"
+"""One process for all tests there, as they share a session, but for those that need none of ours."""
+WITHOUT_SESSION = tuple(
+    f"{SPARK}test_{name}.py" for name in ("cli_capture", "cluster", "replay_command", "task")
+)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -28,7 +31,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class ByTier(LoadGroupScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            apart = (group for group in (CLUSTER, SPARK) if nodeid.startswith(group))
-            return next(apart, None) or str(super()._split_scope(nodeid))
+            if nodeid.startswith(SPARK) and not nodeid.startswith(WITHOUT_SESSION):
+                return SPARK
+            return str(super()._split_scope(nodeid))
 
     return ByTier(config, log)
