@@ -26,6 +26,7 @@ MODULES = {
     "nng": ("nng",),
     "nng_raw": ("nng-raw",),
     "zenoh": ("zenoh",),
+    "zenoh_raw": ("zenoh-raw",),
     "redis": ("redis", "redis-pipelined"),
     "redis_raw": ("redis-raw",),
     "redis_streams": ("redis-streams", "redis-streams-each"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bench.loops.loop import Loop
 
 from .mosquitto import MosquittoSystem
-from .raw_frames import FixedFrames
+from .raw_frames import FixedFrames, varint
 from .raw_socket import RawConnection, RawSystem
 from .system import Place
 
@@ -63,15 +63,6 @@ def text(words: str) -> bytes:
 
 def counted(data: bytes) -> bytes:
     return varint(len(data)) + data
-
-
-def varint(count: int) -> bytes:
-    """Seven bits a byte, the lowest first; the eighth bit says that there are more."""
-    data = b""
-    while count > 0x7F:
-        data += bytes([count & 0x7F | 0x80])
-        count >>= 7
-    return data + bytes([count])
 
 
 SYSTEMS = (MosquittoRaw(),)

@@ -71,3 +71,12 @@ class LineFrames(FixedFrames):
             return 0
         self._line(data[at:end])
         return end + 2 - at
+
+
+def varint(count: int) -> bytes:
+    """Seven bits a byte, the lowest first; the eighth bit says that there are more."""
+    data = b""
+    while count > 0x7F:
+        data += bytes([count & 0x7F | 0x80])
+        count >>= 7
+    return data + bytes([count])

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 import pytest
 
 from bench.systems import activemq_raw, mosquitto_raw, nats_raw, rabbitmq_raw, redis_raw
-from bench.systems.raw_frames import FixedFrames, Frames, LineFrames
+from bench.systems.raw_frames import FixedFrames, Frames, LineFrames, varint
 
 SIZE_BYTES = 40
 PAYLOADS = [random.Random(number).randbytes(SIZE_BYTES) for number in range(5)]
@@ -64,10 +64,10 @@ def test_mqtt() -> None:
 
 def test_mqtt_lengths_are_of_seven_bits_a_byte() -> None:
     """The examples of section 2.2.3 of MQTT 3.1.1."""
-    assert mosquitto_raw.varint(127) == b"\x7f"
-    assert mosquitto_raw.varint(128) == b"\x80\x01"
-    assert mosquitto_raw.varint(16_384) == b"\x80\x80\x01"
-    assert mosquitto_raw.varint(2_097_151) == b"\xff\xff\x7f"
+    assert varint(127) == b"\x7f"
+    assert varint(128) == b"\x80\x01"
+    assert varint(16_384) == b"\x80\x80\x01"
+    assert varint(2_097_151) == b"\xff\xff\x7f"
 
 
 def test_stomp_with_numbers_that_grow_and_ends_of_lines_between() -> None:

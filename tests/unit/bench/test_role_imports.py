@@ -48,6 +48,7 @@ def test_a_peer_pays_for_nothing_of_the_mesh(role: str) -> None:
     ("system", "needed"),
     [
         ("redis", set()), ("mosquitto-paho", set()), ("nng", set()), ("zenoh", set()),
+        ("zenoh-raw", set()),
         ("nats", {"asyncio"}), ("rabbitmq-durable", {"asyncio"}), ("jetstream", {"asyncio"}),
         ("zeromq", {"zmq"}), ("mesh-topics", {"mesh", "trio"}),
     ],
