@@ -17,6 +17,7 @@ import contextlib
 import json
 import os
 import selectors
+import signal
 import subprocess
 import sys
 import tempfile
@@ -27,7 +28,7 @@ from .machine import ROOT
 from .usage import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from types import TracebackType
 
 READY_S_MAX = 30.0
@@ -169,21 +170,22 @@ class Troupe:
 
     def start(self, name: str, settings: Mapping[str, Any], *, wait: bool = True) -> Role:
         """Start `bench.roles.<name>`; with `wait`, return once it said that it is ready."""
-        role = Role(name, {**settings, "profile": self._profile})
-        self._roles.append(role)
+        with interrupts_wait():
+            role = Role(name, {**settings, "profile": self._profile})
+            self._roles.append(role)
         if wait:
             role.ready = role.hear(READY_S_MAX)
         return role
 
     def end(self, role: Role) -> None:
         """Have one role leave before the others; returns when its process is gone."""
-        self._roles.remove(role)
         role.end(LEAVE_S_MAX)
+        self._roles.remove(role)  # Not before: Ctrl-C may come while it leaves.
 
     def end_all(self) -> None:
         """Have all of them leave, the last one started first."""
         while self._roles:
-            self._roles.pop().end(LEAVE_S_MAX)
+            self.end(self._roles[-1])
 
     def usage(self) -> dict[str, Usage]:
         """What each role has used until now, by `name` and place in the troupe."""
@@ -191,3 +193,20 @@ class Troupe:
             f"{role.name}.{place}": Usage(**role.ask("usage"))
             for place, role in enumerate(self._roles)
         }
+
+
+@contextlib.contextmanager
+def interrupts_wait() -> Iterator[None]:
+    """Ctrl-C and SIGTERM are heard at the end of the block: nobody would end a child half begun."""
+    heard: list[int] = []
+    before = {
+        number: signal.signal(number, lambda number, _: heard.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for number in heard[:1]:
+            signal.raise_signal(number)
