@@ -20,6 +20,7 @@ from .hello import Limits
 from .instructions import Instruction
 from .lane import Conn, Lane
 from .outbox import Outbox
+from .timers import NO_TIMER
 
 Received = tuple[int, int, Buffer, int, int]
 """(kind, id, data, start, end): a whole record, its body is `data[start:end]`."""
@@ -95,6 +96,8 @@ class Link:
             reassembly_bytes=limits.reassembly_bytes_max,
         )  # fmt: skip
         self.up = False
+        self.patience = NO_TIMER
+        """Ends when there has been no path for too long; kept by peering."""
         self.ack_due_s: float | None = None
         self.ack_timer = False
         self.overdue = False

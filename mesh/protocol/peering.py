@@ -151,6 +151,7 @@ class Peering:
             self.dialler.hurry(now_s)
             self._listener.link_up(link, peer, idempotent)
         elif link.connected and not was_connected:
+            link.patience.cancel()
             self._listener.path_back(link)
 
     def unbind(self, conn: Conn) -> None:
@@ -163,6 +164,7 @@ class Peering:
         if link is None:
             self.dialler.lost(conn, now_s, denied=denied)
             return
+        was_connected = link.connected
         link.detach(conn)
         peer = self._roster.peers.get(link.peer)
         if not link.up:
@@ -178,7 +180,9 @@ class Peering:
             self.dialler.redial(link, now_s)
         if peer is not None:
             self.probe(peer)
-        self._timers.at(now_s + self._settings.resume_s, lambda now: self._give_up(link, now))
+        if was_connected:  # Else it has had no path for a while, and that is what counts.
+            due_s = now_s + self._settings.resume_s
+            link.patience = self._timers.at(due_s, lambda now: self._give_up(link, now))
 
     def probe(self, peer: Peer) -> None:
         """Find out whether the process is there at all: a refusal is proof that it is not."""

@@ -255,6 +255,24 @@ def test_a_path_that_stays_lost_ends_the_link() -> None:
     assert bench.told[-1] == ("down", LARGER, f"no path for {RESUME_S:.0f} s", Ending.LOST)
 
 
+def test_a_path_that_was_back_may_be_lost_again_for_as_long() -> None:
+    """Found: it was given up at the first moment without a path, 15 s after an earlier one."""
+    bench = Bench()
+    accept(bench)
+    for conn in (b"0", b"1"):
+        bench.peering.lost(conn, bench.now_s)
+    for lane in LANES:
+        assert say(bench, replace(HELLO, lane=lane, resume=True), b"back %d" % lane) == "WELCOME"
+    bench.run_to(RESUME_S - 1)
+    bench.peering.lost(b"back 0", bench.now_s)
+    bench.run_to(RESUME_S + 1)
+    bench.peering.lost(b"back 1", bench.now_s)
+    bench.run_to(2 * RESUME_S - 1.01)
+    assert LARGER in bench.peering.links
+    bench.run_to(2 * RESUME_S - 1)
+    assert bench.told[-1] == ("down", LARGER, f"no path for {RESUME_S:.0f} s", Ending.LOST)
+
+
 def test_proof_of_death_is_given_more_time_before_the_next_dial() -> None:
     waits_s = []
     for proof in (False, True):
