@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,12 @@ SMALL = durable.BrokerConfig(
     recent_bytes=1 << 14,
 )
 """Segments that are quickly made, and so little in memory that bodies are read from the disk, too."""
+
+QUIET = replace(SMALL, idle_s=60)
+"""For those who count records: no checkpoint comes in between, as one does after a second."""
+
+PROMPT = replace(SMALL, idle_s=0.05)
+"""For those who move the clock: what has expired goes soon."""
 
 
 @asynccontextmanager

@@ -20,7 +20,7 @@ from ..queues.journal import Dead
 from ..queues.lane import Lane
 from ..queues.queue import Queue
 from .bodies import Bodies
-from .changes import Change
+from .changes import QUEUE, Change
 from .deadletters import dead_letter, part_of
 from .intake import Allowed, Intake
 from .publishers import Publisher, Publishers
@@ -63,6 +63,8 @@ class Vhost:
             (position,) = self._store.append_nowait([draft])
         for change in changes:
             self.registry.apply(change)
+            if change[0] == QUEUE:  # The time in which nobody uses it begins.
+                self.registry.queue(change[-1]["name"]).touch(now_us)
         return position
 
     def publish(

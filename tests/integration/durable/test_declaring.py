@@ -20,7 +20,8 @@ from durable.errors import (
     UnknownExchange,
     UnknownQueue,
 )
-from tests.brokers import SMALL, client, drain, numbered, serving, take
+from tests.brokers import PROMPT, QUIET, SMALL, client, drain, numbered, serving, take
+from tests.nodes import until
 
 
 async def queues_become(shop: durable.Connection, names: set[str]) -> None:
@@ -183,7 +184,7 @@ async def test_nonsense_in_calls_is_refused_and_nothing_of_it_is_logged(tmp_path
         {"name": []},
         {"name": "x", "max_length": "many"},
     ]
-    async with serving(tmp_path) as broker, client(broker) as shop:
+    async with serving(tmp_path, config=QUIET) as broker, client(broker) as shop:
         call = shop._channel.call
         end = broker.hosted("/").log.end
         for value in nonsense:
@@ -217,32 +218,58 @@ async def test_more_queues_than_may_be_are_refused_with_their_number(tmp_path: P
         await connection.declare_queue("three")
 
 
+def pass_time(broker: durable.Broker, seconds: int) -> None:
+    """For the broker: a machine that stands still for a moment lets nothing expire."""
+    broker.hosted("/").clock._offset_ns += seconds * 10**9
+
+
 async def test_a_queue_that_nobody_uses_expires_with_what_is_in_it(tmp_path: Path) -> None:
-    async with serving(tmp_path) as broker, client(broker) as shop:
+    async with serving(tmp_path, config=PROMPT) as broker, client(broker) as shop:
         await shop.declare_queue("graves")
         for name in ("idle", "used"):
             await shop.declare_queue(
-                name, expires_s=0.3, dead_letter_exchange="", dead_letter_routing_key="graves"
+                name, expires_s=60, dead_letter_exchange="", dead_letter_routing_key="graves"
             )
         await shop.publish("", "idle", b"forgotten")
         async with shop.consume("used"):
+            pass_time(broker, 61)
             await queues_become(shop, {"graves", "used"})
-            await trio.sleep(0.6)
+            # Once this one has gone, too, the used one has been looked at again.
+            await shop.declare_queue("witness", expires_s=60)
+            pass_time(broker, 61)
             await queues_become(shop, {"graves", "used"})
+        queue = broker.hosted("/").vhost.registry.queue("used")
+        await until(lambda: not queue.consumers)
+        pass_time(broker, 61)
         await queues_become(shop, {"graves"})
         assert (await shop.statistics())["queues"]["graves"]["ready"] == 0, "as in RabbitMQ"
     async with serving(tmp_path) as broker, client(broker) as shop:
         await queues_become(shop, {"graves"})
 
 
+async def test_the_time_in_which_nobody_uses_a_queue_begins_when_it_is_declared(
+    tmp_path: Path,
+) -> None:
+    """Found: it began in 1970, and a queue ended with the second in which it was made."""
+    async with serving(tmp_path, config=PROMPT) as broker, client(broker) as shop:
+        await shop.declare_queue("witness", expires_s=30)
+        pass_time(broker, 31)
+        await shop.declare_queue("new", expires_s=60)
+        await queues_become(shop, {"new"})
+        await shop.declare_queue("witness", expires_s=30)
+        pass_time(broker, 31)
+        await queues_become(shop, {"new"})
+
+
 async def test_declaring_again_is_using_a_queue(tmp_path: Path) -> None:
-    async with serving(tmp_path) as broker, client(broker) as shop:
-        end_s, published = trio.current_time() + 2.0, 0
-        while trio.current_time() < end_s:
-            await shop.declare_queue("kept", expires_s=1.2)
+    async with serving(tmp_path, config=PROMPT) as broker, client(broker) as shop:
+        for _ in range(4):
+            await shop.declare_queue("kept", expires_s=60)
             await shop.publish("", "kept", b"one more")
-            published += 1
-            await trio.sleep(0.05)
+            await shop.declare_queue("witness", expires_s=30)
+            pass_time(broker, 40)
+            await queues_become(shop, {"kept"})
         ready = (await shop.statistics())["queues"]["kept"]["ready"]
-        assert ready == published, "else it was made again"
+        assert ready == 4, "else it was made again"
+        pass_time(broker, 61)
         await queues_become(shop, set())

@@ -11,7 +11,7 @@ from durable.client.delivery import Delivery
 from durable.errors import InternalExchange, QueueFull, UnknownExchange, Unroutable
 from durable.protocol.properties import Properties
 from durable.vhost.publishers import Publisher
-from tests.brokers import client, drain, numbered, payloads, serving, take
+from tests.brokers import QUIET, client, drain, numbered, payloads, serving, take
 from tests.nodes import PATIENCE_S
 
 
@@ -42,7 +42,7 @@ async def test_pipelined_by_several_publishers(tmp_path: Path) -> None:
 
 
 async def test_a_confirm_means_that_the_record_is_durable(tmp_path: Path) -> None:
-    async with serving(tmp_path) as broker, client(broker) as shop:
+    async with serving(tmp_path, config=QUIET) as broker, client(broker) as shop:
         await shop.declare_queue("jobs")
         log = broker.hosted("/").log
         before = log.durable_end
@@ -55,7 +55,7 @@ async def test_one_at_a_time_the_pump_runs_once_for_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No turn for nothing between a part and its commit: the writer waits for each of them."""
-    async with serving(tmp_path) as broker, client(broker) as shop:
+    async with serving(tmp_path, config=QUIET) as broker, client(broker) as shop:
         await shop.declare_queue("jobs")
         await shop.publish("", "jobs", b"x")
         hosted = broker.hosted("/")
@@ -73,7 +73,7 @@ async def test_one_at_a_time_the_pump_runs_once_for_each(
 
 
 async def test_what_is_kept_in_memory_only_is_delivered_without_a_commit(tmp_path: Path) -> None:
-    async with serving(tmp_path) as broker, client(broker) as shop:
+    async with serving(tmp_path, config=QUIET) as broker, client(broker) as shop:
         await shop.declare_queue("jobs", durability="memory")
         end = broker.hosted("/").log.end
         async with shop.consume("jobs", no_ack=True) as deliveries:

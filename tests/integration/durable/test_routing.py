@@ -8,7 +8,7 @@ import pytest
 
 import durable
 from durable.errors import Unroutable
-from tests.brokers import client, drain, numbered, serving
+from tests.brokers import QUIET, client, drain, numbered, serving
 
 
 async def queues(shop: durable.Connection, *names: str) -> None:
@@ -85,7 +85,7 @@ async def test_exchange_to_exchange_and_alternate(tmp_path: Path) -> None:
 
 
 async def test_one_record_for_many_queues(tmp_path: Path) -> None:
-    async with serving(tmp_path) as broker, client(broker) as shop:
+    async with serving(tmp_path, config=QUIET) as broker, client(broker) as shop:
         names = [f"q{number}" for number in range(50)]
         await queues(shop, *names, "memory")
         for name in names:
