@@ -10,7 +10,7 @@ import pytest
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_the_demo_holds() -> None:
     """With a shorter capture than people see, beside other tests."""
     done = subprocess.run(

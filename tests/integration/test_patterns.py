@@ -97,11 +97,13 @@ async def test_nobody_there() -> None:
 async def test_deadline_of_the_enclosing_scope_ends_the_wait() -> None:
     async with node(databases()) as db, node("shop", db) as shop:
         await linked(shop, db)
-        with trio.move_on_after(0.1) as scope:
-            await shop.request("databases/slow", b"")
-        assert scope.cancelled_caught
-        await until(lambda: db.statistics().services[0].running == 0)
-        service = db.statistics().services[0]
+        limit_s, service = 0.1, db.statistics().services[0]
+        while service.cancelled + service.expired == 0:  # Too soon for a machine that is busy.
+            with trio.move_on_after(limit_s) as scope:
+                await shop.request("databases/slow", b"")
+            assert scope.cancelled_caught
+            await until(lambda: db.statistics().services[0].running == 0)
+            limit_s, service = 2 * limit_s, db.statistics().services[0]
         assert service.cancelled + service.expired == 1
         assert shop.statistics().requests.outstanding == 0
 
@@ -167,7 +169,7 @@ async def test_topics_match_at_the_publisher() -> None:
             assert message.headers == {"trace": 7}
             assert message.sender == shop.id
             assert [(await anext(every)).payload for _ in range(2)] == [b"1", b"2"]
-            beats = int(
+            beats = 1 + int(
                 (trio.current_time() - began_s) / mesh.MeshConfig(clusters=("shop",)).heartbeat_s
             )
             assert shop.statistics().links[0].frames_sent - sent_before <= 4 + beats
@@ -187,32 +189,37 @@ async def test_slow_subscriber_under_each_policy(policy: str) -> None:
         await linked(shop, audit)
         async with audit.subscribe("t", when_full=policy, limit_bytes=limit) as slow:
             await subscribed(shop, "t")
-            got = lost = 0
+            got = lost = sequence = 0
+            ended = False
 
             async def publish() -> None:
                 for number in range(count):
                     await shop.publish("t", number.to_bytes(4, "little") * 8)
-                await shop.publish("t", b"end")
+                while not ended:  # One of them finds room.
+                    await shop.publish("t", b"end")
+                    await trio.sleep(0.01)
 
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(publish)
                 if policy != "block":
                     await until(lambda: slow.statistics().dropped > 0)
-                with trio.move_on_after(20 if policy != "drop_newest" else 3):
+                with trio.fail_after(40):
                     async for message in slow:
                         lost += message.lost
                         got += 1
+                        sequence = message.sequence
+                        assert got + lost == sequence + 1
                         if message.payload == b"end":
                             break
-                        assert int.from_bytes(message.payload[:4], "little") == message.sequence
-                        assert got + lost == message.sequence + 1
+                        assert int.from_bytes(message.payload[:4], "little") == sequence
                         assert slow.statistics().waiting_bytes <= limit
+                ended = True
+            assert sequence >= count
             if policy == "block":
                 assert (got, lost) == (count + 1, 0)
             else:
                 dropped = slow.statistics().dropped + shop.statistics().publishing.dropped
-                assert got + dropped == count + 1
-                assert policy == "drop_newest" or lost == dropped > 0
+                assert lost == dropped > 0
 
 
 async def test_one_stuck_subscriber_does_not_stop_the_others() -> None:
