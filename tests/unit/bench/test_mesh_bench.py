@@ -102,7 +102,7 @@ def test_ctrl_c_ends_every_child_and_keeps_what_was_measured(tmp_path: Path) -> 
         process.send_signal(signal.SIGINT)
         rest = list(told)
     assert process.returncode == 130, rest
-    assert not left_of(children)
+    assert not alive(children)
     content = json.loads((tmp_path / "latency.json").read_text())
     rounds = 2 + sum(line.startswith("round ") for line in rest)
     assert [
@@ -135,7 +135,8 @@ def test_sigterm_ends_it_as_ctrl_c_does(tmp_path: Path) -> None:
         process.terminate()
         rest = list(told)
     assert process.returncode == 143, rest
-    assert not left_of([*children, *servers])
+    assert not alive(children)
+    wait_until_gone(servers)
     assert list(directory.iterdir()) == []
     figures = json.loads((out / "throughput.json").read_text())["figures"]
     assert {len(figure["runs"]) for figure in figures} == {1}
@@ -143,14 +144,16 @@ def test_sigterm_ends_it_as_ctrl_c_does(tmp_path: Path) -> None:
     assert not [line for line in rest if line.startswith("Traceback")]
 
 
-def left_of(pids: list[int]) -> list[int]:
-    """One that was being started when the signal came ends by itself, with its stdin: soon after."""
+def alive(pids: list[int]) -> list[int]:
+    return [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+
+
+def wait_until_gone(servers: list[int]) -> None:
+    """The kernel ends those whose role had to be killed: soon after it."""
     end_s = time.monotonic() + 10
-    while (
-        left := [pid for pid in pids if Path(f"/proc/{pid}").exists()]
-    ) and time.monotonic() < end_s:
+    while alive(servers):
+        assert time.monotonic() < end_s, f"{alive(servers)} live on"
         time.sleep(0.01)
-    return left
 
 
 def wait_for_grandchildren(pid: int) -> list[int]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+from typing import Any
 
 import pytest
 
@@ -38,6 +41,40 @@ def test_an_error_in_the_block_ends_the_roles_too() -> None:
     with pytest.raises(KeyboardInterrupt), Troupe() as troupe:
         started.append(troupe.start("raw_reply", {"window": 1}))
         raise KeyboardInterrupt
+    assert not is_alive(started[0].pid)
+
+
+def test_ctrl_c_while_a_role_begins_ends_it_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    popen, pids = subprocess.Popen, list[int]()
+
+    def interrupted(*words: Any, **options: Any) -> Any:
+        process = popen(*words, **options)
+        pids.append(process.pid)
+        signal.raise_signal(signal.SIGINT)
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", interrupted)
+    with pytest.raises(KeyboardInterrupt), Troupe() as troupe:
+        troupe.start("raw_reply", {"window": 1})
+    assert len(pids) == 1
+    assert not is_alive(pids[0])
+
+
+def test_ctrl_c_while_a_role_is_told_to_leave_ends_it_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    end, impatient = Role.end, [KeyboardInterrupt()]
+
+    def interrupted(role: Role, patience_s: float) -> None:
+        if impatient:
+            raise impatient.pop()
+        end(role, patience_s)
+
+    monkeypatch.setattr(Role, "end", interrupted)
+    started: list[Role] = []
+    with pytest.raises(KeyboardInterrupt), Troupe() as troupe:
+        started.append(troupe.start("raw_reply", {"window": 1}))
+        troupe.end_all()
     assert not is_alive(started[0].pid)
 
 
