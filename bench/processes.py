@@ -208,5 +208,5 @@ def interrupts_wait() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        for number in heard[:1]:
-            signal.raise_signal(number)
+        for interrupt in heard[:1]:
+            signal.raise_signal(interrupt)
