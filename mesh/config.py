@@ -165,7 +165,7 @@ class MeshConfig:
     subscription_bytes: int = 16 * MIB
     """Default `limit_bytes` of a subscription."""
 
-    tunnel_window_bytes: int = MIB
+    tunnel_window_bytes: int = 2 * MIB
     """What may be in flight or unread in a tunnel; also its largest part."""
 
     reassembly_bytes_max: int = 64 * MIB

@@ -14,6 +14,10 @@ from .protocol.tunnel import BROKEN, OPENING, TunnelEnd, TunnelStatistics
 from .waker import Bell
 
 
+GATHER_BYTES, PART_COST_BYTES = 256 * 1024, 256
+"""Sent before other tasks have their turn; a part costs time beside its bytes."""
+
+
 class Tunnel:
     """One end. Made by `Node.open_tunnel`, or given to a `@service.tunnel` handler.
 
@@ -25,6 +29,7 @@ class Tunnel:
     def __init__(self, driver: Driver, end: TunnelEnd) -> None:
         self._driver, self._end = driver, end
         self._bell = Bell()
+        self._gathered_bytes = 0
         end.wake = self._bell.wake
 
     @property
@@ -70,6 +75,8 @@ class Tunnel:
     async def send(self, part: bytes) -> None:
         """Send one part; waits while the window is full. Cancelled: nothing was sent.
 
+        Where there is room it is no checkpoint, but for one every 256 KiB: so parts share frames.
+
         Raises:
             TooLarge: the part is larger than the window, or than the other end's payloads may be.
             TunnelBroken: the other end is gone, or has stopped reading.
@@ -82,7 +89,10 @@ class Tunnel:
             await self._bell.wait()
         tunnels.send(self._end, part)
         self._driver.wake_pump()
-        await trio.lowlevel.cancel_shielded_checkpoint()
+        self._gathered_bytes += len(part) + PART_COST_BYTES
+        if self._gathered_bytes >= GATHER_BYTES:
+            self._gathered_bytes = 0
+            await trio.lowlevel.cancel_shielded_checkpoint()
 
     def send_nowait(self, part: bytes) -> None:
         """Like `send`, and the part leaves at once: for one that nothing follows soon.

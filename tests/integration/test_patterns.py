@@ -233,6 +233,31 @@ async def test_one_stuck_subscriber_does_not_stop_the_others() -> None:
                 assert (await anext(reading)).payload == str(number).encode()
 
 
+async def test_parts_sent_in_a_row_share_frames_and_leave_others_their_turn() -> None:
+    count = 200
+    async with node(databases()) as db, node("shop", db) as shop:
+        await linked(shop, db)
+        async with shop.open_tunnel("databases") as tunnel, trio.open_nursery() as nursery:
+            await tunnel.answered()
+            turns, sent_before = 0, shop.statistics().links[0].frames_sent
+
+            async def other() -> None:
+                nonlocal turns
+                while True:
+                    await trio.lowlevel.checkpoint()
+                    turns += 1
+
+            nursery.start_soon(other)
+            for _ in range(count):
+                await tunnel.send(bytes(8 << 10))
+            gathered = count * (8 << 10) // (256 << 10)
+            assert turns >= gathered // 2
+            assert shop.statistics().links[0].frames_sent - sent_before <= 2 * gathered
+            await tunnel.send_eof()
+            assert len([part async for part in tunnel]) == count
+            nursery.cancel_scope.cancel()
+
+
 async def test_tunnel_keeps_parts_and_half_closes() -> None:
     async with node(databases()) as db, node("shop", db) as shop:
         await linked(shop, db)
