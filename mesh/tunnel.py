@@ -13,7 +13,6 @@ from .errors import TooLarge, TunnelBroken
 from .protocol.tunnel import BROKEN, OPENING, TunnelEnd, TunnelStatistics
 from .waker import Bell
 
-
 GATHER_BYTES, PART_COST_BYTES = 256 * 1024, 256
 """Sent before other tasks have their turn; a part costs time beside its bytes."""
 
