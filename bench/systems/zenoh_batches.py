@@ -13,6 +13,7 @@ from .zenoh_wire import (
     FRAME,
     LAST_FRAGMENT,
     LENGTH_BYTES,
+    read_varint,
 )
 
 NUMBER_BYTES_MAX, NUMBERS = 4, 1 << 28
@@ -85,7 +86,8 @@ class BatchFrames(Frames):
                 self._take_frame(data, start, end, payloads)
             elif kind in (FIRST_FRAGMENT, FRAGMENT, LAST_FRAGMENT):
                 first_bytes = len(FIRST) if kind == FIRST_FRAGMENT else 0
-                self._pieces.append(data[behind_varint(data, start + 1) + first_bytes : end])
+                _, piece = read_varint(data, start + 1)
+                self._pieces.append(data[piece + first_bytes : end])
                 if kind == LAST_FRAGMENT:
                     payloads.append(self._whole())
             else:
@@ -96,7 +98,7 @@ class BatchFrames(Frames):
     def _take_frame(self, data: bytes, at: int, end: int, payloads: list[bytes]) -> None:
         """Raises ValueError: something else comes behind a first message that is a delivery."""
         head, length = self._head, self._message_bytes
-        start, head_bytes = behind_varint(data, at + 1), len(head)
+        (_, start), head_bytes = read_varint(data, at + 1), len(head)
         if not data.startswith(head, start):
             self._other(data[at:end])
             return
@@ -112,12 +114,6 @@ class BatchFrames(Frames):
             raise ValueError(f"not a delivery, in pieces: {pieces[0][:100]!r}")
         pieces[0] = pieces[0][len(head) :]
         return b"".join(pieces)
-
-
-def behind_varint(data: bytes, at: int) -> int:
-    while data[at] > 0x7F:
-        at += 1
-    return at + 1
 
 
 def numbers(upper: int = 0) -> Iterator[bytes]:

@@ -196,7 +196,7 @@ class Peering:
             self.fail(link, "nothing listens there any more", now_s=now_s, proof=True)
 
     def _give_up(self, link: Link, now_s: float) -> None:
-        if self.links.get(link.peer) is link and not link.connected:
+        if self.links.get(link.peer) is link:
             self.fail(link, f"no path for {self._settings.resume_s:.0f} s", now_s=now_s)
 
     def _half_open(self, link: Link, now_s: float) -> None:

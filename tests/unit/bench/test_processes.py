@@ -60,9 +60,9 @@ def test_ctrl_c_while_a_role_begins_ends_it_all_the_same(monkeypatch: pytest.Mon
     assert not is_alive(pids[0])
 
 
-def test_ctrl_c_while_a_role_is_told_to_leave_ends_it_all_the_same(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+def first_end_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C comes the first time that a role is ended."""
     end, impatient = Role.end, [KeyboardInterrupt()]
 
     def interrupted(role: Role, patience_s: float) -> None:
@@ -71,6 +71,10 @@ def test_ctrl_c_while_a_role_is_told_to_leave_ends_it_all_the_same(
         end(role, patience_s)
 
     monkeypatch.setattr(Role, "end", interrupted)
+
+
+@pytest.mark.usefixtures("first_end_interrupted")
+def test_ctrl_c_while_a_role_is_told_to_leave_ends_it_all_the_same() -> None:
     started: list[Role] = []
     with pytest.raises(KeyboardInterrupt), Troupe() as troupe:
         started.append(troupe.start("raw_reply", {"window": 1}))
@@ -78,20 +82,11 @@ def test_ctrl_c_while_a_role_is_told_to_leave_ends_it_all_the_same(
     assert not is_alive(started[0].pid)
 
 
-def test_ctrl_c_while_the_roles_leave_ends_them_all_the_same(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    end, impatient = Role.end, [KeyboardInterrupt()]
-
-    def interrupted(role: Role, patience_s: float) -> None:
-        if impatient:
-            raise impatient.pop()
-        end(role, patience_s)
-
+@pytest.mark.usefixtures("first_end_interrupted")
+def test_ctrl_c_while_the_roles_leave_ends_them_all_the_same() -> None:
     started: list[Role] = []
     with pytest.raises(KeyboardInterrupt), Troupe() as troupe:
         started += [troupe.start("raw_reply", {"window": 1}) for _ in range(2)]
-        monkeypatch.setattr(Role, "end", interrupted)
     assert not any(is_alive(role.pid) for role in started)
 
 
