@@ -42,9 +42,9 @@ class MeasurementFailed(Exception):
 
 
 class Role:
-    """One child process. `settings` go to it as its first line."""
+    """One child process. It begins with its settings, which go to it as its first line."""
 
-    def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
         self._pending = b""
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (closed in `end`)
@@ -63,11 +63,14 @@ class Role:
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._stdout, selectors.EVENT_READ)
         self.ready: dict[str, Any] = {}
-        self._write(settings)
 
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    def begin(self, settings: Mapping[str, Any]) -> None:
+        """It says when it is ready. Until now it has only loaded its code."""
+        self._write(settings)
 
     def tell(self, do: str, **facts: Any) -> None:
         """Give an order. It is answered by one `hear`."""
@@ -170,12 +173,21 @@ class Troupe:
 
     def start(self, name: str, settings: Mapping[str, Any], *, wait: bool = True) -> Role:
         """Start `bench.roles.<name>`; with `wait`, return once it said that it is ready."""
-        with interrupts_wait():
-            role = Role(name, {**settings, "profile": self._profile})
-            self._roles.append(role)
+        role = self.summon(name)
+        self.begin(role, settings)
         if wait:
             role.ready = role.hear(READY_S_MAX)
         return role
+
+    def summon(self, name: str) -> Role:
+        """Have a role's code loaded while others start; it waits for `begin`."""
+        with interrupts_wait():
+            role = Role(name)
+            self._roles.append(role)
+        return role
+
+    def begin(self, role: Role, settings: Mapping[str, Any]) -> None:
+        role.begin({**settings, "profile": self._profile})
 
     def end(self, role: Role) -> None:
         """Have one role leave before the others; returns when its process is gone."""

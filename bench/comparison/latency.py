@@ -48,7 +48,8 @@ def case(system: System, workload: Workload, lasting: Lasting, directory: Path) 
 
     def run(troupe: Troupe, scale: Scale) -> Outcome:
         counted, warm = lasting.counts(workload, scale)
-        with serving(troupe, system, workload.connections) as place:
+        roles = ["responder", "requester"] if system.replies else ["requester"]
+        with serving(troupe, system, workload.connections, roles) as place:
             found = load(troupe, place, workload, counted, warm, directory)
         wrong = found["lost"] + found["duplicated"] + found["damaged"]
         shown = {

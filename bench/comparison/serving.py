@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
@@ -30,14 +30,25 @@ class Serving:
         self._troupe, self.system = troupe, system
         secret = format_network_secret(secrets.token_bytes(SECRET_BYTES))
         self.place = Place(ports=ports, secret=secret, directory=directory, size_bytes=0)
+        self._summoned: dict[str, Role] = {}
+
+    def summon(self, *roles: str) -> None:
+        """Who will be started: their code is loaded meanwhile, which is most of a short run."""
+        for role in roles:
+            self._summoned[role] = self._troupe.summon(f"system_{role}")
 
     def start(self, role: str, **settings: Any) -> Role:
-        told = {"system": self.system.name, **asdict(self.place), **settings}
-        started = self._troupe.start(f"system_{role}", told, wait=False)
+        if role not in self._summoned:
+            self.summon(role)
+        started = self._summoned.pop(role)
+        self._troupe.begin(started, {"system": self.system.name, **asdict(self.place), **settings})
         started.ready = started.hear(START_S_MAX)
         return started
 
     def end(self, *roles: Role) -> None:
+        """All of them leave at once."""
+        for role in roles:
+            role.dismiss()
         for role in roles:
             self._troupe.end(role)
 
@@ -47,17 +58,25 @@ class Serving:
 
 
 @contextmanager
-def serving(troupe: Troupe, system: System, connections: int) -> Iterator[Serving]:
-    """The block's end ends the server before its directory goes."""
+def serving(
+    troupe: Troupe, system: System, connections: int, roles: Sequence[str] = ()
+) -> Iterator[Serving]:
+    """The block's end ends the server before its directory goes.
+
+    Args:
+        roles: clients that will be started: they load their code beside the server.
+    """
     ports = list(Network().free_ports(max(system.ports(connections), 1)))
     with tempfile.TemporaryDirectory(
         prefix="bench-system-", ignore_cleanup_errors=True
     ) as directory:
         place = Serving(troupe, system, directory, ports)
         if not system.commands(place.place):
+            place.summon(*roles)
             yield place
             return
         try:
+            place.summon("server", *roles)
             place.start("server")
             yield place
         finally:

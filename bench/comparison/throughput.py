@@ -35,7 +35,7 @@ def case(system: System, size_bytes: int, count: int, seconds_max: float) -> Cas
     """`count` messages, or as many as it takes about `seconds_max` for, told in the detail."""
 
     def run(troupe: Troupe, scale: Scale) -> Outcome:
-        with serving(troupe, system, connections=1) as place:
+        with serving(troupe, system, connections=1, roles=["consumer", "producer"]) as place:
             return stream(troupe, place, size_bytes, scale.count(count), scale.seconds(seconds_max))
 
     def lasting_s(scale: Scale) -> float:

@@ -16,7 +16,7 @@ HARDEST = "L4"
 GROUPS = {
     "direct": "without a server",
     "brokers": "through a server",
-    "floors": "protocol bytes over a socket",
+    "floors": "through a server, protocol bytes over a socket",
     "durable": "stored",
 }
 COMMON = (REFERENCE, "mesh-topics")
@@ -38,9 +38,9 @@ def group_of(system: System) -> str:
     """Which plot it is drawn in: all in one could not be told from each other."""
     if system.promise != "memory":
         return "durable"
-    if system.floor:
-        return "floors"
-    return "brokers" if system.has_server else "direct"
+    if not system.has_server:
+        return "direct"
+    return "floors" if system.floor else "brokers"
 
 
 def curves(results: Results, workload: str) -> dict[str, dict[str, Path]]:

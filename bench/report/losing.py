@@ -59,7 +59,7 @@ def reason_of(peer: System, ours: str, what: str) -> str:
     if peer.promise != "memory":
         return REASONS["durable"]
     reasons = []
-    if peer.name == "zenoh":
+    if peer.name in ("zenoh", "zenoh-tcp"):
         reasons.append(REASONS["interpreter"])
     elif what.startswith("L"):
         reasons.append(REASONS["requests" if ours == "mesh-requests" else "topics"])

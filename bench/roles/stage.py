@@ -32,7 +32,10 @@ class Stage:
 
     def __init__(self, orders: TextIO, answers: TextIO) -> None:
         self._orders, self._answers = orders, answers
-        self.settings: dict[str, Any] = json.loads(orders.readline())
+        settings = orders.readline()
+        if not settings:
+            sys.exit()  # Summoned, and not needed: whoever should have started before it did not.
+        self.settings: dict[str, Any] = json.loads(settings)
         self.usage = own_usage
         """What "usage" is answered with."""
 

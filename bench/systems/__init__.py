@@ -25,7 +25,7 @@ MODULES = {
     "mesh_durable": ("mesh-durable", "mesh-durable-each"),
     "nng": ("nng",),
     "nng_raw": ("nng-raw",),
-    "zenoh": ("zenoh",),
+    "zenoh": ("zenoh", "zenoh-tcp"),
     "zenoh_raw": ("zenoh-raw",),
     "redis": ("redis", "redis-pipelined"),
     "redis_raw": ("redis-raw",),

@@ -14,8 +14,6 @@ DELIVERY, HEAD_END, FRAME_END = b"MESSAGE\n", b"\n\n", b"\0"
 
 class ActiveMQRaw(ActiveMQSystem, RawSystem):
     name = "activemq-raw"
-    latency = False
-    """Its server takes long to start, and is there for every load through its library."""
     client = "STOMP 1.2 frames over a socket, up to 500 in one write"
 
     def connect(self, place: Place, loop: Loop, *, first: bool) -> StompBytes:

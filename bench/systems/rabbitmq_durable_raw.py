@@ -34,8 +34,6 @@ CONFIRM_HEAD = b"\x01\x00\x01\x00\x00\x00\x0d\x00\x3c\x00\x50"
 
 class RabbitMQDurableRaw(RawStored):
     name = "rabbitmq-durable-raw"
-    latency = False
-    """Its server takes long to start, and is there for every load through its library."""
     client = (
         "AMQP frames over a socket, classic queue, up to 500 messages in one write, "
         f"{OUTSTANDING} confirms outstanding; deliveries acked {ACK_COUNT} at a time"

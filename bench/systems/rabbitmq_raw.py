@@ -26,8 +26,6 @@ TAG = "c"
 
 class RabbitMQRaw(RabbitMQSystem, RawSystem):
     name = "rabbitmq-raw"
-    latency = False
-    """Its server takes long to start, and is there for every load through its library."""
     client = "AMQP frames over a socket, up to 500 messages in one write"
     module = "pamqp"
 

@@ -1,6 +1,6 @@
 """Zenoh through eclipse-zenoh, peer to peer: no router, multicast off; a slow reader makes writers wait.
 
-Its setting for shared memory is left as it is: payloads of 3,072 bytes and more do not go over the socket.
+As it comes, payloads of 3,072 bytes and more go through shared memory; zenoh-tcp is what two hosts get.
 """
 
 from __future__ import annotations
@@ -18,20 +18,25 @@ from .topics import Connection, TopicSystem
 
 
 class Zenoh(TopicSystem):
-    name = "zenoh"
-    client = "eclipse-zenoh, put, a subscriber's channel"
     loop = "blocking"
+
+    def __init__(self, name: str, *, shared_memory: bool) -> None:
+        self.name, self._shared_memory = name, shared_memory
+        self.client = "eclipse-zenoh, put, a subscriber's channel"
+        if not shared_memory:
+            self.client += ", no shared memory"
 
     def missing(self) -> str | None:
         return not_installed(modules=("zenoh",))
 
     def connect(self, place: Place, loop: Loop, *, first: bool) -> Session:
-        return Session(place, first=first)
+        return Session(place, first=first, shared_memory=self._shared_memory)
 
 
 class Session(Connection):
-    def __init__(self, place: Place, *, first: bool) -> None:
+    def __init__(self, place: Place, *, first: bool, shared_memory: bool) -> None:
         self._address, self._first = f"tcp/{HOST}:{place.ports[0]}", first
+        self._shared_memory = shared_memory
         self._receiving = Receiving()
         self._publishers: dict[str, Any] = {}
 
@@ -39,6 +44,7 @@ class Session(Connection):
         self._zenoh: Any = import_module("zenoh")
         config = self._zenoh.Config()
         config.insert_json5("scouting/multicast/enabled", "false")
+        config.insert_json5("transport/shared_memory/enabled", json.dumps(self._shared_memory))
         if self._first:
             config.insert_json5("listen/endpoints", json.dumps([self._address]))
         else:
@@ -71,4 +77,4 @@ class Session(Connection):
         self._session.close()
 
 
-SYSTEMS = (Zenoh(),)
+SYSTEMS = (Zenoh("zenoh", shared_memory=True), Zenoh("zenoh-tcp", shared_memory=False))

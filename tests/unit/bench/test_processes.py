@@ -104,6 +104,15 @@ def test_a_role_that_cannot_start_shows_its_stderr() -> None:
     assert "No module named" in "".join(caught.value.__notes__)
 
 
+def test_a_role_that_was_summoned_and_is_not_needed_leaves_without_a_word() -> None:
+    with Troupe() as troupe:
+        role = troupe.summon("raw_reply")
+        role.dismiss()
+        with pytest.raises(MeasurementFailed, match="died"):
+            role.hear()
+        assert role.last_words() == ""
+
+
 def test_a_role_that_is_killed_is_a_failed_measurement() -> None:
     with Troupe() as troupe:
         role = troupe.start("raw_reply", {"window": 1})
