@@ -91,8 +91,8 @@ class Publisher(RawPublisher):
         head = body_head(self.place.size_bytes, properties())
         return marshalled(publish) + head, FRAME_END
 
-    def _write(self, payloads: Sequence[bytes]) -> None:
-        super()._write(in_frames(payloads))
+    def bodies(self, payloads: Sequence[bytes]) -> Sequence[bytes]:
+        return in_frames(payloads)
 
 
 class Taker(RawConsumer):

@@ -96,12 +96,17 @@ class RawPublisher(_Client):
     def around(self) -> tuple[bytes, bytes]:
         """What stands before and behind a payload."""
 
+    def bodies(self, payloads: Sequence[bytes]) -> Sequence[bytes]:
+        """What stands between, of each payload."""
+        return payloads
+
     def _write(self, payloads: Sequence[bytes]) -> None:
         if self._around is None:
             self._around = self.around()
         head, tail = self._around
         self._unconfirmed.extend(payloads)
-        parts = [head + payloads[0], *payloads[1:]]
+        bodies = self.bodies(payloads)
+        parts = [head + bodies[0], *bodies[1:]]
         parts[-1] += tail
         self.stream.write((tail + head).join(parts))
 

@@ -6,19 +6,24 @@ import random
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
+from types import SimpleNamespace
 
 import pytest
 
+from bench.loops.blocking_loop import BlockingLoop
+from bench.loops.loop import drive
 from bench.systems import (
     jetstream_raw,
     mosquitto_qos1_raw,
     nng_raw,
     rabbitmq_durable_raw,
     rabbitmq_raw,
+    raw_stored,
     redis_streams_raw,
 )
 from bench.systems.mosquitto_raw import publish_head
 from bench.systems.raw_frames import FixedFrames, Frames
+from bench.systems.system import Place
 from tests.unit.bench.test_raw_frames import PAYLOADS, SIZE_BYTES, assert_cut_anywhere, cut_all
 
 NO_PAMQP = pytest.mark.skipif(find_spec("pamqp") is None, reason="no Python module pamqp")
@@ -112,6 +117,37 @@ def test_nng_greets_as_the_specification_has_it() -> None:
     """SP over TCP: zero, "SP", version zero, the number of the protocol, two zeros."""
     assert nng_raw.greeting(nng_raw.PUSH) == bytes.fromhex("00535000 0050 0000")
     assert nng_raw.greeting(nng_raw.PULL) == bytes.fromhex("00535000 0051 0000")
+
+
+class InPieces(raw_stored.RawPublisher):
+    """Of a protocol that cuts a payload in two."""
+
+    def greet(self) -> None:
+        return
+
+    def frames(self) -> Frames:
+        return FixedFrames(b"ok", 0, 0)
+
+    def around(self) -> tuple[bytes, bytes]:
+        return b"<", b">"
+
+    def bodies(self, payloads: Sequence[bytes]) -> Sequence[bytes]:
+        return [payload[:2] + b"|" + payload[2:] for payload in payloads]
+
+
+def test_a_confirm_tells_of_the_payload_whatever_it_was_cut_into() -> None:
+    written, replied = list[bytes](), list[bytes]()
+
+    async def take(payloads: Sequence[bytes]) -> None:
+        replied.extend(payloads)
+
+    place = Place(ports=[], secret="", size_bytes=4, directory="")
+    publisher = InPieces(place, BlockingLoop(), take)
+    publisher.stream = SimpleNamespace(write=written.append)  # type: ignore[assignment]
+    drive(publisher.request(b"abcd"))
+    drive(publisher.took([b""]))
+    assert written == [b"<ab|cd>"]
+    assert replied == [b"abcd"]
 
 
 @NO_PAMQP
