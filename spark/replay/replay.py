@@ -10,7 +10,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
@@ -18,6 +18,7 @@ from uuid import uuid4
 from ..capture.rows import SQL, ddl
 from ..errors import CaptureError, said
 from ..settings import key_options
+from ..sink.noting import noted
 from ..sink.options import PAUSES_MAX, read_sink_options
 from ..sink.pacing import cut_pauses
 from ..sink.report import Report, decode_reports
@@ -212,15 +213,15 @@ def _write(
     frame: DataFrame, options: Mapping[str, str], report: Report, tell: Callable[[int], None] | None
 ) -> None:
     with tempfile.TemporaryDirectory(prefix="mesh-replay-") as directory:
-        told, noted = Path(directory, "report"), Path(directory, "progress")
-        noted.mkdir()
+        told, notes = Path(directory, "report"), Path(directory, "progress")
+        notes.mkdir()
         writer = frame.write.format("mesh").mode("append").options(**options)
         try:
-            with _telling(noted, tell), one_line():
-                writer.options(report=str(told), progress=str(noted)).save()
+            with _telling(notes, tell), one_line():
+                writer.options(report=str(told), progress=str(notes)).save()
         except CaptureError as error:
             report.add(_told(told))
-            raise ReplayFailed(str(error), report, report.counts.sent or _noted(noted)) from None
+            raise ReplayFailed(str(error), report, report.counts.sent or noted(notes)) from None
         report.add(_told(told))
 
 
@@ -232,15 +233,6 @@ def _told(path: Path) -> Report:
     return found
 
 
-def _noted(directory: Path) -> int:
-    """What the tasks on this machine have noted."""
-    total = 0
-    for path in directory.iterdir():
-        with suppress(ValueError):  # It is being written.
-            total += int(path.read_text())
-    return total
-
-
 @contextmanager
 def _telling(directory: Path, tell: Callable[[int], None] | None) -> Iterator[None]:
     if tell is None:
@@ -250,7 +242,7 @@ def _telling(directory: Path, tell: Callable[[int], None] | None) -> Iterator[No
 
     def look() -> None:
         while not ended.wait(LOOK_S):
-            tell(_noted(directory))
+            tell(noted(directory))
 
     thread = threading.Thread(target=look, daemon=True)
     thread.start()

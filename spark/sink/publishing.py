@@ -21,6 +21,7 @@ from ..errors import CaptureError
 from .errors import SendingFailed, Unreachable
 from .joining import worker_node
 from .messages import Messages, Reader
+from .noting import note
 from .numbering import Ints, OffsetNumbers, row_sequences
 from .options import SinkOptions
 from .pacing import Lateness, Pacer, Times
@@ -198,7 +199,7 @@ class Task:
             self._told_us = now_us
             counts = self._target.counts
             done = counts.sent + counts.duplicates + self._skipped
-            Path(self.options.progress, str(self._identity.partition)).write_text(str(done))
+            note(Path(self.options.progress), self._identity.partition, done)
 
     def told(self) -> Sent:
         counts = self._target.counts

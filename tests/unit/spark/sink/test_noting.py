@@ -1,0 +1,30 @@
+"""How far tasks are: told without making a file empty, for that is what a disk is slow at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from spark.sink.noting import DIGITS, note, noted
+
+
+def test_the_latest_numbers_of_all_partitions_are_added(tmp_path: Path) -> None:
+    note(tmp_path, 0, 1_000_000)
+    note(tmp_path, 1, 30)
+    note(tmp_path, 0, 200)  # Of another attempt: less than before, and nothing of it stays.
+    assert noted(tmp_path) == 230
+
+
+def test_a_file_is_overwritten_in_place(tmp_path: Path) -> None:
+    note(tmp_path, 0, 1)
+    before = (tmp_path / "0").stat()
+    with (tmp_path / "0").open("rb") as held:
+        note(tmp_path, 0, 12)
+        assert held.read() == b"12".rjust(DIGITS)
+    after = (tmp_path / "0").stat()
+    assert (after.st_ino, after.st_size) == (before.st_ino, before.st_size)
+
+
+def test_a_file_that_has_just_been_made_counts_nothing(tmp_path: Path) -> None:
+    (tmp_path / "0").touch()
+    note(tmp_path, 1, 7)
+    assert noted(tmp_path) == 7
