@@ -3,6 +3,7 @@
 zeroconf runs an asyncio loop in one thread and calls back in another. Here its blocking calls go
 to trio's threads, its callbacks to `on_change` (in its thread), its errors into `ResponderError`.
 It and asyncio are imported on first use: 63 ms that a node with a list of seeds need not pay.
+Whoever will use it imports it with `load_zeroconf` before it is in a hurry.
 """
 
 from __future__ import annotations
@@ -53,6 +54,11 @@ class Responder(Protocol):
 
 
 OpenResponder = Callable[[str, Sequence[str] | None, OnChange], Awaitable[Responder]]
+
+
+def load_zeroconf() -> None:
+    """Import it now. In a thread, while a node looks for others, that holds up both."""
+    import zeroconf  # noqa: F401
 
 
 async def open_zeroconf(

@@ -6,6 +6,8 @@ from discovery.dns import DnsFinder
 from discovery.errors import DiscoveryError
 from discovery.file import FileFinder
 from discovery.finder import Finder
+from discovery.mdns import MdnsFinder
+from discovery.responder import load_zeroconf
 from discovery.seeds import SeedFinder
 
 from .config import MeshConfig
@@ -22,9 +24,8 @@ def make_finders(config: MeshConfig, node: bytes) -> tuple[Finder, ...]:
         if config.seeds_file is not None:
             finders.append(FileFinder(config.seeds_file))
         if config.zeroconf:
-            # Imported here: zeroconf costs 60 ms that nodes without it need not pay.
-            from discovery.mdns import MdnsFinder
-
+            # Here and now: 60 ms that nodes without it need not pay, and none when others are looked for.
+            load_zeroconf()
             finders.append(MdnsFinder(node.hex(), interfaces=config.zeroconf_interfaces or None))
     except DiscoveryError as error:
         raise ConfigError(str(error)) from error
