@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from mesh.protocol.batch import Batch
+from mesh.protocol.frame import Buffer
 
 from ..errors import ConsumerCancelled
 from ..protocol.parts import DELIVER, SLICE_BYTES, encode_slice
@@ -31,7 +32,7 @@ class Slices:
         self._source, self._slice_bytes_max = source, part_bytes_max - len(DELIVER)
         self._part_bytes = min(PART_BYTES, self._slice_bytes_max)
         self.full: list[Part] = []
-        self._pieces = [DELIVER]
+        self._pieces: list[Buffer] = [DELIVER]
         self._size_bytes = self._end = 0
 
     def add(self, tag: int, returned: int, batch: Batch) -> None:
@@ -46,7 +47,7 @@ class Slices:
             return
         if self._size_bytes and self._size_bytes + size_bytes > self._part_bytes:
             self._finish()
-        self._pieces += encode_slice(tag, returned, bytes(batch.view()))
+        self._pieces += encode_slice(tag, returned, batch.view())
         self._size_bytes += size_bytes
         self._end = tag + batch.count
         if self._size_bytes >= self._part_bytes:

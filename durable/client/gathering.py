@@ -155,6 +155,7 @@ class Gathering:
         """Batches for one part, from `sequence` on, and how many messages are in it."""
         self._leave_bytes = LEAVE_BYTES
         batches: list[bytes] = []
+        """In the pieces they are made of: all are joined once."""
         size = total = 0
         while self._groups:
             group = self._groups[0]
@@ -164,7 +165,7 @@ class Gathering:
             )  # fmt: skip
             if batches and size + batch_bytes > part_bytes_max:
                 break
-            batches.append(b"".join(pieces))
+            batches += pieces
             size += batch_bytes
             total += len(group.payloads)
             self._groups.popleft()
@@ -174,4 +175,4 @@ class Gathering:
             self._other_bytes -= group.size_bytes
             if self._open.get(group.key) is group:
                 del self._open[group.key]
-        return batches[0] if len(batches) == 1 else b"".join(batches), total
+        return b"".join(batches), total

@@ -27,8 +27,8 @@ import struct
 from enum import Enum, IntEnum
 from hashlib import sha1
 from typing import NamedTuple
-from zlib import crc32
 
+from .checksum import crc32
 from .record import Buffer
 
 MAGIC = b"MCKP"

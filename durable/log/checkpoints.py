@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import NamedTuple
-from zlib import crc32
 
 from .checkpoint import (
     NO_DIGEST,
@@ -26,6 +25,7 @@ from .checkpoint import (
     encode_checkpoint,
     name_digest,
 )
+from .checksum import crc32
 from .cipher import Cipher
 from .disk import Directory
 from .record import Buffer

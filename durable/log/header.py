@@ -32,9 +32,9 @@ from __future__ import annotations
 import re
 import struct
 from typing import NamedTuple
-from zlib import crc32
 
 from ..errors import NewerFormat
+from .checksum import crc32
 from .record import Buffer
 
 FORMAT_VERSION = 1

@@ -36,9 +36,9 @@ import struct
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
-from zlib import crc32
 
 from ..errors import NewerFormat
+from .checksum import crc32
 
 MAGIC = b"MREC"
 VERSION, ENCRYPTED_VERSION = 1, 2

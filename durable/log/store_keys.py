@@ -22,11 +22,11 @@ from __future__ import annotations
 
 import struct
 from typing import NamedTuple
-from zlib import crc32
 
 from security.at_rest import WRAPPED_BYTES
 
 from ..errors import NewerFormat
+from .checksum import crc32
 
 KEYS_NAME = "keys"
 MAGIC = b"MESHKEYS"

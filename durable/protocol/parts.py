@@ -29,6 +29,7 @@ import msgpack
 
 from mesh.errors import RemoteProtocolError
 from mesh.protocol.batch import HEADER_BYTES, Batch
+from mesh.protocol.frame import Buffer
 
 from ..errors import Malformed
 
@@ -163,7 +164,7 @@ def decode_confirm(part: bytes) -> tuple[int, list[Refusal]]:
         raise Malformed("refusals that are none") from None
 
 
-def encode_slice(tag: int, returned: int, batch: bytes) -> tuple[bytes, bytes]:
+def encode_slice(tag: int, returned: int, batch: Buffer) -> tuple[bytes, Buffer]:
     """Pieces to be joined behind DELIVER."""
     return SLICE.pack(tag, returned, len(batch)), batch
 

@@ -29,6 +29,7 @@ and of at least 512 bytes.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from enum import IntEnum
 
 from ..errors import RemoteProtocolError
@@ -129,7 +130,7 @@ def pack_record(kind: int, ident: int, body: bytes, flags: int = 0) -> bytes:
 
 
 def pack_frame(
-    lane: int, sequence: int, ack_control: int, ack_data: int, count: int, records: list[bytes]
+    lane: int, sequence: int, ack_control: int, ack_data: int, count: int, records: Sequence[Buffer]
 ) -> bytes:
     """Join records, each a packed header and body or the pieces of one, into a frame."""
     header = FRAME.pack(MAGIC, VERSION, lane, 0, count, sequence, ack_control, ack_data)

@@ -12,6 +12,7 @@ says what to send again. Nothing here reads a clock: time enters as `now_s`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..errors import RemoteProtocolError
@@ -35,6 +36,8 @@ RECORD_EXTRA_BYTES = 64 * 1024
 PIECE_BYTES_MIN = 512
 """Every piece but the last has this much, the smallest chunk two nodes can agree on: what unfinished
 records cost is then what they are counted with."""
+KEPT_FRAME_PARTS = 4
+"""A piece that is this part of its frame keeps all of it, and is not copied: so many times what is counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +114,7 @@ class Link:
         self._ack_bytes = limits.window_bytes // 8
         self._control: list[bytes] = []
         self._control_bytes = 0
-        self._pieces: dict[tuple[int, int], list[bytes]] = {}
+        self._pieces: dict[tuple[int, int], list[Buffer]] = {}
         self._pieces_bytes = 0
         self._frames_sent = self._bytes_sent = self._frames_received = self._bytes_received = 0
         self._sent_again = self._duplicates = self._resumes = 0
@@ -220,7 +223,7 @@ class Link:
             lane.keep(frame)
             out.append((lane.conn, frame))
 
-    def _frame(self, lane: int, sequence: int, count: int, parts: list[bytes]) -> bytes:
+    def _frame(self, lane: int, sequence: int, count: int, parts: Sequence[Buffer]) -> bytes:
         frame = pack_frame(
             lane, sequence, self.control.expected - 1, self.data.expected - 1, count, parts
         )
@@ -274,13 +277,16 @@ class Link:
         pieces = self._pieces
         for kind, flags, ident, start, end in frame.records:
             if flags & MORE or (pieces and (kind, ident) in pieces):
-                self._reassemble(whole, kind, flags, ident, bytes(data[start:end]))
+                # Most of a frame is kept with it; what is small must not keep so much.
+                large = (end - start) * KEPT_FRAME_PARTS >= len(data)
+                piece = memoryview(data)[start:end] if large else bytes(data[start:end])
+                self._reassemble(whole, kind, flags, ident, piece)
             else:
                 whole.append((kind, ident, data, start, end))
         return whole
 
     def _reassemble(
-        self, whole: list[Received], kind: int, flags: int, ident: int, piece: bytes
+        self, whole: list[Received], kind: int, flags: int, ident: int, piece: Buffer
     ) -> None:
         if flags & MORE and len(piece) < PIECE_BYTES_MIN:
             raise RemoteProtocolError(f"piece of {len(piece)} bytes, and more to follow")

@@ -17,14 +17,14 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from .frame import MORE, RECORD, RECORD_BYTES
+from .frame import MORE, RECORD, RECORD_BYTES, Buffer
 
 QUANTUM_BYTES = 64 * 1024
 REQUESTS, TOPICS = "requests", "topics"
 DEAD_MAX = 64
 """Records taken back that may stay in a flow's queue, beside as many as live there."""
 
-Piece = tuple[Sequence[bytes], int]
+Piece = tuple[Sequence[Buffer], int]
 """Bytes to be joined, header included, and how many they are."""
 
 
@@ -39,7 +39,7 @@ class Owner(Protocol):
 class Record:
     """One record that waits, or what is left of it."""
 
-    parts: Sequence[bytes]
+    parts: Sequence[Buffer]
     size_bytes: int
     """Of `parts`, the next piece."""
     rest: list[Piece] | None
@@ -135,9 +135,9 @@ class Outbox:
 
     def _pieces(self, kind: int, ident: int, prefix: bytes, body: bytes) -> list[Piece]:
         pieces: list[Piece] = []
-        at = 0
+        view, at = memoryview(body), 0  # Copied once, into the frame.
         while at < len(body) or prefix:
-            piece = body[at : at + self.chunk_bytes - len(prefix)]
+            piece = view[at : at + self.chunk_bytes - len(prefix)]
             at += len(piece)
             length = len(prefix) + len(piece)
             header = RECORD.pack(kind, MORE if at < len(body) else 0, 0, length, ident)
@@ -173,12 +173,12 @@ class Outbox:
         found.size_bytes += record.total_bytes
         self.size_bytes += record.total_bytes
 
-    def take(self, limit_bytes: int) -> tuple[list[bytes], int]:
+    def take(self, limit_bytes: int) -> tuple[list[Buffer], int]:
         """Parts and count of the records for one frame of at most `limit_bytes`.
 
         At least one record is taken when there is one, however large: pieces fit a frame.
         """
-        parts: list[bytes] = []
+        parts: list[Buffer] = []
         count = taken = skipped = 0
         flows = self._flows
         while skipped < len(flows):

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import NamedTuple
-from zlib import crc32
 
 import numpy as np
 
 from durable.log.bodies import ORIGIN
+from durable.log.checksum import crc32
 from durable.log.cipher import as_written
 from durable.log.disk import File
 from durable.log.record import (

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import NamedTuple
-from zlib import crc32
 
 import numpy as np
 
 from durable.log.bodies import EPOCH_BITS, ORIGIN
+from durable.log.checksum import crc32
 from durable.log.record import (
     ALIGNMENT,
     CHECKED_BYTES,

@@ -106,7 +106,7 @@ def test_ends_come_back(code: str, details: dict[str, Any]) -> None:
 )
 def test_slices_and_batches_come_back(slices: list[tuple[int, int, list[bytes]]]) -> None:
     batches = [make_batch(5, payloads) for _, _, payloads in slices]
-    pieces = [b"D"]
+    pieces: list[bytes | memoryview] = [b"D"]
     for (tag, returned, _), batch in zip(slices, batches, strict=True):
         pieces += parts.encode_slice(tag, returned, batch.raw())
     found = list(parts.decode_slices(b"".join(pieces)))
