@@ -17,7 +17,7 @@ import trio
 from mesh.errors import MeshError, NodeClosed
 from mesh.node import Node
 from mesh.tunnel import Tunnel
-from mesh.waker import Bell
+from mesh.waker import Bell, Waker
 
 from ..errors import BrokerLost, DurableError, Malformed, Unknown
 from ..protocol.calls import (
@@ -41,6 +41,16 @@ PART_OVERHEAD_BYTES = 64 * 1024
 """Of a part, for what stands around a message: key, properties, headers."""
 
 
+class _Asked(Waker):
+    """A call under way: woken by its answer, and when there is another connection or none to come."""
+
+    __slots__ = ("answer",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answer: Answer | None = None
+
+
 class Channel:
     """Of one `connect`."""
 
@@ -51,7 +61,7 @@ class Channel:
         self._tunnel: Tunnel | None = None
         self.session = b""
         """Empty: there is no connection at the moment."""
-        self._answers: dict[int, Answer | None] = {}
+        self._asked: dict[int, _Asked] = {}
         self._bell = Bell()
         self._trouble = "not connected yet"
         self.message_bytes_max = MESSAGE_BYTES_MAX
@@ -67,24 +77,21 @@ class Channel:
             DurableError: what the broker says.
         """
         self._ensure_running()
-        number = next(self._numbers)
-        asked = b""
+        number, session = next(self._numbers), b""
+        asked = self._asked[number] = _Asked()
         try:
             with trio.move_on_after(self.timeout_s):
-                while True:
+                while asked.answer is None:
                     if self._refused is not None:
                         raise self._refused
-                    answer = self._answers.get(number)
-                    if answer is not None:
-                        break
-                    if self._tunnel is not None and asked != self.session:
-                        asked = self.session
-                        self._answers[number] = None
+                    if self._tunnel is not None and session != self.session:
+                        session = self.session
                         await self._ask(self._tunnel, Call(number, operation, arguments))
                     else:
-                        await self._bell.wait()
+                        await asked.wait()
         finally:
-            answer = self._answers.pop(number, None)
+            del self._asked[number]
+        answer = asked.answer
         if answer is None:
             raise BrokerLost(self.cluster, f"no answer within {self.timeout_s} s: {self._trouble}")
         if answer.error:
@@ -160,7 +167,13 @@ class Channel:
         finally:
             if self._refused is None:
                 self._refused = BrokerLost(self.cluster, "this node has left the mesh")
-            self._bell.wake()
+            self._changed()
+
+    def _changed(self) -> None:
+        """There is another connection, or none any more: whoever waits looks again."""
+        self._bell.wake()
+        for asked in self._asked.values():
+            asked.wake()
 
     async def _keep_up(self) -> None:
         pause_s = RETRY_S
@@ -183,7 +196,7 @@ class Channel:
                     return
             finally:
                 self._tunnel, self.session = None, b""
-                self._bell.wake()
+                self._changed()
             await trio.sleep(pause_s)
             pause_s = min(2 * pause_s, RETRY_S_MAX)
 
@@ -192,14 +205,19 @@ class Channel:
         greeting = await self._greeting(tunnel)
         self._tunnel, self.session = tunnel, greeting["session"]
         self.message_bytes_max = tunnel.part_bytes_max - PART_OVERHEAD_BYTES
-        self._bell.wake()
-        async for part in tunnel:
-            if part[:1] == ENDED:
-                raise put_together(*decode_ended(part))
-            answer = decode_answer(part)
-            if answer.number in self._answers:
-                self._answers[answer.number] = answer
-                self._bell.wake()
+        self._changed()
+        await tunnel.each(self._heard)
+
+    def _heard(self, part: bytes) -> bool:
+        """An answer, or why there will be none."""
+        if part[:1] == ENDED:
+            raise put_together(*decode_ended(part))
+        answer = decode_answer(part)
+        asked = self._asked.get(answer.number)
+        if asked is not None:
+            asked.answer = answer
+            asked.wake()
+        return True
 
     async def _greeting(self, tunnel: Tunnel) -> Mapping[str, Any]:
         """The broker's answer to a hello."""
