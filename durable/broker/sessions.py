@@ -114,10 +114,21 @@ class Sessions:
         try:
             await tunnel.send(encode_answer(Answer(0, {"session": session})))
             async with open_nursery() as nursery:
-                async for part in tunnel:
+
+                def begin(part: bytes) -> bool:
+                    """All that have come begin in one turn; those of one client wait for each other
+                    only if it waits between them."""
                     call = decode_call(part)
-                    await limit.acquire()
+                    try:
+                        limit.acquire_nowait()
+                    except trio.WouldBlock:
+                        return False
                     nursery.start_soon(self._call, tunnel, control, call, limit)
+                    return True
+
+                while (part := await tunnel.each(begin)) is not None:
+                    await limit.acquire()
+                    nursery.start_soon(self._call, tunnel, control, decode_call(part), limit)
         finally:
             del self._peers[session]
             with trio.CancelScope(shield=True):
