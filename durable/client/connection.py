@@ -234,6 +234,8 @@ class Connection:
     ) -> Deliveries:  # fmt: skip
         """Messages of a queue: `async with broker.consume("jobs") as deliveries`.
 
+        When the block has ended, what was not settled is ready again, for whoever comes next.
+
         Args:
             prefetch: messages that may be unsettled at a time; 0: no limit.
             prefetch_bytes: the same in bytes, but at least one message.

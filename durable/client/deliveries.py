@@ -7,7 +7,7 @@ settling the old delivery of it does nothing: the broker has forgotten that it g
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from types import TracebackType
 from typing import Any
 
@@ -100,10 +100,22 @@ class Deliveries(Feed):
     ) -> None:  # fmt: skip
         try:
             session = self._session
-            if error is None and session is not None and session.open and not session.settled:
-                await self.synced()
+            if error is None and session is not None and session.open:
+                if not session.settled:
+                    await self.synced()
+                await self._leave()
         finally:
             await self._close()
+
+    async def _leave(self) -> None:
+        """Return when the broker has let go of this consumer: what it left unsettled is ready again."""
+        tunnel = self._tunnel
+        if tunnel is None:
+            return
+        with suppress(MeshError), trio.move_on_after(self._channel.timeout_s):
+            await tunnel.send_eof()
+            async for _ in tunnel:
+                pass  # It was on its way, and goes to somebody else.
 
     async def synced(self) -> None:
         """Return when everything settled so far is on the broker's disk: it will not come again.

@@ -100,6 +100,18 @@ async def test_delete_if_empty_and_if_unused(tmp_path: Path) -> None:
         await shop.delete_exchange("events", if_unused=True)
 
 
+async def test_what_a_consumer_left_is_ready_when_its_block_has_ended(tmp_path: Path) -> None:
+    """Whatever is asked next, over another tunnel."""
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        await shop.publish_many("", "jobs", numbered(5000))
+        for _ in range(20):
+            async with shop.consume("jobs", prefetch=0) as deliveries:
+                await take(deliveries, 1)
+            jobs = (await shop.statistics())["queues"]["jobs"]
+            assert (jobs["ready"], jobs["unacked"], jobs["consumers"]) == (5000, 0, 0)
+
+
 async def test_purge_leaves_what_is_unacked(tmp_path: Path) -> None:
     async with serving(tmp_path) as broker, client(broker) as shop:
         await shop.declare_queue("jobs")
