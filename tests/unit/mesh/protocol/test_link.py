@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 
 import pytest
@@ -280,6 +281,20 @@ def test_unfinished_records_are_bounded_together(ident: Callable[[int], int]) ->
         for n in range(1, 6):
             feed(link, pack_record(Kind.REPLY, ident(n), PIECE, MORE), sequence=n)
     assert link.data.expected == 6
+
+
+def test_a_small_piece_does_not_keep_the_frame_it_came_in() -> None:
+    """A large one does, and is not copied."""
+    link, beside, frames = make_link(window_bytes=1 << 20), bytes(50_000), 12
+    tracemalloc.start()
+    try:
+        for n in range(1, frames + 1):
+            piece = pack_record(Kind.REPLY, 1, PIECE, MORE)
+            feed(link, piece, pack_record(Kind.REPLY, 2, beside), sequence=n)
+        kept_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert frames * len(PIECE) < kept_bytes < frames * len(beside) / 10
 
 
 def test_a_record_over_its_limit_is_refused() -> None:
