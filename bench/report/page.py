@@ -16,7 +16,7 @@ from .tables import latency, throughput
 END = "<!-- Above: written by mesh-bench page. Below: by hand, and kept. -->"
 
 NOT_SHOWN = (
-    "zenoh hands payloads of 3 KB and more (L3, L5) over in shared memory, which no socket is a floor of; the floor of zenoh-tcp is one",
+    "Zenoh as it comes hands payloads of 3 KB and more (L3, L5) over in shared memory, which no socket is a floor of; it is one of Zenoh over TCP",
     "at 1 MB (L5) a floor joins and cuts payloads in Python, which a library may not: there it is no bound",
     "the mesh has no mode that confirms from the page cache; who syncs each message is sent one at a time, and not measured under an open load",
     "Redis streams are read without acks, the other stored ones with acks",

@@ -99,19 +99,16 @@ class Deliveries(Feed):
         trace: TracebackType | None,
     ) -> None:  # fmt: skip
         try:
-            session = self._session
-            if error is None and session is not None and session.open:
+            tunnel, session = self._tunnel, self._session
+            if error is None and tunnel is not None and session is not None and session.open:
                 if not session.settled:
                     await self.synced()
-                await self._leave()
+                await self._leave(tunnel)
         finally:
             await self._close()
 
-    async def _leave(self) -> None:
+    async def _leave(self, tunnel: Tunnel) -> None:
         """Return when the broker has let go of this consumer: what it left unsettled is ready again."""
-        tunnel = self._tunnel
-        if tunnel is None:
-            return
         with suppress(MeshError), trio.move_on_after(self._channel.timeout_s):
             await tunnel.send_eof()
             async for _ in tunnel:

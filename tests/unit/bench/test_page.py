@@ -67,7 +67,7 @@ def test_what_was_written_by_hand_below_stays(tmp_path: Path) -> None:
     assert first.endswith(END + "\n")
     (tmp_path / "performance.md").write_text(first + "\n## Marks\n\nHeld.\n")
     second = page(tmp_path, *throughput("mesh-topics", 9.0))
-    assert "| zenoh" not in second
+    assert "zenoh" not in second
     assert second.endswith(END + "\n\n## Marks\n\nHeld.\n")
 
 
