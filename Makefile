@@ -9,6 +9,10 @@ RESULTS := bench-results/page
 BENCH := --seconds 1 --warm 0.3 --seconds-max 1.2
 BENCH_QUICK := --systems zeromq,mesh-requests,mesh-topics-batch,mesh-durable,zenoh,nats,redis-streams --workloads L2 --seconds 5
 
+# Hundreds of processes start here, and one that compiles our modules anew takes half as long again:
+# what is compiled is kept, whatever the environment says.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test check sim bench bench-quick bench-servers clean
 
 $(STAMP): requirements.txt pyproject.toml
