@@ -72,16 +72,18 @@ async def join(
     _make_core(driver, config, keyring, services, choose)
     node = Node(driver, config)
     crash: BaseException | None = None
+    beside = trio.CancelScope()
 
     async def background(*, task_status: trio.TaskStatus[None]) -> None:
         nonlocal crash
         try:
-            async with open_nursery() as inside:
-                _serve(driver, config, services, inside)
-                try:
-                    await driver.run(task_status=task_status)
-                finally:
-                    driver.close()
+            with beside:
+                async with open_nursery() as inside:
+                    _serve(driver, config, services, inside)
+                    try:
+                        await driver.run(task_status=task_status)
+                    finally:
+                        driver.close()
         except ConfigError:
             raise
         except Exception as error:
@@ -96,6 +98,8 @@ async def join(
     try:
         async with open_nursery() as nursery:
             await nursery.start(background)
+            # From here on what cancels the block does not reach it: it has yet to say goodbye.
+            beside.shield = True
             try:
                 yield node
             finally:
@@ -103,7 +107,7 @@ async def join(
                     with trio.CancelScope(shield=True):
                         await driver.leave()
                     driver.close()
-            nursery.cancel_scope.cancel()
+                beside.cancel()
     except BaseException as error:
         if crash is None:
             raise

@@ -12,7 +12,6 @@ acks go on into the reserve.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -46,8 +45,7 @@ class Place(NamedTuple):
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Cursor:
+class Cursor(NamedTuple):
     """Where the next record goes, if it fits. A log without segments is at the end of number 0."""
 
     number: int
@@ -92,7 +90,7 @@ class Placer:
                 cursor = self._roll(cursor, draft, places)
                 ahead = Ahead.WANTED
             places.append(Place(draft, cursor.position, cursor.number, cursor.at, size))
-            cursor = replace(cursor, at=cursor.at + size, position=cursor.position + 1)
+            cursor = cursor._replace(at=cursor.at + size, position=cursor.position + 1)
         self.cursor, self.ahead = cursor, ahead
         return places
 

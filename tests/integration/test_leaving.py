@@ -11,6 +11,7 @@ import trio.testing
 import mesh
 from discovery.finder import Sink
 from mesh import joining
+from mesh.nursery import running
 from tests.nodes import linked, node, subscribed, until
 
 
@@ -80,6 +81,29 @@ async def test_all_that_wait_are_told() -> None:
     assert ends.pop("watch") == "ended"
     assert ends.pop("tunnel") == "TunnelBroken"
     assert set(ends.values()) == {"NodeClosed"}
+
+
+async def test_a_node_that_is_cancelled_says_goodbye_and_only_the_cancellation_comes_out() -> None:
+    """Found: its sockets closed while what ran beside it still had tunnels to end: a ZMQError."""
+    async with node(archive([], [])) as other:
+        with trio.CancelScope() as scope:
+            async with node("shop", other) as shop:
+                await linked(shop, other)
+                held = trio.Semaphore(0)
+
+                async def hold() -> None:
+                    async with shop.open_tunnel("archive"), running(trio.sleep_forever):
+                        held.release()
+                        await trio.sleep_forever()
+
+                for _ in range(20):
+                    shop.run_beside(hold)
+                for _ in range(20):
+                    await held.acquire()
+                scope.cancel()
+                await trio.sleep_forever()
+        assert scope.cancelled_caught
+        await until(lambda: not other.members("shop"))
 
 
 async def test_a_blocked_publisher_leaves_nothing_behind() -> None:
