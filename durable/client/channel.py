@@ -14,7 +14,7 @@ from typing import Any
 
 import trio
 
-from mesh.errors import MeshError, NodeClosed
+from mesh.errors import MeshError, NodeClosed, TooLarge
 from mesh.node import Node
 from mesh.tunnel import Tunnel
 from mesh.waker import Bell, Waker
@@ -39,6 +39,8 @@ RETRY_S, RETRY_S_MAX = 0.1, 2.0
 MESSAGE_BYTES_MAX = 1 << 20
 PART_OVERHEAD_BYTES = 64 * 1024
 """Of a part, for what stands around a message: key, properties, headers."""
+DEATHS_BYTES = 1 << 20
+"""What a message may be longer when it is delivered than when it was published: where it has died."""
 
 
 class _Asked(Waker):
@@ -69,11 +71,17 @@ class Channel:
         self._refused: DurableError | None = None
         self._running = False
 
+    @property
+    def payload_bytes_max(self) -> int:
+        """What our node takes from another one."""
+        return self._node.config.payload_bytes_max
+
     async def call(self, operation: str, **arguments: Any) -> Any:
         """The result of an operation; asked again when the connection ends before the answer.
 
         Raises:
             BrokerLost: no answer within `timeout_s`.
+            TooLarge: its arguments are more than the broker takes.
             DurableError: what the broker says.
         """
         self._ensure_running()
@@ -101,6 +109,8 @@ class Channel:
     async def _ask(self, tunnel: Tunnel, call: Call) -> None:
         try:
             await tunnel.send(encode_call(call))
+        except TooLarge:
+            raise
         except MeshError as error:
             self._trouble = str(error)
 
@@ -110,11 +120,15 @@ class Channel:
     ) -> AsyncGenerator[tuple[Tunnel, Mapping[str, Any]]]:
         """Another tunnel of this session, and what the broker said to its hello.
 
+        Args:
+            window_bytes: of one by which messages come; at least one as large as the broker takes.
         Raises:
             BrokerLost: no connection within `timeout_s`.
             DurableError: what the broker says.
         """
         session = await self.connected()
+        if window_bytes is not None:
+            window_bytes = max(window_bytes, self.message_bytes_max + DEATHS_BYTES)
         async with self._node.open_tunnel(
             f"{self.cluster}/{ENDPOINT}", window_bytes=window_bytes, timeout=self.timeout_s
         ) as tunnel:

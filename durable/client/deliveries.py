@@ -34,6 +34,9 @@ from .channel import Channel
 from .delivery import DeliveryBatch
 from .feed import WINDOW_BYTES, Feed
 
+RANGES_MAX = 1000
+"""Settled with one part: any broker's window and segments take that."""
+
 
 class _Session:
     """One tunnel's worth of settlements. Those that come after its end go nowhere.
@@ -64,8 +67,8 @@ class _Session:
         """Send what gathers, until cancelled."""
         while True:
             if self._gathered:
-                part = encode_settlements(self._gathered)
-                self._gathered = []
+                part = encode_settlements(self._gathered[:RANGES_MAX])
+                del self._gathered[:RANGES_MAX]
                 self._sent += 1
                 await self._tunnel.send(part)
             else:
@@ -100,10 +103,12 @@ class Deliveries(Feed):
     ) -> None:  # fmt: skip
         try:
             tunnel, session = self._tunnel, self._session
-            if error is None and tunnel is not None and session is not None and session.open:
-                if not session.settled:
-                    await self.synced()
-                await self._leave(tunnel)
+            if error is None and tunnel is not None and session is not None:
+                self._check_lost()
+                if session.open:
+                    if not session.settled:
+                        await self.synced()
+                    await self._leave(tunnel)
         finally:
             await self._close()
 

@@ -89,7 +89,8 @@ class Records(Feed):
             self._tunnel, _ = await stack.enter_async_context(
                 self._channel.open(
                     READ,
-                    window_bytes=WINDOW_BYTES,
+                    # What was captured may be as large as any live message.
+                    window_bytes=max(WINDOW_BYTES, self._channel.payload_bytes_max),
                     stream=self.stream,
                     cursor=self._cursor,
                     **start,
