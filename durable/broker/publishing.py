@@ -147,13 +147,22 @@ class _Session:
             await with_room(partial(self.publish, batches))
         except TooLarge:  # Together they are more than a segment takes, not each.
             for batch in batches:
-                await with_room(partial(self.publish, [batch]))
+                await self._take_pieces(batch)
+
+    async def _take_pieces(self, batch: Batch) -> None:
+        try:
+            await self._hosted.log.with_room(partial(self.publish, [batch]))
+        except TooLarge:
+            half = batch.count // 2
+            await self._take_pieces(batch.cut(0, half))
+            await self._take_pieces(batch.cut(half, batch.count - half))
 
     def publish(self, batches: Sequence[Batch]) -> None:
         """Take them, or refuse them.
 
         Raises:
-            StoreBusy, TooLarge: nothing was taken; the latter only of several, for one is refused.
+            StoreBusy, TooLarge: nothing was taken; the latter only of several messages, for one
+                is refused.
             DurableError: this publisher has ended.
         """
         hosted, publisher = self._hosted, self._publisher
@@ -165,7 +174,7 @@ class _Session:
         except StoreFull as error:
             refusals = hosted.vhost.refuse(publisher, batches, error)
         except TooLarge as error:
-            if len(batches) > 1:
+            if len(batches) > 1 or batches[0].count > 1:
                 raise
             too_large = RecordTooLarge(error.size_bytes, error.limit_bytes)
             refusals = hosted.vhost.refuse(publisher, batches, too_large)

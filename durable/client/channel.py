@@ -76,6 +76,11 @@ class Channel:
         """What our node takes from another one."""
         return self._node.config.payload_bytes_max
 
+    @property
+    def trouble(self) -> str:
+        """Why there is no connection, if there is none."""
+        return "" if self.session else self._trouble
+
     async def call(self, operation: str, **arguments: Any) -> Any:
         """The result of an operation; asked again when the connection ends before the answer.
 

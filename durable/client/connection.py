@@ -32,6 +32,7 @@ from .deliveries import Deliveries
 from .numbered import EPOCH, NumberedPublisher
 from .publisher import Publisher
 from .records import Records
+from .sending import NUMBER_MAX, Handed
 
 WINDOW_BYTES = 8 << 20
 Headers = Mapping[str, Any] | None
@@ -245,6 +246,9 @@ class Connection:
         Raises, on entering the block:
             UnknownQueue, QueueInUse.
         """
+        for name, value in (("prefetch", prefetch), ("prefetch_bytes", prefetch_bytes)):
+            if value < 0:
+                raise ValueError(f"{name} is {value}, want 0 (no limit) or more")
         settings = {
             "prefetch": prefetch, "prefetch_bytes": prefetch_bytes, "priority": priority,
             "exclusive": exclusive, "no_ack": no_ack,
@@ -257,10 +261,20 @@ class Connection:
         """Messages of a stream: `async with broker.read("audit", start="first") as records`.
 
         Args:
-            start: `first`, `last`, `next`, an offset, or a time.
+            start: `first`, `last`, `next`, an offset, or a datetime; one without a zone is local.
             cursor: a name under which the broker keeps how far it was read, see `Records.store`;
                 when it knows one, `start` does not matter.
+        Raises:
+            ValueError: `start` is none of these.
         """
+        if not (
+            isinstance(start, datetime)
+            or start in ("first", "last", "next")
+            or (type(start) is int and 0 <= start <= NUMBER_MAX)
+        ):
+            raise ValueError(
+                f"start is {start!r}, want first, last, next, an offset of 0 or more, or a datetime"
+            )
         return Records(self._channel, stream, start, cursor)
 
     async def _declare(self, operation: str, definition: Definition) -> None:
@@ -272,11 +286,14 @@ class Connection:
         properties: Properties, timeout: float | None,
     ) -> None:  # fmt: skip
         timeout_s = self._channel.timeout_s if timeout is None else timeout
-        publisher = self._own_publisher()
+        publisher, handed = self._own_publisher(), Handed()
         with trio.move_on_after(timeout_s) as scope:
-            await publisher.publish(exchange, key, payloads, headers=headers, properties=properties)
+            await publisher.hand_over(handed, exchange, key, payloads, headers, properties)
+            await publisher.confirmed(handed)
         if scope.cancelled_caught:
-            raise Unconfirmed(len(payloads), f"no answer within {timeout_s:g} s")
+            trouble = self._channel.trouble
+            why = f"no answer within {timeout_s:g} s{': ' if trouble else ''}{trouble}"
+            raise Unconfirmed(handed.count, why, len(payloads) - handed.count)
 
     def _own_publisher(self) -> Publisher:
         if self._publisher is None or self._publisher.ended:

@@ -50,11 +50,12 @@ class _Session:
         self._gathered: list[Settlement] = []
         self._work = Waker()
         self._sent = self._durable = 0
-        self.open = True
+        self.open, self._told = True, False
 
     def settle(self, outcome: int, start: int, end: int) -> None:
         if not self.open:
-            self._lost()
+            if not self._told:
+                self._lost()
             return
         gathered = self._gathered
         if gathered and gathered[-1].outcome == outcome and gathered[-1].end == start:
@@ -77,9 +78,13 @@ class _Session:
     def durable(self, parts: int) -> None:
         self._durable = parts
 
+    def end(self) -> None:
+        """The broker has said why: whoever iterates is told that."""
+        self.open, self._told = False, True
+
     def close(self) -> None:
         self.open = False
-        if not self.settled:
+        if not self._told and not self.settled:
             self._lost()
 
     @property
@@ -162,7 +167,7 @@ class Deliveries(Feed):
         elif kind == SETTLED:
             session.durable(decode_number(part))
         elif kind == ENDED:
-            session.close()
+            session.end()
             raise put_together(*decode_ended(part))
         else:
             raise Malformed(f"a part of kind {kind!r}")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from mesh.protocol.batch import batch_pieces
+from mesh.protocol.batch import HEADER_BYTES, batch_pieces
 
 PER_MESSAGE_BYTES = 8
 """What a message takes beside its body, at most, in the columns of a batch."""
@@ -158,6 +159,7 @@ class Gathering:
         """In the pieces they are made of: all are joined once."""
         size = total = 0
         while self._groups:
+            self._split_first(part_bytes_max)
             group = self._groups[0]
             pieces, batch_bytes = batch_pieces(
                 publisher, epoch, sequence + total, time_us, group.key.encode(), group.payloads,
@@ -176,3 +178,40 @@ class Gathering:
             if self._open.get(group.key) is group:
                 del self._open[group.key]
         return b"".join(batches), total
+
+    def _split_first(self, part_bytes_max: int) -> None:
+        """Where a broker takes less in one part than its batch was given: only what fits leaves."""
+        group = self._groups[0]
+        room = part_bytes_max - batch_overhead(group.key, group.properties)
+        if group.size_bytes <= room or len(group.payloads) == 1:
+            return
+        count, size_bytes = fitting(group.payloads, group.headers, room)
+        front = Group(group.exchange, group.key, group.properties, -1, group.payloads[:count])
+        front.size_bytes = size_bytes
+        if group.headers is not None:
+            front.headers = group.headers[:count]
+            del group.headers[:count]
+        del group.payloads[:count]
+        group.size_bytes -= size_bytes
+        if group is self.last:
+            self._other_count += count
+            self._other_bytes += size_bytes
+        self._groups.appendleft(front)
+
+
+def batch_overhead(key: str, properties: bytes) -> int:
+    """Bytes of a batch beside its messages."""
+    return HEADER_BYTES + len(key.encode()) + len(properties)
+
+
+def fitting(
+    payloads: Sequence[bytes], headers: Sequence[bytes] | None, room_bytes: int, start: int = 0
+) -> tuple[int, int]:
+    """How many of the messages from `start` on fit, at least one, and how many bytes they take."""
+    count = size_bytes = 0
+    for index in range(start, len(payloads)):
+        one = len(payloads[index]) + PER_MESSAGE_BYTES + (len(headers[index]) if headers else 0)
+        if count and size_bytes + one > room_bytes:
+            break
+        count, size_bytes = count + 1, size_bytes + one
+    return count, size_bytes

@@ -23,8 +23,9 @@ from mesh.waker import Bell
 from ..errors import BrokerLost
 from ..protocol.properties import Properties
 from .channel import Channel
+from .gathering import batch_overhead, fitting
 from .outbox import Part
-from .sending import Sender
+from .sending import NUMBER_MAX, Sender
 
 EPOCH = 1
 """Of all numbered publishers, unless said otherwise: a later one begins anew and knows nothing."""
@@ -68,13 +69,15 @@ class NumberedPublisher(Sender):
         Returns:
             how many of them were on disk before: they are not sent.
         Raises:
-            ValueError: `first` has been given before.
+            ValueError: `first` has been given before, or is too large.
             TooLarge: one is larger than the broker takes; none was taken.
             PublishError: messages given before were refused; what gives them again is another attempt.
             Unconfirmed, PublisherFenced, BrokerLost: this publisher has ended.
         """
         if first < self._next:
             raise ValueError(f"sequence {first} comes after {self._next - 1}")
+        if first + len(payloads) > NUMBER_MAX:
+            raise ValueError(f"sequence {first} is too large, want less than {NUMBER_MAX}")
         self._check()
         self._raise_refused()
         encoded = self._encoded(exchange, key, properties)
@@ -82,11 +85,16 @@ class NumberedPublisher(Sender):
         end = first + len(payloads)
         sent = 0
         for low, high in self._known.missing(first, end):
-            while self._full():
-                await self._wait_room()
-            self._take(low, key, encoded, payloads[low - first : high - first],
-                       headers and headers[low - first : high - first])  # fmt: skip
+            start, stop = low - first, high - first
             sent += high - low
+            while start < stop:
+                if self._full():
+                    await self._wait_room()
+                room = self._part_bytes_max - batch_overhead(key, encoded)
+                count, _ = fitting(payloads[:stop], headers, room, start)
+                self._take(first + start, key, encoded, payloads[start : start + count],
+                           headers and headers[start : start + count])  # fmt: skip
+                start += count
         self._next = end
         return len(payloads) - sent
 

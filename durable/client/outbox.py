@@ -66,7 +66,7 @@ class Outbox:
         self.size_bytes += len(part.data)
 
     def wait_for(self, waiter: Waiter) -> None:
-        """Waiters come in the order of their `end`."""
+        """Waiters come in the order of their `end`, none of which is confirmed."""
         self._waiters.append(waiter)
 
     def decided(self, sequence: int, refusals: Sequence[Refusal]) -> None:

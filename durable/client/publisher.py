@@ -17,7 +17,7 @@ from ..protocol.properties import Properties
 from .channel import Channel
 from .gathering import PER_MESSAGE_BYTES, Gathering
 from .outbox import Part
-from .sending import HEADERS_BYTES_MAX, Sender
+from .sending import HEADERS_BYTES_MAX, Handed, Sender
 
 BATCH_BYTES = 512 * 1024
 """Bodies per batch: one checksum, one record, one header for so much."""
@@ -37,14 +37,20 @@ class Publisher(Sender):
 
     async def send(
         self, exchange: str, key: str, payload: bytes, *,
-        headers: Mapping[str, Any] | None = None, properties: Properties | None = None,
+        headers: Mapping[str, Any] | None = None, mandatory: bool = False,
+        properties: Properties | None = None,
     ) -> None:  # fmt: skip
         """Hand over one message; waits only while the window is full. See `flush`.
 
+        Args:
+            mandatory: refused with Unroutable when it reaches no queue. Else it is confirmed, and gone.
+            properties: instead of `exchange` and `mandatory`.
         Raises:
             TooLarge: larger than the broker takes.
             Unconfirmed, PublisherFenced, BrokerLost: this publisher has ended.
         """
+        if mandatory and properties is None:
+            properties = Properties(exchange, mandatory=True)
         if headers is None and properties is None and type(payload) is bytes:
             group = self._gathering.last
             if group.key != key or group.exchange != exchange:
@@ -66,26 +72,45 @@ class Publisher(Sender):
 
     async def publish(
         self, exchange: str, key: str, payloads: Sequence[bytes], *,
-        headers: Mapping[str, Any] | None = None, properties: Properties | None = None,
+        headers: Mapping[str, Any] | None = None, mandatory: bool = False,
+        properties: Properties | None = None,
     ) -> None:  # fmt: skip
         """Hand over messages and return when all of them are on disk.
 
+        Args:
+            mandatory, properties: as `send` has them.
         Raises:
             PublishError: some were refused; the first reason, with a note of how many.
             Unconfirmed: unknown.
         """
+        if mandatory and properties is None:
+            properties = Properties(exchange, mandatory=True)
+        handed = Handed()
+        await self.hand_over(handed, exchange, key, payloads, headers, properties)
+        await self._decided(handed)
+
+    async def hand_over(
+        self, handed: Handed, exchange: str, key: str, payloads: Sequence[bytes],
+        headers: Mapping[str, Any] | None, properties: Properties | None,
+    ) -> None:  # fmt: skip
+        """`publish` without the confirms. Cancelled: `handed` says how many are on their way."""
         self._check()
         encoded = self._encoded(exchange, key, properties)
         packed = None if headers is None else encode_headers(headers, HEADERS_BYTES_MAX)
         self._check_messages(payloads, encoded, len(packed or b""))
         first = self._barrier()
         for payload in payloads:
-            if self._full():
+            if self._full():  # Whoever comes meanwhile gets the next sequences.
+                self._handed_over(handed, first)
                 await self._wait_room()
+                first = self._barrier()
             self._add(exchange, key, payload, encoded, packed, properties)
-        end = self._barrier()
+        self._handed_over(handed, first)
         self._leave()
-        await self._decided(first, end)
+
+    async def confirmed(self, handed: Handed) -> None:
+        """Return when all of it is on disk. Raises as `publish`."""
+        await self._decided(handed)
 
     def _add(
         self, exchange: str, key: str, payload: bytes, encoded: bytes, headers: bytes | None,

@@ -43,16 +43,32 @@ from .outbox import Outbox, Part, Waiter
 
 PART_BYTES = 1024 * 1024
 HEADERS_BYTES_MAX = 64 * 1024
+NUMBER_MAX = (1 << 63) - 1
+"""Of sequences and epochs."""
 UNDER_WAY_MAX = 4
 """Parts not yet confirmed, while which less than FULL_BYTES waits for one of them: each costs both ends
 as much as twenty small messages in one, and a sync of the disk takes in what came before it."""
 FULL_BYTES = 64 * 1024
 
 
+class Handed:
+    """What one caller has handed over: in several runs of sequences when others came between."""
+
+    def __init__(self) -> None:
+        self.runs: list[Waiter] = []
+        self.waker = Waker()
+
+    @property
+    def count(self) -> int:
+        return sum(run.end - run.first for run in self.runs)
+
+
 class Sender(ABC):
     """Of one publisher: its tunnel, kept up, and what is unconfirmed. What gathers is the subclass's."""
 
     def __init__(self, channel: Channel, name: str | None, epoch: int, window_bytes: int) -> None:
+        if not 0 <= epoch <= NUMBER_MAX:
+            raise ValueError(f"epoch is {epoch}, want 0 to {NUMBER_MAX}")
         self._channel, self._window_bytes = channel, window_bytes
         self.id = token_bytes(16) if name is None else _named(name)
         self.epoch = epoch
@@ -119,8 +135,11 @@ class Sender(ABC):
         Raises:
             As `publish` does, also for what was refused before, unless `publish` has told it.
         """
+        self._check_entered()
         try:
-            await self._decided(self._outbox.confirmed, self._barrier())
+            handed = Handed()
+            self._handed_over(handed, self._outbox.confirmed)
+            await self._decided(handed)
         except PublishError as error:
             self._add_untold(error)
             raise
@@ -133,19 +152,26 @@ class Sender(ABC):
             _note_refused(*untold)
             raise untold[0]
 
-    async def _decided(self, first: int, end: int) -> None:
-        if end <= self._outbox.confirmed:
+    def _handed_over(self, handed: Handed, first: int) -> None:
+        """All from sequence `first` on is this caller's."""
+        end = self._barrier()
+        if end > self._outbox.confirmed and end > first:
+            self._check()
+            run = Waiter(first, end, handed.waker.wake)
+            self._outbox.wait_for(run)
+            handed.runs.append(run)
+
+    async def _decided(self, handed: Handed) -> None:
+        """Raises what `publish` raises of it."""
+        if not handed.runs:
             await trio.lowlevel.checkpoint()
-            return
-        self._check()
-        waker = Waker()
-        waiter = Waiter(first, end, waker.wake)
-        self._outbox.wait_for(waiter)
-        while not waiter.done:
-            await waker.wait()
-        if waiter.error is not None:
-            _note_refused(waiter.error, waiter.refused)
-            raise waiter.error
+        for run in handed.runs:
+            while not run.done:
+                await handed.waker.wait()
+        error = next((run.error for run in handed.runs if run.error is not None), None)
+        if error is not None:
+            _note_refused(error, sum(run.refused for run in handed.runs))
+            raise error
 
     def _check_messages(
         self, payloads: Sequence[bytes], properties: bytes, headers_bytes: int
@@ -198,7 +224,12 @@ class Sender(ABC):
         """Whether it takes nothing any more."""
         return self._failure is not None
 
+    def _check_entered(self) -> None:
+        if not self._entered:
+            raise RuntimeError("publisher used outside of its `async with` block")
+
     def _check(self) -> None:
+        self._check_entered()
         if self._failure is not None:
             raise self._failure
 
@@ -214,6 +245,9 @@ class Sender(ABC):
                         self._end(error)
                         return
                     except NodeClosed:
+                        return
+                    except TooLarge as error:  # Sent again, word for word, to one that takes less.
+                        self._end(Unconfirmed(self._unconfirmed, str(error)))
                         return
                     except MeshError:
                         pass  # The tunnel broke: again, with a new one.
@@ -282,12 +316,15 @@ class Sender(ABC):
         finally:
             self._idle = None
 
+    @property
+    def _unconfirmed(self) -> int:
+        return self._barrier() - self._outbox.confirmed
+
     def _end(self, error: DurableError | None) -> None:
         """Nothing more will be answered."""
         if self._failure is not None:
             return
-        waiting = self._barrier() - self._outbox.confirmed
-        self._failure = error or Unconfirmed(waiting, "the publisher was closed")
+        self._failure = error or Unconfirmed(self._unconfirmed, "the publisher was closed")
         self._close()
 
         def reason(count: int) -> DurableError:

@@ -76,11 +76,13 @@ class SequenceLost(PublishError):
 
 
 class Unconfirmed(PublishError):
-    """Unknown: `count` messages were sent and not answered: `reason`. Sending again may double them."""
+    """Unknown: `count` messages were sent and not answered: `reason`. Sending again may double them.
+    `unsent` more are not stored: they never left, as what may be unconfirmed was all under way."""
 
-    def __init__(self, count: int, reason: str) -> None:
-        super().__init__(f"unknown whether {count} messages were stored: {reason}")
-        self.count, self.reason = count, reason
+    def __init__(self, count: int, reason: str, unsent: int = 0) -> None:
+        more = f", and {unsent} were not sent" if unsent else ""
+        super().__init__(f"unknown whether {count} messages were stored{more}: {reason}")
+        self.count, self.reason, self.unsent = count, reason, unsent
 
 
 class QueueInUse(DurableError):

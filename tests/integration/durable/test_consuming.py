@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,8 @@ from durable.broker.hosted import Hosted
 from durable.errors import ConsumerCancelled, QueueInUse, UnknownQueue
 from durable.queues.lane import Lane
 from mesh.protocol.batch import Batch
-from tests.brokers import client, drain, numbered, payloads, serving, take
-from tests.nodes import until
+from tests.brokers import SMALL, client, drain, numbered, payloads, serving, take
+from tests.nodes import PATIENCE_S, until
 
 
 async def counts(shop: durable.Connection, queue: str = "jobs") -> tuple[int, int]:
@@ -336,3 +337,33 @@ async def test_whoever_takes_little_at_a_time_gets_large_batches_cut(tmp_path: P
             assert payloads(await take(deliveries, 10)) == large
         async with reader.read("audit", start="first") as records:
             assert payloads(await take(records, 10)) == large
+
+
+async def test_many_separate_settlements_in_one_turn(tmp_path: Path) -> None:
+    """Found: they went in one part, which was more than the window, and leaving waited for ever."""
+    config = replace(SMALL, tunnel_window_bytes=128 * 1024)
+    async with serving(tmp_path, config=config) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        await shop.publish_many("", "jobs", numbered(20_000))
+        with trio.fail_after(PATIENCE_S):
+            async with shop.consume("jobs", prefetch=0) as deliveries:
+                for one in (await take(deliveries, 20_000))[::2]:
+                    await one.ack()
+        assert await drain(shop, "jobs") == numbered(20_000)[1::2]
+
+
+async def test_a_prefetch_that_cannot_be(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        with pytest.raises(ValueError, match="prefetch_bytes is -1"):
+            shop.consume("jobs", prefetch_bytes=-1)
+
+
+async def test_the_largest_message_that_a_broker_takes_is_delivered(tmp_path: Path) -> None:
+    """Found: a consumer's window was 4 MiB whatever the broker's was, and the queue stood still."""
+    log = replace(SMALL.log, segment_bytes=16 << 20, reserve_bytes=1 << 20)
+    config = replace(SMALL, log=log, tunnel_window_bytes=8 << 20)
+    async with serving(tmp_path, config=config) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        large = [bytes(6 << 20), b"behind it"]
+        await shop.publish_many("", "jobs", large)
+        assert await drain(shop, "jobs") == large

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import trio
 
 import durable
 from durable.errors import PublisherFenced, QueueFull
-from tests.brokers import client, drain, numbered, serving
+from tests.brokers import SMALL, client, drain, numbered, serving
 from tests.nodes import node
 
 NAME = "replay/orders/0"
@@ -98,3 +99,28 @@ async def test_nobody_waits_for_ever_for_a_broker_that_is_not_there() -> None:
         with pytest.raises(durable.DurableError, match="broker"):
             async with shop.numbered_publisher(NAME):
                 raise AssertionError
+
+
+async def test_more_at_once_than_a_broker_takes_in_one_part(tmp_path: Path) -> None:
+    """Found: it was sent again and again, and nothing behind it ever left."""
+    config = replace(SMALL, tunnel_window_bytes=128 * 1024)
+    async with serving(tmp_path, config=config) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        async with shop.numbered_publisher(NAME) as publisher:
+            await publisher.send(0, "", "jobs", numbered(20_000))
+            await publisher.send(20_000, "", "jobs", [b"x"] * 20_000, headers=[b"\x80"] * 20_000)
+        assert await drain(shop, "jobs") == [*numbered(20_000), *[b"x"] * 20_000]
+
+
+async def test_numbers_that_no_log_has_are_refused_at_once(tmp_path: Path) -> None:
+    """Found: the broker stored the largest of all, and could not write a snapshot any more."""
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        for epoch in (-1, 1 << 63):
+            with pytest.raises(ValueError, match=f"epoch is {epoch}"):
+                shop.numbered_publisher(NAME, epoch=epoch)
+        async with shop.numbered_publisher(NAME, epoch=(1 << 63) - 1) as publisher:
+            with pytest.raises(ValueError, match="too large"):
+                await publisher.send((1 << 63) - 1, "", "jobs", [b"x"])
+            await publisher.send((1 << 63) - 2, "", "jobs", [b"x"])
+        assert await drain(shop, "jobs") == [b"x"]

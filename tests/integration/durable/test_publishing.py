@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from durable.client.delivery import Delivery
 from durable.errors import InternalExchange, QueueFull, UnknownExchange, Unroutable
 from durable.protocol.properties import Properties
 from durable.vhost.publishers import Publisher
-from tests.brokers import QUIET, client, drain, numbered, payloads, serving, take
+from tests.brokers import QUIET, SMALL, client, drain, numbered, payloads, serving, take
 from tests.nodes import PATIENCE_S
 
 
@@ -215,3 +216,69 @@ async def test_the_largest_message_and_one_more_byte(tmp_path: Path) -> None:
         await shop.publish_many("", "jobs", [b"a" * 60_000, b"b" * 700_000, b"c" * 700_000])
         found = await drain(shop, "jobs")
         assert list(map(len, found)) == [60_000, 700_000, 700_000]
+
+
+async def test_more_at_once_than_a_broker_takes_in_one_part(tmp_path: Path) -> None:
+    """Found: a publisher whose batch was larger than the broker's window waited for ever."""
+    config = replace(SMALL, tunnel_window_bytes=128 * 1024)
+    async with serving(tmp_path, config=config) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        await shop.publish_many("", "jobs", [b"x" * 100] * 5000)
+        await shop.publish_many("", "jobs", [b"x" * 100] * 5000, headers={"a": 1})
+        async with shop.publisher() as publisher:
+            for payload in numbered(20_000):
+                await publisher.send("", "jobs", payload)
+        assert await drain(shop, "jobs") == [*[b"x" * 100] * 10_000, *numbered(20_000)]
+
+
+async def test_messages_that_fit_a_segment_one_by_one_are_stored(tmp_path: Path) -> None:
+    """Found: they were refused as too large, all together."""
+    log = replace(SMALL.log, segment_bytes=1 << 18, reserve_bytes=1 << 14)
+    async with serving(tmp_path, config=replace(SMALL, log=log)) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        large = [b"%d" % number * 50_000 for number in range(8)]
+        await shop.publish_many("", "jobs", large)
+        assert await drain(shop, "jobs") == large
+
+
+async def test_each_caller_is_told_of_its_own_messages(tmp_path: Path) -> None:
+    """Found: who had waited for room was told of the refusals of those who came meanwhile."""
+    told: dict[str, list[str]] = {"good": [], "full": []}
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("good")
+        await shop.declare_queue("full", max_length=1, overflow="reject-publish")
+        await shop.publish("", "full", b"x")
+        async with shop.publisher(window_bytes=20_000) as publisher, trio.open_nursery() as nursery:
+
+            async def publish(queue: str) -> None:
+                try:
+                    await publisher.publish("", queue, [b"x" * 5000] * 3)
+                    told[queue].append("confirmed")
+                except QueueFull as error:
+                    told[queue].append(error.queue)
+
+            for _ in range(10):
+                nursery.start_soon(publish, "good")
+                nursery.start_soon(publish, "full")
+        assert told == {"good": ["confirmed"] * 10, "full": ["full"] * 10}
+        assert len(await drain(shop, "good")) == 30
+
+
+async def test_a_publisher_that_was_not_entered_says_so(tmp_path: Path) -> None:
+    """Found: it took messages, and nobody sent them."""
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        publisher = shop.publisher()
+        for attempt in (publisher.send("", "jobs", b"x"), publisher.flush()):
+            with pytest.raises(RuntimeError, match="async with"):
+                await attempt
+
+
+async def test_pipelined_and_mandatory(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        with pytest.raises(Unroutable, match="nobody"):
+            async with shop.publisher() as publisher:
+                await publisher.send("", "jobs", b"x", mandatory=True)
+                await publisher.send("", "nobody", b"x", mandatory=True)
+                await publisher.send("", "nobody", b"x")
+        assert await drain(shop, "jobs") == [b"x"]

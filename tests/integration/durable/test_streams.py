@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -265,3 +266,25 @@ async def test_readers_are_told_when_their_stream_is_deleted(tmp_path: Path) -> 
             await shop.delete_stream("audit")
             with pytest.raises(ConsumerCancelled), trio.fail_after(10):
                 await records.take()
+
+
+async def test_a_live_message_larger_than_a_broker_takes_is_captured_and_read(
+    tmp_path: Path,
+) -> None:
+    """Found: the reader's window was less, and no reader came past it."""
+    log = replace(SMALL.log, segment_bytes=16 << 20, reserve_bytes=1 << 20)
+    config = replace(SMALL, log=log)
+    async with serving(tmp_path, config=config) as broker, client(broker) as shop:
+        await shop.declare_stream("audit", patterns=["live"])
+        async with node("web", node_of(broker)) as web:
+            await subscribed(web, "live")
+            for payload in (b"before", bytes(5 << 20), b"behind"):
+                await web.publish("live", payload)
+            assert await read(shop, "audit", 3) == [b"before", bytes(5 << 20), b"behind"]
+
+
+@pytest.mark.parametrize("start", ["begin", -5, 1.5, True])
+async def test_a_start_that_is_none(tmp_path: Path, start: Any) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        with pytest.raises(ValueError, match="want first, last, next"):
+            shop.read("audit", start=start)
