@@ -75,15 +75,15 @@ async def join(
     beside = trio.CancelScope()
 
     async def background(*, task_status: trio.TaskStatus[None]) -> None:
-        nonlocal crash
+        nonlocal crash, beside
         try:
-            with beside:
-                async with open_nursery() as inside:
-                    _serve(driver, config, services, inside)
-                    try:
-                        await driver.run(task_status=task_status)
-                    finally:
-                        driver.close()
+            async with open_nursery() as inside:
+                beside = inside.cancel_scope
+                _serve(driver, config, services, inside)
+                try:
+                    await driver.run(task_status=task_status)
+                finally:
+                    driver.close()
         except ConfigError:
             raise
         except Exception as error:
@@ -98,15 +98,11 @@ async def join(
     try:
         async with open_nursery() as nursery:
             await nursery.start(background)
-            # From here on what cancels the block does not reach it: it has yet to say goodbye.
-            beside.shield = True
+            beside.shield = True  # From what cancels the block: goodbye is yet to be said.
             try:
                 yield node
             finally:
-                if driver.running:  # After a crash there is nothing to leave with.
-                    with trio.CancelScope(shield=True):
-                        await driver.leave()
-                    driver.close()
+                await _leave(driver)
                 beside.cancel()
     except BaseException as error:
         if crash is None:
@@ -115,6 +111,14 @@ async def join(
         raise NodeCrashed("a background task of the node failed") from both
     if crash is not None:
         raise NodeCrashed("a background task of the node failed") from crash
+
+
+async def _leave(driver: Driver) -> None:
+    """After a crash there is nothing to leave with."""
+    if driver.running:
+        with trio.CancelScope(shield=True):
+            await driver.leave()
+        driver.close()
 
 
 def _make_core(

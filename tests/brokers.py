@@ -58,6 +58,16 @@ async def client(
         yield durable.connect(joined, timeout=PATIENCE_S)
 
 
+@asynccontextmanager
+async def shop_at(port: int, **settings: Any) -> AsyncIterator[mesh.Node]:
+    async with node("shop", seeds=[f"tcp://127.0.0.1:{port}"], drain_s=0.1, **settings) as joined:
+        yield joined
+
+
+def at(port: int) -> dict[str, Any]:
+    return {"listen": f"tcp://127.0.0.1:{port}"}
+
+
 async def take(deliveries: Deliveries | Records, count: int) -> list[Delivery]:
     """The next so many messages."""
     with trio.fail_after(PATIENCE_S):

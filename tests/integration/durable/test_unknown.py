@@ -1,0 +1,93 @@
+"""What a broken connection leaves unknown, and who is told."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, closing
+from math import inf
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+
+import durable
+from durable.errors import BrokerLost, Unconfirmed
+from tests.broker import broker as process
+from tests.brokers import at, drain, numbered, payloads, serving, shop_at, take
+from tests.nodes import free_ports, node, until
+
+
+async def test_a_publish_that_nobody_answers_in_time_is_unknown_and_stored_once(
+    tmp_path: Path,
+) -> None:
+    """Found: without a broker it waited for ever."""
+    port = free_ports(1)
+    async with shop_at(port) as joined:
+        shop = durable.connect(joined)
+        async with serving(tmp_path, **at(port)):
+            await shop.declare_queue("jobs")
+            await shop.publish("", "jobs", b"0")
+        with pytest.raises(Unconfirmed) as one, trio.fail_after(10):
+            await shop.publish("", "jobs", b"1", timeout=0.01)
+        with pytest.raises(Unconfirmed) as many, trio.fail_after(10):
+            await shop.publish_many("", "jobs", [b"2", b"3"], timeout=0.01)
+        assert (one.value.count, many.value.count) == (1, 2)
+        hasty = durable.connect(joined, timeout=0.01)
+        with pytest.raises(Unconfirmed, match=r"within 0\.01 s"), trio.fail_after(10):
+            await hasty.publish("", "nowhere", b"x")
+        async with serving(tmp_path, **at(port)):
+            await shop.publish("", "jobs", b"4", timeout=inf)
+            assert await drain(shop, "jobs") == numbered(5)
+
+
+async def test_what_never_left_is_told_apart_from_what_is_unknown(tmp_path: Path) -> None:
+    """Found: behind a full window nothing was sent, and yet it was said to go on being sent."""
+    port = free_ports(1)
+    told: list[tuple[int, int]] = []
+    async with shop_at(port) as joined:
+        shop = durable.connect(joined)
+        async with serving(tmp_path, **at(port)):
+            await shop.declare_queue("jobs")
+            await shop.publish("", "jobs", b"")
+
+        async def publish() -> None:
+            with pytest.raises(Unconfirmed, match=r"no members|broken|gone") as unconfirmed:
+                await shop.publish_many("", "jobs", [bytes(400_000)] * 3, timeout=0.1)
+            told.append((unconfirmed.value.count, unconfirmed.value.unsent))
+
+        await until(lambda: not joined.members("broker"))
+        with trio.fail_after(20):
+            async with trio.open_nursery() as nursery:
+                for _ in range(10):
+                    nursery.start_soon(publish)
+        sent = sum(count for count, _ in told)
+        assert 0 < sent < 30
+        assert {count + unsent for count, unsent in told} == {3}
+        async with serving(tmp_path, **at(port)):
+            await shop.publish("", "jobs", b"", timeout=inf)
+            assert len(await drain(shop, "jobs")) == 1 + sent + 1
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["gone", "back"])
+async def test_acks_that_went_down_with_their_connection_are_told_on_leaving(
+    tmp_path: Path, again: bool
+) -> None:
+    """Found: nobody was told, and what had been processed came once more."""
+    killed = await trio.to_thread.run_sync(process, str(tmp_path))
+    with closing(killed), ExitStack() as stack:
+        listen = killed.ready["endpoint"]
+        async with node("shop", seeds=[listen], drain_s=0.1) as joined:
+            shop = durable.connect(joined)
+            await shop.declare_queue("jobs")
+            await shop.publish_many("", "jobs", numbered(10))
+            with pytest.raises(BrokerLost, match="settled"), trio.fail_after(20):
+                async with shop.consume("jobs") as deliveries:
+                    found = await take(deliveries, 10)
+                    killed.close()
+                    await until(lambda: not joined.members("broker"))
+                    await found[9].ack(multiple=True)
+                    await trio.testing.wait_all_tasks_blocked()
+                    if again:
+                        back = await trio.to_thread.run_sync(process, str(tmp_path), listen)
+                        stack.callback(back.close)
+                        assert payloads(await take(deliveries, 10)) == numbered(10)
