@@ -1,16 +1,23 @@
-"""Dead letters: read again, readdressed, and appended together with what settles the originals."""
+"""Dead letters: read again, readdressed, and appended together with what settles the originals.
+
+Their story makes them longer: together, or even alone, they may be more than a segment takes.
+"""
 
 from __future__ import annotations
 
+import logging
+
 import trio
 
+from mesh.errors import RemoteProtocolError, TooLarge
 from mesh.protocol.batch import Batch
 
-from ..errors import StoreFull
+from ..errors import Malformed, StoreFull
 from ..queues.journal import Dead
 from ..queues.lane import Lane
 from .hosted import Hosted
 
+logger = logging.getLogger("durable")
 FULL_PAUSE_S = 1.0
 
 
@@ -27,17 +34,68 @@ async def _bury(hosted: Hosted, dead: Dead) -> None:
     lane = hosted.vhost.lane(dead.lane)
     if lane is None:  # The queue is gone meanwhile, with all that was in it.
         return
+    without: list[Exception] = []
     for run in list(lane.index.runs(dead.start, dead.end)):
         start, end = max(dead.start, run.first), min(dead.end, run.first + run.count)
         found = await hosted.batch(lane, start)
-        await _append(hosted, lane, dead._replace(start=start, end=end), [found] if found else [])
+        without += await _copy(hosted, lane, dead._replace(start=start, end=end), found)
+    if without:
+        logger.warning(
+            "%d messages of queue %s (%s) are settled without a dead letter: %s",
+            len(without), dead.queue, dead.reason, without[0],
+        )  # fmt: skip
 
 
-async def _append(hosted: Hosted, lane: Lane, dead: Dead, batches: list[tuple[Batch, int]]) -> None:
+async def _copy(
+    hosted: Hosted, lane: Lane, dead: Dead, found: tuple[Batch, int] | None
+) -> list[Exception]:
+    """Those of one record, in halves where they do not go together; for each without a copy, why."""
+    batches = [found] if found else []
+    without: list[Exception] = []
+    left = [dead]
+    while left:
+        part = left.pop()
+        try:
+            await _append(hosted, lane, part, batches)
+        except (TooLarge, Malformed, RemoteProtocolError) as error:
+            middle = (part.start + part.end) // 2
+            if middle > part.start:
+                left += [part._replace(start=middle), part._replace(end=middle)]
+                await trio.lowlevel.checkpoint()
+            elif not await _copy_briefly(hosted, lane, part, batches, error):
+                without.append(error)
+    return without
+
+
+async def _copy_briefly(
+    hosted: Hosted, lane: Lane, dead: Dead, batches: list[tuple[Batch, int]], error: Exception
+) -> bool:
+    """A message alone, with a shorter story if that is all it takes; whether it got a copy.
+
+    It is settled either way: left where it is, it would end up here again at every start.
+    """
+    if isinstance(error, TooLarge):
+        try:
+            await _append(hosted, lane, dead, batches, brief=True)
+        except TooLarge:
+            hosted.vhost.intake.counts.refused += 1
+        else:
+            return True
+    else:
+        hosted.lost += 1
+    await _append(hosted, lane, dead, [])
+    return False
+
+
+async def _append(
+    hosted: Hosted, lane: Lane, dead: Dead, batches: list[tuple[Batch, int]], *, brief: bool = False
+) -> None:
+    """When there is room. Raises TooLarge, Malformed, RemoteProtocolError: nothing was done."""
+
     def bury() -> None:
         # Else the queue went while this waited; one of its name may be there, and is another one.
         if hosted.vhost.lane(dead.lane) is lane:
-            hosted.vhost.bury(dead, batches, hosted.clock.now_us())
+            hosted.vhost.bury(dead, batches, hosted.clock.now_us(), brief=brief)
             hosted.wake()
 
     while True:

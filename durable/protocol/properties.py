@@ -18,6 +18,8 @@ from ..definitions import PRIORITY_MAX
 from ..errors import Malformed
 
 KEYS_MAX = 1000
+DEATHS_COUNTED_MAX = 2**32
+"""Of one way out: from there on it is not counted any more."""
 TTL_US_MAX = 10**6 * 86400 * 365 * 100
 
 
@@ -29,6 +31,7 @@ class Death(NamedTuple):
     count: int  # type: ignore[assignment]  # Hides tuple.count, which nobody needs.
     exchange: str
     keys: tuple[str, ...]
+    """The routing key, then the CC keys."""
     first_us: int
     """When it happened first, in us since 1970."""
 
@@ -98,14 +101,14 @@ def _number(value: object, most: int) -> int:
     return value
 
 
-def _keys(value: Any) -> tuple[str, ...]:
-    if len(value) > KEYS_MAX:
+def _keys(value: Any, most: int = KEYS_MAX) -> tuple[str, ...]:
+    if len(value) > most:
         raise ValueError("keys")
     return tuple(map(_text, value))
 
 
 def _death(queue: Any, reason: Any, count: Any, exchange: Any, keys: Any, first_us: Any) -> Death:
     return Death(
-        _text(queue), _text(reason), _number(count, 2**32), _text(exchange), _keys(keys),
-        _number(first_us, 2**63),
+        _text(queue), _text(reason), _number(count, DEATHS_COUNTED_MAX), _text(exchange),
+        _keys(keys, KEYS_MAX + 1), _number(first_us, 2**63),
     )  # fmt: skip

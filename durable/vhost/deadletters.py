@@ -9,7 +9,7 @@ from __future__ import annotations
 from mesh.protocol.batch import Batch
 
 from ..definitions import QueueDefinition
-from ..protocol.properties import Death, Properties, decode_properties
+from ..protocol.properties import DEATHS_COUNTED_MAX, Death, Properties, decode_properties
 from ..queues.journal import Dead
 from .routes import cut, readdressed
 
@@ -19,21 +19,31 @@ DEATHS_MAX = 32
 
 
 def dead_letter(
-    batch: Batch, dead: Dead, definition: QueueDefinition, now_us: int
+    batch: Batch, dead: Dead, definition: QueueDefinition, now_us: int, *, brief: bool = False
 ) -> tuple[Batch, Properties]:
-    """`batch` under its new address, with its story."""
+    """`batch` under its new address, with its story.
+
+    Args:
+        brief: earlier deaths without their keys, which are most of what a story takes. The deaths
+            stay: without them it might go round in a cycle.
+    Raises:
+        Malformed: its shared headers are no properties.
+    """
     properties = decode_properties(batch.shared_headers)
     key = definition.dead_letter_routing_key
     if key is None:
         key = batch.topic
     before = next((one for one in properties.deaths if _same(one, dead)), None)
     death = Death(
-        definition.name, dead.reason, before.count + 1 if before else 1,
+        definition.name, dead.reason,
+        min(before.count + 1, DEATHS_COUNTED_MAX) if before else 1,
         before.exchange if before else properties.exchange,
         before.keys if before else (batch.topic, *properties.cc),
         before.first_us if before else now_us,
     )  # fmt: skip
     others = tuple(one for one in properties.deaths if not _same(one, dead))
+    if brief:
+        others = tuple(one._replace(keys=()) for one in others)
     changed = Properties(
         exchange=definition.dead_letter_exchange or "", priority=properties.priority,
         # Its time to live is over or has no meaning here: or it would die again at once.

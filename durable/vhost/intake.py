@@ -137,7 +137,7 @@ class Intake:
         Returns:
             The last log position of it; None: nothing of it is in the log.
         Raises:
-            StoreBusy, StoreFull, StoreFailed, StoreClosed: nothing was done.
+            TooLarge, Malformed, StoreBusy, StoreFull, StoreFailed, StoreClosed: nothing was done.
         """
         plan = Plan(now_us)
         for batch, properties in letters:
@@ -152,7 +152,7 @@ class Intake:
         """Store what was published on the mesh, behind a record of what is missing before it.
 
         Raises:
-            StoreBusy, StoreFull, StoreFailed, StoreClosed: nothing was done.
+            TooLarge, StoreBusy, StoreFull, StoreFailed, StoreClosed: nothing was done.
         """
         plan = Plan(now_us, Kind.CAPTURE)
         plan.store(batch, members, 0, None)

@@ -125,20 +125,23 @@ class Vhost:
         """Queues that have got messages since this was asked last."""
         return self.intake.arrived()
 
-    def bury(self, dead: Dead, batches: Iterable[tuple[Batch, int]], now_us: int) -> None:
+    def bury(
+        self, dead: Dead, batches: Iterable[tuple[Batch, int]], now_us: int, *, brief: bool = False
+    ) -> None:
         """Give dead letters their new address and settle the originals, in one append.
 
         Args:
             batches: those that hold the dead messages, each with its first sequence in that lane.
+            brief: see dead_letter.
         Raises:
+            TooLarge: they have become more than a segment takes. Nothing was done.
+            Malformed: one of them has properties or headers that are none. Nothing was done.
             StoreBusy, StoreFull, StoreFailed, StoreClosed: nothing was done.
         """
         queue = self.registry.queue(dead.queue)
         definition = queue.definition
-        letters = [
-            dead_letter(part_of(batch, first, dead.start, dead.end), dead, definition, now_us)
-            for batch, first in batches
-        ]
+        parts = [part_of(batch, first, dead.start, dead.end) for batch, first in batches]
+        letters = [dead_letter(one, dead, definition, now_us, brief=brief) for one in parts]
 
         def settle(copies: int) -> list[Draft]:
             body = encode_moved_on(dead.lane, dead.start, dead.end, copies)

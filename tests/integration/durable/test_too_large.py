@@ -1,0 +1,170 @@
+"""What is more than a segment takes, or makes no sense, costs itself and not the broker.
+
+On a memory disk with segments of 8 KiB, in virtual time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import trio
+
+from durable.broker.hosted import Hosted
+from durable.definition_forms import to_plain
+from durable.definitions import ExchangeDefinition, QueueDefinition
+from durable.log.memory_disk import Volume
+from durable.protocol.properties import KEYS_MAX, Death, Properties, decode_properties
+from durable.queues.consumers import Consumer
+from durable.queues.queue import REJECT
+from durable.vhost import changes
+from mesh.protocol.batch import Batch
+from tests.power_cuts import CONFIG, run
+from tests.vhosts import PUBLISHER, anybody, make_batch
+
+Life = Callable[[Hosted], Awaitable[None]]
+TAKES = CONFIG.log.segment_bytes - CONFIG.log.reserve_bytes - 300
+"""Less than an empty segment takes, by no more than what stands around a batch."""
+
+
+async def declare(hosted: Hosted, name: str, **settings: Any) -> None:
+    definition = QueueDefinition(name=name, **settings)
+    lanes = hosted.vhost.registry.new_lanes(definition)
+    await hosted.change(lambda: [[changes.QUEUE, lanes, to_plain(definition)]])
+
+
+async def publish(hosted: Hosted, batch: Batch) -> None:
+    publisher = hosted.vhost.publishers.open(PUBLISHER, 1, 0)
+    await hosted.log.with_room(lambda: hosted.vhost.publish(publisher, [batch], anybody, 0))
+    while publisher.confirmed < batch.next_sequence:
+        await hosted.stored.wait()
+
+
+async def reject_all(hosted: Hosted, name: str) -> None:
+    """And wait until that is on disk, copies and all."""
+    queue, consumer = hosted.vhost.registry.queue(name), Consumer("c", prefetch=0, prefetch_bytes=0)
+    queue.subscribe(consumer)
+    queue.take(0)
+    queue.settle(consumer, 0, consumer.next_tag, REJECT)
+    queue.unsubscribe(consumer, 0)
+    hosted.wake(queue)
+    while queue.size_bytes:
+        await trio.sleep(CONFIG.idle_s)
+
+
+async def first_of(hosted: Hosted, name: str) -> Batch:
+    (lane,) = hosted.vhost.registry.queue(name).lanes
+    head = lane.head()
+    assert head is not None, f"{name} has messages"
+    found = await hosted.batch(lane, head.first)
+    assert found is not None
+    return found[0]
+
+
+def ready(hosted: Hosted) -> dict[str, int]:
+    return {name: one.ready for name, one in hosted.vhost.registry.queues.items()}
+
+
+async def graves(hosted: Hosted) -> None:
+    await declare(hosted, "graves")
+    await declare(hosted, "jobs", dead_letter_exchange="", dead_letter_routing_key="graves")
+
+
+def test_dead_letters_that_do_not_go_together_go_in_pieces() -> None:
+    """Found: their story made them more than a segment takes, and the broker ended."""
+
+    async def life(hosted: Hosted) -> None:
+        await graves(hosted)
+        await publish(hosted, make_batch(0, [bytes(TAKES // 8 - 6)] * 8, key="jobs"))
+        await reject_all(hosted, "jobs")
+        assert ready(hosted) == {"graves": 8, "jobs": 0}
+
+    volume = Volume()
+    run(volume, life)
+    run(volume, still({"graves": 8, "jobs": 0}))
+
+
+def still(wanted: dict[str, int]) -> Life:
+    async def life(hosted: Hosted) -> None:
+        assert ready(hosted) == wanted
+
+    return life
+
+
+def test_a_dead_letter_whose_story_is_long_forgets_the_keys_of_earlier_deaths() -> None:
+    """Where it was it still knows, and so whether it goes round."""
+
+    async def life(hosted: Hosted) -> None:
+        await graves(hosted)
+        before = Death("before", "rejected", 1, "", ("k" * 500,), 1)
+        told = Properties(deaths=(before,))
+        await publish(hosted, make_batch(0, [bytes(TAKES - 600)], key="jobs", properties=told))
+        await reject_all(hosted, "jobs")
+        latest, earlier = decode_properties(
+            (await first_of(hosted, "graves")).shared_headers
+        ).deaths
+        assert (latest.queue, latest.keys) == ("jobs", ("jobs",))
+        assert earlier == before._replace(keys=())
+
+    run(Volume(), life)
+
+
+def test_a_dead_letter_that_fits_nowhere_is_settled_and_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def life(hosted: Hosted) -> None:
+        await graves(hosted)
+        await publish(hosted, make_batch(0, [bytes(TAKES)], key="jobs"))
+        await reject_all(hosted, "jobs")
+        assert ready(hosted) == {"graves": 0, "jobs": 0}
+        assert hosted.vhost.intake.counts.refused == 1
+
+    volume = Volume()
+    run(volume, life)
+    assert "1 messages of queue jobs (rejected) are settled without a dead letter" in caplog.text
+    run(volume, still({"graves": 0, "jobs": 0}))
+
+
+def test_a_dead_letter_that_makes_no_sense_takes_nobody_along(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Headers are first read where an exchange decides by them."""
+
+    async def life(hosted: Hosted) -> None:
+        exchange = ExchangeDefinition(name="by_headers", type="headers", alternate="all")
+        everything = ExchangeDefinition(name="all", type="fanout")
+        for one in (everything, exchange):
+            await hosted.change(lambda one=one: [[changes.EXCHANGE, to_plain(one)]])  # type: ignore[misc]
+        await declare(hosted, "jobs", dead_letter_exchange="by_headers")
+        await publish(
+            hosted,
+            make_batch(0, [b"a", b"b", b"c"], key="jobs", headers=[b"\x80", b"\xc1", b"\x80"]),
+        )
+        await reject_all(hosted, "jobs")
+        assert (hosted.lost, hosted.vhost.intake.counts.dropped) == (1, 2)
+
+    with caplog.at_level(logging.WARNING):
+        run(Volume(), life)
+    assert "headers that are no msgpack" in caplog.text
+
+
+def test_as_many_keys_as_there_may_be_die_twice() -> None:
+    """Found: its first death had one key more than was read, and ended the broker at each start."""
+
+    async def life(hosted: Hosted) -> None:
+        await declare(hosted, "last")
+        for name, following in (("jobs", "later"), ("later", "last")):
+            await declare(hosted, name, dead_letter_exchange="", dead_letter_routing_key=following)
+        many = Properties(cc=tuple(f"{number}" for number in range(KEYS_MAX)))
+        await publish(hosted, make_batch(0, [b"x"], key="jobs", properties=many))
+        for name in ("jobs", "later"):
+            await reject_all(hosted, name)
+        deaths = decode_properties((await first_of(hosted, "last")).shared_headers).deaths
+        assert [one.queue for one in deaths] == ["later", "jobs"]
+        assert deaths[1].keys == ("jobs", *many.cc)
+
+    volume = Volume()
+    run(volume, life)
+    run(volume, still({"last": 1, "jobs": 0, "later": 0}))
