@@ -2,14 +2,19 @@
 
 One subscription per pattern of any stream. A message that several of them match is stored once, by
 the one that was subscribed first: it has the message for certain, whatever patterns come later. What
-was lost on the way, or dropped here because the disk was slower than the publishers for too long, is
-recorded as a gap. Order is kept per pattern, so per topic, not between topics of several patterns.
+was lost on the way, or dropped here because the disk was slower than the publishers for too long, or
+is more than a segment of the log takes, is recorded as a gap. Order is kept per pattern, so per topic, not between topics of several patterns.
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
+from functools import partial
+
 import trio
 
+from mesh.errors import TooLarge
 from mesh.names import check_pattern
 from mesh.node import Node
 from mesh.protocol.batch import Batch
@@ -17,8 +22,11 @@ from mesh.protocol.inbox import Delivery
 from mesh.protocol.interest import Interest
 
 from ..errors import StoreFull
+from ..log.bodies import Missed
+from ..vhost.stream import Stream
 from .hosted import Hosted
 
+logger = logging.getLogger("durable")
 FULL_PAUSE_S = 0.1
 
 
@@ -69,14 +77,45 @@ class Capture:
         return next((pattern for pattern in self._running if pattern in patterns), None)
 
     async def _store(self, delivery: Delivery) -> None:
-        hosted, batch = self._hosted, _batch(delivery)
+        """In pieces where it is more than a segment takes."""
+        left, lost = [_batch(delivery)], delivery.lost
+        while left:
+            batch = left.pop()
+            try:
+                await self._with_room(partial(self._hosted.vhost.capture, batch, lost))
+            except TooLarge as error:
+                if lost:  # What was lost may be what makes it too large, for many streams.
+                    await self._miss(batch, batch.base_sequence - lost, lost)
+                    left.append(batch)
+                elif batch.count > 1:
+                    half = batch.count // 2
+                    left += [batch.cut(half, batch.count - half), batch.cut(0, half)]
+                else:
+                    logger.warning("a message of topic %s is not captured: %s", batch.topic, error)
+                    await self._miss(batch, batch.base_sequence, 1)
+            lost = 0
 
-        def capture() -> None:
-            hosted.vhost.capture(batch, delivery.lost, hosted.clock.now_us())
+    async def _miss(self, batch: Batch, first: int, count: int) -> None:
+        """Record that so many messages before or in this batch, from sequence `first` on, are missing.
 
+        Stream by stream: thousands of gaps may be more than a segment takes, too.
+        """
+        hosted = self._hosted
+        missed = Missed(batch.publisher, batch.epoch, batch.topic, first, count)
+
+        def miss(stream: Stream, now_us: int) -> None:
+            if hosted.vhost.registry.streams.get(stream.name) is stream:
+                hosted.vhost.miss(stream, missed, now_us)
+
+        for stream in hosted.vhost.capturing(batch.topic):
+            await self._with_room(partial(miss, stream))
+
+    async def _with_room(self, append: Callable[[int], None]) -> None:
+        """Do it at this time, once there is room. Raises TooLarge."""
+        hosted = self._hosted
         while True:
             try:
-                await hosted.log.with_room(capture)
+                await hosted.log.with_room(lambda: append(hosted.clock.now_us()))
                 return
             except StoreFull:  # The inbox fills meanwhile, and then drops, which becomes a gap.
                 await trio.sleep(FULL_PAUSE_S)

@@ -83,9 +83,10 @@ class Vhost:
         """Store what was published on the mesh, `lost` messages after what came before it.
 
         Raises:
+            TooLarge: more than a segment takes. Nothing was done.
             StoreBusy, StoreFull, StoreFailed, StoreClosed: nothing was done.
         """
-        streams = sorted(set(self.registry.captures.match(batch.topic)), key=_name)
+        streams = self.capturing(batch.topic)
         if not streams:
             return
         first = batch.base_sequence - lost
@@ -95,6 +96,16 @@ class Vhost:
         self.intake.capture(batch, streams, drafts, now_us)
         for gap in gaps:
             self.registry.note_gap(gap)
+
+    def capturing(self, topic: str) -> list[Stream]:
+        """Streams that want what is published on it."""
+        return sorted(set(self.registry.captures.match(topic)), key=_name)
+
+    def miss(self, stream: Stream, missed: Missed, now_us: int) -> None:
+        """Record messages that cannot be stored. Raises as `capture` does."""
+        gap = Gap(stream.lane.id, stream.lane.next, missed)
+        self._store.append_nowait([gap_draft(missed, gap.lane, gap.offset, now_us)])
+        self.registry.note_gap(gap)
 
     def committed(self, end: int, now_us: int) -> list[Publisher]:
         """All log positions before `end` are durable; the publishers of whom more is decided now."""

@@ -6,21 +6,24 @@ On a memory disk with segments of 8 KiB, in virtual time.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 import trio
 
+from durable.broker.capture import Capture
 from durable.broker.hosted import Hosted
 from durable.definition_forms import to_plain
-from durable.definitions import ExchangeDefinition, QueueDefinition
+from durable.definitions import ExchangeDefinition, QueueDefinition, StreamDefinition
 from durable.log.memory_disk import Volume
 from durable.protocol.properties import KEYS_MAX, Death, Properties, decode_properties
 from durable.queues.consumers import Consumer
 from durable.queues.queue import REJECT
 from durable.vhost import changes
 from mesh.protocol.batch import Batch
+from mesh.protocol.inbox import Delivery
 from tests.power_cuts import CONFIG, run
 from tests.vhosts import PUBLISHER, anybody, make_batch
 
@@ -32,7 +35,11 @@ TAKES = CONFIG.log.segment_bytes - CONFIG.log.reserve_bytes - 300
 async def declare(hosted: Hosted, name: str, **settings: Any) -> None:
     definition = QueueDefinition(name=name, **settings)
     lanes = hosted.vhost.registry.new_lanes(definition)
-    await hosted.change(lambda: [[changes.QUEUE, lanes, to_plain(definition)]])
+    await make(hosted, changes.QUEUE, lanes, to_plain(definition))
+
+
+async def make(hosted: Hosted, *change: Any) -> None:
+    await hosted.change(lambda: [list(change)])
 
 
 async def publish(hosted: Hosted, batch: Batch) -> None:
@@ -136,7 +143,7 @@ def test_a_dead_letter_that_makes_no_sense_takes_nobody_along(
         exchange = ExchangeDefinition(name="by_headers", type="headers", alternate="all")
         everything = ExchangeDefinition(name="all", type="fanout")
         for one in (everything, exchange):
-            await hosted.change(lambda one=one: [[changes.EXCHANGE, to_plain(one)]])  # type: ignore[misc]
+            await make(hosted, changes.EXCHANGE, to_plain(one))
         await declare(hosted, "jobs", dead_letter_exchange="by_headers")
         await publish(
             hosted,
@@ -168,3 +175,66 @@ def test_as_many_keys_as_there_may_be_die_twice() -> None:
     volume = Volume()
     run(volume, life)
     run(volume, still({"last": 1, "jobs": 0, "later": 0}))
+
+
+class Publisher:
+    """As much of a node as captures need: it has published these, and then nothing."""
+
+    def __init__(self, *deliveries: Delivery) -> None:
+        self._deliveries = list(deliveries)
+
+    @asynccontextmanager
+    async def subscribe(self, _pattern: str, **_limits: object) -> AsyncIterator[Publisher]:
+        yield self
+
+    async def take(self) -> Delivery:
+        if not self._deliveries:
+            await trio.sleep_forever()
+        return self._deliveries.pop(0)
+
+
+def published(first: int, sizes: list[int], lost: int = 0) -> Delivery:
+    batch = make_batch(first, [bytes(size) for size in sizes], key="live.x")
+    return Delivery(batch, batch.payloads, first, lost)
+
+
+async def captured(hosted: Hosted, *deliveries: Delivery) -> list[tuple[int, int, int]]:
+    """What two streams then have as gaps: the offset after it, the first sequence, how many."""
+    for name in ("one", "other"):
+        definition = StreamDefinition(name=name, patterns=("live.>",))
+        (lane,) = hosted.vhost.registry.new_lanes(definition)
+        await make(hosted, changes.STREAM, lane, to_plain(definition))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(Capture(hosted, Publisher(*deliveries), 1).run)  # type: ignore[arg-type]
+        await trio.sleep(CONFIG.idle_s)
+        nursery.cancel_scope.cancel()
+    await hosted.log.durable(hosted.log.end - 1)
+    return gaps_of(hosted)
+
+
+def gaps_of(hosted: Hosted) -> list[tuple[int, int, int]]:
+    registry = hosted.vhost.registry
+    one, other = (
+        [(gap.offset, gap.missed.first, gap.missed.messages) for gap in gaps]
+        for gaps in registry.gaps.values()
+    )
+    assert one == other
+    assert {stream.end for stream in registry.streams.values()} == {10 - sum(n for *_, n in one)}
+    return one
+
+
+def test_a_live_message_that_is_too_large_is_a_gap() -> None:
+    """Found: it ended the broker. What was sent with it is captured around it, in order."""
+
+    async def life(hosted: Hosted) -> None:
+        batch = published(2, [10, 10, TAKES + 300, TAKES // 2, TAKES // 2 + 200, 10], lost=2)
+        assert await captured(hosted, batch, published(8, [10, 10])) == [(0, 0, 2), (2, 4, 1)]
+        (lane, *_) = [one.lane for one in hosted.vhost.registry.streams.values()]
+        assert [run.count for run in lane.index.runs(0, lane.next)] == [1, 1, 1, 2, 2]
+
+    async def next_life(hosted: Hosted) -> None:
+        assert gaps_of(hosted) == [(0, 0, 2), (2, 4, 1)]
+
+    volume = Volume()
+    run(volume, life)
+    run(volume, next_life)
