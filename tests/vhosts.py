@@ -13,6 +13,7 @@ from durable.vhost.publishers import Publisher, Publishers
 from durable.vhost.registry import Registry
 from durable.vhost.replay import Replay
 from durable.vhost.vhost import Vhost
+from mesh.errors import TooLarge
 from mesh.protocol.batch import Batch, batch_pieces
 
 PUBLISHER = b"p" * 16
@@ -32,12 +33,16 @@ class PlainStore:
     def __init__(self) -> None:
         self.records: dict[int, Record] = {}
         self.end = self.durable_end = 0
+        self.append_bytes_max = 1 << 30
         self.references: Counter[int] = Counter()
         self.refusal: Exception | None = None
 
     def append_nowait(self, drafts: Sequence[Draft]) -> range:
         if self.refusal is not None:
             raise self.refusal
+        size_bytes = sum(draft.size_bytes for draft in drafts)
+        if size_bytes > self.append_bytes_max:
+            raise TooLarge("what is appended at once", size_bytes, self.append_bytes_max)
         first = self.end
         for draft in drafts:
             unsynced = self.end - self.durable_end

@@ -168,7 +168,7 @@ class Offline:
 class _NoStore:
     """What a vhost wants of its log when nothing will be written, nor freed."""
 
-    end = durable_end = 0
+    end = durable_end = append_bytes_max = 0
 
     def append_nowait(self, drafts: Sequence[Draft]) -> range:
         raise AssertionError("nothing is appended to what is only looked at")

@@ -18,7 +18,7 @@ from mesh.joining import keyring_of
 from ..broker.directory import make_vhost
 from ..definition_forms import to_plain
 from ..errors import DurableError
-from ..log.bodies import encode_acks, encode_definitions
+from ..log.bodies import encode_acks_in_parts, encode_definitions
 from ..log.encryption import alike, is_encrypted
 from ..log.log import Log, open_log
 from ..log.real_disk import RealDisk
@@ -116,8 +116,8 @@ async def _copy(
                 copied[kind] = copied.get(kind, 0) + 1
         for draft in _declared(adopted):
             await _append(log, [draft])
-        if offline.recalled:
-            await _append(log, [Draft(Kind.ACKS, encode_acks(offline.recalled))])
+        for body in encode_acks_in_parts(offline.recalled, {}, log.append_bytes_max // 4):
+            await _append(log, [Draft(Kind.ACKS, body)])
     return copied
 
 

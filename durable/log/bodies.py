@@ -23,7 +23,7 @@ A seal is the last record of a segment: what comes after it in that file never w
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -98,12 +98,31 @@ def encode_acks(
     settled: Mapping[int, Sequence[Range]], returned: Mapping[int, Sequence[Range]] | None = None
 ) -> bytes:
     """Ranges of sequences by queue id."""
+    return b"".join(encode_acks_in_parts(settled, returned or {}, 1 << 32))
+
+
+def encode_acks_in_parts(
+    settled: Mapping[int, Sequence[Range]], returned: Mapping[int, Sequence[Range]], bytes_max: int
+) -> Iterator[bytes]:
+    """The same as bodies of several records: each of so many bytes at most, or of one range."""
     pieces: list[bytes] = []
-    for what, acks in ((What.SETTLED, settled), (What.RETURNED, returned or {})):
+    left = bytes_max
+    for what, acks in ((What.SETTLED, settled), (What.RETURNED, returned)):
         for queue, ranges in acks.items():
-            pieces.append(ACKS_BLOCK.pack(queue, len(ranges), what))
-            pieces += [RANGE.pack(start, end) for start, end in ranges]
-    return b"".join(pieces)
+            at = 0
+            while at < max(1, len(ranges)):
+                fitting = (left - ACKS_BLOCK.size) // RANGE.size
+                if fitting < 1 and pieces:
+                    yield b"".join(pieces)
+                    pieces, left = [], bytes_max
+                    continue
+                some = ranges[at : at + max(1, fitting)]
+                at += max(1, len(some))
+                pieces.append(ACKS_BLOCK.pack(queue, len(some), what))
+                pieces += [RANGE.pack(start, end) for start, end in some]
+                left -= ACKS_BLOCK.size + RANGE.size * len(some)
+    if pieces:
+        yield b"".join(pieces)
 
 
 def encode_moved_on(queue: int, start: int, end: int, copies: int) -> bytes:

@@ -161,6 +161,11 @@ class Log:
         """Why the store has stopped for good, if it has."""
         return self._committer.failure
 
+    @property
+    def append_bytes_max(self) -> int:
+        """Most that is taken at once: what goes into an empty segment."""
+        return self._committer.placer.append_bytes_max
+
     def append_nowait(self, drafts: Sequence[Draft]) -> range:
         """Take records to be written and return their log positions; all of them or none.
 

@@ -65,6 +65,12 @@ class Journal:
         self.dead = dead
         return taken
 
+    def take_settled(self) -> tuple[dict[int, Spans], dict[int, Spans]]:
+        """What has been settled, and what came back; the rest stays."""
+        taken = self.settled, self.returned
+        self.settled, self.returned = {}, {}
+        return taken
+
     def take_dead(self) -> list[Dead]:
         """Those that have gathered, for whoever buries them."""
         dead, self.dead = self.dead, []

@@ -99,7 +99,8 @@ class Taking:
 
         Args:
             position: records before it have been applied, and nothing else.
-            returns: the log position of the last record of returns; all of them are in one.
+            returns: log position of the last record of returns. All that came back so far is in
+                records up to there, and nothing that comes back later.
         """
         size, count = 0, 0
         while self._left and count < AT_ONCE and size < BYTES_AT_ONCE:

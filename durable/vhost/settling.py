@@ -1,6 +1,6 @@
-"""What consumers, limits and time have settled: one record for all of it, and what it frees.
+"""What consumers, limits and time have settled: as few records as take it, and what they free.
 
-Settlements gather in the journal until `flush`. Only when that record is durable may the segments
+Settlements gather in the journal until `flush`. Only when its last record is durable may the segments
 they free go: a dead letter's original, for one, must not vanish before its copy is safe.
 """
 
@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections import deque
 
 from ..errors import StoreError
-from ..log.bodies import encode_acks
+from ..log.bodies import encode_acks_in_parts
 from ..log.record import Draft, Kind
 from ..queues.journal import Journal, Records
 from .bodies import Bodies
 from .store import Store
+
+RECORD_BYTES_MAX = 1 << 20
+"""Of settlements in one record; where segments are small, a quarter of what one takes."""
 
 
 class Settling:
@@ -26,6 +29,8 @@ class Settling:
         """
         self._journal, self._held, self._bodies, self._store = journal, held, bodies, store
         self._releases: deque[tuple[int, list[Records]]] = deque()
+        self._unappended: deque[Draft] = deque()
+        """Taken from the journal. The log had no room for them, or for what was before them."""
         self._flushed: deque[tuple[int, int]] = deque()
         """(number of a flush, log position to be durable for it)"""
         self.last_position = 0
@@ -48,17 +53,16 @@ class Settling:
         self.refusal = None
         if self._held:
             self._release_held()
-        if not (self._wanted or self._journal):
+        if not (self._wanted or self._journal or self._unappended):
             return
-        draft = self._draft(now_us)
-        if draft is not None:
-            try:
-                (self.last_position,) = self._store.append_nowait([draft])
-            except StoreError as error:
-                # Full, or stopped: who publishes is told, and this goes on gathering.
-                self.refusal = error
-                return
-            self.appended_bytes += draft.size_bytes
+        try:
+            self._append()
+            self._take(now_us)
+            self._append()
+        except StoreError as error:
+            # Full, or stopped: who publishes is told, and this goes on gathering.
+            self.refusal = error
+            return
         self._flushes += 1
         self._wanted = False
         self._flushed.append((self._flushes, self.last_position))
@@ -68,12 +72,18 @@ class Settling:
             self._releases.append((self._store.end - 1, released))
         self.committed(self._store.durable_end)
 
-    def _draft(self, now_us: int) -> Draft | None:
-        """A record of everything settled since the last one."""
-        journal = self._journal
-        if not journal.settled and not journal.returned:
-            return None
-        return Draft(Kind.ACKS, encode_acks(journal.settled, journal.returned), (), now_us)
+    def _take(self, now_us: int) -> None:
+        """Records of everything settled since the last ones."""
+        settled, returned = self._journal.take_settled()
+        bytes_max = min(RECORD_BYTES_MAX, self._store.append_bytes_max // 4)
+        for body in encode_acks_in_parts(settled, returned, bytes_max):
+            self._unappended.append(Draft(Kind.ACKS, body, (), now_us))
+
+    def _append(self) -> None:
+        """One by one: together they may be more than a segment takes. Raises StoreError."""
+        while self._unappended:
+            (self.last_position,) = self._store.append_nowait([self._unappended[0]])
+            self.appended_bytes += self._unappended.popleft().size_bytes
 
     def _release_held(self) -> None:
         for positions, _ in self._held.take_logged().released:

@@ -17,6 +17,10 @@ class Store(Protocol):
     def durable_end(self) -> int:
         """All records before this log position survive a power cut."""
 
+    @property
+    def append_bytes_max(self) -> int:
+        """What an empty segment takes at once."""
+
     def append_nowait(self, drafts: Sequence[Draft]) -> range:
         """Log positions of all of them, or StoreBusy, StoreFull, StoreFailed, StoreClosed, TooLarge."""
 

@@ -1,0 +1,118 @@
+"""Settlements that one record does not take, with a log that has room for one record at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from durable.definition_forms import to_plain
+from durable.definitions import QueueDefinition
+from durable.errors import StoreBusy
+from durable.log.bodies import decode_acks, encode_acks, encode_acks_in_parts
+from durable.log.record import Draft, Kind
+from durable.queues.consumers import Consumer
+from durable.queues.queue import ACK
+from durable.vhost import changes
+from tests.vhosts import PUBLISHER, PlainStore, PlainVhost, anybody, as_record, make_batch
+
+TAKES = 1000
+MESSAGES = 60
+
+
+class Cramped(PlainStore):
+    """Each commit makes room for `room` appends."""
+
+    room = 1000
+
+    def append_nowait(self, drafts: Sequence[Draft]) -> range:
+        if not self.room:
+            raise StoreBusy(1, "a test")
+        self.room -= 1
+        return super().append_nowait(drafts)
+
+
+def cramped() -> tuple[PlainVhost, Cramped, Consumer]:
+    """A consumer has all messages, one of each batch."""
+    store = Cramped()
+    one = PlainVhost((), store)
+    definition = QueueDefinition(name="q")
+    one.change([changes.QUEUE, one.registry.new_lanes(definition), to_plain(definition)])
+    publisher = one.publishers.open(PUBLISHER, 1, 0)
+    for number in range(MESSAGES):
+        one.vhost.publish(publisher, [make_batch(number, [b"x"])], anybody, 0)
+    one.commit()
+    queue, consumer = one.registry.queue("q"), Consumer("c", prefetch=0, prefetch_bytes=0)
+    queue.subscribe(consumer)
+    queue.take(0)
+    store.append_bytes_max = TAKES
+    return one, store, consumer
+
+
+def ready(one: PlainVhost) -> list[tuple[int, int]]:
+    (lane,) = one.registry.queue("q").lanes
+    return lane.ready_ranges()
+
+
+def returned(one: PlainVhost) -> list[tuple[int, int, int]]:
+    (lane,) = one.registry.queue("q").lanes
+    return list(lane.returned(0, MESSAGES))
+
+
+def test_each_record_is_a_quarter_of_what_a_segment_takes_and_all_are_one_flush() -> None:
+    """Found: what one consumer gave back was more than a segment takes, and ended the broker."""
+    one, store, consumer = cramped()
+    queue, settling = one.registry.queue("q"), one.vhost.settling
+    for tag in range(0, MESSAGES, 2):
+        queue.settle(consumer, tag, tag + 1, ACK)
+    queue.unsubscribe(consumer, 0)
+    flush, store.room, before = settling.next_flush(), 1, store.end
+    settling.flush(0)
+    assert (store.end, store.needed()) == (before + 1, dict.fromkeys(range(1, MESSAGES + 1), 1))
+    while settling.durable < flush:
+        assert settling.refusal is not None, (
+            "or a snapshot would count what its record counts again"
+        )
+        assert len(store.needed()) == MESSAGES, "nothing is released before all of it is durable"
+        store.room = 1
+        settling.flush(0)
+        one.commit()
+    assert settling.refusal is None
+    assert settling.last_position == store.end - 1
+    assert store.needed() == dict.fromkeys(range(2, MESSAGES + 1, 2), 1)
+    records = [store.records[position] for position in range(before, store.end)]
+    assert len(records) > 2
+    assert all(one.kind == Kind.ACKS and one.header.total_bytes < TAKES / 2 for one in records)
+    again = one.restarted()
+    assert ready(again) == [(number, number + 1) for number in range(1, MESSAGES, 2)]
+    assert returned(again) == returned(one)
+
+
+def test_what_is_settled_while_the_log_has_no_room_is_the_same_flush() -> None:
+    one, store, consumer = cramped()
+    queue, settling = one.registry.queue("q"), one.vhost.settling
+    for tag in range(0, MESSAGES, 2):
+        queue.settle(consumer, tag, tag + 1, ACK)
+    store.room = 1
+    settling.flush(0)
+    queue.settle(consumer, 1, 2, ACK)
+    flush, store.room = settling.next_flush(), 1000
+    settling.flush(0)
+    assert settling.durable < flush
+    one.commit()
+    assert settling.durable == flush
+    assert (1, 2) not in ready(one.restarted())
+
+
+def test_parts_say_together_what_one_says() -> None:
+    settled = {7: [(0, 1), (5, 9)], 8: [(number, number + 1) for number in range(0, 100, 2)]}
+    back = {7: [(2, 3)], 9: [(4, 5)]}
+
+    def blocks(body: bytes) -> list[tuple[int, int, tuple[int, int]]]:
+        found = decode_acks(as_record(Draft(Kind.ACKS, body), 1))
+        return [(one.what, one.queue, range_) for one in found for range_ in one.ranges]
+
+    whole = blocks(encode_acks(settled, back))
+    for bytes_max in (1, 32, 33, 64, 200, 1 << 20):
+        parts = list(encode_acks_in_parts(settled, back, bytes_max))
+        assert all(len(part) <= max(32, bytes_max) for part in parts)
+        assert [block for part in parts for block in blocks(part)] == whole
+    assert list(encode_acks_in_parts({}, {}, 100)) == []
