@@ -165,13 +165,14 @@ def one_thread() -> Iterator[None]:
 
 
 def run(
-    volume: Volume, life: Callable[[Hosted], Awaitable[None]], faults: Faults | None = None
-) -> None:
+    volume: Volume, life: Callable[[Hosted], Awaitable[None]], faults: Faults | None = None,
+    config: durable.BrokerConfig = CONFIG,
+) -> None:  # fmt: skip
     """Open the vhost on this volume, do this, and close it."""
 
     async def main() -> None:
         async with open_vhost(
-            Path("memory"), "/", CONFIG, Encryption(None), _VirtualClock()
+            Path("memory"), "/", config, Encryption(None), _VirtualClock()
         ) as hosted:
             await life(hosted)
 

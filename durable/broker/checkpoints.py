@@ -12,6 +12,8 @@ import logging
 
 import trio
 
+from mesh.errors import TooLarge
+
 from ..errors import StoreError
 from ..log.checkpoints import Checkpoint, Checkpoints, Root
 from ..log.cipher import Cipher
@@ -63,6 +65,8 @@ class Checkpointer:
         self._files = Checkpoints(disk, log.report.store_id, lambda: log.durable_end, log.cipher)
         self._segments = log.statistics().segments
         self._settled = 0
+        self._warned = False
+        """That the snapshot is too large, since there was one that was not."""
         self._writing = trio.Lock()
 
     @property
@@ -82,15 +86,33 @@ class Checkpointer:
                     logger.warning("no checkpoint of %s: %s", self._hosted.vhost.name, error)
 
     async def write(self) -> None:
-        """One of everything.
+        """One of everything, unless a segment is too small for its snapshot, which is logged.
 
         Raises:
             StoreError, OSError: it could not be written; what was there before holds.
         """
         async with self._writing:  # The last one of all may come while another is under way.
-            await self._write()
+            try:
+                await self._write()
+                self._warned = False
+            except TooLarge as error:
+                self._begun()  # Else it would be due at once, and no smaller.
+                if not self._warned:
+                    logger.warning(
+                        "no checkpoint of %s: its snapshot of %d bytes is more than a segment takes "
+                        "(%d). Until the broker has a larger --segment-size it gives back no space, "
+                        "and each start reads the whole log",
+                        self._hosted.vhost.name, error.size_bytes, error.limit_bytes,
+                    )  # fmt: skip
+                    self._warned = True
+
+    def _begun(self) -> None:
+        """The next one is due when as much has happened again."""
+        self._segments = self._hosted.log.statistics().segments
+        self._settled = self._hosted.vhost.settling.appended_bytes
 
     async def _write(self) -> None:
+        """Raises TooLarge: the snapshot is more than a segment takes."""
         hosted, log = self._hosted, self._hosted.log
 
         def append_snapshot() -> range:
@@ -99,8 +121,7 @@ class Checkpointer:
 
         positions = await log.with_room(append_snapshot)
         start, taking = hosted.applied_end, self._checkpointing.begin()
-        self._segments = log.statistics().segments
-        self._settled = hosted.vhost.settling.appended_bytes
+        self._begun()
         while taking.more:
             await log.with_room(self._flush)
             taking.take(hosted.applied_end, hosted.vhost.settling.last_position)

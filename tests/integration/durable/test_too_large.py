@@ -238,3 +238,31 @@ def test_a_live_message_that_is_too_large_is_a_gap() -> None:
     volume = Volume()
     run(volume, life)
     run(volume, next_life)
+
+
+def test_a_snapshot_that_is_too_large_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    """Found: it ended the broker, and kept it from ending well. Queues have to go, or it has to
+    have larger segments, then there are checkpoints again."""
+    names = [f"a queue with quite a long name, number {number}" for number in range(80)]
+
+    async def life(hosted: Hosted) -> None:
+        for name in names:
+            await declare(hosted, name)
+        await publish(hosted, make_batch(0, [b"x"], key=names[0]))
+        await trio.sleep(3 * CONFIG.idle_s)
+
+    async def smaller(hosted: Hosted) -> None:
+        assert ready(hosted) == {name: int(name == names[0]) for name in names}
+        before = hosted.log.statistics().segments
+        for name in names[1:]:
+            await hosted.delete_queue(hosted.vhost.registry.queue(name), "a test")
+        await reject_all(hosted, names[0])
+        await trio.sleep(2 * CONFIG.idle_s)
+        assert hosted.log.statistics().segments < before
+
+    volume = Volume()
+    run(volume, life)
+    assert caplog.text.count("no checkpoint of /: its snapshot of") == 1
+    run(volume, still({name: int(name == names[0]) for name in names}))
+    run(volume, smaller)
+    run(volume, still({names[0]: 0}))
