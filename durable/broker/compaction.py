@@ -6,6 +6,8 @@ import logging
 
 import trio
 
+from mesh.errors import TooLarge
+
 from ..errors import StoreError, StoreFull
 from ..log.bodies import MESSAGES, move
 from ..log.compaction import Budget
@@ -23,12 +25,21 @@ async def compact(hosted: Hosted, bytes_per_s: float) -> None:
     budget = Budget(bytes_per_s, trio.current_time())
     while True:
         await trio.sleep(PAUSE_S)
+        positions = hosted.log.to_compact()
         try:
-            positions = hosted.log.to_compact()
             if positions is not None:
                 await _compact(hosted, positions, budget)
                 hosted.turn()
                 await hosted.log.free()
+        except TooLarge as error:
+            assert positions is not None, "something was to be moved"
+            hosted.log.leave(positions.start)
+            logger.warning(
+                "compaction of %s leaves log positions %d to %d where they are: a record of %d bytes "
+                "is more than a segment takes now (%d)",
+                hosted.vhost.name, positions.start, positions.stop - 1, error.size_bytes,
+                error.limit_bytes,
+            )  # fmt: skip
         except StoreFull:
             continue  # There is no room to make room; publishers are told, acks go on.
         except StoreError as error:

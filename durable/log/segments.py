@@ -21,7 +21,7 @@ class Segment:
 
     __slots__ = (
         "_ats", "_next_at", "_positions", "end", "end_at", "first", "live_bytes", "number",
-        "references", "sealed",
+        "references", "sealed", "stays",
     )  # fmt: skip
 
     def __init__(self, number: int, first: int) -> None:
@@ -31,6 +31,8 @@ class Segment:
         self.end_at = SEGMENT_HEADER_BYTES
         """The byte after its last record."""
         self.sealed = False
+        self.stays = False
+        """Compaction leaves it alone: one of its records goes into no other segment."""
         self.references = 0
         self.live_bytes = 0
         """What those who refer to its records said that they need."""
@@ -127,9 +129,12 @@ class Segments:
     def candidates(self, keep_from: int) -> list[Candidate]:
         """For compaction: one that must stay anyway counts as not sealed."""
         return [
-            Candidate(one.number, one.end_at, one.live_bytes, one.sealed and one.end <= keep_from)
+            Candidate(
+                one.number, one.end_at, one.live_bytes,
+                one.sealed and one.end <= keep_from and not one.stays,
+            )
             for one in self._all
-        ]
+        ]  # fmt: skip
 
     def remove(self, gone: list[Segment]) -> None:
         self._all = [one for one in self._all if one not in gone]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -266,3 +267,37 @@ def test_a_snapshot_that_is_too_large_is_left_out(caplog: pytest.LogCaptureFixtu
     run(volume, still({name: int(name == names[0]) for name in names}))
     run(volume, smaller)
     run(volume, still({names[0]: 0}))
+
+
+def test_what_is_too_large_for_smaller_segments_stays_where_it_is(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Found: compaction of it ended the broker, a second after each start."""
+
+    async def fill(hosted: Hosted) -> None:
+        await declare(hosted, "slow")
+        await publish(hosted, make_batch(0, [bytes(10_000)], key="slow"))
+        for name in ("fast", "kept"):
+            await declare(hosted, name)
+        await publish_on(hosted)
+
+    async def publish_on(hosted: Hosted, kept: str = "fast") -> None:
+        """Whatever is in `kept` keeps a segment, in the middle of what goes."""
+        publisher = hosted.vhost.publishers.open(PUBLISHER, 1, 0)
+        for _ in range(5):
+            for key in ("fast", kept, "fast"):
+                batch = make_batch(publisher.next, [bytes(4_000)], key=key)
+                await publish(hosted, batch)
+        await reject_all(hosted, "fast")
+
+    async def go_on(hosted: Hosted) -> None:
+        await publish_on(hosted, "kept")
+        await trio.sleep(10 * CONFIG.idle_s)
+        assert len((await first_of(hosted, "slow")).payloads[0]) == 10_000
+
+    volume = Volume()
+    run(volume, fill, config=replace(CONFIG, log=replace(CONFIG.log, segment_bytes=1 << 15)))
+    run(volume, go_on)
+    assert caplog.text.count("a record of") == 1
+    assert "is more than a segment takes now" in caplog.text
+    run(volume, still({"slow": 1, "fast": 0, "kept": 5}))
