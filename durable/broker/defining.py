@@ -63,7 +63,7 @@ async def take_in(hosted: Hosted, peer: Peer, plain: Any) -> dict[str, int]:
 
     Raises:
         InvalidDefinition, DefinitionConflict, UnknownQueue, UnknownExchange, BuiltIn, TooManyQueues,
-        AccessRefused: nothing was declared.
+        AccessRefused, RecordTooLarge: nothing was declared.
     """
     new: Counter[str] = Counter()
 

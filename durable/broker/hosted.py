@@ -14,10 +14,18 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
+from mesh.errors import TooLarge
 from mesh.protocol.batch import Batch
 from mesh.waker import Bell, Waker
 
-from ..errors import DurableError, NotInLog, RecordDamaged, StoreError, StoreFailed
+from ..errors import (
+    DurableError,
+    NotInLog,
+    RecordDamaged,
+    RecordTooLarge,
+    StoreError,
+    StoreFailed,
+)
 from ..log.bodies import MESSAGES, batch_bytes
 from ..log.log import READ_BYTES, Log
 from ..log.record import Buffer
@@ -132,6 +140,10 @@ class Hosted:
         Args:
             wanted: called right before they are made, so that what it has checked still holds;
                 again when there was no room. No changes: return when earlier ones are on disk.
+        Raises:
+            RecordTooLarge: together they are more than a segment takes. Nothing has changed.
+            StoreFull: nothing has changed.
+            StoreFailed, StoreClosed: it is unknown whether anything has.
         """
 
         def change() -> int:
@@ -141,7 +153,10 @@ class Hosted:
                 self.streams_changed.wake()
             return position
 
-        position = await self.log.with_room(change)
+        try:
+            position = await self.log.with_room(change)
+        except TooLarge as error:
+            raise RecordTooLarge(error.size_bytes, error.limit_bytes) from None
         self.wake()
         await self.log.durable(position)
 

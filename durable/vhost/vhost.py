@@ -52,7 +52,7 @@ class Vhost:
         for certain before it is on disk. What is transient is not written, and waits for nothing.
 
         Raises:
-            StoreBusy, StoreFull, StoreFailed, StoreClosed: nothing has changed.
+            TooLarge, StoreBusy, StoreFull, StoreFailed, StoreClosed: nothing has changed.
         """
         position = self._store.durable_end - 1
         lasting = self.registry.lasting(changes)

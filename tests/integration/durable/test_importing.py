@@ -18,7 +18,7 @@ from durable.definitions import (
     QueueDefinition,
     StreamDefinition,
 )
-from durable.errors import DefinitionConflict, TooManyQueues
+from durable.errors import DefinitionConflict, RecordTooLarge, TooManyQueues
 from durable.log.faulty_disk import Faults, FaultyDisk
 from durable.log.memory_disk import Volume
 from tests.brokers import SMALL, client, node_of, serving
@@ -110,3 +110,19 @@ async def test_what_was_declared_while_it_waited_for_room_is_not_replaced(
                 await shop.declare_queue("jobs", durability="memory")  # It needs no room.
                 released.set()
         assert set((await shop.statistics())["queues"]) == {"first", "second", "jobs"}
+
+
+async def test_more_than_a_segment_takes_is_refused_and_the_connection_goes_on(
+    tmp_path: Path,
+) -> None:
+    """Found: it ended the connection for good, as if the client did not speak our protocol."""
+    segments = replace(SMALL.log, segment_bytes=1 << 16, reserve_bytes=1 << 12)
+    many = Definitions(queues=tuple(QueueDefinition(name=f"{n:0100}") for n in range(300)))
+    async with (
+        serving(tmp_path, config=replace(SMALL, log=segments)) as broker, client(broker) as shop,
+    ):  # fmt: skip
+        with pytest.raises(RecordTooLarge) as caught:
+            await shop.import_definitions(export_definitions(many, "/"))
+        assert caught.value.size_bytes > caught.value.limit_bytes
+        assert await shop.import_definitions(PLAIN)
+        assert "jobs" in (await shop.statistics())["queues"]
