@@ -17,7 +17,13 @@ from mesh.waker import Waker
 from ..errors import DurableError, Malformed, PublisherFenced, RecordTooLarge, StoreBusy, StoreFull
 from ..log.bodies import PUBLISHER_BYTES
 from ..protocol.calls import Answer, Hello, encode_answer
-from ..protocol.parts import Refusal, count_fitting, decode_batches, encode_confirm
+from ..protocol.parts import (
+    NUMBERS_END,
+    Refusal,
+    count_fitting,
+    decode_batches,
+    encode_confirm,
+)
 from ..tunnels import ends_with_tunnel
 from ..vhost.publishers import Publisher
 from .hosted import Hosted
@@ -52,7 +58,8 @@ async def serve_publisher(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Pe
 def _open(hello: Hello, hosted: Hosted) -> Publisher:
     publisher_id, epoch = hello.field("publisher", bytes), hello.field("epoch", int)
     oldest = hello.field("oldest", int)
-    if len(publisher_id) != PUBLISHER_BYTES or epoch < 0 or oldest < 0:
+    numbers = range(NUMBERS_END)
+    if len(publisher_id) != PUBLISHER_BYTES or epoch not in numbers or oldest not in numbers:
         raise Malformed("a hello of an impossible publisher")
     return hosted.vhost.publishers.open(publisher_id, epoch, oldest)
 

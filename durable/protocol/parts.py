@@ -43,6 +43,8 @@ SLICE = struct.Struct("<QII")
 SLICE_BYTES = SLICE.size
 BATCH_LENGTH = struct.Struct("<I")
 BATCH_LENGTH_AT = 8
+NUMBERS_END = 1 << 63
+"""Publishers' epochs and sequences are before it: what is counted on from them still goes into 64 bits."""
 ARRAY_BYTES_MAX = 5
 """What msgpack puts before the entries of an array."""
 
@@ -86,7 +88,7 @@ class Gap(NamedTuple):
 
 
 def decode_batches(part: bytes) -> list[Batch]:
-    """Raises Malformed: not batches back to back, all of them whole and valid."""
+    """Raises Malformed: not batches back to back, all of them whole, valid and of possible sequences."""
     batches: list[Batch] = []
     at = 0
     try:
@@ -98,6 +100,8 @@ def decode_batches(part: bytes) -> list[Batch]:
             if batch is None or not batch.count or batch.kind:
                 raise Malformed("a batch that is damaged")
             batch.check()
+            if batch.next_sequence > NUMBERS_END:
+                raise Malformed(f"a batch up to sequence {batch.next_sequence}")
             batches.append(batch)
             at += size
     except RemoteProtocolError as error:

@@ -14,6 +14,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from ..errors import PublisherFenced, SequenceLost
+from ..protocol.parts import NUMBERS_END
 
 HOLES_MAX = 1000
 """Holes remembered per publisher. Those before are too old to be asked for: a publisher that sends
@@ -170,12 +171,13 @@ class Publishers:
         """A durable record has these sequences.
 
         A publisher of which no snapshot tells has all its records here: what is before the first
-        one is a hole, too.
+        one is a hole, too. Logs of earlier releases may have sequences that nobody accepts now; the
+        one after the last of all could not be packed.
         """
         publisher = self.seen(publisher_id, epoch)
         if publisher.epoch != epoch:
             return
-        publisher.stored(first, end)
+        publisher.stored(min(first, NUMBERS_END), min(end, NUMBERS_END))
         publisher.confirmed = publisher.next
 
     def restore(self, entry: tuple[bytes, int, int, int, list[tuple[int, int]]]) -> None:
@@ -184,8 +186,11 @@ class Publishers:
         publisher = self.seen(publisher_id, epoch)
         if publisher.epoch != epoch:
             return
-        publisher.next = publisher.confirmed = following
-        publisher.floor, publisher.holes = floor, [(start, end) for start, end in holes]
+        publisher.next = publisher.confirmed = min(following, NUMBERS_END)
+        publisher.floor = min(floor, NUMBERS_END)
+        publisher.holes = [
+            (start, min(end, NUMBERS_END)) for start, end in holes if start < NUMBERS_END
+        ]
 
     def entries(self) -> list[tuple[bytes, int, int, int, list[tuple[int, int]]]]:
         """For a snapshot."""

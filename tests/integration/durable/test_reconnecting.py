@@ -329,6 +329,8 @@ IMPOSSIBLE: list[tuple[str, dict[str, Any]]] = [
     ("publish", {"publisher": b"p" * 16, "epoch": -1, "oldest": 0}),
     ("publish", {"publisher": b"p" * 16, "epoch": "x", "oldest": 0}),
     ("publish", {"publisher": b"p" * 16, "epoch": 1, "oldest": -7}),
+    ("publish", {"publisher": b"p" * 16, "epoch": 2**63, "oldest": 0}),
+    ("publish", {"publisher": b"p" * 16, "epoch": 1, "oldest": 2**63}),
     ("consume", {}),
     ("consume", {"queue": 5}),
     ("consume", {"queue": "jobs", "prefetch": "many"}),

@@ -115,6 +115,14 @@ def test_slices_and_batches_come_back(slices: list[tuple[int, int, list[bytes]]]
     assert [one.payloads for one in parts.decode_batches(joined)] == [one[2] for one in slices]
 
 
+def test_a_batch_whose_sequences_go_on_beyond_what_is_counted() -> None:
+    last = make_batch(parts.NUMBERS_END - 1, [b"x"]).raw()
+    assert len(parts.decode_batches(last)) == 1
+    for beyond in (parts.NUMBERS_END, 2**64 - 1):
+        with pytest.raises(Malformed, match="sequence"):
+            parts.decode_batches(last + make_batch(beyond, [b"x"]).raw())
+
+
 DECODERS: list[Callable[[bytes], Any]] = [
     calls.decode_hello, calls.decode_call, calls.decode_answer, parts.decode_batches,
     parts.decode_settlements, parts.decode_number, parts.decode_confirm, parts.decode_ended,

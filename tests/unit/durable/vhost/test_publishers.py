@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from durable.errors import PublisherFenced, SequenceLost
+from durable.protocol.parts import NUMBERS_END
 from durable.vhost.publishers import HOLES_MAX, Publisher, Publishers
 
 ID = b"p" * 16
@@ -191,3 +193,22 @@ def test_what_was_refused_and_comes_again_is_decided_when_it_is_durable() -> Non
     assert one.confirmed == 10
     assert one.committed(8)
     assert one.confirmed == 20
+
+
+def test_a_log_with_the_last_sequence_of_all_can_have_a_snapshot() -> None:
+    """Found: it was accepted, the one after it cannot be packed, and that ended each start."""
+    table = Publishers(10)
+    table.recovered(ID, 1, 0, 3)
+    table.recovered(ID, 1, 2**64 - 1, 2**64)
+    restored = Publishers(10)
+    for *entry, holes in table.entries():
+        msgpack.packb([*entry, holes])
+        restored.restore((*entry, holes))  # type: ignore[arg-type]
+    assert restored.entries() == table.entries() == [(ID, 1, NUMBERS_END, 0, [(3, NUMBERS_END)])]
+    assert not any(known.stored for known in restored.open(ID, 1, 0).known(3, 9))
+
+
+def test_a_snapshot_with_sequences_that_nobody_accepts_now() -> None:
+    table = Publishers(10)
+    table.restore((ID, 1, 2**64 - 1, 7, [(9, 2**64 - 5), (2**64 - 3, 2**64 - 2)]))
+    assert table.entries() == [(ID, 1, NUMBERS_END, 7, [(9, NUMBERS_END)])]
