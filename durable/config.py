@@ -9,6 +9,8 @@ from mesh.errors import ConfigError
 from .log.config import LogConfig
 
 MIB = 1 << 20
+WINDOW_BYTES_MAX = 1 << 40
+"""Of what may wait for a subscription or in a tunnel: the mesh takes no larger window."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,5 +50,8 @@ class BrokerConfig:
         for name in ("recent_bytes", "publishers_max", "queues_max", "checkpoint_bytes"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}, want at least 1")
+        for name in ("capture_bytes", "tunnel_window_bytes"):
+            if not 1 <= getattr(self, name) <= WINDOW_BYTES_MAX:
+                raise ConfigError(f"{name} is {getattr(self, name)}, want 1 to {WINDOW_BYTES_MAX}")
         if not 0 < self.idle_s <= 60:
             raise ConfigError(f"idle_s is {self.idle_s}, want more than 0 and at most 60")

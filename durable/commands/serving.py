@@ -16,6 +16,7 @@ from mesh.commands.terminal import words
 from mesh.entry import INTERRUPTED
 from mesh.errors import ConfigError
 from mesh.joining import keyring_of
+from mesh.settings import load_config
 
 from ..broker.broker import Broker
 from ..broker.hosted import Hosted
@@ -127,6 +128,9 @@ def _given(args: argparse.Namespace, table: dict[str, tuple[str, str]]) -> dict[
 async def serve(args: argparse.Namespace) -> int:
     config = config_of(args)
     keyring = keyring_of(settings(args))
+    joining = {**settings(args), "tunnel_window_bytes": config.tunnel_window_bytes}
+    # So that what cannot be joined with makes no directory.
+    load_config((args.cluster,), joining, has_keyring=keyring is not None)
     broker = Broker(args.data, cluster=args.cluster, config=config, keyring=keyring)
     told = _Told()
     # Not KeyboardInterrupt: it may come between any two instructions, and what is half done then is

@@ -152,6 +152,9 @@ def test_other_peoples_directories_are_left_alone(shell: Shell) -> None:
         (["serve", "--data", "network.secret"], "network.secret"),
         (["serve", "--data", "data", "--segment-size", "8"], "segment_bytes is 8"),
         (["serve", "--data", "data", "--window-size", "1G"], "fits into no segment"),
+        (["serve", "--data", "data", "--window-size", "0"], "tunnel_window_bytes is 0"),
+        (["serve", "--data", "data", "--window-size", "10K"], "tunnel_window_bytes: 10240 is too"),
+        (["serve", "--data", "data", "--capture-size", "0"], "capture_bytes is 0"),
         (["serve", "--data", "data", "--listen", "tcp://1.2.3.4:1"], "listen"),
         (
             ["serve", "--data", "data", "--network-secret-file", "gone"],
@@ -170,6 +173,8 @@ def test_what_cannot_be_is_a_line_and_status_1(shell: Shell, words: list[str], s
     done = shell.run(*words)
     assert (done.returncode, done.stdout) == (1, b"")
     assert says in done.stderr.decode()
+    if "--listen" not in words:  # Whether that can be bound shows when it is.
+        assert not (shell.directory / "data").exists()
 
 
 @pytest.mark.parametrize(
