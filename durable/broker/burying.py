@@ -6,13 +6,14 @@ Their story makes them longer: together, or even alone, they may be more than a 
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 
 import trio
 
 from mesh.errors import RemoteProtocolError, TooLarge
 from mesh.protocol.batch import Batch
 
-from ..errors import Malformed, StoreFull
+from ..errors import Malformed, StoreFailed, StoreFull
 from ..queues.journal import Dead
 from ..queues.lane import Lane
 from .hosted import Hosted
@@ -22,11 +23,12 @@ FULL_PAUSE_S = 1.0
 
 
 async def bury_the_dead(hosted: Hosted) -> None:
-    """Until cancelled."""
-    while True:
-        for dead in hosted.vhost.take_dead():
-            await _bury(hosted, dead)
-        await hosted.died.wait()
+    """Until cancelled, or the store has failed: then the next start finds the dead where they were."""
+    with suppress(StoreFailed):
+        while True:
+            for dead in hosted.vhost.take_dead():
+                await _bury(hosted, dead)
+            await hosted.died.wait()
 
 
 async def _bury(hosted: Hosted, dead: Dead) -> None:

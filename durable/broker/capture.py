@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 import trio
@@ -21,7 +22,7 @@ from mesh.protocol.batch import Batch
 from mesh.protocol.inbox import Delivery
 from mesh.protocol.interest import Interest
 
-from ..errors import StoreFull
+from ..errors import StoreFailed, StoreFull
 from ..log.bodies import Missed
 from ..vhost.stream import Stream
 from .hosted import Hosted
@@ -69,7 +70,8 @@ class Capture:
                 while True:
                     delivery = await subscription.take()
                     if self._first_to_match(delivery.topic) == pattern:
-                        await self._store(delivery)
+                        with suppress(StoreFailed):  # Which has been said; the rest goes on.
+                            await self._store(delivery)
 
     def _first_to_match(self, topic: str) -> str | None:
         """None: the streams that wanted it went while it was on its way."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 
 import trio
 
+from ..errors import StoreFailed, StoreFull
 from ..queues.queue import Queue
 from .hosted import Hosted
 
@@ -24,9 +26,11 @@ async def keep_up(hosted: Hosted, idle_s: float) -> None:
         if changed:
             hosted.wake()
         for queue in [one for one in registry.queues.values() if not _is_used(hosted, one)]:
-            await hosted.delete_queue(
-                queue, "nobody used it for its expires_s", stays=partial(_is_used, hosted, queue)
-            )
+            with suppress(StoreFull, StoreFailed):  # The next time, if there is room then.
+                await hosted.delete_queue(
+                    queue, "nobody used it for its expires_s",
+                    stays=partial(_is_used, hosted, queue),
+                )  # fmt: skip
 
 
 async def sample_rates(hosted: Hosted) -> None:
