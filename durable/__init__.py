@@ -18,15 +18,73 @@ if TYPE_CHECKING:
     from .client.deliveries import Deliveries as Deliveries
     from .client.delivery import Delivery as Delivery
     from .client.delivery import DeliveryBatch as DeliveryBatch
+    from .client.numbered import NumberedPublisher as NumberedPublisher
+    from .client.publisher import Publisher as Publisher
+    from .client.records import Records as Records
     from .config import BrokerConfig as BrokerConfig
+    from .definitions import ExchangeDefinition as ExchangeDefinition
+    from .definitions import QueueDefinition as QueueDefinition
+    from .definitions import StreamDefinition as StreamDefinition
+    from .errors import AccessRefused as AccessRefused
+    from .errors import BrokerError as BrokerError
+    from .errors import BrokerLost as BrokerLost
+    from .errors import BuiltIn as BuiltIn
+    from .errors import ConsumerCancelled as ConsumerCancelled
+    from .errors import DefinitionConflict as DefinitionConflict
     from .errors import DurableError as DurableError
+    from .errors import ExclusiveQueue as ExclusiveQueue
+    from .errors import ForeignStore as ForeignStore
+    from .errors import InternalExchange as InternalExchange
+    from .errors import InUse as InUse
+    from .errors import InvalidDefinition as InvalidDefinition
+    from .errors import Malformed as Malformed
+    from .errors import NewerFormat as NewerFormat
+    from .errors import NotInLog as NotInLog
+    from .errors import PublisherFenced as PublisherFenced
+    from .errors import PublishError as PublishError
+    from .errors import QueueFull as QueueFull
+    from .errors import QueueInUse as QueueInUse
+    from .errors import RecordDamaged as RecordDamaged
+    from .errors import RecordTooLarge as RecordTooLarge
+    from .errors import SequenceLost as SequenceLost
+    from .errors import StoreBusy as StoreBusy
+    from .errors import StoreClosed as StoreClosed
+    from .errors import StoreError as StoreError
+    from .errors import StoreFailed as StoreFailed
+    from .errors import StoreFull as StoreFull
+    from .errors import StoreInUse as StoreInUse
+    from .errors import StoreKeyMissing as StoreKeyMissing
+    from .errors import StoreKeyWrong as StoreKeyWrong
+    from .errors import TooManyQueues as TooManyQueues
+    from .errors import Unconfirmed as Unconfirmed
+    from .errors import Unknown as Unknown
+    from .errors import UnknownExchange as UnknownExchange
+    from .errors import UnknownQueue as UnknownQueue
+    from .errors import UnknownStream as UnknownStream
+    from .errors import UnknownVhost as UnknownVhost
+    from .errors import Unroutable as Unroutable
     from .log.config import LogConfig as LogConfig
 
 _HOMES = {
     "Broker": "broker.broker", "serve": "broker.broker", "Connection": "client.connection",
     "connect": "client.connection", "Deliveries": "client.deliveries",
-    "Delivery": "client.delivery", "DeliveryBatch": "client.delivery", "BrokerConfig": "config",
-    "DurableError": "errors", "LogConfig": "log.config",
+    "Delivery": "client.delivery", "DeliveryBatch": "client.delivery",
+    "NumberedPublisher": "client.numbered", "Publisher": "client.publisher",
+    "Records": "client.records", "BrokerConfig": "config", "ExchangeDefinition": "definitions",
+    "QueueDefinition": "definitions", "StreamDefinition": "definitions", "LogConfig": "log.config",
+    **dict.fromkeys(
+        (
+            "AccessRefused", "BrokerError", "BrokerLost", "BuiltIn", "ConsumerCancelled",
+            "DefinitionConflict", "DurableError", "ExclusiveQueue", "ForeignStore", "InUse",
+            "InternalExchange", "InvalidDefinition", "Malformed", "NewerFormat", "NotInLog",
+            "PublishError", "PublisherFenced", "QueueFull", "QueueInUse", "RecordDamaged",
+            "RecordTooLarge", "SequenceLost", "StoreBusy", "StoreClosed", "StoreError",
+            "StoreFailed", "StoreFull", "StoreInUse", "StoreKeyMissing", "StoreKeyWrong",
+            "TooManyQueues", "Unconfirmed", "Unknown", "UnknownExchange", "UnknownQueue",
+            "UnknownStream", "UnknownVhost", "Unroutable",
+        ),
+        "errors",
+    ),
 }  # fmt: skip
 
 __all__ = sorted(_HOMES)

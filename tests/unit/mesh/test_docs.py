@@ -5,8 +5,13 @@ from __future__ import annotations
 import runpy
 from dataclasses import fields, is_dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import get_args, get_type_hints
 
+import pytest
+
+import durable
+import durable.errors
 import mesh
 from mesh.statistics import NodeStatistics
 
@@ -20,11 +25,18 @@ def test_the_configuration_page_is_up_to_date() -> None:
     assert (DOCS / "configuration.md").read_text() == made["page"](), say
 
 
-def test_the_guide_names_every_error() -> None:
-    for name in mesh.__all__:
-        one = getattr(mesh, name)
+@pytest.mark.parametrize("package", [mesh, durable])
+def test_the_guide_names_every_error(package: ModuleType) -> None:
+    for name in package.__all__:
+        one = getattr(package, name)
         if isinstance(one, type) and issubclass(one, Exception):
             assert f"`{name}`" in GUIDE or name == "MeshError", name
+
+
+def test_every_error_of_the_durable_tier_can_be_imported_from_it() -> None:
+    classes = {name for name, one in vars(durable.errors).items() if isinstance(one, type)}
+    assert classes <= set(durable.__all__)
+    assert all(getattr(durable, name) is getattr(durable.errors, name) for name in classes)
 
 
 def test_the_guide_names_every_counter() -> None:
