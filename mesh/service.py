@@ -49,7 +49,9 @@ class Handlers:
             raise InvalidName(f"endpoint {name!r}: want 1 to 63 of A-Z a-z 0-9 . _ -")
         if name in self.functions:
             raise InvalidName(f"endpoint {name!r} has a handler already")
-        allowed = None if allow is None else frozenset(map(check_cluster, allow))
+        # One name alone is text: taken as letters, it would lock everybody out, and say nothing.
+        names = [allow] if isinstance(allow, str) else allow
+        allowed = None if names is None else frozenset(map(check_cluster, names))
         self.functions[name] = handler
         self.endpoints[name] = Endpoint(allowed, idempotent)
 
@@ -88,7 +90,7 @@ class Service:
         Args:
             idempotent: safe to run twice; a request is then asked again elsewhere when the member
                 that held it is lost.
-            allow: clusters that may call it; None for all that are admitted.
+            allow: clusters that may call it, or one; None for all that are admitted.
         """
         return self._register(self.requests, name, idempotent=idempotent, allow=allow)
 
