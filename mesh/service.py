@@ -8,8 +8,10 @@ async def get(request): return rows[request.payload]
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar, overload
 
 from .errors import InvalidName
@@ -49,6 +51,7 @@ class Handlers:
             raise InvalidName(f"endpoint {name!r}: want 1 to 63 of A-Z a-z 0-9 . _ -")
         if name in self.functions:
             raise InvalidName(f"endpoint {name!r} has a handler already")
+        _check_async(name, handler)
         # One name alone is text: taken as letters, it would lock everybody out, and say nothing.
         names = [allow] if isinstance(allow, str) else allow
         allowed = None if names is None else frozenset(map(check_cluster, names))
@@ -56,8 +59,20 @@ class Handlers:
         self.endpoints[name] = Endpoint(allowed, idempotent)
 
 
+def _check_async(name: str, handler: Handler) -> None:
+    """Raises TypeError, where the handler stands and not with its first call."""
+    called: Any = handler
+    while isinstance(called, partial):
+        called = called.func
+    called = inspect.unwrap(called)  # A decorator's `def` may return what the `async def` gave it.
+    if not any(map(inspect.iscoroutinefunction, (called, type(called).__call__))):
+        raise TypeError(f"handler of endpoint {name!r}: want `async def`, got {handler!r}")
+
+
 class Service:
     """Handlers of one cluster. Give it to `mesh.join`; one object may be given to several nodes.
+
+    Its decorators raise InvalidName, and TypeError for a handler that is not async.
 
     Args:
         cluster: whose member the node becomes.

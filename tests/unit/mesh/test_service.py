@@ -2,11 +2,72 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial, wraps
+from typing import Any
+
+import pytest
+
 from mesh.service import Request, Service
 
 
 async def answer(request: Request) -> bytes:
     return request.payload
+
+
+def at_once(request: Request) -> bytes:
+    return request.payload
+
+
+async def one_after_the_other(request: Request) -> AsyncIterator[bytes]:
+    yield request.payload
+
+
+async def answer_of(table: dict[bytes, bytes], request: Request) -> bytes:
+    return table[request.payload]
+
+
+class Table:
+    async def __call__(self, request: Request) -> bytes:
+        return request.payload
+
+    async def get(self, request: Request) -> bytes:
+        return request.payload
+
+
+class AtOnce:
+    def __call__(self, request: Request) -> bytes:
+        return request.payload
+
+
+@wraps(answer)
+def decorated(request: Request) -> Awaitable[bytes]:
+    return answer(request)
+
+
+@pytest.mark.parametrize("kind", ["request", "broadcast", "tunnel"])
+@pytest.mark.parametrize(
+    "handler", [at_once, partial(at_once), AtOnce(), AtOnce, one_after_the_other, len]
+)
+def test_a_handler_that_is_not_async_is_refused_where_it_stands(kind: str, handler: Any) -> None:
+    decorate = getattr(Service("databases"), kind)
+    with pytest.raises(TypeError, match="'default': want `async def`"):
+        decorate(handler)
+    with pytest.raises(TypeError, match="'get': want `async def`"):
+        decorate("get")(handler)
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [
+        answer, partial(answer_of, {}), partial(partial(answer_of), {}), Table(), partial(Table()),
+        Table().get, decorated,
+    ],
+)  # fmt: skip
+def test_whatever_is_async_will_do(handler: Callable[[Request], Awaitable[bytes]]) -> None:
+    service = Service("databases")
+    assert service.request(handler) is handler
+    assert service.requests.functions == {"default": handler}
 
 
 def test_one_name_is_a_list_of_one() -> None:
