@@ -55,13 +55,13 @@ async def join(
         keyring: instead of the settings about keys.
         choose: balancing policy; for measurements.
         transport: instead of ZeroMQ; for tests.
-        settings: any field of MeshConfig. What is not given here comes from `MESH_*` variables,
-            then from mesh.toml.
+        settings: fields of MeshConfig; others come from `MESH_*` variables, then from mesh.toml.
     Raises:
-        ConfigError, KeyMissing, InvalidName: before any socket opens.
+        ConfigError, KeyMissing, InvalidName, RuntimeError (not in trio): before any socket opens.
         ConfigError: an address cannot be bound; the text names it.
         NodeCrashed: one of our background tasks failed; the block was cancelled.
     """
+    check_in_trio()
     joined = [clusters] if isinstance(clusters, str | Service) else list(clusters)
     names = tuple(one.cluster if isinstance(one, Service) else one for one in joined)
     services = [one for one in joined if isinstance(one, Service)]
@@ -119,6 +119,12 @@ async def _leave(driver: Driver) -> None:
         with trio.CancelScope(shield=True):
             await driver.leave()
         driver.close()
+
+
+def check_in_trio() -> None:
+    """Raises RuntimeError: what trio says when asyncio calls it names nothing of ours."""
+    if not trio.lowlevel.in_trio_task():
+        raise RuntimeError("mesh runs in trio: start the program with trio.run(main)")
 
 
 def _make_core(

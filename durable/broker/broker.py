@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from mesh.joining import join, keyring_of
+from mesh.joining import check_in_trio, join, keyring_of
 from mesh.node import Node
 from mesh.service import Service
 from security.keyring import Keyring
@@ -40,10 +40,12 @@ async def serve(
         keyring: instead of the settings about keys.
         settings: as for `mesh.join`.
     Raises:
+        RuntimeError: this is no task of trio.
         StoreInUse, ForeignStore, NewerFormat, StoreFailed: the directory cannot be opened.
         StoreKeyMissing, StoreKeyWrong: it is encrypted, and not for the keys there are.
         What `mesh.join` raises.
     """
+    check_in_trio()
     if keyring is None:
         keyring = keyring_of(
             {name: value for name, value in settings.items() if name not in NOT_SETTINGS}

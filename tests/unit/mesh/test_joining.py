@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
+import durable
 import mesh
 from mesh.errors import ConfigError, KeyMissing
 from mesh.joining import keyring_of
@@ -63,6 +66,19 @@ class Nowhere:
 def join(transport: Nowhere) -> AbstractAsyncContextManager[mesh.Node]:
     keyring = NetworkKeyring([SECRET])
     return mesh.join("x", transport=transport, keyring=keyring, zeroconf=False)
+
+
+@pytest.mark.parametrize("begin", [lambda _: mesh.join("shop"), durable.serve])
+def test_under_asyncio_it_says_that_it_runs_in_trio(
+    begin: Callable[[Path], AbstractAsyncContextManager[Any]], tmp_path: Path
+) -> None:
+    async def main() -> None:
+        async with begin(tmp_path / "data"):
+            raise AssertionError
+
+    with pytest.raises(RuntimeError, match=r"^mesh runs in trio: .* trio\.run\(main\)$"):
+        asyncio.run(main())
+    assert not (tmp_path / "data").exists()
 
 
 async def test_an_exception_of_the_block_leaves_it_unchanged() -> None:
