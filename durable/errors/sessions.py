@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .root import DurableError
+from .root import DurableError, shown
 
 
 class Malformed(DurableError):
@@ -22,7 +22,9 @@ class Unroutable(PublishError):
 
     def __init__(self, exchange: str, key: str) -> None:
         super().__init__(
-            f"exchange {exchange!r} routes {key!r} to no queue: bind one, or publish without mandatory"
+            f"exchange {exchange!r} routes {shown(key)} to no queue: bind one"
+            if exchange
+            else f"there is no queue {shown(key)}: declare it first"
         )
         self.exchange, self.key = exchange, key
 

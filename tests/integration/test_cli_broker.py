@@ -201,7 +201,7 @@ def test_what_a_broker_refuses_is_said_by_name(shell: Shell) -> None:
     refusals = (
         (["declare-queue", "jobs", "max_length=20"], b"max_length: 10 there, 20 asked"),
         (["declare-queue", "more", "max_lenght=20"], b"did you mean max_length?"),
-        (["publish", "job", "x"], b"routes 'job' to no queue"),
+        (["publish", "job", "x"], b"mesh-broker: there is no queue 'job': declare it first\n"),
         (["consume", "job"], b"did you mean 'jobs'?"),
         (["bind", "amq.topic", "job", "a"], b"no queue 'job'"),
         (["status", "--vhost", "other"], b"no vhost 'other'"),

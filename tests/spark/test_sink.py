@@ -153,7 +153,7 @@ async def test_a_queue_that_is_not_there_is_an_error_and_the_report_says_so(
         report = tmp_path / "report"
         frame = session.createDataFrame(rows("nowhere", numbered(10)), SCHEMA)
         options = {**way_into(tmp_path, broker), "to": "queues", "report": str(report)}
-        with one_line_with("routes 'nowhere' to no queue"):
+        with one_line_with("there is no queue 'nowhere'"):
             await in_spark(session, lambda: write(frame, options))
         (told,) = reports(report)
         assert (told.counts.sent, told.complete) == (0, False)

@@ -17,6 +17,7 @@ from durable.errors import (
     UnknownExchange,
     UnknownQueue,
     UnknownStream,
+    Unroutable,
     nearest,
 )
 
@@ -64,6 +65,8 @@ def test_a_hint_looks_at_a_bounded_number_of_names() -> None:
             AccessRefused("web", "write", "exchange", "e"),
             "cluster 'web' may not write exchange 'e': give it a write permission that matches this name",
         ),
+        (Unroutable("", "jobs"), "there is no queue 'jobs': declare it first"),
+        (Unroutable("events", "a.b"), "exchange 'events' routes 'a.b' to no queue: bind one"),
     ],
 )  # fmt: skip
 def test_errors_say_what_to_do(error: DurableError, text: str) -> None:
