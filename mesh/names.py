@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from security.announcement import NAME as CLUSTER
+from security.names import BOTH_CASES, CLUSTER, fault
 
 from .errors import InvalidName
 
@@ -30,9 +30,14 @@ RULES = {
 def check_cluster(name: str) -> str:
     """Return `name`, or raise InvalidName."""
     if not isinstance(name, str) or not CLUSTER.fullmatch(name):
-        raise InvalidName(
-            f"cluster {name!r}: must start with a letter or digit; want 1 to 63 of a-z 0-9 . _ -"
-        )
+        raise InvalidName(f"cluster {name!r}: {fault(name)}")
+    return name
+
+
+def check_endpoint(name: str) -> str:
+    """Return `name`, or raise InvalidName."""
+    if not isinstance(name, str) or not ENDPOINT.fullmatch(name):
+        raise InvalidName(f"endpoint {name!r}: {fault(name, BOTH_CASES)}")
     return name
 
 
@@ -41,12 +46,7 @@ def split_target(target: str) -> tuple[str, str]:
     """`databases/get` is cluster `databases`, endpoint `get`; without `/`: the default one."""
     cluster, slash, endpoint = target.partition("/")
     check_cluster(cluster)
-    if slash and not ENDPOINT.fullmatch(endpoint):
-        raise InvalidName(
-            f"endpoint {endpoint!r} of {target!r}: must start with a letter or digit; "
-            "want 1 to 63 of A-Z a-z 0-9 . _ -"
-        )
-    return cluster, endpoint or DEFAULT_ENDPOINT
+    return cluster, check_endpoint(endpoint) if slash else DEFAULT_ENDPOINT
 
 
 def check_topic(topic: str) -> bytes:

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, TypeVar, overload
 
 from .errors import InvalidName
-from .names import DEFAULT_ENDPOINT, ENDPOINT, check_cluster
+from .names import DEFAULT_ENDPOINT, check_cluster, check_endpoint
 from .protocol.dispatch import Endpoint
 
 Handler = Callable[..., Awaitable[Any]]
@@ -47,8 +47,7 @@ class Handlers:
     def register(
         self, name: str, handler: Handler, *, idempotent: bool, allow: Iterable[str] | None
     ) -> None:
-        if not ENDPOINT.fullmatch(name):
-            raise InvalidName(f"endpoint {name!r}: want 1 to 63 of A-Z a-z 0-9 . _ -")
+        check_endpoint(name)
         if name in self.functions:
             raise InvalidName(f"endpoint {name!r} has a handler already")
         _check_async(name, handler)

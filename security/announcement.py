@@ -35,6 +35,7 @@ import msgpack
 from .errors import CannotAnnounce, Expired, Forged, Malformed, Untrusted
 from .keyring import Keyring
 from .keys import ClusterKeys
+from .names import CLUSTER
 
 VERSION = 2
 PREFIX_BYTES, SIGNATURE_BYTES = 3, 64
@@ -43,7 +44,6 @@ SIZE_BYTES_MAX = 4096
 CLUSTERS_MAX, ENDPOINTS_MAX, SIGNERS_MAX = 16, 64, 32
 LIFETIME_S_MAX = 7 * 86400
 U64_MAX = (1 << 64) - 1
-NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 URI = re.compile(
     r"tcp://(?:[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}|\[[0-9A-Fa-f:.]{2,45}\]):(?P<port>[0-9]{1,5})"
 )
@@ -194,7 +194,7 @@ def _statement(value: Any) -> tuple[Announcement, list[Signer]]:
 
 def _signer(value: Any) -> Signer:
     cluster, key_id = _fields("signer", value, (str, bytes))
-    _check("signing cluster", NAME.fullmatch(cluster) is not None)
+    _check("signing cluster", CLUSTER.fullmatch(cluster) is not None)
     _check("signer's key id", len(key_id) == 8)
     return cluster, key_id
 

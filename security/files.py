@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_bytes, token_hex
 
-from .announcement import NAME
 from .errors import BadKeyFile, KeyChoice, UnsafeKeyFile
 from .keyring import FileKeyring, Keyring, NetworkKeyring
 from .keys import GENERATE_BYTES, SECRET_BYTES, ClusterKeys, from_secrets, generate
+from .names import CLUSTER, fault
 
 NETWORK_PREFIX = "mesh-network-1-"
 SECRET_WORD, PUBLIC_WORD = "mesh-cluster-secret-1", "mesh-cluster-public-1"
@@ -236,9 +236,8 @@ def _read_matching(directory: Path) -> list[ClusterKeys]:
 
 
 def _check_name(cluster: str) -> None:
-    if NAME.fullmatch(cluster) is None:
-        why = "must start with a letter or digit; want 1 to 63 of a-z 0-9 . _ -"
-        raise BadKeyFile(f"cluster {cluster!r}", why)
+    if CLUSTER.fullmatch(cluster) is None:
+        raise BadKeyFile(f"cluster {cluster!r}", fault(cluster))
     if cluster.endswith(OLD):  # C.old.secret is the old generation of C.
         raise BadKeyFile(f"cluster {cluster!r}", f"a name in {OLD} cannot have key files")
 

@@ -8,6 +8,11 @@ import pytest
 
 from mesh.errors import InvalidName
 from mesh.names import check_cluster, check_pattern, check_topic, split_target
+from mesh.service import Request, Service
+
+
+async def answer(request: Request) -> bytes:
+    return request.payload
 
 
 def test_targets() -> None:
@@ -53,7 +58,15 @@ def test_names_are_strings(bad: Any) -> None:
         (check_cluster, "-shop", "must start with a letter or digit"),
         (check_topic, "a b", "white space, control characters, \\* and >"),
         (check_pattern, "a.>.b", "> the last one"),
+        (check_cluster, "", "is empty; want 1 to 63 of a-z 0-9 . _ -"),
+        (check_cluster, "no body!", "' ', character 3, cannot be in it; want"),
+        (check_cluster, "Shop", "'S', character 1, is upper case; want"),
+        (check_cluster, "Übel", "'Ü', character 1, cannot be in it; want"),
+        (check_cluster, "x" * 64, "too long, 64 characters of 63; want"),
         (split_target, "shop/-x", "must start with a letter or digit"),
+        (split_target, "shop/", "endpoint '': is empty"),
+        (split_target, "shop/a/b", "'/', character 2, cannot be in it; want 1 to 63 of A-Z a-z"),
+        (lambda name: Service("shop").request(name)(answer), "no body!", "' ', character 3"),
     ],
 )
 def test_errors_say_what_is_allowed(check: Any, bad: str, says: str) -> None:

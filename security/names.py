@@ -1,0 +1,27 @@
+"""Names of clusters, and what is wrong with one that is none."""
+
+from __future__ import annotations
+
+import re
+
+LENGTH_MAX = 63
+CLUSTER = re.compile(rf"[a-z0-9][a-z0-9._-]{{0,{LENGTH_MAX - 1}}}")
+CLUSTER_ALPHABET, BOTH_CASES = "a-z 0-9 . _ -", "A-Z a-z 0-9 . _ -"
+
+
+def fault(name: object, alphabet: str = CLUSTER_ALPHABET) -> str:
+    """Why `name` is not 1 to 63 characters of the alphabet, the first one a letter or digit."""
+    wanted = f"want 1 to {LENGTH_MAX} of {alphabet}"
+    if not isinstance(name, str):
+        return f"is {type(name).__name__}, not text; {wanted}"
+    if not name:
+        return f"is empty; {wanted}"
+    if len(name) > LENGTH_MAX:
+        return f"too long, {len(name)} characters of {LENGTH_MAX}; {wanted}"
+    good = re.match(f"[{alphabet.replace(' ', '')}]*", name)
+    if good is None or good.end() == len(name):
+        return f"must start with a letter or digit; {wanted}"
+    which = f"{name[good.end()]!r}, character {good.end() + 1},"
+    if alphabet == CLUSTER_ALPHABET and "A" <= name[good.end()] <= "Z":
+        return f"{which} is upper case; {wanted}"
+    return f"{which} cannot be in it; {wanted}"
