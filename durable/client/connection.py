@@ -26,13 +26,14 @@ from ..definitions import (
 )
 from ..errors import Unconfirmed
 from ..protocol.definition_bytes import pack_definitions, unpack_definitions
+from ..protocol.parts import NUMBERS_END
 from ..protocol.properties import Properties
 from .channel import Channel
 from .deliveries import Deliveries
 from .numbered import EPOCH, NumberedPublisher
 from .publisher import Publisher
 from .records import Records
-from .sending import NUMBER_MAX, Handed
+from .sending import Handed
 
 WINDOW_BYTES = 8 << 20
 Headers = Mapping[str, Any] | None
@@ -270,7 +271,7 @@ class Connection:
         if not (
             isinstance(start, datetime)
             or start in ("first", "last", "next")
-            or (type(start) is int and 0 <= start <= NUMBER_MAX)
+            or (type(start) is int and start in range(NUMBERS_END))
         ):
             raise ValueError(
                 f"start is {start!r}, want first, last, next, an offset of 0 or more, or a datetime"

@@ -21,11 +21,12 @@ from mesh.protocol.batch import batch_pieces
 from mesh.waker import Bell
 
 from ..errors import BrokerLost
+from ..protocol.parts import NUMBERS_END
 from ..protocol.properties import Properties
 from .channel import Channel
 from .gathering import batch_overhead, fitting
 from .outbox import Part
-from .sending import NUMBER_MAX, Sender
+from .sending import Sender
 
 EPOCH = 1
 """Of all numbered publishers, unless said otherwise: a later one begins anew and knows nothing."""
@@ -76,8 +77,8 @@ class NumberedPublisher(Sender):
         """
         if first < self._next:
             raise ValueError(f"sequence {first} comes after {self._next - 1}")
-        if first + len(payloads) > NUMBER_MAX:
-            raise ValueError(f"sequence {first} is too large, want less than {NUMBER_MAX}")
+        if first + len(payloads) > NUMBERS_END:
+            raise ValueError(f"sequence {first} is too large, want less than {NUMBERS_END}")
         self._check()
         self._raise_refused()
         encoded = self._encoded(exchange, key, properties)

@@ -35,7 +35,7 @@ from ..errors import (
 )
 from ..protocol.calls import PUBLISH
 from ..protocol.failures import put_together
-from ..protocol.parts import ENDED, decode_confirm, decode_ended
+from ..protocol.parts import ENDED, NUMBERS_END, decode_confirm, decode_ended
 from ..protocol.properties import Properties, decode_properties, encode_properties
 from ..tunnels import ends_with_tunnel
 from .channel import RETRY_S, Channel
@@ -43,8 +43,6 @@ from .outbox import Outbox, Part, Waiter
 
 PART_BYTES = 1024 * 1024
 HEADERS_BYTES_MAX = 64 * 1024
-NUMBER_MAX = (1 << 63) - 1
-"""Of sequences and epochs."""
 UNDER_WAY_MAX = 4
 """Parts not yet confirmed, while which less than FULL_BYTES waits for one of them: each costs both ends
 as much as twenty small messages in one, and a sync of the disk takes in what came before it."""
@@ -67,8 +65,8 @@ class Sender(ABC):
     """Of one publisher: its tunnel, kept up, and what is unconfirmed. What gathers is the subclass's."""
 
     def __init__(self, channel: Channel, name: str | None, epoch: int, window_bytes: int) -> None:
-        if not 0 <= epoch <= NUMBER_MAX:
-            raise ValueError(f"epoch is {epoch}, want 0 to {NUMBER_MAX}")
+        if epoch not in range(NUMBERS_END):
+            raise ValueError(f"epoch is {epoch}, want 0 to {NUMBERS_END - 1}")
         self._channel, self._window_bytes = channel, window_bytes
         self.id = token_bytes(16) if name is None else _named(name)
         self.epoch = epoch

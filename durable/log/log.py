@@ -310,8 +310,8 @@ class Log:
         """Do not compact the segment with this log position: one of its records is more than an
         empty segment takes, now that they are smaller. Until the log is opened again."""
         segment = self._store.segments.find(position)
-        assert segment is not None, "it is there to be compacted"
-        segment.stays = True
+        if segment is not None:  # Else it has been freed meanwhile.
+            segment.stays = True
 
     async def free(self) -> list[int]:
         """Delete the sealed segments before the last snapshot that nothing refers to; their numbers.

@@ -121,6 +121,6 @@ async def test_numbers_that_no_log_has_are_refused_at_once(tmp_path: Path) -> No
                 shop.numbered_publisher(NAME, epoch=epoch)
         async with shop.numbered_publisher(NAME, epoch=(1 << 63) - 1) as publisher:
             with pytest.raises(ValueError, match="too large"):
-                await publisher.send((1 << 63) - 1, "", "jobs", [b"x"])
-            await publisher.send((1 << 63) - 2, "", "jobs", [b"x"])
+                await publisher.send((1 << 63) - 1, "", "jobs", [b"x", b"y"])
+            await publisher.send((1 << 63) - 1, "", "jobs", [b"x"])
         assert await drain(shop, "jobs") == [b"x"]
