@@ -23,7 +23,7 @@ FULL_PAUSE_S = 1.0
 
 
 async def bury_the_dead(hosted: Hosted) -> None:
-    """Until cancelled, or the store has failed: then the next start finds the dead where they were."""
+    """Until cancelled, or the store has failed: the next start finds the dead where they were."""
     with suppress(StoreFailed):
         while True:
             for dead in hosted.vhost.take_dead():

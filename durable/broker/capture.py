@@ -3,7 +3,8 @@
 One subscription per pattern of any stream. A message that several of them match is stored once, by
 the one that was subscribed first: it has the message for certain, whatever patterns come later. What
 was lost on the way, or dropped here because the disk was slower than the publishers for too long, or
-is more than a segment of the log takes, is recorded as a gap. Order is kept per pattern, so per topic, not between topics of several patterns.
+is more than a segment takes, is recorded as a gap. Order is kept per pattern, so per topic, not
+between topics of several patterns.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from mesh.protocol.interest import Interest
 
 from ..errors import StoreFailed, StoreFull
 from ..log.bodies import Missed
+from ..protocol.parts import NUMBERS_END
 from ..vhost.stream import Stream
 from .hosted import Hosted
 
@@ -69,6 +71,8 @@ class Capture:
                 task_status.started()
                 while True:
                     delivery = await subscription.take()
+                    if delivery.batch.next_sequence > NUMBERS_END:
+                        continue  # Nobody counts that far, and it could not be cut.
                     if self._first_to_match(delivery.topic) == pattern:
                         with suppress(StoreFailed):  # Which has been said; the rest goes on.
                             await self._store(delivery)

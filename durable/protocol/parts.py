@@ -44,7 +44,7 @@ SLICE_BYTES = SLICE.size
 BATCH_LENGTH = struct.Struct("<I")
 BATCH_LENGTH_AT = 8
 NUMBERS_END = 1 << 63
-"""Publishers' epochs and sequences are before it: what is counted on from them still goes into 64 bits."""
+"""Sequences of publishers, and epochs, are before it: the one after the last fits 64 bits, too."""
 ARRAY_BYTES_MAX = 5
 """What msgpack puts before the entries of an array."""
 
@@ -88,7 +88,7 @@ class Gap(NamedTuple):
 
 
 def decode_batches(part: bytes) -> list[Batch]:
-    """Raises Malformed: not batches back to back, all of them whole, valid and of possible sequences."""
+    """Raises Malformed: not batches back to back, all of them whole, valid and countable."""
     batches: list[Batch] = []
     at = 0
     try:

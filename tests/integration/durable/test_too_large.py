@@ -216,8 +216,11 @@ async def captured(hosted: Hosted, *deliveries: Delivery) -> list[tuple[int, int
 def gaps_of(hosted: Hosted) -> list[tuple[int, int, int]]:
     registry = hosted.vhost.registry
     one, other = (
-        [(gap.offset, gap.missed.first, gap.missed.messages) for gap in gaps]
-        for gaps in registry.gaps.values()
+        [
+            (gap.offset, gap.missed.first, gap.missed.messages)
+            for gap in registry.gaps.get(stream.lane.id, ())
+        ]
+        for stream in registry.streams.values()
     )
     assert one == other
     assert {stream.end for stream in registry.streams.values()} == {10 - sum(n for *_, n in one)}
@@ -239,6 +242,16 @@ def test_a_live_message_that_is_too_large_is_a_gap() -> None:
     volume = Volume()
     run(volume, life)
     run(volume, next_life)
+
+
+def test_live_messages_whose_sequences_cannot_be_are_nobodys() -> None:
+    """Found by reading: the second half of such a batch cannot be packed."""
+
+    async def life(hosted: Hosted) -> None:
+        wrong = published(2**64 - 1, [TAKES, TAKES])
+        assert await captured(hosted, wrong, published(0, [1] * 10)) == []
+
+    run(Volume(), life)
 
 
 def test_a_snapshot_that_is_too_large_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
