@@ -96,10 +96,11 @@ def _add_settings(command: argparse.ArgumentParser) -> None:
         )
 
 
-def config_of(args: argparse.Namespace) -> BrokerConfig:
-    """Raises ConfigError."""
+def config_of(args: argparse.Namespace, chunk_bytes: int) -> BrokerConfig:
+    """Args: chunk_bytes: of the node; no window may be smaller. Raises ConfigError."""
     log, given = log_config(args), _given(args, {**BROKER_SIZES, **COUNTS})
     room = log.segment_bytes - log.reserve_bytes
+    sized = "tunnel_window_bytes" in given
     window = given.setdefault(
         "tunnel_window_bytes", min(BrokerConfig().tunnel_window_bytes, room // 2)
     )
@@ -108,6 +109,14 @@ def config_of(args: argparse.Namespace) -> BrokerConfig:
             f"--window-size is {window}: a message of that size fits into no segment, which have "
             f"{room} bytes of room"
         )
+    if window < chunk_bytes and not sized and room // 2 < chunk_bytes:
+        least = 2 * chunk_bytes + (args.reserve_bytes or _reserve(chunk_bytes * 3))
+        raise ConfigError(
+            f"--segment-size is {log.segment_bytes}: want at least {least}, or there is no room for "
+            f"two messages of chunk_bytes, {chunk_bytes}, beside the reserve"
+        )
+    if window < chunk_bytes:
+        raise ConfigError(f"--window-size is {window}: want at least {chunk_bytes} (chunk_bytes)")
     return BrokerConfig(log=log, encrypt=args.encrypt, **given)
 
 
@@ -115,9 +124,12 @@ def log_config(args: argparse.Namespace) -> LogConfig:
     """With a reserve that suits the segments. Raises ConfigError."""
     given = _given(args, LOG_SIZES)
     if "segment_bytes" in given and "reserve_bytes" not in given:
-        fitting = given["segment_bytes"] // SEGMENT_PER_RESERVE // 8 * 8
-        given["reserve_bytes"] = min(LogConfig().reserve_bytes, fitting)
+        given["reserve_bytes"] = _reserve(given["segment_bytes"])
     return LogConfig(**given)
+
+
+def _reserve(segment_bytes: int) -> int:
+    return min(LogConfig().reserve_bytes, segment_bytes // SEGMENT_PER_RESERVE // 8 * 8)
 
 
 def _given(args: argparse.Namespace, table: dict[str, tuple[str, str]]) -> dict[str, Any]:
@@ -126,7 +138,9 @@ def _given(args: argparse.Namespace, table: dict[str, tuple[str, str]]) -> dict[
 
 
 async def serve(args: argparse.Namespace) -> int:
-    config = config_of(args)
+    # All that may be wrong with the settings is said before there is a store.
+    of_node = load_config((args.cluster,), settings(args))
+    config = config_of(args, of_node.chunk_bytes)
     keyring = keyring_of(settings(args))
     joining = {**settings(args), "tunnel_window_bytes": config.tunnel_window_bytes}
     # So that what cannot be joined with makes no directory.

@@ -178,6 +178,19 @@ def test_what_cannot_be_is_a_line_and_status_1(shell: Shell, words: list[str], s
 
 
 @pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--window-size", "1K"], "--window-size is 1024: want at least 65536"),
+        (["--segment-size", "64K"], "--segment-size is 65536: want at least 155648"),
+        (["--segment-size", "64K", "--reserve-size", "8K"], "want at least 139264"),
+    ],
+)
+def test_sizes_that_cannot_be_make_no_store(shell: Shell, words: list[str], says: str) -> None:
+    assert says in refused(shell, "serve", "--data", "data", *words)
+    assert not (shell.directory / "data").exists()
+
+
+@pytest.mark.parametrize(
     "words",
     [
         ["serve"], ["serve", "--data", ""], ["serve", "--data", "d", "--recent-size", "64X"],
