@@ -40,6 +40,9 @@ def add(commands: Commands) -> None:
         if kind == "queue":
             command.add_argument("--if-empty", action="store_true", help="only without messages")
         _run(command, partial(_delete, kind))
+    command = _add(commands, "declare-vhost", "make a vhost, or make sure that it is there")
+    command.add_argument("name", help="--vhost NAME leads there afterwards")
+    _run(command, _declare_vhost)
     for verb in ("bind", "unbind"):
         command = _add(commands, verb, "route from an exchange" if verb == "bind" else "end that")
         command.add_argument("exchange")
@@ -85,6 +88,11 @@ async def _declare(kind: str, broker: Connection, args: argparse.Namespace) -> N
     from_plain(kind, {**fields, "name": args.name}).check()
     await getattr(broker, f"declare_{kind}")(args.name, **fields)
     words(f"{kind} {args.name} is there")
+
+
+async def _declare_vhost(broker: Connection, args: argparse.Namespace) -> None:
+    await broker.create_vhost(args.name)
+    words(f"vhost {args.name} is there")
 
 
 async def _delete(kind: str, broker: Connection, args: argparse.Namespace) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from mesh.commands.options import Commands, path
 from mesh.commands.terminal import words
 
+from ..broker.directory import DEFAULT_VHOST
 from ..errors import DurableError
 from .options import add_reaching, reached
 
@@ -34,10 +35,11 @@ def add(commands: Commands) -> None:
     taken = inner.add_parser(
         "import", help="declare what a file says",
         description="Declare what a file says, all of it or nothing. What is there already, with the "
-        "same settings,\nis left as it is; what is there with others is an error.",
+        "same settings,\nis left as it is; what is there with others is an error. A file that was exported from one "
+        "vhost may be\nimported into another one; `declare-vhost` makes one.",
     )  # fmt: skip
     taken.add_argument("file", type=path, help="as export writes it; - is stdin")
-    add_reaching(taken)
+    add_reaching(taken, None, "the one in the file")
     taken.set_defaults(run=import_definitions)
 
 
@@ -60,6 +62,10 @@ async def export_definitions(args: argparse.Namespace) -> int:
 
 async def import_definitions(args: argparse.Namespace) -> int:
     plain = _read(args.file)
+    if args.vhost is None:
+        args.vhost = str(plain.get("vhost", DEFAULT_VHOST))
+    else:
+        plain["vhost"] = args.vhost
     async with reached(args) as broker:
         new = await broker.import_definitions(plain)
     words(f"declared: {_numbers({f'{kind}s': number for kind, number in new.items()})}")

@@ -38,16 +38,17 @@ def sizes(number: float) -> str:
     return f"{number:.1f} TiB"
 
 
-def add_reaching(command: argparse.ArgumentParser) -> None:
-    """For commands that talk to a running broker."""
+def add_reaching(
+    command: argparse.ArgumentParser, vhost: str | None = DEFAULT_VHOST,
+    told: str = DEFAULT_VHOST,
+) -> None:  # fmt: skip
+    """For commands that talk to a running broker; `told` is what help says of the default `vhost`."""
     group = command.add_argument_group("broker")
     group.add_argument(
         "--broker", default=BROKER, metavar="CLUSTER",
         help=f"cluster that the broker serves (default {BROKER})",
     )  # fmt: skip
-    group.add_argument(
-        "--vhost", default=DEFAULT_VHOST, metavar="V", help=f"vhost (default {DEFAULT_VHOST})"
-    )
+    group.add_argument("--vhost", default=vhost, metavar="V", help=f"vhost (default {told})")
     group.add_argument(
         "--timeout", type=some_seconds, default=TIMEOUT_S, metavar="SECONDS",
         help=f"how long an answer may take (default {TIMEOUT_S:g})",

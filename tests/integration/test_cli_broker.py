@@ -268,6 +268,21 @@ def test_definitions_go_out_and_come_in_the_same(shell: Shell) -> None:
     assert all("snapshot" in one for one in changes[1:]), "one import is one record"
 
 
+def test_definitions_of_one_vhost_go_into_another(shell: Shell) -> None:
+    with served(shell):
+        good(shell, "declare-queue", "jobs")
+        good(shell, "definitions", "export", "all.json")
+        import_it = ["definitions", "import", "all.json"]
+        assert "no vhost 'test'" in refused(shell, *import_it, "--vhost", "test")
+        assert good(shell, "declare-vhost", "test").stderr == b"mesh-broker: vhost test is there\n"
+        assert b"declared: 1 queues" in good(shell, *import_it, "--vhost", "test").stderr
+        out = good(shell, "definitions", "export", "-", "--vhost", "test").stdout
+        assert [one["name"] for one in json.loads(out)["queues"]] == ["jobs"]
+        (shell.directory / "test.json").write_bytes(out)
+        again = good(shell, "definitions", "import", "test.json")
+        assert again.stderr == b"mesh-broker: declared: nothing new\n", "where it came from"
+
+
 @pytest.mark.parametrize("keep_going", [False, True])
 def test_a_disk_that_fails_ends_the_broker_unless_told_otherwise(
     shell: Shell, keep_going: bool
