@@ -142,9 +142,6 @@ async def serve(args: argparse.Namespace) -> int:
     of_node = load_config((args.cluster,), settings(args))
     config = config_of(args, of_node.chunk_bytes)
     keyring = keyring_of(settings(args))
-    joining = {**settings(args), "tunnel_window_bytes": config.tunnel_window_bytes}
-    # So that what cannot be joined with makes no directory.
-    load_config((args.cluster,), joining, has_keyring=keyring is not None)
     broker = Broker(args.data, cluster=args.cluster, config=config, keyring=keyring)
     told = _Told()
     # Not KeyboardInterrupt: it may come between any two instructions, and what is half done then is

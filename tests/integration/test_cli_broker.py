@@ -152,8 +152,8 @@ def test_other_peoples_directories_are_left_alone(shell: Shell) -> None:
         (["serve", "--data", "network.secret"], "network.secret"),
         (["serve", "--data", "data", "--segment-size", "8"], "segment_bytes is 8"),
         (["serve", "--data", "data", "--window-size", "1G"], "fits into no segment"),
-        (["serve", "--data", "data", "--window-size", "0"], "tunnel_window_bytes is 0"),
-        (["serve", "--data", "data", "--window-size", "10K"], "tunnel_window_bytes: 10240 is too"),
+        (["serve", "--data", "data", "--window-size", "0"], "--window-size is 0"),
+        (["serve", "--data", "data", "--window-size", "10K"], "--window-size is 10240"),
         (["serve", "--data", "data", "--capture-size", "0"], "capture_bytes is 0"),
         (["serve", "--data", "data", "--listen", "tcp://1.2.3.4:1"], "listen"),
         (
