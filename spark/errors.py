@@ -131,7 +131,7 @@ class SparkMissing(CaptureError):
 
     def __init__(self, missing: str) -> None:
         super().__init__(
-            f"{missing} is not installed: pip install 'durable-mesh[spark]', "
+            f"{missing} is not installed: pip install '.[spark]' in the project's clone, "
             f"and apt-get install {JAVA_PACKAGE} where there is no Java {JAVA_MIN}"
         )
         self.missing = missing

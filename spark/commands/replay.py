@@ -36,7 +36,7 @@ T = TypeVar("T")
 DESCRIPTION = """\
 Send what a broker has stored again: to another broker's queues and streams of the same names, or to
 topics of the mesh. Every message is marked with x-replayed-from and x-replay-id; what is marked
-already is left out. Needs Spark: pip install 'durable-mesh[spark]' and Java 17.
+already is left out. Needs Spark, pip install '.[spark]' in the project's clone, and Java 17.
 
   mesh replay orders.data --to broker2 --speed 10 --max-gap 5s
   mesh replay orders.data --to 'replayed.>' --topic 'orders.>' --rate 5000 --sample 0.1

@@ -70,8 +70,8 @@ def test_without_spark_it_says_what_to_install() -> None:
     done = replay("orders.data", "--to", "b", code=HIDDEN)
     assert done.returncode == 1
     assert done.stderr.splitlines() == [
-        "mesh: pyspark is not installed: pip install 'durable-mesh[spark]', and apt-get install "
-        "openjdk-17-jre-headless where there is no Java 17"
+        "mesh: pyspark is not installed: pip install '.[spark]' in the project's clone, and apt-get "
+        "install openjdk-17-jre-headless where there is no Java 17"
     ]
 
 

@@ -30,8 +30,8 @@ def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
             check()
         assert caught.value.missing == "pyarrow"
     assert installed.missing() == (
-        "pyarrow is not installed: pip install 'durable-mesh[spark]', and apt-get install "
-        "openjdk-17-jre-headless where there is no Java 17"
+        "pyarrow is not installed: pip install '.[spark]' in the project's clone, and apt-get "
+        "install openjdk-17-jre-headless where there is no Java 17"
     )
 
 
