@@ -46,9 +46,13 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
             f"{_rates(one, 'published', 'delivered', 'acked')}"
         )
     for name, one in found["streams"].items():
+        held = (
+            f"offsets {one['start']} to {one['end'] - 1}, {sizes(one['size_bytes'])}"
+            if one["end"] > one["start"]
+            else f"empty, the next offset is {one['end']}"
+        )  # As `inspect` says it.
         yield (
-            f"stream {name}: offsets {one['start']} to {one['end']}, {sizes(one['size_bytes'])}, "
-            f"{len(one['cursors'])} cursors, {one['missed']} missed"
+            f"stream {name}: {held}, {len(one['cursors'])} cursors, {one['missed']} missed"
             f"{_rates(one, 'published', 'delivered')}"
         )
     yield (

@@ -30,9 +30,14 @@ def lines(**changed: Any) -> list[str]:
 def test_everything_that_is_asked_of_it_is_shown() -> None:
     queue, stream, received, log = lines()
     assert queue == "queue jobs: 3 ready, 1 unacked, 2.0 KiB, 2 consumers, oldest 61 s, disk"
-    assert stream == "stream audit: offsets 2 to 9, 70 B, 1 cursors, 5 missed"
+    assert stream == "stream audit: offsets 2 to 8, 70 B, 1 cursors, 5 missed"
     assert "duplicates 1, refused 2, routed nowhere 3" in received
     assert "1.25 bytes written per byte received" in log
+
+
+def test_an_empty_stream_has_no_last_offset() -> None:
+    found = lines(streams={"audit": {**STREAM, **QUIET, "end": 2, "size_bytes": 0}})
+    assert found[1] == "stream audit: empty, the next offset is 2, 1 cursors, 5 missed"
 
 
 def test_rates_are_shown_when_something_happened() -> None:
