@@ -28,6 +28,7 @@ from .config import MeshConfig
 from .errors import ConfigError
 
 PREFIX = "MESH_"
+KEYWORD = "keyword"
 FILE_VARIABLE, FILE_NAME = "MESH_CONFIG", "mesh.toml"
 KEY_SOURCES = ("network_secret", "network_secret_file", "keys_dir")
 SECRETS = ("network_secret",)
@@ -117,7 +118,7 @@ def read_levels(
     return [
         _read_file(environ.get(FILE_VARIABLE), directory),
         _level("environment variable", variables, PREFIX, as_text=True),
-        _level("keyword", {k: v for k, v in keywords.items() if v is not None}),
+        _level(KEYWORD, {k: v for k, v in keywords.items() if v is not None}),
     ]
 
 

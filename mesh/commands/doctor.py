@@ -33,7 +33,7 @@ from ..finders import make_finders
 from ..joining import join
 from ..listening import WILDCARDS, bind_plan, parse_ports
 from ..names import check_cluster
-from ..settings import explain, key_source, load_config
+from ..settings import KEYWORD, explain, key_source, load_config
 from .options import Commands, add_joining, settings
 from .reaching import unreachable_ones
 
@@ -114,8 +114,12 @@ def _clock() -> Row:
 
 def _changed(args: argparse.Namespace) -> Row:
     rows = explain(settings(args))
-    changed = [f"{row.name} ({row.origin})" for row in rows if row.origin != "default"]
+    changed = [f"{row.name} ({_origin(row.origin)})" for row in rows if row.origin != "default"]
     return "settings", True, "set: " + (", ".join(changed) or "none, all defaults")
+
+
+def _origin(origin: str) -> str:
+    return "option" if origin == KEYWORD else origin  # Nobody here gave `join` a keyword.
 
 
 def _keys(args: argparse.Namespace, keyring: Keyring) -> list[Row]:
@@ -123,7 +127,7 @@ def _keys(args: argparse.Namespace, keyring: Keyring) -> list[Row]:
     own = keyring.own(args.cluster)
     _, origin = key_source(settings(args))
     generations = "one generation" if len(own) == 1 else "two generations, a rotation is under way"
-    text = f"key {own[0].key_id.hex()} of {args.cluster} ({origin}), {generations}"
+    text = f"key {own[0].key_id.hex()} of {args.cluster} ({_origin(origin)}), {generations}"
     if not isinstance(keyring, FileKeyring):
         return [("keys", True, f"{text}; of one network secret, which trusts all its clusters")]
     pairs = keyring.introduction_keys()

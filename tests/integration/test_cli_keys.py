@@ -113,6 +113,8 @@ def test_doctor_approves_what_works(shell: Shell) -> None:
         assert done.returncode == 0
         assert rows["seed"][1] == f"{shell.seed} answers"
         assert rows["members"][1] == "of echo"
+        done = shell.run("doctor", "--json", "--seed", shell.seed, "--settle", "0.1")
+        assert "seeds (option)" in rows_of(done.stdout)["settings"][1]
         done = shell.run("doctor", "--json", "--target", "other", "--settle", "0.5")
         assert rows_of(done.stdout)["members"] == (False, "no member of other; others: echo")
         other = shell.directory / "other.secret"
