@@ -146,7 +146,8 @@ class ZmqTransport:
             try:
                 raw.bind(bind.uri)
             except zmq.ZMQError as error:
-                raise ConfigError(f"listen: cannot bind {bind.uri}: {error.strerror}") from error
+                why = zmq.strerror(error.errno or 0)  # `error.strerror` has the address again.
+                raise ConfigError(f"listen: cannot bind {bind.uri}: {why}") from error
             bound = raw.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
             endpoints += [Endpoint(uri, bind.keys.key_id) for uri in bind.announced(bound)]
         return endpoints

@@ -21,19 +21,21 @@ MADE = {
     "exchange": "type=topic alternate=unrouted",
     "stream": "max_age_s=86400 'patterns=[\"orders.>\"]'",
 }
+ONE = {"queue": "a queue", "exchange": "an exchange", "stream": "a stream"}
 
 
 def add(commands: Commands) -> None:
     for kind, example in MADE.items():
-        command = _add(commands, f"declare-{kind}", f"make a {kind}, or make sure that it is so")
+        one = ONE[kind]
+        command = _add(commands, f"declare-{kind}", f"make {one}, or make sure that it is so")
         command.add_argument("name")
         command.add_argument(
             "settings", nargs="*", metavar="FIELD=VALUE", type=_setting,
             help=f"as {example}; values are JSON, or else text",
         )  # fmt: skip
         _run(command, partial(_declare, kind))
-    for kind in MADE:
-        command = _add(commands, f"delete-{kind}", f"delete a {kind}, if it is there")
+    for kind, one in ONE.items():
+        command = _add(commands, f"delete-{kind}", f"delete {one}, if it is there")
         command.add_argument("name")
         if kind != "stream":
             command.add_argument("--if-unused", action="store_true", help="only if nobody uses it")
