@@ -17,6 +17,7 @@ from mesh.errors import RemoteProtocolError
 from mesh.joining import keyring_of
 from mesh.protocol.batch import Batch
 
+from ..broker.directory import DEFAULT_VHOST
 from ..definition_forms import to_plain
 from ..errors import DurableError, UnknownQueue
 from ..log.bodies import MESSAGES, batch_bytes, decode_definitions
@@ -42,7 +43,7 @@ def add(commands: Commands) -> None:
     shown.add_argument("--records", action="store_true", help="a line for each record")
     shown.add_argument(
         "--queue", metavar="NAME", help="a line for each message of a queue that is not settled, "
-        "or of a stream",
+        f"or of a stream; of vhost {DEFAULT_VHOST}, if there are several and no --vhost",
     )  # fmt: skip
     command.add_argument(
         "--cat", action="store_true",
@@ -59,7 +60,7 @@ def inspect(args: argparse.Namespace) -> int:
         raise WrongUsage("--cat prints the messages of a queue: say which with --queue")
     found = places(args.data, args.vhost)
     if args.queue is not None and len(found) > 1:
-        raise WrongUsage(f"--queue wants a --vhost: {', '.join(one.name for one in found)}")
+        found = places(args.data, DEFAULT_VHOST)  # As everywhere else.
     rows: list[dict[str, Any]] = []
     for place in found:
         with open_offline(

@@ -269,7 +269,7 @@ def test_definitions_go_out_and_come_in_the_same(shell: Shell) -> None:
 
 
 def test_definitions_of_one_vhost_go_into_another(shell: Shell) -> None:
-    with served(shell):
+    with served(shell) as broker:
         good(shell, "declare-queue", "jobs")
         good(shell, "definitions", "export", "all.json")
         import_it = ["definitions", "import", "all.json"]
@@ -281,6 +281,11 @@ def test_definitions_of_one_vhost_go_into_another(shell: Shell) -> None:
         (shell.directory / "test.json").write_bytes(out)
         again = good(shell, "definitions", "import", "test.json")
         assert again.stderr == b"mesh-broker: declared: nothing new\n", "where it came from"
+        good(shell, "publish", "jobs", "x", "--vhost", "test")
+        assert broker.stop() == 0
+    of_jobs = ["inspect", "data", "--queue", "jobs", "--cat"]
+    assert good(shell, *of_jobs).stdout == b"", "of vhost /"
+    assert good(shell, *of_jobs, "--vhost", "test").stdout == b"x\n"
 
 
 @pytest.mark.parametrize("keep_going", [False, True])
