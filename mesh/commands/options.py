@@ -9,7 +9,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ..errors import NoMembers
+from security.errors import NoKey
+
+from ..errors import KeyMissing, NoMembers
 from ..joining import Joins, join
 from ..node import Node
 from .reaching import tell_why_nobody
@@ -121,9 +123,15 @@ def settings(args: argparse.Namespace) -> dict[str, Any]:
 @asynccontextmanager
 async def joined(args: argparse.Namespace, what: Joins | None = None) -> AsyncGenerator[Node]:
     """Joined for the length of the block; a block that met nobody is told why, if that is known."""
-    async with join(args.cluster if what is None else what, **settings(args)) as node:
-        try:
-            yield node
-        except NoMembers:
-            await tell_why_nobody(node)
+    try:
+        async with join(args.cluster if what is None else what, **settings(args)) as node:
+            try:
+                yield node
+            except NoMembers:
+                await tell_why_nobody(node)
+                raise
+    except KeyMissing as error:
+        if not isinstance(error.__cause__, NoKey):
             raise
+        hint = "or join as a cluster whose pair is there, with --cluster NAME"
+        raise KeyMissing(f"{error}, {hint}") from error.__cause__

@@ -181,6 +181,18 @@ def test_doctor_says_which_keys_are_held_and_which_are_missing(shell: Shell) -> 
     assert "mesh keys new-cluster archive" in rows["keys"][1]
 
 
+def test_who_has_no_pair_for_the_console_is_told_of_cluster(shell: Shell) -> None:
+    pairs = shell.directory / "pairs"
+    new_cluster(pairs, "shop")
+    keys = ["--keys-dir", str(pairs), "--settle", "0.1"]
+    done = shell.run("request", "databases", "x", *keys)
+    assert (done.returncode, done.stderr.count(b"\n")) == (1, 1)
+    assert b"mesh keys new-cluster console`, or join as a cluster whose" in done.stderr
+    assert b"--cluster NAME" in done.stderr
+    done = shell.run("request", "databases", "x", *keys, "--cluster", "shop")
+    assert b"no members of cluster 'databases'" in done.stderr
+
+
 def test_a_secret_others_can_read_is_wrong(shell: Shell) -> None:
     (shell.directory / "network.secret").chmod(0o644)
     done = shell.run("doctor")
