@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -169,7 +170,9 @@ def pick(wanted: str | None) -> tuple[list[System], list[str]]:
 
 def named(known: Any, name: str, what: str) -> Any:
     if name not in known:
-        raise UsageError(f"no {what} is called {name!r}; there are {', '.join(known)}")
+        near = [one for one in known if name in one] or get_close_matches(name, known)
+        hint = f"did you mean {', '.join(near)}?" if near else f"there are {', '.join(known)}"
+        raise UsageError(f"no {what} is called {name!r}; {hint}")
     return known[name]
 
 

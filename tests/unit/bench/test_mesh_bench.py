@@ -31,6 +31,8 @@ def test_setup_names_every_system_and_one_line_that_installs_them(
     ("words", "why"),
     [
         (["compare", "--systems", "zeromq,carrier-pigeon"], "carrier-pigeon"),
+        (["throughput", "--systems", "mesh"], "; did you mean mesh-"),
+        (["throughput", "--systems", "zenho"], "; did you mean zenoh?"),
         (["latency", "--workloads", "L9"], "no workload is called 'L9'"),
         (["throughput", "--size", "8"], "want at least 16"),
         (["scale", "--axes", "moons"], "no axis is called 'moons'"),
