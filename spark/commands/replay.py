@@ -142,8 +142,10 @@ def _run(
     from ..sessions import session
 
     began = time.monotonic()
-    spark = session(args.master, **{"spark.log.level": "OFF"})
     shown = sys.stderr.isatty() and not args.json
+    if shown:
+        words("starting Spark, up to a minute")
+    spark = session(args.master, **{"spark.log.level": "OFF"})
     try:
         with _bar(shown) as progress:
             found = replay(
@@ -189,7 +191,6 @@ def _bar(shown: bool) -> Iterator[Callable[[int, int], None] | None]:
         sys.stderr.flush()
 
     try:
-        words("starting Spark")
         yield show
     finally:
         sys.stderr.write("\r\x1b[K")
