@@ -18,7 +18,7 @@ def statistics_of(hosted: Hosted) -> dict[str, Any]:
     registry, log = hosted.vhost.registry, hosted.log.statistics()
     counts = hosted.vhost.intake.counts
     now_us = hosted.clock.now_us()
-    received = counts.received_bytes
+    received = counts.received_bytes + counts.captured_bytes
     return {
         "queues": {one.name: _queue(one, now_us) for one in registry.queues.values()},
         "streams": {

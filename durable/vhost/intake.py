@@ -58,6 +58,8 @@ class IntakeCounts:
     dropped: int = 0
     """Routed nowhere, and not mandatory."""
     refused: int = 0
+    captured: int = 0
+    captured_bytes: int = 0
 
 
 class Intake:
@@ -157,6 +159,8 @@ class Intake:
         plan = Plan(now_us, Kind.CAPTURE)
         plan.store(batch, members, 0, None)
         self._carry_out(plan, now_us, before=gaps)
+        self.counts.captured += batch.count
+        self.counts.captured_bytes += batch.size_bytes
 
     def committed(self, end: int, now_us: int) -> list[Publisher]:
         """All log positions before `end` are durable; the publishers of whom more is decided now."""

@@ -116,6 +116,9 @@ async def test_capture_goes_on_after_a_restart_and_ends_with_the_stream(tmp_path
         await sensors.publish("t", b"2")
         await stream_end(shop, "all", 2)
         assert await read(shop, "all", 2) == [b"1", b"2"]
+        statistics = await shop.statistics()
+        assert (statistics["intake"]["received"], statistics["intake"]["captured"]) == (0, 1)
+        assert statistics["written_per_received"] > 1, "what was captured was received, too"
         await shop.delete_stream("all")
         await subscribed(sensors, "t", 0)
 
