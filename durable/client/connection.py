@@ -112,14 +112,14 @@ class Connection:
         await self._declare("unbind", _binding(exchange, destination, key, to_exchange, arguments))
 
     async def declare_stream(
-        self, name: str, *, patterns: Sequence[str] = (), **settings: Any
+        self, name: str, *, patterns: str | Sequence[str] = (), **settings: Any
     ) -> None:
         """Keep what is published on mesh topics, or to the stream itself. As `declare_queue`.
 
         Args:
             settings: fields of StreamDefinition.
         """
-        definition = StreamDefinition(name=name, patterns=tuple(patterns), **settings)
+        definition = StreamDefinition(name=name, patterns=_several(patterns), **settings)
         await self._declare("declare_stream", definition)
 
     async def delete_stream(self, name: str) -> None:
@@ -182,7 +182,7 @@ class Connection:
     async def publish(
         self, exchange: str, key: str, payload: bytes, *, headers: Headers = None,
         priority: int = 0, ttl: float | None = None, mandatory: bool = False,
-        cc: Sequence[str] = (), bcc: Sequence[str] = (), timeout: float | None = None,
+        cc: str | Sequence[str] = (), bcc: str | Sequence[str] = (), timeout: float | None = None,
     ) -> None:  # fmt: skip
         """Publish one message; returns when it is on disk, once, in every queue it is routed to.
 
@@ -313,8 +313,13 @@ def _binding(
 
 
 def _properties(
-    exchange: str, priority: int, ttl: float | None, mandatory: bool, cc: Sequence[str],
-    bcc: Sequence[str],
+    exchange: str, priority: int, ttl: float | None, mandatory: bool, cc: str | Sequence[str],
+    bcc: str | Sequence[str],
 ) -> Properties:  # fmt: skip
     ttl_us = None if ttl is None else int(ttl * 1e6)
-    return Properties(exchange, priority, ttl_us, mandatory, tuple(cc), tuple(bcc))
+    return Properties(exchange, priority, ttl_us, mandatory, _several(cc), _several(bcc))
+
+
+def _several(names: str | Sequence[str]) -> tuple[str, ...]:
+    """One text is one name: as letters it would go elsewhere, and nobody would be told."""
+    return (names,) if isinstance(names, str) else tuple(names)

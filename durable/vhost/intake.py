@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -143,8 +142,10 @@ class Intake:
         """
         plan = Plan(now_us)
         for batch, properties in letters:
-            with suppress(UnknownExchange):  # As in RabbitMQ: then it is gone.
+            try:
                 self._route(plan, batch, properties)
+            except UnknownExchange:  # As in RabbitMQ: then it is gone.
+                plan.drop(batch)
         plan.drafts += settle(len(plan.drafts))
         return self._carry_out(plan, now_us)
 

@@ -103,3 +103,14 @@ async def test_what_only_time_moves_ends_where_it_would_go_round(tmp_path: Path)
             while gone < LOOKS:  # On its way from one to the other it is in neither.
                 await trio.sleep(SOON_S)
                 gone = 0 if sum((await ready(shop)).values()) else gone + 1
+
+
+async def test_a_dead_letter_whose_exchange_is_not_there_is_counted(tmp_path: Path) -> None:
+    """Found: it was gone, and no number said so."""
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs", dead_letter_exchange="typo", max_length=1)
+        await shop.publish_many("", "jobs", [b"1", b"2", b"3"])
+        with trio.fail_after(PATIENCE_S):
+            while (await shop.statistics())["intake"]["dropped"] != 2:
+                await trio.sleep(0.005)
+        assert (await next_of(shop, "jobs")).payload == b"3"

@@ -203,7 +203,7 @@ async def test_cc_and_bcc(tmp_path: Path) -> None:
     async with serving(tmp_path) as broker, client(broker) as shop:
         for queue in ("to", "copy", "blind"):
             await shop.declare_queue(queue)
-        await shop.publish("", "to", b"x", cc=["copy"], bcc=["blind"])
+        await shop.publish("", "to", b"x", cc=["copy"], bcc="blind")
         for queue in ("to", "copy", "blind"):
             async with shop.consume(queue) as deliveries:
                 (one,) = await take(deliveries, 1)

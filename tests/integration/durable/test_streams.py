@@ -278,7 +278,7 @@ async def test_a_live_message_larger_than_a_broker_takes_is_captured_and_read(
     log = replace(SMALL.log, segment_bytes=16 << 20, reserve_bytes=1 << 20)
     config = replace(SMALL, log=log)
     async with serving(tmp_path, config=config) as broker, client(broker) as shop:
-        await shop.declare_stream("audit", patterns=["live"])
+        await shop.declare_stream("audit", patterns="live")
         async with node("web", node_of(broker)) as web:
             await subscribed(web, "live")
             for payload in (b"before", bytes(5 << 20), b"behind"):
