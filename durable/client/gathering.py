@@ -208,6 +208,11 @@ def fitting(
     payloads: Sequence[bytes], headers: Sequence[bytes] | None, room_bytes: int, start: int = 0
 ) -> tuple[int, int]:
     """How many of the messages from `start` on fit, at least one, and how many bytes they take."""
+    if not start:  # All of them, nearly always: no loop for that.
+        size_bytes = sum(map(len, payloads)) + PER_MESSAGE_BYTES * len(payloads)
+        size_bytes += sum(map(len, headers or ()))
+        if size_bytes <= room_bytes:
+            return len(payloads), size_bytes
     count = size_bytes = 0
     for index in range(start, len(payloads)):
         one = len(payloads[index]) + PER_MESSAGE_BYTES + (len(headers[index]) if headers else 0)

@@ -86,16 +86,18 @@ class NumberedPublisher(Sender):
         end = first + len(payloads)
         sent = 0
         for low, high in self._known.missing(first, end):
-            start, stop = low - first, high - first
-            sent += high - low
-            while start < stop:
+            some = payloads[low - first : high - first]
+            some_headers = headers and headers[low - first : high - first]
+            at = 0
+            while at < len(some):
                 if self._full():
                     await self._wait_room()
                 room = self._part_bytes_max - batch_overhead(key, encoded)
-                count, _ = fitting(payloads[:stop], headers, room, start)
-                self._take(first + start, key, encoded, payloads[start : start + count],
-                           headers and headers[start : start + count])  # fmt: skip
-                start += count
+                count, _ = fitting(some, some_headers, room, at)
+                self._take(low + at, key, encoded, some[at : at + count],
+                           some_headers and some_headers[at : at + count])  # fmt: skip
+                at += count
+            sent += high - low
         self._next = end
         return len(payloads) - sent
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 
@@ -13,8 +14,8 @@ import trio.testing
 import durable
 from durable.errors import BrokerLost, Unconfirmed
 from tests.broker import broker as process
-from tests.brokers import at, drain, numbered, payloads, serving, shop_at, take
-from tests.nodes import free_ports, node, until
+from tests.brokers import SMALL, at, drain, numbered, payloads, serving, shop_at, take
+from tests.nodes import PATIENCE_S, free_ports, node, until
 
 
 async def test_a_publish_that_nobody_answers_in_time_is_unknown_and_stored_once(
@@ -91,3 +92,35 @@ async def test_acks_that_went_down_with_their_connection_are_told_on_leaving(
                         back = await trio.to_thread.run_sync(process, str(tmp_path), listen)
                         stack.callback(back.close)
                         assert payloads(await take(deliveries, 10)) == numbered(10)
+
+
+async def test_what_was_sent_to_a_broker_that_took_more_than_the_next_one(tmp_path: Path) -> None:
+    """It would have to be sent again word for word, which cannot be: not tried for ever."""
+    frozen = await trio.to_thread.run_sync(process, str(tmp_path))
+    listen = frozen.ready["endpoint"]
+    with closing(frozen):
+        async with (
+            node("shop", seeds=[listen], drain_s=0.1) as joined,
+            trio.open_nursery() as nursery,
+        ):
+            shop = durable.connect(joined)
+            await shop.declare_queue("jobs")
+            await shop.publish("", "jobs", b"")
+            told: list[Unconfirmed] = []
+
+            async def publish() -> None:
+                with pytest.raises(Unconfirmed) as unconfirmed:
+                    await shop.publish_many("", "jobs", [bytes(100_000)] * 3)
+                told.append(unconfirmed.value)
+
+            frozen.freeze()
+            nursery.start_soon(publish)
+            await until(lambda: shop._publisher is not None and bool(shop._publisher._outbox))
+            frozen.close()
+            config = replace(SMALL, tunnel_window_bytes=128 * 1024)
+            async with serving(tmp_path, config=config, listen=listen):
+                with trio.fail_after(PATIENCE_S):
+                    while not told:
+                        await trio.sleep(0.005)
+                assert told[0].count == 3
+                await shop.publish("", "jobs", b"with another publisher")
