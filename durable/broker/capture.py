@@ -94,8 +94,8 @@ class Capture:
                     await self._miss(batch, batch.base_sequence - lost, lost)
                     left.append(batch)
                 elif batch.count > 1:
-                    half = batch.count // 2
-                    left += [batch.cut(half, batch.count - half), batch.cut(0, half)]
+                    front, back = batch.halves()
+                    left += [back, front]
                 else:
                     logger.warning("a message of topic %s is not captured: %s", batch.topic, error)
                     await self._miss(batch, batch.base_sequence, 1)

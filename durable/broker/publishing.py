@@ -160,9 +160,8 @@ class _Session:
         try:
             await self._hosted.log.with_room(partial(self.publish, [batch]))
         except TooLarge:
-            half = batch.count // 2
-            await self._take_pieces(batch.cut(0, half))
-            await self._take_pieces(batch.cut(half, batch.count - half))
+            for half in batch.halves():
+                await self._take_pieces(half)
 
     def publish(self, batches: Sequence[Batch]) -> None:
         """Take them, or refuse them.

@@ -61,9 +61,9 @@ class Slices:
                 f"{self._slice_bytes_max - SLICE_BYTES}: the lesser of its window and of its "
                 "node's payload_bytes_max",
             )
-        half = batch.count // 2
-        self.add(tag, returned, batch.cut(0, half))
-        self.add(tag + half, returned, batch.cut(half, batch.count - half))
+        front, back = batch.halves()
+        self.add(tag, returned, front)
+        self.add(tag + front.count, returned, back)
 
     def _finish(self) -> None:
         self.full.append(Part(b"".join(self._pieces), self._end))

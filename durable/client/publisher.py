@@ -87,7 +87,7 @@ class Publisher(Sender):
             properties = Properties(exchange, mandatory=True)
         handed = Handed()
         await self.hand_over(handed, exchange, key, payloads, headers, properties)
-        await self._decided(handed)
+        await self.confirmed(handed)
 
     async def hand_over(
         self, handed: Handed, exchange: str, key: str, payloads: Sequence[bytes],
@@ -107,10 +107,6 @@ class Publisher(Sender):
             self._add(exchange, key, payload, encoded, packed, properties)
         self._handed_over(handed, first)
         self._leave()
-
-    async def confirmed(self, handed: Handed) -> None:
-        """Return when all of it is on disk. Raises as `publish`."""
-        await self._decided(handed)
 
     def _add(
         self, exchange: str, key: str, payload: bytes, encoded: bytes, headers: bytes | None,

@@ -137,7 +137,7 @@ class Sender(ABC):
         try:
             handed = Handed()
             self._handed_over(handed, self._outbox.confirmed)
-            await self._decided(handed)
+            await self.confirmed(handed)
         except PublishError as error:
             self._add_untold(error)
             raise
@@ -159,8 +159,8 @@ class Sender(ABC):
             self._outbox.wait_for(run)
             handed.runs.append(run)
 
-    async def _decided(self, handed: Handed) -> None:
-        """Raises what `publish` raises of it."""
+    async def confirmed(self, handed: Handed) -> None:
+        """Return when all of it is on disk. Raises what `publish` raises of it."""
         if not handed.runs:
             await trio.lowlevel.checkpoint()
         for run in handed.runs:

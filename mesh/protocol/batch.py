@@ -182,6 +182,11 @@ class Batch:
         )  # fmt: skip
         return Batch(b"".join(pieces))
 
+    def halves(self) -> tuple[Batch, Batch]:
+        """Of one that does not fit as a whole; there are two messages in it, or more."""
+        half = self.count // 2
+        return self.cut(0, half), self.cut(half, self.count - half)
+
     def readdressed(self, topic: str, shared_headers: bytes) -> Batch:
         """The same messages under another topic, with other shared headers."""
         headers = self.message_headers()
