@@ -34,6 +34,7 @@ from .channel import Channel
 from .delivery import DeliveryBatch
 from .feed import WINDOW_BYTES, Feed
 
+UNSETTLED = "it broke before all was settled"
 RANGES_MAX = 1000
 """Settled with one part: any broker's window and segments take that."""
 
@@ -142,7 +143,7 @@ class Deliveries(Feed):
             except MeshError as error:
                 raise BrokerLost(self._channel.cluster, str(error)) from error
         if session is None or not session.open:
-            raise BrokerLost(self._channel.cluster, "it broke before all was settled")
+            raise BrokerLost(self._channel.cluster, UNSETTLED)
 
     def _lose(self) -> None:
         self._lost = True
@@ -151,7 +152,7 @@ class Deliveries(Feed):
         """Settlements went down with an earlier connection, behind the iteration's back."""
         if self._lost:
             self._lost = False
-            raise BrokerLost(self._channel.cluster, "it broke before all was settled")
+            raise BrokerLost(self._channel.cluster, UNSETTLED)
 
     async def _receive(self) -> None:
         tunnel, session = self._tunnel, self._session

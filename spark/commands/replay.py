@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from mesh.commands.options import Commands, add_joining, count, settings, some_seconds
@@ -170,9 +171,19 @@ def _show(told: dict[str, Any], as_json: bool) -> None:
         print(json.dumps(told), flush=True)
         return
     for name, value in told.items():
-        shown = ", ".join(map(str, value)) if isinstance(value, list) else value
-        shown = f"{shown:,}" if type(value) is int and not name.endswith("_us") else shown
-        print(f"{name.replace('_', ' '):<14} {shown}")
+        print(f"{name.removesuffix('_us').replace('_', ' '):<14} {_shown(name, value)}")
+
+
+def _shown(name: str, value: Any) -> str:
+    if name.endswith("_us"):
+        return (
+            f"{datetime.fromtimestamp(value / 1e6, UTC):%Y-%m-%d %H:%M:%S.%f} UTC" if value else "-"
+        )
+    if isinstance(value, dict):
+        value = [f"{one} {count:,}" for one, count in value.items()]
+    if isinstance(value, list):
+        return ", ".join(value)
+    return f"{value:,}" if type(value) is int else str(value)
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from ..sink.options import PAUSES_MAX, read_sink_options
 from ..sink.pacing import cut_pauses
 from ..sink.report import Report, decode_reports
 from .errors import QueueMissing, ReplayFailed, TooManyPauses
-from .plan import ReplayPlan
+from .plan import TOPICS, ReplayPlan
 from .preflight import destination_names
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ wait for it. As long as the rehearsal took, when that was longer."""
 LOOK_S = 0.5
 SURVEYED = "queue", "partition", "timestamp"
 SAMPLED = "queue", "partition", "offset"
+TOPICS_TOLD = 20
 
 Progress = Callable[[int, int], None]
 """Called now and then with how many messages are done, and how many there are."""
@@ -61,12 +62,14 @@ class Replayed(NamedTuple):
     survey: Survey
     report: Report
     tasks: int
+    topics: Mapping[str, int]
+    """Of a dry run to topics: messages to the busiest ones, under their new names."""
 
     def plain(self) -> dict[str, Any]:
         return {
             "id": self.id, "selected": self.survey.rows, "queues": self.survey.queues,
             "first_us": self.survey.first_us, "last_us": self.survey.last_us,
-            **self.report.plain(),
+            **({"topics": dict(self.topics)} if self.topics else {}), **self.report.plain(),
         }  # fmt: skip
 
 
@@ -99,7 +102,9 @@ def replay(
     if missing:
         raise QueueMissing(plan.to.broker, missing)
     tasks = min(slots, len(survey.lanes))
-    found = Replayed(name, survey, Report(), tasks)
+    told = dry_run and plan.to.kind == TOPICS
+    with one_line():
+        found = Replayed(name, survey, Report(), tasks, busiest(frame) if told else {})
     if dry_run or not survey.rows:
         return found
     with one_line():
@@ -177,6 +182,11 @@ def surveyed(frame: DataFrame) -> Survey:
         max((one.high for one in found), default=0),
         {(one.queue, one.partition): one.rows for one in found},
     )  # fmt: skip
+
+
+def busiest(frame: DataFrame) -> dict[str, int]:
+    counted = frame.groupBy("topic").count().orderBy("count", "topic", ascending=[False, True])
+    return {one[0]: one[1] for one in counted.limit(TOPICS_TOLD).collect()}
 
 
 def _pauses(frame: DataFrame, longest_s: float) -> list[tuple[int, int]]:

@@ -95,6 +95,8 @@ async def test_a_replay_to_topics_is_marked_and_is_not_replayed_again(
         found = plan(
             tmp_path, to=Destination(TOPICS, "", "^orders", "test"), topic="orders.1", id="marked"
         )
+        looked = await replayed(session, tmp_path, broker, found, dry_run=True)
+        assert looked.plain()["topics"] == {"test.1": 30}
         node = node_of(broker)
         async with node.subscribe("test.>", when_full="block") as tests:
             report = (await replayed(session, tmp_path, broker, found)).report

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from bench.network import LOOPBACK, Network, Ports, is_free
+from bench.network import LOOPBACK, Network, Ports, claim, is_free
 
 
 def test_ports_in_a_row_as_a_seed_and_as_places() -> None:
@@ -18,6 +18,14 @@ def test_a_port_in_use_is_not_free() -> None:
     with socket.socket() as taken:
         taken.bind((LOOPBACK, 0))
         assert not is_free(taken.getsockname()[1])
+
+
+def test_a_port_that_another_measurement_has_claimed_is_not_claimed_again() -> None:
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind("\0mesh-bench-port-19990")
+        assert not claim(19_990)
+    assert claim(19_990)
+    assert not claim(19_990)
 
 
 def test_free_ports_are_given_once() -> None:

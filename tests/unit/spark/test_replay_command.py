@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install '.[spark]'")
 
-from spark.commands.replay import _run
+from spark.commands.replay import _run, _shown
 from spark.replay.plan import ReplayPlan, read_destination
 
 
@@ -39,3 +39,19 @@ def test_a_terminal_is_told_what_it_waits_for(
     with pytest.raises(Started):
         _run(Namespace(master="local[1]", json=as_json), plan, {}, None)
     assert capsys.readouterr().err == said
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("first_us", 1_763_800_000_000_001, "2025-11-22 08:26:40.000001 UTC"),
+        ("last_us", 0, "-"),
+        ("topics", {"test.b": 12_000, "test.a": 1}, "test.b 12,000, test.a 1"),
+        ("queues", ["jobs", "urgent"], "jobs, urgent"),
+        ("sent", 1_234_567, "1,234,567"),
+        ("late_ms_p99", 0.25, "0.25"),
+        ("complete", True, "True"),
+    ],
+)
+def test_the_report_as_people_read_it(name: str, value: Any, text: str) -> None:
+    assert _shown(name, value) == text
