@@ -1,4 +1,4 @@
-"""`mesh-bench page`: docs/performance.md and its plots, from a directory of results."""
+"""`mesh-bench page`: a page such as docs/performance.md and its plots, from a directory of results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def add(commands: Any) -> None:
     parser.add_argument("results", type=Path, metavar="DIR", help="what --out of the others named")
     parser.add_argument(
         "--to", type=Path, default=Path("docs/performance.md"), metavar="FILE",
-        help="default %(default)s; plots go to figures/ beside it",
+        help="default %(default)s; plots go to figures/NAME/ beside it",
     )  # fmt: skip
     parser.set_defaults(run=run)
 

@@ -10,8 +10,6 @@ from bench.systems.system import System
 from .plots import bars, distributions, growth
 from .results import Results
 
-FIGURES = "figures"
-"""The directory, beside the page."""
 HARDEST = "L4"
 GROUPS = {
     "direct": "without a server",

@@ -1,4 +1,4 @@
-"""docs/performance.md, from a directory of results."""
+"""A page such as docs/performance.md, from a directory of results."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.table import number
 
-from .charts import FIGURES, draw
+from .charts import draw
 from .losing import Loss, losing
 from .results import Results, read
 from .tables import latency, throughput
@@ -24,24 +24,29 @@ NOT_SHOWN = (
 
 
 def write(directory: Path, to: Path) -> None:
-    """The page and its plots, in `figures/` beside it; what stands below END in it stays.
+    """The page and its plots, in `figures/` and its name beside it; what stands below END in it stays.
 
     Raises FileNotFoundError: no results.
     """
     results = read(directory)
-    plots = to.parent / FIGURES
+    figures = f"figures/{to.stem}"
+    plots = to.parent / figures
     plots.mkdir(parents=True, exist_ok=True)
     draw(results, plots)
     kept = to.read_text().partition(END)[2].strip() if to.exists() else ""
-    to.write_text("\n".join([*lines(results), END, "", kept]).rstrip() + "\n")
+    to.write_text("\n".join([*lines(results, figures), END, "", kept]).rstrip() + "\n")
 
 
-def lines(results: Results) -> Iterator[str]:
+def lines(results: Results, figures: str) -> Iterator[str]:
+    """
+    Args:
+        figures: the directory of the plots, from the page.
+    """
     yield from heading(results)
     yield from where_we_lose(list(losing(results)))
-    yield from throughput(results)
-    yield from latency(results)
-    yield from scale(results)
+    yield from throughput(results, figures)
+    yield from latency(results, figures)
+    yield from scale(results, figures)
 
 
 def heading(results: Results) -> Iterator[str]:
@@ -49,7 +54,7 @@ def heading(results: Results) -> Iterator[str]:
     yield "# Performance, beside other systems"
     yield ""
     yield (
-        f"Written by `make bench` from what it measured; not by hand. Commit {results.commit[:7]}, "
+        f"Written by `mesh-bench page` from what was measured; not by hand. Commit {results.commit[:7]}, "
         f"{machine['time']}, `{machine['command']}`. {machine['cpu']}, {machine['cores']} cores, "
         f"kernel {machine['kernel']}, {machine['python']}, libzmq {machine['libzmq']}; "
         f"{asked_words(machine['asked'])}; "
@@ -60,9 +65,9 @@ def heading(results: Results) -> Iterator[str]:
     yield ""
     yield (
         "One machine, loopback, one server and its clients on the same cores, the mesh with encryption, the others "
-        "without (but for zeromq-curve): programs in Python are compared, not servers. Short runs of everything, in turns: differences "
-        "below a fifth say nothing, and nor do figures of different pages, days or machines beside each other. What the project demands of itself comes "
-        "[at the end](#what-the-project-demands-of-itself); how the bench measures, in [bench/README.md](../bench/README.md)."
+        "without (but for zeromq-curve): programs in Python are compared, not servers. The systems take turns: differences "
+        "below a fifth say nothing, and nor do figures of different pages, days or machines beside each other. What the project demands of itself stands "
+        "[elsewhere](performance.md#what-the-project-demands-of-itself); how the bench measures, in [bench/README.md](../bench/README.md)."
     )
     yield ""
     yield f"Versions: {', '.join(f'{name} {version}' for name, version in machine['versions'].items())}."
@@ -111,7 +116,7 @@ def told_of(loss: Loss) -> str:
     return f"{loss.what} {loss.ratio:.1f}x ({loss.ours})"
 
 
-def scale(results: Results) -> Iterator[str]:
+def scale(results: Results, figures: str) -> Iterator[str]:
     if not results.scale:
         return
     yield "## How the mesh's costs grow"
@@ -119,5 +124,5 @@ def scale(results: Results) -> Iterator[str]:
     yield "`mesh-bench scale`"
     yield ""
     for axis in results.scale:
-        yield f"![{axis['unit']}]({FIGURES}/scale-{axis['name']}.svg)"
+        yield f"![{axis['unit']}]({figures}/scale-{axis['name']}.svg)"
         yield ""

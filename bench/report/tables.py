@@ -11,7 +11,7 @@ from bench.systems import REFERENCE
 from bench.systems.system import Promise, System
 from bench.table import number, spread
 
-from .charts import FIGURES, GROUPS, both_ways, cpu_of, curves
+from .charts import GROUPS, both_ways, cpu_of, curves
 from .results import Results, Runs, losses, quantile_us
 
 PROMISES: tuple[Promise, ...] = ("memory", "page cache", "batched fsync", "fsync each")
@@ -31,7 +31,7 @@ LATENCY_HEADINGS = (
 )  # fmt: skip
 
 
-def throughput(results: Results) -> Iterator[str]:
+def throughput(results: Results, figures: str) -> Iterator[str]:
     size = results.size_bytes
     yield "## Full throttle"
     yield ""
@@ -56,7 +56,7 @@ def throughput(results: Results) -> Iterator[str]:
         yield from rows
     yield ""
     if cpu_of(results):
-        yield f"![CPU of a million messages]({FIGURES}/throughput.svg)"
+        yield f"![CPU of a million messages]({figures}/throughput.svg)"
         yield ""
 
 
@@ -89,7 +89,7 @@ def beside(figure: Mapping[str, Any] | None) -> str:
     return f"{figure['ratio']:.2f}x{spread([run.get('ratio') for run in figure['runs']], '.2f')}"
 
 
-def latency(results: Results) -> Iterator[str]:
+def latency(results: Results, figures: str) -> Iterator[str]:
     yield "## Latency under an open load"
     yield ""
     yield (
@@ -114,10 +114,10 @@ def latency(results: Results) -> Iterator[str]:
                     yield latency_row(results, system, workload.name, runs)
         for group in curves(results, workload.name):
             yield ""
-            yield f"![{workload.words}, {GROUPS[group]}]({FIGURES}/{workload.name}-{group}.svg)"
+            yield f"![{workload.words}, {GROUPS[group]}]({figures}/{workload.name}-{group}.svg)"
     yield ""
     if both_ways(results):
-        yield f"What waiting for each reply would have hidden: ![corrected and not]({FIGURES}/corrected.svg)"
+        yield f"What waiting for each reply would have hidden: ![corrected and not]({figures}/corrected.svg)"
         yield ""
     lost = [f"{system} {workload}: {count:,}" for system, workload, count in losses(results)]
     if lost:

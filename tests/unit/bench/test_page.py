@@ -153,8 +153,10 @@ def test_curves_and_growth_are_drawn(tmp_path: Path) -> None:
     (tmp_path / "scale.json").write_text(json.dumps({"axes": [axis]}))
     text = page(tmp_path, latency("zeromq", 50))
     for name in ("L2-direct", "scale-links", "corrected"):
-        assert f"figures/{name}.svg" in text
-        assert (tmp_path / "figures" / f"{name}.svg").read_text().startswith("<?xml")
+        assert f"(figures/performance/{name}.svg)" in text
+        assert (
+            (tmp_path / "figures" / "performance" / f"{name}.svg").read_text().startswith("<?xml")
+        )
 
 
 def test_curves_are_drawn_in_groups_that_can_be_told_apart(tmp_path: Path) -> None:
