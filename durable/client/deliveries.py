@@ -80,7 +80,7 @@ class _Session:
         self._durable = parts
 
     def end(self) -> None:
-        """The broker has said why: whoever iterates is told that."""
+        """It is over, and whoever iterates is told why."""
         self.open, self._told = False, True
 
     def close(self) -> None:
@@ -108,15 +108,14 @@ class Deliveries(Feed):
         trace: TracebackType | None,
     ) -> None:  # fmt: skip
         try:
-            tunnel, session = self._tunnel, self._session
-            if error is None and tunnel is not None and session is not None:
-                self._check_lost()
-                if session.open:
-                    if not session.settled:
-                        await self.synced()
-                    await self._leave(tunnel)
+            session = self._session
+            living = session is not None and session.open
+            if error is None and (self._lost or living):
+                await self.synced()
+            if error is None and living and self._tunnel is not None:
+                await self._leave(self._tunnel)
         finally:
-            await self._close()
+            await super().__aexit__(kind, error, trace)
 
     async def _leave(self, tunnel: Tunnel) -> None:
         """Return when the broker has let go of this consumer: what it left unsettled is ready again."""
@@ -134,25 +133,22 @@ class Deliveries(Feed):
             BrokerLost: a connection broke before; some of it may come again. Said once.
         """
         session = self._session
-        self._check_lost()
-        while session is not None and session.open and not session.settled:
+        if self._lost:  # With a connection before this one, behind the iteration's back.
+            self._lost = False
+            raise BrokerLost(self._channel.cluster, UNSETTLED)
+        while session is not None and not session.settled:
+            if not session.open:
+                raise BrokerLost(self._channel.cluster, UNSETTLED)
             try:
                 await self._receive()
             except DurableError:
                 raise
             except MeshError as error:
+                session.end()
                 raise BrokerLost(self._channel.cluster, str(error)) from error
-        if session is None or not session.open:
-            raise BrokerLost(self._channel.cluster, UNSETTLED)
 
     def _lose(self) -> None:
         self._lost = True
-
-    def _check_lost(self) -> None:
-        """Settlements went down with an earlier connection, behind the iteration's back."""
-        if self._lost:
-            self._lost = False
-            raise BrokerLost(self._channel.cluster, UNSETTLED)
 
     async def _receive(self) -> None:
         tunnel, session = self._tunnel, self._session

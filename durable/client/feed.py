@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
+from types import TracebackType
 from typing import Self
 
 from mesh.errors import MeshError, NodeClosed
@@ -24,7 +25,9 @@ class Feed(ABC):
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._stack = AsyncExitStack()
+        self._entered = False
         self._tunnel: Tunnel | None = None
+        """None also between two connections, for as long as the next one could not be opened."""
         self._batches: deque[DeliveryBatch] = deque()
         self._messages: Iterator[Delivery] = iter(())
         self._last: Delivery | DeliveryBatch | None = None
@@ -32,7 +35,15 @@ class Feed(ABC):
 
     async def __aenter__(self) -> Self:
         await self._channel.until_open(self._open)
+        self._entered = True
         return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        self._entered = False
+        await self._close()
 
     def __aiter__(self) -> Self:
         return self
@@ -49,7 +60,8 @@ class Feed(ABC):
 
         Raises:
             ConsumerCancelled: the broker ended this consumer.
-            BrokerLost: the connection broke and there was no other within the timeout.
+            BrokerLost: the connection broke and there was no other within the timeout. The next call
+                tries again.
         """
         self._last = batch = await self._next_batch()
         return batch
@@ -57,12 +69,13 @@ class Feed(ABC):
     async def _next_batch(self) -> DeliveryBatch:
         while not self._batches:
             try:
+                if self._tunnel is None and self._entered:
+                    await self._channel.until_open(self._open)
                 await self._receive()
             except (NodeClosed, DurableError):
                 raise
             except MeshError:
                 await self._close()
-                await self._channel.until_open(self._open)
         return self._batches.popleft()
 
     def batches(self) -> Batches:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 from datetime import datetime
-from types import TracebackType
 from typing import Any
 
 from ..errors import BrokerLost, Malformed
@@ -42,12 +41,6 @@ class Records(Feed):
             if isinstance(start, datetime)
             else {"start": start}
         )
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:  # fmt: skip
-        await self._close()
 
     async def store(self) -> None:
         """Have the broker keep, under our cursor, that everything taken so far has been read."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +176,38 @@ async def test_consumers_and_readers_go_on_after_a_restart(tmp_path: Path) -> No
             assert (await shop.statistics())["queues"]["jobs"]["unacked"] == 4
             await deliveries.__aexit__(None, None, None)
             await records.__aexit__(None, None, None)
+
+
+async def test_consumers_and_readers_go_on_after_they_gave_up_waiting_for_a_broker(
+    tmp_path: Path,
+) -> None:
+    """Found: the next call said that the block had been left. Cancelled, or not within the timeout."""
+    port = free_ports(1)
+    async with shop_at(port) as joined:
+        patient, shop = durable.connect(joined), durable.connect(joined, timeout=1)
+        async with serving(tmp_path, **at(port)):
+            await patient.declare_queue("jobs")
+            await patient.declare_stream("audit")
+            deliveries = await shop.consume("jobs").__aenter__()
+            records = await shop.read("audit", start="first").__aenter__()
+        for feed in (deliveries, records):
+            with trio.move_on_after(0.05) as gave_up:
+                await feed.take()
+            assert gave_up.cancelled_caught
+            with pytest.raises(BrokerLost, match="no other within 1 s"):
+                await feed.take()
+        async with serving(tmp_path, **at(port)):
+            for queue in ("jobs", "audit"):
+                await patient.publish("", queue, b"hello")
+            for feed in (deliveries, records):
+                with trio.fail_after(20):
+                    while True:
+                        with suppress(BrokerLost):
+                            assert (await feed.take()).payloads == [b"hello"]
+                            break
+                await feed.__aexit__(None, None, None)
+                with pytest.raises(RuntimeError, match="outside of their"):
+                    await feed.take()
 
 
 async def test_a_later_epoch_replaces_a_publisher_that_is_connected(tmp_path: Path) -> None:
