@@ -1,7 +1,8 @@
 """Where vhosts are on the disk: a directory each, named by the SHA-1 of the vhost's name.
 
 DIR/vhosts/8843d7f92416211de9ebb963ff4ce28125932878/vhost      its name, as text
-                                                   /msgs.*     its log, see docs/log-format.md
+                                                   /deleted    the same, of one that is going
+                                                   /log/       its log, see docs/log-format.md
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from ..log.checkpoint import directory_name
 from ..log.real_disk import RealDirectory
 
 DEFAULT_VHOST = "/"
-NAME_FILE = "vhost"
+NAME_FILE, GOING_FILE = "vhost", "deleted"
 LOST = "lost+found"
 """File systems have it in their root."""
 
@@ -27,6 +28,7 @@ def vhost_path(data: Path, name: str) -> Path:
 def make_vhost(data: Path, name: str) -> Path:
     """The directory of its log, made if it is not there; there after a power cut, too."""
     path = vhost_path(data, name)
+    _finish_removal(path)
     log = path / "log"
     log.mkdir(mode=0o700, parents=True, exist_ok=True)
     file = path / NAME_FILE
@@ -43,12 +45,27 @@ def make_vhost(data: Path, name: str) -> Path:
 
 
 def remove_vhost(data: Path, name: str) -> None:
-    """Its name goes first: what is left of it after a power cut is none any more."""
+    """Its name goes first: what is left of it after a power cut is none any more, nor part of a new one."""
     path = vhost_path(data, name)
-    (path / NAME_FILE).unlink(missing_ok=True)
-    _sync(path)
-    shutil.rmtree(path)
-    _sync(path.parent)
+    if (path / NAME_FILE).exists():
+        (path / NAME_FILE).rename(path / GOING_FILE)
+        _sync(path)
+    _finish_removal(path)
+
+
+def finish_removals(data: Path) -> None:
+    """What a power cut has left of vhosts that were being deleted."""
+    for path in (data / "vhosts").glob("*"):
+        _finish_removal(path)
+
+
+def _finish_removal(path: Path) -> None:
+    if (path / GOING_FILE).exists():
+        if (path / "log").exists():
+            shutil.rmtree(path / "log")
+            _sync(path)
+        shutil.rmtree(path)
+        _sync(path.parent)
 
 
 def check_ours(data: Path) -> None:

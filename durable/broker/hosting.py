@@ -19,7 +19,7 @@ from ..errors import InUse, UnknownVhost
 from ..log.encryption import Encryption
 from .capture import Capture
 from .clock import SteadyClock
-from .directory import DEFAULT_VHOST, make_vhost, remove_vhost, vhosts
+from .directory import DEFAULT_VHOST, finish_removals, make_vhost, remove_vhost, vhosts
 from .hosted import Hosted
 from .opening import open_vhost
 
@@ -52,6 +52,7 @@ class Hosting:
         self._creating = trio.Lock()
 
     async def __aenter__(self) -> Hosting:
+        finish_removals(self._data)
         make_vhost(self._data, DEFAULT_VHOST)
         self._nursery = await self._opening.__aenter__()
         try:

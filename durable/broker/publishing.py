@@ -61,14 +61,18 @@ def _open(hello: Hello, hosted: Hosted) -> Publisher:
     numbers = range(NUMBERS_END)
     if len(publisher_id) != PUBLISHER_BYTES or epoch not in numbers or oldest not in numbers:
         raise Malformed("a hello of an impossible publisher")
-    return hosted.vhost.publishers.open(publisher_id, epoch, oldest)
+    stops = hello.field("stops", bool, False)
+    return hosted.vhost.publishers.open(publisher_id, epoch, oldest, stops=stops)
 
 
 def _known(publisher: Publisher) -> dict[str, Any]:
-    """What a client need not send again: all before `decided`, but for the holes."""
+    """What a client need not send again: all before `decided`, but for the holes. Before `floor` it is
+    not known any more where these are."""
     decided = publisher.confirmed
     holes = [(low, min(high, decided)) for low, high in publisher.holes if low < decided]
-    return {"next": publisher.next, "decided": decided, "holes": holes}
+    return {
+        "next": publisher.next, "decided": decided, "holes": holes, "floor": publisher.floor
+    }  # fmt: skip
 
 
 class _Session:

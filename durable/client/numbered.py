@@ -20,7 +20,7 @@ import trio
 from mesh.protocol.batch import batch_pieces
 from mesh.waker import Bell
 
-from ..errors import BrokerLost
+from ..errors import BrokerLost, SequenceLost
 from ..protocol.parts import NUMBERS_END
 from ..protocol.properties import Properties
 from .channel import Channel
@@ -45,7 +45,7 @@ class NumberedPublisher(Sender):
         self._given_bytes = 0
         self._next = 0
         """Behind everything that has been given."""
-        self._known = Known(0, ())
+        self._known = Known(0, (), 0)
         self._knows, self._bell = False, Bell()
 
     async def __aenter__(self) -> Self:
@@ -72,7 +72,10 @@ class NumberedPublisher(Sender):
         Raises:
             ValueError: `first` has been given before, or is too large.
             TooLarge: one is larger than the broker takes; none was taken.
-            PublishError: messages given before were refused; what gives them again is another attempt.
+            PublishError: messages given before were refused, and all that was given after the first
+                of these; what gives them again is another attempt.
+            SequenceLost: more than 1000 gaps were left in the sequences after this one, and who gave
+                it before may have left it out. A later epoch begins anew.
             Unconfirmed, PublisherFenced, BrokerLost: this publisher has ended.
         """
         if first < self._next:
@@ -137,25 +140,30 @@ class NumberedPublisher(Sender):
     def _close(self) -> None:
         self._bell.wake()
 
-    def _oldest(self) -> int:
-        return 0  # An earlier attempt's messages will come again, whatever this one has seen confirmed.
+    def _hello(self) -> dict[str, Any]:
+        # An earlier attempt's messages will come again, whatever this one has seen confirmed. And what
+        # was refused is to be told from what is stored for as long as it takes: all in one piece.
+        return {"oldest": 0, "stops": True}
 
     def _greeted(self, greeting: Mapping[str, Any]) -> None:
         if not self._knows:
-            self._known = Known(greeting["decided"], greeting["holes"])
+            self._known = Known(greeting["decided"], greeting["holes"], greeting["floor"])
             self._knows = True
             self._bell.wake()
 
 
 class Known:
-    """Sequences that are on disk: all before `decided`, but for the holes."""
+    """Sequences that are on disk: all before `decided`, but for the holes, of which those before
+    `floor` are forgotten."""
 
-    def __init__(self, decided: int, holes: Sequence[Sequence[int]]) -> None:
-        self._decided = decided
+    def __init__(self, decided: int, holes: Sequence[Sequence[int]], floor: int) -> None:
+        self._decided, self._floor = decided, floor
         self._holes = [(low, high) for low, high in holes]
 
     def missing(self, first: int, end: int) -> list[tuple[int, int]]:
-        """What of [`first`, `end`) is not, in order."""
+        """What of [`first`, `end`) is not, in order. Raises SequenceLost: nobody knows."""
+        if first < self._floor:
+            raise SequenceLost(first, self._floor)
         found: list[tuple[int, int]] = []
         at = bisect_right(self._holes, (first, first))
         for low, high in self._holes[max(0, at - 1) :]:

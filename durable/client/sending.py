@@ -99,9 +99,9 @@ class Sender(ABC):
     def _close(self) -> None:
         """Nobody packs any more."""
 
-    def _oldest(self) -> int:
-        """The first sequence that this publisher may send again."""
-        return self._outbox.confirmed
+    def _hello(self) -> dict[str, Any]:
+        """`oldest`: the first sequence that this publisher may send again."""
+        return {"oldest": self._outbox.confirmed}
 
     def _greeted(self, greeting: Mapping[str, Any]) -> None:  # noqa: B027 (most do not care)
         """What the broker knows of this publisher, each time a tunnel has been opened."""
@@ -256,7 +256,7 @@ class Sender(ABC):
     async def _connected(self) -> None:
         """One tunnel: first what is unconfirmed again, then what comes."""
         async with self._channel.open(
-            PUBLISH, publisher=self.id, epoch=self.epoch, oldest=self._oldest()
+            PUBLISH, publisher=self.id, epoch=self.epoch, **self._hello()
         ) as (tunnel, greeting):
             self._greeted(greeting)
             self._part_bytes_max = min(PART_BYTES, tunnel.part_bytes_max)

@@ -84,7 +84,7 @@ class Intake:
             Malformed: the batches are not this publisher's.
             SequenceLost, TooLarge, StoreBusy, StoreFull, StoreFailed, StoreClosed: nothing was taken.
         """
-        plan = Plan(now_us)
+        plan = Plan(now_us, stops=publisher.stops, refusal=publisher.refusal)
         for batch in batches:
             _check_owner(publisher, batch)
             for part in self._new(publisher, batch):
@@ -106,6 +106,7 @@ class Intake:
             counts.received_bytes += batch.size_bytes
             counts.duplicates += batch.count
         counts.duplicates -= new
+        publisher.refusal = plan.refusal
         publisher.decided(position, batches[-1].next_sequence if batches else 0)
         if publisher.waiting:
             self._decided.append((publisher.waiting[-1][0], publisher))
@@ -119,7 +120,7 @@ class Intake:
         Raises:
             Malformed, SequenceLost: as `publish` does.
         """
-        plan = Plan(0)
+        plan = Plan(0, stops=publisher.stops, refusal=publisher.refusal)
         for batch in batches:
             _check_owner(publisher, batch)
             for part in self._new(publisher, batch):

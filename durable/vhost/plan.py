@@ -39,12 +39,22 @@ class Item(NamedTuple):
 
 
 class Plan:
-    """In order; `drafts` are the records of those items that go to the log."""
+    """In order; `drafts` are the records of those items that go to the log.
 
-    def __init__(self, now_us: int, kind: Kind = Kind.PUBLISH) -> None:
+    Args:
+        stops: after one refusal all that follows is refused.
+        refusal: there has been one.
+    """
+
+    def __init__(
+        self, now_us: int, kind: Kind = Kind.PUBLISH, *, stops: bool = False,
+        refusal: DurableError | None = None,
+    ) -> None:  # fmt: skip
         self.items: list[Item] = []
         self.drafts: list[Draft] = []
-        self._now_us, self._kind = now_us, kind
+        self.refusal = refusal
+        """What goes for everything from now on."""
+        self._now_us, self._kind, self._stops = now_us, kind, stops
         self._following: dict[Lane, int] = {}
         """The sequence of the next message planned."""
         self._planned: dict[Member, tuple[int, int]] = {}
@@ -52,6 +62,8 @@ class Plan:
 
     def refuse(self, batch: Batch, error: DurableError) -> None:
         self.items.append(Item(batch, error=error))
+        if self._stops and self.refusal is None:
+            self.refusal = error
 
     def drop(self, batch: Batch) -> None:
         """Nobody wants it."""
@@ -61,6 +73,9 @@ class Plan:
         self, batch: Batch, members: Sequence[Member], priority: int, ttl_us: int | None
     ) -> None:
         """In all of these, or, where one is full and refuses, in none."""
+        if self.refusal is not None:
+            self.refuse(batch, self.refusal)
+            return
         for part, full in self._fitting(batch, members):
             if full is not None:
                 self.refuse(part, full)

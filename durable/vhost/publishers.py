@@ -3,6 +3,8 @@
 Per publisher the latest epoch, the next sequence, and the holes before it: sequences that were
 refused or went nowhere. What comes again from a hole is tried again; anything else before `next` is
 a duplicate. Both can be rebuilt from the log alone, because a hole is where stored sequences jump.
+
+A publisher that stops at a refusal makes one hole of all that it is refused, however much that is.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
-from ..errors import PublisherFenced, SequenceLost
+from ..errors import DurableError, PublisherFenced, SequenceLost
 from ..protocol.parts import NUMBERS_END
 
 HOLES_MAX = 1000
@@ -38,6 +40,10 @@ class Publisher:
     floor: int = 0
     """Before this one nothing is known any more."""
     holes: list[tuple[int, int]] = field(default_factory=list)
+    stops: bool = False
+    """At the first refusal of a connection: all that comes behind it is refused, too."""
+    refusal: DurableError | None = None
+    """That one."""
     confirmed: int = 0
     """Everything before it is decided: stored durably, or refused."""
     waiting: deque[tuple[int, int]] = field(default_factory=deque)
@@ -89,8 +95,7 @@ class Publisher:
         if holes and holes[-1][1] == start:
             start = holes.pop()[0]
         holes.append((start, end))
-        if len(holes) > HOLES_MAX:
-            self.floor = holes.pop(0)[1]
+        self._trim_holes()
 
     def _fill(self, first: int, end: int) -> None:
         kept: list[tuple[int, int]] = []
@@ -100,6 +105,13 @@ class Publisher:
             if max(start, end) < stop:
                 kept.append((max(start, end), stop))
         self.holes = kept
+        self._trim_holes()
+
+    def _trim_holes(self) -> None:
+        over = len(self.holes) - HOLES_MAX
+        if over > 0:
+            self.floor = self.holes[over - 1][1]
+            del self.holes[:over]
 
     def forget_before(self, sequence: int) -> None:
         """The publisher knows what became of everything before: it will not ask again."""
@@ -138,7 +150,9 @@ class Publishers:
     def __iter__(self) -> Iterator[Publisher]:
         return iter(self._all.values())
 
-    def open(self, publisher_id: bytes, epoch: int, oldest: int) -> Publisher:
+    def open(
+        self, publisher_id: bytes, epoch: int, oldest: int, *, stops: bool = False
+    ) -> Publisher:
         """A publisher that has connected; `oldest`: its first sequence that is not confirmed.
 
         Raises:
@@ -150,6 +164,7 @@ class Publishers:
         if not publisher.next:
             publisher.next = publisher.floor = publisher.confirmed = oldest
         publisher.forget_before(oldest)
+        publisher.stops, publisher.refusal = stops, None
         return publisher
 
     def check_current(self, publisher: Publisher) -> None:

@@ -9,7 +9,8 @@ import pytest
 import trio
 
 import durable
-from durable.errors import PublisherFenced, QueueFull
+from durable.errors import PublisherFenced, QueueFull, SequenceLost, UnknownExchange
+from durable.vhost.publishers import HOLES_MAX
 from tests.brokers import SMALL, client, drain, numbered, serving
 from tests.nodes import node
 
@@ -55,6 +56,60 @@ async def test_what_was_refused_is_stored_when_it_comes_again(tmp_path: Path) ->
         async with shop.numbered_publisher(NAME) as second:
             assert await second.send(0, "", "jobs", numbered(300)) == stored
         assert len(await drain(shop, "jobs")) == 300 - stored
+
+
+async def test_any_number_that_was_refused_here_and_there_is_stored_when_it_comes_again(
+    tmp_path: Path,
+) -> None:
+    """Found: beyond 1,000 holes the second attempt was told that refused ones had been stored."""
+    count = 2 * HOLES_MAX + 100
+
+    async def attempt(shop: durable.Connection) -> int:
+        before = 0
+        async with shop.numbered_publisher(NAME) as publisher:
+            for number in range(count):
+                exchange = "" if number % 2 else "later"
+                before += await publisher.send(number, exchange, "jobs", [b"%d" % number])
+        return before
+
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        with pytest.raises(UnknownExchange):
+            await attempt(shop)
+        await shop.declare_exchange("later", type="fanout")
+        await shop.bind("later", "jobs")
+        assert await attempt(shop) == 0
+        assert await drain(shop, "jobs") == numbered(count)
+        assert await attempt(shop) == count
+
+
+async def test_what_a_full_queue_refuses_is_refused_to_the_end_of_the_attempt(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        await shop.declare_queue("tight", max_length=1, overflow="reject-publish")
+        with pytest.raises(QueueFull):
+            async with shop.numbered_publisher(NAME) as publisher:
+                for number, queue in enumerate(("tight", "tight", "jobs", "jobs")):
+                    await publisher.send(number, "", queue, [b"%d" % number])
+        assert await drain(shop, "jobs") == []
+        assert await drain(shop, "tight") == [b"0"]
+
+
+async def test_more_gaps_than_are_remembered_are_never_taken_for_stored(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        async with shop.numbered_publisher(NAME) as first:
+            for number in range(0, 2 * HOLES_MAX + 100, 2):
+                await first.send(number, "", "jobs", [b"%d" % number])
+        async with shop.numbered_publisher(NAME) as second:
+            with pytest.raises(SequenceLost, match="unknown whether sequence 1 was stored"):
+                await second.send(1, "", "jobs", [b"1"])
+            assert await second.send(2 * HOLES_MAX, "", "jobs", [b"2000", b"2001"]) == 1
+        found = await drain(shop, "jobs")
+        assert found[-1] == b"2001"
+        assert len(found) == HOLES_MAX + 51
 
 
 async def test_a_publisher_opened_again_takes_over_from_the_one_that_hangs(tmp_path: Path) -> None:

@@ -51,6 +51,33 @@ async def test_a_deleted_vhost_is_gone_with_its_files_and_its_connections(tmp_pa
             await again.purge_queue("jobs")
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_what_is_left_of_a_deleted_vhost_is_no_part_of_a_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restarted: bool
+) -> None:
+    """Found: after a kill while its files went, a new one of its name had its queues."""
+
+    def killed(path: Path) -> None:
+        raise OSError("gone before anything was")
+
+    async with serving(tmp_path) as broker, node("shop", node_of(broker)) as joined:
+        home = durable.connect(joined)
+        await home.create_vhost("billing")
+        billing = durable.connect(joined, vhost="billing")
+        await billing.declare_queue("jobs")
+        await billing.publish_many("", "jobs", numbered(10))
+        with monkeypatch.context() as patch:
+            patch.setattr("durable.broker.directory.shutil.rmtree", killed)
+            await home.delete_vhost("billing")
+        assert await home.vhosts() == ["/"]
+        if not restarted:
+            await home.create_vhost("billing")
+            assert (await durable.connect(joined, vhost="billing").statistics())["queues"] == {}
+    async with serving(tmp_path) as broker, client(broker) as home:
+        assert await home.vhosts() == ["/", *([] if restarted else ["billing"])]
+        assert len(list((tmp_path / "vhosts").iterdir())) == 1 + (not restarted)
+
+
 async def test_nobody_gets_at_a_vhost_that_is_being_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from durable.client.numbered import Known
+from durable.errors import SequenceLost
 
 edges = st.lists(st.integers(0, 60), max_size=8, unique=True).map(sorted)
 
@@ -20,7 +22,14 @@ def test_missing_agrees_with_asking_for_each_sequence(
     pairs = list(zip(holes_at[::2], holes_at[1::2], strict=False))
     holes = [(low, min(high, decided)) for low, high in pairs if low < decided]
     stored = {n for n in range(decided) if not any(low <= n < high for low, high in holes)}
-    found = Known(decided, holes).missing(first, first + count)
+    found = Known(decided, holes, 0).missing(first, first + count)
     told = [n for low, high in found for n in range(low, high)]
     assert told == [n for n in range(first, first + count) if n not in stored]
     assert all(high < low for (_, high), (low, _) in pairwise(found))
+
+
+def test_nobody_knows_what_is_before_the_floor() -> None:
+    known = Known(20, [(12, 14)], 10)
+    with pytest.raises(SequenceLost, match=r"sequence 9 was stored.*nothing before 10"):
+        known.missing(9, 15)
+    assert known.missing(10, 22) == [(12, 14), (20, 22)]
