@@ -158,15 +158,18 @@ class Node:
     async def broadcast(self, target: str, payload: bytes) -> int:
         """Tell every member known now, without an answer; return how many that were.
 
+        Cancelled: nobody was told.
+
         Raises:
             TooLarge, InvalidName, TypeError, NodeClosed: nobody was told.
         """
+        await trio.lowlevel.checkpoint_if_cancelled()
         self._check_payload(payload)
         self._core.check_open()
         cluster, endpoint = split_target(target)
         told = self._core.patterns.broadcast(cluster, endpoint, payload)
         self._driver.settle()
-        await trio.lowlevel.checkpoint()
+        await trio.lowlevel.cancel_shielded_checkpoint()
         return told
 
     # Publish and subscribe
@@ -178,7 +181,8 @@ class Node:
         """Publish to all subscribers; with none, the message is counted and dropped.
 
         Waits only while a subscriber with `when_full="block"` is full, and is no checkpoint
-        otherwise, most of the time. At most once, in order per publisher and topic.
+        otherwise, most of the time. At most once, in order per publisher and topic. Cancelled: nothing
+        was published.
 
         Args:
             headers: names to what msgpack knows; at most `headers_bytes_max` when packed.
@@ -204,10 +208,11 @@ class Node:
                 return
         except (KeyError, TypeError):
             pass  # A new topic, or something wrong that `_prepare` names.
+        await trio.lowlevel.checkpoint_if_cancelled()
         stream, packed = self._prepare(topic, payload, headers)
         while not self._append(stream, payload, packed):
             stream = await self._wait_room(stream)
-        await trio.lowlevel.checkpoint()
+        await trio.lowlevel.cancel_shielded_checkpoint()
 
     @enable_ki_protection
     def publish_nowait(

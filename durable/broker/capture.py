@@ -25,7 +25,6 @@ from mesh.protocol.interest import Interest
 
 from ..errors import StoreFailed, StoreFull
 from ..log.bodies import Missed
-from ..protocol.parts import NUMBERS_END
 from ..vhost.stream import Stream
 from .hosted import Hosted
 
@@ -71,8 +70,6 @@ class Capture:
                 task_status.started()
                 while True:
                     delivery = await subscription.take()
-                    if delivery.batch.next_sequence > NUMBERS_END:
-                        continue  # Nobody counts that far, and it could not be cut.
                     if self._first_to_match(delivery.topic) == pattern:
                         with suppress(StoreFailed):  # Which has been said; the rest goes on.
                             await self._store(delivery)

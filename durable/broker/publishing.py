@@ -10,20 +10,14 @@ import trio
 
 from mesh.errors import TooLarge, TunnelBroken
 from mesh.nursery import open_nursery
-from mesh.protocol.batch import Batch
+from mesh.protocol.batch import NUMBERS_END, Batch
 from mesh.tunnel import Tunnel
 from mesh.waker import Waker
 
 from ..errors import DurableError, Malformed, PublisherFenced, RecordTooLarge, StoreBusy, StoreFull
 from ..log.bodies import PUBLISHER_BYTES
 from ..protocol.calls import Answer, Hello, encode_answer
-from ..protocol.parts import (
-    NUMBERS_END,
-    Refusal,
-    count_fitting,
-    decode_batches,
-    encode_confirm,
-)
+from ..protocol.parts import Refusal, count_fitting, decode_batches, encode_confirm
 from ..tunnels import ends_with_tunnel
 from ..vhost.publishers import Publisher
 from .hosted import Hosted

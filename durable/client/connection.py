@@ -14,6 +14,7 @@ from typing import Any
 import trio
 
 from mesh.node import Node
+from mesh.protocol.batch import NUMBERS_END
 
 from ..definition_forms import to_plain
 from ..definitions import (
@@ -26,7 +27,6 @@ from ..definitions import (
 )
 from ..errors import Unconfirmed
 from ..protocol.definition_bytes import pack_definitions, unpack_definitions
-from ..protocol.parts import NUMBERS_END
 from ..protocol.properties import Properties
 from .channel import Channel
 from .deliveries import Deliveries

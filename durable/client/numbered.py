@@ -17,11 +17,10 @@ from typing import Any, Self
 
 import trio
 
-from mesh.protocol.batch import batch_pieces
+from mesh.protocol.batch import NUMBERS_END, batch_pieces
 from mesh.waker import Bell
 
 from ..errors import BrokerLost, SequenceLost
-from ..protocol.parts import NUMBERS_END
 from ..protocol.properties import Properties
 from .channel import Channel
 from .gathering import batch_overhead, fitting

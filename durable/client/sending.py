@@ -21,6 +21,7 @@ import trio
 
 from mesh.errors import MeshError, NodeClosed, TooLarge
 from mesh.nursery import open_nursery
+from mesh.protocol.batch import NUMBERS_END
 from mesh.tunnel import Tunnel
 from mesh.waker import Bell, Waker
 
@@ -35,7 +36,7 @@ from ..errors import (
 )
 from ..protocol.calls import PUBLISH
 from ..protocol.failures import put_together
-from ..protocol.parts import ENDED, NUMBERS_END, decode_confirm, decode_ended
+from ..protocol.parts import ENDED, decode_confirm, decode_ended
 from ..protocol.properties import Properties, decode_properties, encode_properties
 from ..tunnels import ends_with_tunnel
 from .channel import RETRY_S, Channel

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import msgpack
 
 from mesh.errors import RemoteProtocolError
-from mesh.protocol.batch import HEADER_BYTES, Batch
+from mesh.protocol.batch import HEADER_BYTES, NUMBERS_END, Batch
 from mesh.protocol.frame import Buffer
 
 from ..errors import Malformed
@@ -43,8 +43,6 @@ SLICE = struct.Struct("<QII")
 SLICE_BYTES = SLICE.size
 BATCH_LENGTH = struct.Struct("<I")
 BATCH_LENGTH_AT = 8
-NUMBERS_END = 1 << 63
-"""Sequences of publishers, and epochs, are before it: the one after the last fits 64 bits, too."""
 ARRAY_BYTES_MAX = 5
 """What msgpack puts before the entries of an array."""
 

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
+from mesh.protocol.batch import NUMBERS_END
+
 from ..errors import DurableError, PublisherFenced, SequenceLost
-from ..protocol.parts import NUMBERS_END
 
 HOLES_MAX = 1000
 """Holes remembered per publisher. Those before are too old to be asked for: a publisher that sends

@@ -40,6 +40,8 @@ MESSAGES, LOST = 0, 1
 FLAG_HEADERS = 1
 HEADER = struct.Struct("<HBBHHIIIIQQq16s")
 HEADER_BYTES = HEADER.size
+NUMBERS_END = 1 << 63
+"""Sequences and epochs are before it: the one after the last fits 64 bits, too, signed or not."""
 COUNT_MAX = 1 << 20
 """Messages in one batch; bounds what a peer can make us allocate per frame byte."""
 

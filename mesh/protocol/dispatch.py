@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ..errors import TooLarge
+from ..errors import RemoteProtocolError, TooLarge
 from .frame import Kind
 from .link import Link
 from .outbox import REQUESTS
@@ -108,7 +108,9 @@ class Dispatcher:
         return self.running + len(self._queue)
 
     def offer(self, job: Job, flags: int, now_s: float) -> None:
-        """A request arrived."""
+        """A request arrived. Raises RemoteProtocolError: one of its number is being worked on."""
+        if (job.link, job.ident) in self._jobs:  # The first could not be cancelled any more.
+            raise RemoteProtocolError(f"request {job.ident} came twice")
         endpoint = self.requests.get(job.endpoint)
         if endpoint is None:
             self._error(job, "no_such_endpoint", f"{self.cluster} has no endpoint {job.endpoint!r}")

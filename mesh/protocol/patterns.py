@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from random import Random
 
 from ..config import MeshConfig
-from ..errors import MeshError, RemoteProtocolError
-from ..names import check_pattern
+from ..errors import InvalidName, MeshError, RemoteProtocolError
+from ..names import check_pattern, check_topic
 from .balancer import Choose
-from .batch import Batch
+from .batch import NUMBERS_END, Batch
 from .dispatch import Dispatcher, Job
 from .frame import Kind
 from .inbox import Delivery, Inbox
@@ -30,7 +30,7 @@ from .rotation import Rotation
 from .timers import Timers
 from .topics import Publisher, Wanted
 from .tunnels import Opened, TunnelTable
-from .values import decode_values, encode_values
+from .values import clip, decode_values, encode_values
 
 OWED_S = 0.01
 """Credit for less than a quarter of a subscription's window waits so long for more."""
@@ -117,17 +117,30 @@ class Patterns:
         batch = Batch(data, start, end)
         if batch.publisher != link.peer:
             raise RemoteProtocolError("batch of another publisher")
+        if batch.next_sequence > NUMBERS_END or batch.epoch >= NUMBERS_END:
+            raise RemoteProtocolError(
+                f"batch of epoch {batch.epoch}, sequence {batch.base_sequence}"
+            )
         inboxes = self._matches.get(batch.topic)
         if inboxes is None:
-            if len(self._matches) >= self._config.topics_max:
-                self._matches.clear()
-            inboxes = self._matches[batch.topic] = self._local.match(batch.topic)
+            inboxes = self._match(batch.topic)
         if not inboxes:
             self.unwanted_batches += 1  # Unsubscribed while it was on its way.
             return
         batch.check()  # Here it costs the link; later it would hit whoever reads the subscription.
         for inbox in inboxes:
             inbox.push(batch, link)
+
+    def _match(self, topic: str) -> list[Inbox]:
+        """Once for each topic that arrives; whoever keeps it keeps one that may be."""
+        try:
+            check_topic(topic)
+        except InvalidName as error:
+            raise RemoteProtocolError(f"batch of {clip(str(error))}") from None
+        if len(self._matches) >= self._config.topics_max:
+            self._matches.clear()
+        inboxes = self._matches[topic] = self._local.match(topic)
+        return inboxes
 
     def _on_request(self, link: Link, record: Received, now_s: float) -> None:
         _, ident, data, start, end = record

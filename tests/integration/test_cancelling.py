@@ -43,6 +43,33 @@ async def test_a_reader_that_is_cancelled_just_as_a_message_comes() -> None:
                 break
 
 
+async def test_who_is_cancelled_while_publishing_knows_whether_it_was_published() -> None:
+    """Found: the first message of a topic was published, and its publisher told that it was cancelled."""
+    done: list[str] = []
+    seen: list[str] = []
+    async with node("shop") as shop, shop.subscribe("t.>") as subscription:
+
+        async def publish(topic: str) -> None:
+            await shop.publish(topic, b"x", headers={"a": 1})
+            done.append(topic)
+
+        for number in range(40):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(publish, f"t.{number}")
+                nursery.start_soon(cancel, nursery.cancel_scope)
+        await shop.publish("t.last", b"")
+        async for message in subscription:
+            if message.topic == "t.last":
+                break
+            seen.append(message.topic)
+    assert seen == done
+    assert 0 < len(done) < 40, "the two come in any order"
+
+
+async def cancel(scope: trio.CancelScope) -> None:
+    scope.cancel()
+
+
 async def test_requests_that_are_cancelled_at_any_moment() -> None:
     chance = Random(1)
     async with node(databases()) as db, node("shop", db) as shop:

@@ -244,16 +244,6 @@ def test_a_live_message_that_is_too_large_is_a_gap() -> None:
     run(volume, next_life)
 
 
-def test_live_messages_whose_sequences_cannot_be_are_nobodys() -> None:
-    """Found by reading: the second half of such a batch cannot be packed."""
-
-    async def life(hosted: Hosted) -> None:
-        wrong = published(2**64 - 1, [TAKES, TAKES])
-        assert await captured(hosted, wrong, published(0, [1] * 10)) == []
-
-    run(Volume(), life)
-
-
 def test_a_snapshot_that_is_too_large_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
     """Found: it ended the broker, and kept it from ending well. Queues have to go, or it has to
     have larger segments, then there are checkpoints again."""

@@ -20,6 +20,7 @@ from durable.protocol.properties import (
     decode_properties,
     encode_properties,
 )
+from mesh.protocol.batch import NUMBERS_END
 from tests.vhosts import make_batch
 
 u64 = st.integers(0, 2**64 - 1)
@@ -116,9 +117,9 @@ def test_slices_and_batches_come_back(slices: list[tuple[int, int, list[bytes]]]
 
 
 def test_a_batch_whose_sequences_go_on_beyond_what_is_counted() -> None:
-    last = make_batch(parts.NUMBERS_END - 1, [b"x"]).raw()
+    last = make_batch(NUMBERS_END - 1, [b"x"]).raw()
     assert len(parts.decode_batches(last)) == 1
-    for beyond in (parts.NUMBERS_END, 2**64 - 1):
+    for beyond in (NUMBERS_END, 2**64 - 1):
         with pytest.raises(Malformed, match="sequence"):
             parts.decode_batches(last + make_batch(beyond, [b"x"]).raw())
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from durable.errors import PublisherFenced, SequenceLost
-from durable.protocol.parts import NUMBERS_END
 from durable.vhost.publishers import HOLES_MAX, Publisher, Publishers
+from mesh.protocol.batch import NUMBERS_END
 
 ID = b"p" * 16
 

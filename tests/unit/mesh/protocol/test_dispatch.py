@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from mesh.errors import RemoteProtocolError
 from mesh.protocol.dispatch import SOFT_MARGIN, Dispatcher, Endpoint, Job, ServiceStatistics
 from mesh.protocol.frame import Kind
 from mesh.protocol.link import Link
@@ -64,6 +65,18 @@ def error(link: Link) -> tuple[str, str]:
     assert kind == Kind.ERROR
     code, text = decode_values(body[REPLY_PREFIX.size :], "ERROR", (str, str))
     return code, text
+
+
+def test_a_number_that_is_being_worked_on_costs_its_link() -> None:
+    """Found: the first of two could not be cancelled any more, and ran on when its caller had left."""
+    bench = Bench()
+    first = bench.offer()
+    bench.jobs -= 1
+    with pytest.raises(RemoteProtocolError, match="request 1 came twice"):
+        bench.offer()
+    bench.dispatcher.lost(bench.link)
+    assert first.cancelled
+    assert bench.dispatcher.running == 1
 
 
 def test_runs_at_once_and_answers() -> None:

@@ -9,7 +9,7 @@ from mesh.config import MeshConfig
 from mesh.errors import PeerLost, RemoteProtocolError, ServiceError
 from mesh.protocol import patterns as module
 from mesh.protocol.balancer import choose_of_two
-from mesh.protocol.batch import batch_pieces, encode_lost
+from mesh.protocol.batch import NUMBERS_END, batch_pieces, encode_lost
 from mesh.protocol.dispatch import Dispatcher, Endpoint, Job
 from mesh.protocol.frame import Kind
 from mesh.protocol.inbox import Inbox
@@ -223,6 +223,36 @@ def test_batches_nobody_wants_any_more_are_counted() -> None:
 def test_a_node_speaks_for_itself_only() -> None:
     batch = make_batch(0, [b"x"], publisher=ME)
     refused(Bench(), Kind.BATCH, 1, batch.raw(), "another publisher")
+
+
+@pytest.mark.parametrize(
+    "topic", ["", "a..b", "*", "a.>", "a b", "a\n", "\0", "\x1b[31m", "x" * 300]
+)
+def test_a_batch_of_a_topic_that_cannot_be_costs_its_link(topic: str) -> None:
+    """Found: it was kept, stored and shown, up to 64 KB of it for each batch."""
+    bench = Bench()
+    bench.subscribe(">")
+    refused(bench, Kind.BATCH, 1, make_batch(0, [b"x"], topic=topic).raw(), "batch of topic")
+    assert not bench.patterns._matches
+
+
+@pytest.mark.parametrize(
+    ("epoch", "base", "count"),
+    [(1, NUMBERS_END - 1, 2), (1, 2**64 - 1, 1), (NUMBERS_END, 0, 1)],
+)
+def test_a_batch_of_numbers_that_nobody_reaches_costs_its_link(
+    epoch: int, base: int, count: int
+) -> None:
+    """Found: a subscription that was full cut it, could not pack what was left, and the node ended."""
+    bench = Bench()
+    inbox = bench.subscribe("t", limit=100)
+    one = make_batch(base, [b"x"] * count, epoch=epoch).raw()
+    lost = encode_lost(OTHER, epoch, base, 0, b"t", count)
+    for body in (one, lost):
+        refused(bench, Kind.BATCH, 1, body, f"epoch {epoch}, sequence {base}")
+    assert not inbox
+    bench.record(Kind.BATCH, 1, make_batch(NUMBERS_END - 1, [b"x"]).raw())
+    assert inbox.take().sequence == NUMBERS_END - 1
 
 
 def test_a_batch_that_lies_costs_its_link_and_not_the_subscriber() -> None:
