@@ -8,7 +8,8 @@
 
 Every drop, here or at the publisher, becomes a hole in the sequence of (publisher, topic), and
 `take` reports the hole with the next messages of the same stream. Drops before the first message
-of a stream set the point from which the hole is measured.
+of a stream set the point from which the hole is measured. A publisher of more topics than it keeps
+begins those it had forgotten under a new epoch: what is missing at the end of the last one is told then.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from .link import Link
 STREAMS_MAX = 100_000
 """(publisher, topic) pairs whose last sequence one subscription remembers."""
 
+EPOCHS_MAX = 8
+"""Of one stream, with messages that wait here."""
 MESSAGE_OVERHEAD_BYTES = 4
 
 
@@ -88,6 +91,24 @@ class Entry:
     payloads: list[bytes] | None = None
 
 
+@dataclass(slots=True, eq=False)
+class Epoch:
+    """What is known of one stream's epoch."""
+
+    epoch: int
+    expected: int
+    """The sequence behind what was taken last."""
+    end: int
+    """Behind all that is known to exist."""
+    missed: int = 0
+    """Of earlier epochs, to be told with the next message."""
+
+    @property
+    def missing(self) -> int:
+        """When nothing more of it will come."""
+        return self.missed + max(0, self.end - self.expected)
+
+
 class Inbox:
     """One subscription's end of it all. `wake` is called when it stops being empty."""
 
@@ -108,7 +129,7 @@ class Inbox:
         """Bytes that wait per link; only with `block`."""
         self._entries: deque[Entry] = deque()
         self._waiting_bytes = 0
-        self._expected: OrderedDict[tuple[bytes, int, str], int] = OrderedDict()
+        self._streams: OrderedDict[tuple[bytes, str], list[Epoch]] = OrderedDict()
         self.owed: dict[Link, int] = {}
         """Bytes read and not yet returned as credit, per link; only with `block`."""
         self._delivered = self._dropped = self._lost = 0
@@ -123,7 +144,7 @@ class Inbox:
 
     def push(self, batch: Batch, link: Link | None) -> None:
         """A batch arrived. `link` is None for messages of this very node."""
-        self._baseline(batch)
+        self._note(batch)
         if batch.kind == LOST:
             return
         entry = Entry(batch, link, batch.size_bytes, batch.base_sequence)
@@ -148,11 +169,7 @@ class Inbox:
         batch = entry.batch
         payloads = batch.payloads if entry.payloads is None else entry.payloads
         self._waiting_bytes -= entry.size_bytes
-        key = (batch.publisher, batch.epoch, batch.topic)
-        lost = max(0, entry.sequence - self._expected.get(key, entry.sequence))
-        self._expected[key] = entry.sequence + len(payloads)
-        self._expected.move_to_end(key)
-        self._forget_streams()
+        lost = self._pass(batch, entry.sequence, entry.sequence + len(payloads))
         self._lost += lost
         self._delivered += len(payloads)
         if self.policy == BLOCK and entry.link is not None:
@@ -170,15 +187,37 @@ class Inbox:
             del self._from[link]
         return True
 
-    def _baseline(self, batch: Batch) -> None:
+    def _note(self, batch: Batch) -> list[Epoch]:
         """Its messages and all that follow exist: should they be missing, that counts as a loss."""
-        key = (batch.publisher, batch.epoch, batch.topic)
-        self._expected.setdefault(key, batch.base_sequence)
-        self._forget_streams()
+        key = (batch.publisher, batch.topic)
+        epochs = self._streams.get(key)
+        if epochs is None:
+            epochs = self._streams[key] = []
+            if len(self._streams) > STREAMS_MAX:
+                self._streams.popitem(last=False)
+        last = epochs[-1] if epochs else None
+        if last is None or batch.epoch > last.epoch:
+            epochs.append(Epoch(batch.epoch, batch.base_sequence, batch.next_sequence))
+            if len(epochs) > EPOCHS_MAX:
+                missing = epochs.pop(0).missing
+                epochs[0].missed += missing
+        elif batch.epoch == last.epoch and batch.next_sequence > last.end:
+            last.end = batch.next_sequence
+        return epochs
 
-    def _forget_streams(self) -> None:
-        if len(self._expected) > STREAMS_MAX:
-            self._expected.popitem(last=False)
+    def _pass(self, batch: Batch, sequence: int, end: int) -> int:
+        """Messages [`sequence`, `end`) of it are being taken; how many are missing just before."""
+        key = (batch.publisher, batch.topic)
+        epochs = self._streams.get(key) or self._note(batch)  # Forgotten: then none are.
+        lost = 0
+        while epochs[0].epoch < batch.epoch and len(epochs) > 1:
+            lost += epochs.pop(0).missing
+        now = epochs[0]
+        if now.epoch == batch.epoch:
+            lost += now.missed + max(0, sequence - now.expected)
+            now.missed, now.expected = 0, end
+        self._streams.move_to_end(key)
+        return lost
 
     def _make_room(self, entry: Entry) -> None:
         """Drop from the front, message by message where a whole batch is too much."""

@@ -4,7 +4,7 @@ import pytest
 
 from mesh.protocol import inbox as module
 from mesh.protocol.batch import Batch, encode_lost
-from mesh.protocol.inbox import Inbox
+from mesh.protocol.inbox import EPOCHS_MAX, Inbox
 from mesh.protocol.interest import BLOCK, DROP_NEWEST, DROP_OLDEST, POLICIES
 from tests.machines import ME, OTHER, make_batch, make_link
 
@@ -111,6 +111,32 @@ def test_streams_are_publisher_epoch_and_topic() -> None:
     ):  # fmt: skip
         inbox.push(other, None)
     assert [missing for _, _, missing in drain(inbox)] == [0, 0, 0, 0]
+
+
+def test_what_is_missing_at_the_end_of_an_epoch_is_told_with_the_next_one() -> None:
+    """Found: a publisher of more topics than it keeps began one anew, and what had been dropped last
+    of it was never seen missing."""
+    size = make_batch(0, [BODY] * 3).size_bytes
+    inbox, _ = make_inbox(DROP_NEWEST, limit=size)
+    fill(inbox, range(3), range(3, 6))
+    inbox.push(make_batch(0, [BODY], epoch=2), None)
+    assert drain(inbox) == [(0, 3, 0)]
+    inbox.push(make_batch(1, [BODY], epoch=2), None)
+    assert drain(inbox) == [(1, 1, 3 + 1)]
+    inbox.push(make_batch(0, [BODY], epoch=3), None)
+    assert drain(inbox) == [(0, 1, 0)]
+    assert inbox.statistics().lost == inbox.statistics().dropped == 4
+
+
+def test_epochs_of_a_stream_that_are_remembered_are_bounded() -> None:
+    inbox, _ = make_inbox(DROP_NEWEST, limit=1)
+    for epoch in range(1, 4 * EPOCHS_MAX):
+        inbox.push(make_batch(0, [BODY], epoch=epoch), None)
+        assert len(inbox._streams[OTHER, "t"]) <= EPOCHS_MAX
+    inbox.push(make_batch(0, [b""], epoch=4 * EPOCHS_MAX), None)
+    inbox.limit_bytes = 1 << 20
+    inbox.push(make_batch(1, [BODY], epoch=4 * EPOCHS_MAX), None)
+    assert drain(inbox) == [(1, 1, 4 * EPOCHS_MAX)]
 
 
 def test_what_is_remembered_of_streams_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

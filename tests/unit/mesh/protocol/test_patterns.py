@@ -225,9 +225,7 @@ def test_a_node_speaks_for_itself_only() -> None:
     refused(Bench(), Kind.BATCH, 1, batch.raw(), "another publisher")
 
 
-@pytest.mark.parametrize(
-    "topic", ["", "a..b", "*", "a.>", "a b", "a\n", "\0", "\x1b[31m", "x" * 300]
-)
+@pytest.mark.parametrize("topic", ["", "a..b", "*", "a.>", "a b", "a\n", "\x1b[31m", "x" * 300])
 def test_a_batch_of_a_topic_that_cannot_be_costs_its_link(topic: str) -> None:
     """Found: it was kept, stored and shown, up to 64 KB of it for each batch."""
     bench = Bench()
