@@ -7,14 +7,17 @@ DIR/vhosts/8843d7f92416211de9ebb963ff4ce28125932878/vhost      its name, as text
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 from pathlib import Path
 
 from ..errors import ForeignStore
 from ..log.checkpoint import directory_name
+from ..log.header import STORE_NAME
 from ..log.real_disk import RealDirectory
 
+logger = logging.getLogger("durable")
 DEFAULT_VHOST = "/"
 NAME_FILE, GOING_FILE = "vhost", "deleted"
 LOST = "lost+found"
@@ -26,13 +29,16 @@ def vhost_path(data: Path, name: str) -> Path:
 
 
 def make_vhost(data: Path, name: str) -> Path:
-    """The directory of its log, made if it is not there; there after a power cut, too."""
+    """The directory of its log, made if it is not there; there after a power cut, too.
+
+    One whose name is lost or damaged has it again, with all that was in it.
+    """
     path = vhost_path(data, name)
     _finish_removal(path)
     log = path / "log"
     log.mkdir(mode=0o700, parents=True, exist_ok=True)
     file = path / NAME_FILE
-    if not file.exists():
+    if _name(path) != name:
         new = path / f"{NAME_FILE}.new"
         with new.open("w", encoding="utf-8") as out:
             out.write(name)
@@ -84,20 +90,26 @@ def check_ours(data: Path) -> None:
 
 
 def vhosts(data: Path) -> list[str]:
-    """Names of all there are; those whose making was cut off are left out.
-
-    Raises:
-        ForeignStore: a directory has a name in it that is not its own.
-    """
+    """Names of all there are; those whose making was cut off, or whose name is damaged, are left out."""
     names: list[str] = []
     for path in sorted((data / "vhosts").glob("*")):
-        file = path / NAME_FILE
-        if file.exists():
-            name = file.read_text(encoding="utf-8", errors="replace")
-            if directory_name(name) != path.name:
-                raise ForeignStore(str(path), f"its name says {name!r}, which belongs elsewhere")
+        name = _name(path)
+        if directory_name(name) == path.name:
             names.append(name)
+        elif (path / "log" / STORE_NAME).exists():
+            logger.error(
+                "the vhost in %s is left out: its name says %r, which belongs elsewhere; declare a "
+                "vhost of its name, and it is back", path, name,
+            )  # fmt: skip
     return names
+
+
+def _name(path: Path) -> str:
+    """What it says; nothing where it does not."""
+    try:
+        return (path / NAME_FILE).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
 def _sync(path: Path) -> None:

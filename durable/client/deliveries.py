@@ -125,7 +125,8 @@ class Deliveries(Feed):
                 pass  # It was on its way, and goes to somebody else.
 
     async def synced(self) -> None:
-        """Return when everything settled so far is on the broker's disk: it will not come again.
+        """Return when everything settled so far is on the broker's disk: what was acked will not come
+        again. What was rejected where there is a dead letter exchange moves there right behind.
 
         To be called by the task that iterates.
 

@@ -13,6 +13,7 @@ import trio
 
 from mesh.commands.options import Commands, path, settings
 from mesh.commands.terminal import words
+from mesh.errors import TooLarge
 from mesh.joining import keyring_of
 
 from ..broker.directory import make_vhost
@@ -122,8 +123,17 @@ async def _copy(
 
 
 async def _append(log: Log, drafts: list[Draft]) -> None:
-    (*_, last) = await log.append(drafts)
-    await log.durable(last)
+    """In halves where the new segments are smaller than what was read at once."""
+    try:
+        (*_, last) = await log.append(drafts)
+    except TooLarge:
+        if len(drafts) == 1:
+            raise
+        half = len(drafts) // 2
+        await _append(log, drafts[:half])
+        await _append(log, drafts[half:])
+    else:
+        await log.durable(last)
 
 
 def _draft(record: Record) -> Draft:

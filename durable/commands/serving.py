@@ -22,6 +22,7 @@ from ..broker.broker import Broker
 from ..broker.hosted import Hosted
 from ..config import BrokerConfig
 from ..log.config import LogConfig
+from ..protocol.parts import PART_OVERHEAD_BYTES
 from .findings import as_json, findings, summary
 from .options import BROKER, size, sizes
 
@@ -97,7 +98,7 @@ def _add_settings(command: argparse.ArgumentParser) -> None:
 
 
 def config_of(args: argparse.Namespace, chunk_bytes: int) -> BrokerConfig:
-    """Args: chunk_bytes: of the node; no window may be smaller. Raises ConfigError."""
+    """Args: chunk_bytes: of the node; a message of that size fits into any window. Raises ConfigError."""
     log, given = log_config(args), _given(args, {**BROKER_SIZES, **COUNTS})
     room = log.segment_bytes - log.reserve_bytes
     sized = "tunnel_window_bytes" in given
@@ -109,14 +110,18 @@ def config_of(args: argparse.Namespace, chunk_bytes: int) -> BrokerConfig:
             f"--window-size is {window}: a message of that size fits into no segment, which have "
             f"{room} bytes of room"
         )
-    if window < chunk_bytes and not sized and room // 2 < chunk_bytes:
-        least = 2 * chunk_bytes + (args.reserve_bytes or _reserve(chunk_bytes * 3))
+    least_window = chunk_bytes + PART_OVERHEAD_BYTES
+    if window < least_window and not sized and room // 2 < least_window:
+        least = 2 * least_window + (args.reserve_bytes or _reserve(least_window * 3))
         raise ConfigError(
             f"--segment-size is {log.segment_bytes}: want at least {least}, or there is no room for "
-            f"two messages of chunk_bytes, {chunk_bytes}, beside the reserve"
+            f"two messages of chunk_bytes, {chunk_bytes}, and what comes with them beside the reserve"
         )
-    if window < chunk_bytes:
-        raise ConfigError(f"--window-size is {window}: want at least {chunk_bytes} (chunk_bytes)")
+    if window < least_window:
+        raise ConfigError(
+            f"--window-size is {window}: want at least {least_window}, which is chunk_bytes and what "
+            "comes with a message"
+        )
     return BrokerConfig(log=log, encrypt=args.encrypt, **given)
 
 

@@ -49,6 +49,7 @@ class Unusable(Enum):
     """Why a file is as good as none."""
 
     MISSING = "missing"
+    UNREADABLE = "not readable"
     DAMAGED = "damaged"
     NEWER = "of a later version"
     FOREIGN = "of another store"

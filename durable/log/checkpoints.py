@@ -213,8 +213,12 @@ class Checkpoints:
             opened = folder.open(name)
         except FileNotFoundError:
             return Unusable.MISSING
+        except OSError:
+            return Unusable.UNREADABLE
         try:
             file = decode_checkpoint(opened.pread(opened.size_bytes, 0))
+        except OSError:
+            return Unusable.UNREADABLE
         finally:
             opened.close()
         if isinstance(file, Unusable):

@@ -34,6 +34,8 @@ class Faults:
     """This fdatasync fails with EIO, and what was dirty is lost without a further word."""
     write_error: int | None = None
     """Every write fails with this errno."""
+    read_error: int | None = None
+    """The same for every read."""
     before_sync: Callable[[], object] | None = None
     """Called by every fdatasync before it does anything: one that does not return is a hang."""
     changes: int = 0
@@ -57,6 +59,8 @@ class FaultyFile(File):
         return self._file.size_bytes
 
     def pread(self, size_bytes: int, at: int) -> bytes:
+        if self._faults.read_error is not None:
+            raise OSError(self._faults.read_error, "read failed")
         return self._file.pread(size_bytes, at)
 
     def data_end(self) -> int:

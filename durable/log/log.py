@@ -26,7 +26,7 @@ import trio
 from mesh.nursery import running
 from mesh.waker import Bell, Waker
 
-from ..errors import NotInLog, StoreBusy, StoreFull
+from ..errors import NotInLog, StoreBusy, StoreFailed, StoreFull
 from .cipher import Cipher
 from .committing import Commit
 from .compaction import choose
@@ -246,15 +246,26 @@ class Log:
             committer.check()
 
     async def record(self, position: int) -> Record:
-        """The durable record at this log position. Raises NotInLog, RecordDamaged."""
+        """The durable record at this log position. Raises NotInLog, RecordDamaged, StoreFailed."""
         read = partial(self._store.reader.record, position, self.durable_end)
-        found: Record = await self._in_thread(read)
-        return found
+        return await self._reading(read)
 
     async def read(self, position: int, limit_bytes: int) -> list[Record]:
-        """Durable records from this log position on, about so many bytes; gaps are left out."""
+        """Durable records from this log position on, about so many bytes; gaps are left out.
+
+        Raises StoreFailed: the disk failed."""
         read = partial(self._store.reader.some, position, self.durable_end, limit_bytes)
-        found: list[Record] = await self._in_thread(read)
+        return await self._reading(read)
+
+    async def _reading(self, read: Callable[[], T]) -> T:
+        """A disk that cannot be read has failed, too: what is there may be readable tomorrow, so it is
+        no damage, which would be settled and freed."""
+        try:
+            found: T = await self._in_thread(read)
+        except OSError as error:
+            self._fail("reading failed", error)
+            self._tell()
+            raise StoreFailed(str(self._committer.failure)) from error
         return found
 
     def follow(self, position: int) -> Follower:

@@ -15,6 +15,11 @@ from pathlib import Path
 from .disk import Buffer, Directory, Disk, File
 from .real_disk import LOCK_NAME, RealFile, take_lock
 
+BLOCK_BYTES = 4096
+"""Read at a time where not everything can be read."""
+UNREADABLE = b"\xff"
+"""No part of a record begins with it, and it is no space that was never written."""
+
 
 class ReadOnlyFile(File):
     """A file of the directory, opened for reading. Its size changes here only."""
@@ -29,8 +34,23 @@ class ReadOnlyFile(File):
 
     def pread(self, size_bytes: int, at: int) -> bytes:
         size_bytes = max(0, min(size_bytes, self._size_bytes - at))
-        data = self._file.pread(max(0, min(size_bytes, self._kept_bytes - at)), at)
+        data = self._readable(max(0, min(size_bytes, self._kept_bytes - at)), at)
         return data + bytes(size_bytes - len(data))
+
+    def _readable(self, size_bytes: int, at: int) -> bytes:
+        """Bytes that the disk does not give are damage: nothing is cut for it here."""
+        try:
+            return self._file.pread(size_bytes, at)
+        except OSError:
+            pieces: list[bytes] = []
+            while size_bytes > 0:
+                piece = min(size_bytes, BLOCK_BYTES - at % BLOCK_BYTES)
+                try:
+                    pieces.append(self._file.pread(piece, at))
+                except OSError:
+                    pieces.append(UNREADABLE * piece)
+                size_bytes, at = size_bytes - piece, at + piece
+            return b"".join(pieces)
 
     def data_end(self) -> int:
         return min(self._file.data_end(), self._kept_bytes)

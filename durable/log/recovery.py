@@ -162,6 +162,12 @@ class _Recovery:
         return [number for number, _ in headers[skipped:]]
 
     def _scan(self, number: int, header: SegmentHeader | None) -> _Scanned:
+        try:
+            return self._scan_file(number, header)
+        except OSError as error:  # Which of them, nobody would know.
+            raise OSError(error.errno, error.strerror, segment_name(number)) from error
+
+    def _scan_file(self, number: int, header: SegmentHeader | None) -> _Scanned:
         course = self._course
         file = self._disk.open(segment_name(number))
         data_end = file.data_end()  # Before anything is read: reading ahead makes data of zeros.

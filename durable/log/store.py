@@ -121,7 +121,8 @@ def open_store(
         )  # fmt: skip
     except OSError as error:
         disk.close()
-        raise StoreFailed(f"{disk.path} cannot be opened: {error}") from error
+        advice = "`mesh-broker salvage` copies what can be read"
+        raise StoreFailed(f"{disk.path} cannot be opened: {error}; {advice}") from error
     except BaseException:
         disk.close()
         raise

@@ -43,6 +43,8 @@ SLICE = struct.Struct("<QII")
 SLICE_BYTES = SLICE.size
 BATCH_LENGTH = struct.Struct("<I")
 BATCH_LENGTH_AT = 8
+PART_OVERHEAD_BYTES = 64 * 1024
+"""Of a part, for what stands around a message: key, properties, headers."""
 ARRAY_BYTES_MAX = 5
 """What msgpack puts before the entries of an array."""
 

@@ -180,9 +180,10 @@ def test_what_cannot_be_is_a_line_and_status_1(shell: Shell, words: list[str], s
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--window-size", "1K"], "--window-size is 1024: want at least 65536"),
-        (["--segment-size", "64K"], "--segment-size is 65536: want at least 155648"),
-        (["--segment-size", "64K", "--reserve-size", "8K"], "want at least 139264"),
+        (["--window-size", "1K"], "--window-size is 1024: want at least 131072"),
+        (["--window-size", "64K"], "--window-size is 65536: want at least 131072"),
+        (["--segment-size", "64K"], "--segment-size is 65536: want at least 311296"),
+        (["--segment-size", "64K", "--reserve-size", "8K"], "want at least 270336"),
     ],
 )
 def test_sizes_that_cannot_be_make_no_store(shell: Shell, words: list[str], says: str) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 import struct
 from pathlib import Path
@@ -11,18 +13,14 @@ from zlib import crc32
 import msgpack
 import pytest
 
+from durable.cli import main
 from durable.log.checkpoints import Checkpoint, Checkpoints
-from durable.log.real_disk import RealDisk
+from durable.log.real_disk import RealDisk, RealFile
 from durable.queues.journal import Journal
 from durable.queues.lane import Lane
 from tests.logs import STORE_ID
 from tests.offline import MESSAGES, Offline
-from tests.stores import (
-    LANE,
-    QUEUE,
-    flip,
-    payload,
-)  # fmt: skip
+from tests.stores import LANE, QUEUE, declared, flip, make_store, message, payload
 
 
 @pytest.fixture
@@ -139,6 +137,36 @@ def test_one_bit_in_the_middle(directory: Offline) -> None:
     _, out, _ = directory.run("inspect", "new", "--queue", QUEUE, "--cat", "--json")
     left = [json.loads(line)["payload"].encode() for line in out.splitlines()]
     assert left == [payload(number) for number in range(5, MESSAGES) if number != 6]
+
+
+def test_a_sector_that_cannot_be_read_costs_what_is_in_it(
+    directory: Offline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found: nothing of such a directory could be looked at, nor copied."""
+    bad = directory.first.read_bytes().index(b"message 6 ")
+    inode, pread = directory.first.stat().st_ino, RealFile.pread
+
+    def read(file: RealFile, size_bytes: int, at: int) -> bytes:
+        if at <= bad < at + size_bytes and os.fstat(file._descriptor).st_ino == inode:
+            raise OSError(errno.EIO, "Input/output error")
+        return pread(file, size_bytes, at)
+
+    monkeypatch.setattr(RealFile, "pread", read)
+    monkeypatch.setattr("durable.log.read_only_disk.BLOCK_BYTES", 64)
+    status, found = directory.json("verify", "data")
+    assert (status, found["vhosts"][0]["gaps"]) == (1, [{"start": 8, "end": 9, "synced": True}])
+    status, _, said = directory.run("salvage", "data", "--to", "new", "--segment-size", "64K")
+    assert (status, "lost: log positions 8 to 8" in said) == (0, True)
+    _, out, _ = directory.run("inspect", "new", "--queue", QUEUE)
+    assert len(sequences(out)) == MESSAGES - 5 - 1
+
+
+def test_salvage_into_segments_smaller_than_what_is_read_at_once(tmp_path: Path) -> None:
+    """Found: it ended there."""
+    make_store(tmp_path / "data", [declared(), *map(message, range(500))])
+    words = ["salvage", str(tmp_path / "data"), "--to", str(tmp_path / "new")]
+    assert main([*words, "--segment-size", "64K"]) == 0
+    assert main(["verify", str(tmp_path / "new")]) == 0
 
 
 def test_a_lost_declaration_loses_no_message(directory: Offline) -> None:

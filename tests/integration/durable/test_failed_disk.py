@@ -69,3 +69,33 @@ def test_what_dies_is_captured_or_expires_after_a_failure_ends_nothing(what: str
         assert (await first_of(hosted, "jobs")).payloads == [b"a", b"b"]
 
     run(Volume(), life, faults)
+
+
+def test_a_disk_that_cannot_be_read_has_failed_and_nothing_is_settled() -> None:
+    """Found: it ended the broker with a stack trace. What cannot be read today is not lost."""
+    faults, volume = Faults(), Volume()
+
+    async def life(hosted: Hosted) -> None:
+        await graves(hosted)
+        await publish(hosted, make_batch(0, [b"a", b"b"], key="jobs"))
+        hosted.vhost.bodies.recent_bytes_max = 0
+        await publish(hosted, make_batch(2, [b"c"], key="jobs"))
+        faults.read_error = errno.EIO
+        queue, consumer = (
+            hosted.vhost.registry.queue("jobs"),
+            Consumer("c", prefetch=1, prefetch_bytes=0),
+        )
+        queue.subscribe(consumer)
+        (delivery,) = queue.take(0)
+        queue.settle(consumer, delivery.tag, delivery.tag + 1, REJECT)
+        queue.unsubscribe(consumer, 0)
+        hosted.wake(queue)
+        await trio.sleep(1)
+        with pytest.raises(StoreFailed, match="reading failed"):
+            await declare(hosted, "never")
+
+    async def next_life(hosted: Hosted) -> None:
+        assert (await first_of(hosted, "jobs")).payloads == [b"a", b"b"]
+
+    run(volume, life, faults)
+    run(volume, next_life)

@@ -78,6 +78,29 @@ async def test_what_is_left_of_a_deleted_vhost_is_no_part_of_a_new_one(
         assert len(list((tmp_path / "vhosts").iterdir())) == 1 + (not restarted)
 
 
+@pytest.mark.parametrize("damaged", [b"", b"qilling", b"\xff"])
+async def test_a_vhost_whose_name_is_damaged_costs_no_other_and_comes_back(
+    tmp_path: Path, damaged: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Found: the broker did not start, for one bit of a name."""
+    async with serving(tmp_path) as broker, node("shop", node_of(broker)) as joined:
+        home = durable.connect(joined)
+        await home.create_vhost("billing")
+        for vhost in ("/", "billing"):
+            there = durable.connect(joined, vhost=vhost)
+            await there.declare_queue("jobs")
+            await there.publish_many("", "jobs", numbered(10))
+    for file in (tmp_path / "vhosts").glob("*/vhost"):
+        file.write_bytes(damaged)
+    async with serving(tmp_path) as broker, node("shop", node_of(broker)) as joined:
+        home = durable.connect(joined)
+        assert await home.vhosts() == ["/"]
+        assert caplog.text.count("is left out: its name says") == 1
+        assert await drain(home, "jobs") == numbered(10)
+        await home.create_vhost("billing")
+        assert await drain(durable.connect(joined, vhost="billing"), "jobs") == numbered(10)
+
+
 async def test_nobody_gets_at_a_vhost_that_is_being_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

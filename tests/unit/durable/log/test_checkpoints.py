@@ -5,6 +5,7 @@ Oracle: a dict of what was written last, and what was being written when the pow
 
 from __future__ import annotations
 
+import errno
 from collections import Counter
 from collections.abc import Callable
 from itertools import product
@@ -53,6 +54,18 @@ def test_what_was_written_comes_back() -> None:
     again.write(checkpoint("jobs", 10))
     assert again.read("jobs", 7) == checkpoint("jobs", 10)
     assert sorted(folder_of(volume, "jobs").seen) == ["ack", "enq"]
+
+
+def test_a_file_that_cannot_be_read_is_as_good_as_none() -> None:
+    """Found: the broker did not start, for a file that it can do without."""
+    volume, faults = Volume(), Faults()
+    found = open_in(MemoryDisk(volume))
+    found.write(checkpoint("jobs", 9))
+    found.write_root(Root(12, 5, b""))
+    again = open_in(FaultyDisk(volume, faults))
+    faults.read_error = errno.EIO
+    assert (again.read("jobs", 7), again.read_root()) == (None, None)
+    assert again.unusable[Unusable.UNREADABLE] == 2
 
 
 def test_removed_ones_are_gone() -> None:
