@@ -38,7 +38,7 @@ async def _bury(hosted: Hosted, dead: Dead) -> None:
         return
     without: list[Exception] = []
     left = dead.start
-    while (run := next(lane.index.runs(left, dead.end), None)) is not None:
+    while left < dead.end and (run := next(lane.index.runs(left, dead.end), None)):
         start, left = max(left, run.first), min(dead.end, run.first + run.count)
         found = await hosted.batch(lane, start)
         without += await _copy(hosted, lane, dead._replace(start=start, end=left), found)
