@@ -11,6 +11,7 @@ CaptureError (DurableError)
 ├── KeysUnusable              the keys that are set, for a log that is encrypted, cannot be used
 ├── DataLost                  what was to be read is gone: retention, compaction, another store
 ├── CaptureDamaged            records whose checksum is wrong
+│   └── CaptureCut            records that are not there: their segment was cut
 ├── ExportFailed              what was read could not be written
 ├── SparkMissing              a package of the extra `spark` is not installed; says what to install
 └── JavaMissing               Spark needs Java 17 or later; says what to install
@@ -112,10 +113,24 @@ class CaptureDamaged(CaptureError):
 
     def __init__(self, segment: str, at: int, size_bytes: int) -> None:
         super().__init__(
-            f"{segment}: {size_bytes} bytes at {at} are damaged: `mesh-broker verify` tells more; "
-            "with damaged=skip the rest is read"
+            self._what(segment, at, size_bytes)
+            + ": `mesh-broker verify` tells more; with damaged=skip the rest is read"
         )
         self.segment, self.at, self.size_bytes = segment, at, size_bytes
+
+    def _what(self, segment: str, at: int, size_bytes: int) -> str:
+        return f"{segment}: {size_bytes} bytes at {at} are damaged"
+
+
+class CaptureCut(CaptureDamaged):
+    """Log positions [`start`, `end`) should stand in `segment` from byte `at` on, and do not."""
+
+    def __init__(self, segment: str, at: int, start: int, end: int) -> None:
+        self.start, self.end = start, end
+        super().__init__(segment, at, 0)
+
+    def _what(self, segment: str, at: int, size_bytes: int) -> str:
+        return f"{segment}: log positions {self.start} to {self.end - 1} are missing at byte {at}, it was cut"
 
 
 class ExportFailed(CaptureError):

@@ -80,9 +80,20 @@ class Contents:
     definitions: list[tuple[int, int, int]] = field(default_factory=list)
     """Log positions of such records, and the bytes at which they begin and end."""
     damaged: list[Damaged] = field(default_factory=list)
+    until: int = 0
+    """Log position with which the next segment begins; 0 where there is no next one, or no more."""
 
     def __post_init__(self) -> None:
         self.end = self.end or self.first
+
+    @property
+    def missing(self) -> bool:
+        """Whether it held more than can be found in it: it was cut, or damaged where it ends."""
+        return self.end < self.until
+
+    @property
+    def lossy(self) -> bool:
+        return bool(self.damaged) or self.missing
 
     def add(self, found: Block | Damaged) -> None:
         if isinstance(found, Damaged):

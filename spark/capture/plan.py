@@ -83,6 +83,8 @@ class Range:
     """None: all but moved records."""
     lanes: frozenset[int]
     """Those that may have something in it, and are wanted."""
+    missing: bool = False
+    """No record of it is there: a segment was cut, or damaged where it ends."""
 
     @property
     def size_bytes(self) -> int:
@@ -136,19 +138,25 @@ def _by_lane(whole: list[Range], table: LaneTable, groups_max: int) -> list[Work
     for one in whole:
         for lane in one.lanes:
             sizes[lane] += one.size_bytes
-    groups: list[set[int]] = [set() for _ in range(min(len(sizes), groups_max))]
+    groups: list[set[int]] = [set() for _ in range(max(1, min(len(sizes), groups_max)))]
     loads = [0] * len(groups)
     for lane, size in sizes.most_common():
         least = loads.index(min(loads))
         groups[least].add(lane)
         loads[least] += size
-    return [
+    # What is damaged and of no lane that is known is looked at once, lest nobody does.
+    works = [
         Work(
-            tuple(one for one in whole if not group.isdisjoint(one.lanes)),
+            tuple(
+                one
+                for one in whole
+                if not group.isdisjoint(one.lanes) or (group is groups[0] and not one.lanes)
+            ),
             {lane: table[lane] for lane in group},
         )
         for group in groups
     ]
+    return [one for one in works if one.ranges]
 
 
 def ranges(selected: Selected, split_bytes: int) -> list[Range]:
@@ -165,7 +173,8 @@ def ranges(selected: Selected, split_bytes: int) -> list[Range]:
 def _of_segment(selected: Selected, contents: Contents, split_bytes: int) -> Iterator[Range]:
     log, start, end = selected.log, selected.start, selected.end
     lanes = frozenset(_wanted(contents.lanes, selected.lanes))
-    if contents.end <= start or contents.first >= end or not (lanes or contents.damaged):
+    after_all = max(contents.end, contents.until)
+    if after_all <= start or contents.first >= end or not (lanes or contents.lossy):
         return  # What is damaged may have been anybody's.
 
     def piece(at: int, end_at: int, order: int) -> Range:
@@ -183,14 +192,22 @@ def _of_segment(selected: Selected, contents: Contents, split_bytes: int) -> Ite
         if wanted and at < 0:  # From the end of the last one: what is between them is damaged.
             at, order = end_at, mark.position
         end_at = mark.end_at
-    if at >= 0:
-        yield piece(at, contents.end_at, order)
+    if at >= 0 or (contents.damaged and not contents.marks):
+        yield piece(max(at, SEGMENT_HEADER_BYTES), contents.end_at, order)
+        if contents.end_at > end_at:
+            return  # It ends with damage, and that is told already.
+    if contents.missing and contents.end < end:
+        path = log.segment_path(contents.number)
+        yield Range(
+            path, log.seed, end_at, contents.end_at, max(start, contents.end),
+            min(end, contents.until), contents.end, None, frozenset(), missing=True,
+        )  # fmt: skip
 
 
 def _marks(contents: Contents) -> Iterator[tuple[Mark, int]]:
     """Each with the log position after it."""
     following = [one.position for one in contents.marks[1:]]
-    return zip(contents.marks, [*following, contents.end], strict=True)
+    return zip(contents.marks, [*following, contents.end], strict=False)  # There may be no mark.
 
 
 def _wanted(spans: Mapping[int, LaneSpan], lanes: LaneTable) -> Iterator[int]:

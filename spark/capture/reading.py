@@ -12,7 +12,7 @@ import pyarrow as pa
 from durable.log.disk import File
 from durable.log.scan import Damaged
 
-from ..errors import CaptureDamaged, DataLost
+from ..errors import CaptureCut, CaptureDamaged, DataLost
 from .columns import Tables, Wanted
 from .decryption import AS_ANY_NODE, Decryption, KeyFiles
 from .options import FAIL, KEEP
@@ -34,7 +34,7 @@ def read(
 
     Raises:
         StoreKeyMissing, StoreKeyWrong, KeysUnusable: it is encrypted, see decryption.py.
-        CaptureDamaged: with damaged=fail.
+        CaptureDamaged, CaptureCut: with damaged=fail.
         DataLost: a segment has been freed since the plan was made, with fail_on_data_loss.
         NewerFormat: a valid record of a later version.
     """
@@ -67,6 +67,8 @@ def _range(
         if not isinstance(found, Damaged):
             yield found
             continue
+        if damaged == FAIL and one.missing:
+            raise CaptureCut(one.path, found.at, one.start, one.end)
         if damaged == FAIL:
             raise CaptureDamaged(one.path, found.at, found.end - found.at)
         stretches, size_bytes = stretches + 1, size_bytes + found.end - found.at
@@ -80,6 +82,9 @@ def _range(
 def _found(
     file: File, one: Range, tables: Tables, lanes: LaneTable, decryption: Decryption
 ) -> Iterator[pa.RecordBatch | Damaged]:
+    if one.missing:
+        yield Damaged(one.at, one.end_at)
+        return
     for found in chunks(file, one, decryption.decrypt):
         if isinstance(found, Damaged):
             yield found

@@ -126,6 +126,8 @@ class StoredLog:
             if not one.complete:
                 self._read_on(one, closed=number != used[-1][0])
             expected = one.end
+            if contents and contents[-1].number == number - 1:
+                contents[-1].until = _first_known(one, header)
             contents.append(one)
         self.contents, self._lanes = contents, None
 
@@ -206,9 +208,9 @@ class StoredLog:
         """By all records from there on; and whether some may be missing."""
         lanes, lossy = Lanes(), False
         for one in self.contents:
-            if one.end <= position:
+            if max(one.end, one.until) <= position:
                 continue
-            lossy |= bool(one.damaged)
+            lossy |= one.lossy
             with self._opened(one.number) as file:
                 for found, at, end_at in one.definitions:
                     if found >= position:
@@ -254,19 +256,15 @@ class StoredLog:
     def absent(self, start: int, end: int) -> list[tuple[int, int]]:
         """Log positions of [start, end) whose segments are not there."""
         gone: list[tuple[int, int]] = []
-        for first, after in [*self._standing(), (end, end)]:
+        for first, after in [*self._extents(), (end, end)]:
             if start < min(first, end):
                 gone.append((start, min(first, end)))
             start = max(start, after)
         return gone
 
-    def _standing(self) -> list[tuple[int, int]]:
-        """Log positions of each segment, damaged ones included."""
-        following = [*self.contents[1:], None]
-        return [
-            (one.first, after.first if after and after.number == one.number + 1 else one.end)
-            for one, after in zip(self.contents, following, strict=True)
-        ]
+    def _extents(self) -> list[tuple[int, int]]:
+        """Log positions of each segment; what was cut off from it counts, and is told as damage."""
+        return [(one.first, max(one.end, one.until)) for one in self.contents]
 
     def carried(self) -> MovedRuns:
         """Runs that stand nowhere but in a moved record, each once, in the order they first had.
@@ -284,10 +282,24 @@ class StoredLog:
         return runs.pick(np.flatnonzero(np.append(True, ~again)[: len(runs.origin)]))
 
     def _stands(self, position: Ints) -> Numbers:
-        firsts, ends = np.array(self._standing(), np.int64).reshape(-1, 2).T
+        # Not `until`: what was cut off may have been carried before.
+        extents = [(one.first, one.end) for one in self.contents]
+        firsts, ends = np.array(extents, np.int64).reshape(-1, 2).T
         index = np.searchsorted(firsts, position, "right") - 1
         found: Numbers = (index >= 0) & (position < ends[np.maximum(index, 0)])
         return found
+
+
+def _first_known(one: Contents, header: SegmentHeader | None) -> int:
+    """With which log position a segment began; 0: that cannot be told.
+
+    A segment is begun when all of the one before is on stable storage, so what is missing there by then
+    does not come any more, even while a broker is writing.
+    """
+    if header is not None:
+        return header.first
+    front = one.marks[0] if one.marks else None
+    return front.position if front and front.at == SEGMENT_HEADER_BYTES else 0
 
 
 def _identify(disk: ReadOnlyDisk, path: Path) -> Identity:

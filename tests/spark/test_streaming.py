@@ -168,3 +168,22 @@ def test_a_stream_follows_a_copy_that_is_made_again_over_the_one_before(
     shutil.copytree(captured.data, copy)
     query.run()
     assert Counter(query.messages) == Counter(captured.messages)
+
+
+def test_a_segment_that_was_cut_before_it_was_read_ends_the_query(
+    session: SparkSession, captured: Captured, tmp_path: Path
+) -> None:
+    """Found: the rows that were left came, and nobody was told of those that did not."""
+    captured.publish([1], [b"first"])
+    query = Query(session, captured.data, tmp_path)
+    query.run()
+    publish(captured, 60)
+    file = captured.path / "msgs.0000000002"
+    file.write_bytes(file.read_bytes()[:64])
+    with one_line_with("msgs.0000000002: log positions", "missing"):
+        query.run()
+    query.options["damaged"] = "skip"
+    query.run()
+    found = Counter(query.messages)
+    assert found < Counter(captured.messages)
+    assert found[captured.messages[-1]] == 1
