@@ -29,6 +29,8 @@ from durable.errors import DurableError, nearest, shown
 
 JAVA_PACKAGE = "openjdk-17-jre-headless"
 JAVA_MIN = 17
+OURS = "spark|durable|mesh|security|discovery"
+"""Packages whose errors stand inside Spark's."""
 
 
 class CaptureError(DurableError):
@@ -169,7 +171,5 @@ def said(error: BaseException) -> str | None:
     """
     if isinstance(error, DurableError):
         return str(error)
-    found = re.findall(
-        r"^(?:spark|durable)\.[\w.]*errors\.[\w.]*\w+: (.+)$", str(error), re.MULTILINE
-    )
+    found = re.findall(rf"^(?:{OURS})\.[\w.]*errors\.[\w.]*\w+: (.+)$", str(error), re.MULTILINE)
     return found[-1] if found else None

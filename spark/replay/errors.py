@@ -2,6 +2,7 @@
 
 ReplayError (CaptureError)
 ├── QueueMissing    the broker has no queue or stream of the name; nothing was sent
+├── TopicRefused    a message would be sent to what is no topic; nothing was sent
 ├── TooManyPauses   to be cut; nothing was sent
 └── ReplayFailed    it began and did not end; `report` says what is known of it
 """
@@ -31,6 +32,14 @@ class QueueMissing(ReplayError):
             "be replayed with --queue and --stream"
         )
         self.broker, self.names = broker, tuple(names)
+
+
+class TopicRefused(ReplayError):
+    """`why` a topic is none, by the name under which it would be sent."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"{why}; nothing was sent")
+        self.why = why
 
 
 class TooManyPauses(ReplayError):

@@ -20,6 +20,10 @@ SPEED_MAX = 1e6
 UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 SAMPLES = 1_000_000
 """A share is a number of so many."""
+NOT_JAVA = re.compile(r"(?:^|[^\\])(?:\\\\)*(\(\?(?:P|\(|#))")
+"""What Python has and Java has not, unless it is escaped."""
+REPLACED = re.compile(r"\\([0-9])|\\?(.)", re.DOTALL)
+"""A group, or a character that stands for itself."""
 WHOLE = str(1 << 40)
 """A split as large as anything: one task for each group of queues, not for each 128 MB."""
 
@@ -132,25 +136,51 @@ def read_destination(text: str) -> Destination:
     if text.startswith("s/"):
         parts = re.split(r"(?<!\\)/", text)
         if len(parts) == 4 and parts[1] and not parts[3]:
-            pattern, replacement = (part.replace("\\/", "/") for part in parts[1:3])
-            try:
-                re.compile(pattern)
-            except re.error as error:
-                raise InvalidOption("--to", text, f"a regular expression: {error}") from None
-            return Destination(TOPICS, "", pattern, re.sub(r"\\(\d)", r"$\1", replacement))
+            return _renamed(text, *(part.replace("\\/", "/") for part in parts[1:3]))
         raise InvalidOption("--to", text, "s/PATTERN/REPLACEMENT/")
     try:
         if text == ">" or text.endswith(".>"):
             check_pattern(text)
             prefix = text.removesuffix(">")
             if "*" not in prefix:
-                return Destination(TOPICS, "", "^" if prefix else "", prefix)
+                return Destination(TOPICS, "", "^" if prefix else "", _literal(prefix))
         else:
             return Destination(QUEUES, check_cluster(text))
     except InvalidName:
         pass
     allowed = "a broker's cluster, or topics: > as they are, replayed.>, s/^orders/replayed/"
     raise InvalidOption("--to", text, allowed)
+
+
+def _renamed(text: str, pattern: str, replacement: str) -> Destination:
+    """Raises InvalidOption: what can be known of it without Java."""
+    try:
+        groups = re.compile(pattern).groups
+    except re.error as error:
+        raise InvalidOption("--to", text, f"a regular expression: {error}") from None
+    strange = NOT_JAVA.search(pattern)
+    if strange is not None:
+        allowed = f"a regular expression of Java's, which knows no {strange[1]}"
+        raise InvalidOption("--to", text, allowed)
+    if any(int(group or 0) > groups for group, _ in REPLACED.findall(replacement)):
+        raise InvalidOption("--to", text, f"no group after {groups}, which is the pattern's last")
+    return Destination(TOPICS, "", pattern, _java(replacement))
+
+
+def _java(replacement: str) -> str:
+    """From `sed`'s form, where \\1 is a group and all but that is meant as it stands."""
+    found, after_group = [], False
+    for group, plain in REPLACED.findall(replacement):
+        # A digit behind a group would be read as part of its number.
+        shown = "\\" + plain if after_group and plain.isdigit() else _literal(plain)
+        found.append(f"${group}" if group else shown)
+        after_group = bool(group)
+    return "".join(found)
+
+
+def _literal(text: str) -> str:
+    """What Java does not take for a group when it replaces."""
+    return re.sub(r"([\\$])", r"\\\1", text)
 
 
 def read_time(name: str, text: str) -> int:

@@ -15,15 +15,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
+from mesh.errors import InvalidName
+from mesh.names import TOPIC_BYTES_MAX, check_topic
+
 from ..capture.rows import SQL, ddl
-from ..errors import CaptureError, said
+from ..errors import CaptureError, InvalidOption, said
 from ..settings import key_options
 from ..sink.noting import noted
 from ..sink.options import PAUSES_MAX, read_sink_options
 from ..sink.pacing import cut_pauses
 from ..sink.report import Report, decode_reports
-from .errors import QueueMissing, ReplayFailed, TooManyPauses
-from .plan import TOPICS, ReplayPlan
+from .errors import QueueMissing, ReplayFailed, TooManyPauses, TopicRefused
+from .plan import TOPICS, Destination, ReplayPlan
 from .preflight import destination_names
 
 if TYPE_CHECKING:
@@ -36,6 +39,11 @@ LOOK_S = 0.5
 SURVEYED = "queue", "partition", "timestamp"
 SAMPLED = "queue", "partition", "offset"
 TOPICS_TOLD = 20
+NO_TOPIC = (
+    r"^$|^\.|\.\.|\.$|"
+    r"[\x00-\x20*>\x7f\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
+)
+"""As `mesh.names` has it, for Java: so the survey looks at every topic and sends none of them to Python."""
 
 Progress = Callable[[int, int], None]
 """Called now and then with how many messages are done, and how many there are."""
@@ -92,6 +100,7 @@ def replay(
     checked = read_sink_options({**plan.sink_options(name, 0, 1), **joining, "startMicros": "1"})
     slots = session.sparkContext.defaultParallelism
     with one_line():
+        check_renaming(session, plan.to)
         keys = key_options(joining)
         frame = selected(session, plan, slots, keys)
         stored = times(session, plan, slots, keys)
@@ -126,25 +135,41 @@ def _from(progress: Progress | None, done: int, total: int) -> Callable[[int], N
     return None if progress is None else lambda sent: progress(done + sent, total)
 
 
+def check_renaming(session: SparkSession, to: Destination) -> None:
+    """By Spark itself, before anything is read. Raises InvalidOption."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql import functions as f
+
+    if not to.pattern:
+        return
+    try:
+        session.range(1).select(f.regexp_replace(f.lit(""), to.pattern, to.replacement)).collect()
+    except PySparkException:
+        raise InvalidOption("--to", to.pattern, "a regular expression of Java's") from None
+
+
 def selected(
     session: SparkSession, plan: ReplayPlan, slots: int, keys: Mapping[str, str]
 ) -> DataFrame:
     """The rows, under the topics that they are sent to, and of their columns what the sink needs."""
-    from pyspark.sql import functions as f
-
     columns = plan.columns()
-    frame = _chosen(session, plan, slots, columns, keys)
-    if plan.to.pattern:
-        renamed = f.regexp_replace("topic", plan.to.pattern, plan.to.replacement)
-        frame = frame.withColumn("topic", renamed)
-    return frame.select(*columns)
+    return _renamed(_chosen(session, plan, slots, columns, keys), plan.to).select(*columns)
 
 
 def times(
     session: SparkSession, plan: ReplayPlan, slots: int, keys: Mapping[str, str]
 ) -> DataFrame:
-    """When the same rows were stored, and in which queue."""
-    return _chosen(session, plan, slots, SURVEYED, keys).select(*SURVEYED)
+    """When the same rows were stored, and in which queue; the topics that they are sent to, if any."""
+    columns = (*SURVEYED, "topic") if plan.to.kind == TOPICS else SURVEYED
+    return _renamed(_chosen(session, plan, slots, columns, keys), plan.to).select(*columns)
+
+
+def _renamed(frame: DataFrame, to: Destination) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    if not to.pattern:
+        return frame
+    return frame.withColumn("topic", f.regexp_replace("topic", to.pattern, to.replacement))
 
 
 def _chosen(
@@ -166,22 +191,38 @@ def _chosen(
 
 
 def surveyed(frame: DataFrame) -> Survey:
+    """Raises TopicRefused: one of them would be sent to what is no topic."""
     from pyspark.sql import functions as f
 
+    wrong = f.lit(None).cast("string")
+    if "topic" in frame.columns:
+        too_long = f.octet_length("topic") > TOPIC_BYTES_MAX
+        wrong = f.when(too_long | f.col("topic").rlike(NO_TOPIC), f.col("topic"))
     found = (
         frame.groupBy("queue", "partition")
         .agg(
             f.count("*").alias("rows"),
             f.min(f.unix_micros("timestamp")).alias("low"),
             f.max(f.unix_micros("timestamp")).alias("high"),
+            f.min(wrong).alias("wrong"),
         )
         .collect()
     )
+    for one in found:
+        if one.wrong is not None:
+            _check_topic(one.wrong)
     return Survey(
         sum(one.rows for one in found), min((one.low for one in found), default=0),
         max((one.high for one in found), default=0),
         {(one.queue, one.partition): one.rows for one in found},
     )  # fmt: skip
+
+
+def _check_topic(topic: str) -> None:
+    try:
+        check_topic(topic)
+    except InvalidName as error:
+        raise TopicRefused(str(error)) from None
 
 
 def busiest(frame: DataFrame) -> dict[str, int]:

@@ -13,7 +13,7 @@ pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 from durable.client.connection import Connection
 from spark.errors import CaptureError
 from spark.replay.errors import QueueMissing
-from spark.replay.plan import QUEUES, TOPICS, Destination, ReplayPlan
+from spark.replay.plan import QUEUES, TOPICS, Destination, ReplayPlan, read_destination
 from spark.replay.replay import Replayed, replay
 from tests.brokers import drain, node_of, numbered
 from tests.spark.sinks import in_spark, ready, two_brokers, way_into
@@ -140,9 +140,28 @@ async def test_a_paced_replay_is_never_early_and_cuts_pauses(
         assert await drain(target, "jobs") == 2 * numbered(5)
 
 
+def to_topics(tmp_path: Path, text: str) -> ReplayPlan:
+    return plan(tmp_path, to=read_destination(text))
+
+
+@pytest.mark.parametrize("prefix", ["$0x.", "back\\slash.", "$SYS."])
+async def test_a_prefix_is_taken_as_it_stands(
+    session: SparkSession, tmp_path: Path, prefix: str
+) -> None:
+    """Found: Java took it for a replacement, and `$0x.jobs` arrived as `x.jobs`."""
+    async with two_brokers(tmp_path) as (source, _, broker):
+        await source.declare_queue("jobs")
+        await source.publish("", "jobs", b"x")
+        found = await replayed(
+            session, tmp_path, broker, to_topics(tmp_path, f"{prefix}>"), dry_run=True
+        )
+        assert found.plain()["topics"] == {f"{prefix}jobs": 1}
+
+
 async def test_what_is_wrong_is_said_before_anything_is_sent(
     session: SparkSession, tmp_path: Path
 ) -> None:
+    """Found: topics were looked at by the tasks that sent them, and nobody said what was wrong."""
     async with two_brokers(tmp_path) as (source, target, broker):
         await source.declare_queue("jobs")
         await source.publish_many("", "jobs", numbered(10))
@@ -153,6 +172,11 @@ async def test_what_is_wrong_is_said_before_anything_is_sent(
             (plan(tmp_path, where="((("), "PARSE_SYNTAX_ERROR"),
             (plan(tmp_path, queues=("jbos",)), "jobs"),
             (ReplayPlan(directory=str(tmp_path / "none"), to=TO_BROKER), "none"),
+            (to_topics(tmp_path, "s/jobs//"), "topic ''.*nothing was sent"),
+            (to_topics(tmp_path, "s/jobs/a b/"), "topic 'a b'.*nothing was sent"),
+            (to_topics(tmp_path, "s/jobs/a.>/"), "topic 'a.>'.*nothing was sent"),
+            (to_topics(tmp_path, f"s/jobs/{'x' * 256}/"), "topic of 256 bytes.*nothing was sent"),
+            (to_topics(tmp_path, "s/a{,3}/x/"), "regular expression of Java's"),
         ):
             with pytest.raises(CaptureError, match=text) as caught:
                 await replayed(session, tmp_path, broker, wrong)

@@ -163,5 +163,7 @@ def test_what_an_error_said_is_found_in_what_spark_makes_of_it() -> None:
     stack = "[X] An exception:\nTraceback:\n  File\nspark.errors.InvalidOption: option a is 'b': want c\n\nmore"
     assert said(RuntimeError(stack)) == "option a is 'b': want c"
     assert said(RuntimeError("durable.errors.NewerFormat: x has\n")) == "x has"
+    for one in ("mesh.errors.InvalidName", "security.errors.KeyMissing", "discovery.errors.Any"):
+        assert said(RuntimeError(f"Traceback:\n{one}: a b\n")) == "a b", "Found: only two of five"
     assert said(RecordDamaged("gap", 3)) == str(RecordDamaged("gap", 3))
     assert said(RuntimeError("spark is slow")) is None

@@ -34,14 +34,27 @@ def plan(**fields: Any) -> ReplayPlan:
         ("replayed.>", Destination(TOPICS, "", "^", "replayed.")),
         ("s/^orders/test/", Destination(TOPICS, "", "^orders", "test")),
         (r"s/a\/(b)/\1/", Destination(TOPICS, "", "a/(b)", "$1")),
+        ("$0x.>", Destination(TOPICS, "", "^", r"\$0x.")),
+        ("back\\slash.>", Destination(TOPICS, "", "^", r"back\\slash.")),
+        ("s/^/$SYS./", Destination(TOPICS, "", "^", r"\$SYS.")),
+        (r"s/(a)/\12\\\\1\x/", Destination(TOPICS, "", "(a)", r"$1\2\\\\1x")),
+        (r"s/\(?P/x/", Destination(TOPICS, "", r"\(?P", "x")),
     ],
 )
 def test_destinations(text: str, found: Destination) -> None:
+    """Found: `--to '$0x.>'` sent under x.jobs, for a prefix was handed to Java as a replacement."""
     assert read_destination(text) == found
 
 
-@pytest.mark.parametrize("text", ["", "Broker", "a b", "s/a/b", "s/(/b/", "a.*.>", "s//x/", "*"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "Broker", "a b", "s/a/b", "s/(/b/", "a.*.>", "s//x/", "*",
+        "s/(?P<a>jobs)/x/", r"s/\\(?P<a>jobs)/x/", "s/(?#why)a/x/", r"s/(a)/\2/",
+    ],
+)  # fmt: skip
 def test_no_destination(text: str) -> None:
+    """Found: what Python knows and Java does not failed when the replay had begun."""
     with pytest.raises(InvalidOption, match="--to") as caught:
         read_destination(text)
     assert "\n" not in str(caught.value)
