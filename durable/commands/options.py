@@ -7,7 +7,7 @@ import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from mesh.commands.options import add_joining, joined, some_seconds
+from mesh.commands.options import add_joining, joined, named, some_seconds
 from mesh.commands.reaching import tell_why_nobody
 
 from ..broker.directory import DEFAULT_VHOST
@@ -48,7 +48,9 @@ def add_reaching(
         "--broker", default=BROKER, metavar="CLUSTER",
         help=f"cluster that the broker serves (default {BROKER})",
     )  # fmt: skip
-    group.add_argument("--vhost", default=vhost, metavar="V", help=f"vhost (default {told})")
+    group.add_argument(
+        "--vhost", type=named, default=vhost, metavar="V", help=f"vhost (default {told})"
+    )
     group.add_argument(
         "--timeout", type=some_seconds, default=TIMEOUT_S, metavar="SECONDS",
         help=f"how long an answer may take (default {TIMEOUT_S:g})",

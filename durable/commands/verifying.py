@@ -7,7 +7,7 @@ import json
 from functools import partial
 from typing import Any
 
-from mesh.commands.options import Commands, add_keys, path, settings
+from mesh.commands.options import Commands, add_keys, named, path, settings
 from mesh.commands.terminal import printable, words
 from mesh.joining import keyring_of
 
@@ -33,7 +33,7 @@ def add(commands: Commands) -> None:
 def add_offline(command: argparse.ArgumentParser) -> None:
     """Which directory, and which vhost in it."""
     command.add_argument("data", metavar="DIR", type=path, help="what `serve` has as --data")
-    command.add_argument("--vhost", metavar="V", help="only this one (default: all)")
+    command.add_argument("--vhost", type=named, metavar="V", help="only this one (default: all)")
     add_keys(command.add_argument_group("keys, if some of it is encrypted"))
     command.add_argument(
         "--unlocked", action="store_true",

@@ -59,6 +59,13 @@ def path(text: str) -> Path:
     return Path(text).expanduser()
 
 
+def named(text: str) -> str:
+    """A name; an empty one, as of an unset variable, is not the same as none."""
+    if not text:
+        raise argparse.ArgumentTypeError("want a name, got ''")
+    return text
+
+
 def add_keys(command: argparse._ActionsContainer) -> None:
     """Where the keys are; not given: MESH_NETWORK_SECRET_FILE, MESH_KEYS_DIR, mesh.toml."""
     command.add_argument(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 
@@ -130,10 +131,22 @@ def _text(name: str, text: str) -> str:
     return text
 
 
+def _vhost(name: str, text: str) -> str:
+    if not text:
+        raise InvalidOption(name, text, f"a name, as {DEFAULT_VHOST}")
+    return text
+
+
 def _names(name: str, text: str) -> tuple[str, ...]:
+    """A comma may be part of a name: in JSON it is."""
     found = tuple(one.strip() for one in text.split(","))
-    if not all(found):
-        raise InvalidOption(name, text, "names joined by commas")
+    if text.startswith("["):
+        with suppress(ValueError, RecursionError):
+            read = json.loads(text)
+            found = tuple(one for one in read if isinstance(one, str))
+            found = found if len(found) == len(read) else ()
+    if not found or not all(found):
+        raise InvalidOption(name, text, 'names joined by commas, or JSON as ["a,b", "c"]')
     return found
 
 
@@ -203,7 +216,7 @@ def _positions(name: str, text: str) -> Positions:
 
 READERS: Readers = {
     "path": ("path", _text),
-    "vhost": ("vhost", _text),
+    "vhost": ("vhost", _vhost),
     "streams": ("streams", _names),
     "queues": ("queues", _names),
     "subscribe": ("subscribe", _patterns),

@@ -3,37 +3,57 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from mesh.commands.options import add_keys, path, settings
+from mesh.commands.options import add_keys, named, path, settings
 
+from ..errors import InvalidOption
+from ..replay.plan import iso, read_time
 from ..settings import joining_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+T = TypeVar("T")
 OPTIONS = {
-    # option of the source: name here
-    "vhost": "vhost", "stream": "streams", "queue": "queues", "topic": "subscribe",
-    "since": "startingTimestamp", "until": "endingTimestamp",
+    # name here: option of the source
+    "stream": "streams", "queue": "queues", "topic": "subscribe",
 }  # fmt: skip
+TIMES = {"since": "startingTimestamp", "until": "endingTimestamp"}
+
+
+def converted(read: Callable[..., T], option: str = "", *rest: Any) -> Callable[[str], T]:
+    """For argparse, which shows its own errors as wrong usage."""
+
+    def convert(text: str) -> T:
+        try:
+            return read(option, text, *rest) if option else read(text)
+        except InvalidOption as error:
+            raise argparse.ArgumentTypeError(f"want {error.allowed}, got {text!r}") from None
+
+    return convert
 
 
 def add_selection(command: argparse.ArgumentParser) -> None:
     command.add_argument("directory", type=path, metavar="DIR", help="the broker's data directory")
-    command.add_argument("--vhost", default="/", metavar="V", help="default /")
-    command.add_argument("--queue", action="append", metavar="Q", help="repeatable")
+    command.add_argument("--vhost", type=named, default="/", metavar="V", help="default /")
+    command.add_argument("--queue", type=named, action="append", metavar="Q", help="repeatable")
     command.add_argument(
-        "--stream", action="append", metavar="S", help="repeatable (default: all there are)"
-    )
+        "--stream", type=named, action="append", metavar="S",
+        help="repeatable (default: all there are)",
+    )  # fmt: skip
     command.add_argument(
         "--topic", action="append", metavar="PATTERN", help="as orders.*.created or orders.>"
     )
     command.add_argument(
-        "--from", dest="since", metavar="T", help="stored at this time or later: 2026-11-21T20:15Z"
+        "--from", dest="since", type=converted(read_time, "--from"), metavar="T",
+        help="stored at this time or later: 2026-11-21T20:15Z, or seconds since 1970",
+    )  # fmt: skip
+    command.add_argument(
+        "--until", type=converted(read_time, "--until"), metavar="T", help="stored before"
     )
-    command.add_argument("--until", metavar="T", help="stored before")
     command.add_argument(
         "--skip-damaged", action="store_true", help="go on behind what has a wrong checksum"
     )
@@ -42,15 +62,16 @@ def add_selection(command: argparse.ArgumentParser) -> None:
 
 def source_options(args: argparse.Namespace) -> dict[str, str]:
     """As the source `mesh-capture` takes them."""
-    given = {option: getattr(args, name) for name, option in OPTIONS.items()}
-    options = {
-        option: ",".join(value) if isinstance(value, list) else value
-        for option, value in given.items()
-        if value
+    given = vars(args)
+    names = {
+        option: json.dumps(given[one]) for one, option in OPTIONS.items() if given[one] is not None
     }
+    times = {option: iso(given[one]) for one, option in TIMES.items() if given[one] is not None}
     damaged = "skip" if args.skip_damaged else "fail"
     keys = joining_options(settings(args))
-    return {**options, **keys, "path": str(args.directory), "damaged": damaged}
+    return {
+        **names, **times, **keys, "path": str(args.directory), "vhost": args.vhost, "damaged": damaged,
+    }  # fmt: skip
 
 
 def read_batches(

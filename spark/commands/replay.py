@@ -10,16 +10,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any
 
-from mesh.commands.options import Commands, add_joining, count, settings, some_seconds
+from mesh.commands.options import Commands, add_joining, count, named, settings, some_seconds
 from mesh.commands.terminal import words
 
-from ..errors import InvalidOption
 from ..installed import check_spark
 from ..replay.errors import ReplayFailed
 from ..replay.plan import (
-    LOOPS_MAX,
     SPEED_MAX,
     ReplayPlan,
     read_destination,
@@ -30,9 +28,9 @@ from ..replay.plan import (
 )
 from ..settings import joining_options
 from .quiet import quiet
+from .reading import converted
 
 CLUSTER, MASTER, TIMEOUT_S = "spark", "local[2]", 10.0
-T = TypeVar("T")
 
 DESCRIPTION = """\
 Send what a broker has stored again: to another broker's queues and streams of the same names, or to
@@ -54,33 +52,35 @@ def add(commands: Commands) -> None:
     )  # fmt: skip
     command.add_argument("directory", metavar="DIR", help="the broker's data directory")
     command.add_argument(
-        "--to", required=True, type=_read(read_destination), metavar="CLUSTER|TOPICS",
+        "--to", required=True, type=converted(read_destination), metavar="CLUSTER|TOPICS",
         help="a broker's cluster; or topics: '>' as they are, 'replayed.>' behind a prefix, "
         "'s/^orders/test/' renamed",
     )  # fmt: skip
     what = command.add_argument_group("what")
-    what.add_argument("--vhost", default="/", metavar="V", help="vhost, here and there (default /)")
-    what.add_argument("--queue", action="append", default=[], metavar="Q", help="repeatable")
+    what.add_argument("--vhost", type=named, default="/", metavar="V",
+                      help="vhost, here and there (default /)")  # fmt: skip
+    what.add_argument("--queue", type=named, action="append", default=[], metavar="Q",
+                      help="repeatable")  # fmt: skip
     what.add_argument(
-        "--stream", action="append", default=[], metavar="S",
+        "--stream", type=named, action="append", default=[], metavar="S",
         help="repeatable (default: all queues and streams)",
     )  # fmt: skip
-    what.add_argument("--topic", type=_read(read_pattern, "--topic"), metavar="PATTERN",
+    what.add_argument("--topic", type=converted(read_pattern, "--topic"), metavar="PATTERN",
                       help="of topics, as orders.*.created or orders.>")  # fmt: skip
-    what.add_argument("--from", dest="from_us", type=_read(read_time, "--from"), metavar="T",
+    what.add_argument("--from", dest="from_us", type=converted(read_time, "--from"), metavar="T",
                       help="stored at this time or later: 2026-11-21T20:15, UTC unless it says else")  # fmt: skip
-    what.add_argument("--until", dest="until_us", type=_read(read_time, "--until"), metavar="T",
+    what.add_argument("--until", dest="until_us", type=converted(read_time, "--until"), metavar="T",
                       help="stored before")  # fmt: skip
     what.add_argument("--where", metavar="SQL", help="a condition on the columns")
-    what.add_argument("--sample", type=_read(read_number, "--sample", 1.0), default=1.0, metavar="SHARE",
+    what.add_argument("--sample", type=converted(read_number, "--sample", 1.0), default=1.0, metavar="SHARE",
                       help="so much of it, the same each time: 0.1")  # fmt: skip
     what.add_argument("--again", action="store_true", help="also what has been replayed before")
     pace = command.add_argument_group("pace (default: as fast as it goes)")
-    pace.add_argument("--speed", type=_read(read_number, "--speed", SPEED_MAX), default=0.0, metavar="X",
+    pace.add_argument("--speed", type=converted(read_number, "--speed", SPEED_MAX), default=0.0, metavar="X",
                       help="1: as it came, 10: ten times as fast")  # fmt: skip
-    pace.add_argument("--rate", type=_read(read_number, "--rate", 1e9), default=0.0, metavar="N",
+    pace.add_argument("--rate", type=converted(read_number, "--rate", 1e9), default=0.0, metavar="N",
                       help="messages a second at most, shared by the tasks")  # fmt: skip
-    pace.add_argument("--max-gap", type=_read(read_duration, "--max-gap"), metavar="TIME",
+    pace.add_argument("--max-gap", type=converted(read_duration, "--max-gap"), metavar="TIME",
                       help="cut longer pauses to this, as 5s, before --speed")  # fmt: skip
     pace.add_argument("--loop", type=count, default=1, metavar="N", help="N times in a row")
     run_as = command.add_argument_group("run")
@@ -94,25 +94,13 @@ def add(commands: Commands) -> None:
     command.set_defaults(run=run)
 
 
-def _read(read: Callable[..., T], name: str | None = None, *rest: Any) -> Callable[[str], T]:
-    """For argparse, which shows its own errors as wrong usage."""
-
-    def convert(text: str) -> T:
-        try:
-            return read(text) if name is None else read(name, text, *rest)
-        except InvalidOption as error:
-            raise argparse.ArgumentTypeError(f"want {error.allowed}, got {text!r}") from None
-
-    return convert
-
-
 def run(args: argparse.Namespace) -> int:
     """Raises CaptureError, in one line."""
     plan = ReplayPlan(
         directory=args.directory, to=args.to, vhost=args.vhost, queues=tuple(args.queue),
         streams=tuple(args.stream), topic=args.topic, where=args.where, sample=args.sample,
         from_us=args.from_us, until_us=args.until_us, speed=args.speed, rate=args.rate,
-        max_gap_s=args.max_gap, loop=min(args.loop, LOOPS_MAX), id=args.id, again=args.again,
+        max_gap_s=args.max_gap, loop=args.loop, id=args.id, again=args.again,
     )  # fmt: skip
     plan.check()
     check_spark()

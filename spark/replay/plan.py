@@ -72,6 +72,10 @@ class ReplayPlan:
             raise ContradictoryOptions(("--max-gap", "--speed"), why)
         if self.from_us is not None and self.until_us is not None and self.from_us >= self.until_us:
             raise ContradictoryOptions(("--from", "--until"), "the end is not after the beginning")
+        if not 1 / SAMPLES <= self.sample <= 1:
+            raise InvalidOption("--sample", self.sample, f"a share from {1 / SAMPLES:f} to 1")
+        if not 1 <= self.loop <= LOOPS_MAX:
+            raise InvalidOption("--loop", self.loop, f"a number from 1 to {LOOPS_MAX}")
 
     def source_options(self, slots: int) -> dict[str, str]:
         """Of `mesh-capture`: each queue in one task from its beginning to its end, in the order in
@@ -81,17 +85,17 @@ class ReplayPlan:
             "ordering": "queue", "minPartitions": str(slots), "maxPartitionBytes": WHOLE,
         }  # fmt: skip
         if self.queues:
-            options["queues"] = ",".join(self.queues)
+            options["queues"] = json.dumps(self.queues)
         if self.streams:
-            options["streams"] = ",".join(self.streams)
+            options["streams"] = json.dumps(self.streams)
         if self.topic is not None:
-            options["subscribe"] = self.topic
+            options["subscribe"] = json.dumps([self.topic])
         for name, at_us in (
             ("startingTimestamp", self.from_us),
             ("endingTimestamp", self.until_us),
         ):
             if at_us is not None:
-                options[name] = datetime.fromtimestamp(at_us / 1e6, UTC).isoformat()
+                options[name] = iso(at_us)
         return options
 
     def columns(self) -> tuple[str, ...]:
@@ -181,6 +185,10 @@ def _java(replacement: str) -> str:
 def _literal(text: str) -> str:
     """What Java does not take for a group when it replaces."""
     return re.sub(r"([\\$])", r"\\\1", text)
+
+
+def iso(at_us: int) -> str:
+    return datetime.fromtimestamp(at_us / 1e6, UTC).isoformat()
 
 
 def read_time(name: str, text: str) -> int:

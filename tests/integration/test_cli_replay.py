@@ -46,6 +46,7 @@ def replay(*args: str, code: str | None = None) -> subprocess.CompletedProcess[s
         (["--to", "b", "--topic", "a b"], "tokens"),
         (["--to", "b", "--max-gap", "5 parsecs"], "200ms"),
         (["--to", "b", "--loop", "0"], "whole number"),
+        (["--to", "b", "--vhost", ""], "a name"),
         ([], "--to"),
     ],
 )

@@ -94,7 +94,11 @@ def test_export_writes_parquet_by_date_and_topic_and_overwrites_nothing(shell: S
     [
         (("stats", "nowhere"), 1, "no such directory"),
         (("cat", "data", "--stream", "nope"), 1, "no stream 'nope'"),
-        (("cat", "data", "--from", "yesterday"), 1, "yesterday"),
+        (("cat", "data", "--from", "yesterday"), 2, "yesterday"),
+        (("cat", "data", "--from", ""), 2, "seconds since 1970"),
+        (("cat", "data", "--from", "1750000000000"), 2, "seconds since 1970"),
+        (("cat", "data", "--vhost", ""), 2, "a name"),
+        (("cat", "data", "--queue", ""), 2, "a name"),
         (("cat", "data", "--from", "2026-01-02", "--until", "2026-01-01"), 1, "startingTimestamp"),
         (("cat", "data", "--vhost", "other"), 1, "other"),
         (("cat", "data", "--limit", "0"), 2, "1 or more"),

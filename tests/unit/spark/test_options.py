@@ -50,10 +50,19 @@ def test_values() -> None:
     assert read(endingTimestamp="2026-01-31T12:00:00").ending_us == 1_769_860_800_000_000, "UTC"
 
 
+def test_names_with_commas_are_given_as_json() -> None:
+    """Found: `--queue 'a,b'` read queues a and b, and not the one of that name."""
+    found = read(queues='["a,b", "c"]', subscribe='["x,y.>"]', streams="[odd], b")
+    assert found.queues == ("a,b", "c")
+    assert found.subscribe == ("x,y.>",)
+    assert found.streams == ("[odd]", "b")
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("path", ""), ("streams", "a,,b"), ("subscribe", "orders..x"), ("subscribe", "a.>.b"),
+        ("path", ""), ("vhost", ""), ("streams", "a,,b"), ("streams", ""), ("queues", "[]"),
+        ("queues", '["a", 3]'), ("queues", '["a", ""]'), ("subscribe", '["a..b"]'), ("subscribe", "orders..x"), ("subscribe", "a.>.b"),
         ("subscribePattern", "("), ("startingOffsets", "newest"), ("startingOffsets", "{}"),
         ("startingOffsets", '{"a": 3}'), ("startingOffsets", '{"a": {"0": -3}}'),
         ("startingOffsets", '{"a": {"10": 1}}'), ("endingOffsets", "[" * 100_000),

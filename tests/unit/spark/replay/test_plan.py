@@ -89,6 +89,17 @@ def test_numbers_have_bounds(text: str) -> None:
         read_number("--sample", text, 1.0)
 
 
+@pytest.mark.parametrize(
+    "wrong", [{"sample": 4e-7}, {"sample": 1.1}, {"loop": 1_000_001}, {"loop": 0}]
+)
+def test_what_would_be_rounded_away_or_cut_is_refused(wrong: dict[str, Any]) -> None:
+    """Found: so small a share sent nothing with status 0, more loops than a million were a million."""
+    (name,) = wrong
+    with pytest.raises(InvalidOption, match=f"--{name}"):
+        plan(**wrong).check()
+    plan(sample=1e-6, loop=1_000_000).check()
+
+
 def test_what_contradicts_is_said() -> None:
     with pytest.raises(ContradictoryOptions, match="--max-gap"):
         plan(max_gap_s=5.0).check()
@@ -119,8 +130,8 @@ def test_the_name_of_a_replay_changes_with_what_it_selects_and_with_nothing_else
 def test_options_of_source_and_sink() -> None:
     found = plan(streams=("a", "b"), topic="x.>", from_us=1_500_000, rate=10.0, speed=2.0)
     source = found.source_options(3)
-    assert source["streams"] == "a,b"
-    assert source["subscribe"] == "x.>"
+    assert source["streams"] == '["a", "b"]'
+    assert source["subscribe"] == '["x.>"]'
     assert source["startingTimestamp"] == "1970-01-01T00:00:01.500000+00:00"
     assert (source["ordering"], source["minPartitions"]) == ("queue", "3")
     sink = found.sink_options("r", 0, 2)
