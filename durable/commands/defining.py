@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import stat
 import sys
 from pathlib import Path
+
+import trio
 
 from mesh.commands.options import Commands, path
 from mesh.commands.terminal import words
@@ -29,7 +32,9 @@ def add(commands: Commands) -> None:
         description="Write everything declared in a vhost to a file. Left out is what ends with the "
         "broker:\nexclusive queues, queues in memory, and bindings to them.",
     )  # fmt: skip
-    out.add_argument("file", type=path, help="replaced when it is whole; - is stdout")
+    out.add_argument(
+        "file", type=path, help="replaced when it is whole, if it is a regular file; - is stdout"
+    )
     add_reaching(out)
     out.set_defaults(run=export_definitions)
     taken = inner.add_parser(
@@ -50,14 +55,29 @@ async def export_definitions(args: argparse.Namespace) -> int:
     if args.file == STANDARD:
         sys.stdout.write(text)
         return 0
-    new = args.file.with_name(f".{args.file.name}.new")
-    try:
-        new.write_text(text, encoding="utf-8")
-        os.replace(new, args.file)
-    finally:
-        new.unlink(missing_ok=True)
+    # Whoever reads a FIFO may take their time, and may never come.
+    await trio.to_thread.run_sync(write_out, args.file, text, abandon_on_cancel=True)
     words(f"{args.file}: {_numbers({k: len(v) for k, v in found.items() if isinstance(v, list)})}")
     return 0
+
+
+def write_out(file: Path, text: str) -> None:
+    """Whole or not at all, behind symlinks and with the mode that the file had; but what is no regular
+    file, a device or a FIFO, is written into."""
+    if file.exists() and not file.is_file():
+        with file.open("w", encoding="utf-8") as there:
+            there.write(text)
+        return
+    target = Path(os.path.realpath(file))
+    new = target.with_name(f".{target.name}.new")
+    try:
+        new.touch()
+        if target.exists():
+            new.chmod(stat.S_IMODE(target.stat().st_mode))
+        new.write_text(text, encoding="utf-8")
+        os.replace(new, target)
+    finally:
+        new.unlink(missing_ok=True)
 
 
 async def import_definitions(args: argparse.Namespace) -> int:

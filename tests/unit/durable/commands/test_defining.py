@@ -1,0 +1,50 @@
+"""Where exported definitions go."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from pathlib import Path
+
+from durable.commands.defining import write_out
+
+
+def test_a_file_is_replaced_and_keeps_its_mode(tmp_path: Path) -> None:
+    file = tmp_path / "all.json"
+    write_out(file, "old")
+    file.chmod(0o600)
+    write_out(file, "new")
+    assert file.read_text() == "new"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert [one.name for one in tmp_path.iterdir()] == ["all.json"]
+
+
+def test_what_a_symlink_leads_to_is_replaced_and_not_the_link(tmp_path: Path) -> None:
+    """Found: the link became a file, and where it led to stayed as it was."""
+    (tmp_path / "there").mkdir()
+    link, target = tmp_path / "link", tmp_path / "there" / "target"
+    link.symlink_to("there/target")
+    for text in ("first", "second"):
+        write_out(link, text)
+        assert link.is_symlink()
+        assert target.read_text() == text
+
+
+def test_a_fifo_is_written_into(tmp_path: Path) -> None:
+    """Found: it was replaced by a file, as a device would have been; through a symlink, too."""
+    fifo, link = tmp_path / "fifo", tmp_path / "link"
+    os.mkfifo(fifo)
+    link.symlink_to(fifo)
+    read: list[str] = []
+
+    def take() -> None:
+        read.append(fifo.read_text())
+
+    for path in (fifo, link):
+        reader = threading.Thread(target=take, daemon=True)
+        reader.start()
+        write_out(path, "text")
+        reader.join(20)
+        assert stat.S_ISFIFO(fifo.stat().st_mode)
+    assert read == ["text", "text"]
