@@ -27,7 +27,8 @@ def run(args: argparse.Namespace) -> int:
         found, line = read_batches(args, PLAIN), as_payload if args.payload else as_text
     left = args.limit
     for batch in found:
-        rows = (batch if left is None else batch.slice(0, left)).to_pylist()
+        taken = batch.num_rows if left is None else min(left, batch.num_rows)
+        rows = batch.slice(0, taken).to_pylist()
         sys.stdout.buffer.write(b"".join([line(row) + b"\n" for row in rows]))
         if left is not None:
             left -= len(rows)

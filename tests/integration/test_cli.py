@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from security.files import new_network
 from tests.shell import Shell
 
 BINARY = b"\xff\x00\n"
@@ -94,6 +95,25 @@ def test_an_interrupt_while_it_loads_is_status_130(shell: Shell) -> None:
     (shell.directory / "trio.py").write_text(text)
     done = shell.run("members", environment={"PYTHONPATH": str(shell.directory)})
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
+@pytest.mark.parametrize(
+    ("words", "closed"), [("keys show", ">&-"), ("request db -", "<&-"), ("--help", ">&-")]
+)
+def test_what_is_closed_is_no_stack_trace(tmp_path: Path, words: str, closed: str) -> None:
+    """Found: with `>&-` or `<&-` Python has no stdout or stdin at all, and commands ended with a trace."""
+    new_network(tmp_path / "secret")
+    done = subprocess.run(
+        ["/bin/sh", "-c", f"{sys.executable} -m mesh.cli {words} {closed}"], check=False,
+        env={**os.environ, "MESH_NETWORK_SECRET_FILE": str(tmp_path / "secret")},
+        capture_output=True, text=True, timeout=40,
+    )  # fmt: skip
+    said = done.stderr.splitlines()
+    assert (done.returncode, said) in (
+        (0, []),
+        (1, ["mesh: [Errno 9] Bad file descriptor"]),
+    )
+    assert words == "--help" or said
 
 
 def test_the_entry_loads_nothing_heavy() -> None:
