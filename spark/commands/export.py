@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from mesh.commands.terminal import words
 
 from ..errors import ExportFailed
+from ..folders import FULL_TOPIC, folder
 from .reading import read_batches
 
 if TYPE_CHECKING:
@@ -36,9 +37,16 @@ def run(args: argparse.Namespace) -> int:
         for batch in found:
             rows += batch.num_rows
             date = batch.column("timestamp").cast(pa.date32())
-            yield batch.append_column("date", date)
+            topics = batch.column("topic").dictionary_encode()
+            folders = pa.array([folder(one) for one in topics.dictionary.to_pylist()], pa.string())
+            arrays = [*batch.columns, batch.column(at), date]
+            arrays[at] = folders.take(topics.indices)
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-    schema = arrow_schema(columns).append(pa.field("date", pa.date32()))
+    schema = arrow_schema(columns)
+    at = schema.get_field_index("topic")
+    schema = schema.append(schema.field(at).with_name(FULL_TOPIC))
+    schema = schema.append(pa.field("date", pa.date32()))
     keys = pa.schema([schema.field("date"), schema.field("topic")])
     try:
         ds.write_dataset(

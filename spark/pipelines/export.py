@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 
+from ..folders import FOLDER_BYTES_MAX, FRONT_CHARACTERS, FULL_TOPIC, HASH_DIGITS
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
@@ -22,6 +24,8 @@ def write_parquet(
 ) -> StreamingQuery | None:
     """To Parquet files, in folders by date (UTC) and topic; a table is appended to what is there.
 
+    A topic that is too long for a folder's name is shortened in `topic`; `full_topic` has all of it.
+
     Args:
         checkpoint: of a stream, where Spark notes what has been written; each row is written once.
     Returns:
@@ -29,7 +33,16 @@ def write_parquet(
     Raises:
         ValueError: a stream, and no checkpoint.
     """
-    dated = df.withColumn("date", f.to_date("timestamp"))
+    # Spark escapes less than this does.
+    too_long = f.length(f.url_encode("topic")) > FOLDER_BYTES_MAX
+    front = f.substring("topic", 1, FRONT_CHARACTERS)
+    digits = f.substring(f.sha2(f.encode("topic", "utf-8"), 256), 1, HASH_DIGITS)
+    short = f.when(too_long, f.concat(front, f.lit("~"), digits)).otherwise(f.col("topic"))
+    dated = (
+        df.withColumn("date", f.to_date("timestamp"))
+        .withColumn(FULL_TOPIC, f.col("topic"))
+        .withColumn("topic", short)
+    )
     if not df.isStreaming:
         dated.write.partitionBy("date", "topic").mode("append").parquet(path)
         return None

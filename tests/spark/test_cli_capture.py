@@ -92,6 +92,28 @@ def test_export_writes_parquet_by_date_and_topic_and_overwrites_nothing(shell: S
     assert b"something in it already" in again.stderr
 
 
+def test_export_takes_every_topic_there_may_be(tmp_path: Path) -> None:
+    """Found: `File name too long` for legal topics, and what came behind them was not written."""
+    import pyarrow.dataset as ds
+
+    topics = ["a.first", "z" * 255, "z" * 254, "ä" * 127, "b/c.d%", "b.last"]
+
+    async def publish() -> None:
+        async with serving(tmp_path / "data") as broker, client(broker) as shop:
+            await shop.declare_stream("audit")
+            await shop.bind("amq.topic", "audit", "#")
+            for topic in topics:
+                await shop.publish("amq.topic", topic, b"x")
+
+    trio.run(publish)
+    assert Shell(tmp_path).run("capture", "export", "data", "out").returncode == 0
+    table = ds.dataset(str(tmp_path / "out"), partitioning="hive").to_table()
+    found = sorted(table["full_topic"].to_pylist())
+    assert found == sorted(topics)
+    by_folder = ds.field("topic") == "b/c.d%"
+    assert table.filter(by_folder)["full_topic"].to_pylist() == ["b/c.d%"]
+
+
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [

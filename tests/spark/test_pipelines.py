@@ -267,3 +267,18 @@ def test_parquet_has_folders_by_date_and_topic_and_a_stream_writes_each_row_once
     assert session.read.parquet(str(tmp_path / "stream")).count() == table.count()
     with pytest.raises(ValueError, match="checkpoint"):
         pipelines.write_parquet(stream, str(tmp_path / "stream"))
+
+
+def test_topics_too_long_for_a_folder_are_whole_in_a_column(
+    session: SparkSession, table: DataFrame, tmp_path: Path
+) -> None:
+    """Found: such a topic ended the writing of all of them. Both ways to export name folders alike."""
+    from spark import pipelines
+    from spark.folders import folder
+
+    topics = ["z" * 255, "ä" * 127, "a.b", "b/c.d%"]
+    row = table.limit(1).drop("topic")
+    rows = row.crossJoin(session.createDataFrame([(one,) for one in topics], "topic string"))
+    pipelines.write_parquet(rows, str(tmp_path / "table"))
+    found = session.read.parquet(str(tmp_path / "table")).select("topic", "full_topic").collect()
+    assert {(one.full_topic, one.topic) for one in found} == {(one, folder(one)) for one in topics}
