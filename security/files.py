@@ -270,12 +270,9 @@ def _read_pair(path: Path, cluster: str) -> ClusterKeys:
 def _read(path: Path, *, private: bool) -> str:
     """Raises BadKeyFile when unreadable, and UnsafeKeyFile when it is private and others may touch it."""
     try:
-        with open(path, "rb", opener=_without_waiting) as file:
+        with path.open("rb") as file:
             # Of what was opened: a path can be exchanged between a look at it and its opening.
-            found = os.fstat(file.fileno()).st_mode
-            if not stat.S_ISREG(found):
-                raise BadKeyFile(path, "is no regular file")
-            mode = stat.S_IMODE(found)
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
             if private and mode & 0o077:
                 raise UnsafeKeyFile(path, mode)
             data = file.read(FILE_BYTES_MAX + 1)
@@ -284,11 +281,6 @@ def _read(path: Path, *, private: bool) -> str:
     if len(data) > FILE_BYTES_MAX or not data.isascii():
         raise BadKeyFile(path, "not a key file as `mesh keys` makes it")
     return data.decode("ascii")
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    """A FIFO that nobody writes to would keep whoever opens it for ever."""
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _write_pair(directory: Path, pair: ClusterKeys, *, ending: str = "", replace: bool) -> None:

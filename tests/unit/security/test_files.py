@@ -365,13 +365,6 @@ def test_what_is_no_file(tmp_path: Path) -> None:
     assert caught.value.path == tmp_path / "missing"
 
 
-def test_a_fifo_is_no_key_file(tmp_path: Path) -> None:
-    """Found: a command whose --network-secret-file names one hung until somebody wrote to it."""
-    os.mkfifo(tmp_path / "fifo", 0o600)
-    with pytest.raises(BadKeyFile, match="no regular file"):
-        load(network_secret_file=tmp_path / "fifo")
-
-
 def test_numbers_of_an_unsafe_file_are_attributes(tmp_path: Path) -> None:
     new_network(tmp_path / "n")
     (tmp_path / "n").chmod(0o644)
