@@ -33,6 +33,18 @@ from tests.power_cuts import CONFIG, run
 from tests.vhosts import make_batch
 
 
+def reject_one(hosted: Hosted) -> None:
+    queue, consumer = (
+        hosted.vhost.registry.queue("jobs"),
+        Consumer("c", prefetch=1, prefetch_bytes=0),
+    )
+    queue.subscribe(consumer)
+    (delivery,) = queue.take(0)
+    queue.settle(consumer, delivery.tag, delivery.tag + 1, REJECT)
+    queue.unsubscribe(consumer, 0)
+    hosted.wake(queue)
+
+
 @pytest.mark.parametrize("what", ["sync", "write"])
 def test_what_dies_is_captured_or_expires_after_a_failure_ends_nothing(what: str) -> None:
     """Found by reading: each of the tasks that append by themselves ended the broker."""
@@ -52,15 +64,7 @@ def test_what_dies_is_captured_or_expires_after_a_failure_ends_nothing(what: str
             faults.write_error = errno.EIO
         with pytest.raises(StoreFailed):
             await declare(hosted, "never")
-        queue, consumer = (
-            hosted.vhost.registry.queue("jobs"),
-            Consumer("c", prefetch=1, prefetch_bytes=0),
-        )
-        queue.subscribe(consumer)
-        (delivery,) = queue.take(0)
-        queue.settle(consumer, delivery.tag, delivery.tag + 1, REJECT)
-        queue.unsubscribe(consumer, 0)
-        hosted.wake(queue)
+        reject_one(hosted)
         async with trio.open_nursery() as nursery:
             capture = Capture(hosted, Publisher(published(0, [5])), 1)  # type: ignore[arg-type]
             nursery.start_soon(capture.run)
@@ -81,15 +85,7 @@ def test_a_disk_that_cannot_be_read_has_failed_and_nothing_is_settled() -> None:
         hosted.vhost.bodies.recent_bytes_max = 0
         await publish(hosted, make_batch(2, [b"c"], key="jobs"))
         faults.read_error = errno.EIO
-        queue, consumer = (
-            hosted.vhost.registry.queue("jobs"),
-            Consumer("c", prefetch=1, prefetch_bytes=0),
-        )
-        queue.subscribe(consumer)
-        (delivery,) = queue.take(0)
-        queue.settle(consumer, delivery.tag, delivery.tag + 1, REJECT)
-        queue.unsubscribe(consumer, 0)
-        hosted.wake(queue)
+        reject_one(hosted)
         await trio.sleep(1)
         with pytest.raises(StoreFailed, match="reading failed"):
             await declare(hosted, "never")

@@ -96,11 +96,12 @@ async def test_what_was_answered_before_the_time_was_over_is_not_unknown(
         )
 
 
-@pytest.mark.parametrize("again", [False, True], ids=["gone", "back"])
+@pytest.mark.parametrize("then", ["gone", "awaited", "back"])
 async def test_acks_that_went_down_with_their_connection_are_told_on_leaving(
-    tmp_path: Path, again: bool
+    tmp_path: Path, then: str
 ) -> None:
-    """Found: nobody was told, and what had been processed came once more."""
+    """Found: nobody was told, and what had been processed came once more. So it was when somebody had
+    given up waiting for the next connection."""
     killed = await trio.to_thread.run_sync(process, str(tmp_path))
     with closing(killed), ExitStack() as stack:
         listen = killed.ready["endpoint"]
@@ -115,29 +116,13 @@ async def test_acks_that_went_down_with_their_connection_are_told_on_leaving(
                     await until(lambda: not joined.members("broker"))
                     await found[9].ack(multiple=True)
                     await trio.testing.wait_all_tasks_blocked()
-                    if again:
+                    if then == "awaited":
+                        with trio.move_on_after(0.2):
+                            await deliveries.take()
+                    elif then == "back":
                         back = await trio.to_thread.run_sync(process, str(tmp_path), listen)
                         stack.callback(back.close)
                         assert payloads(await take(deliveries, 10)) == numbered(10)
-
-
-async def test_acks_that_went_down_are_told_by_who_leaves_without_a_broker(tmp_path: Path) -> None:
-    """Found: nobody was told when the next connection was being waited for."""
-    killed = await trio.to_thread.run_sync(process, str(tmp_path))
-    with closing(killed):
-        async with node("shop", seeds=[killed.ready["endpoint"]], drain_s=0.1) as joined:
-            shop = durable.connect(joined)
-            await shop.declare_queue("jobs")
-            await shop.publish_many("", "jobs", numbered(10))
-            with pytest.raises(BrokerLost, match="settled"), trio.fail_after(20):
-                async with shop.consume("jobs") as deliveries:
-                    found = await take(deliveries, 10)
-                    killed.close()
-                    await until(lambda: not joined.members("broker"))
-                    await found[9].ack(multiple=True)
-                    await trio.testing.wait_all_tasks_blocked()
-                    with trio.move_on_after(0.2):
-                        await deliveries.take()
 
 
 async def test_what_was_sent_to_a_broker_that_took_more_than_the_next_one(tmp_path: Path) -> None:
