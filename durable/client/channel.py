@@ -30,6 +30,7 @@ from ..protocol.calls import (
 )  # fmt: skip
 from ..protocol.failures import put_together
 from ..protocol.parts import ENDED, PART_OVERHEAD_BYTES, decode_ended
+from ..protocol.properties import DEATHS_BYTES
 
 logger = logging.getLogger("durable")
 ENDPOINT = "durable"
@@ -37,8 +38,6 @@ CONTROL_WINDOW_BYTES = 32 << 20
 """Answers about many thousands of queues are long."""
 RETRY_S, RETRY_S_MAX = 0.1, 2.0
 MESSAGE_BYTES_MAX = 1 << 20
-DEATHS_BYTES = 1 << 20
-"""What a message may be longer when it is delivered than when it was published: where it has died."""
 
 
 class _Asked(Waker):

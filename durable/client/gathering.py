@@ -85,7 +85,9 @@ class Gathering:
         if group is NOTHING:
             group = Group(exchange, key, properties, self._batch_bytes)
             if headers is not None:
-                group.headers, group.limit_bytes = [], -1  # Each of them comes this way.
+                group.headers = []
+            if headers is not None or exchange is None:
+                group.limit_bytes = -1  # Each of them comes this way.
             self._groups.append(group)
             if to_queue:
                 self._open[key] = group

@@ -37,7 +37,12 @@ from ..errors import (
 from ..protocol.calls import PUBLISH
 from ..protocol.failures import put_together
 from ..protocol.parts import ENDED, decode_confirm, decode_ended
-from ..protocol.properties import Properties, decode_properties, encode_properties
+from ..protocol.properties import (
+    Properties,
+    check_properties,
+    decode_properties,
+    encode_properties,
+)
 from ..tunnels import ends_with_tunnel
 from .channel import RETRY_S, Channel
 from .outbox import Outbox, Part, Waiter
@@ -196,22 +201,26 @@ class Sender(ABC):
             raise TooLarge("message", size, limit)
 
     def _encoded(self, exchange: str, key: str, properties: Properties | None) -> bytes:
-        """Raises InvalidDefinition: the broker would end this publisher for it."""
+        """Raises InvalidDefinition: the broker would refuse it, or end this publisher for it."""
         if key != self._key:
             check_key("message", "key", key)
             self._key = key
         wanted = Properties(exchange) if properties is None else properties
-        encoded = self._properties.get(wanted)
+        try:
+            encoded = self._properties.get(wanted)
+        except TypeError:  # A list somewhere: the check says where.
+            encoded = None
         if encoded is None:
+            check_properties(wanted)
             if len(self._properties) > 1000:
                 self._properties.clear()
-            encoded = encode_properties(wanted)
             try:
+                encoded = encode_properties(wanted)
                 decode_properties(encoded)
-            except Malformed:
-                allowed = "text as names and keys, a priority of 0 to 9, a ttl that is not negative"
-                raise InvalidDefinition("message", "properties", wanted, allowed) from None
-            self._properties[wanted] = encoded
+                self._properties[wanted] = encoded
+            except (Malformed, TypeError, ValueError, OverflowError):
+                allowed = "deaths as a delivery tells them"
+                raise InvalidDefinition("message", "deaths", wanted.deaths, allowed) from None
         return encoded
 
     def _full(self) -> bool:

@@ -14,13 +14,23 @@ from typing import Any, NamedTuple
 
 import msgpack
 
+from ..definition_checks import (
+    KEY,
+    NAME_BYTES_MAX,
+    check_flags,
+    check_key,
+    check_level,
+    check_reference,
+)
 from ..definitions import PRIORITY_MAX
-from ..errors import Malformed
+from ..errors import InvalidDefinition, Malformed
 
 KEYS_MAX = 1000
 DEATHS_COUNTED_MAX = 2**32
 """Of one way out: from there on it is not counted any more."""
 TTL_US_MAX = 10**6 * 86400 * 365 * 100
+DEATHS_BYTES = 1 << 20
+"""What a message may be longer when it is delivered than when it was published: where it has died."""
 
 
 class Death(NamedTuple):
@@ -87,6 +97,37 @@ def decode_properties(raw: bytes) -> Properties:
         )  # fmt: skip
     except (ValueError, TypeError, AttributeError, RecursionError, msgpack.UnpackException):
         raise Malformed("properties that are none") from None
+
+
+def deaths_bytes(deaths: tuple[Death, ...]) -> int:
+    """What they take in shared headers."""
+    return len(msgpack.packb(deaths))
+
+
+def check_properties(properties: Properties) -> None:
+    """Raises InvalidDefinition, which names the field. For who publishes: a log may hold longer keys."""
+    check_reference("message", "exchange", properties.exchange)
+    check_level("message", "priority", properties.priority, PRIORITY_MAX)
+    if properties.ttl_us is not None:
+        check_level("message", "ttl_us", properties.ttl_us, TTL_US_MAX)
+    check_flags("message", mandatory=properties.mandatory)
+    for field, keys in (("cc", properties.cc), ("bcc", properties.bcc)):
+        if not isinstance(keys, tuple) or len(keys) > KEYS_MAX:
+            raise InvalidDefinition("message", field, keys, f"at most {KEYS_MAX} keys")
+        for key in keys:
+            check_key("message", field, key)
+
+
+def check_published(properties: Properties) -> None:
+    """What came from a publisher, so it is text. Raises InvalidDefinition for keys that are too long.
+
+    Not part of decoding, which reads logs, too: releases before took keys of any length.
+    """
+    for field, keys in (("cc", properties.cc), ("bcc", properties.bcc)):
+        for key in keys:
+            if len(key.encode()) > NAME_BYTES_MAX:
+                # Its beginning only: the error waits in memory until the publisher is told.
+                raise InvalidDefinition("message", field, key[:NAME_BYTES_MAX], KEY)
 
 
 def _text(value: object) -> str:

@@ -9,13 +9,23 @@ from __future__ import annotations
 from mesh.protocol.batch import Batch
 
 from ..definitions import QueueDefinition
-from ..protocol.properties import DEATHS_COUNTED_MAX, Death, Properties, decode_properties
+from ..protocol.properties import (
+    DEATHS_BYTES,
+    DEATHS_COUNTED_MAX,
+    Death,
+    Properties,
+    deaths_bytes,
+    decode_properties,
+)
 from ..queues.journal import Dead
 from .routes import cut, readdressed
 
 REJECTED = "rejected"
 DEATHS_MAX = 32
 """Ways a message has died that it remembers."""
+STORY_BYTES_MAX = DEATHS_BYTES // 2
+"""From there on it forgets keys. Consumers have room for DEATHS_BYTES: what is over that is delivered to
+nobody, and whatever is behind it in its queue neither."""
 
 
 def dead_letter(
@@ -24,8 +34,9 @@ def dead_letter(
     """`batch` under its new address, with its story.
 
     Args:
-        brief: earlier deaths without their keys, which are most of what a story takes. The deaths
-            stay: without them it might go round in a cycle.
+        brief: earlier deaths without their keys, which are most of what a story takes; so they are
+            in any case when it is more than STORY_BYTES_MAX. The deaths stay: without them it might
+            go round in a cycle.
     Raises:
         Malformed: its shared headers are no properties.
     """
@@ -42,12 +53,11 @@ def dead_letter(
         before.first_us if before else now_us,
     )  # fmt: skip
     others = tuple(one for one in properties.deaths if not _same(one, dead))
-    if brief:
-        others = tuple(one._replace(keys=()) for one in others)
+    deaths = _shortened((death, *others)[:DEATHS_MAX], brief=brief)
     changed = Properties(
         exchange=definition.dead_letter_exchange or "", priority=properties.priority,
         # Its time to live is over or has no meaning here: or it would die again at once.
-        deaths=(death, *others)[:DEATHS_MAX],
+        deaths=deaths,
         cc=() if definition.dead_letter_routing_key is not None else properties.cc,
     )  # fmt: skip
     return readdressed(batch, key, changed), changed
@@ -67,6 +77,15 @@ def part_of(batch: Batch, first: int, start: int, end: int) -> Batch:
     """Those of its messages that have sequences [`start`, `end`) in a lane where it begins at `first`."""
     base = batch.base_sequence
     return cut(batch, base + max(start - first, 0), base + min(end - first, batch.count))
+
+
+def _shortened(deaths: tuple[Death, ...], *, brief: bool) -> tuple[Death, ...]:
+    latest, *earlier = deaths
+    if brief or deaths_bytes(deaths) > STORY_BYTES_MAX:
+        deaths = (latest, *(one._replace(keys=()) for one in earlier))
+        if deaths_bytes(deaths) > STORY_BYTES_MAX:  # Published when a key might have any length.
+            deaths = (latest._replace(keys=latest.keys[:1]), *deaths[1:])
+    return deaths
 
 
 def _same(death: Death, dead: Dead) -> bool:

@@ -20,7 +20,7 @@ from ..errors import DurableError, Malformed, UnknownExchange, Unroutable
 from ..log.record import Draft, Kind
 from ..protocol.failures import take_apart
 from ..protocol.parts import Refusal
-from ..protocol.properties import Properties, decode_properties
+from ..protocol.properties import Properties, check_published, decode_properties
 from ..queues.queue import Queue
 from ..routing.router import Router
 from .bodies import Bodies
@@ -190,6 +190,7 @@ class Intake:
         try:
             allowed(properties.exchange)
             self._router.check_publish(properties.exchange)
+            check_published(properties)
             self._route(plan, batch, properties)
         except Malformed:
             raise

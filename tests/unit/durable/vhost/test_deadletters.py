@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
+from durable.definition_checks import NAME_BYTES_MAX
 from durable.definitions import QueueDefinition
 from durable.protocol.properties import (
+    DEATHS_BYTES,
     DEATHS_COUNTED_MAX,
     KEYS_MAX,
     Death,
@@ -11,7 +15,7 @@ from durable.protocol.properties import (
     decode_properties,
 )
 from durable.queues.journal import Dead
-from durable.vhost.deadletters import REJECTED, dead_letter
+from durable.vhost.deadletters import DEATHS_MAX, REJECTED, dead_letter
 from tests.vhosts import make_batch
 
 JOBS = QueueDefinition(name="jobs", dead_letter_exchange="", dead_letter_routing_key="graves")
@@ -34,3 +38,31 @@ def test_from_some_number_on_it_counts_no_further() -> None:
     """Found: a client that made one up had a dead letter that ended the broker."""
     most = Death("jobs", REJECTED, DEATHS_COUNTED_MAX, "", ("q",), 1)
     assert deaths(Properties(deaths=(most,))) == (most,)
+
+
+@pytest.mark.parametrize(
+    "cc",
+    [
+        tuple(f"{number:0{NAME_BYTES_MAX}}" for number in range(KEYS_MAX)),
+        tuple(f"{number:070000}" for number in range(12)),
+    ],
+    ids=["as many and as long as they may be", "longer, from an earlier release"],
+)
+def test_however_often_it_dies_it_grows_by_no_more_than_consumers_have_room_for(
+    cc: tuple[str, ...],
+) -> None:
+    """Found: each way out kept all keys, and what had died a few times was delivered to nobody."""
+    batch = published = make_batch(0, [b"x"], properties=Properties(cc=cc))
+    for number in range(DEATHS_MAX):
+        jobs = QueueDefinition(name=f"jobs {number}", dead_letter_exchange="later")
+        dead = Dead(jobs.name, 1, 0, 1, REJECTED)
+        batch, _ = dead_letter(batch, dead, jobs, 5)
+        assert batch.size_bytes - published.size_bytes <= DEATHS_BYTES
+    story = decode_properties(batch.shared_headers).deaths
+    assert [one.queue for one in story] == [f"jobs {n}" for n in reversed(range(DEATHS_MAX))]
+    assert story[0].keys[0] == "q"
+
+
+def test_a_story_that_is_not_long_keeps_the_keys_of_all_deaths() -> None:
+    before = Death("before", REJECTED, 1, "", ("k" * NAME_BYTES_MAX,) * KEYS_MAX, 1)
+    assert deaths(Properties(cc=("c",), deaths=(before,)))[1] == before

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from durable.definition_forms import read, to_plain
 from durable.definitions import QueueDefinition
-from durable.errors import Malformed, StoreBusy, StoreFull
+from durable.errors import InvalidDefinition, Malformed, StoreBusy, StoreFull
+from durable.protocol.failures import put_together
 from durable.protocol.properties import Properties
 from durable.vhost import changes
 from tests.vhosts import PUBLISHER, PlainVhost, anybody, make_batch
@@ -142,3 +145,43 @@ def test_expired_on_arrival_and_mandatory() -> None:
     one.vhost.publish(publisher, [brief], anybody, 0)
     one.commit()
     assert one.registry.queue("q").expire(6) == 1
+
+
+@pytest.mark.parametrize("field", ["cc", "bcc"])
+def test_keys_that_are_too_long_are_refused_and_cost_nobody_else(field: str) -> None:
+    """Found: only their number was limited, and the story of a few deaths was more than a consumer takes."""
+    one = vhost()
+    publisher = one.publishers.open(PUBLISHER, 1, 0)
+    # 255 bytes, and two more: a character is not a byte.
+    keys: list[Any] = [{field: ("c" * 255,)}, {field: ("ü" * 128 + "c",)}]
+    fits, long = (Properties(**one) for one in keys)
+    batches = [
+        make_batch(0, [b"a"], properties=long), make_batch(1, [b"b"], properties=fits)
+    ]  # fmt: skip
+    (refusal,) = one.vhost.publish(publisher, batches, anybody, 0)
+    assert (refusal.first, refusal.count) == (0, 1)
+    error = put_together(refusal.code, refusal.details)
+    assert isinstance(error, InvalidDefinition)
+    assert error.field == field
+    one.commit()
+    assert one.registry.queue("q").ready == 1
+
+
+def test_the_refusal_of_a_long_key_is_short() -> None:
+    """It waits in the memory of a broker until the publisher is told."""
+    one = vhost()
+    batch = make_batch(0, [b"a"], properties=Properties(cc=("c" * 1_000_000,)))
+    (refusal,) = one.vhost.publish(one.publishers.open(PUBLISHER, 1, 0), [batch], anybody, 0)
+    assert len(str(refusal)) < 2000
+
+
+def test_a_log_with_keys_as_long_as_earlier_releases_took_them_opens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one = vhost()
+    batch = make_batch(0, [b"a"], properties=Properties(cc=("c" * 70_000,)))
+    with monkeypatch.context() as earlier:
+        earlier.setattr("durable.vhost.intake.check_published", lambda _: None)
+        assert one.vhost.publish(one.publishers.open(PUBLISHER, 1, 0), [batch], anybody, 0) == []
+    one.commit()
+    assert one.restarted().registry.queue("q").ready == 1
