@@ -37,11 +37,10 @@ async def _bury(hosted: Hosted, dead: Dead) -> None:
     if lane is None:  # The queue is gone meanwhile, with all that was in it.
         return
     without: list[Exception] = []
-    left = dead.start
-    while left < dead.end and (run := next(lane.index.runs(left, dead.end), None)):
-        start, left = max(left, run.first), min(dead.end, run.first + run.count)
+    for run in list(lane.index.runs(dead.start, dead.end)):
+        start, end = max(dead.start, run.first), min(dead.end, run.first + run.count)
         found = await hosted.batch(lane, start)
-        without += await _copy(hosted, lane, dead._replace(start=start, end=left), found)
+        without += await _copy(hosted, lane, dead._replace(start=start, end=end), found)
     if without:
         logger.warning(
             "%d messages of queue %s (%s) are settled without a dead letter: %s",

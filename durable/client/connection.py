@@ -25,6 +25,7 @@ from ..definitions import (
     QueueDefinition,
     StreamDefinition,
 )
+from ..errors import Unconfirmed
 from ..protocol.definition_bytes import pack_definitions, unpack_definitions
 from ..protocol.properties import Properties
 from .channel import Channel
@@ -293,7 +294,7 @@ class Connection:
         if scope.cancelled_caught:
             trouble = self._channel.trouble
             why = f"no answer within {timeout_s:g} s{': ' if trouble else ''}{trouble}"
-            raise publisher.given_up(handed, why, len(payloads) - handed.count)
+            raise Unconfirmed(handed.count, why, len(payloads) - handed.count)
 
     def _own_publisher(self) -> Publisher:
         if self._publisher is None or self._publisher.ended:

@@ -177,17 +177,6 @@ class Sender(ABC):
             _note_refused(error, sum(run.refused for run in handed.runs))
             raise error
 
-    def given_up(self, handed: Handed, why: str, unsent: int) -> Unconfirmed:
-        """What whoever does not wait for it any longer is told: what is unknown, and what was refused."""
-        known = self._outbox.confirmed
-        unknown = sum(max(0, run.end - max(run.first, known)) for run in handed.runs)
-        error = Unconfirmed(unknown, why, unsent)
-        refusal = next((run.error for run in handed.runs if run.error is not None), None)
-        if refusal is not None:
-            refused = sum(run.refused for run in handed.runs)
-            error.add_note(f"{refused} messages before them were refused: {refusal}")
-        return error
-
     def _check_messages(
         self, payloads: Sequence[bytes], properties: bytes, headers_bytes: int
     ) -> None:

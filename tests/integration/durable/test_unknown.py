@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from math import inf
@@ -13,11 +12,9 @@ import trio
 import trio.testing
 
 import durable
-from durable.client.outbox import Outbox
 from durable.errors import BrokerLost, Unconfirmed
-from durable.protocol.parts import Refusal
 from tests.broker import broker as process
-from tests.brokers import SMALL, at, client, drain, numbered, payloads, serving, shop_at, take
+from tests.brokers import SMALL, at, drain, numbered, payloads, serving, shop_at, take
 from tests.nodes import PATIENCE_S, free_ports, node, until
 
 
@@ -70,30 +67,6 @@ async def test_what_never_left_is_told_apart_from_what_is_unknown(tmp_path: Path
         async with serving(tmp_path, **at(port)):
             await shop.publish("", "jobs", b"", timeout=inf)
             assert len(await drain(shop, "jobs")) == 1 + sent + 1
-
-
-async def test_what_was_answered_before_the_time_was_over_is_not_unknown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Found: it counted as unknown, and nobody was told what had been refused."""
-    async with serving(tmp_path) as broker, client(broker) as shop:
-        await shop.declare_queue("tight", max_length=1, overflow="reject-publish")
-        await shop.publish("", "tight", b"x")
-        decided, answers = Outbox.decided, []
-
-        def answered_once(outbox: Outbox, sequence: int, refusals: Sequence[Refusal]) -> None:
-            answers.append(sum(one.count for one in refusals))
-            if len(answers) == 1:
-                decided(outbox, sequence, refusals)
-
-        monkeypatch.setattr(Outbox, "decided", answered_once)
-        with pytest.raises(Unconfirmed) as unconfirmed, trio.fail_after(20):
-            await shop.publish_many("", "tight", [bytes(1000)] * 5000, timeout=2)
-        assert unconfirmed.value.count == 5000 - answers[0] < 5000
-        (note,) = unconfirmed.value.__notes__
-        assert note.startswith(
-            f"{answers[0]} messages before them were refused: queue 'tight' is full"
-        )
 
 
 @pytest.mark.parametrize("then", ["gone", "awaited", "back"])
