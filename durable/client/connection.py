@@ -192,7 +192,7 @@ class Connection:
             Unroutable, QueueFull, UnknownExchange, AccessRefused, StoreFull: it was not stored.
             Unconfirmed: unknown. After a timeout it goes on being sent for as long as this node
                 lives, under its own sequence, so that it is stored once; published again it may
-                be stored twice.
+                be stored twice. A note tells what was refused for certain.
         """
         properties = _properties(exchange, priority, ttl, mandatory, cc, bcc)
         await self._publish(exchange, key, [payload], headers, properties, timeout)
@@ -294,7 +294,13 @@ class Connection:
         if scope.cancelled_caught:
             trouble = self._channel.trouble
             why = f"no answer within {timeout_s:g} s{': ' if trouble else ''}{trouble}"
-            raise Unconfirmed(handed.count, why, len(payloads) - handed.count)
+            unknown, unsent = publisher.unknown(handed), len(payloads) - handed.count
+            if not unknown and not unsent:  # The last answer came with the end of the time.
+                await publisher.confirmed(handed)
+                return
+            unconfirmed = Unconfirmed(unknown, why, unsent)
+            handed.note_refused(unconfirmed)
+            raise unconfirmed
 
     def _own_publisher(self) -> Publisher:
         if self._publisher is None or self._publisher.ended:

@@ -20,7 +20,20 @@ class Waiter:
     wake: Callable[[], None]
     done: bool = False
     error: DurableError | None = None
-    refused: int = 0
+    """Why not all of them are stored: the first refusal, or why nobody will ever know."""
+    refusal: DurableError | None = None
+    """The first one."""
+    refusals: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def refused(self) -> int:
+        return sum(high - low for low, high in self.refusals)
+
+    def unknown(self, confirmed: int) -> int:
+        """Those of which nobody has said anything, when all before `confirmed` are decided."""
+        low = max(self.first, confirmed)
+        ahead = sum(max(end - max(first, low), 0) for first, end in self.refusals)
+        return max(self.end - low - ahead, 0)
 
 
 @dataclass(slots=True)
@@ -83,9 +96,9 @@ class Outbox:
         end = refusal.first + refusal.count
         untold = [(refusal.first, end)]
         for waiter in self._overlapping(refusal.first, end):
-            waiter.refused += min(end, waiter.end) - max(refusal.first, waiter.first)
-            if waiter.error is None:
-                waiter.error = put_together(refusal.code, refusal.details)
+            waiter.refusals.append((max(refusal.first, waiter.first), min(end, waiter.end)))
+            if waiter.refusal is None:
+                waiter.error = waiter.refusal = put_together(refusal.code, refusal.details)
             untold = [piece for one in untold for piece in _without(one, waiter)]
         count = sum(high - low for low, high in untold)
         if count and self._untold is None:
@@ -107,7 +120,7 @@ class Outbox:
         self.size_bytes = 0
         while self._waiters:
             waiter = self._waiters.popleft()
-            waiter.error = error(waiter.end - max(waiter.first, self.confirmed))
+            waiter.error = error(waiter.unknown(self.confirmed))
             self._finish(waiter)
 
     @staticmethod

@@ -66,6 +66,19 @@ class Handed:
     def count(self) -> int:
         return sum(run.end - run.first for run in self.runs)
 
+    @property
+    def error(self) -> DurableError | None:
+        """What is unknown comes before what is refused, which is told with it."""
+        refusal = next((run.refusal for run in self.runs if run.refusal is not None), None)
+        errors = (run.error for run in self.runs if run.error is not run.refusal)
+        return next(errors, None) or refusal
+
+    def note_refused(self, error: DurableError) -> None:
+        refusal = next((run.refusal for run in self.runs if run.refusal is not None), None)
+        if refusal is not None:
+            count = sum(run.refused for run in self.runs)
+            _note_refused(error, count, "" if refusal is error else f": {refusal}")
+
 
 class Sender(ABC):
     """Of one publisher: its tunnel, kept up, and what is unconfirmed. What gathers is the subclass's."""
@@ -172,10 +185,14 @@ class Sender(ABC):
         for run in handed.runs:
             while not run.done:
                 await handed.waker.wait()
-        error = next((run.error for run in handed.runs if run.error is not None), None)
+        error = handed.error
         if error is not None:
-            _note_refused(error, sum(run.refused for run in handed.runs))
+            handed.note_refused(error)
             raise error
+
+    def unknown(self, handed: Handed) -> int:
+        """How many of them nobody has said anything of, so far."""
+        return sum(run.unknown(self._outbox.confirmed) for run in handed.runs)
 
     def _check_messages(
         self, payloads: Sequence[bytes], properties: bytes, headers_bytes: int
@@ -342,9 +359,9 @@ class Sender(ABC):
         self._room.wake()
 
 
-def _note_refused(error: DurableError, count: int) -> None:
-    if count > 1:
-        error.add_note(f"{count} messages were refused")
+def _note_refused(error: DurableError, count: int, why: str = "") -> None:
+    if count > 1 or why:
+        error.add_note(f"{count} messages were refused{why}")
 
 
 def _named(name: str) -> bytes:

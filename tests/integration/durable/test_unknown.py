@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from math import inf
@@ -12,9 +13,11 @@ import trio
 import trio.testing
 
 import durable
-from durable.errors import BrokerLost, Unconfirmed
+from durable.client.sending import Handed
+from durable.errors import BrokerLost, QueueFull, Unconfirmed
+from durable.protocol.parts import Refusal
 from tests.broker import broker as process
-from tests.brokers import SMALL, at, drain, numbered, payloads, serving, shop_at, take
+from tests.brokers import SMALL, at, client, drain, numbered, payloads, serving, shop_at, take
 from tests.nodes import PATIENCE_S, free_ports, node, until
 
 
@@ -128,3 +131,54 @@ async def test_what_was_sent_to_a_broker_that_took_more_than_the_next_one(tmp_pa
                         await trio.sleep(0.005)
                 assert told[0].count == 3
                 await shop.publish("", "jobs", b"with another publisher")
+
+
+async def test_what_a_timeout_leaves_unknown_is_told_apart_from_what_was_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found: all of it was called unknown, and the refusals of those before were told to nobody."""
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("tight", max_length=1, overflow="reject-publish")
+        await shop.publish("", "tight", b"")
+        publisher = shop._own_publisher()
+        decided, answers = publisher._outbox.decided, 0
+
+        def only_first(sequence: int, refusals: Sequence[Refusal]) -> None:
+            nonlocal answers
+            answers += 1
+            if answers == 1:
+                decided(sequence, refusals)
+
+        monkeypatch.setattr(publisher._outbox, "decided", only_first)
+        with pytest.raises(Unconfirmed) as told:
+            await shop.publish_many("", "tight", [bytes(1000)] * 5000, timeout=2)
+        known = publisher._outbox.confirmed - 1
+        assert 0 < known < 5000
+        assert (told.value.count, told.value.unsent) == (5000 - known, 0)
+        (note,) = told.value.__notes__
+        assert note.startswith(f"{known} messages were refused: queue 'tight' is full")
+
+
+async def test_what_is_answered_as_the_time_ends_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found: it was called unknown, and would have been published again."""
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        for name in ("jobs", "tight"):
+            await shop.declare_queue(name, max_length=1, overflow="reject-publish")
+        await shop.publish("", "tight", b"")
+        publisher = shop._own_publisher()
+        confirmed = publisher.confirmed
+
+        async def late(handed: Handed) -> None:
+            """The answer, and only then the end of the time, as one turn of the scheduler has them."""
+            if not all(run.done for run in handed.runs):
+                with trio.CancelScope(shield=True):
+                    await until(lambda: all(run.done for run in handed.runs))
+                await trio.sleep_forever()
+            await confirmed(handed)
+
+        monkeypatch.setattr(publisher, "confirmed", late)
+        await shop.publish("", "jobs", b"", timeout=0.1)
+        with pytest.raises(QueueFull):
+            await shop.publish("", "tight", b"", timeout=0.1)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from durable.client.gathering import PER_MESSAGE_BYTES, Gathering
 from durable.client.outbox import Outbox, Part, Waiter
-from durable.errors import QueueFull
+from durable.errors import QueueFull, Unconfirmed
 from durable.protocol.failures import take_apart
 from durable.protocol.parts import Refusal, decode_batches
 
@@ -109,3 +109,18 @@ def test_those_who_wait_when_it_ends_are_told_how_many_are_unknown() -> None:
 
     outbox.fail(reason)
     assert (counts, waiter.done, outbox.size_bytes) == ([6], True, 0)
+
+
+def test_what_is_decided_is_not_unknown() -> None:
+    """Found: what was refused for certain, and what was stored, was told as unknown."""
+    outbox = Outbox()
+    waiter = Waiter(10, 30, lambda: None)
+    outbox.wait_for(waiter)
+    assert waiter.unknown(outbox.confirmed) == 20
+    outbox.decided(14, [refusal(12, 4)])
+    assert waiter.unknown(outbox.confirmed) == 14, "of those behind what is decided two are refused"
+    outbox.fail(lambda count: Unconfirmed(count, "a test"))
+    assert isinstance(waiter.error, Unconfirmed)
+    assert waiter.error.count == 14
+    assert isinstance(waiter.refusal, QueueFull)
+    assert Waiter(10, 30, lambda: None).unknown(40) == 0
