@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from .errors import StoreInUse as StoreInUse
     from .errors import StoreKeyMissing as StoreKeyMissing
     from .errors import StoreKeyWrong as StoreKeyWrong
+    from .errors import TooManyCursors as TooManyCursors
     from .errors import TooManyQueues as TooManyQueues
     from .errors import Unconfirmed as Unconfirmed
     from .errors import Unknown as Unknown
@@ -80,8 +81,8 @@ _HOMES = {
             "PublishError", "PublisherFenced", "QueueFull", "QueueInUse", "RecordDamaged",
             "RecordTooLarge", "SequenceLost", "StoreBusy", "StoreClosed", "StoreError",
             "StoreFailed", "StoreFull", "StoreInUse", "StoreKeyMissing", "StoreKeyWrong",
-            "TooManyQueues", "Unconfirmed", "Unknown", "UnknownExchange", "UnknownQueue",
-            "UnknownStream", "UnknownVhost", "Unroutable",
+            "TooManyCursors", "TooManyQueues", "Unconfirmed", "Unknown", "UnknownExchange",
+            "UnknownQueue", "UnknownStream", "UnknownVhost", "Unroutable",
         ),
         "errors",
     ),

@@ -8,7 +8,8 @@ from functools import partial
 from mesh.nursery import open_nursery
 from mesh.tunnel import Tunnel
 
-from ..errors import ConsumerCancelled, Malformed
+from ..definition_checks import check_reference
+from ..errors import ConsumerCancelled, Malformed, TooManyCursors
 from ..protocol.calls import Answer, Hello, encode_answer
 from ..protocol.failures import take_apart
 from ..protocol.parts import CURSOR, Gap, decode_number, encode_ended, encode_gap
@@ -23,6 +24,9 @@ from .hosted import Hosted
 from .peer import Peer
 from .slices import Slices
 
+CURSORS_MAX = 10_000
+"""Of one stream. Each is in every snapshot, and nothing but the end of its stream takes it back."""
+
 
 async def serve_reader(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Peer) -> None:
     """Until the client ends it.
@@ -33,6 +37,7 @@ async def serve_reader(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Peer)
     stream = hosted.vhost.registry.stream(hello.field("stream", str))
     peer.check(for_read("stream", stream.name))
     cursor = hello.field("cursor", str, "")
+    _check_cursor(stream, cursor)
     offset = _start(stream, hello, cursor)
     await tunnel.send(encode_answer(Answer(0, {"offset": offset})))
     async with open_nursery() as nursery:
@@ -48,7 +53,17 @@ def _cursor_at(hosted: Hosted, stream: Stream, cursor: str, offset: int) -> list
     """Nothing once the stream is deleted: another one of its name is not meant."""
     if hosted.vhost.registry.streams.get(stream.name) is not stream:
         return []
+    _check_cursor(stream, cursor)  # Others may have come since this reader did.
     return [[changes.CURSOR, stream.name, cursor, offset]]
+
+
+def _check_cursor(stream: Stream, cursor: str) -> None:
+    """One that is there is good: earlier releases took any text. Raises InvalidDefinition, TooManyCursors."""
+    if not cursor or cursor in stream.cursors:
+        return
+    check_reference("reader", "cursor", cursor)
+    if len(stream.cursors) >= CURSORS_MAX:
+        raise TooManyCursors(stream.name, CURSORS_MAX)
 
 
 def _start(stream: Stream, hello: Hello, cursor: str) -> int:

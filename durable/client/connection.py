@@ -7,7 +7,7 @@ await broker.publish("", "jobs", b"...")          # returns when it is on disk
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -16,6 +16,7 @@ import trio
 from mesh.node import Node
 from mesh.protocol.batch import NUMBERS_END
 
+from ..definition_checks import COUNT_MAX, check_flags, check_key, check_level, check_reference
 from ..definition_forms import to_plain
 from ..definitions import (
     BindingDefinition,
@@ -25,9 +26,9 @@ from ..definitions import (
     QueueDefinition,
     StreamDefinition,
 )
-from ..errors import Unconfirmed
+from ..errors import InvalidDefinition, Unconfirmed
 from ..protocol.definition_bytes import pack_definitions, unpack_definitions
-from ..protocol.properties import Properties
+from ..protocol.properties import TTL_US_MAX, Properties
 from .channel import Channel
 from .deliveries import Deliveries
 from .numbered import EPOCH, NumberedPublisher
@@ -76,6 +77,7 @@ class Connection:
         self, name: str, *, if_empty: bool = False, if_unused: bool = False
     ) -> int | None:
         """The number of messages it had; None: it was not there. Raises InUse."""
+        check_key("queue", "name", name)
         ready: int | None = await self._channel.call(
             "delete_queue", name=name, if_empty=if_empty, if_unused=if_unused
         )
@@ -83,6 +85,7 @@ class Connection:
 
     async def purge_queue(self, name: str) -> int:
         """Drop what is ready; how many it was. Raises UnknownQueue."""
+        check_key("queue", "name", name)
         return int(await self._channel.call("purge_queue", name=name))
 
     async def declare_exchange(self, name: str, **settings: Any) -> None:
@@ -91,6 +94,7 @@ class Connection:
 
     async def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
         """Nothing happens when it is not there. Raises InUse."""
+        check_key("exchange", "name", name)
         await self._channel.call("delete_exchange", name=name, if_unused=if_unused)
 
     async def bind(
@@ -123,6 +127,7 @@ class Connection:
         await self._declare("declare_stream", definition)
 
     async def delete_stream(self, name: str) -> None:
+        check_key("stream", "name", name)
         await self._channel.call("delete_stream", name=name)
 
     async def set_permission(
@@ -135,6 +140,7 @@ class Connection:
         await self._declare("set_permission", definition)
 
     async def clear_permission(self, cluster: str) -> None:
+        PermissionDefinition(cluster=cluster).check()
         await self._channel.call("clear_permission", cluster=cluster)
 
     async def vhosts(self) -> list[str]:
@@ -147,10 +153,12 @@ class Connection:
 
         Nothing happens when it is there. Raises InvalidDefinition.
         """
+        check_key("vhost", "name", name)
         await self._channel.call("create_vhost", name=name)
 
     async def delete_vhost(self, name: str) -> None:
         """With everything in it, and with the connections to it. Raises InUse: not this one."""
+        check_key("vhost", "name", name)
         await self._channel.call("delete_vhost", name=name)
 
     async def statistics(self) -> dict[str, Any]:
@@ -244,12 +252,17 @@ class Connection:
             priority: others get nothing while a consumer of higher priority takes more.
             exclusive: nobody else may consume.
             no_ack: messages are settled as they are sent: lost when this program dies.
+        Raises:
+            InvalidDefinition: one of these cannot be.
         Raises, on entering the block:
             UnknownQueue, QueueInUse.
         """
+        check_key("consumer", "queue", queue)
         for name, value in (("prefetch", prefetch), ("prefetch_bytes", prefetch_bytes)):
-            if value < 0:
-                raise ValueError(f"{name} is {value}, want 0 (no limit) or more")
+            check_level("consumer", name, value, COUNT_MAX)
+        if type(priority) is not int or abs(priority) > COUNT_MAX:
+            raise InvalidDefinition("consumer", "priority", priority, "an integer of 64 bits")
+        check_flags("consumer", exclusive=exclusive, no_ack=no_ack)
         settings = {
             "prefetch": prefetch, "prefetch_bytes": prefetch_bytes, "priority": priority,
             "exclusive": exclusive, "no_ack": no_ack,
@@ -267,7 +280,10 @@ class Connection:
                 when it knows one, `start` does not matter.
         Raises:
             ValueError: `start` is none of these.
+            InvalidDefinition: `stream` or `cursor` is no name.
         """
+        check_key("reader", "stream", stream)
+        check_reference("reader", "cursor", cursor)
         if not (
             isinstance(start, datetime)
             or start in ("first", "last", "next")
@@ -314,18 +330,34 @@ def _binding(
 ) -> BindingDefinition:
     return BindingDefinition(
         exchange=exchange, destination=destination, key=key, to_exchange=to_exchange,
-        arguments=tuple(sorted((arguments or {}).items())),
+        # What is no mapping, or has names that are none, is told by its check.
+        arguments=tuple(sorted(arguments.items(), key=_name_of))
+        if isinstance(arguments, Mapping) else () if arguments is None else arguments,
     )  # fmt: skip
+
+
+def _name_of(argument: tuple[Any, Any]) -> str:
+    return str(argument[0])
 
 
 def _properties(
     exchange: str, priority: int, ttl: float | None, mandatory: bool, cc: str | Sequence[str],
     bcc: str | Sequence[str],
 ) -> Properties:  # fmt: skip
-    ttl_us = None if ttl is None else int(ttl * 1e6)
+    ttl_us = None
+    if ttl is not None:
+        seconds_max = TTL_US_MAX // 10**6
+        if not isinstance(ttl, int | float) or not 0 <= ttl <= seconds_max:  # NaN is not, either.
+            allowed = f"a number of seconds of 0 to {seconds_max}, or None"
+            raise InvalidDefinition("message", "ttl", ttl, allowed)
+        ttl_us = int(ttl * 1e6)
     return Properties(exchange, priority, ttl_us, mandatory, _several(cc), _several(bcc))
 
 
-def _several(names: str | Sequence[str]) -> tuple[str, ...]:
-    """One text is one name: as letters it would go elsewhere, and nobody would be told."""
-    return (names,) if isinstance(names, str) else tuple(names)
+def _several(names: Any) -> tuple[str, ...]:
+    """One text is one name: as letters it would go elsewhere, and nobody would be told.
+
+    What is neither text nor several is left to the check of where it goes."""
+    if isinstance(names, str):
+        return (names,)
+    return tuple(names) if isinstance(names, Iterable) else names

@@ -13,6 +13,7 @@ import time
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Mapping, Sequence
+from operator import index
 from typing import Any, Self
 
 import trio
@@ -20,7 +21,7 @@ import trio
 from mesh.protocol.batch import NUMBERS_END, batch_pieces
 from mesh.waker import Bell
 
-from ..errors import BrokerLost, SequenceLost
+from ..errors import BrokerLost, InvalidDefinition, SequenceLost
 from ..protocol.properties import Properties
 from .channel import Channel
 from .gathering import batch_overhead, fitting
@@ -70,6 +71,7 @@ class NumberedPublisher(Sender):
             how many of them were on disk before: they are not sent.
         Raises:
             ValueError: `first` has been given before, or is too large.
+            InvalidDefinition: it is no number, or there are not as many headers as payloads.
             TooLarge: one is larger than the broker takes; none was taken.
             PublishError: messages given before were refused, and all that was given after the first
                 of these; what gives them again is another attempt.
@@ -77,6 +79,13 @@ class NumberedPublisher(Sender):
                 it before may have left it out. A later epoch begins anew.
             Unconfirmed, PublisherFenced, BrokerLost: this publisher has ended.
         """
+        try:
+            first = index(first)
+        except TypeError:
+            raise InvalidDefinition("message", "sequence", first, "an integer") from None
+        if headers is not None and len(headers) != len(payloads):
+            allowed = f"one for each of {len(payloads)} payloads"
+            raise InvalidDefinition("message", "headers", headers, allowed)
         if first < self._next:
             raise ValueError(f"sequence {first} comes after {self._next - 1}")
         if first + len(payloads) > NUMBERS_END:

@@ -95,6 +95,16 @@ class TooManyQueues(DurableError):
         self.limit = limit
 
 
+class TooManyCursors(DurableError):
+    """`stream` keeps `limit` cursors, which is as many as it may."""
+
+    def __init__(self, stream: str, limit: int) -> None:
+        super().__init__(
+            f"stream {stream!r} has {limit} cursors already: read under a name it knows, or without"
+        )
+        self.stream, self.limit = stream, limit
+
+
 class InUse(DurableError):
     """The `kind` called `name` was to be deleted if unused, and is used: `how`."""
 

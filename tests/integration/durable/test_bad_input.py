@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from math import inf, nan
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import durable.broker.reading
 from durable.client.connection import Connection
 from durable.definition_checks import NAME_BYTES_MAX
-from durable.errors import InvalidDefinition
+from durable.errors import InvalidDefinition, TooManyCursors
 from durable.protocol.properties import KEYS_MAX, Properties
-from tests.brokers import client, drain, serving
+from tests.brokers import client, drain, serving, take
+from tests.nodes import until
 
 LONG = "k" * (NAME_BYTES_MAX + 1)
 NO_TEXT = "\ud800"
@@ -48,3 +51,125 @@ async def test_no_exchange_is_not_the_one_of_the_message_before(tmp_path: Path) 
             nothing: Any = None
             with pytest.raises(InvalidDefinition, match="message: exchange is None"):
                 await publisher.send(nothing, "jobs", b"bad")
+
+
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [
+        ("ttl", [inf, nan, 1e30, -1, -0.1, "5"]), ("priority", [2**70, 1.5, -1, True, "5"]),
+        ("cc", [5, None, b"jobs"]), ("bcc", [5]), ("mandatory", ["no"]),
+    ],
+)  # fmt: skip
+async def test_what_a_message_cannot_have_is_refused_by_name(
+    tmp_path: Path, field: str, values: list[Any]
+) -> None:
+    """Found: an OverflowError, or an error that showed all properties and named none."""
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        for value in values:
+            with pytest.raises(InvalidDefinition, match=f"^message: {field} is"):
+                await publish(shop, "", **{field: value})
+        await shop.publish("", "jobs", b"good")
+        assert await drain(shop, "jobs") == [b"good"]
+
+
+async def test_what_a_consumer_or_reader_cannot_have_is_refused_by_name(tmp_path: Path) -> None:
+    """Found: an OverflowError, or a consumer that ended as one that does not speak our protocol."""
+    consumers: list[tuple[str, list[Any]]] = [
+        ("queue", [5, NO_TEXT]), ("prefetch", [2**64, 1.5, "1", -1]), ("prefetch_bytes", [2**64]),
+        ("priority", [2**70, -(2**70), "1"]), ("exclusive", [1]), ("no_ack", ["no"]),
+    ]  # fmt: skip
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        for field, values in consumers:
+            for value in values:
+                with pytest.raises(InvalidDefinition, match=f"^consumer: {field} is"):
+                    shop.consume(**{"queue": "jobs", field: value})
+        for field in ("stream", "cursor"):
+            for value in (5, NO_TEXT, "c" * 100_000):
+                given: dict[str, Any] = {"stream": "audit", field: value}
+                with pytest.raises(InvalidDefinition, match=f"^reader: {field} is"):
+                    shop.read(**given)
+
+
+async def test_names_and_arguments_that_are_none_are_refused_by_name(tmp_path: Path) -> None:
+    """Found: as an answer of somebody who does not speak our protocol, or with a TypeError."""
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        nameless: list[Any] = [None, [], 5, NO_TEXT]
+        for name in nameless:
+            for kind, call in (
+                ("queue", shop.purge_queue), ("queue", shop.delete_queue),
+                ("exchange", shop.delete_exchange), ("stream", shop.delete_stream),
+                ("vhost", shop.create_vhost), ("vhost", shop.delete_vhost),
+            ):  # fmt: skip
+                with pytest.raises(InvalidDefinition, match=f"^{kind}: name is"):
+                    await call(name)
+            with pytest.raises(InvalidDefinition, match=r"^permission: cluster is"):
+                await shop.clear_permission(name)
+        wrong: list[Any] = [5, {1: 2, "a": 3}, {"a": 3, None: 1}, [("a", 1)]]
+        for arguments in wrong:
+            with pytest.raises(InvalidDefinition, match=r"^binding: arguments is"):
+                await shop.bind("amq.headers", "jobs", arguments=arguments)
+        patterns: Any = 5
+        with pytest.raises(InvalidDefinition, match=r"^stream: patterns is 5"):
+            await shop.declare_stream("audit", patterns=patterns)
+
+
+async def test_sequences_that_are_none_and_headers_that_are_missing(tmp_path: Path) -> None:
+    """Found: a struct.error, with the publisher in between; nothing of it may have been taken."""
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        async with shop.numbered_publisher("rows") as publisher:
+            wrong: list[Any] = ["a", 1.5, None]
+            for first in wrong:
+                with pytest.raises(InvalidDefinition, match=r"^message: sequence is"):
+                    await publisher.send(first, "", "jobs", [b"bad"])
+            for headers in ([], [b"\x80"], [b"\x80"] * 3):
+                with pytest.raises(InvalidDefinition, match=r"^message: headers is"):
+                    await publisher.send(0, "", "jobs", [b"bad", b"bad"], headers=headers)
+            await publisher.send(0, "", "jobs", [b"good"], headers=[b"\x80"])
+        assert await drain(shop, "jobs") == [b"good"]
+
+
+async def test_a_stream_keeps_so_many_cursors_and_no_long_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found: one of 100,000 characters was kept, and as many as anybody liked."""
+    monkeypatch.setattr(durable.broker.reading, "CURSORS_MAX", 1)
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_stream("audit")
+        await shop.publish("", "audit", b"1")
+        with monkeypatch.context() as earlier:
+            earlier.setattr("durable.client.connection.check_reference", lambda *_: None)
+            with pytest.raises(InvalidDefinition, match=r"^reader: cursor is"):
+                await shop.read("audit", cursor=LONG).__aenter__()
+        cursors = broker.hosted("/").vhost.registry.stream("audit").cursors
+        async with (
+            shop.read("audit", start="first", cursor="billing") as records,
+            shop.read("audit", start="first", cursor="late") as late,
+        ):
+            await take(records, 1)
+            await records.store()
+            await until(lambda: cursors == {"billing": 1})
+            await take(late, 1)
+            await late.store()
+            with pytest.raises(TooManyCursors, match="'audit' has 1 cursors"):
+                await take(late, 1)
+        with pytest.raises(TooManyCursors):
+            await shop.read("audit", cursor="another").__aenter__()
+        await shop.publish("", "audit", b"2")
+        async with shop.read("audit", cursor="billing") as records:
+            assert [one.payload for one in await take(records, 1)] == [b"2"]
+        assert cursors == {"billing": 1}
+
+
+async def test_a_cursor_of_an_earlier_release_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("durable.client.connection.check_reference", lambda *_: None)
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_stream("audit")
+        await shop.publish_many("", "audit", [b"1", b"2"])
+        broker.hosted("/").vhost.registry.stream("audit").cursors[LONG] = 1
+        async with shop.read("audit", cursor=LONG) as records:
+            assert [one.payload for one in await take(records, 1)] == [b"2"]
