@@ -37,8 +37,12 @@ async def _bury(hosted: Hosted, dead: Dead) -> None:
     if lane is None:  # The queue is gone meanwhile, with all that was in it.
         return
     without: list[Exception] = []
-    for run in list(lane.index.runs(dead.start, dead.end)):
-        start, end = max(dead.start, run.first), min(dead.end, run.first + run.count)
+    at = dead.start
+    # The next one is looked up each time: runs go and move while this waits, and a list of all would
+    # take a hundred times what the index does.
+    while (run := next(lane.index.runs(at, dead.end), None)) is not None:
+        at = run.first + run.count
+        start, end = max(dead.start, run.first), min(dead.end, at)
         found = await hosted.batch(lane, start)
         without += await _copy(hosted, lane, dead._replace(start=start, end=end), found)
     if without:
