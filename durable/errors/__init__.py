@@ -1,7 +1,7 @@
 """Every error of the durable tier, in one tree.
 
 DurableError (MeshError)
-├── InvalidDefinition         (ValueError) a field of what was to be declared is wrong
+├── InvalidDefinition         (ValueError) a field of what was to be declared or published is wrong
 ├── DefinitionConflict        it exists, and is not what was asked; says what differs
 ├── Unknown                   abstract: nothing of this name; `nearest` is one that exists
 │   ├── UnknownExchange
