@@ -106,7 +106,8 @@ class Intake:
             counts.received_bytes += batch.size_bytes
             counts.duplicates += batch.count
         counts.duplicates -= new
-        publisher.refusal = plan.refusal
+        if plan.refusal is not None:  # Without what its frames hold: it stays for a while.
+            publisher.refusal = plan.refusal.with_traceback(None)
         publisher.decided(position, batches[-1].next_sequence if batches else 0)
         if publisher.waiting:
             self._decided.append((publisher.waiting[-1][0], publisher))
