@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from mesh.protocol.batch import HEADER_BYTES, batch_pieces
 
@@ -53,17 +54,20 @@ class Gathering:
         """By queue, what still takes messages to it."""
         self.last = NOTHING
         """What took the last message: it takes the next one that is alike."""
-        self._leave_bytes = LEAVE_BYTES
-        """Gathered, after which some of it should leave before another group is begun."""
-        self._other_count = self._other_bytes = 0
+        self._leave_from(LEAVE_BYTES)
+        self._other_bytes = 0
         """Of all groups but the last."""
+        self._ended = self._ended_count = 0
+        """Groups, from the first on, that were seen to take no more, and their messages."""
 
     def __bool__(self) -> bool:
         return bool(self._groups)
 
     @property
     def count(self) -> int:
-        return self._other_count + len(self.last.payloads)
+        """Messages. Not kept up to date with each: queues in turn would pay for it with each."""
+        newest_first, others = reversed(self._groups), len(self._groups) - self._ended
+        return self._ended_count + sum(len(one.payloads) for one in islice(newest_first, others))
 
     @property
     def size_bytes(self) -> int:
@@ -117,35 +121,41 @@ class Gathering:
         group = self._open.get(key)
         if group is None or group.exchange != exchange:
             return NOTHING
-        last = self.last  # As `turn_to`: keys in turn come here with every message.
-        self._other_count += len(last.payloads) - len(group.payloads)
-        self._other_bytes += last.size_bytes - group.size_bytes
+        # As `turn_to`: keys in turn come here with every message.
+        self._other_bytes += self.last.size_bytes - group.size_bytes
         self.last = group
-        return group if self._other_bytes < self._leave_bytes + self._turns_bytes else NOTHING
+        return group if self._other_bytes < self._turn_bytes else NOTHING
 
     def turn_to(self, group: Group) -> None:
         """Make it the last one."""
-        last = self.last
-        if group is not last:
-            self._other_count += len(last.payloads) - len(group.payloads)
-            self._other_bytes += last.size_bytes - group.size_bytes
-            self.last = group
+        self._other_bytes += self.last.size_bytes - group.size_bytes
+        self.last = group
 
     def due(self, queue: str | None) -> bool:
         """Whether some of it should leave first: before a message to `queue`, or to an exchange."""
         in_turn = queue is not None and queue != self.last.key
-        return self.size_bytes >= self._leave_bytes + (self._turns_bytes if in_turn else 0)
+        return self.size_bytes >= (self._turn_bytes if in_turn else self._leave_bytes)
 
     def stay(self) -> None:
         """The sender had its turn: so much more before it gets another."""
-        self._leave_bytes = self.size_bytes + LEAVE_BYTES
+        self._leave_from(self.size_bytes + LEAVE_BYTES)
+
+    def _leave_from(self, size_bytes: int) -> None:
+        """With so much gathered, some of it should leave before another group is begun, and with
+        so much more before another queue has its turn."""
+        self._leave_bytes, self._turn_bytes = size_bytes, size_bytes + self._turns_bytes
 
     def barrier(self) -> int:
         """How many there are: what comes from now on stands behind all of them."""
+        count = self._ended_count = self.count
+        self._ended = len(self._groups)
         self._open.clear()
-        if self._groups and self._groups[-1] is not self.last:
+        if self._groups and self._groups[-1] is self.last:  # It goes on.
+            self._ended -= 1
+            self._ended_count -= len(self.last.payloads)
+        else:
             self.turn_to(NOTHING)
-        return self.count
+        return count
 
     def close(self) -> None:
         """No group takes more: nobody is going to pack it."""
@@ -156,7 +166,7 @@ class Gathering:
         self, publisher: bytes, epoch: int, sequence: int, time_us: int, part_bytes_max: int
     ) -> tuple[bytes, int]:
         """Batches for one part, from `sequence` on, and how many messages are in it."""
-        self._leave_bytes = LEAVE_BYTES
+        self._leave_from(LEAVE_BYTES)
         batches: list[bytes] = []
         """In the pieces they are made of: all are joined once."""
         size = total = 0
@@ -175,8 +185,10 @@ class Gathering:
             self._groups.popleft()
             if group is self.last:
                 self.turn_to(NOTHING)
-            self._other_count -= len(group.payloads)
             self._other_bytes -= group.size_bytes
+            if self._ended:
+                self._ended -= 1
+                self._ended_count -= len(group.payloads)
             if self._open.get(group.key) is group:
                 del self._open[group.key]
         return b"".join(batches), total
@@ -196,8 +208,9 @@ class Gathering:
         del group.payloads[:count]
         group.size_bytes -= size_bytes
         if group is self.last:
-            self._other_count += count
             self._other_bytes += size_bytes
+        if self._ended:
+            self._ended += 1
         self._groups.appendleft(front)
 
 

@@ -40,6 +40,15 @@ def test_counts_follow_what_is_added_and_packed() -> None:
     assert not gathering
 
 
+def test_counts_follow_what_leaves_in_halves_after_a_barrier() -> None:
+    gathering = gathered(*"aaaab")
+    assert gathering.barrier() == 5
+    left = 5
+    while gathering:
+        left -= gathering.pack(PUBLISHER, 1, 5 - left, 0, part_bytes_max=400)[1]
+        assert gathering.count == left
+
+
 def test_keys_in_turn_leave_in_one_part() -> None:
     gathering = gathered(*"abcabcabc")
     assert gathering.pack(PUBLISHER, 1, 0, 0, part_bytes_max=1 << 20)[1] == 9
