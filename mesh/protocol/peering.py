@@ -107,7 +107,7 @@ class Peering:
                 # Only its own goodbye says what it took; hearsay may overtake that it ran something.
                 ending = Ending.LEFT if relay == peer.node else Ending.HEARSAY
                 self.fail(peer.link, ending.value, now_s=now_s, ending=ending)
-            self._roster.bury(peer.node, now_s=now_s)
+            self._roster.bury(peer.node, now_s=now_s, left=True)
             self._gossip(raw, relay)
             return None
         if peer.link is None and peer.attempt is None:

@@ -1,7 +1,8 @@
 """Every node known from a valid announcement, linked or not, and the ones that must stay away.
 
 An announcement replaces an older one of the same node, never a newer one; a node that left stays
-left until its tombstone is older than any announcement of it could be. So a replay changes nothing.
+left until its tombstone is older than any announcement of it could be; one that was only forgotten
+has to say something newer. So a replay changes nothing, and who comes back is not kept away.
 """
 
 from __future__ import annotations
@@ -45,6 +46,21 @@ class Peer:
     retry: Timer | None = None
     hurried: bool = False
     """Something has changed since the attempt under way began: if it fails, try again soon."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tombstone:
+    """A node that was forgotten. `version`: only what is no newer is refused; None: it left, so all is."""
+
+    until_s: float
+    clusters: tuple[str, ...]
+    version: tuple[int, int] | None
+
+    def refuses(self, announcement: Announcement, now_s: float) -> bool:
+        # Another cluster's key that spoke for the node keeps nobody away but itself.
+        if now_s >= self.until_s or announcement.clusters != self.clusters:
+            return False
+        return self.version is None or announcement.version <= self.version
 
 
 class Pool:
@@ -92,9 +108,11 @@ class Roster:
     ) -> None:  # fmt: skip
         self.me, self.host, self.keyring = me, host, keyring
         self._skew_s, self._tombstone_s, self._peers_max = skew_s, tombstone_s, peers_max
+        self._graves_max = 4 * peers_max
         self.refusals = refusals
         self.peers: dict[bytes, Peer] = {}
-        self._tombstones: dict[bytes, float] = {}
+        self._tombstones: dict[bytes, Tombstone] = {}
+        """In the order in which they end."""
         self._by_raw: dict[bytes, Peer] = {}
         self.lost = Pool()
         """Those without a link that have failed more than once."""
@@ -115,8 +133,10 @@ class Roster:
         if node == self.me:
             return None, False
         peer = self.peers.get(node)
-        if self._tombstones.get(node, 0.0) > now_s:
-            self.refusals.count("announcement of a node that left")
+        tombstone = self._tombstones.get(node)
+        if tombstone is not None and tombstone.refuses(announcement, now_s):
+            left = tombstone.version is None
+            self.refusals.count(f"announcement {'of a node that left' if left else 'replayed'}")
             return None, False
         if peer is not None and announcement.version <= peer.announcement.version:
             if announcement.version < peer.announcement.version:
@@ -163,17 +183,19 @@ class Roster:
         peer.link = link
         self.lost.discard(peer.node)
 
-    def bury(self, node: bytes, *, now_s: float) -> None:
-        """The node left, or its lifetime ended: forget it and refuse what is still said of it."""
+    def bury(self, node: bytes, *, now_s: float, left: bool = False) -> None:
+        """Forget the node and refuse what has been said of it; if it `left`, all that ever will be."""
         peer = self.peers.pop(node, None)
-        if peer is not None:
-            self._by_raw.pop(peer.raw, None)
-            self.lost.discard(node)
-        self._tombstones[node] = now_s + self._tombstone_s
-        if len(self._tombstones) > 4 * self._peers_max:
-            self._tombstones = {
-                other: until for other, until in self._tombstones.items() if until > now_s
-            }
+        if peer is None:
+            return
+        self._by_raw.pop(peer.raw, None)
+        self.lost.discard(node)
+        graves, said = self._tombstones, peer.announcement
+        graves.pop(node, None)
+        version = None if left else said.version
+        graves[node] = Tombstone(now_s + self._tombstone_s, said.clusters, version)
+        while next(iter(graves.values())).until_s <= now_s or len(graves) > self._graves_max:
+            del graves[next(iter(graves))]
 
     def expired(self, *, wall_us: int) -> list[Peer]:
         """Peers without a link whose announcement has run out."""

@@ -190,6 +190,23 @@ def test_both_halves_of_a_network_go_on_and_grow_together_again() -> None:
     world.finish()
 
 
+@pytest.mark.parametrize("frozen", [False, True])
+def test_who_was_away_for_longer_than_its_announcement_lives_is_back_at_once(frozen: bool) -> None:
+    world = World(16)
+    away, *others = world.start_all(3)
+    if frozen:
+        away.freeze()
+    for other in others:
+        world.network.cut_path(away.host, other.host)
+        world.network.cut_path(other.host, away.host)
+    world.network.run(away.core.config.lifetime_s + 30)
+    assert not any(node.core.roster.peers.get(away.id) for node in others)
+    world.network.heal()
+    away.resume()
+    away.find(others[0])  # Each finder repeats itself.
+    world.finish()
+
+
 def test_garbage_costs_its_sender_its_own_links() -> None:
     world, nodes = busy(7, 4)
     liar = nodes[0]
