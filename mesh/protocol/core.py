@@ -100,6 +100,7 @@ class Core:
         self._tick_due_s: float | None = None
         self._heartbeat_due_s = self._announce_due_s = 0.0
         self._endpoints: tuple[Endpoint, ...] = ()
+        self._issued_us = 0
         roster = Roster(
             identity.node, identity.host, keyring, skew_s=config.clock_skew_s,
             tombstone_s=config.tombstone_s, peers_max=config.peers_max, refusals=self.refusals,
@@ -138,8 +139,12 @@ class Core:
 
     def _sign(self, now_s: float, *, left: bool = False) -> None:
         config, identity = self.config, self.identity
+        # A clock that was set back a little: or it would be a replay, until the clock has caught up.
+        later_us, clock_us = self._issued_us + 1, self._wall_us()
+        close = later_us - clock_us <= config.clock_skew_s * 1_000_000
+        self._issued_us = max(later_us, clock_us) if close or left else clock_us
         announcement = Announcement(
-            node=identity.node, incarnation=identity.incarnation, issued_us=self._wall_us(),
+            node=identity.node, incarnation=identity.incarnation, issued_us=self._issued_us,
             lifetime_s=config.lifetime_s, host=identity.host, clusters=config.clusters,
             endpoints=self._endpoints, left=left,
         )  # fmt: skip
@@ -285,6 +290,8 @@ class Core:
                 self.peering.heard_of(raw, now_s, relay=link.peer)
             except BadAnnouncement as error:
                 self.peering.warn_bad(error)
+        if kind == Kind.BYE:
+            self.peering.said_goodbye(link, now_s)
 
     # Time
 

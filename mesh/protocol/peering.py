@@ -116,6 +116,12 @@ class Peering:
                 self.dialler.connect(peer, now_s)
         return peer
 
+    def said_goodbye(self, link: Link, now_s: float) -> None:
+        """On its own link: that is so, whatever the clocks make of the announcement that came along."""
+        if self.links.get(link.peer) is link:
+            self.fail(link, Ending.LEFT.value, now_s=now_s, ending=Ending.LEFT)
+            self._roster.bury(link.peer, now_s=now_s, left=True)
+
     def _gossip(self, raw: bytes, relay: bytes) -> None:
         # Everybody hears news from whoever links to the newcomer; three more copies are enough to
         # bridge nodes that cannot reach it, and 1,000 nodes do not each send 1,000.

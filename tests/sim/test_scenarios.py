@@ -252,6 +252,20 @@ def test_leaving_an_idle_network_is_known_at_once_and_for_good() -> None:
         assert kinds == ["joined", "left"]
 
 
+@pytest.mark.parametrize("jump_s", [-100.0, -3600.0, 3600.0, 1e7])
+def test_leaving_is_known_whatever_has_become_of_the_clock(jump_s: float) -> None:
+    world = World(17)
+    leaver, *rest = world.start_all(3)
+    world.network.run(70)
+    leaver.setup.wall_skew_s = jump_s
+    world.leave(leaver)
+    world.network.run_until(lambda: among(rest), 1.0, "gone")
+    world.finish()
+    for node in rest:
+        kinds = [change.kind for _, change in node.changes if change.member.node == leaver.id]
+        assert kinds == ["joined", "left"]
+
+
 def test_leaving_under_load_is_known_and_everything_ended() -> None:
     world, nodes = busy(8, 4)
     load(world, 5)

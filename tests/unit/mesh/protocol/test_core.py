@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -14,6 +15,7 @@ from mesh.protocol.hello import Hello, encode_announcements
 from mesh.protocol.lane import Conn
 from mesh.protocol.membership import Change
 from mesh.protocol.tunnel import TunnelEnd
+from security.announcement import read_announcement
 from security.keyring import NetworkKeyring
 from tests.machines import LANES, LIMITS, ME
 
@@ -36,10 +38,10 @@ class Shell:
     def log(self, text: str) -> None: ...
 
 
-def make_core(shell: Shell) -> Core:
+def make_core(shell: Shell, wall_us: Callable[[], int] = lambda: WALL_US) -> Core:
     core = Core(
         Identity(node=ME, incarnation=1, host=HOST), MeshConfig(clusters=("x",)),
-        NetworkKeyring([SECRET]), shell, Random(7), lambda: WALL_US,
+        NetworkKeyring([SECRET]), shell, Random(7), wall_us,
     )  # fmt: skip
     core.announce([place("127.0.0.1:3")], 0.0)
     return core
@@ -74,6 +76,37 @@ def test_who_left_has_left_whoever_told_of_it(teller: bytes, kind: Kind) -> None
     told = shell.changes[2:]
     assert [(one.member.node, one.kind, one.reason) for one in told] == [(SMALLER, "left", "left")]
     assert list(core.peering.links) == [LARGER]
+
+
+@pytest.mark.parametrize("issued_us", [WALL_US - 10**10, WALL_US - 1, WALL_US + 10**10])
+def test_who_says_goodbye_on_its_own_link_has_left_whatever_its_clock_says(issued_us: int) -> None:
+    shell = Shell()
+    core = make_core(shell)
+    link(core, SMALLER)
+    say(core, SMALLER, Kind.BYE, announce(SMALLER, left=True, wall_us=issued_us))
+    assert [change.kind for change in shell.changes] == ["joined", "left"]
+    assert not core.roster.peers
+    core.found("", announce(SMALLER, 9), 0.0)
+    assert not core.roster.peers
+
+
+def test_what_a_node_says_is_newer_than_before_though_its_clock_was_set_back() -> None:
+    """By more than clocks may be apart only its goodbye is: newcomers would not believe the others."""
+    clock, said = [WALL_US], list[int]()
+    core = make_core(Shell(), lambda: clock[0])
+
+    def issued() -> int:
+        raw = core.peering.announcement
+        return read_announcement(raw, core.keyring, now_us=clock[0], skew_s=10**6).issued_us
+
+    for back_us in (0, 10**6, 299 * 10**6, 10**10):
+        clock[0] = WALL_US - back_us
+        core.announce([place("127.0.0.1:3")], 0.0)
+        said.append(issued())
+    assert said == [WALL_US + 1, WALL_US + 2, WALL_US + 3, WALL_US - 10**10]
+    clock[0] = WALL_US - 10**11
+    core.leave(0.0)
+    assert issued() == said[-1] + 1
 
 
 def touched(core: Core, conns: list[Conn], from_s: float) -> list[Conn]:
