@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .announcement import Announcement as Announcement
     from .announcement import Endpoint as Endpoint
     from .announcement import read_announcement as read_announcement
+    from .errors import Ahead as Ahead
     from .errors import BadAnnouncement as BadAnnouncement
     from .errors import BadKeyFile as BadKeyFile
     from .errors import CannotAnnounce as CannotAnnounce
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
 _NAMES = {
     "announcement": ("Announcement", "Endpoint", "read_announcement"),
     "errors": (
-        "BadAnnouncement", "BadKeyFile", "CannotAnnounce", "Expired", "Forged", "KeyChoice",
-        "Malformed", "NoKey", "SecurityError", "UnsafeKeyFile", "Untrusted",
+        "Ahead", "BadAnnouncement", "BadKeyFile", "CannotAnnounce", "Expired", "Forged",
+        "KeyChoice", "Malformed", "NoKey", "SecurityError", "UnsafeKeyFile", "Untrusted",
     ),
     "files": ("load_keyring",),
     "keyring": ("FileKeyring", "Keyring", "NetworkKeyring"),

@@ -32,7 +32,7 @@ from typing import Any
 
 import msgpack
 
-from .errors import CannotAnnounce, Expired, Forged, Malformed, Untrusted
+from .errors import Ahead, CannotAnnounce, Expired, Forged, Malformed, Untrusted
 from .keyring import Keyring
 from .keys import ClusterKeys
 from .names import CLUSTER
@@ -122,21 +122,24 @@ def read_announcement(
     Returns:
         `clusters` are only those whose claim was proven, in their original order; at least one.
     Raises:
-        Malformed: not of this form, or issued more than `skew_s` in the future.
+        Malformed: not of this form.
         Forged: a key the keyring trusts did not make the signature that is said to be its own.
         Untrusted: no claimed cluster is signed by a key the keyring trusts for that name.
         Expired: more than `skew_s` past its lifetime.
+        Ahead: issued more than `skew_s` in the future.
     """
     claimed, signers, signed = _parse(data)
     proven = _proven(signed, signers, data[len(signed) :], keyring)
     clusters = tuple(cluster for cluster in claimed.clusters if cluster in proven)
     if not clusters:
         raise Untrusted("of no cluster that is trusted here")
-    late_us = now_us - claimed.expires_us - skew_s * 1_000_000
-    if late_us > 0:
-        raise Expired(late_us / 1e6)
-    if claimed.issued_us > now_us + skew_s * 1_000_000:
-        raise Malformed("issued in the future")
+    who = f"node {claimed.node.hex()[:8]} of {clusters[0]}"
+    late_us = now_us - claimed.expires_us
+    if late_us > skew_s * 1_000_000:
+        raise Expired(late_us / 1e6, who)
+    early_us = claimed.issued_us - now_us
+    if early_us > skew_s * 1_000_000:
+        raise Ahead(early_us / 1e6, who)
     for cluster in clusters:
         keyring.learn(cluster)
     return replace(claimed, clusters=clusters)

@@ -8,7 +8,8 @@
     ├── Malformed               not an announcement at all
     ├── Untrusted               signed by no key this keyring knows
     ├── Forged                  a signature that does not verify
-    └── Expired                 its lifetime is over
+    ├── Expired                 its lifetime is over
+    └── Ahead                   it is of a time yet to come
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class BadAnnouncement(SecurityError):
 
 
 class Malformed(BadAnnouncement):
-    """The bytes are no announcement of a version this node reads, or one from the future."""
+    """The bytes are no announcement of a version this node reads."""
 
 
 class Untrusted(BadAnnouncement):
@@ -78,6 +79,14 @@ class Forged(BadAnnouncement):
 
 
 class Expired(BadAnnouncement):
-    def __init__(self, seconds: float) -> None:
-        super().__init__(f"expired {seconds:.0f} s ago")
+    def __init__(self, seconds: float, who: str) -> None:
+        by = "by this machine's clock: it is old, or one of the two clocks is wrong"
+        super().__init__(f"that of {who} expired {seconds:.0f} s ago, {by}")
+        self.seconds = seconds
+
+
+class Ahead(BadAnnouncement):
+    def __init__(self, seconds: float, who: str) -> None:
+        by = "by this machine's clock: one of the two clocks is wrong"
+        super().__init__(f"that of {who} was issued {seconds:.0f} s from now, {by}")
         self.seconds = seconds

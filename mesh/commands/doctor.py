@@ -242,7 +242,7 @@ async def _members(args: argparse.Namespace, config: MeshConfig) -> Row:
     if not here and (promised or args.target is not None):
         return "members", False, (
             f"nobody let us in within {config.settle_s:g} s; where seeds answer, do they hold the "
-            "same network secret, or our public key?"
+            "same network secret, or our public key, and is this machine's clock right?"
         )  # fmt: skip
     if not wanted:
         return "members", False, f"no member of {args.target}; others: {', '.join(here)}"

@@ -9,7 +9,7 @@ import pytest
 
 import security
 from security import errors
-from security.errors import BadAnnouncement, CannotAnnounce, Expired, NoKey, SecurityError
+from security.errors import Ahead, BadAnnouncement, CannotAnnounce, Expired, NoKey, SecurityError
 
 
 def test_the_tree_in_the_docstring_is_the_tree() -> None:
@@ -19,7 +19,7 @@ def test_the_tree_in_the_docstring_is_the_tree() -> None:
     assert {one.__name__ for one in classes} <= drawn
     assert all(issubclass(one, SecurityError) for one in classes)
     children = {one.__name__ for one in BadAnnouncement.__subclasses__()}
-    assert children == {"Malformed", "Untrusted", "Forged", "Expired"}
+    assert children == {"Malformed", "Untrusted", "Forged", "Expired", "Ahead"}
     assert not issubclass(CannotAnnounce, BadAnnouncement), "our own fault is not a peer's"
 
 
@@ -29,7 +29,7 @@ def test_the_abstract_one_is_not_raised() -> None:
 
 
 def test_numbers_are_attributes() -> None:
-    assert Expired(2.5).seconds == 2.5
+    assert Expired(2.5, "node x").seconds == Ahead(2.5, "node x").seconds == 2.5
     assert NoKey("db").cluster == "db"
     assert "`mesh keys new-network`" in str(NoKey("db"))
     assert "`mesh keys new-cluster db`" in str(NoKey("db"))
