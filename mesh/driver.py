@@ -206,8 +206,8 @@ class Driver:
     def inbound_lost(self, conns: Sequence[Conn]) -> None:
         self.core.inbound_lost(conns, trio.current_time())
 
-    def probed(self, node: bytes, *, refused: bool) -> None:
-        self.core.probed(node, trio.current_time(), refused=refused)
+    def probed(self, node: bytes, endpoint: str, *, refused: bool) -> None:
+        self.core.probed(node, endpoint, trio.current_time(), refused=refused)
 
     def refused(self, what: str, who: str = "", *, quiet: bool = False) -> None:
         if self.core.refusals.count(what) and not quiet:

@@ -24,7 +24,7 @@ class Receiver(Protocol):
     def inbound_lost(self, conns: Sequence[Conn]) -> None:
         """An accepted connection ended: one of these, as far as can be told, or none of them."""
 
-    def probed(self, node: bytes, *, refused: bool) -> None: ...
+    def probed(self, node: bytes, endpoint: str, *, refused: bool) -> None: ...
     def refused(self, what: str, who: str = "", *, quiet: bool = False) -> None:
         """Somebody was turned away. `what` is counted; the first is logged with `who` it was."""
 

@@ -357,7 +357,7 @@ class ZmqTransport:
                 refused = True
             except OSError:
                 pass  # No answer is no proof.
-        self._receiver.probed(node, refused=refused)
+        self._receiver.probed(node, endpoint, refused=refused)
         self._receiver.settle()
 
 

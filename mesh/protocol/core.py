@@ -270,9 +270,9 @@ class Core:
         if link is not None:
             link.touch_lane(conn, self.out)
 
-    def probed(self, node: bytes, now_s: float, *, refused: bool) -> None:
+    def probed(self, node: bytes, endpoint: str, now_s: float, *, refused: bool) -> None:
         self._now_s = now_s
-        self.peering.probed(node, now_s, refused=refused)
+        self.peering.probed(node, endpoint, now_s, refused=refused)
 
     def _own_record(self, link: Link, record: Received, now_s: float) -> None:
         kind, _, data, start, end = record

@@ -33,7 +33,7 @@ from .hello import (
 from .instructions import Dial, Hangup, Instruction
 from .lane import Conn
 from .link import Link, LinkLimits, agreed
-from .roster import Attempt, Peer, Roster
+from .roster import Attempt, Peer, Roster, host_of
 from .timers import Timers
 
 BACKOFF_S, BACKOFF_S_MAX = 0.1, 5.0
@@ -81,6 +81,9 @@ class Call:
     lane: int
     link: Link | None = None
     resume: bool = False
+    turn: int = 0
+    """Which attempt to resume it is: each is at another address of the peer."""
+    endpoint: str = ""
 
 
 class Exchange(Protocol):
@@ -204,8 +207,11 @@ class Dialler:
         spread = self._rng.uniform(0.75, 1.25)
         return float(min(BACKOFF_S_MAX, BACKOFF_S * 2 ** min(failures, 10)) * spread)
 
-    def redial(self, link: Link, now_s: float) -> None:
-        """Dial whatever lane of an established link has no connection, to go on where it stopped."""
+    def redial(self, link: Link, now_s: float, turn: int = 0) -> None:
+        """Dial whatever lane of an established link has no connection, to go on where it stopped.
+
+        First where the link was made, then at the peer's other addresses, if it has any.
+        """
         peer = self._roster.peers.get(link.peer)
         if self._exchange.links.get(link.peer) is not link or peer is None:
             return
@@ -213,7 +219,8 @@ class Dialler:
         busy = {call.lane for call in self._calls.values() if call.link is link}
         for lane in (CONTROL, DATA):
             if endpoints and link.lane(lane).conn is None and lane not in busy:
-                self._hello(link, lane, peer, *endpoints[0], now_s, resume=True)
+                call = Call(peer, lane, link, resume=True, turn=turn)
+                self._hello(call, link, peer, *endpoints[turn % len(endpoints)], now_s)
 
     def _clients(self) -> tuple[ClusterKeys, ...]:
         """Keys to introduce ourselves with, newest generation first."""
@@ -229,6 +236,7 @@ class Dialler:
         self._next_conn += 1
         conn = self._next_conn
         self._calls[conn] = call
+        call.endpoint = endpoint
         failures = call.owner.failures if isinstance(call.owner, Peer) else 0
         due_s = now_s + self._settings.handshake_s * min(1 + failures, PATIENCE_MAX)
         self._timers.at(due_s, lambda now: self._timeout(conn, now))
@@ -256,21 +264,19 @@ class Dialler:
         peer.attempt = attempt = Attempt(link=link)
         for lane in (CONTROL, DATA):
             attempt.conns.append(
-                self._hello(link, lane, peer, endpoint, server, now_s, resume=False)
+                self._hello(Call(peer, lane, link), link, peer, endpoint, server, now_s)
             )
 
     def _hello(
-        self, link: Link, lane: int, peer: Peer, endpoint: str, server: ClusterKeys, now_s: float,
-        *, resume: bool,
-    ) -> int:  # fmt: skip
+        self, call: Call, link: Link, peer: Peer, endpoint: str, server: ClusterKeys, now_s: float
+    ) -> int:
         settings, own = self._settings, self._own()
         hello = Hello(
-            lane=lane, node=settings.me, target=peer.node, link_id=link.link_id, resume=resume,
-            expects=link.lane(lane).expected, limits=settings.limits.told(),
+            lane=call.lane, node=settings.me, target=peer.node, link_id=link.link_id,
+            resume=call.resume, expects=link.lane(call.lane).expected, limits=settings.limits.told(),
             announcement=self._exchange.announcement, idempotent=settings.idempotent,
         )  # fmt: skip
         client = own[peer.generation % len(own)]
-        call = Call(peer, lane, link, resume)
         return self._open(call, endpoint, server, client, Kind.HELLO, hello.encode(), now_s)
 
     # Closing
@@ -327,9 +333,13 @@ class Dialler:
             )
         if link is not None and call.resume:
             self._exchange.probe(owner)
-            self._timers.at(now_s + BACKOFF_S, lambda now: self.redial(link, now))
+            self._redial_later(call, link, now_s)
         else:
             self.try_again(owner, now_s)
+
+    def _redial_later(self, call: Call, link: Link, now_s: float) -> None:
+        turn = call.turn + 1
+        self._timers.at(now_s + BACKOFF_S, lambda now: self.redial(link, now, turn))
 
     def try_again(self, peer: Peer, now_s: float) -> None:
         """The attempt came to nothing: another one, later, perhaps elsewhere."""
@@ -383,7 +393,7 @@ class Dialler:
             link.adopt(agreed(link.limits, welcome.limits))
             attempt.welcomed.add(welcome.lane)
             if len(attempt.welcomed) == 2:
-                peer.attempt = None
+                peer.attempt, peer.reached = None, host_of(call.endpoint)
                 self._roster.linked(peer, link)
                 self._exchange.links[peer.node] = link
         self._exchange.bind(
@@ -397,12 +407,16 @@ class Dialler:
         if call is None or not isinstance(call.owner, Peer):
             return
         peer, link = call.owner, call.link
+        stranger = reason == NOT_ME
         if link is not None and call.resume:
-            gone = reason == NOT_ME
-            self._exchange.fail(link, f"the peer says {reason}", now_s=now_s, proof=gone)
+            if stranger and host_of(call.endpoint) != peer.reached:
+                self._redial_later(call, link, now_s)
+            else:
+                self._exchange.fail(link, f"the peer says {reason}", now_s=now_s, proof=stranger)
             return
         self.end_attempt(peer)
-        if reason == NOT_ME:
+        peer.strangers = peer.strangers + 1 if stranger else 0
+        if stranger and peer.strangers >= len(self._roster.endpoints(peer, door=False)):
             self._roster.bury(peer.node, now_s=now_s)
             return
         self._roster.failed(peer)

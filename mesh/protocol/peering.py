@@ -152,7 +152,7 @@ class Peering:
             self._out.append((conn, frame))
         self.bound[conn] = link
         if link.up and not was_up:
-            peer.failures = peer.denials = 0
+            peer.failures = peer.denials = peer.strangers = 0
             peer.up_since_s = now_s
             self.dialler.hurry(now_s)
             self._listener.link_up(link, peer, idempotent)
@@ -192,14 +192,18 @@ class Peering:
 
     def probe(self, peer: Peer) -> None:
         """Find out whether the process is there at all: a refusal is proof that it is not."""
-        for endpoint, _ in self._roster.endpoints(peer, door=False)[:1]:
-            self._out.append(Probe(endpoint, peer.node))
+        peer.probed = set(self._roster.telling(peer))
+        self._out.extend(Probe(endpoint, peer.node) for endpoint in sorted(peer.probed))
 
-    def probed(self, node: bytes, now_s: float, *, refused: bool) -> None:
+    def probed(self, node: bytes, endpoint: str, now_s: float, *, refused: bool) -> None:
         """Answer to a Probe."""
-        link = self.links.get(node)
-        if refused and link is not None and not link.connected:
-            self.fail(link, "nothing listens there any more", now_s=now_s, proof=True)
+        link, peer = self.links.get(node), self._roster.peers.get(node)
+        if not refused or link is None or link.connected or peer is None:
+            return
+        if endpoint in peer.probed:
+            peer.probed.remove(endpoint)
+            if not peer.probed:
+                self.fail(link, "nothing listens there any more", now_s=now_s, proof=True)
 
     def _give_up(self, link: Link, now_s: float) -> None:
         if self.links.get(link.peer) is link:

@@ -43,6 +43,12 @@ class Peer:
     up_since_s: float = 0.0
     denials: int = 0
     """Dials in a row that ended because one side does not know the other's key."""
+    reached: str = ""
+    """The host part of the address at which it answered us last."""
+    strangers: int = 0
+    """Times in a row that somebody else answered at an address of its."""
+    probed: set[str] = field(default_factory=set)
+    """Addresses that a probe has yet to find refused: when none is left, the process is gone."""
     retry: Timer | None = None
     hurried: bool = False
     """Something has changed since the attempt under way began: if it fails, try again soon."""
@@ -220,13 +226,27 @@ class Roster:
             if loopback and not same_host:
                 continue
             found.append((endpoint.uri, keys))
-        found.sort(key=lambda pair: not is_loopback(pair[0]))
+        found.sort(key=lambda pair: (host_of(pair[0]) != peer.reached, not is_loopback(pair[0])))
         return found
+
+    def telling(self, peer: Peer) -> list[str]:
+        """Where a refusal on all of them is proof that nothing listens there.
+
+        One will do where it is sure to be the peer's: that which led to it before, and our own loopback.
+        Of others it may be that to us they are somebody else's, as of bridges that every host has.
+        """
+        uris = [uri for uri, _ in self.endpoints(peer, door=False)]
+        sure = bool(uris) and (host_of(uris[0]) == peer.reached or is_loopback(uris[0]))
+        return uris[:1] if sure else uris
 
     def some(self, excluded: bytes, count: int, rng: Random) -> list[bytes]:
         """Announcements worth telling, of nodes that are not `excluded`: all, or so many of them."""
         others = [peer.raw for node, peer in self.peers.items() if node != excluded]
         return others if len(others) <= count else rng.sample(others, count)
+
+
+def host_of(uri: str) -> str:
+    return uri.rpartition(":")[0]
 
 
 def is_loopback(uri: str) -> bool:

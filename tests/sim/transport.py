@@ -66,7 +66,8 @@ class SimTransport:
         node = self._node
 
         def answer(refused: bool) -> None:
-            node.hear("tasks", lambda: node.core.probed(node_id, node.now_s, refused=refused))
+            core = node.core
+            node.hear("tasks", lambda: core.probed(node_id, endpoint, node.now_s, refused=refused))
 
         self._network.probe(node, endpoint, answer)
 

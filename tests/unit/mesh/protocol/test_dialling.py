@@ -23,6 +23,7 @@ from security.keys import DOOR, derive
 from tests.machines import LANES
 
 from .peering_bench import (
+    ELSEWHERE,
     HANDSHAKE_S,
     LARGER,
     SECRET,
@@ -239,7 +240,47 @@ def test_refused_as_not_me_is_the_end_of_that_node() -> None:
     assert bench.dials() == []
 
 
+TWO_WAYS = [place("172.17.0.1:2"), place("10.0.0.2:2")]
+
+
+def test_who_is_somebody_else_at_one_address_is_sought_at_the_others() -> None:
+    """Found: an address of a bridge, which every host has, made of a live member one that left."""
+    bench = Bench()
+    bench.hear(announce(SMALLER, endpoints=TWO_WAYS, host=ELSEWHERE))
+    for address in ("172.17.0.1:2", "10.0.0.2:2"):
+        bench.run_to_dial()
+        (first, _) = bench.dials()
+        assert first.endpoint == f"tcp://{address}"
+        assert SMALLER in bench.roster.peers
+        bench.answer(first.conn, Kind.REFUSE, NOT_ME.encode())
+    assert not bench.roster.peers
+
+
 # Resuming
+
+
+def test_a_link_is_resumed_where_it_was_made_and_then_at_other_addresses() -> None:
+    """Found: always at the first of its addresses, though that had never led to the peer."""
+    bench = Bench()
+    raw = announce(SMALLER, endpoints=TWO_WAYS, host=ELSEWHERE)
+    bench.hear(raw)
+    bench.lose(bench.dials())
+    bench.run_to_dial()
+    bench.welcomed(bench.take(), raw)
+    link = bench.peering.links[SMALLER]
+    assert link.data.conn is not None
+    bench.take()
+    bench.peering.lost(link.data.conn, bench.now_s)
+    for address in ("10.0.0.2:2", "172.17.0.1:2", "10.0.0.2:2"):
+        bench.run_to_dial()
+        out = bench.take()
+        (dial,) = (item for item in out if isinstance(item, Dial))
+        assert (dial.lane, dial.endpoint) == (DATA, f"tcp://{address}")
+        if address == "172.17.0.1:2":
+            bench.answer(dial.conn, Kind.REFUSE, NOT_ME.encode())
+        else:
+            bench.lose([dial])
+    assert bench.peering.links == {SMALLER: link}
 
 
 def test_a_lost_lane_is_dialled_again_alone_and_once_and_goes_on_where_it_stopped() -> None:

@@ -23,6 +23,7 @@ from security.keys import DOOR
 from tests.machines import LANES, LIMITS, ME, OTHER, take_records
 
 from .peering_bench import (
+    ELSEWHERE,
     HANDSHAKE_S,
     LARGER,
     RESUME_S,
@@ -224,15 +225,35 @@ def test_a_link_of_ours_is_given_up_for_theirs_only_when_it_is_not_young() -> No
 def test_a_refused_probe_ends_a_link_without_a_path_at_once() -> None:
     bench = Bench()
     accept(bench)
-    bench.peering.probed(LARGER, bench.now_s, refused=True)
+    bench.peering.probed(LARGER, "tcp://127.0.0.1:2", bench.now_s, refused=True)
     assert bench.told == [], "it has its path"
     for conn in (b"0", b"1"):
         bench.peering.lost(conn, bench.now_s)
     assert ("probe", "127.0.0.1:2") in kinds(bench.take())
-    bench.peering.probed(LARGER, bench.now_s, refused=False)
-    bench.peering.probed(OTHER, bench.now_s, refused=True)
+    bench.peering.probed(LARGER, "tcp://127.0.0.1:2", bench.now_s, refused=False)
+    bench.peering.probed(OTHER, "tcp://127.0.0.1:2", bench.now_s, refused=True)
     assert bench.told == [("path lost", LARGER)] * 2
-    bench.peering.probed(LARGER, bench.now_s, refused=True)
+    bench.peering.probed(LARGER, "tcp://127.0.0.1:2", bench.now_s, refused=True)
+    assert bench.told[2:] == [("down", LARGER, "nothing listens there any more", Ending.LOST)]
+
+
+def test_of_several_addresses_each_has_to_refuse() -> None:
+    """Found: the first may be somebody else's, as a bridge's that this host has too."""
+    bench = Bench()
+    uris = [f"tcp://{address}" for address in ("10.0.0.2:2", "172.17.0.1:2")]
+    places = [place(uri.removeprefix("tcp://")) for uri in uris]
+    bench.hear(announce(LARGER, 2, endpoints=places, host=ELSEWHERE))
+    accept(bench)
+    bench.take()
+    for conn in (b"0", b"1"):
+        bench.peering.lost(conn, bench.now_s)
+    told = kinds(bench.take())
+    assert told == [("probe", uri.removeprefix("tcp://")) for uri in uris] * 2
+    for answer in (uris[1], uris[1], "tcp://10.0.0.2:1"):
+        bench.peering.probed(LARGER, answer, bench.now_s, refused=True)
+    bench.peering.probed(LARGER, uris[0], bench.now_s, refused=False)
+    assert bench.told == [("path lost", LARGER)] * 2
+    bench.peering.probed(LARGER, uris[0], bench.now_s, refused=True)
     assert bench.told[2:] == [("down", LARGER, "nothing listens there any more", Ending.LOST)]
 
 

@@ -221,6 +221,18 @@ def test_loopback_is_first_on_the_same_host_and_elsewhere_not_there() -> None:
     assert uris(make_roster(), ENDPOINTS, ELSEWHERE, door=True) == ["10.0.0.2:1"]
 
 
+def test_where_it_answered_before_is_first_and_the_one_place_that_tells_whether_it_lives() -> None:
+    roster = make_roster()
+    peer = known(roster, announce(endpoints=ENDPOINTS, host=ELSEWHERE))
+    both = ["tcp://10.0.0.2:2", "tcp://192.168.1.2:2"]
+    assert roster.telling(peer) == both
+    peer.reached = "tcp://192.168.1.2"
+    assert [uri for uri, _ in roster.endpoints(peer, door=False)] == both[::-1]
+    assert roster.telling(peer) == both[1:]
+    neighbour = known(roster, announce(LARGER, endpoints=ENDPOINTS))
+    assert roster.telling(neighbour) == ["tcp://localhost:2"]
+
+
 def test_only_endpoints_under_a_key_of_ours_and_a_claimed_cluster_are_dialled() -> None:
     keyring = NetworkKeyring([SECRET])
     keyring.own("other")
