@@ -45,6 +45,8 @@ SEED_MISSES_MAX = 8
 HURRIED_MAX = 16
 """Peers that are tried again at once when some link has come up."""
 SEEDS_MAX = 1024
+SEED_STALE_S = 300.0
+"""Finders repeat themselves far sooner: by then none of them names the address any more."""
 GONE_MAX = 1024
 DENIALS_WORTH_A_WORD = 3
 
@@ -69,6 +71,8 @@ class Seed:
     ours: bool = False
     node: bytes = b""
     """Who answered there last."""
+    named_s: float = 0.0
+    """When a finder named it last."""
     misses: int = 0
     """Attempts since that one was lost; 0: it was not."""
 
@@ -124,12 +128,24 @@ class Dialler:
 
     def found(self, endpoint: str, now_s: float) -> None:
         """A finder gave an address and nothing else: ask there who is who."""
-        seed = self._seeds.get(endpoint)
+        seed = self._seeds.pop(endpoint, None)
         if seed is None:
-            if len(self._seeds) >= SEEDS_MAX:
+            if len(self._seeds) >= SEEDS_MAX and not self._forget_seed(now_s):
                 self._roster.refusals.count(f"seeds over {SEEDS_MAX}")
                 return
-            seed = self._seeds[endpoint] = Seed(endpoint)
+            seed = Seed(endpoint)
+        self._seeds[endpoint], seed.named_s = seed, now_s
+        self._ask(seed, now_s)
+
+    def _forget_seed(self, now_s: float) -> bool:
+        """Make room: where nodes come and go, so do their addresses. They stand as they were named."""
+        oldest = next(iter(self._seeds.values()))
+        stale = now_s - oldest.named_s >= SEED_STALE_S and not oldest.busy
+        if stale:
+            del self._seeds[oldest.endpoint]
+        return stale
+
+    def _ask(self, seed: Seed, now_s: float) -> None:
         if seed.busy or seed.ours or seed.node in self._exchange.links or self._exchange.closing:
             return
         keys = self._roster.keyring.introduction_keys()
@@ -140,7 +156,7 @@ class Dialler:
         client = clients[seed.tries // len(keys) % len(clients)]
         seed.tries += 1
         seed.busy = True
-        self._introduce(seed, endpoint, server, client, now_s)
+        self._introduce(seed, seed.endpoint, server, client, now_s)
 
     def seek(self, node: bytes, now_s: float) -> None:
         """A node is gone. Where a seed led to it another may answer soon: the same, restarted."""
@@ -153,7 +169,7 @@ class Dialler:
         seed.misses += 1
         if seed.misses <= SEED_MISSES_MAX:
             delay_s = self.backoff_s(seed.misses - 1)
-            self._timers.at(now_s + delay_s, lambda now: self.found(seed.endpoint, now))
+            self._timers.at(now_s + delay_s, lambda now: self._ask(seed, now))
 
     def connect(self, peer: Peer, now_s: float) -> None:
         """Do what is next towards a link with `peer`: introduce, dial, or wait for its dial."""
@@ -319,7 +335,7 @@ class Dialler:
             owner.busy = False
             keys = self._roster.keyring.introduction_keys()
             if owner.tries % max(1, len(keys) * len(self._clients())):
-                self.found(owner.endpoint, now_s)  # Another of the keys there, or of ours.
+                self._ask(owner, now_s)  # Another of the keys there, or of ours.
             elif owner.misses:
                 self._seek(owner, now_s)
             return

@@ -12,6 +12,7 @@ from mesh.protocol.dialling import (
     BACKOFF_S_MAX,
     HURRIED_MAX,
     SEED_MISSES_MAX,
+    SEED_STALE_S,
     SEEDS_MAX,
 )
 from mesh.protocol.frame import CONTROL, DATA, Kind
@@ -400,6 +401,27 @@ def test_seeds_over_the_limit_are_counted() -> None:
         bench.dialler.found(f"tcp://10.0.0.9:{number}", bench.now_s)
     assert len(bench.dials()) == SEEDS_MAX
     assert bench.roster.refusals.counts == {f"seeds over {SEEDS_MAX}": 2}
+
+
+def test_seeds_that_no_finder_names_any_more_make_room() -> None:
+    """Found: a name with other addresses every week was of no use after a thousand of them."""
+    bench = Bench()
+
+    def find(number: int) -> None:
+        bench.dialler.found(f"tcp://10.0.0.9:{number}", bench.now_s)
+        while dials := bench.dials():
+            bench.lose(dials)
+
+    for number in range(1, SEEDS_MAX + 1):
+        find(number)
+    for now_s in (SEED_STALE_S - 1.0, SEED_STALE_S):
+        bench.run_to(now_s)
+        find(1)
+        for number in (60_000, 60_001):
+            find(number)
+    assert bench.roster.refusals.counts == {f"seeds over {SEEDS_MAX}": 2}
+    known = {int(uri.rpartition(":")[2]) for uri in bench.dialler._seeds}
+    assert known == {1, *range(4, SEEDS_MAX + 1), 60_000, 60_001}
 
 
 # Answers that are none
