@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from mesh.config import AT_LEAST, RELATIONS, MeshConfig
+from mesh.config import AT_LEAST, AT_MOST, RELATIONS, MeshConfig
 from mesh.settings import DEFAULTS, TYPES, UNITS
 
 ROOT = Path(__file__).parents[1]
@@ -116,6 +116,7 @@ def page() -> str:
     for name, factor, other in RELATIONS:
         times = f"{factor:g} times " if factor != 1 else ""
         lines.append(f"- `{name}` is at least {times}`{other}`")
+    lines += [f"- `{name}` is at most {shown(name, most)}" for name, most in AT_MOST.items()]
     return "\n".join(lines) + "\n"
 
 

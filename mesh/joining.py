@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from random import Random
 from secrets import token_bytes
@@ -19,7 +19,7 @@ from security.keyring import Keyring
 
 from .config import MeshConfig
 from .driver import Driver
-from .errors import ConfigError, KeyMissing, NodeCrashed, TunnelBroken
+from .errors import ConfigError, InvalidName, KeyMissing, NodeCrashed, TunnelBroken
 from .finders import make_finders
 from .node import Node
 from .nursery import open_nursery
@@ -62,7 +62,7 @@ async def join(
         NodeCrashed: one of our background tasks failed; the block was cancelled.
     """
     check_in_trio()
-    joined = [clusters] if isinstance(clusters, str | Service) else list(clusters)
+    joined = _listed(clusters)
     names = tuple(one.cluster if isinstance(one, Service) else one for one in joined)
     services = [one for one in joined if isinstance(one, Service)]
     config = load_config(names, settings, has_keyring=keyring is not None)
@@ -111,6 +111,15 @@ async def join(
         raise NodeCrashed("a background task of the node failed") from both
     if crash is not None:
         raise NodeCrashed("a background task of the node failed") from crash
+
+
+def _listed(clusters: Joins) -> list[str | Service]:
+    if isinstance(clusters, str | Service):
+        return [clusters]
+    if isinstance(clusters, bytes) or not isinstance(clusters, Iterable):
+        wanted = "want the name of a cluster, a Service, or several of them"
+        raise InvalidName(f"clusters: {wanted}, got {clusters!r}")
+    return list(clusters)
 
 
 async def _leave(driver: Driver) -> None:

@@ -61,7 +61,7 @@ def encode_headers(headers: Mapping[str, Any], bytes_max: int) -> bytes:
         if not isinstance(name, str):
             raise TypeError(f"headers: a name is text, got {name!r}")
         try:
-            msgpack.unpackb(msgpack.packb(value))  # Or the subscriber could not.
+            msgpack.unpackb(msgpack.packb([name, value]))  # Or the subscriber could not.
         except (TypeError, ValueError, OverflowError) as error:
             raise TypeError(f"headers: {name!r}: {error}") from None
     packed: bytes = msgpack.packb(headers)

@@ -41,9 +41,18 @@ def check_endpoint(name: str) -> str:
     return name
 
 
-@lru_cache(maxsize=4096)
 def split_target(target: str) -> tuple[str, str]:
-    """`databases/get` is cluster `databases`, endpoint `get`; without `/`: the default one."""
+    """`databases/get` is cluster `databases`, endpoint `get`; without `/`: the default one.
+
+    Raises InvalidName.
+    """
+    if not isinstance(target, str):
+        raise InvalidName(f"target: want text, CLUSTER or CLUSTER/ENDPOINT, got {target!r}")
+    return _split(target)
+
+
+@lru_cache(maxsize=4096)
+def _split(target: str) -> tuple[str, str]:
     cluster, slash, endpoint = target.partition("/")
     check_cluster(cluster)
     return cluster, check_endpoint(endpoint) if slash else DEFAULT_ENDPOINT

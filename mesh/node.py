@@ -40,6 +40,8 @@ TUNNEL_TRIES = 3
 TUNNEL_RETRY_S = 1.0
 """What Overloaded says then: a refusal of a tunnel does not tell."""
 WINDOW_BYTES_MAX = 1 << 40
+SECONDS_MAX = 1e10
+"""Three centuries: for ever."""
 
 
 class Node:
@@ -219,7 +221,7 @@ class Node:
         self, topic: str, payload: bytes, *, headers: dict[str, Any] | None = None
     ) -> None:
         """Like `publish`, and raises trio.WouldBlock, with nothing published, where it would wait."""
-        if headers is None and type(payload) is bytes:
+        if headers is None and type(payload) is bytes and type(topic) is str:
             stream = self._streams.get(topic)
             if stream is not None and stream.headers is None:
                 size = stream.size_bytes + len(payload) + PER_MESSAGE_BYTES
@@ -409,6 +411,8 @@ class Node:
     async def wait_members(self, cluster: str, *, count: int = 1) -> list[Member]:
         """Wait until at least `count` members can take requests; put a timeout around it."""
         check_cluster(cluster)
+        if type(count) is not int:
+            raise TypeError(f"count: want int, got {type(count).__name__}")
         while len(self._core.rotation.of_cluster(cluster)) < count:
             self._core.check_open()
             await self._driver.rotation_grew.wait()
@@ -437,7 +441,7 @@ def _seconds(name: str, value: float) -> float:
         raise TypeError(f"{name}: want seconds, got {type(value).__name__}")
     if not value >= 0:  # Nor is NaN.
         raise ValueError(f"{name}: want seconds, at least 0, got {value!r}")
-    return value
+    return min(value, SECONDS_MAX)  # Python's whole numbers may be larger than any time.
 
 
 def _check_window(name: str, size_bytes: int) -> None:

@@ -81,6 +81,8 @@ class Service:
 
     def __init__(self, cluster: str, *, concurrency: int | None = None) -> None:
         self.cluster = check_cluster(cluster)
+        if concurrency is not None and type(concurrency) is not int:
+            raise TypeError(f"concurrency: want int, got {type(concurrency).__name__}")
         if concurrency is not None and concurrency < 1:
             raise ValueError(f"concurrency: must be at least 1, got {concurrency}")
         self.concurrency = concurrency

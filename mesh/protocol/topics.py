@@ -111,7 +111,7 @@ class Publisher:
 
     def stream(self, topic: str) -> TopicStream:
         """The stream of `topic`, opened when it is new. Raises InvalidName, LimitReached."""
-        stream = self.streams.get(topic)
+        stream = self.streams.get(topic) if isinstance(topic, str) else None
         if stream is None:
             raw = check_topic(topic)
             if len(self.streams) >= self._topics_max:

@@ -97,6 +97,41 @@ async def test_a_group_of_the_block_is_not_taken_for_ours() -> None:
     assert (caught.value.message, caught.value.exceptions) == ("mine", (error,))
 
 
+@pytest.mark.parametrize("clusters", [5, None, b"x", [5], [[]], ["x", b"x"]])
+async def test_what_is_no_cluster_is_refused_by_its_name(clusters: Any) -> None:
+    with pytest.raises(mesh.InvalidName, match=r"^cluster"):
+        async with mesh.join(clusters, keyring=NetworkKeyring([SECRET])):
+            raise AssertionError("not reached")
+
+
+@pytest.mark.parametrize("wrong", [5, None, b"x", [], {}])
+async def test_verbs_refuse_what_is_no_name(wrong: Any) -> None:
+    async with join(Nowhere()) as node:
+        for verb in (node.request, node.broadcast, node.publish):
+            with pytest.raises(mesh.InvalidName):
+                await verb(wrong, b"")
+        for told in (node.gather, node.publish_nowait):
+            with pytest.raises(mesh.InvalidName):
+                told(wrong, b"")
+        with pytest.raises(mesh.InvalidName):
+            await node.publish_many(wrong, [b""])
+        with pytest.raises(mesh.InvalidName):
+            node.open_tunnel(wrong)
+
+
+async def test_verbs_refuse_numbers_and_headers_that_are_none_and_take_all_others() -> None:
+    async with join(Nowhere()) as node:
+        with pytest.raises(TypeError, match="count: want int"):
+            await node.wait_members("y", count="3")  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="headers: '\\\\ud800'"):
+            await node.publish("t", b"", headers={"\ud800": 1})
+        node.open_tunnel("y", timeout=10**400)
+        assert [one async for one in node.gather("y", b"", timeout=10**400)] == []
+        with trio.move_on_after(0) as scope:
+            await node.request("y", b"", timeout=10**400)
+        assert scope.cancelled_caught
+
+
 async def test_what_cannot_start_says_so_itself() -> None:
     error = mesh.ConfigError("for the test")
     with pytest.raises(mesh.ConfigError) as caught:

@@ -45,9 +45,9 @@ def test_bad_patterns(bad: str) -> None:
         check_pattern(bad)
 
 
-@pytest.mark.parametrize("bad", [None, 7, b"bytes"])
+@pytest.mark.parametrize("bad", [None, 7, b"bytes", [], {}])
 def test_names_are_strings(bad: Any) -> None:
-    for check in (check_cluster, check_topic, check_pattern):
+    for check in (check_cluster, check_topic, check_pattern, split_target):
         with pytest.raises(InvalidName):
             check(bad)
 

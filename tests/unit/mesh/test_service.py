@@ -70,6 +70,12 @@ def test_whatever_is_async_will_do(handler: Callable[[Request], Awaitable[bytes]
     assert service.requests.functions == {"default": handler}
 
 
+@pytest.mark.parametrize(("wrong", "error"), [("3", TypeError), (2.5, TypeError), (0, ValueError)])
+def test_concurrency_is_a_count(wrong: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match=r"^concurrency: "):
+        Service("databases", concurrency=wrong)
+
+
 def test_one_name_is_a_list_of_one() -> None:
     databases = Service("databases")
     databases.request("one", allow="shop")(answer)

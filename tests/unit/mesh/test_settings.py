@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mesh.config import AT_LEAST, RELATIONS, MeshConfig
+from mesh.config import AT_LEAST, AT_MOST, RELATIONS, MeshConfig
 from mesh.errors import ConfigError
 from mesh.settings import TYPES, explain, key_source, load_config
 
@@ -131,6 +131,13 @@ def test_every_limit_is_enforced_with_its_number(name: str) -> None:
     assert str(AT_LEAST[name]) in str(caught.value)
 
 
+@pytest.mark.parametrize("name", AT_MOST)
+def test_what_nothing_could_hold_is_refused_with_the_most_there_can_be(name: str) -> None:
+    for value in (AT_MOST[name] + 1, 10**400):
+        with pytest.raises(ConfigError, match=f"{name}: must be at most {AT_MOST[name]},"):
+            MeshConfig(clusters=("x",), **{name: value})  # type: ignore[arg-type]
+
+
 def test_every_setting_is_documented_and_checked() -> None:
     text = (Path(__file__).parents[3] / "mesh/config.py").read_text()
     checked = set(AT_LEAST) | {name for name, _, _ in RELATIONS}
@@ -142,8 +149,16 @@ def test_every_setting_is_documented_and_checked() -> None:
 
 @pytest.mark.parametrize(
     "clusters",
-    [(), tuple(f"c{n}" for n in range(17)), ("a", "a"), ("UPPER",), ("with space",), ("",)],
+    [
+        (),
+        tuple(f"c{n}" for n in range(17)),
+        ("a", "a"),
+        ("UPPER",),
+        ("with space",),
+        ("",),
+        ([], []),
+    ],
 )
-def test_clusters_are_checked(clusters: tuple[str, ...]) -> None:
+def test_clusters_are_checked(clusters: Any) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 (ConfigError or InvalidName, both ValueErrors)
         MeshConfig(clusters=clusters)
