@@ -134,11 +134,10 @@ class Deliveries(Feed):
             BrokerLost: a connection broke before; some of it may come again. Said once.
         """
         session = self._session
-        if self._lost:  # With a connection before this one, behind the iteration's back.
-            self._lost = False
-            raise BrokerLost(self._channel.cluster, UNSETTLED)
-        while session is not None and not session.settled:
-            if not session.open:
+        while self._lost or (session is not None and not session.settled):
+            if self._lost or session is None or not session.open:
+                # With this connection, or one before it, behind the iteration's back.
+                self._lost = False
                 raise BrokerLost(self._channel.cluster, UNSETTLED)
             try:
                 await self._receive()

@@ -155,7 +155,9 @@ class NumberedPublisher(Sender):
 
     def _greeted(self, greeting: Mapping[str, Any]) -> None:
         if not self._knows:
-            self._known = Known(greeting["decided"], greeting["holes"], greeting["floor"])
+            # A broker of before there was a floor says none.
+            floor = greeting.get("floor", 0)
+            self._known = Known(greeting["decided"], greeting["holes"], floor)
             self._knows = True
             self._bell.wake()
 

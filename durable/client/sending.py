@@ -67,14 +67,18 @@ class Handed:
         return sum(run.end - run.first for run in self.runs)
 
     @property
+    def refusal(self) -> DurableError | None:
+        """The first one."""
+        return next((run.refusal for run in self.runs if run.refusal is not None), None)
+
+    @property
     def error(self) -> DurableError | None:
         """What is unknown comes before what is refused, which is told with it."""
-        refusal = next((run.refusal for run in self.runs if run.refusal is not None), None)
         errors = (run.error for run in self.runs if run.error is not run.refusal)
-        return next(errors, None) or refusal
+        return next(errors, None) or self.refusal
 
     def note_refused(self, error: DurableError) -> None:
-        refusal = next((run.refusal for run in self.runs if run.refusal is not None), None)
+        refusal = self.refusal
         if refusal is not None:
             count = sum(run.refused for run in self.runs)
             _note_refused(error, count, "" if refusal is error else f": {refusal}")

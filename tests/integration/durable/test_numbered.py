@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
 import durable
+from durable.broker.publishing import _known
 from durable.errors import PublisherFenced, QueueFull, SequenceLost, UnknownExchange
-from durable.vhost.publishers import HOLES_MAX
+from durable.vhost.publishers import HOLES_MAX, Publisher
 from tests.brokers import SMALL, client, drain, numbered, serving
 from tests.nodes import node
 
@@ -26,6 +28,22 @@ async def test_a_second_attempt_stores_what_the_first_did_not(tmp_path: Path) ->
             assert await second.send(0, "", "jobs", numbered(200)) == 200
             assert await second.send(200, "", "jobs", numbered(200, first=200)) == 100
         assert await drain(shop, "jobs") == numbered(400)
+
+
+async def test_a_broker_of_before_there_was_a_floor_tells_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by reading: a KeyError, and with it the node."""
+
+    def known(publisher: Publisher) -> dict[str, Any]:
+        return {name: value for name, value in _known(publisher).items() if name != "floor"}
+
+    monkeypatch.setattr("durable.broker.publishing._known", known)
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        for stored in (0, 10):
+            async with shop.numbered_publisher(NAME) as publisher:
+                assert await publisher.send(0, "", "jobs", numbered(10)) == stored
 
 
 async def test_sequences_left_out_are_no_loss_and_may_come_later(tmp_path: Path) -> None:
