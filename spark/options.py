@@ -5,7 +5,9 @@ Spark hands over text by names in lower case; errors use the names people write.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from .errors import InvalidOption, UnknownOption
@@ -76,3 +78,21 @@ def choice(*allowed: str) -> Reader:
         return text.lower()
 
     return read
+
+
+def iso(at_us: int) -> str:
+    return datetime.fromtimestamp(at_us / 1e6, UTC).isoformat()
+
+
+def read_time(name: str, text: str) -> int:
+    """us since 1970, of ISO 8601 or seconds; without a zone it is UTC. Raises InvalidOption."""
+    try:
+        if re.fullmatch(r"\d+(\.\d+)?", text) and len(text.partition(".")[0]) > 8:
+            found = datetime.fromtimestamp(float(text), UTC)
+        else:
+            found = datetime.fromisoformat(text)
+            found = found if found.tzinfo else found.replace(tzinfo=UTC)
+        return round(found.timestamp() * 1e6)
+    except (ValueError, OverflowError, OSError):
+        allowed = "a time as 2026-11-21T20:15:00, with or without a zone, or seconds since 1970"
+        raise InvalidOption(name, text, allowed) from None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from mesh.commands.options import add_keys, named, path, settings
 
 from ..errors import InvalidOption
-from ..replay.plan import iso, read_time
+from ..options import iso, read_time
 from ..settings import joining_options
 
 if TYPE_CHECKING:

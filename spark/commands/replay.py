@@ -16,6 +16,7 @@ from mesh.commands.options import Commands, add_joining, count, named, settings,
 from mesh.commands.terminal import words
 
 from ..installed import check_spark
+from ..options import read_time
 from ..replay.errors import ReplayFailed
 from ..replay.plan import (
     SPEED_MAX,
@@ -24,7 +25,6 @@ from ..replay.plan import (
     read_duration,
     read_number,
     read_pattern,
-    read_time,
 )
 from ..settings import joining_options
 from .quiet import quiet

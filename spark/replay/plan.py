@@ -7,12 +7,12 @@ import json
 import math
 import re
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 
 from mesh.errors import InvalidName
 from mesh.names import check_cluster, check_pattern
 
 from ..errors import ContradictoryOptions, InvalidOption
+from ..options import iso
 
 TOPICS, QUEUES = "topics", "queues"
 LOOPS_MAX = 1_000_000
@@ -185,24 +185,6 @@ def _java(replacement: str) -> str:
 def _literal(text: str) -> str:
     """What Java does not take for a group when it replaces."""
     return re.sub(r"([\\$])", r"\\\1", text)
-
-
-def iso(at_us: int) -> str:
-    return datetime.fromtimestamp(at_us / 1e6, UTC).isoformat()
-
-
-def read_time(name: str, text: str) -> int:
-    """us since 1970, of ISO 8601 or seconds; without a zone it is UTC. Raises InvalidOption."""
-    try:
-        if re.fullmatch(r"\d+(\.\d+)?", text) and len(text.partition(".")[0]) > 8:
-            found = datetime.fromtimestamp(float(text), UTC)
-        else:
-            found = datetime.fromisoformat(text)
-            found = found if found.tzinfo else found.replace(tzinfo=UTC)
-        return round(found.timestamp() * 1e6)
-    except (ValueError, OverflowError, OSError):
-        allowed = "a time as 2026-11-21T20:15:00, with or without a zone, or seconds since 1970"
-        raise InvalidOption(name, text, allowed) from None
 
 
 def read_duration(name: str, text: str) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from spark.errors import (
     UnknownOption,
     said,
 )
+from spark.options import read_time
 
 
 def read(**given: str) -> Options:
@@ -176,3 +178,17 @@ def test_what_an_error_said_is_found_in_what_spark_makes_of_it() -> None:
         assert said(RuntimeError(f"Traceback:\n{one}: a b\n")) == "a b", "Found: only two of five"
     assert said(RecordDamaged("gap", 3)) == str(RecordDamaged("gap", 3))
     assert said(RuntimeError("spark is slow")) is None
+
+
+def test_times_of_commands_are_utc_unless_they_say_otherwise() -> None:
+    second = round(datetime(2026, 11, 21, 20, 15, tzinfo=UTC).timestamp())
+    for text in (
+        "2026-11-21T20:15:00",
+        "2026-11-21T22:15:00+02:00",
+        "2026-11-21 20:15",
+        str(second),
+    ):
+        assert read_time("--from", text) == second * 1_000_000
+    for text in ("", "yesterday", "12", "9" * 30):
+        with pytest.raises(InvalidOption, match="--from"):
+            read_time("--from", text)

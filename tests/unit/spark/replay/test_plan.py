@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -16,7 +15,6 @@ from spark.replay.plan import (
     read_destination,
     read_duration,
     read_number,
-    read_time,
 )
 
 TO = Destination(QUEUES, "broker2")
@@ -58,20 +56,6 @@ def test_no_destination(text: str) -> None:
     with pytest.raises(InvalidOption, match="--to") as caught:
         read_destination(text)
     assert "\n" not in str(caught.value)
-
-
-def test_times_are_utc_unless_they_say_otherwise() -> None:
-    second = round(datetime(2026, 11, 21, 20, 15, tzinfo=UTC).timestamp())
-    for text in (
-        "2026-11-21T20:15:00",
-        "2026-11-21T22:15:00+02:00",
-        "2026-11-21 20:15",
-        str(second),
-    ):
-        assert read_time("--from", text) == second * 1_000_000
-    for text in ("", "yesterday", "12", "9" * 30):
-        with pytest.raises(InvalidOption, match="--from"):
-            read_time("--from", text)
 
 
 def test_durations_have_units() -> None:
