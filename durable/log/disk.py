@@ -80,7 +80,12 @@ class Disk(Directory, Protocol):
     """The directory of a store."""
 
     def lock(self) -> None:
-        """Keep everybody else out until `close`, or until this process ends. Raises StoreInUse."""
+        """Keep everybody else out until `close`, or until this process ends.
+
+        Raises:
+            StoreInUse: somebody else has it.
+            StoreFailed: it cannot be locked.
+        """
 
     def free_bytes(self) -> int:
         """What files may still grow by."""

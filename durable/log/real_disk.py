@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
-from ..errors import StoreInUse
+from ..errors import StoreFailed, StoreInUse
 from .disk import Buffer, Directory, Disk, File
 
 LOCK_NAME = "lock"
@@ -147,10 +147,13 @@ class RealDisk(RealDirectory, Disk):
 
 
 def take_lock(directory: Path, flags: int, kind: int) -> int:
-    """A descriptor that holds the lock until it is closed. Raises StoreInUse."""
+    """A descriptor that holds the lock until it is closed. Raises StoreInUse, StoreFailed."""
     # flock and not lockf: the latter lets the same process in twice, and its lock is gone with the
     # first close of any descriptor of the file.
-    descriptor = os.open(directory / LOCK_NAME, flags | os.O_CLOEXEC, 0o600)
+    try:
+        descriptor = os.open(directory / LOCK_NAME, flags | os.O_CLOEXEC, 0o600)
+    except OSError as error:  # It is a directory, or somebody else's.
+        raise StoreFailed(f"{directory} cannot be locked: {error}") from error
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from durable.errors import StoreInUse
+from durable.errors import StoreFailed, StoreInUse
 from durable.log.disk import Disk
 from durable.log.memory_disk import MemoryDisk
 from durable.log.real_disk import PIECES_MAX, RealDisk
@@ -120,6 +120,13 @@ def test_the_lock_keeps_out_this_process_too(tmp_path: Path) -> None:
     first.close()
     second.lock()
     second.close()
+
+
+def test_what_cannot_be_locked_is_said(tmp_path: Path) -> None:
+    """Found: a stack trace with an IsADirectoryError."""
+    (tmp_path / "lock").mkdir()
+    with pytest.raises(StoreFailed, match=r"cannot be locked: .*lock"):
+        RealDisk(tmp_path).lock()
 
 
 def test_a_new_directory_is_for_its_owner_alone(tmp_path: Path) -> None:
