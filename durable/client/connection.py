@@ -16,7 +16,15 @@ import trio
 from mesh.node import Node
 from mesh.protocol.batch import NUMBERS_END
 
-from ..definition_checks import COUNT_MAX, check_flags, check_key, check_level, check_reference
+from ..definition_checks import (
+    COUNT_MAX,
+    check_cluster_name,
+    check_flags,
+    check_key,
+    check_level,
+    check_name,
+    check_reference,
+)
 from ..definition_forms import to_plain
 from ..definitions import (
     BindingDefinition,
@@ -47,7 +55,11 @@ def connect(
 
     Args:
         timeout: seconds that any one answer may take, a restart of the broker included.
+    Raises:
+        InvalidDefinition: `cluster` or `vhost` is no name.
     """
+    check_cluster_name("connection", "cluster", cluster)
+    check_name("connection", "vhost", vhost)
     return Connection(Channel(node, cluster, vhost, timeout))
 
 

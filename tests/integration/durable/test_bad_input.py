@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
+import durable
 import durable.broker.reading
 from durable.client.connection import Connection
 from durable.definition_checks import NAME_BYTES_MAX
 from durable.errors import InvalidDefinition, TooManyCursors
 from durable.protocol.properties import KEYS_MAX, Properties
-from tests.brokers import client, drain, serving, take
-from tests.nodes import until
+from tests.brokers import client, drain, node_of, serving, take
+from tests.nodes import node, until
 
 LONG = "k" * (NAME_BYTES_MAX + 1)
 NO_TEXT = "\ud800"
@@ -71,6 +72,16 @@ async def test_what_a_message_cannot_have_is_refused_by_name(
                 await publish(shop, "", **{field: value})
         await shop.publish("", "jobs", b"good")
         assert await drain(shop, "jobs") == [b"good"]
+
+
+async def test_a_connection_to_what_has_no_name_is_refused_by_name(tmp_path: Path) -> None:
+    """Found: an error of the codec, or of nobody's tree, with the first call."""
+    async with serving(tmp_path) as broker, node("shop", node_of(broker)) as joined:
+        nameless: list[Any] = [None, 5, "", NO_TEXT, LONG, "a\0b"]
+        for name in nameless:
+            for field in ("cluster", "vhost"):
+                with pytest.raises(InvalidDefinition, match=f"^connection: {field} is"):
+                    durable.connect(joined, **{field: name})
 
 
 async def test_what_a_consumer_or_reader_cannot_have_is_refused_by_name(tmp_path: Path) -> None:
