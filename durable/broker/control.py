@@ -55,6 +55,7 @@ class Control:
             "purge_queue": self.purge_queue, "declare_exchange": self.declare_exchange,
             "delete_exchange": self.delete_exchange, "bind": self.bind, "unbind": self.unbind,
             "declare_stream": self.declare_stream, "delete_stream": self.delete_stream,
+            "delete_cursor": self.delete_cursor,
             "set_permission": self.set_permission, "clear_permission": self.clear_permission,
             "statistics": self.statistics, "export_definitions": self.export_definitions,
             "import_definitions": self.import_definitions, "vhosts": self.vhosts,
@@ -189,6 +190,18 @@ class Control:
         self._peer.check(for_delete("stream", name))
         if name in self._registry.streams:
             await self._change([changes.STREAM_GONE, name])
+
+    async def delete_cursor(self, stream: str, cursor: str) -> None:
+        """Who may read the stream may store it there, too."""
+        self._peer.check(for_read("stream", stream))
+        there = self._registry.stream(stream)
+
+        def change() -> Sequence[Change]:
+            if self._registry.streams.get(stream) is not there or cursor not in there.cursors:
+                return []
+            return [[changes.CURSOR, stream, cursor, None]]
+
+        await self._hosted.change(change)
 
     async def set_permission(self, definition: dict[str, Any]) -> None:
         wanted = read(PermissionDefinition, definition)

@@ -25,7 +25,7 @@ from .peer import Peer
 from .slices import Slices
 
 CURSORS_MAX = 10_000
-"""Of one stream. Each is in every snapshot, and nothing but the end of its stream takes it back."""
+"""Of one stream. Each is in every snapshot, until it is deleted or its stream is."""
 
 
 async def serve_reader(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Peer) -> None:

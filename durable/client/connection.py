@@ -142,6 +142,13 @@ class Connection:
         check_key("stream", "name", name)
         await self._channel.call("delete_stream", name=name)
 
+    async def delete_cursor(self, stream: str, cursor: str) -> None:
+        """Forget how far a named reader came. Nothing happens when it is not there; a reader that
+        still stores it puts it back. Raises UnknownStream."""
+        check_key("stream", "name", stream)
+        check_name("reader", "cursor", cursor)
+        await self._channel.call("delete_cursor", stream=stream, cursor=cursor)
+
     async def set_permission(
         self, cluster: str, *, configure: str = "", write: str = "", read: str = ""
     ) -> None:

@@ -56,6 +56,10 @@ def add(commands: Commands) -> None:
             help="of a headers exchange; repeatable",
         )  # fmt: skip
         _run(command, partial(_bind, verb))
+    command = _add(commands, "delete-cursor", "forget how far a named reader came in a stream")
+    command.add_argument("stream")
+    command.add_argument("cursor", help="as `status --json` shows it")
+    _run(command, _delete_cursor)
     command = _add(commands, "purge", "drop what is ready in a queue")
     command.add_argument("name")
     _run(command, _purge)
@@ -111,6 +115,11 @@ async def _delete(kind: str, broker: Connection, args: argparse.Namespace) -> No
     else:
         await broker.delete_stream(args.name)
     words(f"{kind} {args.name} is not there any more")
+
+
+async def _delete_cursor(broker: Connection, args: argparse.Namespace) -> None:
+    await broker.delete_cursor(args.stream, args.cursor)
+    words(f"cursor {args.cursor} of stream {args.stream} is not there any more")
 
 
 async def _bind(verb: str, broker: Connection, args: argparse.Namespace) -> None:

@@ -100,7 +100,8 @@ class TooManyCursors(DurableError):
 
     def __init__(self, stream: str, limit: int) -> None:
         super().__init__(
-            f"stream {stream!r} has {limit} cursors already: read under a name it knows, or without"
+            f"stream {stream!r} has {limit} cursors already: delete one, read under a name it knows, "
+            "or without"
         )
         self.stream, self.limit = stream, limit
 

@@ -172,6 +172,9 @@ async def test_a_stream_keeps_so_many_cursors_and_no_long_ones(
         async with shop.read("audit", cursor="billing") as records:
             assert [one.payload for one in await take(records, 1)] == [b"2"]
         assert cursors == {"billing": 1}
+        await shop.delete_cursor("audit", "billing")
+        async with shop.read("audit", cursor="another"):
+            pass
 
 
 async def test_a_cursor_of_an_earlier_release_goes_on(

@@ -147,6 +147,29 @@ async def test_a_newer_pattern_takes_nothing_from_an_older_one(tmp_path: Path) -
         assert sorted(await read(shop, "old", 1000)) == sorted(sent)
 
 
+async def test_a_deleted_cursor_stays_so_over_restarts(tmp_path: Path) -> None:
+    """Another one of its name begins where it says."""
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_stream("audit")
+        await shop.publish_many("", "audit", numbered(4))
+        cursors = broker.hosted("/").vhost.registry.stream("audit").cursors
+        for name in ("billing", "crm"):
+            async with shop.read("audit", start="first", cursor=name) as records:
+                await take(records, 2)
+                await records.store()
+        await until(lambda: cursors == {"billing": 2, "crm": 2})
+        await shop.delete_cursor("audit", "billing")
+        await shop.delete_cursor("audit", "billing")
+        with pytest.raises(UnknownStream):
+            await shop.delete_cursor("audits", "billing")
+        assert cursors == {"crm": 2}
+    for _ in range(2):
+        async with serving(tmp_path) as broker, client(broker) as shop:
+            assert (await shop.statistics())["streams"]["audit"]["cursors"] == {"crm": 2}
+            async with shop.read("audit", start="first", cursor="billing") as records:
+                assert payloads(await take(records, 4)) == numbered(4)
+
+
 async def test_cursors_survive_a_restart(tmp_path: Path) -> None:
     async with serving(tmp_path) as broker, client(broker) as shop:
         await shop.declare_stream("audit")
