@@ -42,8 +42,10 @@ async def serve_consumer(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Pee
     Raises:
         DurableError: why it was refused, or ended.
     """
-    queue = hosted.vhost.registry.queue(hello.field("queue", str))
-    peer.check(for_read("queue", queue.name))
+    name = hello.field("queue", str)
+    needs = [*for_read("queue", name)]
+    peer.check(needs)
+    queue = hosted.vhost.registry.queue(name)
     peer.check_own(queue)
     no_ack = hello.field("no_ack", bool, False)
     prefetch = hello.field("prefetch", int, 0)
@@ -62,6 +64,7 @@ async def serve_consumer(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Pee
         async with open_nursery() as nursery:
             nursery.start_soon(session.deliver)
             nursery.start_soon(session.report_settled)
+            nursery.start_soon(hosted.until_refused, peer, needs)
             async for part in tunnel:
                 session.settle(part)
             nursery.cancel_scope.cancel()

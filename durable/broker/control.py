@@ -27,12 +27,15 @@ from ..routing.permissions import (
     for_declare_queue,
     for_declare_stream,
     for_delete,
+    for_permissions,
     for_read,
+    for_vhost,
 )  # fmt: skip
 from ..vhost import changes
 from ..vhost.changes import Change
 from ..vhost.registry import Registry
 from .defining import exported, take_in
+from .directory import DEFAULT_VHOST
 from .hosted import Hosted
 from .hosting import Hosting
 from .peer import Peer
@@ -68,7 +71,8 @@ class Control:
         if operation is None:
             raise Malformed(f"no operation {call.operation!r}")
         try:
-            return await operation(**call.arguments)
+            with self._peer.hints():
+                return await operation(**call.arguments)
         except TypeError as error:
             raise Malformed(f"{call.operation}: {error}") from None
 
@@ -206,16 +210,17 @@ class Control:
     async def set_permission(self, definition: dict[str, Any]) -> None:
         wanted = read(PermissionDefinition, definition)
         wanted.check()
-        self._peer.check(for_delete("permissions of", wanted.cluster))
+        self._peer.check(for_permissions(wanted.cluster))
         await self._change([changes.PERMISSION, to_plain(wanted)])
 
     async def clear_permission(self, cluster: str) -> None:
         PermissionDefinition(cluster=cluster).check()
-        self._peer.check(for_delete("permissions of", cluster))
+        self._peer.check(for_permissions(cluster))
         await self._change([changes.PERMISSION_GONE, cluster])
 
     async def statistics(self) -> dict[str, Any]:
-        return statistics_of(self._hosted)
+        """Of what the caller may do anything with."""
+        return statistics_of(self._hosted, self._peer.sees)
 
     async def export_definitions(self) -> bytes:
         return pack_definitions(exported(self._hosted, self._peer))
@@ -228,16 +233,22 @@ class Control:
         await self._hosted.change(lambda: [wanted])
 
     async def vhosts(self) -> list[str]:
-        return self._hosting.names
+        return self._hosting.names_for(self._peer.cluster)
 
     async def create_vhost(self, name: str) -> None:
-        self._peer.check(for_delete("vhost", name))
+        self._check_vhost(DEFAULT_VHOST, name)
         await self._hosting.create(name)
 
     async def delete_vhost(self, name: str) -> None:
         """Not the one this connection is to: it could not be answered."""
-        self._peer.check(for_delete("vhost", name))
+        self._check_vhost(DEFAULT_VHOST, name)
         if name == self._hosted.vhost.name:
             raise InUse("vhost", name, "this connection")
         if name in self._hosting.names:
+            self._check_vhost(name, name)
             await self._delete_vhost(name)
+
+    def _check_vhost(self, of: str, name: str) -> None:
+        """Whatever vhost this connection is to: one where nothing is said must not lead to the others."""
+        permissions = self._hosting.get(of).vhost.registry.permissions
+        permissions.check(self._peer.cluster, for_vhost(name))

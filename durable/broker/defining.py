@@ -22,6 +22,7 @@ from ..routing.permissions import (
     for_declare_queue,
     for_declare_stream,
     for_delete,
+    for_permissions,
 )  # fmt: skip
 from ..vhost import changes
 from ..vhost.changes import Change
@@ -54,7 +55,7 @@ def exported(hosted: Hosted, peer: Peer) -> dict[str, Any]:
     for one in named:
         peer.check(for_delete(one.kind, one.name))
     for permission in lasting.permissions:
-        peer.check(for_delete("permissions of", permission.cluster))
+        peer.check(for_permissions(permission.cluster))
     return export_definitions(lasting, hosted.vhost.name)
 
 
@@ -99,7 +100,7 @@ def _check(asked: Definitions, peer: Peer) -> None:
     for binding in asked.bindings:
         peer.check(for_bind(binding))
     for permission in asked.permissions:
-        peer.check(for_delete("permissions of", permission.cluster))
+        peer.check(for_permissions(permission.cluster))
 
 
 def _missing(hosted: Hosted, peer: Peer, plain: Any) -> list[Definition]:

@@ -32,10 +32,19 @@ from ..log.record import Buffer
 from ..queues.consumers import Consumer
 from ..queues.lane import Lane
 from ..queues.queue import Delivery, Queue
-from ..vhost.changes import QUEUE_GONE, STREAM, STREAM_GONE, Change
+from ..routing.permissions import Need
+from ..vhost.changes import (
+    PERMISSION,
+    PERMISSION_GONE,
+    QUEUE_GONE,
+    STREAM,
+    STREAM_GONE,
+    Change,
+)
 from ..vhost.publishers import Publisher
 from ..vhost.vhost import Vhost
 from .clock import SteadyClock
+from .peer import Peer
 
 logger = logging.getLogger("durable")
 
@@ -75,6 +84,8 @@ class Hosted:
         self._busy: dict[Queue, None] = {}
         self._publishers: dict[bytes, PublisherSession] = {}
         self._sessions: dict[Consumer, ConsumerSession] = {}
+        self._permitted = Bell()
+        """Rings when somebody may do more, or less, than before."""
         self.streams_changed = Waker()
         """For whoever captures: streams have been declared or deleted."""
         self.applied_end = log.durable_end
@@ -149,8 +160,11 @@ class Hosted:
         def change() -> int:
             changes = wanted()
             position = self.vhost.change(changes, self.clock.now_us())
-            if any(word in (STREAM, STREAM_GONE) for word, *_ in changes):
+            words = {word for word, *_ in changes}
+            if words & {STREAM, STREAM_GONE}:
                 self.streams_changed.wake()
+            if words & {PERMISSION, PERMISSION_GONE}:
+                self._permitted.wake()
             return position
 
         try:
@@ -231,6 +245,16 @@ class Hosted:
 
     def detach_consumer(self, consumer: Consumer) -> None:
         del self._sessions[consumer]
+
+    async def until_refused(self, peer: Peer, needs: Sequence[Need]) -> None:
+        """Beside a session that would go on when its peer may not any more; returns never.
+
+        Raises:
+            AccessRefused: now.
+        """
+        while True:
+            peer.check(needs)
+            await self._permitted.wait()
 
     # Bodies
 

@@ -83,11 +83,21 @@ class Hosting:
     def all(self) -> list[Hosted]:
         return [one.hosted for one in self._running.values() if one.hosted is not None]
 
-    def get(self, name: str) -> Hosted:
-        """Raises UnknownVhost."""
+    def names_for(self, cluster: str) -> list[str]:
+        """Of those in which it may do anything."""
+        vhosts = (one.vhost for one in self.all())
+        return sorted(one.name for one in vhosts if one.registry.permissions.admits(cluster))
+
+    def get(self, name: str, cluster: str | None = None) -> Hosted:
+        """
+        Args:
+            cluster: who asks; it is told only of vhosts in which it may do anything.
+        Raises:
+            UnknownVhost: there is none, or it is not open.
+        """
         running = self._running.get(name)
         if running is None or running.hosted is None:
-            raise UnknownVhost(name, self.names)
+            raise UnknownVhost(name, self.names if cluster is None else self.names_for(cluster))
         return running.hosted
 
     async def create(self, name: str) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from ..errors import ExclusiveQueue
+from ..errors import ExclusiveQueue, Unknown
 from ..queues.queue import Queue
 from ..routing.permissions import WRITE, Need, Permissions, for_publish
 
@@ -28,6 +29,20 @@ class Peer:
     def check(self, needs: Iterable[Need]) -> None:
         """Raises AccessRefused."""
         self.permissions.check(self.cluster, needs)
+
+    def sees(self, name: str) -> bool:
+        """Whether it may do anything with what has this name."""
+        return self.permissions.sees(self.cluster, name)
+
+    @contextmanager
+    def hints(self) -> Iterator[None]:
+        """What is not there may be misspelt; only what the caller sees is suggested to it."""
+        try:
+            yield
+        except Unknown as error:
+            if not self.sees(error.nearest):
+                raise type(error)(error.name) from None
+            raise
 
     def check_own(self, queue: Queue) -> None:
         """Raises ExclusiveQueue: it is another connection's."""

@@ -34,14 +34,17 @@ async def serve_reader(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Peer)
     Raises:
         DurableError: why it was refused, or ended.
     """
-    stream = hosted.vhost.registry.stream(hello.field("stream", str))
-    peer.check(for_read("stream", stream.name))
+    name = hello.field("stream", str)
+    needs = [*for_read("stream", name)]
+    peer.check(needs)
+    stream = hosted.vhost.registry.stream(name)
     cursor = hello.field("cursor", str, "")
     _check_cursor(stream, cursor)
     offset = _start(stream, hello, cursor)
     await tunnel.send(encode_answer(Answer(0, {"offset": offset})))
     async with open_nursery() as nursery:
         nursery.start_soon(_send, tunnel, hosted, stream, offset)
+        nursery.start_soon(hosted.until_refused, peer, needs)
         async for part in tunnel:
             if part[:1] != CURSOR or not cursor:
                 raise Malformed("a part that is no cursor, or no cursor was named")

@@ -53,7 +53,7 @@ class Sessions:
         """One tunnel, to its end. What is wrong is told to the client, not raised."""
         try:
             hello = decode_hello(await anext(tunnel))
-            hosted = self._hosting.get(hello.vhost)
+            hosted = self._hosting.get(hello.vhost, tunnel.caller)
             tunnels = self._tunnels.setdefault(hosted, set())
             tunnels.add(tunnel)
             try:
@@ -79,7 +79,8 @@ class Sessions:
             raise BrokerLost(self._cluster, "its session has ended")
         if peer.permissions is not hosted.vhost.registry.permissions:
             raise Malformed("a session of another vhost")
-        await self._serve_kind(tunnel, hello, hosted, peer)
+        with peer.hints():
+            await self._serve_kind(tunnel, hello, hosted, peer)
 
     async def delete_vhost(self, name: str) -> None:
         """With all its connections. Raises as `Hosting.delete`."""

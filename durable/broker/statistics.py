@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from typing import Any
 
@@ -13,18 +13,23 @@ from ..vhost.stream import Stream
 from .hosted import Hosted
 
 
-def statistics_of(hosted: Hosted) -> dict[str, Any]:
-    """Units are in the names; ages in seconds, None when there is nothing."""
+def statistics_of(hosted: Hosted, sees: Callable[[str], bool]) -> dict[str, Any]:
+    """Units are in the names; ages in seconds, None when there is nothing.
+
+    Args:
+        sees: whether who asks is to know of a queue or stream; the others are `hidden`, a number.
+    """
     registry, log = hosted.vhost.registry, hosted.log.statistics()
     counts = hosted.vhost.intake.counts
     now_us = hosted.clock.now_us()
+    queues = [one for one in registry.queues.values() if sees(one.name)]
+    streams = [one for one in registry.streams.values() if sees(one.name)]
+    there = len(registry.queues) + len(registry.streams)
     received = counts.received_bytes + counts.captured_bytes
     return {
-        "queues": {one.name: _queue(one, now_us) for one in registry.queues.values()},
-        "streams": {
-            one.name: _stream(one, registry.gaps.get(one.lane.id, ()))
-            for one in registry.streams.values()
-        },
+        "queues": {one.name: _queue(one, now_us) for one in queues},
+        "streams": {one.name: _stream(one, registry.gaps.get(one.lane.id, ())) for one in streams},
+        "hidden": there - len(queues) - len(streams),
         "publishers": len(hosted.vhost.publishers),
         "lost": hosted.lost,
         "memory": {

@@ -55,6 +55,8 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
             f"stream {name}: {held}, {len(one['cursors'])} cursors, {one['missed']} missed"
             f"{_rates(one, 'published', 'delivered')}"
         )
+    if found.get("hidden"):  # A broker of before hid none.
+        yield f"queues and streams of which this cluster may see nothing: {found['hidden']}"
     yield (
         f"received: {intake['received']} messages, {sizes(intake['received_bytes'])}; duplicates "
         f"{intake['duplicates']}, refused {intake['refused']}, routed nowhere {intake['dropped']}"

@@ -8,11 +8,14 @@
     bind or unbind                                    the destination   the exchange
     publish                                           the exchange
     consume, get, purge, read                                           the queue or stream
+    say what a cluster may do            mesh.permissions.CLUSTER
+    make or delete a vhost               mesh.vhost.NAME, in `/`; deleted, in that vhost as well
 
 Each permission is a regular expression that the whole name must match. The default exchange goes by
-the name `amq.default`, so what is sent straight to a queue needs to write that one. As long as nothing
-has been said about any cluster, every trusted one may do everything; from then on, only what was said.
-Who may say so has to be trusted: a regular expression can be made to take for ever.
+the name `amq.default`, so what is sent straight to a queue needs to write that one. Clusters and vhosts
+go by names that no queue can have: who may configure `shop.*` says nothing of what cluster shop may do.
+As long as nothing has been said about any cluster, every trusted one may do everything; from then on,
+only what was said. Who may say so has to be trusted: a regular expression can be made to take for ever.
 """
 
 from __future__ import annotations
@@ -84,6 +87,14 @@ class Permissions:
         found = self._decided((cluster, what, name))
         return self._decide(cluster, what, name) if found is None else found
 
+    def sees(self, cluster: str, name: str) -> bool:
+        """Whether it may do anything with it; else it is not to learn that there is such a thing."""
+        return any(self.may(cluster, what, name) for what in (CONFIGURE, WRITE, READ))
+
+    def admits(self, cluster: str) -> bool:
+        """Whether it may do anything here."""
+        return not self._definitions or cluster in self._definitions
+
     def check(self, cluster: str, needs: Iterable[Need]) -> None:
         """Raises AccessRefused, naming the first of `needs` that `cluster` lacks."""
         for what, kind, name in needs:
@@ -120,6 +131,14 @@ def for_declare_exchange(definition: ExchangeDefinition) -> Iterator[Need]:
 
 def for_delete(kind: str, name: str) -> Iterator[Need]:
     yield Need(CONFIGURE, kind, name)
+
+
+def for_permissions(cluster: str) -> Iterator[Need]:
+    yield Need(CONFIGURE, "permissions", f"mesh.permissions.{cluster}")
+
+
+def for_vhost(name: str) -> Iterator[Need]:
+    yield Need(CONFIGURE, "vhost", f"mesh.vhost.{name}")
 
 
 def for_bind(binding: BindingDefinition) -> Iterator[Need]:

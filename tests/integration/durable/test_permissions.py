@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from durable.errors import AccessRefused, UnknownVhost
-from tests.brokers import client, drain, node_of, numbered, serving, take
+import durable
+from durable.errors import AccessRefused, UnknownQueue, UnknownVhost
+from tests.brokers import client, drain, node_of, numbered, payloads, serving, take
 from tests.nodes import node
 
 
@@ -66,8 +67,6 @@ async def test_a_publisher_goes_on_after_a_refusal(tmp_path: Path) -> None:
 
 
 async def test_there_is_no_such_vhost(tmp_path: Path) -> None:
-    import durable
-
     async with serving(tmp_path) as broker, node("shop", node_of(broker)) as joined:
         with pytest.raises(UnknownVhost):
             await durable.connect(joined, vhost="/none").statistics()
@@ -83,3 +82,116 @@ async def test_permissions_survive_a_restart(tmp_path: Path) -> None:
             await shop.publish("", "jobs", b"")
         await shop.clear_permission("shop")
         await shop.publish("", "jobs", b"")
+
+
+async def test_a_vhost_is_not_deleted_from_one_where_everybody_may_do_everything(
+    tmp_path: Path,
+) -> None:
+    """Found: who may do nothing in a vhost, nor in `/`, deleted it from a third one."""
+    async with (
+        serving(tmp_path) as broker,
+        node("shop", node_of(broker)) as shop_node,
+        node("crm", node_of(broker)) as crm_node,
+    ):
+        shop = durable.connect(shop_node)
+        for vhost in ("open", "secret", "shared"):
+            await shop.create_vhost(vhost)
+        for vhost in ("/", "secret"):
+            there = durable.connect(shop_node, vhost=vhost)
+            await there.set_permission("shop", configure=".*", write=".*", read=".*")
+        crm = durable.connect(crm_node, vhost="open")
+        for refused in (crm.delete_vhost("secret"), crm.create_vhost("mine")):
+            with pytest.raises(AccessRefused, match=r"'mesh\.vhost\."):
+                await refused
+        # Its own permissions protect it from whoever may delete others.
+        await shop.set_permission("crm", configure=r"mesh\.vhost\..*")
+        await crm.delete_vhost("shared")
+        with pytest.raises(AccessRefused):
+            await crm.delete_vhost("secret")
+        assert await shop.vhosts() == ["/", "open", "secret"]
+
+
+async def test_who_configures_queues_of_its_name_says_nothing_of_what_it_may_do(
+    tmp_path: Path,
+) -> None:
+    """Found: `crm.*`, meant for queues, is what cluster crm is called, too: it gave itself the rest."""
+    everything = {"configure": ".*", "write": ".*", "read": ".*"}
+    async with serving(tmp_path) as broker, client(broker) as shop, client(broker, "crm") as crm:
+        await shop.set_permission("shop", **everything)
+        await shop.set_permission("crm", configure="crm.*", write="crm.*", read="crm.*")
+        permission = {"cluster": "crm", **everything}
+        asked = {"version": 1, "vhost": "/", "permissions": [permission]}
+        for refused in (
+            crm.set_permission("crm", **everything), crm.clear_permission("crm"),
+            crm.import_definitions(asked),
+        ):  # fmt: skip
+            with pytest.raises(AccessRefused, match=r"'mesh\.permissions\.crm'"):
+                await refused
+        await shop.set_permission("crm", configure=r"mesh\.permissions\.crm")
+        await crm.set_permission("crm", **everything)
+
+
+async def test_nobody_learns_of_what_it_may_do_nothing_with(tmp_path: Path) -> None:
+    """Found: names, sizes and cursors in the statistics, and names in hints."""
+    async with (
+        serving(tmp_path) as broker, client(broker) as shop, node("crm", node_of(broker)) as joined
+    ):  # fmt: skip
+        crm = durable.connect(joined)
+        await shop.create_vhost("billing")
+        await shop.declare_queue("crm-jobs")
+        await shop.declare_queue("crn-jobs")
+        await shop.declare_stream("salaries")
+        await shop.set_permission("shop", configure=".*", write=".*", read=".*")
+        await shop.set_permission("crm", read="crm-.*|cr.-job")
+        found = await crm.statistics()
+        assert (list(found["queues"]), list(found["streams"]), found["hidden"]) == (
+            ["crm-jobs"], [], 2,
+        )  # fmt: skip
+        assert (await shop.statistics())["hidden"] == 0
+        with pytest.raises(AccessRefused):
+            await crm.consume("salarie").__aenter__()
+        with pytest.raises(AccessRefused):
+            await crm.read("salarie").__aenter__()
+        with pytest.raises(UnknownQueue, match="declare it first"):
+            await crm.purge_queue("crn-job")
+        with pytest.raises(UnknownQueue, match="declare it first"):
+            await crm.consume("crn-job").__aenter__()
+        with pytest.raises(UnknownQueue, match="mean 'crm-jobs'"):
+            await crm.purge_queue("crm-job")
+        assert await crm.vhosts() == ["/", "billing"]
+        await shop.clear_permission("crm")
+        assert await crm.vhosts() == ["billing"]
+        elsewhere = durable.connect(joined, vhost="billin")
+        with pytest.raises(UnknownVhost, match="mean 'billing'"):
+            await elsewhere.statistics()
+
+
+@pytest.mark.parametrize("cleared", [True, False])
+async def test_who_may_not_read_any_more_gets_nothing_more(tmp_path: Path, cleared: bool) -> None:
+    """Found: consumers and readers went on for as long as they liked."""
+    async with serving(tmp_path) as broker, client(broker) as shop, client(broker, "crm") as crm:
+        await shop.declare_queue("jobs")
+        await shop.declare_stream("audit")
+        await shop.set_permission("shop", configure=".*", write=".*", read=".*")
+        await shop.set_permission("crm", read="jobs|audit")
+        for name in ("jobs", "audit"):
+            await shop.publish("", name, b"0")
+        async with crm.consume("jobs") as deliveries, crm.read("audit", start="first") as records:
+            (first,) = await take(deliveries, 1)
+            await take(records, 1)
+            await first.ack()
+            await deliveries.synced()
+            await shop.set_permission("crm", read="jobs|audit", write="amq.default")
+            await shop.publish("", "jobs", b"1")
+            await take(deliveries, 1)
+            if cleared:
+                await shop.clear_permission("crm")
+            else:
+                await shop.set_permission("crm", write="amq.default")
+            for name in ("jobs", "audit"):
+                await shop.publish("", name, b"2")
+            for feed in (deliveries, records):
+                with pytest.raises(AccessRefused):
+                    await take(feed, 1)
+        async with shop.consume("jobs") as deliveries:
+            assert payloads(await take(deliveries, 2)) == [b"1", b"2"]

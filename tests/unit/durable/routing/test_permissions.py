@@ -95,7 +95,22 @@ def test_a_refusal_says_who_may_not_what() -> None:
         ),
         (rules.for_publish("e"), "write exchange e"),
         (rules.for_read("stream", "s"), "read stream s"),
+        (rules.for_permissions("web"), "configure permissions mesh.permissions.web"),
+        (rules.for_vhost("v"), "configure vhost mesh.vhost.v"),
     ],
 )
 def test_what_each_operation_needs(needs: list[Need], wanted: str) -> None:
     assert ", ".join(" ".join(one) for one in needs) == wanted
+
+
+@pytest.mark.parametrize("what", ["configure", "write", "read"])
+def test_who_may_do_anything_with_it_sees_it(what: str) -> None:
+    permissions = Permissions([PermissionDefinition(cluster="web", **{what: "jobs"})])
+    assert permissions.sees("web", "jobs")
+    assert not permissions.sees("web", "other")
+    assert not permissions.sees("db", "jobs")
+    assert permissions.admits("web")
+    assert not permissions.admits("db")
+    permissions.remove("web")
+    assert permissions.sees("db", "jobs")
+    assert permissions.admits("db")
