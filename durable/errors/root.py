@@ -21,7 +21,10 @@ class DurableError(MeshError):
 
 def shown(value: Any) -> str:
     """A value as an error shows it: short enough for a line of a log."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except RecursionError:  # A peer may send whatever msgpack takes.
+        return f"a {type(value).__name__} nested too deep to be shown"
     return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}..."
 
 

@@ -12,10 +12,12 @@ from typing import Any
 from ..errors import BrokerError, DurableError
 
 TEXT = "text"
+DETAIL_MAX = 64 * 1024
+"""Characters of one attribute: what was wrong with megabytes has to be told in an answer."""
 
 
 def take_apart(error: DurableError) -> tuple[str, dict[str, Any]]:
-    """Its code and its details: the text, and every attribute that is a plain value."""
+    """Its code and its details: the text, and every attribute that is a plain value, and not a huge one."""
     if isinstance(error, BrokerError):
         return error.code, dict(error.details)
     details = {name: value for name, value in vars(error).items() if _is_plain(value)}
@@ -39,9 +41,16 @@ def _is_attribute(name: object) -> bool:
 
 
 def _is_plain(value: Any) -> bool:
+    """What an error says is flat; what it was given, and repeats, may be anything."""
     if isinstance(value, list | tuple):
-        return all(map(_is_plain, value))
-    return value is None or isinstance(value, str | bytes | int | float | bool)
+        return all(map(_is_scalar, value))
+    return _is_scalar(value)
+
+
+def _is_scalar(value: Any) -> bool:
+    if isinstance(value, str | bytes):
+        return len(value) <= DETAIL_MAX
+    return value is None or isinstance(value, int | float | bool)
 
 
 def _tree(kind: type[DurableError]) -> Iterator[type[DurableError]]:

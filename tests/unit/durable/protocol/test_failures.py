@@ -10,7 +10,7 @@ import msgpack
 import pytest
 
 from durable import errors
-from durable.errors import BrokerError, DurableError
+from durable.errors import BrokerError, DurableError, InvalidDefinition
 from durable.protocol.failures import put_together, take_apart
 
 ARGUMENTS: dict[str, Any] = {
@@ -50,6 +50,20 @@ def test_it_survives(kind: type[DurableError]) -> None:
         return {name: list(v) if isinstance(v, tuple) else v for name, v in vars(one).items()}
 
     assert plain(again) == plain(error)
+
+
+@pytest.mark.parametrize("deep", [600, 100_000])
+def test_what_is_nested_or_huge_is_told_without_it(deep: int) -> None:
+    """Found: a RecursionError, which ended the session of whoever sent it; and an answer too large."""
+    nested: Any = 1
+    for _ in range(deep):
+        nested = [nested]
+    for value in (nested, "x" * (1 << 20), ["x" * (1 << 20)]):
+        code, details = take_apart(InvalidDefinition("queue", "name", value, "a name"))
+        again = put_together(code, msgpack.unpackb(msgpack.packb(details)))
+        assert isinstance(again, InvalidDefinition)
+        assert str(again).startswith("queue: name is ")
+        assert not hasattr(again, "value")
 
 
 def test_what_this_release_does_not_know() -> None:
