@@ -38,8 +38,8 @@ class Slice(NamedTuple):
 
 class Lane:
     __slots__ = (
-        "_back", "_cursor", "_expiries", "_journal", "_logged", "_marks", "_tidy_at", "_times",
-        "changes", "id", "index", "next", "ready", "ready_bytes", "retired", "settled", "size_bytes",
+        "_back", "_cursor", "_expiries", "_journal", "_logged", "_marks", "_since_us", "_there",
+        "_tidy_at", "_times", "changes", "id", "index", "next", "ready", "ready_bytes", "retired", "settled", "size_bytes",
     )  # fmt: skip
 
     def __init__(self, id: int, journal: Journal, *, logged: bool) -> None:  # noqa: A002
@@ -61,6 +61,11 @@ class Lane:
         self._expiries = Ranges()  # When messages expire, of those with a time of their own.
         self._marks = Marks()
         self._tidy_at = _TIDY_EVERY
+        self._there = self._since_us = 0  # Everything before that sequence was there at this time.
+
+    def recovered(self, now_us: int) -> None:
+        """All of the log is read. What is in it came before now, whatever the clock said then."""
+        self._there, self._since_us = self.index.end, now_us
 
     def enqueue(
         self, first: int, count: int, position: int, size_bytes: int, time_us: int,
@@ -323,13 +328,25 @@ class Lane:
             start, end = self._back.first() if self._back else (self._cursor, self.index.end)
             expired = start
             if ttl_us is not None:
-                expired = self._marks.later_than(now_us - ttl_us, start, end)
+                expired = self._younger_than(now_us - ttl_us, start, end)
             if expired == start:
                 expires_us, expired = self._expiries.around(start, end)
-                if not 0 < expires_us <= now_us:
+                if not 0 < expires_us - self._ahead_us(start) <= now_us:
                     return
             self.withdraw(start, expired)
             yield start, expired
+
+    def _younger_than(self, time_us: int, start: int, end: int) -> int:
+        """The first sequence in [start, end) that may have come later than `time_us`; or `end`."""
+        if time_us >= self._since_us:
+            start = max(start, min(self._there, end))
+        return self._marks.later_than(time_us, start, end)
+
+    def _ahead_us(self, sequence: int) -> int:
+        """How much later than possible a message came that was there at the start."""
+        if sequence >= self._there:
+            return 0
+        return max(0, self._marks.earliest_us(sequence) - self._since_us)
 
     @property
     def may_expire(self) -> bool:
@@ -341,8 +358,13 @@ class Lane:
         low = self.settled.low
         return self._marks.earliest_us(low) if low < self.index.end else None
 
+    def younger_than(self, time_us: int) -> int:
+        """The first sequence that may be younger than what came then; the end if none is. A clock that
+        was ahead does not keep what came by it."""
+        return self._younger_than(time_us, self.settled.low, self.index.end)
+
     def came_later_than(self, time_us: int) -> int:
-        """The first sequence whose message may have come later than that; the end if none has."""
+        """The first sequence whose message may have come later than that, by the clock it came by."""
         return self._marks.later_than(time_us, self.settled.low, self.index.end)
 
     def encode(self) -> tuple[bytes, bytes]:

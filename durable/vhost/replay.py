@@ -99,6 +99,7 @@ class Replay:
         for queue in registry.queues.values():
             queue.recovered(now_us)
         for lane in registry.lanes.values():
+            lane.recovered(now_us)
             for positions, size_bytes in lane.referenced():
                 for position in positions:
                     store.refer(position, 1, size_bytes)

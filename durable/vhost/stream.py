@@ -92,4 +92,4 @@ class Stream:
         """All offsets before this one are older than `max_age_s`."""
         if self.definition.max_age_s is None:
             return 0
-        return self.lane.came_later_than(now_us - int(self.definition.max_age_s * 1e6))
+        return self.lane.younger_than(now_us - int(self.definition.max_age_s * 1e6))

@@ -266,3 +266,39 @@ def test_returns_that_are_told_in_part_leave_the_rest_as_it_was() -> None:
     told, end = first.returns(3)
     second.recall_returns(told, end)
     assert list(second.returned(4, 10)) == [(4, 5, 0), (5, 6, 1), (6, 10, 0)]
+
+
+YEAR_US = 365 * 86_400 * 1_000_000
+
+
+@pytest.mark.parametrize("reloaded", [False, True])
+def test_what_came_by_a_clock_that_was_ahead_is_as_old_as_the_start(reloaded: bool) -> None:
+    """Found: it stayed for a year, and with it all that came behind."""
+    lane = Lane(9, Journal(), logged=True)
+    lane.enqueue(0, 2, 1, 20, time_us=YEAR_US)
+    lane.enqueue(2, 2, 2, 20, YEAR_US + 50, YEAR_US + 50 + 100)
+    if reloaded:
+        parts, lane = lane.encode(), Lane(9, Journal(), logged=True)
+        lane.load(*parts)
+    lane.recovered(1000)
+    lane.enqueue(4, 1, 3, 10, time_us=1500)
+    assert list(lane.expire(1099, 100)) == []
+    assert lane.younger_than(999) == 0
+    assert lane.younger_than(1000) == 4
+    assert lane.came_later_than(1500) == 0, "as it is written down, for who looks for a time"
+    assert list(lane.expire(1100, 100)) == [(0, 4)]
+    assert list(lane.expire(1599, 100)) == []
+    assert list(lane.expire(1600, 100)) == [(4, 5)]
+
+
+def test_so_is_what_has_a_time_of_its_own_to_expire_at() -> None:
+    lane = Lane(9, Journal(), logged=True)
+    lane.enqueue(0, 1, 1, 10, YEAR_US, YEAR_US + 100)
+    lane.enqueue(1, 1, 2, 10, 900, 900 + 300)
+    lane.recovered(1000)
+    lane.enqueue(2, 1, 3, 10, 1000, 1000 + 400)
+    assert list(lane.expire(1099, None)) == []
+    assert list(lane.expire(1100, None)) == [(0, 1)]
+    assert list(lane.expire(1199, None)) == []
+    assert list(lane.expire(1200, None)) == [(1, 2)]
+    assert list(lane.expire(1400, None)) == [(2, 3)]
