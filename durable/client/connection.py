@@ -202,7 +202,8 @@ class Connection:
             InvalidDefinition, DefinitionConflict, UnknownQueue, UnknownExchange, BuiltIn,
             TooManyQueues, AccessRefused: what is wrong with which entry; nothing was declared.
         """
-        packed = pack_definitions(dict(definitions))
+        given = dict(definitions) if isinstance(definitions, Mapping) else definitions
+        packed = pack_definitions(given)
         new: dict[str, int] = await self._channel.call("import_definitions", definitions=packed)
         return new
 

@@ -7,15 +7,19 @@ from typing import Any
 
 import msgpack
 
-from ..errors import Malformed
+from ..errors import InvalidDefinition, Malformed
 
 BYTES_MAX = 64 << 20
 """Of definitions, not compressed: 200,000 queues."""
 
 
 def pack_definitions(plain: Any) -> bytes:
-    """Raises Malformed: what nobody would take."""
-    packed: bytes = msgpack.packb(plain)
+    """Raises InvalidDefinition, Malformed: what nobody would take."""
+    try:
+        packed: bytes = msgpack.packb(plain)
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        allowed = f"what msgpack holds ({error})"
+        raise InvalidDefinition("definitions", "it", plain, allowed) from None
     if len(packed) > BYTES_MAX:
         raise Malformed(f"definitions of {len(packed)} bytes, at most {BYTES_MAX}")
     return zlib.compress(packed)

@@ -18,7 +18,12 @@ from durable.definitions import (
     QueueDefinition,
     StreamDefinition,
 )
-from durable.errors import DefinitionConflict, RecordTooLarge, TooManyQueues
+from durable.errors import (
+    DefinitionConflict,
+    InvalidDefinition,
+    RecordTooLarge,
+    TooManyQueues,
+)
 from durable.log.faulty_disk import Faults, FaultyDisk
 from durable.log.memory_disk import Volume
 from tests.brokers import SMALL, client, node_of, serving
@@ -53,6 +58,32 @@ async def test_what_lasts_is_there_after_a_restart_and_what_is_in_memory_is_not(
         assert [one["name"] for one in again["queues"]] == ["jobs"]
         assert [one["destination"] for one in again["bindings"]] == ["jobs"]
         assert await shop.import_definitions(PLAIN) == {"queue": 1, "binding": 1}
+
+
+def nested(depth: int) -> Any:
+    found: Any = 1
+    for _ in range(depth):
+        found = [found]
+    return found
+
+
+@pytest.mark.parametrize(
+    "queues",
+    [
+        [{"name": "jobs", "max_length": 10**30}], [{"name": "\ud800"}], [{"name": object()}],
+        [nested(500)], nested(900), [{"name": nested(100_000)}], 5,
+    ],
+)  # fmt: skip
+async def test_what_json_can_say_and_nobody_can_declare_is_refused_by_name(
+    tmp_path: Path, queues: Any
+) -> None:
+    """Found: an OverflowError, a UnicodeEncodeError; or a session that ended, and the call again."""
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        session = await shop._channel.connected()
+        for wrong in ({**PLAIN, "queues": queues}, queues):
+            with pytest.raises(InvalidDefinition):
+                await shop.import_definitions(wrong)
+        assert session == await shop._channel.connected()
 
 
 async def test_a_stream_that_was_imported_captures(tmp_path: Path) -> None:
