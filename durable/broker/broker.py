@@ -102,7 +102,10 @@ class Broker:
         async with join(self.service, **settings) as node:
             self._hosting.joined(node)
             self.node = node
-            yield node
+            try:
+                yield node
+            finally:
+                self._hosting.leaving()
 
     def all_hosted(self) -> list[Hosted]:
         return self._hosting.all()

@@ -90,6 +90,8 @@ class Hosted:
         """For whoever captures: streams have been declared or deleted."""
         self.applied_end = log.durable_end
         """Records before this log position have reached their lanes."""
+        self.leaving = False
+        """Consumers go because the broker does; they will be back when it is."""
         self.lost = 0
         """Messages that could not be read any more."""
 
@@ -212,7 +214,8 @@ class Hosted:
         """What it had is given to others; a queue that was to go with its last consumer goes."""
         self.wake(queue)
         there = self.vhost.registry.queues.get(queue.name) is queue
-        if there and queue.definition.auto_delete and not queue.consumers:
+        goes = queue.definition.auto_delete and not self.leaving
+        if there and goes and not queue.consumers:
             await self.delete_queue(
                 queue, "its last consumer left", stays=lambda: len(queue.consumers) > 0
             )

@@ -76,6 +76,11 @@ class Hosting:
         self._node = node
         self._joined.set()
 
+    def leaving(self) -> None:
+        """The broker is about to end its clients' tunnels: they did not."""
+        for hosted in self.all():
+            hosted.leaving = True
+
     @property
     def names(self) -> list[str]:
         return sorted(name for name, one in self._running.items() if one.hosted is not None)

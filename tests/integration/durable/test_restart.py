@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,8 +17,18 @@ from durable.broker.directory import vhost_path
 from durable.errors import StoreInUse, UnknownExchange
 from durable.log.checkpoints import Checkpoint, Root
 from durable.log.header import segment_name
-from tests.brokers import SMALL, client, drain, numbered, payloads, serving, take
-from tests.nodes import PATIENCE_S, until
+from tests.brokers import (
+    SMALL,
+    at,
+    client,
+    drain,
+    numbered,
+    payloads,
+    serving,
+    shop_at,
+    take,
+)
+from tests.nodes import PATIENCE_S, free_ports, until
 
 
 async def test_everything_confirmed_is_there_and_nothing_settled_comes_back(tmp_path: Path) -> None:
@@ -88,6 +99,30 @@ async def test_definitions_are_as_they_were(tmp_path: Path) -> None:
         assert list(broker.hosted("/").vhost.registry.declared()) == before
         await shop.declare_queue("jobs", max_length=7, ttl_s=100.5, delivery_limit=3)
         await shop.declare_stream("audit", patterns=["a.>"], max_age_s=60)
+
+
+async def test_a_queue_does_not_end_because_the_broker_does(tmp_path: Path) -> None:
+    """Found: with SIGTERM it went with all that was in it, for then its consumers left first."""
+    port = free_ports(1)
+    async with shop_at(port) as joined:
+        shop = durable.connect(joined)
+        async with AsyncExitStack() as consuming:
+            async with serving(tmp_path, **at(port)):
+                await shop.declare_queue("jobs", auto_delete=True)
+                await shop.publish_many("", "jobs", numbered(10))
+                deliveries = await consuming.enter_async_context(shop.consume("jobs"))
+                for one in await take(deliveries, 2):
+                    await one.ack()
+                await deliveries.synced()
+            async with serving(tmp_path, **at(port)) as broker:
+                again = (await take(deliveries, 16))[8:]  # Before, those it had already.
+                assert payloads(again) == numbered(8, 2)
+                for one in again:
+                    await one.ack()
+                await deliveries.synced()
+                await consuming.aclose()
+                queues = broker.hosted("/").vhost.registry.queues
+                await until(lambda: not queues)
 
 
 async def test_an_exchange_that_ends_with_an_exclusive_queue_does_not_come_back(
