@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from .errors import UnknownStream as UnknownStream
     from .errors import UnknownVhost as UnknownVhost
     from .errors import Unroutable as Unroutable
+    from .errors import VhostUnavailable as VhostUnavailable
     from .log.config import LogConfig as LogConfig
 
 _HOMES = {
@@ -83,6 +84,7 @@ _HOMES = {
             "StoreFailed", "StoreFull", "StoreInUse", "StoreKeyMissing", "StoreKeyWrong",
             "TooManyCursors", "TooManyQueues", "Unconfirmed", "Unknown", "UnknownExchange",
             "UnknownQueue", "UnknownStream", "UnknownVhost", "Unroutable",
+            "VhostUnavailable",
         ),
         "errors",
     ),

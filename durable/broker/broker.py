@@ -111,5 +111,5 @@ class Broker:
         return self._hosting.all()
 
     def hosted(self, name: str) -> Hosted:
-        """Raises UnknownVhost."""
+        """Raises UnknownVhost, VhostUnavailable."""
         return self._hosting.get(name)

@@ -244,6 +244,7 @@ class Control:
         self._check_vhost(DEFAULT_VHOST, name)
         if name == self._hosted.vhost.name:
             raise InUse("vhost", name, "this connection")
+        self._hosting.check_available(name)
         if name in self._hosting.names:
             self._check_vhost(name, name)
             await self._delete_vhost(name)

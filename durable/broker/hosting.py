@@ -15,15 +15,36 @@ from mesh.nursery import open_nursery
 
 from ..config import BrokerConfig
 from ..definition_checks import check_name
-from ..errors import InUse, UnknownVhost
+from ..errors import (
+    ForeignStore,
+    InUse,
+    NewerFormat,
+    StoreError,
+    StoreFailed,
+    StoreKeyMissing,
+    StoreKeyWrong,
+    UnknownVhost,
+    VhostUnavailable,
+)
 from ..log.encryption import Encryption
 from .capture import Capture
 from .clock import SteadyClock
-from .directory import DEFAULT_VHOST, finish_removals, make_vhost, remove_vhost, vhosts
+from .directory import (
+    DEFAULT_VHOST,
+    finish_removals,
+    make_vhost,
+    remove_vhost,
+    vhost_path,
+    vhosts,
+)
 from .hosted import Hosted
 from .opening import open_vhost
 
 logger = logging.getLogger("durable")
+
+
+UNAVAILABLE = (StoreKeyMissing, StoreKeyWrong, ForeignStore, NewerFormat)
+"""One vhost is not for us to open, and nothing in it was touched. A disk that fails is everybody's."""
 
 
 @dataclass(slots=True, eq=False)
@@ -39,12 +60,15 @@ class _Running:
 
 
 class Hosting:
-    """Of one broker, for as long as the `async with` block. Raises on entering as `open_vhost`."""
+    """Of one broker, for as long as the `async with` block. Raises on entering as `open_vhost`, but
+    what `UNAVAILABLE` says of a vhost other than `/` is told to its clients: the others are served."""
 
     def __init__(self, data: Path, config: BrokerConfig, encryption: Encryption) -> None:
         self._data, self._config, self._encryption = data, config, encryption
         self._clock = SteadyClock()
         self._running: dict[str, _Running] = {}
+        self._unavailable: set[str] = set()
+        """Until the next start."""
         self._opening = open_nursery()
         self._nursery: trio.Nursery
         self._node: Node | None = None
@@ -57,11 +81,20 @@ class Hosting:
         self._nursery = await self._opening.__aenter__()
         try:
             for name in vhosts(self._data):
-                await self._nursery.start(self._host, name)
+                await self._begin(name)
         except BaseException as error:
             await self.__aexit__(type(error), error, error.__traceback__)
             raise
         return self
+
+    async def _begin(self, name: str) -> None:
+        try:
+            await self._nursery.start(self._host, name)
+        except UNAVAILABLE as error:
+            if name == DEFAULT_VHOST:
+                raise
+            self._unavailable.add(name)
+            logger.error("vhost %s cannot be opened, the others are served: %s", name, error)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None,
@@ -99,22 +132,46 @@ class Hosting:
             cluster: who asks; it is told only of vhosts in which it may do anything.
         Raises:
             UnknownVhost: there is none, or it is not open.
+            VhostUnavailable: it could not be opened.
         """
+        self.check_available(name)
         running = self._running.get(name)
         if running is None or running.hosted is None:
             raise UnknownVhost(name, self.names if cluster is None else self.names_for(cluster))
         return running.hosted
 
     async def create(self, name: str) -> None:
-        """Nothing happens when it is there. Raises InvalidDefinition, and as `open_vhost`."""
+        """Nothing happens when it is there.
+
+        Raises:
+            InvalidDefinition, VhostUnavailable.
+            StoreError: it could not be opened; nothing is left of one that was not there.
+        """
         check_name("vhost", "name", name)
+        self.check_available(name)
         async with self._creating:
             before = self._running.get(name)
             if before is not None and before.deleted:
                 await before.ended.wait()
             if name not in self._running:
-                await trio.to_thread.run_sync(make_vhost, self._data, name)
-                await self._nursery.start(self._host, name)
+                await self._make(name)
+
+    async def _make(self, name: str) -> None:
+        new = not vhost_path(self._data, name).exists()
+        try:
+            await trio.to_thread.run_sync(make_vhost, self._data, name)
+            await self._nursery.start(self._host, name)
+        except (StoreError, OSError) as error:
+            if new:  # Else it would be a vhost at the next start, and keep that from being one.
+                await self._remove(name)
+            if isinstance(error, OSError):
+                raise StoreFailed(f"vhost {name!r} cannot be made: {error}") from error
+            raise
+
+    def check_available(self, name: str) -> None:
+        """Raises VhostUnavailable."""
+        if name in self._unavailable:
+            raise VhostUnavailable(name)
 
     def delete(self, name: str) -> tuple[Hosted, trio.Event]:
         """With everything in it: at once nobody gets at it any more, whatever becomes of the caller.

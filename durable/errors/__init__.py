@@ -8,6 +8,7 @@ DurableError (MeshError)
 │   ├── UnknownQueue
 │   ├── UnknownStream
 │   └── UnknownVhost
+├── VhostUnavailable          it is there, and could not be opened when the broker started
 ├── BuiltIn                   built-in exchanges cannot be deleted or changed
 ├── QueueInUse                an exclusive consumer has the queue, or wants it while others do
 ├── ExclusiveQueue            it belongs to another connection
@@ -57,6 +58,7 @@ from .declaring import UnknownExchange as UnknownExchange
 from .declaring import UnknownQueue as UnknownQueue
 from .declaring import UnknownStream as UnknownStream
 from .declaring import UnknownVhost as UnknownVhost
+from .declaring import VhostUnavailable as VhostUnavailable
 from .root import DurableError as DurableError
 from .root import nearest as nearest
 from .root import shown as shown

@@ -68,6 +68,17 @@ class UnknownVhost(Unknown):
     kind = "vhost"
 
 
+class VhostUnavailable(DurableError):
+    """The vhost `name` is there and could not be opened when the broker started."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"vhost {name!r} could not be opened: the broker's log says why; mend that, then "
+            "restart the broker"
+        )
+        self.name = name
+
+
 class BuiltIn(DurableError):
     """The exchange `name` is built in: `what` cannot be done to it."""
 

@@ -10,10 +10,11 @@ import trio
 
 import durable
 from durable.broker.directory import vhost_path, vhosts
-from durable.errors import StoreKeyMissing, StoreKeyWrong
+from durable.errors import BrokerLost, StoreKeyMissing, StoreKeyWrong, VhostUnavailable
 from durable.log.encryption import is_encrypted
 from security.files import format_network_secret
 from tests.brokers import SMALL, client, drain, node_of, numbered, payloads, serving, take
+from tests.nodes import node
 from tests.processes import SECRET
 
 ENCRYPTED = replace(SMALL, encrypt=True, checkpoint_bytes=1, idle_s=0.05)
@@ -152,3 +153,31 @@ async def test_what_compaction_carries_forward_is_there_after_a_restart(
     assert (WORD in written) is not encrypt
     async with serving(tmp_path, config=config) as broker, client(broker) as shop:
         assert await drain(shop, "kept") == [b"%d " % number + WORD for number in range(40)]
+
+
+async def test_a_vhost_without_its_keys_costs_no_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Found: the broker did not start, and said which directory it was, not which vhost."""
+    async with serving(tmp_path) as broker, node("shop", node_of(broker)) as joined:
+        home = durable.connect(joined)
+        await home.declare_queue("jobs")
+        await home.publish("", "jobs", b"1")
+    other = serving(tmp_path / "other", config=ENCRYPTED, network_secret=NEW_SECRET)
+    async with (
+        other as broker,
+        client(broker, network_secret=NEW_SECRET) as home,
+    ):
+        await home.create_vhost("secret")
+    vhost_path(tmp_path / "other", "secret").rename(vhost_path(tmp_path, "secret"))
+    async with serving(tmp_path) as broker, node("shop", node_of(broker)) as joined:
+        assert "vhost secret cannot be opened, the others are served: " in caplog.text
+        home = durable.connect(joined)
+        assert await home.vhosts() == ["/"]
+        assert await drain(home, "jobs") == [b"1"]
+        for refused in (home.create_vhost("secret"), home.delete_vhost("secret")):
+            with pytest.raises(VhostUnavailable, match="'secret'"):
+                await refused
+        secret = durable.connect(joined, vhost="secret", timeout=0.5)
+        with pytest.raises(BrokerLost, match="vhost 'secret' could not be opened"):
+            await secret.statistics()

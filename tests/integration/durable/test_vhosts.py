@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,15 @@ import trio
 import durable
 import mesh
 from durable.broker.checkpoints import Checkpointer
-from durable.errors import InUse, InvalidDefinition, UnknownQueue, UnknownVhost
+from durable.broker.directory import make_vhost, vhost_path
+from durable.errors import (
+    InUse,
+    InvalidDefinition,
+    StoreFailed,
+    StoreFull,
+    UnknownQueue,
+    UnknownVhost,
+)
 from durable.protocol.calls import CONSUME, decode_answer, encode_hello
 from tests.brokers import client, drain, node_of, numbered, serving
 from tests.nodes import PATIENCE_S, node
@@ -164,3 +173,38 @@ async def test_a_session_of_one_vhost_opens_nothing_in_another(tmp_path: Path) -
             await tunnel.send(encode_hello(CONSUME, "secret", session=session, queue="jobs"))
             with trio.fail_after(PATIENCE_S), pytest.raises((mesh.MeshError, StopAsyncIteration)):
                 decode_answer(await anext(tunnel))
+
+
+@pytest.mark.parametrize("at", ["make_vhost", "open_vhost"])
+async def test_what_could_not_be_made_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    """Found: its name was left, so the next start opened it, or did not begin for it."""
+
+    def fail(path: Path, *_rest: object) -> None:
+        if at == "make_vhost":
+            make_vhost(path, "billing")
+            raise OSError(errno.ENOSPC, "No space left on device")
+        raise StoreFull(1, 1, 0)
+
+    async with serving(tmp_path) as broker, node("shop", node_of(broker)) as joined:
+        home = durable.connect(joined)
+        with monkeypatch.context() as patch:
+            patch.setattr(f"durable.broker.hosting.{at}", fail)
+            with pytest.raises(StoreFailed if at == "make_vhost" else StoreFull):
+                await home.create_vhost("billing")
+        assert await home.vhosts() == ["/"]
+        assert not vhost_path(tmp_path, "billing").exists()
+        await home.create_vhost("billing")
+        await durable.connect(joined, vhost="billing").declare_queue("jobs")
+        # What is there and lost its name is no new one: it keeps all that it has.
+        (vhost_path(tmp_path, "billing") / "vhost").unlink()
+    async with serving(tmp_path) as broker, node("shop", node_of(broker)) as joined:
+        home = durable.connect(joined)
+        with monkeypatch.context() as patch:
+            patch.setattr(f"durable.broker.hosting.{at}", fail)
+            with pytest.raises((StoreFailed, StoreFull)):
+                await home.create_vhost("billing")
+        await home.create_vhost("billing")
+        there = await durable.connect(joined, vhost="billing").statistics()
+        assert list(there["queues"]) == ["jobs"]
