@@ -67,13 +67,19 @@ class Checkpointer:
         self._settled = 0
         self._warned = False
         """That the snapshot is too large, since there was one that was not."""
+        self._trouble: type[Exception] | None = None
+        """Why there was none the last time: said once, for it is tried again all the time."""
         self._writing = trio.Lock()
 
     @property
     def due(self) -> bool:
-        statistics = self._hosted.log.statistics()
+        log = self._hosted.log
+        statistics = log.statistics()
         settled = self._hosted.vhost.settling.appended_bytes - self._settled
-        return statistics.segments != self._segments or settled >= self._bytes_max
+        if statistics.segments != self._segments or settled >= self._bytes_max:
+            return True
+        # On a full disk there is no further segment to wait for, and somebody waits for space.
+        return statistics.full and log.would_free
 
     async def run(self, look_s: float) -> None:
         """Until cancelled, or the store has failed."""
@@ -82,8 +88,11 @@ class Checkpointer:
             if self.due:
                 try:
                     await self.write()
+                    self._trouble = None
                 except (StoreError, OSError) as error:  # Not needed; the log goes on without.
-                    logger.warning("no checkpoint of %s: %s", self._hosted.vhost.name, error)
+                    if type(error) is not self._trouble:
+                        logger.warning("no checkpoint of %s: %s", self._hosted.vhost.name, error)
+                    self._trouble = type(error)
 
     async def write(self) -> None:
         """One of everything, unless a segment is too small for its snapshot, which is logged.

@@ -324,6 +324,11 @@ class Log:
         if segment is not None:  # Else it has been freed meanwhile.
             segment.stays = True
 
+    @property
+    def would_free(self) -> bool:
+        """Whether a snapshot taken now would let segments go."""
+        return bool(self._store.segments.unused(self.durable_end))
+
     async def free(self) -> list[int]:
         """Delete the sealed segments before the last snapshot that nothing refers to; their numbers.
 

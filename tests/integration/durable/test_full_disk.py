@@ -1,0 +1,104 @@
+"""A disk that fills up under a running vhost, and what gives its space back.
+
+On a memory disk with segments of 8 KiB, in virtual time.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+import trio
+
+from durable.broker.hosted import Hosted
+from durable.errors import StoreFull
+from durable.log.memory_disk import Volume
+from durable.queues.consumers import Consumer
+from durable.queues.queue import ACK, REJECT
+from tests.integration.durable.test_too_large import declare, graves, publish, ready
+from tests.power_cuts import CONFIG, run
+from tests.vhosts import make_batch
+
+SEGMENT = CONFIG.log.segment_bytes
+PATIENCE_S = 100 * CONFIG.idle_s
+
+
+async def fill(hosted: Hosted) -> int:
+    """Publish to `jobs` until there is no room; how many are confirmed."""
+    for number in count():
+        try:
+            await publish(hosted, make_batch(number, [bytes(1000)], key="jobs"))
+        except StoreFull:
+            return number
+    raise AssertionError("a disk without end")
+
+
+async def settle(hosted: Hosted, name: str, outcome: str) -> None:
+    """All that is ready; returns when that is on disk, but for copies of what was rejected."""
+    queue, consumer = hosted.vhost.registry.queue(name), Consumer("c", prefetch=0, prefetch_bytes=0)
+    queue.subscribe(consumer)
+    queue.take(0)
+    queue.settle(consumer, 0, consumer.next_tag, outcome)
+    queue.unsubscribe(consumer, 0)
+    await hosted.flushed()
+
+
+async def until_space(hosted: Hosted) -> None:
+    with trio.fail_after(PATIENCE_S):
+        while hosted.log.statistics().full:
+            await trio.sleep(CONFIG.idle_s)
+
+
+def test_what_was_consumed_from_a_full_disk_makes_room_by_itself() -> None:
+    """Found: a checkpoint was due after a segment, which could not be made, or 16 MiB of settlements:
+    with everything consumed the broker refused what was published until it was restarted."""
+    volume = Volume(capacity_bytes=4 * SEGMENT + SEGMENT // 2)
+
+    async def life(hosted: Hosted) -> None:
+        await declare(hosted, "jobs")
+        for _ in range(3):
+            published = await fill(hosted)
+            assert published > 10
+            await trio.sleep(3 * CONFIG.idle_s)  # A checkpoint, from which nothing is freed.
+            await settle(hosted, "jobs", ACK)
+            await until_space(hosted)
+
+    run(volume, life)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_what_was_rejected_on_a_full_disk_moves_when_there_is_room(
+    caplog: pytest.LogCaptureFixture, restarted: bool
+) -> None:
+    """Its copy needs room; until then it is in neither queue, but on the disk, where a restart finds
+    it. Nor is there room for a checkpoint, which is said once, not every second."""
+    volume = Volume(capacity_bytes=4 * SEGMENT + SEGMENT // 2)
+    published = 0
+
+    async def life(hosted: Hosted) -> None:
+        nonlocal published
+        await graves(hosted)
+        published = await fill(hosted)
+        volume.capacity_bytes = volume.used_bytes
+        await settle(hosted, "jobs", REJECT)
+        await trio.sleep(10 * CONFIG.idle_s)
+        assert hosted.log.statistics().full
+        assert not sum(ready(hosted).values())
+        assert caplog.text.count("no checkpoint of /") == 1
+        if not restarted:
+            await moved(hosted)
+
+    async def moved(hosted: Hosted) -> None:
+        if restarted:
+            assert ready(hosted) == {"graves": 0, "jobs": published}
+            await settle(hosted, "jobs", REJECT)
+        volume.capacity_bytes *= 4
+        with trio.fail_after(PATIENCE_S):
+            while ready(hosted)["graves"] < published:
+                await trio.sleep(CONFIG.idle_s)
+        assert ready(hosted) == {"graves": published, "jobs": 0}
+        assert not hosted.lost
+
+    run(volume, life)
+    if restarted:
+        run(volume, moved)
