@@ -106,8 +106,19 @@ def import_definitions(plain: Any, existing: Definitions | None = None) -> tuple
     """The vhost and what is to be declared in it, every bit of it checked.
 
     Raises:
-        InvalidDefinition: it is not what `export_definitions` gives; which entry, and why.
+        InvalidDefinition: see `read_definitions`.
         UnknownQueue, UnknownExchange, BuiltIn, DefinitionConflict: see `check_together`.
+    """
+    vhost, definitions = read_definitions(plain)
+    check_together(definitions, existing)
+    return vhost, definitions
+
+
+def read_definitions(plain: Any) -> tuple[str, Definitions]:
+    """The vhost and what is to be declared in it, each entry checked by itself.
+
+    Raises:
+        InvalidDefinition: it is not what `export_definitions` gives; which entry, and why.
     """
     _check_fields("definitions", plain, ["version", "vhost", *GROUPS])
     version, vhost = plain.get("version"), plain.get("vhost")
@@ -120,27 +131,19 @@ def import_definitions(plain: Any, existing: Definitions | None = None) -> tuple
         if not isinstance(entries, list):
             raise InvalidDefinition("definitions", group, entries, "a list")
         groups[group] = tuple(_entries(group, kind, entries))
-    definitions = Definitions(**groups)
-    check_together(definitions, existing)
-    return vhost, definitions
+    return vhost, Definitions(**groups)
 
 
 def check_together(definitions: Definitions, existing: Definitions | None = None) -> None:
-    """Whether all of it can be declared in a vhost that has `existing`.
+    """Whether all of it, checked one by one, can be declared in a vhost that has `existing`.
 
     Raises:
-        InvalidDefinition: a value is wrong, or something is there twice.
+        InvalidDefinition: something is there twice.
         DefinitionConflict: something exists with other settings.
         UnknownQueue, UnknownExchange: a binding leads from or to nothing.
         BuiltIn: a binding of the default exchange, or a built-in one with other settings.
     """
     there = existing or Definitions()
-    for group in GROUPS:
-        for index, one in enumerate(getattr(definitions, group)):
-            try:
-                one.check()
-            except InvalidDefinition as error:
-                raise error.at(f"{group}[{index}]") from error
     for exchange in definitions.exchanges:
         check_built_in(exchange)
     for group in ("exchanges", "queues", "streams"):
@@ -160,7 +163,9 @@ def check_together(definitions: Definitions, existing: Definitions | None = None
 def _entries(group: str, kind: str, entries: list[Any]) -> Iterator[Definition]:
     for index, entry in enumerate(entries):
         try:
-            yield from_plain(kind, entry)
+            definition = from_plain(kind, entry)
+            definition.check()
+            yield definition
         except InvalidDefinition as error:
             raise error.at(f"{group}[{index}]") from error
 

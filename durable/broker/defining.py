@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from ..definition_forms import export_definitions, import_definitions, to_plain
+from ..definition_forms import check_together, export_definitions, read_definitions, to_plain
 from ..definitions import (
     BindingDefinition,
     Definition,
@@ -107,10 +107,11 @@ def _missing(hosted: Hosted, peer: Peer, plain: Any) -> list[Definition]:
     """What of it is not there yet, in an order in which it can be declared. Raises as `take_in`."""
     registry = hosted.vhost.registry
     there = _declared(registry)
-    vhost, asked = import_definitions(plain, there)
+    vhost, asked = read_definitions(plain)
     if vhost != hosted.vhost.name:
         raise InvalidDefinition("definitions", "vhost", vhost, repr(hosted.vhost.name))
-    _check(asked, peer)
+    _check(asked, peer)  # Before it is compared: who may not declare it is not told what is there.
+    check_together(asked, there)
     names = registry.queues.keys() | registry.streams.keys()
     both: tuple[QueueDefinition | StreamDefinition, ...] = (*asked.queues, *asked.streams)
     members = [one for one in both if one.name not in names]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import trio
 
-from durable.definition_forms import export_definitions, import_definitions
+from durable.definition_forms import check_together, export_definitions
 from durable.definitions import (
     BindingDefinition,
     Definitions,
@@ -118,11 +118,11 @@ async def test_what_was_declared_while_it_waited_for_room_is_not_replaced(
         faults.before_sync = lambda: released.wait(PATIENCE_S)
         log, checked = broker.hosted("/").log, trio.Event()
 
-        def check(*args: Any) -> tuple[str, Definitions]:
+        def check(*args: Any) -> None:
             checked.set()
-            return import_definitions(*args)
+            check_together(*args)
 
-        monkeypatch.setattr("durable.broker.defining.import_definitions", check)
+        monkeypatch.setattr("durable.broker.defining.check_together", check)
 
         async def declare() -> None:
             await shop.declare_queue("second")

@@ -195,3 +195,16 @@ async def test_who_may_not_read_any_more_gets_nothing_more(tmp_path: Path, clear
                     await take(feed, 1)
         async with shop.consume("jobs") as deliveries:
             assert payloads(await take(deliveries, 2)) == [b"1", b"2"]
+
+
+async def test_an_import_does_not_tell_of_what_its_sender_may_not_declare(tmp_path: Path) -> None:
+    """Found: the conflict said how a queue was declared, before anybody asked who wanted to know."""
+    async with serving(tmp_path) as broker, client(broker) as shop, client(broker, "crm") as crm:
+        await shop.declare_queue("salaries", max_length=7)
+        await shop.set_permission("shop", configure=".*", write=".*", read=".*")
+        await shop.set_permission("crm", configure="crm-.*", write="crm-.*", read="crm-.*")
+        for group in ("queues", "streams"):
+            for settings in ({}, {"max_length": 8}):
+                entry = {"name": "salaries", **settings}
+                with pytest.raises(AccessRefused):
+                    await crm.import_definitions({"version": 1, "vhost": "/", group: [entry]})

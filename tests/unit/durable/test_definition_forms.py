@@ -156,7 +156,6 @@ def binding(exchange: str, to: str, *, to_exchange: bool = False) -> BindingDefi
         ({"exchanges": (ExchangeDefinition(name="e"),) * 2}, InvalidDefinition, "each once"),
         ({"permissions": (PermissionDefinition(cluster="a"),) * 2}, InvalidDefinition, "each once"),
         ({"streams": (StreamDefinition(name="q"),)}, InvalidDefinition, "queue or stream: name is"),
-        ({"queues": (QueueDefinition(name="q", ttl_s=-1),)}, InvalidDefinition, r"queues\[0\]: ttl_s"),
         ({"exchanges": (ExchangeDefinition(name="amq.topic"),)}, BuiltIn, "'topic' there, 'direct'"),
     ],
 )  # fmt: skip
@@ -168,6 +167,12 @@ def test_nothing_wrong_gets_in(
         check_together(replace(bare, **changes))
     with pytest.raises(error, match=text):
         import_definitions(export_definitions(replace(bare, **changes), "/"))
+
+
+def test_no_wrong_value_gets_in() -> None:
+    wrong = Definitions(queues=(QueueDefinition(name="q", ttl_s=-1),))
+    with pytest.raises(InvalidDefinition, match=r"queues\[0\]: ttl_s"):
+        import_definitions(export_definitions(wrong, "/"))
 
 
 def test_what_exists_already_counts() -> None:
