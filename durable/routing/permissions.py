@@ -88,8 +88,11 @@ class Permissions:
         return self._decide(cluster, what, name) if found is None else found
 
     def sees(self, cluster: str, name: str) -> bool:
-        """Whether it may do anything with it; else it is not to learn that there is such a thing."""
-        return any(self.may(cluster, what, name) for what in (CONFIGURE, WRITE, READ))
+        """Whether it may do anything with a queue or stream; else it is not to learn of it. Who may
+        write the default exchange may send to each straight away, as a replay does."""
+        return self.may(cluster, WRITE, DEFAULT_EXCHANGE) or any(
+            self.may(cluster, what, name) for what in (CONFIGURE, WRITE, READ)
+        )
 
     def admits(self, cluster: str) -> bool:
         """Whether it may do anything here."""

@@ -111,6 +111,9 @@ def test_who_may_do_anything_with_it_sees_it(what: str) -> None:
     assert not permissions.sees("db", "jobs")
     assert permissions.admits("web")
     assert not permissions.admits("db")
+    permissions.declare(PermissionDefinition(cluster="db", write=r"amq\.default"))
+    assert permissions.sees("db", "jobs"), "it sends straight to each"
+    permissions.remove("db")
     permissions.remove("web")
     assert permissions.sees("db", "jobs")
     assert permissions.admits("db")
