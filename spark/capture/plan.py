@@ -11,7 +11,7 @@ With `ordering=queue`, every split reads all the ranges and takes other lanes fr
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -161,20 +161,25 @@ def _by_lane(whole: list[Range], table: LaneTable, groups_max: int) -> list[Work
 
 def ranges(selected: Selected, split_bytes: int) -> list[Range]:
     """All that has to be read, in pieces of about `split_bytes`, in order."""
-    found = [
+    found = [*segment_ranges(selected, split_bytes), *carried_ranges(selected, split_bytes)]
+    return sorted(found, key=lambda one: one.order)
+
+
+def segment_ranges(selected: Selected, split_bytes: int) -> list[Range]:
+    """Without what compaction carried."""
+    return [
         one
         for contents in selected.log.contents
         for one in _of_segment(selected, contents, split_bytes)
     ]
-    found += _carried(selected, split_bytes)
-    return sorted(found, key=lambda one: one.order)
 
 
 def _of_segment(selected: Selected, contents: Contents, split_bytes: int) -> Iterator[Range]:
     log, start, end = selected.log, selected.start, selected.end
+    if max(contents.end, contents.until) <= start or contents.first >= end:
+        return
     lanes = frozenset(_wanted(contents.lanes, selected.lanes))
-    after_all = max(contents.end, contents.until)
-    if after_all <= start or contents.first >= end or not (lanes or contents.lossy):
+    if not (lanes or contents.lossy):
         return  # What is damaged may have been anybody's.
 
     def piece(at: int, end_at: int, order: int) -> Range:
@@ -217,7 +222,10 @@ def _wanted(spans: Mapping[int, LaneSpan], lanes: LaneTable) -> Iterator[int]:
             yield lane
 
 
-def _carried(selected: Selected, split_bytes: int) -> Iterator[Range]:
+def carried_ranges(
+    selected: Selected, split_bytes: int, cuts: Sequence[int] = ()
+) -> Iterator[Range]:
+    """What compaction carried; no range has log positions on both sides of one of `cuts`."""
     runs = selected.log.carried()
     which = (runs.origin >= selected.start) & (runs.origin < selected.end)
     which &= np.isin(runs.lane, np.fromiter(selected.lanes, np.int64, len(selected.lanes)))
@@ -225,15 +233,16 @@ def _carried(selected: Selected, split_bytes: int) -> Iterator[Range]:
     if not len(runs.at):
         return
     # What was freed between two segments that stand comes between them.
-    region = np.searchsorted([one.first for one in selected.log.contents], runs.origin)
+    edges = sorted([*(one.first for one in selected.log.contents), *cuts])
+    region = np.searchsorted(edges, runs.origin, "right")
     near = (
         (region[1:] == region[:-1])
         & (runs.number[1:] == runs.number[:-1])
         & (runs.at[1:] >= runs.at[:-1])
         & (runs.at[1:] - runs.end_at[:-1] < JOINED_BYTES)
     )
-    edges = np.append(0, np.flatnonzero(~near) + 1)
-    for begin, stop in zip(edges, np.append(edges[1:], len(runs.at)), strict=True):
+    begins = np.append(0, np.flatnonzero(~near) + 1)
+    for begin, stop in zip(begins, np.append(begins[1:], len(runs.at)), strict=True):
         for group in _cut(runs.pick(np.arange(begin, stop)), split_bytes):
             yield _carried_range(selected, group)
 

@@ -3,6 +3,7 @@
     {"store": "5f2c...", "position": 8231}                     all before this log position is done
     {..., "absent": [[1, 900]]}                                what was gone already when it began
     {..., "from": {"3": 120}}                                  offsets to begin with, by lane id
+    {..., "cuts": [4100]} or {..., "groups": 8}                how the batch that ends here is shared out
 
 A message has the log position that its record had first, wherever compaction has carried it since: so
 each is in exactly one batch, and the batch is the same when it is planned again.
@@ -11,10 +12,11 @@ each is in exactly one batch, and the batch is the same when it is planned again
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..errors import CaptureError
+from .shares import Shares
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +28,15 @@ class Progress:
     """Log positions that nobody can miss."""
     starts: Mapping[int, int] = field(default_factory=dict)
     """By lane: offsets before these are not read."""
+    shares: Shares | None = None
+    """Of the batch that ends here; None: none did, or an earlier version planned it."""
 
     def at(self, position: int) -> Progress:
         absent = tuple(one for one in self.absent if one[1] > position)
         return Progress(self.store, position, absent, self.starts)
+
+    def shared(self, shares: Shares) -> Progress:
+        return replace(self, shares=shares)
 
     def to_json(self) -> dict[str, Any]:
         found: dict[str, Any] = {"store": self.store, "position": self.position}
@@ -37,6 +44,10 @@ class Progress:
             found["absent"] = [list(one) for one in self.absent]
         if self.starts:
             found["from"] = {str(lane): offset for lane, offset in self.starts.items()}
+        if self.shares is not None and self.shares.groups:
+            found["groups"] = self.shares.groups
+        elif self.shares is not None:
+            found["cuts"] = list(self.shares.cuts)
         return found
 
 
@@ -47,8 +58,15 @@ def from_json(found: Mapping[str, Any]) -> Progress:
             str(found["store"]), int(found["position"]),
             tuple((int(low), int(high)) for low, high in found.get("absent", ())),
             {int(lane): int(offset) for lane, offset in found.get("from", {}).items()},
+            _shares(found),
         )  # fmt: skip
     except (KeyError, TypeError, ValueError, AttributeError):
         raise CaptureError(
             f"the checkpoint of this query is not of mesh-capture: {found}"
         ) from None
+
+
+def _shares(found: Mapping[str, Any]) -> Shares | None:
+    if "cuts" not in found and "groups" not in found:
+        return None
+    return Shares(tuple(map(int, found.get("cuts", ()))), int(found.get("groups", 0)))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from .catalog import Catalog
 from .options import QUEUE, Options
 from .plan import Selected, Times, Work, pack
+from .shares import Shares, shares_of
 from .topics import Topics
 
 if TYPE_CHECKING:
@@ -36,6 +37,11 @@ class Query:
             selected, split_bytes=options.max_partition_bytes, splits_min=options.min_partitions,
             ordered=options.ordering == QUEUE,
         )  # fmt: skip
+
+    def shares(self, selected: Selected) -> Shares:
+        """How it is to be shared out whenever it is planned."""
+        ordered = self.options.ordering == QUEUE
+        return shares_of(self.works(selected), selected.start, ordered=ordered)
 
     def read(self, work: Work, times: Times) -> Iterator[pa.RecordBatch]:
         """Raises what reading.py does."""

@@ -40,7 +40,8 @@ class BatchReader(DataSourceReader):
         self._query = Query(options, columns(schema))
 
     def partitions(self) -> list[Split]:
-        return splits(self._query, self._query.selected())
+        selected = self._query.selected()
+        return splits(self._query.works(selected), selected.times)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Split)

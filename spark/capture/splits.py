@@ -1,15 +1,15 @@
-"""What batch and streaming queries share: from a schema to columns, from a selection to splits."""
+"""What batch and streaming queries share: from a schema to columns, from a plan to splits."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from ..errors import UnknownColumn
-from .plan import Selected, Times, Work
-from .query import Query
+from .plan import Times, Work
 from .rows import SQL
 
 
@@ -21,9 +21,9 @@ class Split(InputPartition):
         self.work, self.times = work, times
 
 
-def splits(query: Query, selected: Selected) -> list[Split]:
+def splits(works: Sequence[Work], times: Times) -> list[Split]:
     # Of an empty list Spark would make a partition of its own, which is no Split.
-    return [Split(one, selected.times) for one in query.works(selected) or [Work((), {})]]
+    return [Split(one, times) for one in works or [Work((), {})]]
 
 
 def columns(schema: StructType) -> tuple[str, ...]:

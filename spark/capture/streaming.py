@@ -30,6 +30,7 @@ from .options import EARLIEST, LATEST, OFFSET_MAX, Options, check_streaming
 from .plan import Offsets, Selected, Times
 from .progress import Progress, from_json
 from .query import Query
+from .shares import shared
 from .splits import Split, columns, splits
 
 if TYPE_CHECKING:
@@ -105,10 +106,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         bytes_max = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
         if end <= start.position:
             return start
+        selected = self._selected(start, end)
         if rows_max is not None or bytes_max is not None:
-            selected = self._selected(start, end)
             end = advance(selected, rows_max=rows_max, bytes_max=bytes_max)
-        return start.at(end)
+            selected = selected._replace(end=end)
+        return start.at(end).shared(self._query.shares(selected))
 
     def _look(self) -> int:
         """The log position up to which the log is on stable storage."""
@@ -154,7 +156,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise DataLost(
                 f"log positions {told} were freed before they were read (retention or compaction)"
             )
-        return splits(self._query, self._selected(begun, ended.position))
+        selected = self._selected(begun, ended.position)
+        if ended.shares is None:
+            return splits(self._query.works(selected), selected.times)
+        return splits(shared(selected, ended.shares), selected.times)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Split)
