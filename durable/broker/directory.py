@@ -65,8 +65,13 @@ def finish_removals(data: Path) -> None:
         _finish_removal(path)
 
 
+def is_going(path: Path) -> bool:
+    """Whether the vhost in there has been deleted; a broker that was killed meanwhile has left some of it."""
+    return (path / GOING_FILE).exists()
+
+
 def _finish_removal(path: Path) -> None:
-    if (path / GOING_FILE).exists():
+    if is_going(path):
         if (path / "log").exists():
             shutil.rmtree(path / "log")
             _sync(path)

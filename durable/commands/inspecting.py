@@ -26,7 +26,7 @@ from ..log.record import Kind, Record
 from ..log.segments import Segment
 from ..queues.queue import Queue
 from .findings import as_json, summary
-from .offline import Offline, Place, kind_name, open_offline, places
+from .offline import Offline, Place, each_offline, kind_name, places
 from .options import sizes
 from .stored import Message, messages
 from .verifying import add_offline, problems_of
@@ -62,18 +62,16 @@ def inspect(args: argparse.Namespace) -> int:
     if args.queue is not None and len(found) > 1:
         found = places(args.data, DEFAULT_VHOST)  # As everywhere else.
     rows: list[dict[str, Any]] = []
-    for place in found:
-        with open_offline(
-            place, partial(keyring_of, settings(args)), unlocked=args.unlocked
-        ) as offline:
-            for line in problems_of(place, offline):
-                words(f"vhost {place.name}: {line}")
-            if args.records:
-                _records(place, offline, as_lines=args.json)
-            elif args.queue is not None:
-                _messages(offline, args)
-            else:
-                rows.append(_vhost(place, offline))
+    load_keyring = partial(keyring_of, settings(args))
+    for place, offline in each_offline(found, load_keyring, unlocked=args.unlocked):
+        for line in problems_of(place, offline):
+            words(f"vhost {place.name}: {line}")
+        if args.records:
+            _records(place, offline, as_lines=args.json)
+        elif args.queue is not None:
+            _messages(offline, args)
+        else:
+            rows.append(_vhost(place, offline))
     if rows:
         _print_all(rows, as_document=args.json)
     return 0

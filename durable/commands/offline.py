@@ -11,19 +11,21 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from mesh.commands.terminal import words
 from security.keyring import Keyring
 
-from ..broker.directory import DEFAULT_VHOST, NAME_FILE
+from ..broker.directory import DEFAULT_VHOST, NAME_FILE, is_going
 from ..config import BrokerConfig
 from ..definition_forms import to_plain
 from ..definitions import QueueDefinition
-from ..errors import DurableError, RecordDamaged, StoreInUse, UnknownVhost
+from ..errors import DurableError, RecordDamaged, StoreFailed, StoreInUse, UnknownVhost
 from ..log.bodies import decode_definitions
 from ..log.checkpoint import directory_name
 from ..log.checkpoints import Checkpoints
 from ..log.config import LogConfig
 from ..log.disk import Disk
 from ..log.encryption import Encryption, is_encrypted
+from ..log.header import STORE_NAME
 from ..log.read_only_disk import ReadOnlyDisk
 from ..log.record import Draft, Kind, Record
 from ..log.report import RecoveryReport
@@ -39,6 +41,9 @@ LoadKeyring = Callable[[], Keyring | None]
 
 ADOPTED = "salvaged."
 """Queues of lanes whose declaration is lost are called so, and by the lane's number."""
+
+ATTEMPTS = 10
+"""To read a log whose broker frees segments meanwhile."""
 
 
 class Place(NamedTuple):
@@ -62,7 +67,7 @@ def places(data: Path, vhost: str | None = None) -> list[Place]:
         raise DurableError(f"{data}: no such directory")
     if not base.is_dir():
         raise DurableError(f"{data} is no broker's directory: there is no {base}")
-    found = sorted(_place(path) for path in base.iterdir() if (path / "log").is_dir())
+    found = sorted(_place(path) for path in base.iterdir() if _is_vhost(path))
     if not found:
         raise DurableError(f"{data} is no broker's directory: {base} holds no vhost")
     if vhost is None:
@@ -71,6 +76,15 @@ def places(data: Path, vhost: str | None = None) -> list[Place]:
     if not chosen:
         raise UnknownVhost(vhost, [one.name for one in found])
     return chosen
+
+
+def _is_vhost(path: Path) -> bool:
+    """Neither one that was deleted, nor one whose making was cut off before anything was in it."""
+    log = path / "log"
+    if not log.is_dir() or is_going(path):
+        return False
+    made = (path / NAME_FILE, log / STORE_NAME)
+    return any(one.exists() for one in made) or any(log.glob("msgs.*"))
 
 
 def _place(path: Path) -> Place:
@@ -82,6 +96,10 @@ def _place(path: Path) -> Place:
         if directory_name(known) == path.name:
             return Place(known, path / "log", named=known == name)
     return Place(f"vhost-{path.name[:8]}", path / "log", named=False)
+
+
+class VhostGone(DurableError):
+    """It was deleted while it was to be read, with --unlocked."""
 
 
 class KindCount:
@@ -177,6 +195,18 @@ class _NoStore:
     def release(self, position: int, count: int = 1, size_bytes: int = 0) -> None: ...
 
 
+def each_offline(
+    found: Sequence[Place], load_keyring: LoadKeyring, **how: bool
+) -> Iterator[tuple[Place, Offline]]:
+    """As `open_offline`, one after the other; one that its broker deletes meanwhile is told and left out."""
+    for place in found:
+        try:
+            with open_offline(place, load_keyring, **how) as offline:
+                yield place, offline
+        except VhostGone as error:
+            words(str(error))
+
+
 @contextmanager
 def open_offline(
     place: Place, load_keyring: LoadKeyring, *, unlocked: bool = False, adopting: bool = False,
@@ -190,6 +220,7 @@ def open_offline(
         checksums_will_do: if it is encrypted and there are no keys at all, read it nevertheless.
     Raises:
         DurableError: a broker has it open.
+        VhostGone: it was deleted meanwhile.
         ForeignStore, NewerFormat, StoreFailed: it cannot be read.
         StoreKeyMissing, StoreKeyWrong: the same without another key.
     """
@@ -197,13 +228,7 @@ def open_offline(
     keyring = load_keyring() if encrypted else None
     as_written = encrypted and checksums_will_do and keyring is None
     encryption = Encryption(keyring, as_written=as_written)
-    disk = ReadOnlyDisk(place.log, unlocked=unlocked)
-    try:
-        offline = Offline(disk, encryption)
-    except StoreInUse as error:
-        raise DurableError(
-            f"{place.log} is open in a broker: stop it first, or look at it with --unlocked"
-        ) from error
+    disk, offline = _opened(place, encryption, unlocked=unlocked)
     try:
         if adopting and offline.report.gaps:
             offline.adopt()
@@ -212,6 +237,38 @@ def open_offline(
         yield offline
     finally:
         offline.store.close()
+
+
+def _opened(
+    place: Place, encryption: Encryption, *, unlocked: bool
+) -> tuple[ReadOnlyDisk, Offline]:
+    for left in reversed(range(ATTEMPTS)):
+        disk = ReadOnlyDisk(place.log, unlocked=unlocked)
+        try:
+            offline = Offline(disk, encryption)
+        except StoreInUse as error:
+            raise DurableError(
+                f"{place.log} is open in a broker: stop it first, or look at it with --unlocked"
+            ) from error
+        except StoreFailed as error:
+            _check_there(place)
+            # A segment was freed between the listing and its turn: what stands now is read.
+            if not (unlocked and left and isinstance(error.__cause__, FileNotFoundError)):
+                raise
+            continue
+        try:
+            _check_there(place)  # Else what was read may be half of it.
+        except VhostGone:
+            offline.store.close()
+            raise
+        return disk, offline
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _check_there(place: Place) -> None:
+    """Raises VhostGone."""
+    if is_going(place.log.parent) or not place.log.is_dir():
+        raise VhostGone(f"vhost {place.name}: was deleted meanwhile")
 
 
 def kind_name(kind: int) -> str:

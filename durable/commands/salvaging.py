@@ -27,7 +27,16 @@ from ..log.record import Draft, Kind, Record
 from ..queues.queue import Queue
 from ..vhost import changes
 from .findings import as_json
-from .offline import ADOPTED, LoadKeyring, Offline, Place, kind_name, open_offline, places
+from .offline import (
+    ADOPTED,
+    LoadKeyring,
+    Offline,
+    Place,
+    each_offline,
+    kind_name,
+    open_offline,
+    places,
+)
 from .options import size
 from .serving import log_config
 from .verifying import add_offline, problems_of
@@ -59,21 +68,18 @@ async def salvage(args: argparse.Namespace) -> int:
     found = places(args.data, args.vhost)
     _check_new(args.data, args.to)
     rows, load_keyring = [], partial(keyring_of, settings(args))
-    for place in found:
-        with open_offline(place, load_keyring, unlocked=args.unlocked, adopting=True) as offline:
-            for line in problems_of(place, offline):
-                words(f"vhost {place.name}: {line}")
-            adopted = [one for one in offline.registry.queues.values() if _is_adopted(one)]
-            for one in adopted:
-                words(
-                    f"vhost {place.name}: {one.ready} messages whose queue is unknown: {one.name}"
-                )
-            copied = await _copy(args, place, offline, adopted)
-            rows.append({
-                "vhost": place.name, "copied": copied, "problems": problems_of(place, offline),
-                "adopted": {one.name: one.ready for one in adopted},
-                "queues": _counts(offline), "report": as_json(offline.report),
-            })  # fmt: skip
+    for place, offline in each_offline(found, load_keyring, unlocked=args.unlocked, adopting=True):
+        for line in problems_of(place, offline):
+            words(f"vhost {place.name}: {line}")
+        adopted = [one for one in offline.registry.queues.values() if _is_adopted(one)]
+        for one in adopted:
+            words(f"vhost {place.name}: {one.ready} messages whose queue is unknown: {one.name}")
+        copied = await _copy(args, place, offline, adopted)
+        rows.append({
+            "vhost": place.name, "copied": copied, "problems": problems_of(place, offline),
+            "adopted": {one.name: one.ready for one in adopted},
+            "queues": _counts(offline), "report": as_json(offline.report),
+        })  # fmt: skip
         new = Place(place.name, make_vhost(args.to, place.name), named=True)
         _compare(new, load_keyring, rows[-1])
         kinds = ", ".join(f"{number} {kind}" for kind, number in copied.items()) or "nothing"

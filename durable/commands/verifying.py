@@ -14,7 +14,7 @@ from mesh.joining import keyring_of
 from ..log.encryption import damaged_copies
 from ..log.store_keys import KEYS_NAME
 from .findings import as_json, findings, senseless, summary
-from .offline import Offline, Place, open_offline, places
+from .offline import Offline, Place, each_offline, places
 
 
 def add(commands: Commands) -> None:
@@ -43,20 +43,19 @@ def add_offline(command: argparse.ArgumentParser) -> None:
 
 def verify(args: argparse.Namespace) -> int:
     rows: list[dict[str, Any]] = []
-    for place in places(args.data, args.vhost):
-        with open_offline(
-            place, partial(keyring_of, settings(args)), unlocked=args.unlocked,
-            checksums_will_do=True,
-        ) as offline:  # fmt: skip
-            problems = problems_of(place, offline)
-            kept = sorted(one.name for one in place.log.glob("damaged.*"))
-            rows.append({
-                "vhost": place.name, "ok": not problems, "problems": problems, "kept": kept,
-                "undecrypted": offline.undecrypted,
-                **as_json(offline.report),
-            })  # fmt: skip
-            if not args.json:
-                _show(place, offline, problems, kept)
+    found, load_keyring = places(args.data, args.vhost), partial(keyring_of, settings(args))
+    for place, offline in each_offline(
+        found, load_keyring, unlocked=args.unlocked, checksums_will_do=True
+    ):
+        problems = problems_of(place, offline)
+        kept = sorted(one.name for one in place.log.glob("damaged.*"))
+        rows.append({
+            "vhost": place.name, "ok": not problems, "problems": problems, "kept": kept,
+            "undecrypted": offline.undecrypted,
+            **as_json(offline.report),
+        })  # fmt: skip
+        if not args.json:
+            _show(place, offline, problems, kept)
     well = all(row["ok"] for row in rows)
     if args.json:
         print(json.dumps({"ok": well, "vhosts": rows}))

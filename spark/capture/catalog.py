@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from durable.broker.directory import vhost_path, vhosts
+from durable.broker.directory import is_going, vhost_path, vhosts
 from durable.errors import UnknownVhost
 
 from ..errors import DataLost, InvalidOption, NoCapture, NothingSelected
@@ -48,7 +48,7 @@ class Catalog:
         if not (data / "vhosts").is_dir():
             raise NoCapture(str(data), "no broker's directory: there is no `vhosts` in it")
         try:
-            if not self.log.path.is_dir():
+            if not self.log.path.is_dir() or is_going(self.log.path.parent):
                 raise UnknownVhost(self._options.vhost, vhosts(data))
             self.log.look()
         except PermissionError as error:
