@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from subprocess import Popen
+from traceback import walk_tb
 from typing import TYPE_CHECKING
 
 from .home import unpacked
@@ -84,5 +87,23 @@ def session(master: str = "local[*]", **conf: str) -> SparkSession:
     builder = SparkSession.builder.master(master).appName("mesh")
     for name, value in (settings | conf).items():
         builder = builder.config(name.replace("_", "."), value)
-    with unpacked():
+    with unpacked(), no_orphans():
         return register(builder.getOrCreate())
+
+
+@contextmanager
+def no_orphans() -> Iterator[None]:
+    """Processes whose start is interrupted in the block are ended.
+
+    PySpark takes away the file in which a JVM is to say where it is, and the JVM, which cannot, stays for
+    ever, with the terminal or the pipe that it was given. Nobody has that process but the interrupted call.
+    """
+    try:
+        yield
+    except BaseException as error:
+        for frame, _ in walk_tb(error.__traceback__):
+            for one in frame.f_locals.values():
+                if isinstance(one, Popen) and one.poll() is None:
+                    one.kill()
+                    one.wait()
+        raise
