@@ -252,6 +252,8 @@ def _opened(
             ) from error
         except StoreFailed as error:
             _check_there(place)
+            if isinstance(error.__cause__, PermissionError):  # Not the disk, and it names the file.
+                raise error.__cause__ from None
             # A segment was freed between the listing and its turn: what stands now is read.
             if not (unlocked and left and isinstance(error.__cause__, FileNotFoundError)):
                 raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from pathlib import Path
@@ -91,3 +92,14 @@ def test_a_segment_that_is_freed_meanwhile_is_not_missed(
     assert row["segments"][0]["number"] == 2
     assert row["report"]["records"] < MESSAGES
     assert [one["name"] for one in row["queues"]] in ([], [QUEUE])
+
+
+def test_a_file_that_may_not_be_read_is_no_failed_disk(
+    directory: Offline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(disk: ReadOnlyDisk, name: str) -> File:
+        raise PermissionError(errno.EACCES, "Permission denied", name)
+
+    monkeypatch.setattr(ReadOnlyDisk, "open", refused)
+    status, _, err = directory.run("verify", "data")
+    assert (status, err) == (1, f"mesh-broker: {segment_name(1)}: Permission denied\n")
