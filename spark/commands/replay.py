@@ -17,7 +17,7 @@ from mesh.commands.terminal import words
 
 from ..installed import check_spark
 from ..options import read_time
-from ..replay.errors import ReplayFailed
+from ..replay.errors import ReplayFailed, ReplayInterrupted
 from ..replay.plan import (
     SPEED_MAX,
     ReplayPlan,
@@ -140,7 +140,7 @@ def _run(
             found = replay(
                 spark, plan, joining, names=names, dry_run=args.dry_run, progress=progress
             )
-    except ReplayFailed as error:
+    except (ReplayFailed, ReplayInterrupted) as error:
         _show({**error.report.plain(), "complete": False, "error": str(error)}, args.json)
         raise
     finally:

@@ -5,6 +5,8 @@ ReplayError (CaptureError)
 ├── TopicRefused    a message would be sent to what is no topic; nothing was sent
 ├── TooManyPauses   to be cut; nothing was sent
 └── ReplayFailed    it began and did not end; `report` says what is known of it
+
+ReplayInterrupted (KeyboardInterrupt) says the same of one that somebody ended.
 """
 
 from __future__ import annotations
@@ -56,3 +58,11 @@ class ReplayFailed(ReplayError):
     def __init__(self, why: str, report: Report, sent: int) -> None:
         super().__init__(f"{why}; {sent} messages at least were sent before it ended")
         self.why, self.report, self.sent = why, report, sent
+
+
+class ReplayInterrupted(KeyboardInterrupt):
+    """`report` and `sent` as in ReplayFailed."""
+
+    def __init__(self, report: Report, sent: int) -> None:
+        super().__init__(f"interrupted; {sent} messages at least were sent before it ended")
+        self.report, self.sent = report, sent

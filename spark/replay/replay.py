@@ -25,7 +25,7 @@ from ..sink.noting import noted
 from ..sink.options import PAUSES_MAX, read_sink_options
 from ..sink.pacing import cut_pauses
 from ..sink.report import Report, decode_reports
-from .errors import QueueMissing, ReplayFailed, TooManyPauses, TopicRefused
+from .errors import QueueMissing, ReplayFailed, ReplayInterrupted, TooManyPauses, TopicRefused
 from .plan import TOPICS, Destination, ReplayPlan
 from .preflight import destination_names
 
@@ -93,7 +93,7 @@ def replay(
         names: what `destination_names` told; not given: it is asked.
         dry_run: look at what is selected, and whether there is somebody to send it to.
     Raises:
-        ReplayFailed: it began; all other errors come before anything was sent.
+        ReplayFailed, ReplayInterrupted: it began; all else comes before anything was sent.
     """
     plan.check()
     name = plan.id or f"replay-{uuid4().hex[:12]}"
@@ -273,6 +273,9 @@ def _write(
         except CaptureError as error:
             report.add(_told(told))
             raise ReplayFailed(str(error), report, report.counts.sent or noted(notes)) from None
+        except KeyboardInterrupt:
+            sent = report.counts.sent + noted(notes)  # Its tasks tell nothing any more.
+            raise ReplayInterrupted(report, sent) from None
         report.add(_told(told))
 
 

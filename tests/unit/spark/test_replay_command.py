@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from argparse import Namespace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,47 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install '.[
 
 from spark.commands.replay import _run, _shown
 from spark.replay.plan import ReplayPlan, read_destination
+from spark.replay.replay import _write
+from spark.sink.noting import note
+from spark.sink.report import Report
+
+
+class FakeSpark:
+    """One whose job is interrupted when its first task has noted 300 messages."""
+
+    def stop(self) -> None: ...
+
+    write = property(lambda self: self)
+
+    def mode(self, _: str) -> FakeSpark:
+        return self
+
+    format = mode
+
+    def options(self, **given: str) -> FakeSpark:
+        if "progress" in given:
+            self.progress = Path(given["progress"])
+        return self
+
+    def save(self) -> None:
+        note(self.progress, 0, 300)
+        raise KeyboardInterrupt
+
+
+def test_an_interrupted_replay_tells_what_it_has_sent(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def replay(spark: Any, *_: Any, **__: Any) -> None:
+        _write(spark, {}, Report(), None)
+
+    monkeypatch.setattr("spark.sessions.session", lambda *_, **__: FakeSpark())
+    monkeypatch.setattr("spark.replay.replay.replay", replay)
+    plan = ReplayPlan(directory="data", to=read_destination(">"))
+    with pytest.raises(KeyboardInterrupt):
+        _run(Namespace(master="local[1]", json=True, dry_run=False), plan, {}, None)
+    told = json.loads(capsys.readouterr().out)
+    assert told["error"] == "interrupted; 300 messages at least were sent before it ended"
+    assert not told["complete"]
 
 
 class Started(Exception):
