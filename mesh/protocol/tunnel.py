@@ -20,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..errors import RemoteProtocolError
+from .backlog import PACK_PARTS, Backlog
 from .link import Link
 
 OPENING, OPEN, CLOSED, BROKEN = "opening", "open", "closed", "broken"
@@ -69,6 +70,8 @@ class TunnelEnd:
         """Credit used for parts in all; returned for parts read."""
         self.sent_eof = self.received_eof = self.stopped = self.peer_stopped = False
         self._parts: deque[bytes] = deque()
+        self._backlog: Backlog | None = None
+        """What came behind them, if that is more; they are not empty then."""
         self._unread_bytes = self._owed_bytes = 0
         self._sent_parts = self.sent_bytes = self._received_parts = self.received_bytes = 0
 
@@ -112,7 +115,7 @@ class TunnelEnd:
     def received(self, part: bytes) -> None:
         if self.received_eof:
             raise RemoteProtocolError("tunnel data after its end")
-        self._unread_bytes += max(1, len(part))
+        self._unread_bytes += len(part) or 1
         if self._unread_bytes + self._owed_bytes > self.window_bytes:
             raise RemoteProtocolError(
                 f"{self._unread_bytes + self._owed_bytes} bytes in a tunnel, "
@@ -121,9 +124,15 @@ class TunnelEnd:
         self._received_parts += 1
         self.received_bytes += len(part)
         if self.stopped:  # Nobody reads any more: let it run out, so that the close stays clean.
-            self._unread_bytes -= max(1, len(part))
+            self._unread_bytes -= len(part) or 1
             return
-        self._parts.append(part)
+        if self._backlog is not None:
+            self._backlog.append(part)
+        elif len(self._parts) < PACK_PARTS:
+            self._parts.append(part)
+        else:
+            self._backlog = Backlog()
+            self._backlog.append(part)
         (self.arrived or self.wake)()
 
     def ended(self) -> None:
@@ -142,8 +151,7 @@ class TunnelEnd:
         if self.state not in (CLOSED, BROKEN):
             self.state, self.reason = BROKEN, reason
             if not self.received_eof:
-                self._parts.clear()
-                self._unread_bytes = 0
+                self._drop_unread()
         self.wake()
 
     # Our side
@@ -189,7 +197,11 @@ class TunnelEnd:
     def read(self) -> bytes:
         """The next part."""
         part = self._parts.popleft()
-        size = max(1, len(part))
+        if self._backlog is not None and not self._parts:
+            self._parts = self._backlog.take()
+            if not self._parts:
+                self._backlog = None
+        size = len(part) or 1
         self._unread_bytes -= size
         self._owed_bytes += size
         return part
@@ -209,7 +221,11 @@ class TunnelEnd:
     def stop_reading(self) -> None:
         """Nobody here will read the rest."""
         self.stopped = True
+        self._drop_unread()
+
+    def _drop_unread(self) -> None:
         self._parts.clear()
+        self._backlog = None
         self._unread_bytes = 0
 
     def statistics(self) -> TunnelStatistics:

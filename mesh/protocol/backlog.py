@@ -1,0 +1,58 @@
+"""Parts that wait behind others for a tunnel's reader who lags; many small ones are kept joined.
+
+    append ──> newest ──PACK_PARTS of them──> packs ──the oldest one, cut──> take
+
+A part alone costs 50 bytes and more beside its own.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from itertools import accumulate, pairwise
+from typing import TypeAlias
+
+PACK_PARTS = 16 * 1024
+"""About as many as a frame brings: who reads them as they come has no backlog."""
+SMALL_BYTES = 64
+"""Parts that are larger, on the average, are left as they are."""
+
+Pack: TypeAlias = "deque[bytes] | tuple[bytes, array[int]]"
+"""Parts as they are; or joined, and how long each is."""
+
+
+class Backlog:
+    """Packed, it holds at most five times the parts' bytes, an empty part counted as one."""
+
+    __slots__ = ("_newest", "_packs")
+
+    def __init__(self) -> None:
+        self._packs: deque[Pack] = deque()
+        self._newest: deque[bytes] = deque()
+
+    def append(self, part: bytes) -> None:
+        self._newest.append(part)
+        if len(self._newest) >= PACK_PARTS:
+            self._packs.append(_packed(self._newest))
+            self._newest = deque()
+
+    def take(self) -> deque[bytes]:
+        """The oldest parts, `PACK_PARTS` or all; none: it is empty."""
+        if self._packs:
+            return _parts(self._packs.popleft())
+        parts, self._newest = self._newest, deque()
+        return parts
+
+
+def _packed(parts: deque[bytes]) -> Pack:
+    sizes = [*map(len, parts)]
+    if sum(sizes) > SMALL_BYTES * len(sizes):
+        return parts
+    return b"".join(parts), array("H" if max(sizes) < 1 << 16 else "I", sizes)
+
+
+def _parts(pack: Pack) -> deque[bytes]:
+    if isinstance(pack, deque):
+        return pack
+    joined, sizes = pack
+    return deque(joined[start:end] for start, end in pairwise(accumulate(sizes, initial=0)))
