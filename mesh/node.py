@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from itertools import repeat
 from typing import Any
 
@@ -134,7 +135,8 @@ class Node:
         """Ask every member known now; iterate over each with its reply, or its error, as they come.
 
         Ends when all have answered or `timeout` is over; nobody there: ends at once. An entry is
-        the reply, or the MeshError that `request` would have raised.
+        the reply, or the MeshError that `request` would have raised. Who stops iterating, or is
+        cancelled, cancels the rest: that reaches the handlers.
 
         Raises:
             TooLarge, InvalidName, TypeError, LimitReached, NodeClosed: nobody was asked.
@@ -150,12 +152,16 @@ class Node:
                 pending = self._start(target, payload, timeout, bell.wake, only, now_s, scope_s)
                 asked.append((member, pending))
         except BaseException:
-            for _, pending in asked:
-                self._core.patterns.requests.cancel(pending)
+            self._give_up([pending for _, pending in asked])
             raise
-        finally:
-            self._driver.settle()
-        return Gathering(asked, bell)
+        self._driver.settle()
+        soon = trio.lowlevel.current_trio_token().run_sync_soon
+        return Gathering(asked, bell, functools.partial(_if_trio_runs, soon, self._give_up))
+
+    def _give_up(self, asked: Sequence[Pending]) -> None:
+        for pending in asked:
+            self._core.patterns.requests.cancel(pending)
+        self._driver.settle()
 
     async def broadcast(self, target: str, payload: bytes) -> int:
         """Tell every member known now, without an answer; return how many that were.
@@ -434,6 +440,11 @@ class Node:
     def statistics(self) -> NodeStatistics:
         """Plain counters of everything, frozen at this moment."""
         return node_statistics(self._core)
+
+
+def _if_trio_runs(soon: Callable[..., object], call: Callable[..., object], what: object) -> None:
+    with suppress(trio.RunFinishedError):
+        soon(call, what)
 
 
 def _seconds(name: str, value: float) -> float:

@@ -1,12 +1,13 @@
 """Iterators over what happens: changes of a cluster's members, answers of all of them.
 
-Plain objects, not generators: leaving the loop early needs no cleaning up.
+Plain objects, not generators: leaving the loop early needs no cleaning up. Whoever is rid of one, by
+`break`, by an exception or by being cancelled, has no use for what it waits for.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from .errors import MeshError
 from .protocol.membership import Change, Member
@@ -49,10 +50,25 @@ class Watch:
 
 
 class Gathering:
-    """Made by `Node.gather`: the answers of all members, each once, as they come."""
+    """Made by `Node.gather`: the answers of all members, each once, as they come.
 
-    def __init__(self, asked: Sequence[tuple[Member, Pending]], bell: Bell) -> None:
-        self._waiting, self._bell = list(asked), bell
+    Dropped before it has ended, it is cancelled at the members that have yet to answer.
+    """
+
+    def __init__(
+        self, asked: Sequence[tuple[Member, Pending]], bell: Bell,
+        give_up: Callable[[list[Pending]], object],
+    ) -> None:  # fmt: skip
+        """
+        Args:
+            give_up: called from wherever the last reference goes, in the middle of anything.
+        """
+        self._waiting, self._bell, self._give_up = list(asked), bell, give_up
+
+    def __del__(self) -> None:
+        unanswered = [pending for _, pending in self._waiting if pending.state != DONE]
+        if unanswered:
+            self._give_up(unanswered)
 
     def __len__(self) -> int:
         """How many members have yet to answer."""

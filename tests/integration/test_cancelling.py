@@ -149,6 +149,56 @@ async def test_closing_a_tunnel_under_those_who_use_it() -> None:
         assert db.statistics().refused == {}
 
 
+@pytest.mark.parametrize("how", ["break", "an exception", "cancelled"])
+async def test_who_leaves_a_gather_early_cancels_those_that_have_yet_to_answer(how: str) -> None:
+    """Found: their handlers ran until the deadline, and held what they had begun."""
+    quick, slow, begun = mesh.Service("databases"), mesh.Service("databases"), trio.Event()
+
+    @quick.request
+    async def answer(request: mesh.Request) -> bytes:
+        await begun.wait()
+        return b"first"
+
+    @slow.request
+    async def wait(request: mesh.Request) -> bytes:
+        begun.set()
+        await trio.sleep_forever()
+        raise AssertionError
+
+    async with node(quick) as one, node(slow, one) as two, node("shop", one, two) as shop:
+        await linked(shop, one, two)
+        with pytest.raises(LookupError) if how == "an exception" else trio.CancelScope() as scope:
+            async for _, reply in shop.gather("databases", b"", timeout=3600):
+                assert reply == b"first"
+                if how == "break":
+                    break
+                if how == "an exception":
+                    raise LookupError
+                assert isinstance(scope, trio.CancelScope)
+                scope.cancel()
+        await until(lambda: two.statistics().services[0].cancelled == 1)
+        await until(lambda: not two.statistics().services[0].running)
+        assert shop.statistics().requests.outstanding == 0
+
+
+async def test_a_gather_that_is_kept_goes_on_although_one_wait_was_cancelled() -> None:
+    service, go = mesh.Service("databases"), trio.Event()
+
+    @service.request
+    async def answer(request: mesh.Request) -> bytes:
+        await go.wait()
+        return b"late"
+
+    async with node(service) as one, node("shop", one) as shop:
+        await linked(shop, one)
+        gathering = shop.gather("databases", b"")
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await anext(gathering)
+        go.set()
+        assert [reply async for _, reply in gathering] == [b"late"]
+
+
 async def test_what_was_begun_of_a_gather_over_the_limit_is_taken_back() -> None:
     async with (
         node(databases()) as one, node(databases(), one) as two,
