@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -81,7 +82,7 @@ async def join(
                 beside = inside.cancel_scope
                 _serve(driver, config, services, inside)
                 try:
-                    await driver.run(task_status=task_status)
+                    await driver.run(task_status=_Shielding(beside, task_status))
                 finally:
                     driver.close()
         except ConfigError:
@@ -98,7 +99,6 @@ async def join(
     try:
         async with open_nursery() as nursery:
             await nursery.start(background)
-            beside.shield = True  # From what cancels the block: goodbye is yet to be said.
             try:
                 yield node
             finally:
@@ -111,6 +111,21 @@ async def join(
         raise NodeCrashed("a background task of the node failed") from both
     if crash is not None:
         raise NodeCrashed("a background task of the node failed") from crash
+
+
+class _Shielding:
+    """Shields what runs beside the block from what cancels the block: goodbye is yet to be said.
+
+    Before any of it has had a turn: a task that has seen the cancellation, and does not find it when
+    it looks again, fails within trio. Cancelled by now, the join ends, and so does all it started.
+    """
+
+    def __init__(self, beside: trio.CancelScope, status: trio.TaskStatus[None]) -> None:
+        self._beside, self._status = beside, status
+
+    def started(self, value: None = None) -> None:
+        self._status.started(value)
+        self._beside.shield = trio.current_effective_deadline() != -math.inf
 
 
 def _listed(clusters: Joins) -> list[str | Service]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
+from threading import active_count
 
 import pytest
 import trio
@@ -12,7 +14,7 @@ import mesh
 from discovery.finder import Sink
 from mesh import joining
 from mesh.nursery import running
-from tests.nodes import linked, node, subscribed, until
+from tests.nodes import free_ports, linked, node, subscribed, until
 
 
 def archive(read: list[bytes], ends: list[str]) -> mesh.Service:
@@ -171,3 +173,65 @@ async def test_a_node_that_left_is_not_announced_again(monkeypatch: pytest.Monke
     async with node("shop"):
         await until(lambda: recorder.told)
     assert recorder.told == ["announce", "withdraw"]
+
+
+class Canceller(Recorder):
+    """A finder that comes to a checkpoint just as its node is cancelled."""
+
+    def __init__(self, scope: trio.CancelScope) -> None:
+        super().__init__()
+        self._scope = scope
+
+    async def run(self, sink: Sink) -> None:
+        self._scope.cancel()
+        await trio.lowlevel.checkpoint_if_cancelled()
+        await trio.sleep_forever()
+
+
+async def test_what_runs_beside_a_block_that_is_cancelled_as_it_begins_says_goodbye(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Found: it was shielded when it had seen the cancellation already, and trio failed in it."""
+    for _ in range(10):  # Which of the tasks comes first is for trio to choose.
+        with trio.CancelScope() as scope:
+            finder = Canceller(scope)
+            monkeypatch.setattr(joining, "make_finders", lambda config, node, one=finder: [one])
+            async with node("shop"):
+                await trio.sleep_forever()
+        assert scope.cancelled_caught
+        assert finder.told[-1] == "withdraw"
+
+
+class CancelAt(trio.abc.Instrument):
+    """Cancels a scope before the task that comes so many turns of tasks from now."""
+
+    def __init__(self, scope: trio.CancelScope) -> None:
+        self._scope, self.turns = scope, math.inf
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.turns -= 1
+        if self.turns == 0:
+            self._scope.cancel()
+
+
+@pytest.mark.parametrize("when", ["joining", "leaving"])
+async def test_a_node_that_is_cancelled_at_any_turn_leaves_nothing_and_frees_its_port(
+    when: str,
+) -> None:
+    listen = f"tcp://127.0.0.1:{free_ports(2)}"
+    turns, cancelled = 0, True
+    while cancelled:
+        turns += 1
+        threads, tasks = active_count(), trio.lowlevel.current_statistics().tasks_living
+        with trio.CancelScope() as scope:
+            canceller = CancelAt(scope)
+            trio.lowlevel.add_instrument(canceller)
+            try:
+                canceller.turns = turns if when == "joining" else math.inf
+                async with node("shop", listen=listen) as shop, shop.subscribe("t"):
+                    canceller.turns = turns if when == "leaving" else math.inf
+            finally:
+                trio.lowlevel.remove_instrument(canceller)
+        cancelled = scope.cancel_called
+        assert (active_count(), trio.lowlevel.current_statistics().tasks_living) == (threads, tasks)
+    assert turns > 5
