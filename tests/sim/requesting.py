@@ -11,8 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from mesh.errors import LimitReached, MeshError, NodeClosed, RequestTimeout
+from mesh.errors import LimitReached, MeshError, NodeClosed, NoMembers, Overloaded, RequestTimeout
 from mesh.names import DEFAULT_ENDPOINT
+from mesh.protocol.balancer import Candidate
 from mesh.protocol.dispatch import Job
 from mesh.protocol.requests import DONE, Pending
 
@@ -39,6 +40,8 @@ class Asked:
     ended_s: float | None = None
     wakes: int = 0
     gave_up: bool = False
+    only: bytes = b""
+    """The one member that it may go to; empty: any."""
     ran_at: list[SimNode] = field(default_factory=list)
 
     @property
@@ -64,6 +67,7 @@ class RequestBook:
         self._network, self._rng = network, rng
         self.asked: list[Asked] = []
         self.refused = 0
+        self._lost: list[Asked] = []
         self.broadcasts: dict[int, int] = {}
         """How many members each was told to."""
         self.heard: dict[tuple[int, bytes], int] = {}
@@ -71,14 +75,21 @@ class RequestBook:
 
     def ask(
         self, caller: SimNode, target: str, *, timeout_s: float = 2.0, delay_s: float = 0.001,
-        outcome: int = REPLY, size: int = 0, reply_size: int = 0,
+        outcome: int = REPLY, size: int = 0, reply_size: int = 0, only: Candidate | None = None,
     ) -> Asked:  # fmt: skip
         """As Node.request, without a task."""
         network = self._network
         number = len(self.asked)
         payload = ORDER.pack(number, int(delay_s * 1e6), outcome, reply_size) + bytes(size)
         one = Asked(
-            number, caller, target, network.now_s, network.now_s + timeout_s, outcome, reply_size
+            number,
+            caller,
+            target,
+            network.now_s,
+            network.now_s + timeout_s,
+            outcome,
+            reply_size,
+            only=only.node if only is not None else b"",
         )
         self.asked.append(one)
 
@@ -91,7 +102,7 @@ class RequestBook:
         try:
             one.pending = caller.core.request(
                 target, payload, now_s=caller.now_s, deadline_s=limit_s, expires_s=limit_s,
-                wake=wake,
+                wake=wake, only=only,
             )  # fmt: skip
         except (NodeClosed, LimitReached):
             self.refused += 1
@@ -128,6 +139,20 @@ class RequestBook:
             caller.later("tasks", lambda: self.give_up(one), delay_s=rng.uniform(0, 0.1))
         return one
 
+    def gather(self, caller: SimNode, cluster: str = "x") -> None:
+        """As Node.gather: every member known now is asked; sometimes all of it is given up."""
+        rng, rotation = self._rng, caller.core.rotation
+        timeout_s, gives_up = rng.choice([0.05, 0.5, 2.0]), rng.random() < 0.1
+        target, size = cluster + rng.choice(["", "/twice"]), _size(rng)
+        for _, link in rotation.linked(cluster):
+            one = self.ask(
+                caller, target, timeout_s=timeout_s, delay_s=rng.choice([0.001, 0.2]),
+                outcome=rng.choices([REPLY, FAIL, NEVER], [90, 5, 5])[0], size=size,
+                only=rotation.candidate(link, cluster),
+            )  # fmt: skip
+            if gives_up:
+                caller.later("tasks", lambda one=one: self.give_up(one), delay_s=0.01)  # type: ignore[misc]
+
     def broadcast(self, caller: SimNode, cluster: str = "x") -> None:
         if caller.core.closing:
             return
@@ -146,11 +171,17 @@ class RequestBook:
         self.asked[number].ran_at.append(node)
         return Plan(delay_us / 1e6, outcome, make_reply(number, node, reply_size))
 
+    def link_broke(self, node: bytes, peer: bytes) -> None:
+        self._lost += [one for one in self.asked if one.only == peer and one.caller.id == node]
+
     # Invariants
 
     def check_now(self) -> None:
         """What must hold at any moment: nothing is asked for longer than its deadline and a bit."""
         now_s = self._network.now_s
+        for one in self._lost:
+            assert one.wakes or one.caller.dead, f"its one member is gone: {one}"
+        self._lost.clear()
         for one in self.asked:
             late = now_s > one.deadline_s + LATE_S
             if one.wakes == 0 and late and not one.caller.dead and not one.gave_up:
@@ -172,6 +203,9 @@ class RequestBook:
         outcome = one.outcome
         assert one.idempotent or len(one.ran_at) <= 1, f"ran twice: {one}"
         assert not one.target.endswith("/closed") or not one.ran_at, f"not allowed, and ran: {one}"
+        if one.only:
+            assert [node.id for node in one.ran_at] in ([], [one.only]), f"somebody else: {one}"
+            assert not isinstance(outcome, NoMembers), f"it was there: {one}"
         if isinstance(outcome, bytes):
             replies = [make_reply(one.number, node, one.reply_bytes) for node in one.ran_at]
             assert outcome in replies, f"a reply nobody gave: {one}"
@@ -183,6 +217,8 @@ class RequestBook:
             return
         if not one.idempotent and not getattr(outcome, "maybe_executed", False):
             assert not one.ran_at, f"said to be not executed: {one}"
+        if isinstance(outcome, Overloaded):
+            assert outcome.tried == 1 or (outcome.tried > 1 and not one.only), f"{one}"
         if isinstance(outcome, RequestTimeout):
             assert one.ended_s is not None
             assert one.ended_s >= one.deadline_s - 1e-6, f"timed out early: {one}"

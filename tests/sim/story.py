@@ -75,8 +75,10 @@ class Story:
             return
         node = rng.choice(running)
         what = rng.random()
-        if what < 0.5:
+        if what < 0.45:
             world.requests.random_request(node)
+        elif what < 0.5:
+            world.requests.gather(node)
         elif what < 0.8:
             world.topics.random_publish(node, TOPICS)
         elif what < 0.88:

@@ -92,6 +92,7 @@ class World:
         self.tunnels.opened(node, end, endpoint)
 
     def _link_down(self, node: SimNode, peer: bytes) -> None:
+        self.requests.link_broke(node.id, peer)
         self.topics.link_broke(node.id, peer)
         self.tunnels.link_broke(node.id, peer)
 
