@@ -181,6 +181,47 @@ async def test_who_leaves_a_gather_early_cancels_those_that_have_yet_to_answer(h
         assert shop.statistics().requests.outstanding == 0
 
 
+async def test_a_chain_of_requests_has_the_first_deadline_and_is_cancelled_to_its_end() -> None:
+    deadlines: list[float] = []
+    ends: list[str] = []
+    reached = trio.Event()
+    nodes: dict[str, mesh.Node] = {}
+
+    def relay(cluster: str, following: str) -> mesh.Service:
+        service = mesh.Service(cluster)
+
+        @service.request
+        async def ask_on(request: mesh.Request) -> bytes:
+            assert request.deadline is not None
+            deadlines.append(request.deadline)
+            try:
+                if following:
+                    return await nodes[cluster].request(following, b"", timeout=7200)
+                reached.set()
+                await trio.sleep_forever()
+            finally:
+                ends.append(cluster)
+            raise AssertionError
+
+        return service
+
+    async with (
+        node(relay("c", "")) as nodes["c"], node(relay("b", "c"), nodes["c"]) as nodes["b"],
+        node(relay("a", "b"), nodes["b"]) as nodes["a"], node("shop", nodes["a"]) as shop,
+    ):  # fmt: skip
+        await linked(shop, nodes["a"], nodes["b"], nodes["c"])
+        await linked(nodes["a"], nodes["b"], nodes["c"])
+        async with trio.open_nursery() as nursery:
+            first_s = nursery.cancel_scope.deadline = trio.current_time() + 3600
+            nursery.start_soon(shop.request, "a", b"")
+            await reached.wait()
+            nursery.cancel_scope.cancel()
+        await until(lambda: len(ends) == 3)
+    assert sorted(ends) == ["a", "b", "c"]
+    assert len(deadlines) == 3
+    assert max(deadlines) < first_s + 60, "give or take the time that each was on its way"
+
+
 async def test_a_gather_that_is_kept_goes_on_although_one_wait_was_cancelled() -> None:
     service, go = mesh.Service("databases"), trio.Event()
 
