@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from hashlib import blake2b
 from typing import Any
 
 import trio
@@ -33,7 +34,7 @@ async def serve_publisher(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Pe
     Raises:
         DurableError: why it was refused, or ended.
     """
-    publisher = _open(hello, hosted)
+    publisher = _open(hello, hosted, peer)
     session = _Session(tunnel, hosted, peer, publisher)
     hosted.attach_publisher(publisher, session)
     try:
@@ -49,14 +50,21 @@ async def serve_publisher(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Pe
         hosted.detach_publisher(publisher, session)
 
 
-def _open(hello: Hello, hosted: Hosted) -> Publisher:
-    publisher_id, epoch = hello.field("publisher", bytes), hello.field("epoch", int)
+def _open(hello: Hello, hosted: Hosted, peer: Peer) -> Publisher:
+    token, epoch = hello.field("publisher", bytes), hello.field("epoch", int)
     oldest = hello.field("oldest", int)
     numbers = range(NUMBERS_END)
-    if len(publisher_id) != PUBLISHER_BYTES or epoch not in numbers or oldest not in numbers:
+    if len(token) != PUBLISHER_BYTES or epoch not in numbers or oldest not in numbers:
         raise Malformed("a hello of an impossible publisher")
     stops = hello.field("stops", bool, False)
-    return hosted.vhost.publishers.open(publisher_id, epoch, oldest, stops=stops)
+    owned = _owned(token, peer.cluster)
+    return hosted.vhost.publishers.open(owned, epoch, oldest, stops=stops)
+
+
+def _owned(token: bytes, cluster: str) -> bytes:
+    """The publisher that `cluster` means. Names are guessed, and ids stand in what others consume: who
+    came as another's publisher would fence it off, and what it has yet to send would pass for stored."""
+    return blake2b(token, digest_size=PUBLISHER_BYTES, key=cluster.encode()).digest()
 
 
 def _known(publisher: Publisher) -> dict[str, Any]:
@@ -65,7 +73,8 @@ def _known(publisher: Publisher) -> dict[str, Any]:
     decided = publisher.confirmed
     holes = [(low, min(high, decided)) for low, high in publisher.holes if low < decided]
     return {
-        "next": publisher.next, "decided": decided, "holes": holes, "floor": publisher.floor
+        "publisher": publisher.id, "next": publisher.next, "decided": decided, "holes": holes,
+        "floor": publisher.floor,
     }  # fmt: skip
 
 

@@ -91,7 +91,9 @@ class Sender(ABC):
         if epoch not in range(NUMBERS_END):
             raise ValueError(f"epoch is {epoch}, want 0 to {NUMBERS_END - 1}")
         self._channel, self._window_bytes = channel, window_bytes
-        self.id = token_bytes(16) if name is None else _named(name)
+        self._token = token_bytes(16) if name is None else _named(name)
+        self.id = b""
+        """What the broker makes of that for our cluster: it says so before anything is packed."""
         self.epoch = epoch
         self._outbox = Outbox()
         self._work, self._room = Waker(), Bell()
@@ -287,14 +289,22 @@ class Sender(ABC):
     async def _connected(self) -> None:
         """One tunnel: first what is unconfirmed again, then what comes."""
         async with self._channel.open(
-            PUBLISH, publisher=self.id, epoch=self.epoch, **self._hello()
+            PUBLISH, publisher=self._token, epoch=self.epoch, **self._hello()
         ) as (tunnel, greeting):
+            self._identify(greeting["publisher"])
             self._greeted(greeting)
             self._part_bytes_max = min(PART_BYTES, tunnel.part_bytes_max)
             async with open_nursery() as nursery:
                 nursery.start_soon(self._send, tunnel)
                 await tunnel.each(self._heard)
                 nursery.cancel_scope.cancel()
+
+    def _identify(self, publisher: bytes) -> None:
+        """Raises Unconfirmed: what is to be sent again was another cluster's."""
+        if self.id and publisher != self.id:
+            why = "the broker knows this program as a member of another cluster now"
+            raise Unconfirmed(self._unconfirmed, why)
+        self.id = publisher
 
     def _heard(self, part: bytes) -> bool:
         """A confirm, or why there will be none."""

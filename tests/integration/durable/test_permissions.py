@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import durable
-from durable.errors import AccessRefused, UnknownQueue, UnknownVhost
+from durable.errors import AccessRefused, Unconfirmed, UnknownQueue, UnknownVhost
 from tests.brokers import client, drain, node_of, numbered, payloads, serving, take
 from tests.nodes import node
 
@@ -64,6 +65,38 @@ async def test_a_publisher_goes_on_after_a_refusal(tmp_path: Path) -> None:
                 await publisher.publish("amq.direct", "jobs", [b"2"])
             await publisher.publish("", "jobs", [b"3"])
         assert await drain(shop, "jobs") == [b"1", b"3"]
+
+
+async def test_nobody_publishes_as_another_clusters_publisher(tmp_path: Path) -> None:
+    """Found by taking shop's name: crm's messages made shop's pass for stored."""
+    async with serving(tmp_path) as broker, client(broker) as shop, client(broker, "crm") as crm:
+        for queue in ("jobs", "crm.jobs"):
+            await shop.declare_queue(queue)
+        async with shop.numbered_publisher("orders") as ours:
+            assert await ours.send(0, "", "jobs", numbered(1)) == 0
+            await ours.flush()
+            async with crm.numbered_publisher("orders") as theirs:
+                assert await theirs.send(0, "", "crm.jobs", numbered(10)) == 0
+            async with crm.publisher() as stolen:
+                stolen._token = ours.id  # As a consumer of `jobs` reads it.
+                await stolen.publish("", "crm.jobs", numbered(20))
+            assert await ours.send(1, "", "jobs", numbered(9, first=1)) == 0
+        assert await drain(shop, "jobs") == numbered(10)
+
+
+async def test_whose_cluster_is_another_now_sends_nothing_under_its_old_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        with pytest.raises(Unconfirmed, match="another cluster"):
+            async with shop.publisher() as publisher:
+                await publisher.publish("", "jobs", [b"1"])
+                monkeypatch.setattr("durable.broker.publishing._owned", lambda *_: bytes(16))
+                session: Any = next(iter(broker.hosted("/")._publishers.values()))
+                session._tunnel.abort("the connection ends")
+                while True:
+                    await publisher.publish("", "jobs", [b"2"])
 
 
 async def test_there_is_no_such_vhost(tmp_path: Path) -> None:
