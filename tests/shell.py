@@ -12,6 +12,14 @@ from pathlib import Path
 from security.files import new_network
 from tests.nodes import free_ports
 
+STRANGER = b": refused a connection from "
+
+
+def lines_said(stderr: bytes) -> list[bytes]:
+    """The lines of a program that joined. Ports are used again: nodes of a test beside may still dial
+    one that is this program's now, which it rightly says and no test asked for."""
+    return [line for line in stderr.splitlines() if STRANGER not in line]
+
 
 class Shell:
     """Runs `mesh`, or another program, with one network secret and one seed address."""

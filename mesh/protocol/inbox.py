@@ -81,7 +81,8 @@ class Delivery:
 class Entry:
     """A batch that waits; `payloads` only when some of it was dropped.
 
-    `size_bytes` is at least half of what the batch holds in memory.
+    `size_bytes` is at least half of the bytes that the batch holds. Its objects are some hundred bytes
+    more: of batches of one small message each, a full inbox holds eight times its limit.
     """
 
     batch: Batch

@@ -223,7 +223,9 @@ class Link:
             lane.keep(frame)
             out.append((lane.conn, frame))
 
-    def _frame(self, lane: int, sequence: int, count: int, parts: Sequence[Buffer]) -> bytes:
+    def _frame(
+        self, lane: int, sequence: int, count: int, parts: Sequence[Buffer | bytearray]
+    ) -> bytes:
         frame = pack_frame(
             lane, sequence, self.control.expected - 1, self.data.expected - 1, count, parts
         )

@@ -21,6 +21,8 @@ from .frame import MORE, RECORD, RECORD_BYTES, Buffer
 
 QUANTUM_BYTES = 64 * 1024
 REQUESTS, TOPICS = "requests", "topics"
+SMALL_BYTES, JOINED_BYTES_MAX = 2048, 16 * 1024
+"""Small records that may be joined are, up to so much: one alone costs 200 bytes beside its own."""
 DEAD_MAX = 64
 """Records taken back that may stay in a flow's queue, beside as many as live there."""
 
@@ -39,7 +41,7 @@ class Owner(Protocol):
 class Record:
     """One record that waits, or what is left of it."""
 
-    parts: Sequence[Buffer]
+    parts: Sequence[Buffer | bytearray]
     size_bytes: int
     """Of `parts`, the next piece."""
     rest: list[Piece] | None
@@ -49,6 +51,10 @@ class Record:
     label: Any
     begun: bool = False
     gone: bool = False
+    joined: bytearray | None = None
+    """All of `parts`, where more may be added to it."""
+    count: int = 1
+    """Records in it, if it is such a one."""
 
 
 @dataclass(slots=True, eq=False)
@@ -69,9 +75,21 @@ class Flow:
             self.dead -= 1
         return None
 
+    def join(self, piece: bytes, limit_bytes: int) -> bool:
+        """Add it to the last record. False: that is no such one, or full. A piece fits a frame, so what
+        is no larger does."""
+        last, size = self.records[-1], len(piece)
+        if last.joined is None or last.total_bytes + size > limit_bytes:
+            return False
+        last.joined += piece
+        last.count += 1
+        last.size_bytes = last.total_bytes = last.total_bytes + size
+        self.size_bytes += size
+        return True
+
     def bury(self, record: Record) -> None:
         record.gone = True
-        record.parts, record.rest = (), None
+        record.parts, record.rest, record.joined = (), None, None
         self.size_bytes -= record.total_bytes
         self.dead += 1
         if self.dead > len(self.records) // 2 + DEAD_MAX:
@@ -156,6 +174,21 @@ class Outbox:
         record = Record((header, *pieces), size_bytes, None, size_bytes, None, label)
         self._append(flow, record, stays)
 
+    def push_joined(self, flow: Hashable, kind: int, ident: int, body: bytes) -> None:
+        """Queue a record that nobody takes back but with all of its flow, and nobody waits for."""
+        if len(body) > min(SMALL_BYTES, self.chunk_bytes):
+            self.push(flow, kind, ident, body)
+            return
+        piece = RECORD.pack(kind, 0, 0, len(body), ident) + body
+        size = len(piece)
+        found = self._flows.get(flow)
+        if found is not None and found.join(piece, min(JOINED_BYTES_MAX, self.chunk_bytes)):
+            self.size_bytes += size
+            return
+        joined = bytearray(piece)
+        record = Record((joined,), size, None, size, None, None, joined=joined)
+        self._append(flow, record, stays=True)
+
     def push_first(self, flow: Hashable, kind: int, ident: int, body: bytes) -> None:
         """Queue a small record before all others of its flow; it is not one to be dropped."""
         header = RECORD.pack(kind, 0, 0, len(body), ident)
@@ -173,12 +206,12 @@ class Outbox:
         found.size_bytes += record.total_bytes
         self.size_bytes += record.total_bytes
 
-    def take(self, limit_bytes: int) -> tuple[list[Buffer], int]:
+    def take(self, limit_bytes: int) -> tuple[list[Buffer | bytearray], int]:
         """Parts and count of the records for one frame of at most `limit_bytes`.
 
         At least one record is taken when there is one, however large: pieces fit a frame.
         """
-        parts: list[Buffer] = []
+        parts: list[Buffer | bytearray] = []
         count = taken = skipped = 0
         flows = self._flows
         while skipped < len(flows):
@@ -200,7 +233,7 @@ class Outbox:
                 if not record.begun and not self._begin(name, flow, record):
                     break
                 parts += record.parts
-                count += 1
+                count += record.count
                 taken += size
                 quantum += size
                 flow.size_bytes -= size

@@ -110,7 +110,7 @@ class TunnelTable:
         return end.ident << 1 | end.opener
 
     def _push(self, end: TunnelEnd, kind: int, body: bytes) -> None:
-        end.link.outbox.push(("tunnel", end.key), kind, self._wire_id(end), body)
+        end.link.outbox.push_joined(("tunnel", end.key), kind, self._wire_id(end), body)
         self._touched(end.link)
 
     def _control(self, end: TunnelEnd, kind: int, body: bytes) -> None:

@@ -71,6 +71,51 @@ def test_a_whole_record_is_not_cut() -> None:
     assert take(outbox) == [(7, 0, b"x" * 600 + b"y" * 600)]
 
 
+def test_small_records_that_wait_are_joined_and_leave_each_as_it_is() -> None:
+    """Found: a window of 2-byte parts was a hundred times as much memory."""
+    outbox = make_outbox(chunk=1 << 16)
+    bodies = [bytes([n % 251]) * (n % 5) for n in range(5000)]
+    for n, body in enumerate(bodies):
+        outbox.push_joined("a", Kind.TUNNEL_DATA, n, body)
+    assert len(outbox._flows["a"].records) < 10
+    assert outbox.size_bytes == sum(RECORD_BYTES + len(body) for body in bodies)
+    found: list[tuple[int, int, bytes]] = []
+    while outbox:
+        found += take(outbox, 40_000)
+    assert found == [(n, 0, body) for n, body in enumerate(bodies)]
+    assert outbox.size_bytes == 0
+
+
+def test_what_is_joined_keeps_its_place() -> None:
+    outbox = make_outbox()
+    for n in range(0, 9, 3):
+        outbox.push_joined("a", Kind.TUNNEL_DATA, n, b"")
+        outbox.push("a", Kind.TUNNEL_EOF, n + 1, b"")
+        outbox.push_joined("a", Kind.TUNNEL_DATA, n + 2, bytes(CHUNK))
+    assert idents(outbox) == [*range(9)]
+
+
+def test_nothing_is_added_to_what_has_left_or_was_taken_back() -> None:
+    outbox = make_outbox()
+    outbox.push_joined("a", Kind.TUNNEL_DATA, 1, b"one")
+    assert idents(outbox) == [1]
+    outbox.push_joined("a", Kind.TUNNEL_DATA, 2, b"two")
+    outbox.discard_all("a")
+    assert (bool(outbox), outbox.size_bytes) == (False, 0)
+    outbox.push_joined("a", Kind.TUNNEL_DATA, 3, b"three")
+    assert take(outbox) == [(3, 0, b"three")]
+
+
+@pytest.mark.parametrize("size", [0, 100, CHUNK - RECORD_BYTES, CHUNK, CHUNK + 1])
+def test_what_is_joined_fits_a_frame(size: int) -> None:
+    outbox = make_outbox()
+    for n in range(20):
+        outbox.push_joined("a", Kind.TUNNEL_DATA, n, bytes(size))
+    while outbox:
+        parts, _ = outbox.take(CHUNK + RECORD_BYTES)
+        assert 0 < sum(map(len, parts)) <= CHUNK + RECORD_BYTES
+
+
 class Leaving:
     begun = 0
 
