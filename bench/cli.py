@@ -11,8 +11,10 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
+from mesh.entry import interrupted_status, terminable
+
 from .commands import compare, marks, page, scale, setup
-from .commands.usage import UsageError, interrupted_status, terminable
+from .commands.usage import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,4 +1,5 @@
-"""How a console entry begins: it imports nothing heavy, so that Ctrl-C has one answer from the start.
+"""How a console entry begins, and how signals end it: it imports nothing heavy, so that Ctrl-C has one
+answer from the start.
 
 Loading trio and zmq takes a third of a second; interrupted there, Python would print a stack trace.
 """
@@ -7,13 +8,14 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 
-INTERRUPTED = 130
-"""128 and the number of SIGINT, as shells have it."""
-
+INTERRUPTED, TERMINATED = 130, 143
+"""128 and the number of SIGINT, of SIGTERM, as shells have it."""
 
 STANDARD = (("stdin", os.O_WRONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY))
 """Opened the wrong way round, so that using them fails as using what is closed does; but words go nowhere."""
@@ -29,11 +31,43 @@ def stand_in() -> None:
             setattr(sys, name, io.TextIOWrapper(raw, encoding="utf-8", write_through=True))
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM. It ends what Ctrl-C ends, in the same way: as supervisors, `timeout` and CI stop a program."""
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """In the block SIGTERM raises Terminated, once: another one must not cut the ending short."""
+    heard = False
+
+    def end(number: int, frame: object) -> None:
+        nonlocal heard
+        heard = True
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if not callable(signal.getsignal(signal.SIGINT)):  # Ignored, as of what a script starts with `&`.
+            raise Terminated
+        signal.raise_signal(signal.SIGINT)  # Whoever handles it knows whether it may raise here: trio does.
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        if heard:
+            raise Terminated(*interrupt.args) from None
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def interrupted_status(interrupt: KeyboardInterrupt) -> int:
+    return TERMINATED if isinstance(interrupt, Terminated) else INTERRUPTED
+
+
 def enter(console: str, argv: Sequence[str] | None = None) -> int:
     """Load this module, run its `run(argv)`, and return the exit status."""
     stand_in()
     try:
         status: int = import_module(console).run(argv)
-    except KeyboardInterrupt:
-        return INTERRUPTED
+    except KeyboardInterrupt as interrupt:
+        return interrupted_status(interrupt)
     return status

@@ -5,10 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,35 +16,11 @@ from bench.plan import Family, Scale
 from bench.progress import Progress
 from bench.session import Session
 from bench.table import render
-
-INTERRUPTED, TERMINATED = 130, 143
+from mesh.entry import interrupted_status
 
 
 class UsageError(Exception):
     """What was asked for makes no sense; its text is one line."""
-
-
-class Terminated(KeyboardInterrupt):
-    """SIGTERM. It ends what Ctrl-C ends, in the same way: as `timeout` and CI stop a bench."""
-
-
-@contextmanager
-def terminable() -> Iterator[None]:
-    """In the block SIGTERM raises Terminated, once: another one must not cut the ending short."""
-
-    def terminate(number: int, frame: object) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        raise Terminated
-
-    before = signal.signal(signal.SIGTERM, terminate)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def interrupted_status(interrupt: KeyboardInterrupt) -> int:
-    return TERMINATED if isinstance(interrupt, Terminated) else INTERRUPTED
 
 
 def positive(text: str) -> int:

@@ -19,6 +19,7 @@ import trio
 from discovery.errors import DiscoveryError
 from security.errors import SecurityError
 
+from ..entry import terminable
 from ..errors import MeshError
 from .options import WrongUsage
 from .terminal import speak_as, words
@@ -74,9 +75,10 @@ def run_program(parser: Parser, argv: Sequence[str] | None = None) -> int:
     level = logging.INFO if args.verbose else logging.WARNING
     logging.basicConfig(level=level, format=f"{parser.prog}: %(message)s", stream=sys.stderr)
     try:
-        if inspect.iscoroutinefunction(args.run):
-            return int(trio.run(args.run, args))
-        return int(args.run(args))
+        with terminable():
+            if inspect.iscoroutinefunction(args.run):
+                return int(trio.run(args.run, args))
+            return int(args.run(args))
     except WrongUsage as error:
         return _misused(args.parser, error)
     except BaseException as error:

@@ -1,0 +1,77 @@
+"""How signals end a command: what it holds is given back, and the status says which signal it was."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import trio
+
+from mesh.entry import INTERRUPTED, TERMINATED, Terminated, enter, terminable
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    """Those of before, whatever a test does."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        assert signal.getsignal(number) == handler
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, INTERRUPTED), (signal.SIGTERM, TERMINATED)]
+)
+def test_the_status_is_the_signals(
+    monkeypatch: pytest.MonkeyPatch, number: signal.Signals, status: int
+) -> None:
+    def run(argv: Any) -> int:
+        with terminable():
+            signal.raise_signal(number)
+        raise AssertionError("it went on")
+
+    monkeypatch.setitem(sys.modules, "a_console", SimpleNamespace(run=run))
+    assert enter("a_console") == status
+
+
+def test_another_one_does_not_cut_the_ending_short() -> None:
+    steps = []
+    with pytest.raises(Terminated), terminable():
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            signal.raise_signal(signal.SIGTERM)
+            steps.append("ended")
+    assert steps == ["ended"]
+
+
+def test_a_loop_ends_in_its_own_way() -> None:
+    steps = []
+
+    async def main() -> None:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+            await trio.sleep_forever()
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.lowlevel.checkpoint()
+            steps.append("ended")
+
+    with pytest.raises(Terminated), terminable():
+        trio.run(main)
+    assert steps == ["ended"]
+
+
+def test_it_ends_where_ctrl_c_is_ignored() -> None:
+    """As of what a script starts in the background."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with pytest.raises(Terminated), terminable():
+            signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGINT, before)
