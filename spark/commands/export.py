@@ -49,6 +49,7 @@ def run(args: argparse.Namespace) -> int:
     schema = schema.append(pa.field("date", pa.date32()))
     keys = pa.schema([schema.field("date"), schema.field("topic")])
     try:
+        args.out.mkdir(parents=True, exist_ok=True)  # Also for no messages at all.
         ds.write_dataset(
             pa.RecordBatchReader.from_batches(schema, dated()), str(args.out), format="parquet",
             partitioning=ds.partitioning(keys, flavor="hive"), max_open_files=FILES_OPEN_MAX,

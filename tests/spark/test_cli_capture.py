@@ -90,6 +90,8 @@ def test_export_writes_parquet_by_date_and_topic_and_overwrites_nothing(shell: S
     again = shell.run("capture", "export", "data", "out")
     assert (again.returncode, again.stderr.count(b"\n")) == (1, 1)
     assert b"something in it already" in again.stderr
+    assert shell.run("capture", "export", "data", "none", "--topic", "nobody").returncode == 0
+    assert list((shell.directory / "none").iterdir()) == []
 
 
 def test_export_takes_every_topic_there_may_be(tmp_path: Path) -> None:
