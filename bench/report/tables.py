@@ -7,6 +7,7 @@ from statistics import median
 from typing import Any
 
 from bench.comparison.latency import row_name
+from bench.latency.generator import DRAIN_S_MAX
 from bench.systems import REFERENCE
 from bench.systems.system import Promise, System
 from bench.table import number, spread
@@ -121,7 +122,10 @@ def latency(results: Results, figures: str) -> Iterator[str]:
         yield ""
     lost = [f"{system} {workload}: {count:,}" for system, workload, count in losses(results)]
     if lost:
-        yield f"Requests without a right reply: {'; '.join(lost)}."
+        yield (
+            f"Requests without a right reply {DRAIN_S_MAX:.0f} s after the last of them was sent, lost or "
+            f"still waiting: {'; '.join(lost)}."
+        )
         yield ""
 
 
@@ -131,7 +135,7 @@ def latency_row(results: Results, system: System, workload: str, runs: Runs) -> 
     cpu = median(run["cpu_s_per_million"] for run in runs)
     if wrong:
         empty = " |" * (len(LATENCY_HEADINGS) - 5)
-        return f"| {label(system)} | {system.promise} | lost or wrong: {wrong:,} |{empty} {kept:.0%} | {number(cpu)} |"
+        return f"| {label(system)} | {system.promise} | no right reply: {wrong:,} |{empty} {kept:.0%} | {number(cpu)} |"
     shown = [quantile(runs, name) for name in ("p50", "p99", "p99.9", "max")]
     ratios = [beside(results.figures.get(row_name(system.name, workload, name))) for name in RATIOS]
     uncorrected = number(quantile_us(runs, "uncorrected", "p99"))

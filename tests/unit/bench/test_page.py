@@ -96,8 +96,8 @@ def test_a_difference_within_the_noise_is_no_loss(tmp_path: Path) -> None:
 def test_a_run_that_lost_anything_has_no_rate(tmp_path: Path) -> None:
     text = page(tmp_path, *throughput("zeromq", None, wrong=12), latency("zenoh", 100, wrong=34))
     assert "| zeromq | pyzmq, a payload a message | lost or wrong: 12 |" in text
-    assert "| zenoh | memory | lost or wrong: 34 |" in text
-    assert "Requests without a right reply: zenoh L2: 34." in text
+    assert "| zenoh | memory | no right reply: 34 |" in text
+    assert "still waiting: zenoh L2: 34." in text
 
 
 def test_a_schedule_that_was_not_kept_is_told(tmp_path: Path) -> None:
