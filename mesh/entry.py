@@ -44,9 +44,11 @@ def terminable() -> Iterator[None]:
         nonlocal heard
         heard = True
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        if not callable(signal.getsignal(signal.SIGINT)):  # Ignored, as of what a script starts with `&`.
+        # Trio's knows whether it may raise here. None: ignored, as in what a script starts with `&`.
+        interrupt = signal.getsignal(signal.SIGINT)
+        if not callable(interrupt) or interrupt is signal.default_int_handler:
             raise Terminated
-        signal.raise_signal(signal.SIGINT)  # Whoever handles it knows whether it may raise here: trio does.
+        signal.raise_signal(signal.SIGINT)
 
     before = signal.signal(signal.SIGTERM, end)
     try:

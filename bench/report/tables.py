@@ -137,6 +137,8 @@ def latency_row(results: Results, system: System, workload: str, runs: Runs) -> 
         empty = " |" * (len(LATENCY_HEADINGS) - 5)
         return f"| {label(system)} | {system.promise} | no right reply: {wrong:,} |{empty} {kept:.0%} | {number(cpu)} |"
     shown = [quantile(runs, name) for name in ("p50", "p99", "p99.9", "max")]
+    if not any(shown):
+        shown[0] = "not past the warm-up"
     ratios = [beside(results.figures.get(row_name(system.name, workload, name))) for name in RATIOS]
     uncorrected = number(quantile_us(runs, "uncorrected", "p99"))
     late = number(quantile_us(runs, "delay", "p99"))

@@ -130,7 +130,11 @@ def pack_record(kind: int, ident: int, body: bytes, flags: int = 0) -> bytes:
 
 
 def pack_frame(
-    lane: int, sequence: int, ack_control: int, ack_data: int, count: int,
+    lane: int,
+    sequence: int,
+    ack_control: int,
+    ack_data: int,
+    count: int,
     records: Sequence[Buffer | bytearray],
 ) -> bytes:
     """Join records, each a packed header and body or the pieces of one, into a frame."""

@@ -71,6 +71,15 @@ def test_what_was_written_by_hand_below_stays(tmp_path: Path) -> None:
     assert second.endswith(END + "\n\n## Marks\n\nHeld.\n")
 
 
+def test_who_sent_nothing_after_the_warm_up_is_said_to_have(tmp_path: Path) -> None:
+    slow = latency("nng", 100.0, kept=0.05)
+    slow["value"] = None
+    slow["runs"][0] |= {"response": {}, "uncorrected": {}, "delay": {}}
+    line = next(one for one in page(tmp_path, slow).splitlines() if one.startswith("| nng"))
+    assert "| not past the warm-up |" in line
+    assert "NO, 5%" in line
+
+
 def test_losses_to_a_peer_come_first_with_their_reason(tmp_path: Path) -> None:
     text = page(tmp_path, *throughput("mesh-topics", 9.0), *throughput("zenoh", 3.0))
     losing_at, table_at = text.index("## Where the mesh loses"), text.index("## Full throttle")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import trio
 
-from mesh.entry import INTERRUPTED, TERMINATED, Terminated, enter, terminable
+from mesh.entry import INTERRUPTED, TERMINATED, Terminated, enter, interrupted_status, terminable
 
 
 @pytest.fixture(autouse=True)
@@ -48,6 +48,14 @@ def test_another_one_does_not_cut_the_ending_short() -> None:
             signal.raise_signal(signal.SIGTERM)
             steps.append("ended")
     assert steps == ["ended"]
+
+
+def test_whoever_ends_in_the_block_knows_which_it_was() -> None:
+    with terminable():
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        except KeyboardInterrupt as interrupt:
+            assert interrupted_status(interrupt) == TERMINATED
 
 
 def test_a_loop_ends_in_its_own_way() -> None:

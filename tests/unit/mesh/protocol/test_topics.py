@@ -67,7 +67,7 @@ class Bench:
         """(topic, first, count) of the losses the link is told of now."""
         count = len(self.publisher.losses.get(link, ()))
         self.publisher.tell_losses(link)
-        batches = [Batch(link.outbox.take(1)[0][1]) for _ in range(count)]  # One at a time.
+        batches = [Batch(bytes(link.outbox.take(1)[0][1])) for _ in range(count)]  # One at a time.
         assert all(batch.kind == LOST for batch in batches), "they come before all others"
         return [(batch.topic, batch.base_sequence, batch.count) for batch in batches]
 
