@@ -52,10 +52,9 @@ def test_another_one_does_not_cut_the_ending_short() -> None:
 
 def test_whoever_ends_in_the_block_knows_which_it_was() -> None:
     with terminable():
-        try:
+        with pytest.raises(KeyboardInterrupt) as caught:
             signal.raise_signal(signal.SIGTERM)
-        except KeyboardInterrupt as interrupt:
-            assert interrupted_status(interrupt) == TERMINATED
+        assert interrupted_status(caught.value) == TERMINATED
 
 
 def test_a_loop_ends_in_its_own_way() -> None:
