@@ -44,11 +44,14 @@ def terminable() -> Iterator[None]:
         nonlocal heard
         heard = True
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        # Trio's knows whether it may raise here. None: ignored, as in what a script starts with `&`.
-        interrupt = signal.getsignal(signal.SIGINT)
-        if not callable(interrupt) or interrupt is signal.default_int_handler:
+        # Trio's knows whether it may raise here; Spark's ends its jobs. None: ignored, as in what a
+        # script starts with `&`.
+        if not callable(signal.getsignal(signal.SIGINT)):
             raise Terminated
-        signal.raise_signal(signal.SIGINT)
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt as interrupt:
+            raise Terminated(*interrupt.args) from None
 
     before = signal.signal(signal.SIGTERM, end)
     try:

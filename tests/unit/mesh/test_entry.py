@@ -6,7 +6,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 import trio
@@ -51,10 +51,18 @@ def test_another_one_does_not_cut_the_ending_short() -> None:
 
 
 def test_whoever_ends_in_the_block_knows_which_it_was() -> None:
-    with terminable():
-        with pytest.raises(KeyboardInterrupt) as caught:
-            signal.raise_signal(signal.SIGTERM)
-        assert interrupted_status(caught.value) == TERMINATED
+    def jobs_end(number: int, frame: object) -> NoReturn:
+        """As Spark's handler."""
+        raise KeyboardInterrupt
+
+    before = signal.getsignal(signal.SIGINT)
+    for handler in (signal.default_int_handler, jobs_end):
+        signal.signal(signal.SIGINT, handler)
+        with terminable():
+            with pytest.raises(KeyboardInterrupt) as caught:
+                signal.raise_signal(signal.SIGTERM)
+            assert interrupted_status(caught.value) == TERMINATED
+    signal.signal(signal.SIGINT, before)
 
 
 def test_a_loop_ends_in_its_own_way() -> None:
