@@ -13,12 +13,16 @@ from typing import TYPE_CHECKING
 from mesh.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from .capture.frame import read_capture as read_capture
     from .errors import CaptureError as CaptureError
     from .errors import said as said
     from .sessions import register as register
     from .sessions import session as session
 
-_HOMES = {"CaptureError": "errors", "said": "errors", "register": "sessions", "session": "sessions"}
+_HOMES = {
+    "CaptureError": "errors", "said": "errors", "register": "sessions", "session": "sessions",
+    "read_capture": "capture.frame",
+}  # fmt: skip
 
 __all__ = sorted(_HOMES)
 

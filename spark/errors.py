@@ -68,11 +68,11 @@ class ContradictoryOptions(OptionError):
 
 
 class UnknownColumn(OptionError):
-    """There is no column `name`, or not of this `type`."""
+    """There is no column `name`, or not of this `type`, which may be empty."""
 
     def __init__(self, name: str, type: str, known: Iterable[str]) -> None:  # noqa: A002
         super().__init__(
-            f"mesh-capture has no column {shown(name)} {type}: it has {', '.join(known)}"
+            f"mesh-capture has no column {f'{shown(name)} {type}'.rstrip()}: it has {', '.join(known)}"
         )
         self.name, self.type = name, type
 

@@ -18,7 +18,7 @@ def check_reading() -> None:
 
 def check_spark() -> None:
     """Raises SparkMissing, JavaMissing: there can be no session."""
-    _check(("pyspark", *READING))
+    _check(("pyspark", "pandas", *READING))
     check_java()
 
 

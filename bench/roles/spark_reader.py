@@ -36,6 +36,8 @@ def run(stage: Stage) -> None:
             columns = order["columns"]
             if order["source"] == "parquet":
                 df = session.read.parquet(parquet).select(*columns or "*")
+            elif order["source"] == "read_capture":
+                df = spark.read_capture(session, stage.settings["data"], columns=columns or COLUMNS)
             else:
                 reader = session.read.format(order["source"]).options(**order["options"])
                 df = reader.schema(ddl(columns or COLUMNS)).load(stage.settings["data"])

@@ -35,6 +35,11 @@ ARROW: Mapping[str, pa.DataType] = {
 }
 
 
+def named(*, headers: bool) -> tuple[str, ...]:
+    """All columns, of which the headers are one only where they are wanted."""
+    return tuple(name for name in SQL if headers or name != HEADERS)
+
+
 def ddl(columns: Iterable[str]) -> str:
     """The schema of rows with these columns as Spark reads it."""
     return ", ".join(f"{name} {SQL[name]}" for name in columns)

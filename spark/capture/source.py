@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 from .filters import narrowed
 from .options import Options, check_batch, read_options
 from .query import Query
-from .rows import HEADERS, SQL, ddl
+from .rows import ddl, named
 from .splits import Split, columns, splits
 from .streaming import StreamReader
 
@@ -65,8 +65,7 @@ class MeshCapture(DataSource):
         return NAME
 
     def schema(self) -> str:
-        headers = read_options(self.options).include_headers
-        return ddl(name for name in SQL if headers or name != HEADERS)
+        return ddl(named(headers=read_options(self.options).include_headers))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return BatchReader(read_options(self.options), schema)

@@ -17,7 +17,7 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from spark import pipelines, register
+from spark import pipelines, read_capture, register
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -68,7 +68,8 @@ def run(session: SparkSession, given: dict[str, Any]) -> None:
     stored = session.read.format("mesh-capture").options(**capture).load(given["data"])
     copies = addressed(stored, ".copy").write.format("mesh").mode("append")
     copies.options(**sink).save()
-    told = pipelines.messages(pipelines.sequences(stored).coalesce(1), "told")
+    read = read_capture(session, given["data"], **capture)
+    told = pipelines.messages(pipelines.sequences(read).coalesce(1), "told")
     told.write.format("mesh").mode("append").options(**sink, queue="told").save()
     live = session.readStream.format("mesh-capture").options(**capture, startingOffsets="earliest")
     following = addressed(live.load(given["data"]), ".live").writeStream.format("mesh")

@@ -1,0 +1,114 @@
+"""`spark.read_capture`: what the format reads, by a function."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from spark import read_capture
+from spark.errors import CaptureError
+from tests.captures import Captured
+from tests.spark.frames import load, messages, one_line_with
+from tests.stores import flip
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def captured(tmp_path: Path) -> Captured:
+    """A queue and a stream, in segments of 4 KiB."""
+    found = Captured(tmp_path / "data")
+    found.declare("jobs", 1)
+    found.declare("audit", 2, stream=True)
+    for number in range(120):
+        lanes = [[1], [2], [1, 2]][number % 3]
+        headers = [{"n": str(number)}] if number % 4 == 0 else None
+        found.publish(lanes, [b"%d" % number], f"orders.{number % 2}", headers=headers)
+    return found
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/St_Johns"])
+def test_it_is_what_the_format_reads(session: SparkSession, captured: Captured, zone: str) -> None:
+    options: dict[str, Any] = {"includeHeaders": True, "maxPartitionBytes": "8k", "batchRows": 5}
+    session.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        frame = read_capture(session, str(captured.data), **options)
+        assert frame.rdd.getNumPartitions() > 2
+        assert frame.schema == load(session, captured.data, **options).schema
+        assert Counter(messages(frame)) == Counter(captured.messages)
+    finally:
+        session.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+def test_columns_that_are_not_asked_for_are_not_made(
+    session: SparkSession, captured: Captured
+) -> None:
+    frame = read_capture(session, str(captured.data), columns=["value", "offset"], queues="jobs")
+    assert frame.columns == ["value", "offset"]
+    found = [(row.offset, bytes(row.value)) for row in frame.orderBy("offset").collect()]
+    assert found == [(one.offset, one.value) for one in captured.messages if one.queue == "jobs"]
+
+
+def test_parts_of_one_frame_do_not_mix(session: SparkSession, captured: Captured) -> None:
+    frame = read_capture(session, str(captured.data))
+    halves = [frame.where(f"topic = 'orders.{half}'") for half in (0, 1)]
+    assert halves[0].union(halves[1]).count() == len(captured.messages)
+
+
+def test_it_is_what_was_stored_then(session: SparkSession, captured: Captured) -> None:
+    frame, before = read_capture(session, str(captured.data)), len(captured.messages)
+    captured.publish([1], [b"later"])
+    assert [frame.count(), frame.count()] == [before, before]
+    assert read_capture(session, str(captured.data)).count() == before + 1
+
+
+def test_one_task_reads_a_whole_queue_in_order(session: SparkSession, captured: Captured) -> None:
+    options: dict[str, Any] = {"ordering": "queue", "minPartitions": 2, "maxPartitionBytes": "4k"}
+    frame = read_capture(session, str(captured.data), columns=("queue", "offset"), **options)
+    parts = frame.rdd.glom().collect()
+    queues = [{row.queue for row in part} for part in parts]
+    assert queues in ([{"audit"}, {"jobs"}], [{"jobs"}, {"audit"}])
+    assert [[row.offset for row in part] for part in parts] == [list(range(80))] * 2
+
+
+def test_nothing_selected_is_an_empty_frame(session: SparkSession, captured: Captured) -> None:
+    assert read_capture(session, str(captured.data), subscribe="nobody.>").count() == 0
+    assert read_capture(session, str(captured.data), endingTimestamp=0).count() == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"startOffsets": "earliest"}, "no option 'startOffsets': did you mean startingOffsets?"),
+        ({"startingOffsets": "latest"}, "option startingOffsets is 'latest': want earliest or JSON"),
+        ({"queues": "job"}, "no queue 'job' has its messages in this log: did you mean 'jobs'?"),
+        ({"columns": ["key"]}, "mesh-capture has no column 'key': it has queue string"),
+        ({"maxOffsetsPerTrigger": 5}, "maxOffsetsPerTrigger and read: it is for streaming"),
+    ],
+)  # fmt: skip
+def test_what_makes_no_sense_is_said_by_the_call(
+    session: SparkSession, captured: Captured, options: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(CaptureError) as caught:
+        read_capture(session, str(captured.data), **options)
+    assert str(caught.value).startswith(text)
+
+
+def test_what_is_damaged_or_gone_fails_the_query_with_one_line(
+    session: SparkSession, captured: Captured
+) -> None:
+    first, second = (captured.path / f"msgs.{number:010}" for number in (1, 2))
+    flip(first, 2000)
+    with one_line_with("bytes at"):
+        read_capture(session, str(captured.data)).count()
+    frame = read_capture(session, str(captured.data), damaged="skip")
+    left = read_capture(session, str(captured.data), damaged="skip", failOnDataLoss=False)
+    before = frame.count()
+    second.unlink()
+    with one_line_with("msgs.0000000002", "failOnDataLoss=false"):
+        frame.count()
+    assert 0 < left.count() < before
