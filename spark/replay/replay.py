@@ -18,7 +18,8 @@ from uuid import uuid4
 from mesh.errors import InvalidName
 from mesh.names import TOPIC_BYTES_MAX, check_topic
 
-from ..capture.rows import SQL, ddl
+from ..capture.frame import read_capture
+from ..capture.rows import SQL
 from ..errors import CaptureError, InvalidOption, said
 from ..settings import key_options
 from ..sink.noting import noted
@@ -178,12 +179,11 @@ def _chosen(
 ) -> DataFrame:  # fmt: skip
     """Spark reads all columns that a source has, so it has those that are needed; a condition may
     need any."""
-    options = {**plan.source_options(slots), **keys}
-    reader = session.read.format("mesh-capture").options(**options)
-    if plan.where is None:
-        needed = {*columns, *(SAMPLED if plan.sample_sql() else ())}
-        reader = reader.schema(ddl(one for one in SQL if one in needed))
-    frame = reader.load()
+    needed = {*columns, *(SAMPLED if plan.sample_sql() else ())}
+    frame = read_capture(
+        session, **plan.source_options(slots), **keys,
+        columns=SQL if plan.where is not None else [one for one in SQL if one in needed],
+    )  # fmt: skip
     for condition in (plan.where, plan.sample_sql()):
         if condition is not None:
             frame = frame.where(condition)
