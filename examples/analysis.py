@@ -81,7 +81,7 @@ def analyse(directory: str, path: str) -> None:
         "local[2]", **{"spark.log.level": "OFF", "spark.sql.shuffle.partitions": "2"}
     )
     try:
-        df = session.read.format("mesh-capture").option("streams", STREAM).load(directory).cache()
+        df = spark.read_capture(session, directory, streams=STREAM).cache()
         span: Any = df.selectExpr("min(timestamp) as low", "max(timestamp) as high").first()
         seconds = (span["high"] - span["low"]).total_seconds()
         print(

@@ -1,7 +1,7 @@
 """The Spark tier: what brokers have stored, as DataFrames.
 
-    from spark import register, session
-    df = register(session()).read.format("mesh-capture").load("orders.data")
+    from spark import read_capture, session
+    df = read_capture(session(), "orders.data")
 
 Names are loaded when first used, so that executors load what a task needs and nothing else.
 """

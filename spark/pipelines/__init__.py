@@ -1,7 +1,7 @@
 """What people ask of captured traffic, as plain functions over DataFrames, batch or streaming alike.
 
-    from spark import pipelines
-    df = spark.read.format("mesh-capture").load("orders.data")
+    from spark import pipelines, read_capture, session
+    df = read_capture(session(), "orders.data")
     pipelines.rates(df, every_s=10).show()
 
 Each takes rows of `mesh-capture` (see spark/capture/rows.py) and returns another DataFrame. On a
