@@ -32,14 +32,14 @@ def read_capture(
 
     Args:
         path: a broker's directory, here and on the executors.
-        columns: names of those to be made (see rows.py); none: all, the headers with `includeHeaders`.
+        columns: names of those to be made (see rows.py), once each; none: all, headers with `includeHeaders`.
         options: of the format, as `streams="audit", batchRows=4096`.
     Raises:
         CaptureError, DurableError: at once, whatever would be wrong with a plan.
     """
     asked = read_options({"path": path, **{name: as_text(one) for name, one in options.items()}})
     check_batch(asked)
-    names = tuple(columns) or named(headers=asked.include_headers)
+    names = tuple(dict.fromkeys(columns)) or named(headers=asked.include_headers)
     for one in names:
         if one not in SQL:
             raise UnknownColumn(one, "", [f"{name} {kind}" for name, kind in SQL.items()])

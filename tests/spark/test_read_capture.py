@@ -46,7 +46,9 @@ def test_it_is_what_the_format_reads(session: SparkSession, captured: Captured, 
 def test_columns_that_are_not_asked_for_are_not_made(
     session: SparkSession, captured: Captured
 ) -> None:
-    frame = read_capture(session, str(captured.data), columns=["value", "offset"], queues="jobs")
+    frame = read_capture(
+        session, str(captured.data), columns=["value", "offset", "value"], queues="jobs"
+    )
     assert frame.columns == ["value", "offset"]
     found = [(row.offset, bytes(row.value)) for row in frame.orderBy("offset").collect()]
     assert found == [(one.offset, one.value) for one in captured.messages if one.queue == "jobs"]
