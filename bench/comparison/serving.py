@@ -71,7 +71,7 @@ def serving(
         prefix="bench-system-", ignore_cleanup_errors=True
     ) as directory:
         place = Serving(troupe, system, directory, ports)
-        if not system.commands(place.place):
+        if not system.has_server:
             place.summon(*roles)
             yield place
             return

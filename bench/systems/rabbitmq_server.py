@@ -12,6 +12,7 @@ from pathlib import Path
 from .system import HOST, Command, not_installed
 
 SERVER = "/usr/lib/rabbitmq/bin/rabbitmq-server"
+PRELAUNCH = "rabbitmq_prelaunch"
 PORTS = 3
 """Of clients, of other nodes, of the port mapper."""
 
@@ -24,6 +25,7 @@ def commands(directory: Path, ports: Sequence[int]) -> list[Command]:
     port, distribution, mapper = ports
     plugins = directory / "enabled_plugins"
     plugins.write_text("[].\n")
+    scripts = lay_out(Path(SERVER).resolve().parents[1], directory / "home")
     environment = {
         "HOME": str(directory),
         "ERL_EPMD_PORT": str(mapper),
@@ -38,6 +40,7 @@ def commands(directory: Path, ports: Sequence[int]) -> list[Command]:
         "RABBITMQ_MNESIA_BASE": str(directory / "mnesia"),
         "RABBITMQ_LOG_BASE": str(directory / "log"),
         "RABBITMQ_PID_FILE": str(directory / "pid"),
+        "RABBITMQ_SCRIPTS_DIR": str(scripts),
         # Has the script become the server, so that its process id is the server's.
         "RABBITMQ_ALLOW_INPUT": "true",
         "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": (
@@ -47,3 +50,18 @@ def commands(directory: Path, ports: Sequence[int]) -> list[Command]:
     # An epmd started by Erlang would be a daemon that nobody ends.
     port_mapper = Command(["epmd", "-address", HOST, "-port", str(mapper)], environment)
     return [port_mapper, Command([SERVER], environment)]
+
+
+def lay_out(installed: Path, home: Path) -> Path:
+    """The installation without its plugins, none of which is enabled; returns its scripts.
+
+    Each module is looked for in each of them: a third of the start.
+    """
+    parts = home / "plugins"  # Where the server's own parts are, too.
+    parts.mkdir(parents=True)
+    for part in (installed / "plugins").iterdir():
+        if part.name.startswith(PRELAUNCH) or not part.name.startswith("rabbitmq_"):
+            (parts / part.name).symlink_to(part)
+    scripts = home / "sbin"
+    scripts.symlink_to(installed / "sbin")
+    return scripts
