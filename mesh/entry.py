@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from types import FrameType
 
 INTERRUPTED, TERMINATED = 130, 143
 """128 and the number of SIGINT, of SIGTERM, as shells have it."""
@@ -38,20 +39,43 @@ class Terminated(KeyboardInterrupt):
 @contextmanager
 def terminable() -> Iterator[None]:
     """In the block SIGTERM raises Terminated, once: another one must not cut the ending short."""
+    with _interruptible():
+        yield from _terminable()
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Where SIGINT is ignored, as in what a script starts with `&`, it is held back in the block instead.
+
+    Trio knows where it may be interrupted only if the handler of SIGINT is Python's own.
+    """
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        yield
+        return
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _terminable() -> Iterator[None]:
     heard = False
 
-    def end(number: int, frame: object) -> None:
+    def end(number: int, frame: FrameType | None) -> None:
         nonlocal heard
         heard = True
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        # Trio's knows whether it may raise here; Spark's ends its jobs. None: ignored, as in what a
-        # script starts with `&`.
-        if not callable(signal.getsignal(signal.SIGINT)):
+        # Trio's knows whether it may raise here; Spark's ends its jobs. Called, for it may be held back.
+        interrupt = signal.getsignal(signal.SIGINT)
+        if not callable(interrupt):
             raise Terminated
         try:
-            signal.raise_signal(signal.SIGINT)
-        except KeyboardInterrupt as interrupt:
-            raise Terminated(*interrupt.args) from None
+            interrupt(signal.SIGINT, frame)
+        except KeyboardInterrupt as error:
+            raise Terminated(*error.args) from None
 
     before = signal.signal(signal.SIGTERM, end)
     try:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from .errors import InvalidOption, UnknownOption
+from .errors import ContradictoryOptions, InvalidOption, UnknownOption
 from .settings import JOINING, read_setting
 
 Reader = Callable[[str, str], Any]
@@ -42,7 +42,7 @@ def read_given(
         settings: names of the settings of a node that may be given.
         ignored: names in lower case of options that are not ours.
     Raises:
-        UnknownOption, InvalidOption: each in one line.
+        UnknownOption, InvalidOption, ContradictoryOptions: each in one line.
     """
     by_lower = {name.lower(): name for name in readers}
     values: dict[str, Any] = {}
@@ -55,6 +55,8 @@ def read_given(
             joining[setting] = read_setting(setting, text, settings)
         elif lower in by_lower:
             known = by_lower[lower]
+            if known in names:
+                raise ContradictoryOptions((known, name), "both are the same option: give it once")
             into, read = readers[known]
             values[into] = read(known, text)
             names.add(known)

@@ -181,11 +181,11 @@ class _Told:
         self.waiting = trio.CancelScope()
 
     async def wait(self, signals: AsyncIterator[int]) -> None:
-        """End `waiting` at the first signal."""
+        """End `waiting` at the first signal; others must not cut the ending short."""
         async for one in signals:
-            self.status = STATUSES[signal.Signals(one)]
-            self.waiting.cancel()
-            return
+            if not self.waiting.cancel_called:
+                self.status = STATUSES[signal.Signals(one)]
+                self.waiting.cancel()
 
 
 def _tell_found(hosted: Hosted, args: argparse.Namespace) -> None:

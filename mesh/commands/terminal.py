@@ -125,5 +125,6 @@ async def until_told(scope: trio.CancelScope) -> None:
     """SIGTERM leaves the mesh properly: finish, say goodbye, exit status 0."""
     with trio.open_signal_receiver(signal.SIGTERM) as signals:
         async for _ in signals:
-            scope.cancel()
-            return
+            break
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # Another one must not cut the goodbye short.
+    scope.cancel()

@@ -9,11 +9,12 @@ over a scan by rows. What a function gives as Arrow becomes rows once.
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ..errors import UnknownColumn
+from ..errors import InvalidOption, UnknownColumn
 from .options import check_batch, read_options
 from .query import Query
 from .rows import SQL, ddl, named
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def read_capture(
-    session: SparkSession, path: str, *, columns: Iterable[str] = (), **options: object
+    session: SparkSession, path: str, *, columns: Iterable[str] | None = None, **options: object
 ) -> DataFrame:
     """What `session.read.format("mesh-capture")` with these options reads, in two thirds of its time.
 
@@ -33,16 +34,19 @@ def read_capture(
     Args:
         path: a broker's directory, here and on the executors.
         columns: names of those to be made (see rows.py), once each; none: all, headers with `includeHeaders`.
-        options: of the format, as `streams="audit", batchRows=4096`.
+        options: of the format, as `streams=["audit"], batchRows=4096`; None: not set.
     Raises:
         CaptureError, DurableError: at once, whatever would be wrong with a plan.
     """
-    asked = read_options({"path": path, **{name: as_text(one) for name, one in options.items()}})
+    given = {name: as_text(value) for name, value in options.items() if value is not None}
+    asked = read_options({"path": str(path), **given})
     check_batch(asked)
-    names = tuple(dict.fromkeys(columns)) or named(headers=asked.include_headers)
-    for one in names:
-        if one not in SQL:
-            raise UnknownColumn(one, "", [f"{name} {kind}" for name, kind in SQL.items()])
+    if isinstance(columns, str):
+        raise InvalidOption("columns", columns, f"a list of names, as [{columns!r}]")
+    names = tuple(dict.fromkeys(map(str, columns or ()))) or named(headers=asked.include_headers)
+    for column in names:
+        if column not in SQL:
+            raise UnknownColumn(column, "", [f"{name} {kind}" for name, kind in SQL.items()])
     query = Query(asked, names)
     selected = query.selected()
     # All of them go to each task, which unpacks its own: a log of a terabyte has 8,000.
@@ -64,5 +68,7 @@ def reading(
 
 
 def as_text(value: object) -> str:
-    """An option, as Spark's readers hand it over."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    """An option, as Spark's readers hand it over, and JSON of what they take none of."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return json.dumps(value, default=str) if isinstance(value, list | tuple | dict) else str(value)

@@ -25,6 +25,8 @@ SQL: Mapping[str, str] = {
     HEADERS: "array<struct<key:string,value:binary>>",
 }  # fmt: skip
 """Type of each column as Spark writes it."""
+_READ = {"timestamp": "timestamp_ltz"}
+"""A time in UTC, whatever a session's `spark.sql.timestampType` makes of the shorter name."""
 TIME = pa.timestamp("us", "UTC")
 HEADER_LIST = pa.list_(
     pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -42,7 +44,7 @@ def named(*, headers: bool) -> tuple[str, ...]:
 
 def ddl(columns: Iterable[str]) -> str:
     """The schema of rows with these columns as Spark reads it."""
-    return ", ".join(f"{name} {SQL[name]}" for name in columns)
+    return ", ".join(f"{name} {_READ.get(SQL[name], SQL[name])}" for name in columns)
 
 
 def arrow_schema(columns: Iterable[str]) -> pa.Schema:

@@ -76,6 +76,31 @@ def test_one_task_reads_a_whole_queue_in_order(session: SparkSession, captured: 
     assert [[row.offset for row in part] for part in parts] == [list(range(80))] * 2
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"subscribe": None, "vhost": None, "columns": None, "batchRows": None},
+        {"streams": ["audit"], "queues": ("jobs",)},
+        {"startingOffsets": {"jobs": {0: 0}}},
+    ],
+)
+def test_options_are_values_of_python(
+    session: SparkSession, captured: Captured, options: dict[str, Any]
+) -> None:
+    assert read_capture(session, str(captured.data), **options).count() == len(captured.messages)
+
+
+def test_times_are_of_one_kind_in_every_session(session: SparkSession, captured: Captured) -> None:
+    session.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    try:
+        frames = read_capture(session, str(captured.data)), load(session, captured.data)
+        kinds = [dict(frame.dtypes)["timestamp"] for frame in frames]
+        assert kinds == ["timestamp", "timestamp"]
+        assert Counter(messages(frames[0])) == Counter(messages(frames[1]))
+    finally:
+        session.conf.unset("spark.sql.timestampType")
+
+
 def test_nothing_selected_is_an_empty_frame(session: SparkSession, captured: Captured) -> None:
     assert read_capture(session, str(captured.data), subscribe="nobody.>").count() == 0
     assert read_capture(session, str(captured.data), endingTimestamp=0).count() == 0
@@ -88,6 +113,9 @@ def test_nothing_selected_is_an_empty_frame(session: SparkSession, captured: Cap
         ({"startingOffsets": "latest"}, "option startingOffsets is 'latest': want earliest or JSON"),
         ({"queues": "job"}, "no queue 'job' has its messages in this log: did you mean 'jobs'?"),
         ({"columns": ["key"]}, "mesh-capture has no column 'key': it has queue string"),
+        ({"columns": "topic"}, "option columns is 'topic': want a list of names, as ['topic']"),
+        ({"columns": [["key"]]}, "mesh-capture has no column \"['key']\": it has queue string"),
+        ({"PATH": "elsewhere"}, "path and PATH: both are the same option: give it once"),
         ({"maxOffsetsPerTrigger": 5}, "maxOffsetsPerTrigger and read: it is for streaming"),
     ],
 )  # fmt: skip

@@ -65,6 +65,36 @@ def test_whoever_ends_in_the_block_knows_which_it_was() -> None:
     signal.signal(signal.SIGINT, before)
 
 
+class InItsOwnStep(trio.abc.Instrument):
+    """SIGTERM where trio must not be interrupted: what is raised there is lost."""
+
+    def before_io_wait(self, timeout: float) -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize("ctrl_c", [signal.default_int_handler, signal.SIG_IGN])
+def test_a_loop_is_ended_where_it_may_be(ctrl_c: Any) -> None:
+    """Ctrl-C is ignored in what a script starts in the background, and stays so."""
+    before = signal.signal(signal.SIGINT, ctrl_c)
+    steps = []
+
+    async def main() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            steps.append("ended")
+
+    try:
+        with pytest.raises(Terminated), terminable():
+            if ctrl_c == signal.SIG_IGN:
+                signal.raise_signal(signal.SIGINT)
+            trio.run(main, instruments=[InItsOwnStep()])
+        assert signal.getsignal(signal.SIGINT) == ctrl_c
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert steps == ["ended"]
+
+
 def test_a_loop_ends_in_its_own_way() -> None:
     steps = []
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import base64
 import json
 import math
+import signal
 
 import msgpack
 import pytest
+import trio
+import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mesh.commands.terminal import jsonable, payload, payload_fields, words
+from mesh.commands.terminal import jsonable, payload, payload_fields, until_told, words
 
 TIMESTAMP = b"\x81\xa1t\xd6\xff\x00\x00\x00\x01"
 """{"t": one second after 1970}, as msgpack."""
@@ -51,3 +54,18 @@ def test_words_are_one_line_that_cannot_steer(capsys: pytest.CaptureFixture[str]
 
 def test_an_argument_is_taken_as_its_bytes() -> None:
     assert payload("\udcff") == b"\xff"
+
+
+async def test_who_is_told_to_end_says_goodbye_undisturbed() -> None:
+    before, steps = signal.getsignal(signal.SIGTERM), list[str]()
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(until_told, nursery.cancel_scope)
+            await trio.testing.wait_all_tasks_blocked()
+            signal.raise_signal(signal.SIGTERM)
+            await trio.sleep_forever()
+        signal.raise_signal(signal.SIGTERM)
+        steps.append("goodbye")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert steps == ["goodbye"]
