@@ -1,8 +1,9 @@
-"""A member with a service: echoes requests, works on them for a time, or reads tunnels."""
+"""A member with a service: echoes requests, stores them, works on them for a time, or reads tunnels."""
 
 from __future__ import annotations
 
 import time
+from contextlib import AsyncExitStack
 from typing import Any
 
 import trio
@@ -10,6 +11,7 @@ import trio
 import mesh
 from bench.roles.mesh_node import join, until_silent
 from bench.roles.stage import Stage, play_async
+from bench.roles.synced_file import SyncedFile
 from bench.sequence import Follower, Ring
 
 Arrival = dict[str, Any]
@@ -21,6 +23,21 @@ def echo_service(settings: dict[str, Any]) -> mesh.Service:
 
     @service.request
     async def echo(request: mesh.Request) -> bytes:
+        return request.payload
+
+    return service
+
+
+def store_service(settings: dict[str, Any], file: SyncedFile) -> mesh.Service:
+    """Answers with the request's payload once it is on disk.
+
+    Its loop stands still meanwhile, which is the least it can take, and more than a service may do.
+    """
+    service = mesh.Service(settings["cluster"], concurrency=settings["concurrency"])
+
+    @service.request
+    async def store(request: mesh.Request) -> bytes:
+        file.write(request.payload)
         return request.payload
 
     return service
@@ -69,13 +86,17 @@ def tunnel_service(
 async def run(stage: Stage) -> None:
     settings = stage.settings
     sender, arrivals = trio.open_memory_channel[Arrival](8)
-    if settings["service"] == "tunnel":
-        service = tunnel_service(settings, sender)
-    elif settings["service"] == "worker":
-        service = worker_service(settings)
-    else:
-        service = echo_service(settings)
-    async with join(settings, service) as node:
+    async with AsyncExitStack() as stack:
+        if settings["service"] == "tunnel":
+            service = tunnel_service(settings, sender)
+        elif settings["service"] == "worker":
+            service = worker_service(settings)
+        elif settings["service"] == "store":
+            file = stack.enter_context(SyncedFile(settings["directory"]))
+            service = store_service(settings, file)
+        else:
+            service = echo_service(settings)
+        node = await stack.enter_async_context(join(settings, service))
         stage.ready(endpoint=node.endpoints[0])
         async for order in stage.orders_async():
             arrival = await arrivals.receive()
