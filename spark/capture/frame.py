@@ -49,8 +49,9 @@ def read_capture(
             raise UnknownColumn(column, "", [f"{name} {kind}" for name, kind in SQL.items()])
     query = Query(asked, names)
     selected = query.selected()
+    works = query.works(selected, cores=cores_of(session))
     # All of them go to each task, which unpacks its own: a log of a terabyte has 8,000.
-    splits = [pickle.dumps((work, selected.times)) for work in query.works(selected)]
+    splits = [pickle.dumps((work, selected.times)) for work in works]
     numbers = session.range(0, len(splits), 1, max(1, len(splits)))
     return numbers.mapInArrow(reading(query, splits), ddl(names))
 
@@ -65,6 +66,14 @@ def reading(
                 yield from query.read(work, times)
 
     return read
+
+
+def cores_of(session: SparkSession) -> int:
+    """As many as Spark's own files are shared out to; 1 for a session of Spark Connect, which cannot say."""
+    try:
+        return int(session.sparkContext.defaultParallelism)
+    except AttributeError:
+        return 1
 
 
 def as_text(value: object) -> str:

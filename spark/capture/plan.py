@@ -27,7 +27,8 @@ JOINED_BYTES = 1 << 20
 """Moved records nearer to each other are read as one range."""
 GROUPS_MAX = 8
 """Splits of ordered reading unless more are asked for: each of them reads everything."""
-
+SPLIT_BYTES_MIN = 16 << 20
+"""What a task costs whatever it reads, in bytes: smaller ones are not made for the sake of idle cores."""
 
 NO_LIMIT = 1 << 62
 
@@ -108,10 +109,14 @@ class Work(NamedTuple):
     lanes: LaneTable
 
 
-def pack(selected: Selected, *, split_bytes: int, splits_min: int, ordered: bool) -> list[Work]:
-    """Everything that has to be read, shared out."""
+def pack(
+    selected: Selected, *, split_bytes: int, splits_min: int, ordered: bool, cores: int = 1
+) -> list[Work]:
+    """Everything that has to be read, shared out; none of `cores` is idle where there is enough."""
     whole = ranges(selected, NO_LIMIT)
     total = sum(one.size_bytes for one in whole)
+    if not ordered:
+        split_bytes = min(split_bytes, max(SPLIT_BYTES_MIN, -(-total // cores)))
     split_bytes = max(1, min(split_bytes, -(-total // splits_min)))
     if ordered:
         return _by_lane(

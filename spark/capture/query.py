@@ -31,11 +31,12 @@ class Query:
         found = catalog.batch()
         return found._replace(times=found.times.narrowed(self.times))
 
-    def works(self, selected: Selected) -> list[Work]:
+    def works(self, selected: Selected, cores: int = 1) -> list[Work]:
+        """For so many `cores`, where somebody knows: who plans for the format has no session to ask."""
         options = self.options
         return pack(
             selected, split_bytes=options.max_partition_bytes, splits_min=options.min_partitions,
-            ordered=options.ordering == QUEUE,
+            ordered=options.ordering == QUEUE, cores=cores,
         )  # fmt: skip
 
     def shares(self, selected: Selected) -> Shares:

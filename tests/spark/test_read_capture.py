@@ -54,6 +54,16 @@ def test_columns_that_are_not_asked_for_are_not_made(
     assert found == [(one.offset, one.value) for one in captured.messages if one.queue == "jobs"]
 
 
+def test_a_small_log_is_read_by_all_cores(
+    session: SparkSession, captured: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert read_capture(session, str(captured.data)).rdd.getNumPartitions() == 1
+    monkeypatch.setattr("spark.capture.plan.SPLIT_BYTES_MIN", 1)
+    frame = read_capture(session, str(captured.data), includeHeaders=True)
+    assert frame.rdd.getNumPartitions() >= session.sparkContext.defaultParallelism
+    assert Counter(messages(frame)) == Counter(captured.messages)
+
+
 def test_parts_of_one_frame_do_not_mix(session: SparkSession, captured: Captured) -> None:
     frame = read_capture(session, str(captured.data))
     halves = [frame.where(f"topic = 'orders.{half}'") for half in (0, 1)]

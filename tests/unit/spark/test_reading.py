@@ -15,7 +15,7 @@ from spark.errors import CaptureDamaged, DataLost, NoCapture, NothingSelected
 from tests.captures import SECOND_US, T0_US, Captured, compacted, expected_of, of_rows, varied
 from tests.logs import LARGE
 from tests.stores import flip
-from tests.unit.spark.loading import check_one_bit_flipped, loaded, planned, rows_of
+from tests.unit.spark.loading import check_one_bit_flipped, loaded, planned, query, rows_of
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -52,6 +52,21 @@ def test_queues_are_in_order_within_a_split(tmp_path: Path, ordering: str) -> No
             assert offsets == sorted(offsets)
     together = sum(map(len, lanes))
     assert together == 4 if ordering == "queue" else together > 4
+    captured.close()
+
+
+def test_no_core_is_idle_where_there_is_enough_to_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    captured = varied(tmp_path, 9)
+    found = query(tmp_path)
+    selected = found.selected()
+    assert len(found.works(selected)) == len(found.works(selected, cores=3)) == 1
+    monkeypatch.setattr("spark.capture.plan.SPLIT_BYTES_MIN", 1)
+    works = found.works(selected, cores=3)
+    assert 3 <= len(works) <= 5
+    rows = [row for work in works for row in rows_of(tmp_path, work)]
+    assert Counter(of_rows(rows)) == Counter(captured.messages)
     captured.close()
 
 
