@@ -80,12 +80,21 @@ def _terminable() -> Iterator[None]:
     before = signal.signal(signal.SIGTERM, end)
     try:
         yield
-    except KeyboardInterrupt as interrupt:
-        if heard:
-            raise Terminated(*interrupt.args) from None
+    except BaseException as error:  # A nursery has it in a group.
+        if heard and any(isinstance(leaf, KeyboardInterrupt) for leaf in leaves(error)):
+            raise Terminated from None
         raise
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """The error itself, or those that a group holds, however deep."""
+    if isinstance(error, BaseExceptionGroup):
+        for one in error.exceptions:
+            yield from leaves(one)
+    else:
+        yield error
 
 
 def interrupted_status(interrupt: KeyboardInterrupt) -> int:

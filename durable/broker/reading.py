@@ -7,12 +7,21 @@ from functools import partial
 
 from mesh.nursery import open_nursery
 from mesh.tunnel import Tunnel
+from mesh.waker import Waker
 
 from ..definition_checks import check_reference
 from ..errors import ConsumerCancelled, Malformed, TooManyCursors
 from ..protocol.calls import Answer, Hello, encode_answer
 from ..protocol.failures import take_apart
-from ..protocol.parts import CURSOR, Gap, decode_number, encode_ended, encode_gap
+from ..protocol.parts import (
+    CURSOR,
+    SETTLED,
+    Gap,
+    decode_number,
+    encode_ended,
+    encode_gap,
+    encode_number,
+)  # fmt: skip
 from ..routing.permissions import for_read
 from ..tunnels import ends_with_tunnel
 from ..vhost import changes
@@ -42,14 +51,41 @@ async def serve_reader(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Peer)
     _check_cursor(stream, cursor)
     offset = _start(stream, hello, cursor)
     await tunnel.send(encode_answer(Answer(0, {"offset": offset})))
+    kept = _Cursor(tunnel, hosted, stream, cursor)
     async with open_nursery() as nursery:
         nursery.start_soon(_send, tunnel, hosted, stream, offset)
         nursery.start_soon(hosted.until_refused, peer, needs)
+        nursery.start_soon(kept.keep)
         async for part in tunnel:
             if part[:1] != CURSOR or not cursor:
                 raise Malformed("a part that is no cursor, or no cursor was named")
-            await hosted.change(partial(_cursor_at, hosted, stream, cursor, decode_number(part)))
+            kept.at(decode_number(part))
         nursery.cancel_scope.cancel()
+
+
+class _Cursor:
+    """How far a reader says it is. Only the latest counts: one sync of the disk serves all that came."""
+
+    def __init__(self, tunnel: Tunnel, hosted: Hosted, stream: Stream, name: str) -> None:
+        self._tunnel, self._hosted, self._stream, self._name = tunnel, hosted, stream, name
+        self._told: int | None = None
+        """By the reader, and not written down yet."""
+        self._work = Waker()
+
+    def at(self, offset: int) -> None:
+        self._told = offset
+        self._work.wake()
+
+    @ends_with_tunnel
+    async def keep(self) -> None:
+        """Write it down, and tell the reader what is on disk, until cancelled."""
+        while True:
+            while self._told is not None:
+                offset, self._told = self._told, None
+                change = partial(_cursor_at, self._hosted, self._stream, self._name, offset)
+                await self._hosted.change(change)
+                await self._tunnel.send(encode_number(SETTLED, offset))
+            await self._work.wait()
 
 
 def _cursor_at(hosted: Hosted, stream: Stream, cursor: str, offset: int) -> list[Change]:
@@ -70,8 +106,8 @@ def _check_cursor(stream: Stream, cursor: str) -> None:
 
 
 def _start(stream: Stream, hello: Hello, cursor: str) -> int:
-    """A stored cursor goes before whatever else the client says."""
-    if cursor in stream.cursors:
+    """A stored cursor goes before whatever else the client says, unless it has read on since."""
+    if cursor in stream.cursors and not hello.field("again", bool, False):
         return max(stream.cursors[cursor], stream.start)
     start = hello.fields.get("start", "next")
     if start == "first":

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from datetime import datetime
+from types import TracebackType
 from typing import Any
 
-from ..errors import BrokerLost, Malformed
+import trio
+
+from mesh.errors import MeshError, NodeClosed, TunnelBroken
+
+from ..errors import BrokerLost, DurableError, Malformed
 from ..protocol.calls import READ
 from ..protocol.failures import put_together
 from ..protocol.parts import (
@@ -14,9 +19,11 @@ from ..protocol.parts import (
     DELIVER,
     ENDED,
     GAP,
+    SETTLED,
     Gap,
     decode_ended,
     decode_gap,
+    decode_number,
     decode_slices,
     encode_number,
 )  # fmt: skip
@@ -34,6 +41,9 @@ class Records(Feed):
     ) -> None:
         super().__init__(channel)
         self.stream, self._cursor = stream, cursor
+        self._stored: int | None = None
+        """The cursor, as `store` was last called, and as the broker has it on disk."""
+        self._kept: int | None = None
         self._gaps: list[Gap] = []
         """Told, and not handed out with the batch behind them yet."""
         self._start: dict[str, Any] = (
@@ -42,12 +52,45 @@ class Records(Feed):
             else {"start": start}
         )
 
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        try:
+            if error is None:
+                await self._until_kept()
+        finally:
+            await super().__aexit__(kind, error, trace)
+
     async def store(self) -> None:
-        """Have the broker keep, under our cursor, that everything taken so far has been read."""
+        """Have the broker keep, under our cursor, that everything taken so far has been read.
+
+        It is on the broker's disk soon after, and when the block has been left: leaving raises BrokerLost
+        when it is unknown whether it is. A reader that is killed begins with the last one that was.
+        """
         if not self._cursor:
             raise ValueError(f"the reader of {self.stream!r} has no cursor: give it a name")
+        self._stored = self.offset
         if self._tunnel is not None and self.offset is not None:
-            await self._tunnel.send(encode_number(CURSOR, self.offset))
+            with suppress(TunnelBroken):  # Said again with the next connection.
+                await self._tunnel.send(encode_number(CURSOR, self.offset))
+
+    async def _until_kept(self) -> None:
+        timeout_s = self._channel.timeout_s
+        with trio.move_on_after(timeout_s):
+            while self._kept != self._stored:
+                try:
+                    if self._tunnel is None:
+                        await self._channel.until_open(self._open)
+                    await self._receive()
+                except (NodeClosed, DurableError):
+                    raise
+                except MeshError:
+                    await self._close()
+                self._batches.clear()  # Nobody is going to take them.
+        if self._kept != self._stored:
+            why = f"unknown whether cursor {self._cursor!r} is stored, no answer within {timeout_s:g} s"
+            raise BrokerLost(self._channel.cluster, why)
 
     def settle(self, outcome: int, start: int, end: int) -> None:
         """Streams are not settled: what was read stays."""
@@ -68,15 +111,18 @@ class Records(Feed):
             for one in decode_slices(part):
                 self._batches.append(DeliveryBatch(one, self, tuple(self._gaps)))
                 self._gaps = []
+        elif part[:1] == SETTLED:
+            self._kept = decode_number(part)
         elif part[:1] == GAP:
             self._gaps.append(decode_gap(part))
         elif part[:1] == ENDED:
+            self._stored = self._kept  # It is over, and whoever iterates is told why.
             raise put_together(*decode_ended(part))
         else:
             raise Malformed(f"a part of kind {part[:1]!r}")
 
     async def _open(self) -> None:
-        start = self._start if self.offset is None else {"start": self.offset}
+        start = self._start if self.offset is None else {"start": self.offset, "again": True}
         self._gaps = []  # They are told again.
         async with AsyncExitStack() as stack:
             self._tunnel, _ = await stack.enter_async_context(
@@ -89,4 +135,6 @@ class Records(Feed):
                     **start,
                 )
             )
+            if self._stored is not None and self._kept != self._stored:
+                await self._tunnel.send(encode_number(CURSOR, self._stored))
             self._stack = stack.pop_all()

@@ -10,7 +10,7 @@ import inspect
 import logging
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NoReturn
 
@@ -19,7 +19,7 @@ import trio
 from discovery.errors import DiscoveryError
 from security.errors import SecurityError
 
-from ..entry import terminable
+from ..entry import leaves, terminable
 from ..errors import MeshError
 from .options import WrongUsage
 from .terminal import speak_as, words
@@ -91,16 +91,16 @@ def _misused(command: argparse.ArgumentParser, error: WrongUsage) -> NoReturn:
 
 def _explain(error: BaseException) -> int:
     """One line and a status for what may happen; anything else is raised on."""
-    leaves = list(_leaves(error))
-    for leaf in leaves:
+    found = list(leaves(error))
+    for leaf in found:
         if isinstance(leaf, KeyboardInterrupt):
             raise leaf
-    if any(isinstance(leaf, BrokenPipeError) for leaf in leaves):
+    if any(isinstance(leaf, BrokenPipeError) for leaf in found):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Whoever read has enough.
         return DONE
-    if not all(isinstance(leaf, EXPECTED) for leaf in leaves):
+    if not all(isinstance(leaf, EXPECTED) for leaf in found):
         raise error
-    for leaf in leaves:
+    for leaf in found:
         words(_text(leaf))
     return REFUSED
 
@@ -109,11 +109,3 @@ def _text(error: BaseException) -> str:
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{os.fsdecode(error.filename)}: {error.strerror}"
     return str(error)
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        for one in error.exceptions:
-            yield from _leaves(one)
-    else:
-        yield error

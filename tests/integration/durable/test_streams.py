@@ -12,10 +12,10 @@ import pytest
 import trio
 
 import durable
-from durable.errors import ConsumerCancelled, UnknownStream
+from durable.errors import BrokerLost, ConsumerCancelled, UnknownStream
 from durable.protocol.parts import Gap
-from tests.brokers import SMALL, client, node_of, numbered, payloads, serving, take
-from tests.nodes import node, subscribed, until
+from tests.brokers import SMALL, at, client, node_of, numbered, payloads, serving, shop_at, take
+from tests.nodes import PATIENCE_S, free_ports, node, subscribed, until
 
 
 async def read(
@@ -157,7 +157,7 @@ async def test_a_deleted_cursor_stays_so_over_restarts(tmp_path: Path) -> None:
             async with shop.read("audit", start="first", cursor=name) as records:
                 await take(records, 2)
                 await records.store()
-        await until(lambda: cursors == {"billing": 2, "crm": 2})
+        assert cursors == {"billing": 2, "crm": 2}
         await shop.delete_cursor("audit", "billing")
         await shop.delete_cursor("audit", "billing")
         with pytest.raises(UnknownStream):
@@ -168,6 +168,59 @@ async def test_a_deleted_cursor_stays_so_over_restarts(tmp_path: Path) -> None:
             assert (await shop.statistics())["streams"]["audit"]["cursors"] == {"crm": 2}
             async with shop.read("audit", start="first", cursor="billing") as records:
                 assert payloads(await take(records, 4)) == numbered(4)
+
+
+async def test_a_cursor_is_kept_when_its_reader_has_been_left(tmp_path: Path) -> None:
+    """Found: the next reader began where an earlier `store` had been."""
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_stream("audit")
+        await shop.publish_many("", "audit", numbered(1000))
+        log = broker.hosted("/").log
+        async with shop.read("audit", start="first", cursor="billing") as records:
+            before = log.statistics().commits
+            for _ in range(500):
+                await anext(records)
+                await records.store()
+        assert broker.hosted("/").vhost.registry.stream("audit").cursors == {"billing": 500}
+        assert 1 <= log.statistics().commits - before <= 250  # Many with one sync.
+        async with shop.read("audit", cursor="billing") as records:
+            assert payloads(await take(records, 1)) == [b"500"]
+
+
+async def test_a_reader_with_a_cursor_goes_on_where_it_was_when_its_broker_is_back(
+    tmp_path: Path,
+) -> None:
+    """Found: it began at its cursor again. What it stores while there is no broker is stored then."""
+    port = free_ports(1)
+    async with shop_at(port) as joined:
+        shop = durable.connect(joined, timeout=PATIENCE_S)
+        async with serving(tmp_path, **at(port)):
+            await shop.declare_stream("audit")
+            await shop.publish_many("", "audit", numbered(9))
+            records = await shop.read("audit", start="first", cursor="billing").__aenter__()
+            await take(records, 2)
+            await records.store()
+            await take(records, 3)
+        await records.store()
+        async with serving(tmp_path, **at(port)) as broker:
+            assert payloads(await take(records, 2)) == numbered(2, 5)
+            await records.__aexit__(None, None, None)
+            assert broker.hosted("/").vhost.registry.stream("audit").cursors == {"billing": 5}
+
+
+async def test_leaving_says_when_nobody_knows_whether_a_cursor_is_kept(tmp_path: Path) -> None:
+    port = free_ports(1)
+    async with shop_at(port) as joined:
+        shop = durable.connect(joined, timeout=PATIENCE_S)
+        async with serving(tmp_path, **at(port)):
+            await shop.declare_stream("audit")
+            await shop.publish("", "audit", b"")
+            records = await shop.read("audit", start="first", cursor="billing").__aenter__()
+            await take(records, 1)
+        await records.store()
+        records._channel.timeout_s = 0.2
+        with pytest.raises(BrokerLost):
+            await records.__aexit__(None, None, None)
 
 
 async def test_cursors_survive_a_restart(tmp_path: Path) -> None:

@@ -50,6 +50,16 @@ def test_another_one_does_not_cut_the_ending_short() -> None:
     assert steps == ["ended"]
 
 
+def test_within_a_nursery_it_is_still_the_signals() -> None:
+    async def main() -> None:
+        async with trio.open_nursery():
+            signal.raise_signal(signal.SIGTERM)
+            await trio.lowlevel.checkpoint()
+
+    with pytest.raises(Terminated), terminable():
+        trio.run(main)
+
+
 def test_whoever_ends_in_the_block_knows_which_it_was() -> None:
     def jobs_end(number: int, frame: object) -> NoReturn:
         """As Spark's handler."""
