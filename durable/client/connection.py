@@ -54,7 +54,7 @@ def connect(
     """A broker's vhost, for as long as the node lives. Connects with the first use.
 
     Args:
-        timeout: seconds that any one answer may take, a restart of the broker included.
+        timeout: seconds that any one answer may take, a restart of the broker included; inf: for ever.
     Raises:
         InvalidDefinition: `cluster` or `vhost` is no name.
     """
@@ -241,6 +241,9 @@ class Connection:
         window_bytes: int = WINDOW_BYTES,
     ) -> Publisher:  # fmt: skip
         """Pipelined publishing: `async with broker.publisher() as p: await p.send(...)`.
+
+        Leaving the block flushes: it raises Unconfirmed where the broker says nothing for as long as
+        one answer may take, and what is refused.
 
         Args:
             name: a publisher that comes back under its name, with a later epoch, replaces itself.

@@ -77,6 +77,7 @@ class NumberedPublisher(Sender):
                 of these; what gives them again is another attempt.
             SequenceLost: more than 1000 gaps were left in the sequences after this one, and who gave
                 it before may have left it out. A later epoch begins anew.
+            BrokerLost: there is no room, and the broker says nothing for as long as one answer may take.
             Unconfirmed, PublisherFenced, BrokerLost: this publisher has ended.
         """
         try:
@@ -102,7 +103,7 @@ class NumberedPublisher(Sender):
             at = 0
             while at < len(some):
                 if self._full():
-                    await self._wait_room()
+                    await self._wait_room(self._channel.timeout_s)
                 room = self._part_bytes_max - batch_overhead(key, encoded)
                 count, _ = fitting(some, some_headers, room, at)
                 self._take(low + at, key, encoded, some[at : at + count],

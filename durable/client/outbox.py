@@ -54,6 +54,8 @@ class Outbox:
         self.size_bytes = 0
         self.confirmed = 0
         """Everything before this sequence is decided."""
+        self.refused = 0
+        """Messages, of all that was decided."""
         self._untold: tuple[DurableError, int] | None = None
         """The first refusal that nobody waited for, and how many messages there were."""
 
@@ -94,6 +96,7 @@ class Outbox:
 
     def _refuse(self, refusal: Refusal) -> None:
         end = refusal.first + refusal.count
+        self.refused += refusal.count
         untold = [(refusal.first, end)]
         for waiter in self._overlapping(refusal.first, end):
             waiter.refusals.append((max(refusal.first, waiter.first), min(end, waiter.end)))

@@ -47,6 +47,7 @@ class Publisher(Sender):
             properties: instead of `exchange` and `mandatory`.
         Raises:
             TooLarge: larger than the broker takes.
+            BrokerLost: there is no room, and the broker says nothing for as long as one answer may take.
             Unconfirmed, PublisherFenced, BrokerLost: this publisher has ended.
         """
         if mandatory and properties is None:
@@ -66,7 +67,7 @@ class Publisher(Sender):
         if self._gathering.due(key if not exchange and properties is None else None):
             await trio.lowlevel.checkpoint()
             self._gathering.stay()
-        await self._wait_room()
+        await self._wait_room(self._channel.timeout_s)
         self._add(exchange, key, payload, encoded, packed, properties)
         self._work.wake()
 
@@ -81,17 +82,19 @@ class Publisher(Sender):
             mandatory, properties: as `send` has them.
         Raises:
             PublishError: some were refused; the first reason, with a note of how many.
-            Unconfirmed: unknown.
+            Unconfirmed: unknown; the broker says nothing for as long as one answer may take.
+            BrokerLost: the same, and the rest was not taken, for there is no room.
         """
         if mandatory and properties is None:
             properties = Properties(exchange, mandatory=True)
-        handed = Handed()
-        await self.hand_over(handed, exchange, key, payloads, headers, properties)
-        await self.confirmed(handed)
+        handed, patience_s = Handed(), self._channel.timeout_s
+        await self.hand_over(handed, exchange, key, payloads, headers, properties, patience_s)
+        await self.confirmed(handed, patience_s)
 
     async def hand_over(
         self, handed: Handed, exchange: str, key: str, payloads: Sequence[bytes],
         headers: Mapping[str, Any] | None, properties: Properties | None,
+        patience_s: float | None = None,
     ) -> None:  # fmt: skip
         """`publish` without the confirms. Cancelled: `handed` says how many are on their way."""
         self._check()
@@ -102,11 +105,16 @@ class Publisher(Sender):
         for payload in payloads:
             if self._full():  # Whoever comes meanwhile gets the next sequences.
                 self._handed_over(handed, first)
-                await self._wait_room()
+                await self._wait_room(patience_s)
                 first = self._barrier()
             self._add(exchange, key, payload, encoded, packed, properties)
         self._handed_over(handed, first)
         self._leave()
+
+    @property
+    def stored(self) -> int:
+        """Messages of which the broker has said, so far, that they are on disk."""
+        return max(self._outbox.confirmed - self._outbox.refused, 0)
 
     def _add(
         self, exchange: str, key: str, payload: bytes, encoded: bytes, headers: bytes | None,

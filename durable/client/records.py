@@ -125,7 +125,7 @@ class Records(Feed):
         start = self._start if self.offset is None else {"start": self.offset, "again": True}
         self._gaps = []  # They are told again.
         async with AsyncExitStack() as stack:
-            self._tunnel, _ = await stack.enter_async_context(
+            tunnel, _ = await stack.enter_async_context(
                 self._channel.open(
                     READ,
                     # What was captured may be as large as any live message.
@@ -136,5 +136,5 @@ class Records(Feed):
                 )
             )
             if self._stored is not None and self._kept != self._stored:
-                await self._tunnel.send(encode_number(CURSOR, self._stored))
-            self._stack = stack.pop_all()
+                await tunnel.send(encode_number(CURSOR, self._stored))
+            self._tunnel, self._stack = tunnel, stack.pop_all()

@@ -10,7 +10,7 @@ what it has stored. So a message is stored once, however often it had to be sent
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from secrets import token_bytes
@@ -162,7 +162,7 @@ class Sender(ABC):
         try:
             handed = Handed()
             self._handed_over(handed, self._outbox.confirmed)
-            await self.confirmed(handed)
+            await self.confirmed(handed, self._channel.timeout_s)
         except PublishError as error:
             self._add_untold(error)
             raise
@@ -184,17 +184,38 @@ class Sender(ABC):
             self._outbox.wait_for(run)
             handed.runs.append(run)
 
-    async def confirmed(self, handed: Handed) -> None:
-        """Return when all of it is on disk. Raises what `publish` raises of it."""
+    async def confirmed(self, handed: Handed, patience_s: float | None = None) -> None:
+        """Return when all of it is on disk. Raises what `publish` raises of it.
+
+        Args:
+            patience_s: seconds for which the broker may say nothing; None: the caller has its own.
+        """
         if not handed.runs:
             await trio.lowlevel.checkpoint()
         for run in handed.runs:
             while not run.done:
-                await handed.waker.wait()
+                if await self._silent(handed.waker.wait, patience_s) and not run.done:
+                    raise Unconfirmed(self.unknown(handed), self._silence())
         error = handed.error
         if error is not None:
             handed.note_refused(error)
             raise error
+
+    async def _silent(
+        self, wait: Callable[[], Awaitable[object]], patience_s: float | None
+    ) -> bool:
+        """`wait`; whether it took longer than that, and the broker decided nothing meanwhile."""
+        if patience_s is None:
+            await wait()
+            return False
+        decided = self._outbox.confirmed
+        with trio.move_on_after(patience_s) as scope:
+            await wait()
+        return scope.cancelled_caught and self._outbox.confirmed == decided
+
+    def _silence(self) -> str:
+        trouble = self._channel.trouble
+        return f"no answer within {self._channel.timeout_s:g} s{': ' if trouble else ''}{trouble}"
 
     def unknown(self, handed: Handed) -> int:
         """How many of them nobody has said anything of, so far."""
@@ -238,11 +259,13 @@ class Sender(ABC):
     def _full(self) -> bool:
         return self._gathered() + self._outbox.size_bytes > self._window_bytes
 
-    async def _wait_room(self) -> None:
+    async def _wait_room(self, patience_s: float | None) -> None:
+        """Raises BrokerLost: the broker says nothing for that long. None: the caller has its own limit."""
         self._check()
         while self._full():
             self._work.wake()
-            await self._room.wait()
+            if await self._silent(self._room.wait, patience_s) and self._full():
+                raise BrokerLost(self._channel.cluster, self._silence())
             self._check()
 
     def _add_untold(self, error: PublishError) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import trio
 
@@ -22,7 +20,6 @@ from mesh.commands.terminal import (
 )
 
 from ..client.delivery import Delivery
-from ..errors import Unconfirmed
 from ..protocol.properties import Properties
 from .options import add_reaching, reached
 
@@ -67,28 +64,22 @@ async def publish(args: argparse.Namespace) -> int:
     properties = Properties(args.exchange, args.priority, None, mandatory=True)
     sent = 0
     async with reached(args) as broker:
-        async with broker.publisher() as publisher:
-            if args.lines:
-                async for line in stdin_lines():
-                    with _patience(args, sent):
+        publisher = broker.publisher()
+        try:
+            async with publisher:
+                if args.lines:
+                    async for line in stdin_lines():
                         await publisher.send(args.exchange, args.key, line, properties=properties)
-                    sent += 1
-            else:
-                await publisher.send(args.exchange, args.key, data, properties=properties)
-                sent = 1
-            with _patience(args, sent):
-                await publisher.flush()
+                        sent += 1
+                else:
+                    await publisher.send(args.exchange, args.key, data, properties=properties)
+                    sent = 1
+        except BaseException:  # Ctrl-C, too: how far it came must not stay unknown.
+            if args.lines and sent:
+                words(f"on disk: {publisher.stored} of {sent}")
+            raise
         words(f"on disk: {sent}")
     return 0
-
-
-@contextmanager
-def _patience(args: argparse.Namespace, sent: int) -> Iterator[None]:
-    """A publisher sends again for as long as it takes; people at a shell have a limit."""
-    with trio.move_on_after(args.timeout) as scope:
-        yield
-    if scope.cancelled_caught:
-        raise Unconfirmed(sent, f"no broker confirmed them within {args.timeout:g} s")
 
 
 async def consume(args: argparse.Namespace) -> int:

@@ -181,20 +181,30 @@ async def publish(args: argparse.Namespace) -> int:
     async with joined(args) as node:
         await trio.sleep(args.wait)
         published = 0
-        if args.lines:
-            async for line in stdin_lines():
-                await node.publish(args.topic, line)
-                published += 1
-        else:
-            await node.publish(args.topic, data)
-            published = 1
-        await trio.lowlevel.checkpoint()
+        try:
+            if args.lines:
+                async for line in stdin_lines():
+                    await node.publish(args.topic, line)
+                    published += 1
+            else:
+                await node.publish(args.topic, data)
+                published = 1
+            await trio.lowlevel.checkpoint()
+        except BaseException:  # Ctrl-C, too: how far it came must not stay unknown.
+            if args.lines and published:
+                words(_published(node, published))
+            raise
+        words(_published(node, published))
         nobody = node.statistics().publishing.nobody
-        words(f"published: {published}, of these to nobody: {nobody}")
         if nobody < published or not published:
             return 0
         await tell_why_nobody(node)
         return 1
+
+
+def _published(node: Node, count: int) -> str:
+    nobody = node.statistics().publishing.nobody
+    return f"published: {count}, of these to nobody: {nobody}"
 
 
 async def subscribe(args: argparse.Namespace) -> int:

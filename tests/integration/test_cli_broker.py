@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import select
 import signal
@@ -16,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from mesh.entry import INTERRUPTED, TERMINATED
 from tests.shell import Shell, lines_said
 
 pytestmark = pytest.mark.timeout(180)  # A dozen processes in a row, on machines that are busy.
@@ -125,6 +127,29 @@ def test_what_was_confirmed_survives_sigkill(shell: Shell) -> None:
         done = good(shell, "consume", "jobs", "--count", "1", "--json")
         row = json.loads(done.stdout)
         assert (row["payload"], row["redelivered"] > 0) == ("order 10", True)
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, INTERRUPTED), (signal.SIGTERM, TERMINATED)]
+)
+def test_publishing_lines_says_how_far_it_came_when_it_is_interrupted(
+    shell: Shell, number: signal.Signals, status: int
+) -> None:
+    with served(shell):
+        good(shell, "declare-queue", "jobs")
+        publisher = shell.start("publish", "jobs", "--lines")
+        try:
+            assert publisher.stdin is not None
+            publisher.stdin.write(b"1\n2\n3\n")
+            publisher.stdin.flush()
+            good(shell, "consume", "jobs", "--count", "3")
+            publisher.send_signal(number)
+            assert publisher.wait(10) == status
+            assert publisher.stderr is not None
+            assert re.fullmatch(rb"mesh-broker: on disk: [0-3] of 3\n", publisher.stderr.read())
+        finally:
+            publisher.kill()
+            publisher.communicate()
 
 
 def test_only_one_broker_has_a_directory_and_nobody_looks_into_it_meanwhile(shell: Shell) -> None:

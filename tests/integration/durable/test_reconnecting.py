@@ -16,11 +16,11 @@ import durable
 import durable.broker.sessions
 import mesh
 from durable.client.publisher import Publisher
-from durable.errors import BrokerLost, PublisherFenced, QueueFull
+from durable.errors import BrokerLost, PublisherFenced, QueueFull, Unconfirmed
 from durable.protocol.calls import encode_hello
 from mesh.errors import TunnelBroken
 from tests.brokers import at, client, drain, node_of, numbered, payloads, serving, shop_at, take
-from tests.nodes import free_ports, linked, node, until
+from tests.nodes import PATIENCE_S, free_ports, linked, node, until
 
 
 async def test_a_publisher_resends_to_a_restarted_broker_and_nothing_is_stored_twice(
@@ -51,6 +51,27 @@ async def test_a_publisher_resends_to_a_restarted_broker_and_nothing_is_stored_t
             with trio.fail_after(20):
                 await done.wait()
             assert await drain(shop, "jobs") == numbered(count)
+
+
+async def test_a_publisher_ends_where_no_broker_answers(tmp_path: Path) -> None:
+    """Found: leaving its block waited for ever. What was confirmed before is not called unknown."""
+    port = free_ports(1)
+    async with shop_at(port) as joined:
+        shop = durable.connect(joined, timeout=PATIENCE_S)
+        async with serving(tmp_path, **at(port)):
+            await shop.declare_queue("jobs")
+            publisher = await shop.publisher(window_bytes=1000).__aenter__()
+            await publisher.publish("", "jobs", numbered(10))
+        assert publisher.stored == 10
+        publisher._channel.timeout_s = 0.2
+        with pytest.raises(BrokerLost, match=r"no answer within 0\.2 s: "):
+            for payload in numbered(200):
+                await publisher.send("", "jobs", payload)
+        for leave in (publisher.flush(), publisher.__aexit__(None, None, None)):
+            with pytest.raises(Unconfirmed, match=r"no answer within 0\.2 s: ") as unknown:
+                await leave
+            assert 50 < unknown.value.count < 200
+        assert publisher.stored == 10
 
 
 async def test_what_was_refused_and_is_stored_when_it_comes_again_is_confirmed(
