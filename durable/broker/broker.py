@@ -6,8 +6,10 @@ async with durable.serve("/var/lib/mesh") as broker:
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -15,6 +17,7 @@ from typing import Any
 from mesh.joining import check_in_trio, join, keyring_of
 from mesh.node import Node
 from mesh.service import Service
+from mesh.watching import Watch
 from security.keyring import Keyring
 
 from ..config import BrokerConfig
@@ -24,6 +27,7 @@ from .hosted import Hosted
 from .hosting import Hosting
 from .sessions import Sessions
 
+logger = logging.getLogger("durable")
 ENDPOINT = "durable"
 NOT_SETTINGS = ("choose", "transport")
 """Other keywords of `mesh.join`."""
@@ -102,10 +106,21 @@ class Broker:
         async with join(self.service, **settings) as node:
             self._hosting.joined(node)
             self.node = node
+            node.run_beside(partial(self._tell_others, node.watch(self.service.cluster)))
             try:
                 yield node
             finally:
                 self._hosting.leaving()
+
+    async def _tell_others(self, members: Watch) -> None:
+        """Say so when there is a second broker of this cluster: nothing here would look wrong."""
+        async for change in members:
+            if change.kind == "joined":
+                logger.warning(
+                    "another broker serves %s, at %s: clients reach either of them, and each has queues of "
+                    "its own; end one, or give it another cluster",
+                    self.service.cluster, " ".join(change.member.endpoints),
+                )  # fmt: skip
 
     def all_hosted(self) -> list[Hosted]:
         return self._hosting.all()

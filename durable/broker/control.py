@@ -106,9 +106,9 @@ class Control:
         self, name: str, if_empty: bool = False, if_unused: bool = False
     ) -> int | None:
         self._peer.check(for_delete("queue", name))
-        queue = self._registry.queues.get(name)
-        if queue is None:
+        if name not in self._registry.queues and name not in self._registry.streams:
             return None
+        queue = self._registry.queue(name)
         self._peer.check_own(queue)
         ready = 0
 

@@ -88,7 +88,7 @@ class Connection:
     async def delete_queue(
         self, name: str, *, if_empty: bool = False, if_unused: bool = False
     ) -> int | None:
-        """The number of messages it had; None: it was not there. Raises InUse."""
+        """The number of messages it had; None: it was not there. Raises InUse; UnknownQueue: it is a stream."""
         check_key("queue", "name", name)
         ready: int | None = await self._channel.call(
             "delete_queue", name=name, if_empty=if_empty, if_unused=if_unused

@@ -128,6 +128,8 @@ async def _bind(verb: str, broker: Connection, args: argparse.Namespace) -> None
         args.exchange, args.destination, args.key, to_exchange=args.to_exchange,
         arguments=dict(args.argument),
     )  # fmt: skip
+    ends = f"{args.exchange} to {args.destination}"
+    words(f"{ends} is bound" if verb == "bind" else f"{ends} is not bound so any more")
 
 
 async def _purge(broker: Connection, args: argparse.Namespace) -> None:

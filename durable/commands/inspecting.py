@@ -233,7 +233,8 @@ def _messages(offline: Offline, args: argparse.Namespace) -> None:
     registry, name = offline.registry, args.queue
     member = registry.queues.get(name) or registry.streams.get(name)
     if member is None:
-        raise UnknownQueue(name, [*registry.queues, *registry.streams])
+        known = [*registry.queues, *registry.streams]
+        raise UnknownQueue(name, known, hint="without --queue all there are are shown")
     show: Callable[[Message], None] = _cat if args.cat else _line
     if args.json:
         show = _json_with_payload if args.cat else _json

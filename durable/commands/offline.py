@@ -74,7 +74,8 @@ def places(data: Path, vhost: str | None = None) -> list[Place]:
         return found
     chosen = [one for one in found if one.name == vhost]
     if not chosen:
-        raise UnknownVhost(vhost, [one.name for one in found])
+        names = [one.name for one in found]
+        raise UnknownVhost(vhost, names, hint=f"there is {', '.join(names)}")
     return chosen
 
 

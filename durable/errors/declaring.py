@@ -34,13 +34,20 @@ class DefinitionConflict(DurableError):
 
 
 class Unknown(DurableError):
-    """Abstract: there is no `kind` called `name`; `nearest` exists, or is empty."""
+    """Abstract: there is no `kind` called `name`; `nearest` exists, or is empty.
+
+    Args:
+        hint: what to do, where nothing of a like name is known.
+    """
 
     kind = ""
 
-    def __init__(self, name: str, known: Iterable[str] = ()) -> None:
+    def __init__(
+        self, name: str, known: Iterable[str] = (), hint: str = "declare it first"
+    ) -> None:
         self.name, self.nearest = name, nearest(name, known)
-        hint = f"did you mean {self.nearest!r}?" if self.nearest else "declare it first"
+        if self.nearest:
+            hint = f"did you mean {self.nearest!r}?"
         super().__init__(f"no {self.kind} {shown(name)}: {hint}")
 
 

@@ -88,6 +88,8 @@ class Registry:
     def queue(self, name: str) -> Queue:
         """Raises UnknownQueue."""
         queue = self.queues.get(name)
+        if queue is None and name in self.streams:
+            raise UnknownQueue(name, hint="a stream has that name, and is read, not consumed")
         if queue is None:
             raise UnknownQueue(name, self.queues)
         return queue
@@ -95,6 +97,8 @@ class Registry:
     def stream(self, name: str) -> Stream:
         """Raises UnknownStream."""
         stream = self.streams.get(name)
+        if stream is None and name in self.queues:
+            raise UnknownStream(name, hint="a queue has that name, and is consumed, not read")
         if stream is None:
             raise UnknownStream(name, self.streams)
         return stream

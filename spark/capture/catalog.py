@@ -49,7 +49,9 @@ class Catalog:
             raise NoCapture(str(data), "no broker's directory: there is no `vhosts` in it")
         try:
             if not self.log.path.is_dir() or is_going(self.log.path.parent):
-                raise UnknownVhost(self._options.vhost, vhosts(data))
+                names = list(vhosts(data))
+                hint = f"there is {', '.join(names)}"
+                raise UnknownVhost(self._options.vhost, names, hint)
             self.log.look()
         except PermissionError as error:
             raise NoCapture(str(data), f"this user may not read it: {error}") from None

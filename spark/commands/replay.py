@@ -151,6 +151,9 @@ def _run(
         "wall_seconds": round(time.monotonic() - began, 3),
     }
     _show(told, args.json)
+    if told["sent"] and told["sent"] == told["nobody"]:
+        words("all of it went to nobody: no subscription matches these topics")
+        return 1
     return 0
 
 

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from ..sink.report import Report
 
 
+SHOWN_MAX = 20
+"""Names that one line holds."""
+
+
 class ReplayError(CaptureError):
     """Root of these."""
 
@@ -28,10 +32,12 @@ class QueueMissing(ReplayError):
     """Broker `broker` lacks `names`."""
 
     def __init__(self, broker: str, names: Sequence[str]) -> None:
-        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        shown = ", ".join(map(repr, names[:SHOWN_MAX]))
+        more = f" and {len(names) - SHOWN_MAX} more" if len(names) > SHOWN_MAX else ""
         super().__init__(
-            f"broker {broker!r} has no queue or stream {names[0]!r}{more}: declare it, or name those to "
-            "be replayed with --queue and --stream"
+            f"broker {broker!r} has no queue or stream {shown}{more}: declare them (`mesh-broker "
+            "definitions` takes all of one broker to another), or name those to be replayed with --queue "
+            "and --stream"
         )
         self.broker, self.names = broker, tuple(names)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from math import inf, nan
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import durable
 import durable.broker.reading
 from durable.client.connection import Connection
 from durable.definition_checks import NAME_BYTES_MAX
-from durable.errors import InvalidDefinition, TooManyCursors
+from durable.errors import InvalidDefinition, TooManyCursors, UnknownQueue, UnknownStream
 from durable.protocol.properties import KEYS_MAX, Properties
 from tests.brokers import client, drain, node_of, serving, take
 from tests.nodes import node, until
@@ -187,3 +188,34 @@ async def test_a_cursor_of_an_earlier_release_goes_on(
         broker.hosted("/").vhost.registry.stream("audit").cursors[LONG] = 1
         async with shop.read("audit", cursor=LONG) as records:
             assert [one.payload for one in await take(records, 1)] == [b"2"]
+
+
+async def test_a_second_broker_of_one_cluster_is_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Found: clients reached either of them, and nobody said a word."""
+
+    def told() -> list[str]:
+        return [text for text in caplog.messages if "another broker serves broker" in text]
+
+    with caplog.at_level(logging.WARNING, "durable"):
+        async with serving(tmp_path / "one") as broker:
+            seeds = [*node_of(broker).endpoints]
+            async with serving(tmp_path / "two", seeds=seeds) as other:
+                await until(lambda: len(told()) == 2)
+                assert seeds[0] in told()[0] + told()[1]
+                assert node_of(other).endpoints[0] in told()[0] + told()[1]
+        async with serving(tmp_path / "one"):
+            assert len(told()) == 2  # Nobody else is here now.
+
+
+async def test_the_name_of_another_kind_is_not_to_be_declared(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_stream("audit")
+        await shop.declare_queue("jobs")
+        with pytest.raises(UnknownQueue, match="no queue 'audit': a stream has that name"):
+            await shop.purge_queue("audit")
+        with pytest.raises(UnknownQueue, match="no queue 'audit': a stream has that name"):
+            await shop.delete_queue("audit")
+        with pytest.raises(UnknownStream, match="no stream 'jobs': a queue has that name"):
+            await shop.read("jobs").__aenter__()
