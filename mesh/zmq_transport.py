@@ -350,13 +350,14 @@ class ZmqTransport:
         host, port = parse_endpoint(endpoint)
         family = trio.socket.AF_INET6 if ":" in host else trio.socket.AF_INET
         refused = False
-        with trio.move_on_after(PROBE_S), trio.socket.socket(family) as probe:
+        with trio.move_on_after(PROBE_S):
             try:
-                await probe.connect((host, port))
+                with trio.socket.socket(family) as probe:
+                    await probe.connect((host, port))
             except ConnectionRefusedError:
                 refused = True
             except OSError:
-                pass  # No answer is no proof.
+                pass  # No answer is no proof, and no socket to ask with is none either.
         self._receiver.probed(node, endpoint, refused=refused)
         self._receiver.settle()
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 
 import trio
 
-from mesh.errors import TooLarge
+from mesh.errors import LimitReached, TooLarge
 from mesh.names import check_pattern
 from mesh.node import Node
 from mesh.protocol.batch import Batch
@@ -64,9 +64,16 @@ class Capture:
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:  # fmt: skip
         with scope:
-            async with self._node.subscribe(
-                pattern, when_full="drop_newest", limit_bytes=self._inbox_bytes
-            ) as subscription:
+            async with AsyncExitStack() as stack:
+                wanted = self._node.subscribe(
+                    pattern, when_full="drop_newest", limit_bytes=self._inbox_bytes
+                )
+                try:
+                    subscription = await stack.enter_async_context(wanted)
+                except LimitReached as error:
+                    # It is declared, and must not keep this broker from starting.
+                    logger.error("pattern %s is not captured: %s", pattern, error)
+                    return task_status.started()
                 task_status.started()
                 while True:
                     delivery = await subscription.take()

@@ -149,8 +149,14 @@ class _Session:
         for outcome, start, end in decode_settlements(part):
             self._queue.settle(self._consumer, start, end, OUTCOMES[outcome])
         self._settle_parts += 1
-        flush = self._hosted.vhost.settling.next_flush()
-        self._unsynced.append((self._settle_parts, flush))
+        settling, unsynced = self._hosted.vhost.settling, self._unsynced
+        flush = settling.next_flush()
+        # A client that hears nothing gathers no more than there are flushes under way.
+        while len(unsynced) > 1 and unsynced[1][1] <= settling.durable:
+            unsynced.popleft()
+        if unsynced and unsynced[-1][1] == flush:
+            unsynced.pop()
+        unsynced.append((self._settle_parts, flush))
         self._hosted.wake(self._queue)
 
     @ends_with_tunnel

@@ -27,6 +27,7 @@ from ..protocol.calls import (
     decode_answer,
     encode_call,
     encode_hello,
+    greeted,
 )  # fmt: skip
 from ..protocol.failures import put_together
 from ..protocol.parts import ENDED, PART_OVERHEAD_BYTES, decode_ended
@@ -219,7 +220,7 @@ class Channel:
     async def _serve(self, tunnel: Tunnel) -> None:
         await tunnel.send(encode_hello(CONTROL, self.vhost))
         greeting = await self._greeting(tunnel)
-        self._tunnel, self.session = tunnel, greeting["session"]
+        self._tunnel, self.session = tunnel, greeted(greeting, "session", bytes)
         self.message_bytes_max = tunnel.part_bytes_max - PART_OVERHEAD_BYTES
         self._changed()
         await tunnel.each(self._heard)

@@ -22,6 +22,7 @@ from mesh.protocol.batch import NUMBERS_END, batch_pieces
 from mesh.waker import Bell
 
 from ..errors import BrokerLost, InvalidDefinition, SequenceLost
+from ..protocol.calls import greeted
 from ..protocol.properties import Properties
 from .channel import Channel
 from .gathering import batch_overhead, fitting
@@ -158,7 +159,8 @@ class NumberedPublisher(Sender):
         if not self._knows:
             # A broker of before there was a floor says none.
             floor = greeting.get("floor", 0)
-            self._known = Known(greeting["decided"], greeting["holes"], floor)
+            decided, holes = greeted(greeting, "decided", int), greeted(greeting, "holes", list)
+            self._known = Known(decided, holes, floor)
             self._knows = True
             self._bell.wake()
 

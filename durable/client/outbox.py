@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ..errors import DurableError
@@ -108,6 +108,16 @@ class Outbox:
             self._untold = put_together(refusal.code, refusal.details), count
         elif count and self._untold is not None:
             self._untold = self._untold[0], self._untold[1] + count
+
+    def forget(self, waiters: Iterable[Waiter]) -> None:
+        """Nobody waits any more, so what is refused of theirs is told to whoever asks next."""
+        for waiter in waiters:
+            if waiter.done:
+                continue
+            self._waiters.remove(waiter)
+            if waiter.refusal is not None:
+                first, count = self._untold or (waiter.refusal, 0)
+                self._untold = first, count + waiter.refused
 
     def take_untold(self) -> tuple[DurableError, int] | None:
         """What was refused while nobody waited for it: the first reason, and how many."""

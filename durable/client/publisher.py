@@ -88,8 +88,9 @@ class Publisher(Sender):
         if mandatory and properties is None:
             properties = Properties(exchange, mandatory=True)
         handed, patience_s = Handed(), self._channel.timeout_s
-        await self.hand_over(handed, exchange, key, payloads, headers, properties, patience_s)
-        await self.confirmed(handed, patience_s)
+        with self._forgotten(handed):
+            await self.hand_over(handed, exchange, key, payloads, headers, properties, patience_s)
+            await self.confirmed(handed, patience_s)
 
     async def hand_over(
         self, handed: Handed, exchange: str, key: str, payloads: Sequence[bytes],

@@ -10,8 +10,8 @@ what it has stored. So a message is stored once, however often it had to be sent
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from secrets import token_bytes
 from types import TracebackType
@@ -34,7 +34,7 @@ from ..errors import (
     PublishError,
     Unconfirmed,
 )
-from ..protocol.calls import PUBLISH
+from ..protocol.calls import PUBLISH, greeted
 from ..protocol.failures import put_together
 from ..protocol.parts import ENDED, decode_confirm, decode_ended
 from ..protocol.properties import (
@@ -161,8 +161,9 @@ class Sender(ABC):
         self._check_entered()
         try:
             handed = Handed()
-            self._handed_over(handed, self._outbox.confirmed)
-            await self.confirmed(handed, self._channel.timeout_s)
+            with self._forgotten(handed):
+                self._handed_over(handed, self._outbox.confirmed)
+                await self.confirmed(handed, self._channel.timeout_s)
         except PublishError as error:
             self._add_untold(error)
             raise
@@ -200,6 +201,14 @@ class Sender(ABC):
         if error is not None:
             handed.note_refused(error)
             raise error
+
+    @contextmanager
+    def _forgotten(self, handed: Handed) -> Iterator[None]:
+        """Whoever gives up in the block, or is cancelled, waits for none of it any more."""
+        try:
+            yield
+        finally:
+            self._outbox.forget(handed.runs)
 
     async def _silent(
         self, wait: Callable[[], Awaitable[object]], patience_s: float | None
@@ -314,7 +323,7 @@ class Sender(ABC):
         async with self._channel.open(
             PUBLISH, publisher=self._token, epoch=self.epoch, **self._hello()
         ) as (tunnel, greeting):
-            self._identify(greeting["publisher"])
+            self._identify(greeted(greeting, "publisher", bytes))
             self._greeted(greeting)
             self._part_bytes_max = min(PART_BYTES, tunnel.part_bytes_max)
             async with open_nursery() as nursery:

@@ -135,6 +135,8 @@ class Log:
         """Called whenever more is durable, there is room again, or the store has stopped."""
         self._snapshot = 0
         """Log position of the last one; no segment that ends behind it is freed."""
+        self._left: list[int] = []
+        """Freed segments whose files could not be deleted so far."""
 
     @property
     def report(self) -> RecoveryReport:
@@ -335,11 +337,17 @@ class Log:
         Right after opening nothing refers to anything: `refer` to what is needed first.
         """
         gone = self._store.segments.unused(self._snapshot)
-        if not gone:
+        numbers = [*self._left, *(segment.number for segment in gone)]
+        if not numbers:
             return []
-        numbers = [segment.number for segment in gone]
         self._store.segments.remove(gone)
-        await self._in_thread(self._store.remove, numbers)
+        self._left = numbers
+        try:
+            await self._in_thread(self._store.remove, numbers)
+        except OSError as error:  # What is stored is well: it takes space for longer, that is all.
+            logger.warning("freed segments stay on the disk for now: %s", error)
+            return []
+        self._left = []
         self._space.wake()
         return numbers
 

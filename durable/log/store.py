@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from threading import Lock
 
 from ..errors import StoreFailed, StoreFull
 from .committing import Commit, Committer, Write
@@ -22,6 +23,8 @@ class Store:
     def __init__(self, disk: Disk, config: LogConfig, recovered: Recovered) -> None:
         self._disk, self._config = disk, config
         self._files: dict[int, File] = {}
+        self._opening = Lock()
+        """Held to open a file and to remove one: what is removed must not stay open, and take space."""
         self.path = disk.path
         self.report = report = recovered.report
         self.segments = recovered.segments
@@ -81,8 +84,10 @@ class Store:
     def remove(self, numbers: Iterable[int]) -> None:
         """Free these segments. Whoever is reading one goes on doing so."""
         for number in numbers:
-            self._files.pop(number, None)
-            self._disk.unlink(segment_name(number))
+            with self._opening:
+                self._files.pop(number, None)
+                with suppress(FileNotFoundError):  # An attempt before this one got so far.
+                    self._disk.unlink(segment_name(number))
         self._disk.sync_directory()
 
     def close(self) -> None:
@@ -95,7 +100,10 @@ class Store:
     def _file(self, number: int) -> File:
         file = self._files.get(number)
         if file is None:
-            file = self._files[number] = self._disk.open(segment_name(number))
+            with self._opening:
+                file = self._files.get(number)
+                if file is None:
+                    file = self._files[number] = self._disk.open(segment_name(number))
         return file
 
     def _full(self, needed_bytes: int) -> StoreFull:

@@ -39,6 +39,14 @@ class Hello(NamedTuple):
         return value
 
 
+def greeted(greeting: Mapping[str, Any], name: str, kind: type[T]) -> T:
+    """What the broker's answer to a hello has to say. Raises Malformed: it does not, or otherwise."""
+    value = greeting.get(name)
+    if not isinstance(value, kind):
+        raise Malformed(f"a greeting whose {name} is {type(value).__name__}, not {kind.__name__}")
+    return value
+
+
 class Call(NamedTuple):
     number: int
     operation: str

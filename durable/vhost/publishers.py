@@ -79,8 +79,8 @@ class Publisher:
             self._add_hole(self.next, first)
         elif first < self.next:
             self._fill(first, end)
-            # Decided once, as refused, and now again: not before it is durable.
-            self.confirmed = min(self.confirmed, first)
+            # What waits for an earlier commit counted on these as refused.
+            self.waiting = deque((position, min(one, first)) for position, one in self.waiting)
         self.next = max(self.next, end)
         # Refused before, and decided so: now it waits for the disk like any other.
         self.confirmed = min(self.confirmed, first)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -11,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import trio
+import trio.testing
 
 import mesh
 from security.announcement import Announcement, Endpoint
@@ -139,3 +142,19 @@ def test_two_hosts(two_hosts: tuple[str, str], zeroconf: bool) -> None:
                     break
                 time.sleep(0.05)
             assert other in one.call("members", cluster=cluster)
+
+
+async def test_a_node_that_gets_no_socket_to_ask_with_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Found: out of descriptors, or without IPv6, it crashed when a path was lost."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    async with node("shop") as one, node("crm", one) as other:
+        monkeypatch.setattr(trio.socket, "socket", refuse)
+        one._driver._transport.probe("tcp://[::1]:7000", bytes(16))
+        await trio.testing.wait_all_tasks_blocked()
+        monkeypatch.undo()
+        await other.wait_members("shop")

@@ -282,3 +282,26 @@ async def test_pipelined_and_mandatory(tmp_path: Path) -> None:
                 await publisher.send("", "nobody", b"x", mandatory=True)
                 await publisher.send("", "nobody", b"x")
         assert await drain(shop, "jobs") == [b"x"]
+
+
+async def test_what_is_refused_after_its_publish_was_cancelled_is_told_by_flush(
+    tmp_path: Path,
+) -> None:
+    """Found: it was told to the waiter that nobody waited for any more."""
+    async with (
+        serving(tmp_path) as broker,
+        client(broker) as shop,
+        shop.publisher() as publisher,
+    ):
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await publisher.publish("", "nobody", [b"x"], mandatory=True)
+        assert scope.cancelled_caught
+        with pytest.raises(Unroutable):
+            await publisher.flush()
+        for _ in range(10):
+            with trio.CancelScope() as scope:
+                scope.cancel()
+                await publisher.send("", "nobody", b"x")
+                await publisher.flush()
+        assert not publisher._outbox._waiters

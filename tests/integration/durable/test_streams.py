@@ -147,6 +147,18 @@ async def test_a_newer_pattern_takes_nothing_from_an_older_one(tmp_path: Path) -
         assert sorted(await read(shop, "old", 1000)) == sorted(sent)
 
 
+async def test_more_patterns_than_a_node_may_subscribe_to_keep_no_broker_from_starting(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Found: the declaration ended the broker, and every start after it."""
+    for _ in range(2):
+        async with serving(tmp_path, subscriptions_max=3) as broker, client(broker) as shop:
+            await shop.declare_stream("audit", patterns=[f"a{number}.>" for number in range(4)])
+            await until(lambda: "is not captured: " in caplog.text)
+            await shop.publish("", "audit", b"")
+        caplog.clear()
+
+
 async def test_a_deleted_cursor_stays_so_over_restarts(tmp_path: Path) -> None:
     """Another one of its name begins where it says."""
     async with serving(tmp_path) as broker, client(broker) as shop:

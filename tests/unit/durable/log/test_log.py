@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import threading
 from collections.abc import Callable
@@ -180,6 +181,27 @@ async def test_follow_reads_while_the_log_is_written() -> None:
             for number in range(40):
                 await log.append([publish(number, 300)])
         assert seen == list(range(1, 41))
+
+
+async def test_a_segment_that_cannot_be_deleted_goes_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found: it ended the broker."""
+    volume = Volume()
+    disk = MemoryDisk(volume)
+    async with open_log(disk, SMALL, in_thread=inline) as log:
+        for number in range(30):
+            await log.durable(*await log.append([publish(number, 300)]))
+        log.snapshot_at(30)
+
+        def refuse(name: str) -> None:
+            raise OSError(errno.EIO, "unlink failed")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(disk, "unlink", refuse)
+            assert await log.free() == []
+            assert log.failure is None
+        gone = await log.free()
+        assert len(gone) > 1
+        assert not {f"msgs.{number:010d}" for number in gone} & set(volume.seen)
 
 
 async def test_segments_go_when_nothing_refers_to_them() -> None:

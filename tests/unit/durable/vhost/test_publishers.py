@@ -42,6 +42,29 @@ def test_a_hole_is_tried_again_and_what_was_stored_never_is(
         assert publisher.next >= end
 
 
+@given(steps, st.data())
+def test_nothing_is_confirmed_that_is_not_on_disk(
+    history: list[tuple[bool, tuple[int, int]]], data: st.DataObject
+) -> None:
+    """Found: what was refused, then stored when it came again, was confirmed by an earlier commit."""
+    publisher, positions, end, durable = Publisher(ID, 1), dict[int, int](), 0, 0
+    for store, (first, last) in history:
+        for piece in list(publisher.known(first, last)):
+            if piece.stored:
+                continue
+            if store:
+                publisher.stored(piece.first, piece.end)
+                positions |= dict.fromkeys(range(piece.first, piece.end), end)
+                end += 1
+            else:
+                publisher.refused(piece.first, piece.end)
+        publisher.decided(end - 1 if end else None, last)
+        durable = data.draw(st.integers(durable, end))
+        publisher.committed(durable)
+        early = [one for one, at in positions.items() if at >= durable]
+        assert publisher.confirmed <= min(early, default=publisher.confirmed)
+
+
 @given(steps)
 def test_records_alone_tell_the_same(history: list[tuple[bool, tuple[int, int]]]) -> None:
     """What is rebuilt from stored ranges knows as much as what lived, holes included."""
