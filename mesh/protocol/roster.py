@@ -212,15 +212,17 @@ class Roster:
         ]
 
     def endpoints(self, peer: Peer, *, door: bool) -> list[tuple[str, ClusterKeys]]:
-        """Where to dial the peer, best first, each with the server key *our keyring* has for it."""
+        """Where to dial the peer, best first, each with the server key *our keyring* has for it.
+
+        Of its clusters only the first that we trust: the link has the cluster of the key that answered,
+        which must not depend on who dialled, nor on how often. The peer dials with that one's key too.
+        """
         announcement = peer.announcement
         same_host = announcement.host == self.host
         found: list[tuple[str, ClusterKeys]] = []
         for endpoint in announcement.endpoints:
             keys = self.keyring.by_id(endpoint.key_id)
-            if keys is None or (keys.cluster == DOOR) is not door:
-                continue
-            if not door and keys.cluster not in announcement.clusters:
+            if keys is None or keys.cluster != (DOOR if door else announcement.clusters[0]):
                 continue
             loopback = is_loopback(endpoint.uri)
             if loopback and not same_host:

@@ -15,7 +15,7 @@ from mesh.protocol.peering import Ending, Peering
 from mesh.protocol.roster import Peer, Refusals, Roster
 from mesh.protocol.timers import Timers
 from security.announcement import Announcement, Endpoint
-from security.keyring import NetworkKeyring
+from security.keyring import Keyring, NetworkKeyring
 from security.keys import DOOR, derive
 from tests.machines import LIMITS, ME
 
@@ -50,9 +50,7 @@ WAY_IN = [place("127.0.0.1:2")]
 """Without a door: whoever is larger dials at once."""
 
 
-def make_roster(
-    *, me: bytes = ME, peers_max: int = 10, keyring: NetworkKeyring | None = None
-) -> Roster:
+def make_roster(*, me: bytes = ME, peers_max: int = 10, keyring: Keyring | None = None) -> Roster:
     return Roster(
         me, HOST, keyring or NetworkKeyring([SECRET]), skew_s=SKEW_S, tombstone_s=TOMBSTONE_S,
         peers_max=peers_max, refusals=Refusals(),
