@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from heapq import heapify, heappop, heappush
+from itertools import islice
 from random import Random
 
 from ..errors import (
@@ -51,6 +53,8 @@ SOFT_TRIES = 3
 
 EXPIRIES_MIN = 4096
 """Entries of ended requests that may stay among the deadlines, beside as many as live there."""
+
+WAITING_SLICE = 256
 
 WAITING, QUEUED, SENT, DONE = range(4)
 
@@ -156,7 +160,8 @@ class RequestTable:
         self._settle_s, self._requests_max = settle_s, requests_max
         self._idempotent, self._touched = idempotent, touched
         self._pending: dict[int, Pending] = {}
-        self._waiting: dict[str, dict[Pending, None]] = {}
+        self._waiting: dict[str, OrderedDict[Pending, None]] = {}
+        """Per cluster, first come first: of a dict, finding the first costs what has left before it."""
         self._next_id = 0
         self._expiries: list[tuple[float, int]] = []
         """A heap of (when, request); entries of those that have ended stay until it is cleared."""
@@ -276,7 +281,7 @@ class RequestTable:
     def _wait(self, pending: Pending) -> None:
         """For a member, or for room on the way to one."""
         pending.state, pending.candidate = WAITING, None
-        self._waiting.setdefault(pending.cluster, {})[pending] = None
+        self._waiting.setdefault(pending.cluster, OrderedDict())[pending] = None
 
     def _settled(self, pending: Pending, now_s: float) -> None:
         if pending.state == WAITING and not self._rotation(pending.cluster):
@@ -289,15 +294,21 @@ class RequestTable:
 
     def members_came(self, cluster: str, now_s: float) -> None:
         """The cluster's rotation grew, or there is room on the way to it: whoever waits goes."""
-        members = self._rotation(cluster)
-        for pending in list(self._waiting.get(cluster, ())):
-            candidates, size = self._candidates(pending), len(pending.payload)
-            roomy = any(self._takes(one.link, size) for one in candidates)
-            if roomy or (pending.full and not candidates) or self._gone(pending, members, now_s):
-                self._stop_waiting(pending)
-                self._assign(pending, now_s)  # To a member, or to Overloaded, or to NoMembers.
-            elif len(candidates) == len(members):
-                return  # Nobody has room for it, and those behind it do not overtake.
+        members, passed = self._rotation(cluster), 0
+        waiting: Iterable[Pending] = self._waiting.get(cluster, ())
+        # Slice by slice: it is called at each flush, mostly for a few, and tens of thousands may wait.
+        while some := list(islice(waiting, passed, passed + WAITING_SLICE)):
+            for pending in some:
+                candidates, size = self._candidates(pending), len(pending.payload)
+                goes = any(self._takes(one.link, size) for one in candidates)
+                goes = goes or (bool(pending.full) and not candidates)
+                if goes or self._gone(pending, members, now_s):
+                    self._stop_waiting(pending)
+                    self._assign(pending, now_s)  # To a member, or to Overloaded, or to NoMembers.
+                elif len(candidates) == len(members):
+                    return  # Nobody has room for it, and those behind it do not overtake.
+                else:
+                    passed += 1
 
     def _gone(self, pending: Pending, members: Sequence[Candidate], now_s: float) -> bool:
         """Whether its members have all gone while it waited for room, and none came instead."""

@@ -26,7 +26,7 @@ START_S, SETTLE_S, TIMEOUT_S = 100.0, 2.0, 5.0
 class Bench:
     """A table, members by number (the first listed is chosen), and a clock."""
 
-    def __init__(self, members: int = 1) -> None:
+    def __init__(self, members: int = 1, requests_max: int = 3) -> None:
         self.now_s = START_S
         self.timers = Timers()
         self.candidates: list[Candidate] = []
@@ -34,7 +34,7 @@ class Bench:
         self.woken: list[Pending] = []
         self.table = RequestTable(
             lambda cluster: list(self.candidates), lambda candidates, rng: candidates[0],
-            self.timers, Random(1), settle_s=SETTLE_S, requests_max=3,
+            self.timers, Random(1), settle_s=SETTLE_S, requests_max=requests_max,
             idempotent=lambda node, target: target in self.idempotent, touched=lambda link: None,
         )  # fmt: skip
         for name in range(1, members + 1):

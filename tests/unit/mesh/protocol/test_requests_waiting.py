@@ -15,10 +15,18 @@ from mesh.protocol.requests import (
     QUEUED,
     SENT,
     WAITING,
+    WAITING_SLICE,
+    read_head,
 )
 from tests.machines import take_frames, take_records
 
 from .request_bench import SETTLE_S, START_S, TIMEOUT_S, Bench, outcome
+
+
+def read_payload(record: tuple[int, int, bytes]) -> bytes:
+    body = record[2]
+    return body[read_head(body, 0, len(body))[2] :]
+
 
 # Nobody there
 
@@ -132,6 +140,31 @@ def test_one_whose_members_are_full_holds_nobody_up() -> None:
     one.outbox.take(1 << 30)
     bench.table.room_came(bench.now_s)
     assert [stuck.state, behind.state] == [WAITING, QUEUED]
+
+
+@pytest.mark.parametrize("stuck_every", [2, 3, 1000])
+def test_many_that_wait_all_go_in_order_past_those_whose_members_are_full(stuck_every: int) -> None:
+    """More than a few slices of them, of which every so many has nobody with room."""
+    count = 3 * WAITING_SLICE + 1
+    bench = Bench(members=2, requests_max=count)
+    one, other = bench.links()
+    limit = one.limits.outbox_bytes
+    for link in (one, other):
+        link.outbox.push(REQUESTS, Kind.REPLY, 1, bytes(limit))
+    asked = [bench.ask(payload=b"%d" % at) for at in range(count)]
+    for pending in asked[::stuck_every]:
+        pending.full = (bench.candidates[0].node,)
+    one.outbox.take(1 << 30)
+    bench.table.room_came(bench.now_s)
+    stuck = asked[::stuck_every]
+    gone = [pending for at, pending in enumerate(asked) if at % stuck_every]
+    assert {pending.state for pending in stuck} == {WAITING}
+    assert {pending.state for pending in gone} == {QUEUED}
+    other.outbox.take(1 << 30)
+    bench.table.room_came(bench.now_s)
+    assert not bench.table.waiting
+    bodies = [read_payload(record) for record in take_records(other)]
+    assert bodies == [pending.payload for pending in stuck]
 
 
 def test_when_all_members_go_those_that_waited_for_room_are_told() -> None:
