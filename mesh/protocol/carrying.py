@@ -21,7 +21,8 @@ class Door(Protocol):
 
 def carry_out(core: Core, door: Door, now_s: Callable[[], float]) -> bool:
     """Flush the core and do everything it wants, what follows from it included. False: nothing."""
-    core.flush()
+    began_s = now_s()
+    core.flush(began_s)
     out = core.out
     at = 0
     send = door.send
@@ -38,7 +39,7 @@ def carry_out(core: Core, door: Door, now_s: Callable[[], float]) -> bool:
         elif isinstance(item, Probe):
             door.probe(item.endpoint, item.node)
         if at == len(out):
-            core.flush()
+            core.flush(began_s)
     if not out:
         return False
     out.clear()

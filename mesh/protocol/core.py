@@ -337,8 +337,9 @@ class Core:
         """The link has something to send."""
         self._touched[link] = None
 
-    def flush(self) -> None:
+    def flush(self, now_s: float) -> None:
         """Put everything that may leave into `out`: gathered topics first, then link by link."""
+        self._now_s = now_s
         publisher = self.patterns.publisher
         if publisher.dirty:
             dirty, publisher.dirty = publisher.dirty, []
