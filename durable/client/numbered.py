@@ -122,6 +122,8 @@ class NumberedPublisher(Sender):
             self.id, self.epoch, first, time.time_ns() // 1000, key.encode(), payloads,
             shared_headers=encoded, message_headers=headers,
         )  # fmt: skip
+        if first > self._barrier():
+            self._outbox.leave_out(self._barrier(), first)
         self._given.append((first, first + len(payloads), b"".join(pieces)))
         self._given_bytes += size
         self._work.wake()

@@ -228,7 +228,7 @@ class Sender(ABC):
 
     def unknown(self, handed: Handed) -> int:
         """How many of them nobody has said anything of, so far."""
-        return sum(run.unknown(self._outbox.confirmed) for run in handed.runs)
+        return sum(map(self._outbox.unknown, handed.runs))
 
     def _check_messages(
         self, payloads: Sequence[bytes], properties: bytes, headers_bytes: int
@@ -389,7 +389,8 @@ class Sender(ABC):
 
     @property
     def _unconfirmed(self) -> int:
-        return self._barrier() - self._outbox.confirmed
+        """Messages, sent or not."""
+        return self._outbox.undecided(0, self._barrier())
 
     def _end(self, error: DurableError | None) -> None:
         """Nothing more will be answered."""
