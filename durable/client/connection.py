@@ -90,6 +90,7 @@ class Connection:
     ) -> int | None:
         """The number of messages it had; None: it was not there. Raises InUse; UnknownQueue: it is a stream."""
         check_key("queue", "name", name)
+        check_flags("queue", if_empty=if_empty, if_unused=if_unused)
         ready: int | None = await self._channel.call(
             "delete_queue", name=name, if_empty=if_empty, if_unused=if_unused
         )
@@ -107,6 +108,7 @@ class Connection:
     async def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
         """Nothing happens when it is not there. Raises InUse."""
         check_key("exchange", "name", name)
+        check_flags("exchange", if_unused=if_unused)
         await self._channel.call("delete_exchange", name=name, if_unused=if_unused)
 
     async def bind(

@@ -118,6 +118,11 @@ async def test_names_and_arguments_that_are_none_are_refused_by_name(tmp_path: P
                     await call(name)
             with pytest.raises(InvalidDefinition, match=r"^permission: cluster is"):
                 await shop.clear_permission(name)
+        maybe: Any = 1
+        with pytest.raises(InvalidDefinition, match=r"^queue: if_empty is 1"):
+            await shop.delete_queue("jobs", if_empty=maybe)
+        with pytest.raises(InvalidDefinition, match=r"^exchange: if_unused is 1"):
+            await shop.delete_exchange("orders", if_unused=maybe)
         wrong: list[Any] = [5, {1: 2, "a": 3}, {"a": 3, None: 1}, [("a", 1)]]
         for arguments in wrong:
             with pytest.raises(InvalidDefinition, match=r"^binding: arguments is"):
