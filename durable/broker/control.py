@@ -7,7 +7,7 @@ ended may ask again.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from inspect import Signature, signature
 from typing import Any, get_origin
 
@@ -183,6 +183,7 @@ class Control:
                 check_same(there.definition, wanted)
                 return []
             self._registry.check_free(wanted.name, wanted.kind)
+            self._hosting.check_patterns(self._hosted, [wanted])
             (lane,) = self._registry.new_lanes(wanted)
             return [[changes.STREAM, lane, to_plain(wanted)]]
 
@@ -226,7 +227,9 @@ class Control:
         return pack_definitions(exported(self._hosted, self._peer))
 
     async def import_definitions(self, definitions: bytes) -> dict[str, int]:
-        return await take_in(self._hosted, self._peer, unpack_definitions(definitions))
+        check_patterns = partial(self._hosting.check_patterns, self._hosted)
+        plain = unpack_definitions(definitions)
+        return await take_in(self._hosted, self._peer, plain, check_patterns)
 
     async def _change(self, wanted: Change) -> None:
         """Something that can be done whatever has happened meanwhile."""

@@ -136,6 +136,8 @@ class Connection:
 
         Args:
             settings: fields of StreamDefinition.
+        Raises:
+            TooManyPatterns: the broker captures as many as it may.
         """
         definition = StreamDefinition(name=name, patterns=_several(patterns), **settings)
         await self._declare("declare_stream", definition)
@@ -203,7 +205,7 @@ class Connection:
 
         Raises:
             InvalidDefinition, DefinitionConflict, UnknownQueue, UnknownExchange, BuiltIn,
-            TooManyQueues, AccessRefused: what is wrong with which entry; nothing was declared.
+            TooManyQueues, TooManyPatterns, AccessRefused: what is wrong with which entry; nothing was declared.
         """
         given = dict(definitions) if isinstance(definitions, Mapping) else definitions
         packed = pack_definitions(given)
