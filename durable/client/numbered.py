@@ -163,9 +163,8 @@ class NumberedPublisher(Sender):
 
     def _greeted(self, greeting: Mapping[str, Any]) -> None:
         if self._known_as != self.id:
-            # A broker of before there was a floor says none.
-            floor = greeting.get("floor", 0)
-            decided, holes = greeted(greeting, "decided", int), greeted(greeting, "holes", list)
+            holes = greeted(greeting, "holes", list)
+            decided, floor = (greeted(greeting, name, int) for name in ("decided", "floor"))
             self._known = Known(decided, holes, floor)
             self._known_as = self.id
             self._bell.wake()

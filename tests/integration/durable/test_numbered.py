@@ -12,7 +12,14 @@ import trio
 
 import durable
 from durable.broker.publishing import _known
-from durable.errors import PublisherFenced, QueueFull, SequenceLost, Unconfirmed, UnknownExchange
+from durable.errors import (
+    Malformed,
+    PublisherFenced,
+    QueueFull,
+    SequenceLost,
+    Unconfirmed,
+    UnknownExchange,
+)
 from durable.vhost.publishers import HOLES_MAX, Publisher
 from tests.brokers import SMALL, at, client, drain, numbered, serving, shop_at
 from tests.nodes import PATIENCE_S, free_ports, node, until
@@ -31,20 +38,20 @@ async def test_a_second_attempt_stores_what_the_first_did_not(tmp_path: Path) ->
         assert await drain(shop, "jobs") == numbered(400)
 
 
-async def test_a_broker_of_before_there_was_a_floor_tells_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("field", ["publisher", "decided", "holes", "floor"])
+async def test_a_broker_that_leaves_out_what_its_version_tells_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, field: str
 ) -> None:
     """Found by reading: a KeyError, and with it the node."""
 
     def known(publisher: Publisher) -> dict[str, Any]:
-        return {name: value for name, value in _known(publisher).items() if name != "floor"}
+        return {name: value for name, value in _known(publisher).items() if name != field}
 
     monkeypatch.setattr("durable.broker.publishing._known", known)
     async with serving(tmp_path) as broker, client(broker) as shop:
-        await shop.declare_queue("jobs")
-        for stored in (0, 10):
-            async with shop.numbered_publisher(NAME) as publisher:
-                assert await publisher.send(0, "", "jobs", numbered(10)) == stored
+        with pytest.raises(Malformed, match=f"a greeting whose {field} is NoneType"):
+            async with shop.numbered_publisher(NAME):
+                raise AssertionError
 
 
 async def test_sequences_left_out_are_no_loss_and_may_come_later(tmp_path: Path) -> None:
