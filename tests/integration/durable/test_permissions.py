@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import trio
 
 import durable
 from durable.errors import AccessRefused, Unconfirmed, UnknownQueue, UnknownVhost
-from tests.brokers import client, drain, node_of, numbered, payloads, serving, take
+from tests.brokers import SMALL, client, drain, node_of, numbered, payloads, serving, take
 from tests.nodes import PATIENCE_S, node, until
 
 
@@ -121,6 +122,27 @@ async def test_whose_cluster_is_another_now_goes_on_when_nothing_was_to_be_sent_
         assert await drain(shop, "jobs") == numbered(4, first=1)
         async with shop.numbered_publisher("rows") as rows:
             assert await rows.send(0, "", "jobs", [b"2", b"4"]) == 1, "under its new id"
+
+
+async def test_a_cluster_with_many_publishers_has_none_of_another_forgotten(tmp_path: Path) -> None:
+    """Found by reading: it needed no right, and what others did again was stored again."""
+    config = replace(SMALL, publishers_max=4)
+    async with (
+        serving(tmp_path, config=config) as broker,
+        client(broker) as shop,
+        client(broker, "crm") as crm,
+    ):
+        await shop.declare_queue("jobs")
+        await shop.set_permission("shop", configure=".*", write=".*", read=".*")
+        await shop.set_permission("crm", read="nothing")
+        async with shop.numbered_publisher("orders") as ours:
+            assert await ours.send(0, "", "jobs", numbered(10)) == 0
+        for number in range(8):
+            async with crm.numbered_publisher(f"{number}"):
+                pass
+        async with shop.numbered_publisher("orders") as again:
+            assert await again.send(0, "", "jobs", numbered(10)) == 10
+        assert await drain(shop, "jobs") == numbered(10)
 
 
 async def test_there_is_no_such_vhost(tmp_path: Path) -> None:
