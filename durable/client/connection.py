@@ -25,7 +25,7 @@ from ..definition_checks import (
     check_name,
     check_reference,
 )
-from ..definition_forms import to_plain
+from ..definition_forms import read, to_plain
 from ..definitions import (
     BindingDefinition,
     Definition,
@@ -81,9 +81,9 @@ class Connection:
             settings: fields of QueueDefinition.
         Raises:
             DefinitionConflict: it is there and differs; the error says in what.
-            InvalidDefinition: a setting is wrong.
+            InvalidDefinition: a setting is wrong, or there is none of this name; which one was meant.
         """
-        await self._declare("declare_queue", QueueDefinition(name=name, **settings))
+        await self._declare("declare_queue", read(QueueDefinition, {"name": name, **settings}))
 
     async def delete_queue(
         self, name: str, *, if_empty: bool = False, if_unused: bool = False
@@ -103,7 +103,9 @@ class Connection:
 
     async def declare_exchange(self, name: str, **settings: Any) -> None:
         """As `declare_queue`. Args: fields of ExchangeDefinition."""
-        await self._declare("declare_exchange", ExchangeDefinition(name=name, **settings))
+        await self._declare(
+            "declare_exchange", read(ExchangeDefinition, {"name": name, **settings})
+        )
 
     async def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
         """Nothing happens when it is not there. Raises InUse."""
@@ -139,8 +141,8 @@ class Connection:
         Raises:
             TooManyPatterns: the broker captures as many as it may.
         """
-        definition = StreamDefinition(name=name, patterns=_several(patterns), **settings)
-        await self._declare("declare_stream", definition)
+        given = {"name": name, "patterns": _several(patterns), **settings}
+        await self._declare("declare_stream", read(StreamDefinition, given))
 
     async def delete_stream(self, name: str) -> None:
         check_key("stream", "name", name)
