@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from .errors import StoreKeyMissing as StoreKeyMissing
     from .errors import StoreKeyWrong as StoreKeyWrong
     from .errors import TooManyCursors as TooManyCursors
+    from .errors import TooManyPatterns as TooManyPatterns
     from .errors import TooManyQueues as TooManyQueues
     from .errors import Unconfirmed as Unconfirmed
     from .errors import Unknown as Unknown
@@ -82,8 +83,8 @@ _HOMES = {
             "PublishError", "PublisherFenced", "QueueFull", "QueueInUse", "RecordDamaged",
             "RecordTooLarge", "SequenceLost", "StoreBusy", "StoreClosed", "StoreError",
             "StoreFailed", "StoreFull", "StoreInUse", "StoreKeyMissing", "StoreKeyWrong",
-            "TooManyCursors", "TooManyQueues", "Unconfirmed", "Unknown", "UnknownExchange",
-            "UnknownQueue", "UnknownStream", "UnknownVhost", "Unroutable",
+            "TooManyCursors", "TooManyPatterns", "TooManyQueues", "Unconfirmed", "Unknown",
+            "UnknownExchange", "UnknownQueue", "UnknownStream", "UnknownVhost", "Unroutable",
             "VhostUnavailable",
         ),
         "errors",

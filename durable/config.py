@@ -24,8 +24,10 @@ class BrokerConfig:
     """Bodies kept in memory per vhost, so that consumers who keep up read no disk."""
 
     publishers_max: int = 100_000
-    """Publishers whose last sequences are remembered per vhost; 200 bytes each. One that comes back
-    after so many others have come may store again what it sends again."""
+    """Publishers whose last sequences are remembered per vhost; 1.1 KB each. Over that the cluster
+    that has most forgets the one that connected longest ago, which may store again what it sends again:
+    an equal share is each cluster's for certain. Those that have not connected since the broker started
+    count as one cluster: the log does not say whose they are."""
 
     queues_max: int = 100_000
     """Queues and streams per vhost."""

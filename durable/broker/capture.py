@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
 from functools import partial
 
 import trio
@@ -32,12 +33,20 @@ logger = logging.getLogger("durable")
 FULL_PAUSE_S = 0.1
 
 
+@dataclass(slots=True, eq=False)
+class _Subscribed:
+    """The task of one pattern."""
+
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    ended: trio.Event = field(default_factory=trio.Event)
+
+
 class Capture:
     """Of one vhost."""
 
     def __init__(self, hosted: Hosted, node: Node, inbox_bytes: int) -> None:
         self._hosted, self._node, self._inbox_bytes = hosted, node, inbox_bytes
-        self._running: dict[str, trio.CancelScope] = {}
+        self._running: dict[str, _Subscribed] = {}
         """In the order in which they were subscribed."""
         self._interest: Interest[str] = Interest()
 
@@ -45,26 +54,26 @@ class Capture:
         """Until cancelled."""
         async with trio.open_nursery() as nursery:
             while True:
-                wanted = self._patterns()
-                for pattern in self._running.keys() - wanted:
-                    self._running.pop(pattern).cancel()
+                wanted = self._hosted.vhost.registry.patterns
+                gone = [(one, self._running.pop(one)) for one in self._running.keys() - wanted]
+                for pattern, subscribed in gone:
+                    subscribed.scope.cancel()
                     self._interest.remove(check_pattern(pattern), pattern)
+                for _, subscribed in gone:  # They count until then, and there is a limit.
+                    await subscribed.ended.wait()
                 for pattern in wanted - self._running.keys():
                     self._interest.add(check_pattern(pattern), pattern)
-                    scope = self._running[pattern] = trio.CancelScope()
-                    await nursery.start(self._subscribe, pattern, scope)
+                    subscribed = self._running[pattern] = _Subscribed()
+                    await nursery.start(self._subscribe, pattern, subscribed)
                 await self._hosted.streams_changed.wait()
 
-    def _patterns(self) -> set[str]:
-        streams = self._hosted.vhost.registry.streams.values()
-        return {pattern for stream in streams for pattern in stream.definition.patterns}
-
     async def _subscribe(
-        self, pattern: str, scope: trio.CancelScope,
+        self, pattern: str, subscribed: _Subscribed,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:  # fmt: skip
-        with scope:
+        with subscribed.scope:
             async with AsyncExitStack() as stack:
+                stack.callback(subscribed.ended.set)
                 wanted = self._node.subscribe(
                     pattern, when_full="drop_newest", limit_bytes=self._inbox_bytes
                 )

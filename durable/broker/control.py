@@ -7,7 +7,9 @@ ended may ask again.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from functools import cache, partial
+from inspect import Signature, signature
+from typing import Any, get_origin
 
 from ..definition_forms import read, to_plain
 from ..definitions import (
@@ -70,11 +72,9 @@ class Control:
         operation = self._operations.get(call.operation)
         if operation is None:
             raise Malformed(f"no operation {call.operation!r}")
-        try:
-            with self._peer.hints():
-                return await operation(**call.arguments)
-        except TypeError as error:
-            raise Malformed(f"{call.operation}: {error}") from None
+        _check_arguments(call)
+        with self._peer.hints():
+            return await operation(**call.arguments)
 
     @property
     def _registry(self) -> Registry:
@@ -183,6 +183,7 @@ class Control:
                 check_same(there.definition, wanted)
                 return []
             self._registry.check_free(wanted.name, wanted.kind)
+            self._hosting.check_patterns(self._hosted, [wanted])
             (lane,) = self._registry.new_lanes(wanted)
             return [[changes.STREAM, lane, to_plain(wanted)]]
 
@@ -226,7 +227,9 @@ class Control:
         return pack_definitions(exported(self._hosted, self._peer))
 
     async def import_definitions(self, definitions: bytes) -> dict[str, int]:
-        return await take_in(self._hosted, self._peer, unpack_definitions(definitions))
+        check_patterns = partial(self._hosting.check_patterns, self._hosted)
+        plain = unpack_definitions(definitions)
+        return await take_in(self._hosted, self._peer, plain, check_patterns)
 
     async def _change(self, wanted: Change) -> None:
         """Something that can be done whatever has happened meanwhile."""
@@ -253,3 +256,28 @@ class Control:
         """Whatever vhost this connection is to: one where nothing is said must not lead to the others."""
         permissions = self._hosting.get(of).vhost.registry.permissions
         permissions.check(self._peer.cluster, for_vhost(name))
+
+
+@cache
+def _signature(operation: str) -> Signature:
+    return signature(getattr(Control, operation), eval_str=True)
+
+
+def _check_arguments(call: Call) -> None:
+    """Names and types. Before the call: a TypeError from within it is a mistake of ours.
+
+    Raises:
+        Malformed: this operation does not take them.
+    """
+    wanted = _signature(call.operation)
+    try:
+        bound = wanted.bind(None, **call.arguments)
+    except TypeError as error:
+        raise Malformed(f"{call.operation}: {error}") from None
+    bound.arguments.pop("self")
+    for name, value in bound.arguments.items():
+        kind = wanted.parameters[name].annotation
+        kind = get_origin(kind) or kind
+        if not isinstance(value, kind):
+            found = f"{name} is {type(value).__name__}, not {kind.__name__}"
+            raise Malformed(f"{call.operation}: {found}")

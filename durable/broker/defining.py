@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..definition_forms import check_together, export_definitions, read_definitions, to_plain
@@ -59,17 +60,23 @@ def exported(hosted: Hosted, peer: Peer) -> dict[str, Any]:
     return export_definitions(lasting, hosted.vhost.name)
 
 
-async def take_in(hosted: Hosted, peer: Peer, plain: Any) -> dict[str, int]:
+async def take_in(
+    hosted: Hosted, peer: Peer, plain: Any,
+    check_patterns: Callable[[Iterable[StreamDefinition]], None],
+) -> dict[str, int]:  # fmt: skip
     """Declare all of it, or nothing; how many of each kind are new.
 
+    Args:
+        check_patterns: raises TooManyPatterns: the broker cannot capture for these streams as well.
     Raises:
         InvalidDefinition, DefinitionConflict, UnknownQueue, UnknownExchange, BuiltIn, TooManyQueues,
-        AccessRefused, RecordTooLarge: nothing was declared.
+        TooManyPatterns, AccessRefused, RecordTooLarge: nothing was declared.
     """
     new: Counter[str] = Counter()
 
     def wanted() -> list[Change]:
         missing = _missing(hosted, peer, plain)
+        check_patterns(one for one in missing if isinstance(one, StreamDefinition))
         new.clear()
         new.update(one.kind for one in missing)
         return [_declaring(hosted.vhost.registry, one) for one in missing]

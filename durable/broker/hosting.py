@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -15,6 +16,7 @@ from mesh.nursery import open_nursery
 
 from ..config import BrokerConfig
 from ..definition_checks import check_name
+from ..definitions import StreamDefinition
 from ..errors import (
     ForeignStore,
     InUse,
@@ -23,6 +25,7 @@ from ..errors import (
     StoreFailed,
     StoreKeyMissing,
     StoreKeyWrong,
+    TooManyPatterns,
     UnknownVhost,
     VhostUnavailable,
 )
@@ -172,6 +175,21 @@ class Hosting:
         """Raises VhostUnavailable."""
         if name in self._unavailable:
             raise VhostUnavailable(name)
+
+    def check_patterns(self, hosted: Hosted, streams: Iterable[StreamDefinition]) -> None:
+        """Whether these may be declared in this vhost: what the node cannot subscribe to is not captured.
+
+        Raises:
+            TooManyPatterns: in all vhosts together. Not for patterns that are there already.
+        """
+        there = hosted.vhost.registry.patterns
+        more = {pattern for stream in streams for pattern in stream.patterns} - there
+        if not more or self._node is None:
+            return
+        here = (len(one.vhost.registry.patterns) for one in self.all())
+        count, limit = sum(here) + len(more), self._node.config.subscriptions_max
+        if count > limit:
+            raise TooManyPatterns(count, limit)
 
     def delete(self, name: str) -> tuple[Hosted, trio.Event]:
         """With everything in it: at once nobody gets at it any more, whatever becomes of the caller.

@@ -58,7 +58,7 @@ def _open(hello: Hello, hosted: Hosted, peer: Peer) -> Publisher:
         raise Malformed("a hello of an impossible publisher")
     stops = hello.field("stops", bool, False)
     owned = _owned(token, peer.cluster)
-    return hosted.vhost.publishers.open(owned, epoch, oldest, stops=stops)
+    return hosted.vhost.publishers.open(owned, epoch, oldest, stops=stops, cluster=peer.cluster)
 
 
 def _owned(token: bytes, cluster: str) -> bytes:

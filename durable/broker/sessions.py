@@ -40,6 +40,9 @@ logger = logging.getLogger("durable")
 CALLS_MAX = 1000
 """Calls of one connection that may be under way; more wait in its tunnel."""
 
+HELLO_S = 15.0
+"""For a client's first word. One that takes longer went down with its link: see `resume_s` of a node."""
+
 
 class Sessions:
     """All connections of one broker."""
@@ -52,7 +55,11 @@ class Sessions:
     async def serve(self, tunnel: Tunnel) -> None:
         """One tunnel, to its end. What is wrong is told to the client, not raised."""
         try:
-            hello = decode_hello(await anext(tunnel))
+            with trio.move_on_after(HELLO_S) as scope:
+                part = await anext(tunnel)
+            if scope.cancelled_caught:
+                raise Malformed(f"no hello within {HELLO_S:g} s")
+            hello = decode_hello(part)
             hosted = self._hosting.get(hello.vhost, tunnel.caller)
             tunnels = self._tunnels.setdefault(hosted, set())
             tunnels.add(tunnel)

@@ -25,7 +25,7 @@ from ..definition_checks import (
     check_name,
     check_reference,
 )
-from ..definition_forms import to_plain
+from ..definition_forms import read, to_plain
 from ..definitions import (
     BindingDefinition,
     Definition,
@@ -81,15 +81,16 @@ class Connection:
             settings: fields of QueueDefinition.
         Raises:
             DefinitionConflict: it is there and differs; the error says in what.
-            InvalidDefinition: a setting is wrong.
+            InvalidDefinition: a setting is wrong, or there is none of this name; which one was meant.
         """
-        await self._declare("declare_queue", QueueDefinition(name=name, **settings))
+        await self._declare("declare_queue", read(QueueDefinition, {"name": name, **settings}))
 
     async def delete_queue(
         self, name: str, *, if_empty: bool = False, if_unused: bool = False
     ) -> int | None:
         """The number of messages it had; None: it was not there. Raises InUse; UnknownQueue: it is a stream."""
         check_key("queue", "name", name)
+        check_flags("queue", if_empty=if_empty, if_unused=if_unused)
         ready: int | None = await self._channel.call(
             "delete_queue", name=name, if_empty=if_empty, if_unused=if_unused
         )
@@ -102,11 +103,14 @@ class Connection:
 
     async def declare_exchange(self, name: str, **settings: Any) -> None:
         """As `declare_queue`. Args: fields of ExchangeDefinition."""
-        await self._declare("declare_exchange", ExchangeDefinition(name=name, **settings))
+        await self._declare(
+            "declare_exchange", read(ExchangeDefinition, {"name": name, **settings})
+        )
 
     async def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
         """Nothing happens when it is not there. Raises InUse."""
         check_key("exchange", "name", name)
+        check_flags("exchange", if_unused=if_unused)
         await self._channel.call("delete_exchange", name=name, if_unused=if_unused)
 
     async def bind(
@@ -134,9 +138,11 @@ class Connection:
 
         Args:
             settings: fields of StreamDefinition.
+        Raises:
+            TooManyPatterns: the broker captures as many as it may.
         """
-        definition = StreamDefinition(name=name, patterns=_several(patterns), **settings)
-        await self._declare("declare_stream", definition)
+        given = {"name": name, "patterns": _several(patterns), **settings}
+        await self._declare("declare_stream", read(StreamDefinition, given))
 
     async def delete_stream(self, name: str) -> None:
         check_key("stream", "name", name)
@@ -201,7 +207,7 @@ class Connection:
 
         Raises:
             InvalidDefinition, DefinitionConflict, UnknownQueue, UnknownExchange, BuiltIn,
-            TooManyQueues, AccessRefused: what is wrong with which entry; nothing was declared.
+            TooManyQueues, TooManyPatterns, AccessRefused: what is wrong with which entry; nothing was declared.
         """
         given = dict(definitions) if isinstance(definitions, Mapping) else definitions
         packed = pack_definitions(given)

@@ -47,16 +47,17 @@ class NumberedPublisher(Sender):
         self._next = 0
         """Behind everything that has been given."""
         self._known = Known(0, (), 0)
-        self._knows, self._bell = False, Bell()
+        self._known_as, self._bell = b"", Bell()
+        """The id under which that is known; empty: the broker has said nothing yet."""
 
     async def __aenter__(self) -> Self:
         """Raises BrokerLost: nothing was heard in time."""
         await super().__aenter__()
         with trio.move_on_after(self._channel.timeout_s):
-            while not self._knows:
+            while not self._known_as:
                 self._check()
                 await self._bell.wait()
-        if not self._knows:
+        if not self._known_as:
             raise BrokerLost(self._channel.cluster, "it does not say what it has stored")
         return self
 
@@ -122,6 +123,8 @@ class NumberedPublisher(Sender):
             self.id, self.epoch, first, time.time_ns() // 1000, key.encode(), payloads,
             shared_headers=encoded, message_headers=headers,
         )  # fmt: skip
+        if first > self._barrier():
+            self._outbox.leave_out(self._barrier(), first)
         self._given.append((first, first + len(payloads), b"".join(pieces)))
         self._given_bytes += size
         self._work.wake()
@@ -150,18 +153,20 @@ class NumberedPublisher(Sender):
     def _close(self) -> None:
         self._bell.wake()
 
+    def _bears_id(self) -> bool:
+        return bool(self._given or self._outbox)
+
     def _hello(self) -> dict[str, Any]:
         # An earlier attempt's messages will come again, whatever this one has seen confirmed. And what
         # was refused is to be told from what is stored for as long as it takes: all in one piece.
         return {"oldest": 0, "stops": True}
 
     def _greeted(self, greeting: Mapping[str, Any]) -> None:
-        if not self._knows:
-            # A broker of before there was a floor says none.
-            floor = greeting.get("floor", 0)
-            decided, holes = greeted(greeting, "decided", int), greeted(greeting, "holes", list)
+        if self._known_as != self.id:
+            holes = greeted(greeting, "holes", list)
+            decided, floor = (greeted(greeting, name, int) for name in ("decided", "floor"))
             self._known = Known(decided, holes, floor)
-            self._knows = True
+            self._known_as = self.id
             self._bell.wake()
 
 

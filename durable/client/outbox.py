@@ -29,12 +29,6 @@ class Waiter:
     def refused(self) -> int:
         return sum(high - low for low, high in self.refusals)
 
-    def unknown(self, confirmed: int) -> int:
-        """Those of which nobody has said anything, when all before `confirmed` are decided."""
-        low = max(self.first, confirmed)
-        ahead = sum(max(end - max(first, low), 0) for first, end in self.refusals)
-        return max(self.end - low - ahead, 0)
-
 
 @dataclass(slots=True)
 class Part:
@@ -51,6 +45,8 @@ class Outbox:
     def __init__(self) -> None:
         self._parts: deque[Part] = deque()
         self._waiters: deque[Waiter] = deque()
+        self._left_out: deque[tuple[int, int]] = deque()
+        """Sequences that no message has, in order."""
         self.size_bytes = 0
         self.confirmed = 0
         """Everything before this sequence is decided."""
@@ -80,6 +76,20 @@ class Outbox:
         self._parts.append(part)
         self.size_bytes += len(part.data)
 
+    def leave_out(self, first: int, end: int) -> None:
+        """No message has sequences [`first`, `end`), which are behind all that were given before."""
+        self._left_out.append((first, end))
+
+    def undecided(self, first: int, end: int) -> int:
+        """Messages with sequences [`first`, `end`) that are not confirmed; those given, sent or not."""
+        low = max(first, self.confirmed)
+        return max(end - low, 0) - _shared(self._left_out, low, end)
+
+    def unknown(self, waiter: Waiter) -> int:
+        """Messages of its own of which nobody has said anything."""
+        ahead = _shared(waiter.refusals, self.confirmed, waiter.end)
+        return self.undecided(waiter.first, waiter.end) - ahead
+
     def wait_for(self, waiter: Waiter) -> None:
         """Waiters come in the order of their `end`, none of which is confirmed."""
         self._waiters.append(waiter)
@@ -93,6 +103,8 @@ class Outbox:
             self.size_bytes -= len(self._parts.popleft().data)
         while self._waiters and self._waiters[0].end <= self.confirmed:
             self._finish(self._waiters.popleft())
+        while self._left_out and self._left_out[0][1] <= self.confirmed:
+            self._left_out.popleft()
 
     def _refuse(self, refusal: Refusal) -> None:
         end = refusal.first + refusal.count
@@ -133,13 +145,18 @@ class Outbox:
         self.size_bytes = 0
         while self._waiters:
             waiter = self._waiters.popleft()
-            waiter.error = error(waiter.unknown(self.confirmed))
+            waiter.error = error(self.unknown(waiter))
             self._finish(waiter)
 
     @staticmethod
     def _finish(waiter: Waiter) -> None:
         waiter.done = True
         waiter.wake()
+
+
+def _shared(spans: Iterable[tuple[int, int]], low: int, high: int) -> int:
+    """How many sequences of [`low`, `high`) are in one of these."""
+    return sum(max(min(end, high) - max(first, low), 0) for first, end in spans)
 
 
 def _without(span: tuple[int, int], waiter: Waiter) -> Iterator[tuple[int, int]]:

@@ -124,6 +124,10 @@ class Sender(ABC):
     def _close(self) -> None:
         """Nobody packs any more."""
 
+    def _bears_id(self) -> bool:
+        """Whether anything that is to be sent was packed under the present id."""
+        return bool(self._outbox)
+
     def _hello(self) -> dict[str, Any]:
         """`oldest`: the first sequence that this publisher may send again."""
         return {"oldest": self._outbox.confirmed}
@@ -228,7 +232,7 @@ class Sender(ABC):
 
     def unknown(self, handed: Handed) -> int:
         """How many of them nobody has said anything of, so far."""
-        return sum(run.unknown(self._outbox.confirmed) for run in handed.runs)
+        return sum(map(self._outbox.unknown, handed.runs))
 
     def _check_messages(
         self, payloads: Sequence[bytes], properties: bytes, headers_bytes: int
@@ -332,8 +336,9 @@ class Sender(ABC):
                 nursery.cancel_scope.cancel()
 
     def _identify(self, publisher: bytes) -> None:
-        """Raises Unconfirmed: what is to be sent again was another cluster's."""
-        if self.id and publisher != self.id:
+        """Go on under the id that the broker tells. Raises Unconfirmed: what is to be sent has another
+        one, and would be another cluster's."""
+        if publisher != self.id and self._bears_id():
             why = "the broker knows this program as a member of another cluster now"
             raise Unconfirmed(self._unconfirmed, why)
         self.id = publisher
@@ -389,7 +394,8 @@ class Sender(ABC):
 
     @property
     def _unconfirmed(self) -> int:
-        return self._barrier() - self._outbox.confirmed
+        """Messages, sent or not."""
+        return self._outbox.undecided(0, self._barrier())
 
     def _end(self, error: DurableError | None) -> None:
         """Nothing more will be answered."""

@@ -14,6 +14,7 @@ DurableError (MeshError)
 ├── ExclusiveQueue            it belongs to another connection
 ├── TooManyQueues             the vhost has as many queues and streams as it may have
 ├── TooManyCursors            the stream keeps as many cursors as it may
+├── TooManyPatterns           streams have as many patterns as the broker's node may subscribe to
 ├── InUse                     it is used and was to be deleted only if unused or empty
 ├── InternalExchange          only exchanges may publish to it
 ├── AccessRefused             the caller's cluster lacks a permission
@@ -52,6 +53,7 @@ from .declaring import InternalExchange as InternalExchange
 from .declaring import InUse as InUse
 from .declaring import InvalidDefinition as InvalidDefinition
 from .declaring import TooManyCursors as TooManyCursors
+from .declaring import TooManyPatterns as TooManyPatterns
 from .declaring import TooManyQueues as TooManyQueues
 from .declaring import Unknown as Unknown
 from .declaring import UnknownExchange as UnknownExchange

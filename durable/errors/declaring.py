@@ -124,6 +124,18 @@ class TooManyCursors(DurableError):
         self.stream, self.limit = stream, limit
 
 
+class TooManyPatterns(DurableError):
+    """All streams together would have `patterns` different ones, and this broker captures `limit`."""
+
+    def __init__(self, patterns: int, limit: int) -> None:
+        super().__init__(
+            f"there would be {patterns} different patterns to capture, and the broker's node may have "
+            f"{limit} subscriptions: delete streams, use wider patterns, or raise its "
+            "subscriptions_max and that of its peers"
+        )
+        self.patterns, self.limit = patterns, limit
+
+
 class InUse(DurableError):
     """The `kind` called `name` was to be deleted if unused, and is used: `how`."""
 

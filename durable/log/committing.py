@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from ..errors import StoreBusy, StoreClosed, StoreFailed, StoreFull
 from .cipher import Cipher
@@ -50,6 +51,7 @@ class Commit:
     size_bytes: int = 0
     end: int = 0
     begun_s: float = 0.0
+    """When it was last handed to the disk. inf: it waits for space, and the disk for nothing."""
 
 
 class Committer:
@@ -177,7 +179,14 @@ class Committer:
     def refused(self, free_bytes: int) -> None:
         """There was no space for the commit under way; it has to be carried out again later."""
         assert self.commit is not None, "a commit is under way"
+        self.commit.begun_s = inf
         self._refused = StoreFull(self.commit.size_bytes, self.config.segment_bytes, free_bytes)
+
+    def again(self, now_s: float) -> Commit:
+        """The commit that waited for space, to be carried out once more."""
+        assert self.commit is not None, "a commit is under way"
+        self.commit.begun_s = now_s
+        return self.commit
 
     def failed(self, reason: str) -> None:
         """The disk failed. What is under way or gathered stays unknown."""
@@ -229,7 +238,7 @@ class Committer:
         self.placer.ahead, self.placer.free_bytes = Ahead.REFUSED, free_bytes
 
     def overdue_s(self, now_s: float) -> float:
-        """By how much the commit under way is over its limit; 0 if it is not."""
+        """By how much the commit under way is over its limit; 0 if it is not, or waits for space."""
         if self.commit is None:
             return 0.0
         return max(0.0, now_s - self.commit.begun_s - self.config.commit_s_max)

@@ -19,6 +19,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import count
+from math import inf
 from typing import Any, TypeVar
 
 import trio
@@ -202,7 +203,6 @@ class Log:
         commit = self._committer.begin(trio.current_time())
         if commit is not None:
             self._start(commit)
-            self._begun.wake()
 
     async def append(self, drafts: Sequence[Draft]) -> range:
         """As `append_nowait`, but wait for room, first come first. Cancelled: nothing was taken."""
@@ -384,13 +384,11 @@ class Log:
 
     async def _not_done(self, error: Exception) -> None:
         """Return when the commit under way has begun once more, or the disk has failed."""
-        committer, commit = self._committer, self._committer.commit
-        assert commit is not None, "a commit is under way"
         if isinstance(error, StoreFull):
-            committer.refused(error.free_bytes)
+            self._committer.refused(error.free_bytes)
             self._tell()
             await self._wait_for_space()
-            self._start(commit)
+            self._start(self._committer.again(trio.current_time()))
         else:
             self._fail("a commit failed", error)
             self._tell()
@@ -398,6 +396,7 @@ class Log:
     def _start(self, commit: Commit) -> None:
         self._calls += 1
         self._writer.start(self._store.carry_out, commit)
+        self._begun.wake()
 
     async def _make_segments(self) -> None:
         """One segment ahead, always."""
@@ -444,19 +443,21 @@ class Log:
         committer = self._committer
         while True:
             commit = committer.commit
-            if commit is None:
+            if commit is None or commit.begun_s == inf:
                 await self._begun.wait()
                 continue
-            await trio.sleep_until(commit.begun_s + self._config.commit_s_max)
+            begun_s = commit.begun_s
+            await trio.sleep_until(begun_s + self._config.commit_s_max)
             if committer.stopped:
                 return
-            if committer.commit is not commit:  # A later one is under way, perhaps for as long.
+            # A later one is under way, or this one again, perhaps for as long.
+            if committer.commit is not commit or commit.begun_s != begun_s:
                 continue
             logger.error(
                 "a commit of %d bytes has been under way for %.1f s: the disk hangs or is too slow",
                 commit.size_bytes, self._config.commit_s_max,
             )  # fmt: skip
-            while committer.commit is commit:
+            while committer.commit is commit and commit.begun_s == begun_s:
                 await self._changed.wait()
 
     def _fail(self, what: str, error: Exception) -> None:

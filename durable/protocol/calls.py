@@ -1,8 +1,13 @@
 """Greetings, calls and their answers: msgpack, one value a part.
 
-    hello     {"v": 1, "kind": ..., "vhost": ..., further fields of the kind}     first part of every tunnel
+    hello     {"v": 2, "kind": ..., "vhost": ..., further fields of the kind}     first part of every tunnel
     call      [number, operation, {arguments}]                                    on control tunnels
     answer    [number, 0, result] or [number, 1, error code, {its numbers}]       number 0 answers the hello
+
+The version is that of everything in these tunnels, parts.py as well; `tests/golden/durable-v2.hex` pins
+it. 1: publishers chose their ids. 2: the broker tells them at the greeting, with `decided`, `holes` and
+`floor`. A hello of another version is answered with an `ended` that every release reads: Malformed, and
+both versions in its text.
 
 Everything from the other end is checked here; what is wrong raises `Malformed`, which ends the tunnel.
 """
@@ -14,10 +19,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgpack
 
-from ..errors import Malformed
+from ..errors import Malformed, shown
 
 T = TypeVar("T")
-VERSION = 1
+VERSION = 2
 HELLO_BYTES_MAX = 1 << 20
 ANSWER_BYTES_MAX = 16 << 20
 """About a hundred thousand queues."""
@@ -70,7 +75,8 @@ def decode_hello(part: bytes) -> Hello:
     value = _unpack(part, dict)
     version, kind, vhost = value.pop("v", None), value.pop("kind", None), value.pop("vhost", None)
     if version != VERSION:
-        raise Malformed(f"a hello of version {version!r}; this broker speaks {VERSION}")
+        theirs = f"a hello of version {shown(version)}"
+        raise Malformed(f"{theirs}, and this broker speaks {VERSION}: run the same release at both")
     if not isinstance(kind, str) or not isinstance(vhost, str):
         raise Malformed("a hello without kind or vhost")
     return Hello(kind, vhost, value)

@@ -49,6 +49,8 @@ class Publisher:
     """Everything before it is decided: stored durably, or refused."""
     waiting: deque[tuple[int, int]] = field(default_factory=deque)
     """(log position, sequence): everything before the sequence is decided once that is durable."""
+    cluster: str = ""
+    """Whose it is. Empty: it has not connected since the start, and the log does not say."""
 
     def known(self, first: int, end: int) -> Iterator[Known]:
         """[`first`, `end`) in pieces: new ones and holes are not stored.
@@ -139,11 +141,14 @@ class Publisher:
 
 
 class Publishers:
-    """Of one vhost; the least recently used is forgotten over `publishers_max`."""
+    """Of one vhost. Over `publishers_max` the cluster that has most forgets its least recently used:
+    whoever comes with ever new ones crowds out its own, and those that are not known to be anybody's."""
 
     def __init__(self, publishers_max: int) -> None:
         self._max = publishers_max
         self._all: OrderedDict[bytes, Publisher] = OrderedDict()
+        self._of: dict[str, OrderedDict[bytes, Publisher]] = {}
+        """The same by cluster; none is empty."""
 
     def __len__(self) -> int:
         return len(self._all)
@@ -152,14 +157,16 @@ class Publishers:
         return iter(self._all.values())
 
     def open(
-        self, publisher_id: bytes, epoch: int, oldest: int, *, stops: bool = False
-    ) -> Publisher:
-        """A publisher that has connected; `oldest`: its first sequence that is not confirmed.
+        self, publisher_id: bytes, epoch: int, oldest: int, *, stops: bool = False,
+        cluster: str = "",
+    ) -> Publisher:  # fmt: skip
+        """A publisher of this cluster that has connected; `oldest`: its first sequence that is not
+        confirmed.
 
         Raises:
             PublisherFenced: a later epoch has been seen: this one has been replaced.
         """
-        publisher = self.seen(publisher_id, epoch)
+        publisher = self.seen(publisher_id, epoch, cluster)
         if epoch < publisher.epoch:
             raise PublisherFenced(publisher_id.hex(), epoch, publisher.epoch)
         if not publisher.next:
@@ -170,18 +177,40 @@ class Publishers:
 
     def check_current(self, publisher: Publisher) -> None:
         """Raises PublisherFenced: another connection of it has taken over from the one with this."""
-        latest = self._all.setdefault(publisher.id, publisher)  # It may have been forgotten.
-        if latest is not publisher:
+        latest = self._all.get(publisher.id)
+        if latest is None:  # It has been forgotten.
+            self._place(publisher, publisher.cluster)
+        elif latest is not publisher:
             raise PublisherFenced(publisher.id.hex(), publisher.epoch, latest.epoch)
 
-    def seen(self, publisher_id: bytes, epoch: int) -> Publisher:
+    def seen(self, publisher_id: bytes, epoch: int, cluster: str = "") -> Publisher:
         """The entry of a publisher; begun anew when `epoch` is later than what is known."""
         publisher = self._all.get(publisher_id)
         if publisher is None or publisher.epoch < epoch:
-            publisher = self._all[publisher_id] = Publisher(publisher_id, epoch)
-            self._trim()
-        self._all.move_to_end(publisher_id)
+            publisher = Publisher(publisher_id, epoch)
+        self._place(publisher, cluster)
+        self._trim()
         return publisher
+
+    def _place(self, publisher: Publisher, cluster: str) -> None:
+        """As the one of this cluster that was used last, instead of any other of its id."""
+        before = self._all.get(publisher.id)
+        if before is publisher and before.cluster == cluster:
+            self._all.move_to_end(publisher.id)
+            self._of[cluster].move_to_end(publisher.id)
+            return
+        if before is not None:
+            self._forget(before)
+        publisher.cluster = cluster
+        self._all[publisher.id] = publisher
+        self._of.setdefault(cluster, OrderedDict())[publisher.id] = publisher
+
+    def _forget(self, publisher: Publisher) -> None:
+        del self._all[publisher.id]
+        its = self._of[publisher.cluster]
+        del its[publisher.id]
+        if not its:
+            del self._of[publisher.cluster]
 
     def recovered(self, publisher_id: bytes, epoch: int, first: int, end: int) -> None:
         """A durable record has these sequences.
@@ -213,7 +242,11 @@ class Publishers:
         return [(one.id, one.epoch, one.next, one.floor, one.holes) for one in self]
 
     def _trim(self) -> None:
-        over = max(0, len(self._all) - self._max)
-        for publisher in list(islice(self._all.values(), over)):
-            if not publisher.waiting:
-                del self._all[publisher.id]
+        over = len(self._all) - self._max
+        for _ in range(over):
+            most = max(self._of.values(), key=len)
+            oldest = islice(most.values(), over)
+            publisher = next((one for one in oldest if not one.waiting), None)
+            if publisher is None:
+                return
+            self._forget(publisher)

@@ -106,6 +106,11 @@ class Registry:
     def member(self, name: str) -> Member:
         return self.queues.get(name) or self.stream(name)
 
+    @property
+    def patterns(self) -> set[str]:
+        """Of all streams."""
+        return {one for stream in self.streams.values() for one in stream.definition.patterns}
+
     def check_room(self, more: int) -> None:
         """Whether so many more queues and streams may be declared. Raises TooManyQueues."""
         if len(self.queues) + len(self.streams) + more > self.queues_max:

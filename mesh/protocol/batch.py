@@ -165,7 +165,7 @@ class Batch:
         start = self._bodies_at + sum(lengths[:first])
         end = start + sum(lengths[first : first + count])
         lengths_at = self._lengths_at + 4 * first
-        pieces: list[bytes | memoryview] = [
+        pieces: list[Buffer] = [
             b"", buffer[self.start + HEADER_BYTES : self._lengths_at],
             buffer[lengths_at : lengths_at + 4 * count],
         ]  # fmt: skip

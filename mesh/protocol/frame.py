@@ -39,6 +39,8 @@ CONTROL, DATA = 0, 1
 MORE = 1
 Buffer = bytes | memoryview
 """A frame as it arrives: bytes, or for a large one a view of libzmq's own memory."""
+Part = Buffer | bytearray
+"""Of a frame to be packed: a record, or a piece of one."""
 FRAME = struct.Struct("<BBBBIQQQ")
 RECORD = struct.Struct("<BBHIQ")
 FRAME_BYTES, RECORD_BYTES = FRAME.size, RECORD.size
@@ -135,7 +137,7 @@ def pack_frame(
     ack_control: int,
     ack_data: int,
     count: int,
-    records: Sequence[Buffer | bytearray],
+    records: Sequence[Part],
 ) -> bytes:
     """Join records, each a packed header and body or the pieces of one, into a frame."""
     header = FRAME.pack(MAGIC, VERSION, lane, 0, count, sequence, ack_control, ack_data)

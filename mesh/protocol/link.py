@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..errors import RemoteProtocolError
-from .frame import CONTROL, DATA, FRAME_BYTES, MORE, Buffer, Frame, pack_frame, pack_record
+from .frame import CONTROL, DATA, FRAME_BYTES, MORE, Buffer, Frame, Part, pack_frame, pack_record
 from .hello import Limits
 from .instructions import Instruction
 from .lane import Conn, Lane
@@ -223,9 +223,7 @@ class Link:
             lane.keep(frame)
             out.append((lane.conn, frame))
 
-    def _frame(
-        self, lane: int, sequence: int, count: int, parts: Sequence[Buffer | bytearray]
-    ) -> bytes:
+    def _frame(self, lane: int, sequence: int, count: int, parts: Sequence[Part]) -> bytes:
         frame = pack_frame(
             lane, sequence, self.control.expected - 1, self.data.expected - 1, count, parts
         )

@@ -17,7 +17,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from .frame import MORE, RECORD, RECORD_BYTES, Buffer
+from .frame import MORE, RECORD, RECORD_BYTES, Buffer, Part
 
 QUANTUM_BYTES = 64 * 1024
 REQUESTS, TOPICS = "requests", "topics"
@@ -41,7 +41,7 @@ class Owner(Protocol):
 class Record:
     """One record that waits, or what is left of it."""
 
-    parts: Sequence[Buffer | bytearray]
+    parts: Sequence[Part]
     size_bytes: int
     """Of `parts`, the next piece."""
     rest: list[Piece] | None
@@ -206,12 +206,12 @@ class Outbox:
         found.size_bytes += record.total_bytes
         self.size_bytes += record.total_bytes
 
-    def take(self, limit_bytes: int) -> tuple[list[Buffer | bytearray], int]:
+    def take(self, limit_bytes: int) -> tuple[list[Part], int]:
         """Parts and count of the records for one frame of at most `limit_bytes`.
 
         At least one record is taken when there is one, however large: pieces fit a frame.
         """
-        parts: list[Buffer | bytearray] = []
+        parts: list[Part] = []
         count = taken = skipped = 0
         flows = self._flows
         while skipped < len(flows):

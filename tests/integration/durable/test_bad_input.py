@@ -118,6 +118,11 @@ async def test_names_and_arguments_that_are_none_are_refused_by_name(tmp_path: P
                     await call(name)
             with pytest.raises(InvalidDefinition, match=r"^permission: cluster is"):
                 await shop.clear_permission(name)
+        maybe: Any = 1
+        with pytest.raises(InvalidDefinition, match=r"^queue: if_empty is 1"):
+            await shop.delete_queue("jobs", if_empty=maybe)
+        with pytest.raises(InvalidDefinition, match=r"^exchange: if_unused is 1"):
+            await shop.delete_exchange("orders", if_unused=maybe)
         wrong: list[Any] = [5, {1: 2, "a": 3}, {"a": 3, None: 1}, [("a", 1)]]
         for arguments in wrong:
             with pytest.raises(InvalidDefinition, match=r"^binding: arguments is"):
@@ -125,6 +130,19 @@ async def test_names_and_arguments_that_are_none_are_refused_by_name(tmp_path: P
         patterns: Any = 5
         with pytest.raises(InvalidDefinition, match=r"^stream: patterns is 5"):
             await shop.declare_stream("audit", patterns=patterns)
+
+
+async def test_settings_that_are_misspelt_are_refused_by_name(tmp_path: Path) -> None:
+    """Found: a TypeError that named a class of ours, and not what was meant."""
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        with pytest.raises(InvalidDefinition, match=r"queue: .* 'max_len': .* mean max_length\?"):
+            await shop.declare_queue("jobs", max_len=1)
+        with pytest.raises(InvalidDefinition, match=r"exchange: .* 'typ': .* mean type\?"):
+            await shop.declare_exchange("events", typ="topic")
+        with pytest.raises(InvalidDefinition, match=r"stream: .* 'max_age': .* mean max_age_s\?"):
+            await shop.declare_stream("audit", patterns="a.>", max_age=1)
+        assert (await shop.statistics())["queues"] == {}
+        await shop.declare_queue("jobs", max_length=1)
 
 
 async def test_sequences_that_are_none_and_headers_that_are_missing(tmp_path: Path) -> None:

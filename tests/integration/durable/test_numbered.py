@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,17 @@ import trio
 
 import durable
 from durable.broker.publishing import _known
-from durable.errors import PublisherFenced, QueueFull, SequenceLost, UnknownExchange
+from durable.errors import (
+    Malformed,
+    PublisherFenced,
+    QueueFull,
+    SequenceLost,
+    Unconfirmed,
+    UnknownExchange,
+)
 from durable.vhost.publishers import HOLES_MAX, Publisher
-from tests.brokers import SMALL, client, drain, numbered, serving
-from tests.nodes import node
+from tests.brokers import SMALL, at, client, drain, numbered, serving, shop_at
+from tests.nodes import PATIENCE_S, free_ports, node, until
 
 NAME = "replay/orders/0"
 
@@ -30,20 +38,20 @@ async def test_a_second_attempt_stores_what_the_first_did_not(tmp_path: Path) ->
         assert await drain(shop, "jobs") == numbered(400)
 
 
-async def test_a_broker_of_before_there_was_a_floor_tells_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("field", ["publisher", "decided", "holes", "floor"])
+async def test_a_broker_that_leaves_out_what_its_version_tells_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, field: str
 ) -> None:
     """Found by reading: a KeyError, and with it the node."""
 
     def known(publisher: Publisher) -> dict[str, Any]:
-        return {name: value for name, value in _known(publisher).items() if name != "floor"}
+        return {name: value for name, value in _known(publisher).items() if name != field}
 
     monkeypatch.setattr("durable.broker.publishing._known", known)
     async with serving(tmp_path) as broker, client(broker) as shop:
-        await shop.declare_queue("jobs")
-        for stored in (0, 10):
-            async with shop.numbered_publisher(NAME) as publisher:
-                assert await publisher.send(0, "", "jobs", numbered(10)) == stored
+        with pytest.raises(Malformed, match=f"a greeting whose {field} is NoneType"):
+            async with shop.numbered_publisher(NAME):
+                raise AssertionError
 
 
 async def test_sequences_left_out_are_no_loss_and_may_come_later(tmp_path: Path) -> None:
@@ -59,6 +67,29 @@ async def test_sequences_left_out_are_no_loss_and_may_come_later(tmp_path: Path)
         assert skipped == 300
         found = sorted(map(int, await drain(shop, "jobs")))
         assert found == [n for n in range(1000) if n % 100 < 50]
+
+
+async def test_what_is_unknown_is_counted_in_messages_whatever_was_left_out(tmp_path: Path) -> None:
+    """Found: five messages were told as five thousand, for that is where their sequences ended."""
+    port = free_ports(1)
+    async with shop_at(port) as joined:
+        shop = durable.connect(joined, timeout=PATIENCE_S)
+        publisher = shop.numbered_publisher(NAME)
+        with pytest.raises(Unconfirmed) as told, trio.fail_after(PATIENCE_S):
+            async with AsyncExitStack() as stack:
+                async with serving(tmp_path, **at(port)):
+                    await shop.declare_queue("jobs")
+                    await stack.enter_async_context(publisher)
+                    await publisher.send(40, "", "jobs", numbered(10))
+                    await publisher.flush()
+                await publisher.send(1000, "", "jobs", numbered(2))
+                await publisher.send(5000, "", "jobs", numbered(3))
+                shop._channel.timeout_s = 0.1
+        assert told.value.count == 5
+        await until(lambda: publisher.ended)
+        with pytest.raises(Unconfirmed) as closed:
+            await publisher.send(6000, "", "jobs", numbered(1))
+        assert closed.value.count == 5
 
 
 async def test_what_was_refused_is_stored_when_it_comes_again(tmp_path: Path) -> None:

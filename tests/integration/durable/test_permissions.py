@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 import durable
 from durable.errors import AccessRefused, Unconfirmed, UnknownQueue, UnknownVhost
-from tests.brokers import client, drain, node_of, numbered, payloads, serving, take
-from tests.nodes import node
+from tests.brokers import SMALL, client, drain, node_of, numbered, payloads, serving, take
+from tests.nodes import PATIENCE_S, node, until
 
 
 async def test_as_long_as_nothing_was_said_everybody_may(tmp_path: Path) -> None:
@@ -89,7 +91,7 @@ async def test_whose_cluster_is_another_now_sends_nothing_under_its_old_id(
 ) -> None:
     async with serving(tmp_path) as broker, client(broker) as shop:
         await shop.declare_queue("jobs")
-        with pytest.raises(Unconfirmed, match="another cluster"):
+        with pytest.raises(Unconfirmed, match="another cluster"), trio.fail_after(PATIENCE_S):
             async with shop.publisher() as publisher:
                 await publisher.publish("", "jobs", [b"1"])
                 monkeypatch.setattr("durable.broker.publishing._owned", lambda *_: bytes(16))
@@ -97,6 +99,50 @@ async def test_whose_cluster_is_another_now_sends_nothing_under_its_old_id(
                 session._tunnel.abort("the connection ends")
                 while True:
                     await publisher.publish("", "jobs", [b"2"])
+
+
+async def test_whose_cluster_is_another_now_goes_on_when_nothing_was_to_be_sent_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by reading: it ended, and told of 0 messages that nobody knows of."""
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        async with shop.publisher() as publisher, shop.numbered_publisher("rows") as rows:
+            await publisher.publish("", "jobs", [b"1"])
+            assert await rows.send(0, "", "jobs", [b"2"]) == 0
+            await rows.flush()
+            monkeypatch.setattr("durable.broker.publishing._owned", lambda token, _: token[::-1])
+            sessions: list[Any] = list(broker.hosted("/")._publishers.values())
+            for session in sessions:
+                session._tunnel.abort("the connection ends")
+            both = (publisher, rows)
+            await until(lambda: all(one.id == one._token[::-1] for one in both))
+            await publisher.publish("", "jobs", [b"3"])
+            assert await rows.send(1, "", "jobs", [b"4"]) == 0
+        assert await drain(shop, "jobs") == numbered(4, first=1)
+        async with shop.numbered_publisher("rows") as rows:
+            assert await rows.send(0, "", "jobs", [b"2", b"4"]) == 1, "under its new id"
+
+
+async def test_a_cluster_with_many_publishers_has_none_of_another_forgotten(tmp_path: Path) -> None:
+    """Found by reading: it needed no right, and what others did again was stored again."""
+    config = replace(SMALL, publishers_max=4)
+    async with (
+        serving(tmp_path, config=config) as broker,
+        client(broker) as shop,
+        client(broker, "crm") as crm,
+    ):
+        await shop.declare_queue("jobs")
+        await shop.set_permission("shop", configure=".*", write=".*", read=".*")
+        await shop.set_permission("crm", read="nothing")
+        async with shop.numbered_publisher("orders") as ours:
+            assert await ours.send(0, "", "jobs", numbered(10)) == 0
+        for number in range(8):
+            async with crm.numbered_publisher(f"{number}"):
+                pass
+        async with shop.numbered_publisher("orders") as again:
+            assert await again.send(0, "", "jobs", numbered(10)) == 10
+        assert await drain(shop, "jobs") == numbered(10)
 
 
 async def test_there_is_no_such_vhost(tmp_path: Path) -> None:

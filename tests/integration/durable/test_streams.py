@@ -12,7 +12,7 @@ import pytest
 import trio
 
 import durable
-from durable.errors import BrokerLost, ConsumerCancelled, UnknownStream
+from durable.errors import BrokerLost, ConsumerCancelled, TooManyPatterns, UnknownStream
 from durable.protocol.parts import Gap
 from tests.brokers import SMALL, at, client, node_of, numbered, payloads, serving, shop_at, take
 from tests.nodes import PATIENCE_S, free_ports, node, subscribed, until
@@ -151,12 +151,38 @@ async def test_more_patterns_than_a_node_may_subscribe_to_keep_no_broker_from_st
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Found: the declaration ended the broker, and every start after it."""
-    for _ in range(2):
-        async with serving(tmp_path, subscriptions_max=3) as broker, client(broker) as shop:
-            await shop.declare_stream("audit", patterns=[f"a{number}.>" for number in range(4)])
-            await until(lambda: "is not captured: " in caplog.text)
-            await shop.publish("", "audit", b"")
-        caplog.clear()
+    patterns = [f"a{number}.>" for number in range(4)]
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_stream("audit", patterns=patterns)
+    async with serving(tmp_path, subscriptions_max=3) as broker, client(broker) as shop:
+        await until(lambda: "is not captured: " in caplog.text)
+        await shop.publish("", "audit", b"")
+        await shop.declare_stream("again", patterns=patterns)
+        with pytest.raises(TooManyPatterns):
+            await shop.declare_stream("more", patterns=["b.>"])
+
+
+async def test_more_patterns_than_a_node_may_subscribe_to_are_refused_before_anything_is_stored(
+    tmp_path: Path,
+) -> None:
+    """Found: they were declared, and only the broker's log said that they capture nothing."""
+    async with serving(tmp_path, subscriptions_max=3) as broker, client(broker) as shop:
+        await shop.create_vhost("/other")
+        await durable.connect(shop._channel._node, vhost="/other").declare_stream(
+            "audit", patterns="a.>"
+        )
+        await shop.declare_stream("audit", patterns=["a.>", "b.>"])
+        end = broker.hosted("/").log.end
+        with pytest.raises(TooManyPatterns, match=r"would be 4 different .* 3 sub") as told:
+            await shop.declare_stream("more", patterns=["b.>", "c.>"])
+        assert (told.value.patterns, told.value.limit) == (4, 3)
+        plain = await shop.export_definitions()
+        plain["streams"] += [{"name": "more", "patterns": ["c.>"]}]
+        with pytest.raises(TooManyPatterns):
+            await shop.import_definitions(plain)
+        assert broker.hosted("/").log.end == end
+        await shop.delete_stream("audit")
+        await shop.declare_stream("more", patterns=["b.>", "c.>"])
 
 
 async def test_a_deleted_cursor_stays_so_over_restarts(tmp_path: Path) -> None:

@@ -116,11 +116,37 @@ def test_what_is_decided_is_not_unknown() -> None:
     outbox = Outbox()
     waiter = Waiter(10, 30, lambda: None)
     outbox.wait_for(waiter)
-    assert waiter.unknown(outbox.confirmed) == 20
+    assert outbox.unknown(waiter) == 20
     outbox.decided(14, [refusal(12, 4)])
-    assert waiter.unknown(outbox.confirmed) == 14, "of those behind what is decided two are refused"
+    assert outbox.unknown(waiter) == 14, "of those behind what is decided two are refused"
     outbox.fail(lambda count: Unconfirmed(count, "a test"))
     assert isinstance(waiter.error, Unconfirmed)
     assert waiter.error.count == 14
     assert isinstance(waiter.refusal, QueueFull)
-    assert Waiter(10, 30, lambda: None).unknown(40) == 0
+    outbox.decided(40, [])
+    assert outbox.unknown(Waiter(10, 30, lambda: None)) == 0
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.integers(1, 5)), max_size=6),
+    st.integers(0, 40), st.integers(0, 40), st.integers(0, 60),
+)  # fmt: skip
+def test_sequences_that_no_message_has_are_not_counted(
+    steps: list[tuple[int, int]], first: int, count: int, confirmed: int
+) -> None:
+    """Found: a publisher that numbers its messages was told of more than it had ever sent."""
+    outbox, messages, at = Outbox(), set[int](), 0
+    for skipped, sent in steps:
+        if skipped:
+            outbox.leave_out(at, at + skipped)
+        messages |= set(range(at + skipped, at + skipped + sent))
+        at += skipped + sent
+    confirmed, end = min(confirmed, at), min(first + count, at)
+    outbox.decided(confirmed, [])
+    refused = sorted(n for n in messages if confirmed <= n and first <= n < end)[:1]
+    unknown = {n for n in messages if confirmed <= n and first <= n < end}
+    assert outbox.undecided(first, end) == len(unknown)
+    waiter = Waiter(first, end, lambda: None)
+    outbox.wait_for(waiter)
+    outbox.decided(0, [refusal(n, 1) for n in refused])
+    assert outbox.unknown(waiter) == len(unknown) - len(refused)

@@ -389,6 +389,29 @@ async def test_a_sync_that_hangs_is_reported_and_others_go_on(
         assert caplog.text.count("under way") == 1
 
 
+async def test_a_commit_that_waits_for_space_is_no_disk_that_hangs(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Found: `status` said of a full disk that it hangs, and named no end to it."""
+    caplog.set_level(logging.ERROR)
+    gate, disk = Gate(), FaultyDisk(Volume())
+    async with open_log(disk, SMALL, in_thread=gate) as log:
+        disk.faults.write_error = errno.ENOSPC
+        (position,) = log.append_nowait([publish(1)])
+        await trio.sleep(2 * SMALL.commit_s_max)
+        assert log.statistics().full
+        assert log.statistics().overdue_s == 0
+        assert not caplog.text
+        disk.faults.write_error = None
+        gate.open = trio.Event()
+        await trio.sleep(SMALL.retry_s + SMALL.commit_s_max + 1)
+        assert 0 < log.statistics().overdue_s <= 1 + SMALL.retry_s, "counted from the last attempt"
+        assert caplog.text.count("the disk hangs") == 1
+        gate.open.set()
+        await log.durable(position)
+        assert log.statistics().overdue_s == 0
+
+
 async def test_a_log_whose_disk_hangs_can_be_left_and_keeps_others_out(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:

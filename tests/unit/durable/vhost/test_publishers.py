@@ -162,6 +162,69 @@ def test_nobody_is_forgotten_before_there_are_too_many() -> None:
     assert [one.id[0] for one in table] == list(range(1, 11))
 
 
+def test_a_cluster_with_ever_new_publishers_crowds_out_none_of_another() -> None:
+    """Found: it needed no right at all, and whatever the others sent again was stored again."""
+    table = Publishers(10)
+    ours = [table.open(bytes([number]) * 16, 1, 0, cluster="shop") for number in range(4)]
+    for number in range(100, 200):
+        table.open(bytes([number]) * 16, 1, 0, cluster="crm")
+        assert len(table) <= 10
+    assert [one.id[0] for one in table] == [0, 1, 2, 3, *range(194, 200)]
+    for one in ours:
+        assert table.open(one.id, 1, 0, cluster="shop") is one
+    for number in range(10, 20):
+        table.open(bytes([number]) * 16, 1, 0, cluster="shop")
+    kept = [one.id[0] for one in table]
+    assert kept == [*range(195, 200), *range(15, 20)], "half of it is each one's"
+
+
+def test_those_of_before_a_restart_make_room_first_until_they_come_back() -> None:
+    """Nobody knows whose they are."""
+    table = Publishers(10)
+    for number in range(10):
+        table.recovered(bytes([number]) * 16, 1, 0, 5)
+    back = table.open(bytes([0]) * 16, 1, 0, cluster="shop")
+    assert (back.next, back.cluster) == (5, "shop")
+    for number in range(100, 200):
+        table.open(bytes([number]) * 16, 1, 0, cluster="crm")
+    assert [one.id[0] for one in table] == [6, 7, 8, 9, 0, *range(195, 200)]
+    assert table.open(bytes([0]) * 16, 1, 0, cluster="shop") is back
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["open", "replace", "publish", "commit"]), st.integers(0, 20)),
+        max_size=60,
+    )
+)
+def test_nobody_is_forgotten_who_waits_and_no_share_is_taken(
+    history: list[tuple[str, int]],
+) -> None:
+    """Oracle: of two clusters each keeps its last 3, of a table of 6."""
+    table, latest, position = Publishers(6), dict[int, Publisher](), 0
+    order: dict[int, None] = {}
+    for what, number in history:
+        there, cluster = latest.get(number), f"c{number % 2}"
+        if what == "commit":
+            for one in table:
+                one.committed(number)
+        elif there is not None and what == "publish":
+            table.check_current(there)
+            there.decided(position := position + 1, 1)
+        elif what in ("open", "replace"):
+            epoch = 1 if there is None else there.epoch + (what == "replace")
+            latest[number] = table.open(bytes([number]) * 16, epoch, 0, cluster=cluster)
+            order.pop(number, None)
+            order[number] = None
+        entries = {one.id[0]: one for one in table}
+        assert all(one is latest[number] for number, one in entries.items())
+        for parity in (0, 1):
+            recent = [one for one in order if one % 2 == parity][-3:]
+            assert set(recent) <= entries.keys()
+        waiting = {one for one, entry in latest.items() if entry.waiting}
+        assert waiting <= entries.keys()
+
+
 def test_confirmed_up_to_what_is_durable() -> None:
     publisher = Publisher(ID, 1)
     publisher.decided(None, 3)

@@ -1,0 +1,49 @@
+"""Which patterns are subscribed to, as streams come and go."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from durable.broker.capture import Capture
+from mesh.errors import LimitReached
+from mesh.waker import Waker
+
+
+async def test_a_pattern_that_takes_the_place_of_another_finds_it_empty(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Found by reading: in about every second run the one that went still counted against the limit."""
+    caplog.set_level(logging.ERROR)
+    there: set[str] = set()
+
+    @asynccontextmanager
+    async def subscribe(pattern: str, **_: object) -> AsyncIterator[Any]:
+        if there:
+            raise LimitReached("subscriptions_max", 1)
+        there.add(pattern)
+        try:
+            yield SimpleNamespace(take=trio.sleep_forever)
+        finally:
+            there.remove(pattern)
+
+    registry = SimpleNamespace(patterns={"t0"})
+    hosted: Any = SimpleNamespace(vhost=SimpleNamespace(registry=registry), streams_changed=Waker())
+    node: Any = SimpleNamespace(subscribe=subscribe)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(Capture(hosted, node, 1).run)
+        for number in range(1, 30):
+            await wait_all_tasks_blocked()
+            registry.patterns = {f"t{number}"}
+            hosted.streams_changed.wake()
+        await wait_all_tasks_blocked()
+        assert there == {"t29"}
+        nursery.cancel_scope.cancel()
+    assert not caplog.text
