@@ -18,7 +18,7 @@ from ..errors import InvalidOption, UnknownColumn
 from .options import check_batch, read_options
 from .plan import Times, Work
 from .query import Query
-from .rows import SQL, ddl, named
+from .rows import SQL, all_columns, ddl
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,13 +29,14 @@ if TYPE_CHECKING:
 def read_capture(
     session: SparkSession, path: str, *, columns: Iterable[str] | None = None, **options: object
 ) -> DataFrame:
-    """What `session.read.format("mesh-capture")` with these options reads, in two thirds of its time.
+    """What `session.read.format("mesh-capture")` with these options reads, in less time.
 
-    It is what is stored now, whenever the frame is used, and however often.
+    How much less, `mesh-bench spark --only "read by"` says. It is what is stored now, whenever the frame is used, and however often.
 
     Args:
         path: a broker's directory, here and on the executors.
-        columns: names of those to be made (see rows.py), once each; none: all, headers with `includeHeaders`.
+        columns: names of those to be made (see rows.py), once each, in this order; None: all, headers with
+            `includeHeaders`.
         options: of the format, as `streams=["audit"], batchRows=4096`; None: not set.
     Raises:
         CaptureError, DurableError: at once, whatever would be wrong with a plan.
@@ -43,12 +44,7 @@ def read_capture(
     given = {name: as_text(value) for name, value in options.items() if value is not None}
     asked = read_options({"path": str(path), **given})
     check_batch(asked)
-    if isinstance(columns, str):
-        raise InvalidOption("columns", columns, f"a list of names, as [{columns!r}]")
-    names = tuple(dict.fromkeys(map(str, columns or ()))) or named(headers=asked.include_headers)
-    for column in names:
-        if column not in SQL:
-            raise UnknownColumn(column, "", [f"{name} {kind}" for name, kind in SQL.items()])
+    names = all_columns(headers=asked.include_headers) if columns is None else chosen(columns)
     query = Query(asked, names)
     selected = query.selected()
     context = context_of(session)
@@ -56,6 +52,21 @@ def read_capture(
     works = query.works(selected, cores=1 if context is None else context.defaultParallelism)
     rows = sent(session, works) if context is None else parallelized(session, context, works)
     return rows.mapInArrow(reading(query, selected.times), ddl(names))
+
+
+def chosen(columns: Iterable[str]) -> tuple[str, ...]:
+    """Raises InvalidOption, UnknownColumn."""
+    if isinstance(columns, str):
+        raise InvalidOption("columns", columns, f"a list of names, as [{columns!r}]")
+    if isinstance(columns, set | frozenset):
+        raise InvalidOption("columns", columns, "a list of names: a set has no order")
+    names = tuple(dict.fromkeys(map(str, columns)))
+    if not names:
+        raise InvalidOption("columns", columns, "one name at least, or None, which is all of them")
+    for column in names:
+        if column not in SQL:
+            raise UnknownColumn(column, None, [f"{name} {kind}" for name, kind in SQL.items()])
+    return names
 
 
 def reading(
@@ -108,4 +119,8 @@ def as_text(value: object) -> str:
     """An option, as Spark's readers hand it over, and JSON of what they take none of."""
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(
+        value, set | frozenset
+    ):  # Options are written down; a set is another text in every process.
+        value = sorted(value, key=str)
     return json.dumps(value, default=str) if isinstance(value, list | tuple | dict) else str(value)

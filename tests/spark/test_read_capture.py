@@ -130,6 +130,7 @@ def test_one_task_reads_a_whole_queue_in_order(session: SparkSession, captured: 
     [
         {"subscribe": None, "vhost": None, "columns": None, "batchRows": None},
         {"streams": ["audit"], "queues": ("jobs",)},
+        {"streams": {"audit"}, "queues": frozenset({"jobs"})},
         {"startingOffsets": {"jobs": {0: 0}}},
     ],
 )
@@ -163,6 +164,8 @@ def test_nothing_selected_is_an_empty_frame(session: SparkSession, captured: Cap
         ({"queues": "job"}, "no queue 'job' has its messages in this log: did you mean 'jobs'?"),
         ({"columns": ["key"]}, "mesh-capture has no column 'key': it has queue string"),
         ({"columns": "topic"}, "option columns is 'topic': want a list of names, as ['topic']"),
+        ({"columns": []}, "option columns is []: want one name at least, or None, which is all"),
+        ({"columns": {"topic"}}, "option columns is {'topic'}: want a list of names: a set has no"),
         ({"columns": [["key"]]}, "mesh-capture has no column \"['key']\": it has queue string"),
         ({"PATH": "elsewhere"}, "path and PATH: both are the same option: give it once"),
         ({"maxOffsetsPerTrigger": 5}, "maxOffsetsPerTrigger and read: it is for streaming"),
