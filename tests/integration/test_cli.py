@@ -111,6 +111,18 @@ def test_a_wrong_setting_is_wrong_usage_wherever_it_was_set(
     assert done.stderr.count(b"\n") == 1
 
 
+@pytest.mark.parametrize("words", ["request db x", "publish a x", "members db"])
+def test_who_has_the_keys_of_another_network_is_sent_to_the_doctor(
+    shell: Shell, words: str
+) -> None:
+    new_network(shell.directory / "other.secret")
+    with shell.running("serve", "--echo", "--cluster", "db", "--listen", shell.seed):
+        keys = {"MESH_NETWORK_SECRET_FILE": "other.secret", "MESH_SETTLE_S": "0.3"}
+        done = shell.run(*words.split(), environment=keys)
+    assert done.returncode == 1
+    assert done.stderr.count(b"mesh: nobody is here; `mesh doctor` may say why\n") == 1
+
+
 def test_an_interrupt_while_it_loads_is_status_130(shell: Shell) -> None:
     """A `trio` that interrupts itself stands for the third of a second that loading takes."""
     text = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(9)\n"
