@@ -92,7 +92,8 @@ async def test_whoever_is_told_before_the_wait_does_not_begin_it(unheard: list[i
         signal.raise_signal(signal.SIGTERM)
         await trio.testing.wait_all_tasks_blocked()
         with told.waiting:
-            await trio.sleep_forever()
+            await trio.lowlevel.checkpoint()
+            raise AssertionError("it begins")
     assert (told.status, unheard) == (0, [])
 
 
