@@ -43,8 +43,8 @@ _HOMES = {
     "Subscription": "subscription", "Tunnel": "tunnel", "join": "joining",
     **dict.fromkeys(
         (
-            "ConfigError", "InvalidName", "KeyMissing", "LimitReached", "MeshError", "NoMembers",
-            "NodeClosed", "NodeCrashed", "Overloaded", "PeerLost", "RequestError",
+            "CannotBind", "ConfigError", "InvalidName", "KeyMissing", "LimitReached", "MeshError",
+            "NoMembers", "NodeClosed", "NodeCrashed", "Overloaded", "PeerLost", "RequestError",
             "RequestTimeout", "ServiceError", "TooLarge", "TunnelBroken",
         ),
         "errors",

@@ -39,8 +39,8 @@ class Terminated(KeyboardInterrupt):
 @contextmanager
 def terminable() -> Iterator[None]:
     """In the block SIGTERM raises Terminated, once: another one must not cut the ending short."""
-    with _interruptible():
-        yield from _terminable()
+    with _interruptible(), _ended_by_sigterm():
+        yield
 
 
 @contextmanager
@@ -61,7 +61,8 @@ def _interruptible() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-def _terminable() -> Iterator[None]:
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
     heard = False
 
     def end(number: int, frame: FrameType | None) -> None:

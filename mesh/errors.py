@@ -2,6 +2,7 @@
 
 MeshError
 ├── ConfigError (ValueError)      a setting is wrong; raised before any socket opens
+│   └── CannotBind                nothing is wrong with the address, but it cannot be had here and now
 ├── KeyMissing                    no key for a cluster; says how to make one
 ├── TooLarge (ValueError)         payload over a limit; checked before anything is sent
 ├── InvalidName (ValueError)      a cluster, endpoint, topic or pattern that cannot be one
@@ -29,6 +30,14 @@ class MeshError(Exception):
 
 class ConfigError(MeshError, ValueError):
     """A setting is unknown, contradictory or out of range; the text names it."""
+
+
+class CannotBind(ConfigError):
+    """`uri` is to be bound, which the system refused: `why`. In use, or no address of this machine."""
+
+    def __init__(self, uri: str, why: str) -> None:
+        super().__init__(f"listen: cannot bind {uri}: {why}")
+        self.uri, self.why = uri, why
 
 
 class KeyMissing(MeshError):

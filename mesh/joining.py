@@ -59,7 +59,7 @@ async def join(
         settings: fields of MeshConfig; others come from `MESH_*` variables, then from mesh.toml.
     Raises:
         ConfigError, KeyMissing, InvalidName, RuntimeError (not in trio): before any socket opens.
-        ConfigError: an address cannot be bound; the text names it.
+        CannotBind: an address cannot be had; the text names it.
         NodeCrashed: one of our background tasks failed; the block was cancelled.
     """
     check_in_trio()

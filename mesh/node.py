@@ -75,9 +75,9 @@ class Node:
 
         Args:
             target: `cluster` or `cluster/endpoint`.
-            timeout: seconds, default `request_timeout_s`. The enclosing cancel scope's deadline
-                counts too; the earlier one travels with the request. Cancelling reaches the
-                handler.
+            timeout: seconds, default `request_timeout_s`; 0: it is over at once, nothing is sent. The
+                enclosing cancel scope's deadline counts too; the earlier one travels with the
+                request. Cancelling reaches the handler.
         Raises:
             ServiceError: the handler, or the member before it, refused.
             NoMembers, Overloaded: nobody could take it; it was not executed.

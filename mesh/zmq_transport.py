@@ -27,7 +27,7 @@ from security.keyring import Keyring
 from security.keys import ClusterKeys
 
 from .config import MeshConfig
-from .errors import ConfigError
+from .errors import CannotBind, ConfigError
 from .listening import Bind, bind_plan
 from .nursery import open_nursery
 from .protocol.dialling import PATIENCE_MAX
@@ -79,7 +79,7 @@ class ZmqTransport:
         """Bind, report the endpoints to announce, then receive until cancelled.
 
         Raises:
-            ConfigError: an address cannot be bound; the text names it.
+            CannotBind: an address cannot be had.
         """
         # glibc returns the heap's top to the kernel after each big frame and faults it in again,
         # 120 us per 256 KiB here, until one freed block has raised its thresholds.
@@ -147,7 +147,7 @@ class ZmqTransport:
                 raw.bind(bind.uri)
             except zmq.ZMQError as error:
                 why = zmq.strerror(error.errno or 0)  # `error.strerror` has the address again.
-                raise ConfigError(f"listen: cannot bind {bind.uri}: {why}") from error
+                raise CannotBind(bind.uri, why) from error
             bound = raw.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
             endpoints += [Endpoint(uri, bind.keys.key_id) for uri in bind.announced(bound)]
         return endpoints

@@ -68,12 +68,11 @@ class ContradictoryOptions(OptionError):
 
 
 class UnknownColumn(OptionError):
-    """There is no column `name`, or not of this `type`, which may be empty."""
+    """There is no column `name`, or not of this `type`, which is None where none was asked for."""
 
-    def __init__(self, name: str, type: str, known: Iterable[str]) -> None:  # noqa: A002
-        super().__init__(
-            f"mesh-capture has no column {f'{shown(name)} {type}'.rstrip()}: it has {', '.join(known)}"
-        )
+    def __init__(self, name: str, type: str | None, known: Iterable[str]) -> None:  # noqa: A002
+        asked = shown(name) if type is None else f"{shown(name)} {type}"
+        super().__init__(f"mesh-capture has no column {asked}: it has {', '.join(known)}")
         self.name, self.type = name, type
 
 

@@ -10,7 +10,8 @@ from . import declaring, defining, inspecting, messages, salvaging, serving, sta
 
 EPILOG = """\
 exit status: 0 done, and for verify: all is well; 1 refused, failed, or damage was found; 2 wrong
-usage; 130 interrupted; 143 terminated, but 0 where a command waits for that: serve, consume.
+usage, or a wrong setting; 130 interrupted; 143 terminated, but 0 where a command waits for that:
+serve, consume.
 
 serve and the commands that talk to a broker join the mesh: their settings come from options, then
 MESH_* variables, then mesh.toml. inspect, verify and salvage read a directory that no broker has

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-
-import trio
+from contextlib import AsyncExitStack
 
 from mesh.commands.messages import JSON_HELP
 from mesh.commands.options import Commands, WrongUsage, add_count, add_payloads
@@ -19,6 +18,7 @@ from mesh.commands.terminal import (
     words,
 )
 
+from ..client.deliveries import Deliveries
 from ..client.delivery import Delivery
 from ..protocol.properties import Properties
 from .options import add_reaching, reached
@@ -85,22 +85,27 @@ async def publish(args: argparse.Namespace) -> int:
 async def consume(args: argparse.Namespace) -> int:
     # 0 is no limit: who settles nothing would else see the first of them only.
     prefetch, prefetch_bytes = args.count or (1000 if args.ack else 0), PREFETCH_BYTES * args.ack
-    async with (
-        reached(args) as broker,
-        broker.consume(args.queue, prefetch=prefetch, prefetch_bytes=prefetch_bytes) as deliveries,
-    ):
-        seen = 0
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(until_told, nursery.cancel_scope)
-            async for delivery in deliveries:
-                await out_line(_shown(delivery, as_json=args.json))
-                if args.ack:
-                    await delivery.ack()
-                seen += 1
-                if args.count is not None and seen >= args.count:
-                    nursery.cancel_scope.cancel()
-                    break
+    with until_told() as told:
+        async with reached(args) as broker, AsyncExitStack() as settling:
+            with (
+                told.waiting
+            ):  # For an answer, too; not for what has been acknowledged to get there.
+                deliveries = await settling.enter_async_context(
+                    broker.consume(args.queue, prefetch=prefetch, prefetch_bytes=prefetch_bytes)
+                )
+                await _print(deliveries, args)
     return 0
+
+
+async def _print(deliveries: Deliveries, args: argparse.Namespace) -> None:
+    seen = 0
+    async for delivery in deliveries:
+        await out_line(_shown(delivery, as_json=args.json))
+        if args.ack:
+            await delivery.ack()
+        seen += 1
+        if args.count is not None and seen >= args.count:
+            return
 
 
 def _shown(delivery: Delivery, *, as_json: bool) -> bytes:

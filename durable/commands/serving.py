@@ -6,13 +6,12 @@ import argparse
 import json
 import os
 import signal
-from collections.abc import AsyncIterator
 from typing import Any
 
 import trio
 
 from mesh.commands.options import Commands, add_joining, count, path, settings
-from mesh.commands.terminal import words
+from mesh.commands.terminal import until_told, words
 from mesh.entry import INTERRUPTED
 from mesh.errors import ConfigError
 from mesh.joining import keyring_of
@@ -148,44 +147,26 @@ async def serve(args: argparse.Namespace) -> int:
     config = config_of(args, of_node.chunk_bytes)
     keyring = keyring_of(settings(args))
     broker = Broker(args.data, cluster=args.cluster, config=config, keyring=keyring)
-    told = _Told()
     # Not KeyboardInterrupt: it may come between any two instructions, and what is half done then is
     # what would be written.
-    with trio.open_signal_receiver(*STATUSES) as signals:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(told.wait, signals)
-            async with broker:
-                for hosted in broker.all_hosted():
-                    _tell_found(hosted, args)
-                async with broker.on_mesh(**settings(args)) as node:
-                    words(f"ready, {args.cluster} at {' '.join(node.endpoints)}")
-                    _event(
-                        args, "ready", cluster=args.cluster, endpoints=list(node.endpoints),
-                        pid=os.getpid(),
-                    )  # fmt: skip
-                    # Only this wait is cancelled: around the broker, it would end what drains it.
-                    with told.waiting:
-                        await _until_failed(broker, args)
-            nursery.cancel_scope.cancel()
-    if told.status != FAILED:
+    with until_told(STATUSES) as told:
+        async with broker:
+            for hosted in broker.all_hosted():
+                _tell_found(hosted, args)
+            async with broker.on_mesh(**settings(args)) as node:
+                words(f"ready, {args.cluster} at {' '.join(node.endpoints)}")
+                _event(
+                    args, "ready", cluster=args.cluster, endpoints=list(node.endpoints),
+                    pid=os.getpid(),
+                )  # fmt: skip
+                # Only this wait is cancelled: around the broker, it would end what drains it.
+                with told.waiting:
+                    await _until_failed(broker, args)
+    status = FAILED if told.status is None else told.status
+    if status != FAILED:
         words("stopped")
-    _event(args, "stopped", status=told.status)
-    return told.status
-
-
-class _Told:
-    """Which end it takes."""
-
-    def __init__(self) -> None:
-        self.status = FAILED
-        self.waiting = trio.CancelScope()
-
-    async def wait(self, signals: AsyncIterator[int]) -> None:
-        """End `waiting` at the first signal; others must not cut the ending short."""
-        async for one in signals:
-            if not self.waiting.cancel_called:
-                self.status = STATUSES[signal.Signals(one)]
-                self.waiting.cancel()
+    _event(args, "stopped", status=status)
+    return status
 
 
 def _tell_found(hosted: Hosted, args: argparse.Namespace) -> None:

@@ -44,7 +44,6 @@ async def members(args: argparse.Namespace) -> int:
             words(f"no member of {args.of}; there are others, `mesh members` lists them")
         elif not found:
             await tell_why_nobody(node)
-            words("nobody is here; `mesh doctor` may say why")
         return 0 if found else 1
 
 

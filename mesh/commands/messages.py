@@ -11,6 +11,7 @@ import trio.lowlevel
 from ..node import Node
 from ..protocol.interest import POLICIES
 from ..service import Request, Service
+from ..subscription import Subscription
 from .options import (
     Commands,
     WrongUsage,
@@ -208,28 +209,34 @@ def _published(node: Node, count: int) -> str:
 
 
 async def subscribe(args: argparse.Namespace) -> int:
-    async with joined(args) as node, node.subscribe(args.pattern, when_full=args.when_full) as sub:
-        words(f"subscribed to {args.pattern}")
-        seen = 0
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(until_told, nursery.cancel_scope)
-            async for message in sub:
-                if message.lost:
-                    words(f"lost here, messages of {message.topic}: {message.lost}")
-                if args.json:
-                    row = {
-                        "topic": message.topic, **payload_fields(message.payload),
-                        "sender": message.sender.hex(), "sequence": message.sequence,
-                        "lost": message.lost, "headers": jsonable(message.headers),
-                    }  # fmt: skip
-                    await out_line(json.dumps(row).encode())
-                else:
-                    await out_line(message.topic.encode() + b" " + message.payload)
-                seen += 1
-                if args.count is not None and seen >= args.count:
-                    nursery.cancel_scope.cancel()
-                    break
+    with until_told() as told:
+        async with (
+            joined(args) as node,
+            node.subscribe(args.pattern, when_full=args.when_full) as messages,
+        ):
+            words(f"subscribed to {args.pattern}")
+            with told.waiting:
+                await _print(messages, args)
     return 0
+
+
+async def _print(messages: Subscription, args: argparse.Namespace) -> None:
+    seen = 0
+    async for message in messages:
+        if message.lost:
+            words(f"lost here, messages of {message.topic}: {message.lost}")
+        if args.json:
+            row = {
+                "topic": message.topic, **payload_fields(message.payload),
+                "sender": message.sender.hex(), "sequence": message.sequence,
+                "lost": message.lost, "headers": jsonable(message.headers),
+            }  # fmt: skip
+            await out_line(json.dumps(row).encode())
+        else:
+            await out_line(message.topic.encode() + b" " + message.payload)
+        seen += 1
+        if args.count is not None and seen >= args.count:
+            return
 
 
 async def broadcast(args: argparse.Namespace) -> int:
@@ -253,7 +260,9 @@ async def serve(args: argparse.Namespace) -> int:
         await trio.sleep(args.delay)
         return request.payload
 
-    async with joined(args, service) as node, trio.open_nursery() as nursery:
-        words(f"member of {args.cluster} at {' '.join(node.endpoints)}")
-        await until_told(nursery.cancel_scope)
+    with until_told() as told:
+        async with joined(args, service) as node:
+            words(f"member of {args.cluster} at {' '.join(node.endpoints)}")
+            with told.waiting:
+                await trio.sleep_forever()
     return 0

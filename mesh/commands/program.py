@@ -20,12 +20,12 @@ from discovery.errors import DiscoveryError
 from security.errors import SecurityError
 
 from ..entry import leaves, terminable
-from ..errors import MeshError
+from ..errors import CannotBind, ConfigError, MeshError
 from .options import WrongUsage
 from .terminal import speak_as, words
 
 EXPECTED = (MeshError, SecurityError, DiscoveryError, OSError)
-DONE, REFUSED = 0, 1
+DONE, REFUSED, MISUSED = 0, 1, 2
 
 
 class Parser(argparse.ArgumentParser):
@@ -102,7 +102,12 @@ def _explain(error: BaseException) -> int:
         raise error
     for leaf in found:
         words(_text(leaf))
-    return REFUSED
+    return MISUSED if all(map(_misset, found)) else REFUSED
+
+
+def _misset(error: BaseException) -> bool:
+    """Whether it is what an option's parser would have said, had the setting been an option of ours."""
+    return isinstance(error, ConfigError) and not isinstance(error, CannotBind)
 
 
 def _text(error: BaseException) -> str:

@@ -59,9 +59,16 @@ async def unreachable_ones(endpoints: Iterable[str]) -> dict[str, str | None]:
 
 
 async def tell_why_nobody(node: Node) -> None:
-    """A line for each seed that leads nowhere, and for each finder that has a problem."""
+    """A line for each seed that leads nowhere, and for each finder that has a problem; then where to look on.
+
+    With keys of another network all that is seen here is silence, or refusals.
+    """
     for endpoint, problem in (await unreachable_ones(node.config.seeds)).items():
         if problem is not None:
             words(f"seed {endpoint}: {problem}")
     for source, problem in node.problems().items():
         words(f"{source}: {problem}")
+    if not node.members():
+        words("nobody is here; `mesh doctor` may say why")
+    elif node.statistics().refused:
+        words("not everybody was let in; `mesh doctor` may say why")

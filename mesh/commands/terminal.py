@@ -8,7 +8,10 @@ import os
 import select
 import signal
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any
 
 import trio
@@ -18,6 +21,8 @@ from ..errors import TooLarge
 STDIN_BYTES_MAX = 1 << 30
 """More than any payload may have; what is longer is refused, not cut."""
 PIECE_BYTES = 1 << 16
+LEAVING: Mapping[signal.Signals, int] = {signal.SIGTERM: 0}
+"""Exit status by signal. Ctrl-C stays what it is: an interrupt, status 130."""
 DEPTH_MAX = 32
 """Headers inside headers that are shown; msgpack lets a peer nest deeper than Python recurses."""
 
@@ -121,10 +126,35 @@ def jsonable(value: Any, depth: int = 0) -> Any:
     return value if isinstance(value, float) and math.isfinite(value) else str(value)
 
 
-async def until_told(scope: trio.CancelScope) -> None:
-    """SIGTERM leaves the mesh properly: finish, say goodbye, exit status 0."""
-    with trio.open_signal_receiver(signal.SIGTERM) as signals:
-        async for _ in signals:
-            break
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # Another one must not cut the goodbye short.
-    scope.cancel()
+@dataclass(slots=True)
+class Told:
+    """Whether a command has been told to end: then `waiting` is cancelled, and `status` is its exit status."""
+
+    waiting: trio.CancelScope = field(default_factory=trio.CancelScope)
+    status: int | None = None
+
+
+@contextmanager
+def until_told(statuses: Mapping[signal.Signals, int] = LEAVING) -> Iterator[Told]:
+    """In the block the first of these signals ends its `waiting`, and another one changes nothing.
+
+    So the block is around all that has to end properly, `waiting` around what goes on for ever.
+    """
+    told, token = Told(), trio.lowlevel.current_trio_token()
+
+    def take(number: signal.Signals) -> None:
+        if told.status is None:
+            told.status = statuses[number]
+            told.waiting.cancel()
+
+    def heard(number: int, frame: FrameType | None) -> None:
+        token.run_sync_soon(take, signal.Signals(number), idempotent=True)
+
+    # Handlers of our own. Trio's receiver gives back what comes while the block ends, to cut it short; a
+    # signal that is ignored instead stays so, in what is started from here, too.
+    before = {number: signal.signal(number, heard) for number in statuses}
+    try:
+        yield told
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -195,14 +195,14 @@ async def receive_file(args: argparse.Namespace) -> int:
             return
         await tell.send(final)  # Not printed here: a stdout nobody reads is not the sender's fault.
 
-    async with joined(args, service) as node, trio.open_nursery() as nursery:
-        words(f"member of {args.cluster} at {' '.join(node.endpoints)}")
-        nursery.start_soon(until_told, nursery.cancel_scope)
-        count = 0
-        async for final in stored:
-            await out_line(os.fsencode(final))
-            count += 1
-            if args.count is not None and count >= args.count:
-                break
-        nursery.cancel_scope.cancel()
+    with until_told() as told:
+        async with joined(args, service) as node:
+            words(f"member of {args.cluster} at {' '.join(node.endpoints)}")
+            with told.waiting:
+                count = 0
+                async for final in stored:
+                    await out_line(os.fsencode(final))
+                    count += 1
+                    if args.count is not None and count >= args.count:
+                        break
     return 0

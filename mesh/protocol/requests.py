@@ -199,6 +199,9 @@ class RequestTable:
             self._next_id, target, payload, now_s, deadline_s, expires_s, wake, only
         )  # fmt: skip
         self._pending[pending.ident] = pending
+        if expires_s <= now_s:  # Sent, it would be executed by whoever is quick: for nobody.
+            self._expire(pending, now_s)
+            return pending
         heappush(self._expiries, (expires_s, pending.ident))
         if expires_s < self._expiry_due_s or len(self._expiries) > self._expiries_max:
             self._watch_expiries()

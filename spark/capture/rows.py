@@ -37,7 +37,7 @@ ARROW: Mapping[str, pa.DataType] = {
 }
 
 
-def named(*, headers: bool) -> tuple[str, ...]:
+def all_columns(*, headers: bool) -> tuple[str, ...]:
     """All columns, of which the headers are one only where they are wanted."""
     return tuple(name for name in SQL if headers or name != HEADERS)
 

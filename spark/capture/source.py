@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 from .filters import narrowed
 from .options import Options, check_batch, read_options
 from .query import Query
-from .rows import ddl, named
+from .rows import all_columns, ddl
 from .splits import Split, columns, splits
 from .streaming import StreamReader
 
@@ -65,7 +65,7 @@ class MeshCapture(DataSource):
         return NAME
 
     def schema(self) -> str:
-        return ddl(named(headers=read_options(self.options).include_headers))
+        return ddl(all_columns(headers=read_options(self.options).include_headers))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return BatchReader(read_options(self.options), schema)

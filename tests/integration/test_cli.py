@@ -75,18 +75,52 @@ def test_publish_and_subscribe(shell: Shell) -> None:
         (["request", "UPPER", "x"], 1, b"'U', character 1, is upper case"),
         (["broadcast", "nobody", "--settle", "0.1"], 1, b"members told: 0"),
         (["members", "--listen", "tcp://1.2.3.4:1"], 1, b"1.2.3.4:1: Cannot assign requested address\n"),
-        (["members", "--listen", "tcp://127.0.0.1:99999"], 1, b"at most 65535"),
+        (["members", "--listen", "tcp://127.0.0.1:99999"], 2, b"at most 65535"),
         (["members", "--network-secret-file", "gone"], 1, b"mesh keys new-network gone"),
         (["publish", "a b", "x"], 1, b"white space, control characters"),
     ],
 )  # fmt: skip
-def test_what_the_mesh_refuses_is_a_line_and_status_1(
+def test_what_is_refused_is_a_line_and_a_status(
     shell: Shell, words: list[str], status: int, says: bytes
 ) -> None:
     done = shell.run(*words)
     assert done.returncode == status, done.stderr
     assert says in done.stderr
     assert not done.stdout
+
+
+@pytest.mark.parametrize(
+    ("environment", "file", "says"),
+    [
+        ({"MESH_SETTLE_S": "soon"}, "", b"environment variable MESH_SETTLE_S: want a number of"),
+        ({}, "settle_s = 'soon'", b"mesh.toml settle_s: want a number of seconds"),
+        ({}, "settle_s = -1", b"settle_s: must be at least 0"),
+        ({"MESH_SETTEL_S": "2"}, "", b"did you mean MESH_SETTLE_S?"),
+        ({"MESH_SEEDS": "nowhere"}, "", b"nowhere"),
+        ({"MESH_NETWORK_SECRET_FILE": ""}, "", b"no keys: set network_secret"),
+    ],
+)
+def test_a_wrong_setting_is_wrong_usage_wherever_it_was_set(
+    shell: Shell, environment: dict[str, str], file: str, says: bytes
+) -> None:
+    """As `--settle soon` is: what calls a command must not see two statuses for one mistake."""
+    (shell.directory / "mesh.toml").write_text(file)
+    done = shell.run("members", environment=environment)
+    assert (done.returncode, done.stdout) == (2, b""), done.stderr
+    assert says in done.stderr
+    assert done.stderr.count(b"\n") == 1
+
+
+@pytest.mark.parametrize("words", ["request db x", "publish a x", "members db"])
+def test_who_has_the_keys_of_another_network_is_sent_to_the_doctor(
+    shell: Shell, words: str
+) -> None:
+    new_network(shell.directory / "other.secret")
+    with shell.running("serve", "--echo", "--cluster", "db", "--listen", shell.seed):
+        keys = {"MESH_NETWORK_SECRET_FILE": "other.secret", "MESH_SETTLE_S": "0.3"}
+        done = shell.run(*words.split(), environment=keys)
+    assert done.returncode == 1
+    assert done.stderr.count(b"mesh: nobody is here; `mesh doctor` may say why\n") == 1
 
 
 def test_an_interrupt_while_it_loads_is_status_130(shell: Shell) -> None:

@@ -78,10 +78,10 @@ def served(shell: Shell, *words: str) -> Iterator[Served]:
         broker.process.communicate()
 
 
-def refused(shell: Shell, *words: str) -> str:
+def refused(shell: Shell, *words: str, status: int = 1) -> str:
     """The one line it says."""
     done = shell.run(*words)
-    assert (done.returncode, done.stdout) == (1, b""), done.stderr
+    assert (done.returncode, done.stdout) == (status, b""), done.stderr
     (line,) = lines_said(done.stderr)
     return line.decode()
 
@@ -175,11 +175,6 @@ def test_other_peoples_directories_are_left_alone(shell: Shell) -> None:
     ("words", "says"),
     [
         (["serve", "--data", "network.secret"], "network.secret"),
-        (["serve", "--data", "data", "--segment-size", "8"], "segment_bytes is 8"),
-        (["serve", "--data", "data", "--window-size", "1G"], "fits into no segment"),
-        (["serve", "--data", "data", "--window-size", "0"], "--window-size is 0"),
-        (["serve", "--data", "data", "--window-size", "10K"], "--window-size is 10240"),
-        (["serve", "--data", "data", "--capture-size", "0"], "capture_bytes is 0"),
         (["serve", "--data", "data", "--listen", "tcp://1.2.3.4:1"], "listen"),
         (
             ["serve", "--data", "data", "--network-secret-file", "gone"],
@@ -205,14 +200,21 @@ def test_what_cannot_be_is_a_line_and_status_1(shell: Shell, words: list[str], s
 @pytest.mark.parametrize(
     ("words", "says"),
     [
+        (["--segment-size", "8"], "segment_bytes is 8"),
+        (["--window-size", "1G"], "fits into no segment"),
+        (["--window-size", "0"], "--window-size is 0"),
+        (["--window-size", "10K"], "--window-size is 10240"),
+        (["--capture-size", "0"], "capture_bytes is 0"),
         (["--window-size", "1K"], "--window-size is 1024: want at least 131072"),
         (["--window-size", "64K"], "--window-size is 65536: want at least 131072"),
         (["--segment-size", "64K"], "--segment-size is 65536: want at least 311296"),
         (["--segment-size", "64K", "--reserve-size", "8K"], "want at least 270336"),
     ],
 )
-def test_sizes_that_cannot_be_make_no_store(shell: Shell, words: list[str], says: str) -> None:
-    assert says in refused(shell, "serve", "--data", "data", *words)
+def test_sizes_that_cannot_be_are_wrong_usage_and_make_no_store(
+    shell: Shell, words: list[str], says: str
+) -> None:
+    assert says in refused(shell, "serve", "--data", "data", *words, status=2)
     assert not (shell.directory / "data").exists()
 
 

@@ -132,6 +132,11 @@ async def test_gather_yields_every_member_once() -> None:
         assert answers == {one.id: b"q", two.id: b"q"}
         async for _, answer in shop.gather("databases/slow", b"", timeout=0.1):
             assert isinstance(answer, mesh.RequestTimeout)
+        late = [answer async for _, answer in shop.gather("databases", b"q", timeout=0)]
+        assert [type(answer) for answer in late] == [mesh.RequestTimeout] * 2
+        with pytest.raises(mesh.RequestTimeout) as caught:
+            await shop.request("databases", b"q", timeout=0)
+        assert not caught.value.maybe_executed
 
 
 async def test_broadcast_reaches_every_member() -> None:

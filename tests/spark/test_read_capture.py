@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,7 +16,7 @@ from tests.captures import Captured
 from tests.spark.frames import load, messages, one_line_with
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 @pytest.fixture
@@ -41,6 +43,43 @@ def test_it_is_what_the_format_reads(session: SparkSession, captured: Captured, 
         assert Counter(messages(frame)) == Counter(captured.messages)
     finally:
         session.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+def test_a_task_is_sent_no_split_but_its_own(
+    session: SparkSession, captured: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What all are sent was as large as the plan, so that a large log's tasks cost its square."""
+    from pyspark import cloudpickle
+
+    sent: list[tuple[DataFrame, Any]] = []
+    pickled: Any = cloudpickle.dumps
+    kind = type(session.range(1))
+    made = kind.mapInArrow
+
+    def observed(self: DataFrame, function: Any, schema: str) -> DataFrame:
+        sent.append((self, function))
+        return made(self, function, schema)
+
+    monkeypatch.setattr(kind, "mapInArrow", observed)
+    for size in ("1g", "4k"):
+        read_capture(session, str(captured.data), maxPartitionBytes=size, streams="audit")
+    (_, of_one), (rows, of_many) = sent
+    parts = rows.rdd.map(lambda row: len(pickle.loads(row[0]))).glom().collect()
+    assert len(parts) > 2
+    assert parts == [[1]] * len(parts)
+    # The options are in it, so the size of a partition as a number.
+    assert abs(len(pickled(of_many)) - len(pickled(of_one))) < 16
+
+
+def test_a_session_without_rdds_reads_the_same(session: SparkSession, captured: Captured) -> None:
+    """As one of Spark Connect."""
+    without: Any = SimpleNamespace(createDataFrame=session.createDataFrame)
+    frame = read_capture(without, str(captured.data), includeHeaders=True, maxPartitionBytes="8k")
+    alike = read_capture(session, str(captured.data), maxPartitionBytes="8k")
+    assert frame.rdd.getNumPartitions() == alike.rdd.getNumPartitions() > 2
+    assert 0 not in frame.rdd.glom().map(len).collect()
+    assert Counter(messages(frame)) == Counter(captured.messages)
+    assert read_capture(without, str(captured.data), subscribe="nobody.>").count() == 0
 
 
 def test_columns_that_are_not_asked_for_are_not_made(
@@ -91,6 +130,7 @@ def test_one_task_reads_a_whole_queue_in_order(session: SparkSession, captured: 
     [
         {"subscribe": None, "vhost": None, "columns": None, "batchRows": None},
         {"streams": ["audit"], "queues": ("jobs",)},
+        {"streams": {"audit"}, "queues": frozenset({"jobs"})},
         {"startingOffsets": {"jobs": {0: 0}}},
     ],
 )
@@ -124,6 +164,8 @@ def test_nothing_selected_is_an_empty_frame(session: SparkSession, captured: Cap
         ({"queues": "job"}, "no queue 'job' has its messages in this log: did you mean 'jobs'?"),
         ({"columns": ["key"]}, "mesh-capture has no column 'key': it has queue string"),
         ({"columns": "topic"}, "option columns is 'topic': want a list of names, as ['topic']"),
+        ({"columns": []}, "option columns is []: want one name at least, or None, which is all"),
+        ({"columns": {"topic"}}, "option columns is {'topic'}: want a list of names: a set has no"),
         ({"columns": [["key"]]}, "mesh-capture has no column \"['key']\": it has queue string"),
         ({"PATH": "elsewhere"}, "path and PATH: both are the same option: give it once"),
         ({"maxOffsetsPerTrigger": 5}, "maxOffsetsPerTrigger and read: it is for streaming"),

@@ -6,6 +6,7 @@ import base64
 import json
 import math
 import signal
+from collections.abc import Iterator
 
 import msgpack
 import pytest
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from mesh.commands.terminal import jsonable, payload, payload_fields, until_told, words
 
+BOTH = {signal.SIGTERM: 0, signal.SIGINT: 130}
 TIMESTAMP = b"\x81\xa1t\xd6\xff\x00\x00\x00\x01"
 """{"t": one second after 1970}, as msgpack."""
 
@@ -56,16 +58,57 @@ def test_an_argument_is_taken_as_its_bytes() -> None:
     assert payload("\udcff") == b"\xff"
 
 
-async def test_who_is_told_to_end_says_goodbye_undisturbed() -> None:
-    before, steps = signal.getsignal(signal.SIGTERM), list[str]()
-    try:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(until_told, nursery.cancel_scope)
+@pytest.fixture
+def unheard() -> Iterator[list[int]]:
+    """Signals that came to whoever was there before: a process that runs tests must not end by them."""
+    came = list[int]()
+    before = {
+        number: signal.signal(number, lambda number, _: came.append(number)) for number in BOTH
+    }
+    yield came
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGINT])
+async def test_the_first_signal_says_how_it_ends_and_others_change_nothing(
+    unheard: list[int], first: signal.Signals
+) -> None:
+    with until_told(BOTH) as told:
+        with told.waiting:
+            signal.raise_signal(first)
             await trio.testing.wait_all_tasks_blocked()
-            signal.raise_signal(signal.SIGTERM)
-            await trio.sleep_forever()
+            raise AssertionError("it goes on")
+        for number in BOTH:
+            signal.raise_signal(number)
+        await trio.testing.wait_all_tasks_blocked()
+        for number in BOTH:  # Found: what nobody had taken by the end came again, and cut it short.
+            signal.raise_signal(number)
+    assert (told.status, unheard) == (BOTH[first], [])
+
+
+async def test_whoever_is_told_before_the_wait_does_not_begin_it(unheard: list[int]) -> None:
+    with until_told() as told:
         signal.raise_signal(signal.SIGTERM)
-        steps.append("goodbye")
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    assert steps == ["goodbye"]
+        await trio.testing.wait_all_tasks_blocked()
+        with told.waiting:
+            await trio.lowlevel.checkpoint()
+            raise AssertionError("it begins")
+    assert (told.status, unheard) == (0, [])
+
+
+async def test_signals_mean_afterwards_what_they_meant_before(unheard: list[int]) -> None:
+    """Found: SIGTERM stayed ignored, in the processes that were started then, too."""
+    with until_told(BOTH) as told:
+        pass
+    assert told.status is None
+    for number in BOTH:
+        signal.raise_signal(number)
+    assert unheard == list(BOTH)
+
+
+async def test_ctrl_c_is_an_interrupt_for_who_leaves_it_out(unheard: list[int]) -> None:
+    with until_told() as told:
+        signal.raise_signal(signal.SIGINT)
+        await trio.testing.wait_all_tasks_blocked()
+    assert (told.status, unheard) == (None, [signal.SIGINT])

@@ -53,11 +53,19 @@ class Bench:
         timeout_s: float = TIMEOUT_S, only: Candidate | None = None, given_up: bool = False,
     ) -> Pending:  # fmt: skip
         """`given_up`: the caller itself gives up when the time is over."""
-        until_s = self.now_s + timeout_s
+        until_s, ended_at_once, pending = self.now_s + timeout_s, list[None](), None
+
+        def wake() -> None:
+            if pending is None:
+                ended_at_once.append(None)
+            else:
+                self.woken.append(pending)
+
         pending = self.table.start(
             target, payload, now_s=self.now_s, deadline_s=until_s, expires_s=until_s + given_up,
-            wake=lambda: self.woken.append(pending), only=only,
+            wake=wake, only=only,
         )  # fmt: skip
+        self.woken += [pending for _ in ended_at_once]
         return pending
 
     def wait(self, seconds: float) -> None:

@@ -6,6 +6,7 @@ from mesh.errors import (
     InvalidName,
     LimitReached,
     NodeClosed,
+    NoMembers,
     Overloaded,
     PeerLost,
     RemoteProtocolError,
@@ -39,11 +40,11 @@ def test_a_request_as_it_travels() -> None:
 
 
 @pytest.mark.parametrize(
-    ("timeout_s", "left_ms"), [(0.0, 1), (-5.0, 1), (1e9, 0xFFFFFFFF), (float("inf"), 0xFFFFFFFF)]
+    ("timeout_s", "left_ms"), [(0.0, 1), (-0.5, 1), (1e9, 0xFFFFFFFF), (float("inf"), 0xFFFFFFFF)]
 )
 def test_time_left_always_fits_and_is_never_none(timeout_s: float, left_ms: int) -> None:
     bench = Bench()
-    bench.ask(timeout_s=timeout_s)
+    bench.ask(timeout_s=timeout_s, given_up=True)
     assert prefix(bench.links()[0])[0] == left_ms
 
 
@@ -315,6 +316,20 @@ def test_the_deadline_tells_the_member_if_it_has() -> None:
     assert isinstance(error, RequestTimeout)
     assert error.maybe_executed
     assert take_records(link) == [(Kind.CANCEL, pending.ident, b"")]
+
+
+def test_without_any_time_nothing_is_sent() -> None:
+    """Found: the member was given a millisecond, in which it may well begin."""
+    bench = Bench()
+    (link,) = bench.links()
+    error = outcome(bench.ask(timeout_s=0.0))
+    assert isinstance(error, RequestTimeout)
+    assert not error.maybe_executed
+    assert take_records(link) == []
+    bench.candidates.clear()
+    assert isinstance(outcome(bench.ask(timeout_s=0.0)), NoMembers)
+    assert bench.counts() == (0, 0, 2, 0, 0, 0)
+    assert (len(bench.table), len(bench.woken), link.outstanding) == (0, 2, 0)
 
 
 def test_a_caller_who_gives_up_gets_no_outcome() -> None:
