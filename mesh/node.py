@@ -27,7 +27,7 @@ from .names import check_cluster, short, split_target
 from .protocol.balancer import Candidate
 from .protocol.interest import POLICIES
 from .protocol.membership import Change, Member
-from .protocol.requests import DONE, Pending
+from .protocol.request import DONE, Pending
 from .protocol.topics import PER_MESSAGE_BYTES, TopicStream
 from .statistics import NodeStatistics, node_statistics
 from .subscription import Subscription

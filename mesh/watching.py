@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from .errors import MeshError
 from .protocol.membership import Change, Member
-from .protocol.requests import DONE, Pending
+from .protocol.request import DONE, Pending
 from .waker import Bell, Waker
 
 CHANGES_MAX = 10_000

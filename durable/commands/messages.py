@@ -87,9 +87,8 @@ async def consume(args: argparse.Namespace) -> int:
     prefetch, prefetch_bytes = args.count or (1000 if args.ack else 0), PREFETCH_BYTES * args.ack
     with until_told() as told:
         async with reached(args) as broker, AsyncExitStack() as settling:
-            with (
-                told.waiting
-            ):  # For an answer, too; not for what has been acknowledged to get there.
+            # For an answer, too; not for what has been acknowledged to get there.
+            with told.waiting:
                 deliveries = await settling.enter_async_context(
                     broker.consume(args.queue, prefetch=prefetch, prefetch_bytes=prefetch_bytes)
                 )

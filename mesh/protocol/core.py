@@ -33,7 +33,7 @@ from .link import RECORD_EXTRA_BYTES, Link, LinkLimits, Received
 from .membership import Change, Membership, State
 from .patterns import Patterns
 from .peering import Ending, Peering
-from .requests import Pending
+from .request import Pending
 from .roster import Peer, Refusals, Roster
 from .rotation import Rotation
 from .timers import Timers

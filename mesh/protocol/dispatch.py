@@ -19,7 +19,7 @@ from ..errors import RemoteProtocolError, TooLarge
 from .frame import Kind
 from .link import Link
 from .outbox import REQUESTS
-from .requests import EXPIRED, MAY_BE_BUSY, REPLY_PREFIX
+from .request import EXPIRED, MAY_BE_BUSY, REPLY_PREFIX
 from .values import clip, encode_values
 
 SOFT_MARGIN = 2

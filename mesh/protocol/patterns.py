@@ -25,7 +25,8 @@ from .inbox import Delivery, Inbox
 from .interest import BLOCK, POLICIES, Interest, RemoteSubscription
 from .link import Link, Received
 from .outbox import REQUESTS
-from .requests import RequestTable, pack_head, read_head
+from .request import pack_head, read_head
+from .requests import RequestTable
 from .rotation import Rotation
 from .timers import Timers
 from .topics import Publisher, Wanted

@@ -31,7 +31,8 @@ def read_capture(
 ) -> DataFrame:
     """What `session.read.format("mesh-capture")` with these options reads, in less time.
 
-    How much less, `mesh-bench spark --only "read by"` says. It is what is stored now, whenever the frame is used, and however often.
+    How much less, `mesh-bench spark --only "read by"` says. It is what is stored now, whenever the frame
+    is used, and however often.
 
     Args:
         path: a broker's directory, here and on the executors.
@@ -119,8 +120,6 @@ def as_text(value: object) -> str:
     """An option, as Spark's readers hand it over, and JSON of what they take none of."""
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(
-        value, set | frozenset
-    ):  # Options are written down; a set is another text in every process.
+    if isinstance(value, set | frozenset):  # It would be another text in every process.
         value = sorted(value, key=str)
     return json.dumps(value, default=str) if isinstance(value, list | tuple | dict) else str(value)

@@ -12,7 +12,8 @@ from mesh.protocol.balancer import Candidate, choose_of_two
 from mesh.protocol.dispatch import Dispatcher, Endpoint, Job
 from mesh.protocol.frame import CONTROL, Frame, Kind
 from mesh.protocol.link import Link, LinkLimits
-from mesh.protocol.requests import DONE, MAY_BE_BUSY, PREFIX, REPLY_PREFIX, Pending, RequestTable
+from mesh.protocol.request import DONE, MAY_BE_BUSY, PREFIX, REPLY_PREFIX, Pending
+from mesh.protocol.requests import RequestTable
 from mesh.protocol.timers import Timers
 from mesh.protocol.values import encode_values
 

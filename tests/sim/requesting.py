@@ -15,7 +15,7 @@ from mesh.errors import LimitReached, MeshError, NodeClosed, NoMembers, Overload
 from mesh.names import DEFAULT_ENDPOINT
 from mesh.protocol.balancer import Candidate
 from mesh.protocol.dispatch import Job
-from mesh.protocol.requests import DONE, Pending
+from mesh.protocol.request import DONE, Pending
 
 from .sim_node import FAIL, NEVER, REPLY, Plan, SimNode
 from .wire import Network

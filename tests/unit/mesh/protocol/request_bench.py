@@ -9,13 +9,8 @@ from mesh.errors import (
 )
 from mesh.protocol.balancer import Candidate
 from mesh.protocol.link import Link
-from mesh.protocol.requests import (
-    DONE,
-    PREFIX,
-    REPLY_PREFIX,
-    Pending,
-    RequestTable,
-)
+from mesh.protocol.request import DONE, PREFIX, REPLY_PREFIX, Pending
+from mesh.protocol.requests import RequestTable
 from mesh.protocol.timers import Timers
 from mesh.protocol.values import encode_values
 from tests.machines import make_link, take_records

@@ -15,7 +15,7 @@ from mesh.protocol.hello import Hello, encode_announcements
 from mesh.protocol.lane import Conn
 from mesh.protocol.membership import Change
 from mesh.protocol.outbox import REQUESTS
-from mesh.protocol.requests import PREFIX
+from mesh.protocol.request import PREFIX
 from mesh.protocol.tunnel import TunnelEnd
 from security.announcement import read_announcement
 from security.keyring import NetworkKeyring

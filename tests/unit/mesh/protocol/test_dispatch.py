@@ -6,7 +6,7 @@ from mesh.errors import RemoteProtocolError
 from mesh.protocol.dispatch import SOFT_MARGIN, Dispatcher, Endpoint, Job, ServiceStatistics
 from mesh.protocol.frame import Kind
 from mesh.protocol.link import Link
-from mesh.protocol.requests import MAY_BE_BUSY, REPLY_PREFIX
+from mesh.protocol.request import MAY_BE_BUSY, REPLY_PREFIX
 from mesh.protocol.values import decode_values
 from tests.machines import OTHER, make_link, take_records
 

@@ -17,7 +17,7 @@ from mesh.protocol.interest import BLOCK, DROP_OLDEST, RemoteSubscription
 from mesh.protocol.link import Link
 from mesh.protocol.membership import Membership
 from mesh.protocol.patterns import OWED_S, BroadcastCounters, Patterns
-from mesh.protocol.requests import PREFIX, REPLY_PREFIX, Pending
+from mesh.protocol.request import PREFIX, REPLY_PREFIX, Pending
 from mesh.protocol.rotation import Rotation
 from mesh.protocol.timers import Timers
 from mesh.protocol.values import decode_values, encode_values

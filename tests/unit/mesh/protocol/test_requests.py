@@ -14,16 +14,8 @@ from mesh.errors import (
     ServiceError,
 )
 from mesh.protocol.frame import Kind
-from mesh.protocol.requests import (
-    DONE,
-    EXPIRED,
-    EXPIRIES_MIN,
-    MAY_BE_BUSY,
-    PREFIX,
-    QUEUED,
-    SENT,
-    SOFT_TRIES,
-)
+from mesh.protocol.request import DONE, EXPIRED, MAY_BE_BUSY, PREFIX, QUEUED, SENT
+from mesh.protocol.requests import EXPIRIES_MIN, SOFT_TRIES
 from mesh.protocol.values import encode_values
 from tests.machines import take_frames, take_records
 

@@ -11,13 +11,8 @@ from mesh.errors import (
 )
 from mesh.protocol.frame import Kind
 from mesh.protocol.outbox import REQUESTS, TOPICS
-from mesh.protocol.requests import (
-    QUEUED,
-    SENT,
-    WAITING,
-    WAITING_SLICE,
-    read_head,
-)
+from mesh.protocol.request import QUEUED, SENT, WAITING, read_head
+from mesh.protocol.requests import WAITING_SLICE
 from tests.machines import take_frames, take_records
 
 from .request_bench import SETTLE_S, START_S, TIMEOUT_S, Bench, outcome
