@@ -122,7 +122,7 @@ class Control:
             return False
 
         await self._hosted.delete_queue(queue, "it was deleted", stays=stays)
-        self._peer.exclusive.discard(queue.lanes[0].id)  # Who makes and deletes them for ever has none.
+        self._peer.exclusive.discard(queue.lanes[0].id)
         return ready
 
     async def purge_queue(self, name: str) -> int:

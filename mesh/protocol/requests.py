@@ -1,11 +1,13 @@
 """The caller's side of request-reply: every request ends once, with a reply or a typed error.
 
-WAITING ──a member, room──> QUEUED ──in a frame──> SENT ──reply, error──> DONE
-   ^ │                        │                      │
-   │ └─settle_s: NoMembers    │                      ├─BUSY: not started, another member
-   └── link gone ─────────────┴──── idempotent ──────┘ otherwise PeerLost(maybe_executed)
+    WAITING ──a member, room──> QUEUED ──in a frame──> SENT ──reply, error──> DONE
+       ^ │                        │                      │
+       │ └─settle_s: NoMembers    │                      ├─BUSY: not started, another member
+       └── link gone ─────────────┴──── idempotent ──────┘ otherwise PeerLost(maybe_executed)
 
-any ──deadline──> RequestTimeout, CANCEL to the member        any ──caller gives up──> CANCEL
+    any ──deadline──> RequestTimeout, CANCEL to the member        any ──caller gives up──> CANCEL
+
+How each of them travels stands in request.py.
 """
 
 from __future__ import annotations
