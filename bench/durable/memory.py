@@ -8,7 +8,7 @@ from bench.figure import Bound
 from bench.plan import Case, Family, Outcome, Scale, row
 from bench.sequence import RING_COUNT
 
-from .setting import queue_names, serving
+from .setting import SETTLE_S, queue_names, serving
 from .streaming import drain, per_s
 
 if TYPE_CHECKING:
@@ -24,26 +24,30 @@ MESSAGES_MB_MAX, QUEUES_MB_MAX, DECLARES_MIN = 80.0, 100.0, 2000.0
 RECOVERY_MB_MIN, RECOVERY_S_MAX = 500.0, 2.0
 
 
-def ready_messages(name: str, count: int) -> Case:
-    """Published without a consumer; weighed; the broker restarted over them; drained."""
+def ready_messages(name: str, count: int, *, settle_s: float = SETTLE_S) -> Case:
+    """Published without a consumer; weighed; the broker restarted over them; drained.
+
+    Args:
+        settle_s: before each look at its memory.
+    """
 
     def run(troupe: Troupe, scale: Scale) -> Outcome:
         total = scale.count(count)
         with serving(troupe) as setting:
             names = queue_names(1)
             control = setting.start("durable_control")
-            idle = setting.rss_bytes(scale)
+            idle = setting.rss_bytes(scale, settle_s)
             common: dict[str, Any] = {
                 "size_bytes": SIZE_BYTES, "ring_count": RING_COUNT, "queues": names, "in_row": 1,
             }  # fmt: skip
             publisher = setting.start("durable_publisher", **common)
             publisher.tell("run", start=0, count=total)
             sent = publisher.hear(PUBLISH_S_MAX)
-            more = setting.rss_bytes(scale) - idle
+            more = setting.rss_bytes(scale, settle_s) - idle
             for role in (publisher, control):
                 troupe.end(role)
             opened = setting.restart_broker().ready
-            after = setting.rss_bytes(scale) - idle
+            after = setting.rss_bytes(scale, settle_s) - idle
             ready = setting.broker.ask("statistics")["ready"]
             drained = drain(setting, common, total)
         return Outcome(

@@ -57,9 +57,9 @@ class Setting:
         """A role of the mesh's bench, which knows no broker."""
         return self._troupe.start(role, self._network.node(cluster, seeds=list(seeds), **settings))
 
-    def rss_bytes(self, scale: Scale) -> int:
-        """The broker's memory, once it has had time to come to rest."""
-        time.sleep(scale.seconds(SETTLE_S))
+    def rss_bytes(self, scale: Scale, settle_s: float = SETTLE_S) -> int:
+        """The broker's memory, once it has had so much time to come to rest."""
+        time.sleep(scale.seconds(settle_s))
         return int(self.broker.ask("usage")["rss_bytes"])
 
 

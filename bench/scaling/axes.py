@@ -106,7 +106,9 @@ AXES = (
         },
         cases=steps(
             (1000, 10_000, 100_000, 1_000_000),
-            lambda count: memory.ready_messages(f"{count} ready", count),
+            lambda count: memory.ready_messages(
+                f"{count} ready", count, settle_s=nodes.SETTLE_S
+            ),
         ),
     ),
     Axis(
