@@ -71,7 +71,9 @@ async def test_one_at_a_time_the_pump_runs_once_for_each(
         for _ in range(10):
             await shop.publish("", "jobs", b"x")
         assert sorted(set(ends)) == list(range(first + 1, first + 11))
-        assert len(ends) < 15, "not two for each; something else may wake it, too, on a busy machine"
+        assert len(ends) < 15, (
+            "not two for each; something else may wake it, too, on a busy machine"
+        )
 
 
 async def test_what_is_kept_in_memory_only_is_delivered_without_a_commit(tmp_path: Path) -> None:
