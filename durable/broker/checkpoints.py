@@ -9,6 +9,7 @@ give up segments.
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 
 import trio
 
@@ -18,36 +19,46 @@ from ..errors import StoreError
 from ..log.checkpoints import Checkpoint, Checkpoints, Root
 from ..log.cipher import Cipher
 from ..log.disk import Disk
-from ..vhost.checkpointing import Checkpointing, decode_extra, load
+from ..vhost.checkpointing import Checkpointing, decode_extra, load, recall
 from ..vhost.replay import Replay
 from .hosted import Hosted
 
 logger = logging.getLogger("durable")
 
 
-def begin_at(disk: Disk, store_id: bytes, cipher: Cipher | None, replay: Replay) -> int:
+def begin_at(
+    disk: Disk, store_id: bytes, cipher: Cipher | None, replay: Replay, *, trusting: bool
+) -> int:
     """Load what the checkpoints know; the log position from which the rest has to be read.
 
     Called in a worker thread, once the directory is locked, before anything is read. 0: from the
-    front, and nothing was loaded.
+    front, and all that is known is what was settled, which holds whatever else does not.
+
+    Args:
+        trusting: what is loaded has not turned out wrong when the rest was read.
     """
-    files = Checkpoints(disk, store_id, lambda: 1 << 64, cipher)
-    root = files.read_root()
-    if root is None:
-        return 0
-    try:
-        returns: dict[int, int] = {}
-        for name, lane, position in decode_extra(bytes(root.extra)):
-            checkpoint = files.read(name, lane)
-            if checkpoint is None or checkpoint.position < position:
-                raise ValueError(f"the checkpoint of {name!r} is not what the root says")
-            returns |= load(replay.registry, checkpoint)
-    except (ValueError, TypeError, KeyError) as error:
-        logger.warning("%s: reading the whole log instead of checkpoints: %s", disk.path, error)
-        replay.registry.lanes.clear()
-        return 0
-    replay.begins(root.start, root.snapshot, returns)
-    return root.start
+    files, registry = Checkpoints(disk, store_id, lambda: 1 << 64, cipher), replay.registry
+    root = files.read_root() if trusting else None
+    returns: dict[int, int] = {}
+    if root is not None:
+        try:
+            for name, lane, position in decode_extra(bytes(root.extra)):
+                checkpoint = files.read(name, lane)
+                if checkpoint is None or checkpoint.position < position:
+                    raise ValueError(f"the checkpoint of {name!r} is not what the root says")
+                returns |= load(registry, checkpoint)
+        except (ValueError, TypeError, KeyError) as error:
+            logger.warning("%s: reading the whole log instead of checkpoints: %s", disk.path, error)
+            registry.lanes.clear()
+            returns.clear()
+        else:
+            replay.begins(root.start, root.snapshot, returns)
+            return root.start
+    for ack in files.acks():
+        with suppress(ValueError, TypeError, KeyError):  # Not needed, as ever.
+            returns |= recall(registry, ack)
+    replay.begins(0, 0, returns)
+    return 0
 
 
 class Checkpointer:

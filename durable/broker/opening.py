@@ -66,11 +66,11 @@ async def open_vhost(
 async def _recovered(
     path: str, config: BrokerConfig, encryption: Encryption
 ) -> AsyncGenerator[tuple[Log, RealDisk, Replay]]:
-    """From the checkpoints if they hold, else from the front of the log."""
+    """From the checkpoints if they hold, else from the front of the log and what was settled."""
     for trusting in (True, False):
         replay = Replay(Registry(config.queues_max), Publishers(config.publishers_max))
         disk = RealDisk(path)
-        begin = partial(begin_at, disk, replay=replay) if trusting else 0
+        begin = partial(begin_at, disk, replay=replay, trusting=trusting)
         async with open_log(
             disk, config.log, start=begin, visit=replay, encryption=encryption
         ) as log:

@@ -4,14 +4,14 @@
     checkpoint                                 where the last snapshot stands, and where to read from
 
 A file is written beside the old one, synced, renamed, and its directory is synced. After a power cut
-there is the old pair of a queue, or the new one; a mixture is noticed and counts as none. Everything
-here blocks: it is for worker threads, one at a time.
+there is the old pair of a queue, or the new one; a mixture is noticed and counts as none, but each
+`ack` by itself says what is settled. Everything here blocks: it is for worker threads, one at a time.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -23,7 +23,6 @@ from .checkpoint import (
     decode_checkpoint,
     directory_name,
     encode_checkpoint,
-    name_digest,
 )
 from .checksum import crc32
 from .cipher import Cipher
@@ -140,8 +139,8 @@ class Checkpoints:
 
     def read(self, name: str, lane: int) -> Checkpoint | None:
         """The checkpoint of this queue; None when there is none that can be used."""
-        digest = name_digest(name)
-        folder = self._folder.directory(digest.hex())
+        digest = directory_name(name)
+        folder = self._folder.directory(digest)
         files: list[CheckpointFile] = []
         for one, kind in KINDS.items():
             file = self._usable(folder, one, kind, digest)
@@ -156,6 +155,25 @@ class Checkpoints:
             self._count(folder, "ack", Unusable.MIXED)
             return None
         return Checkpoint(name, lane, enq.position, enq.payload, ack.payload)
+
+    def acks(self) -> Iterator[Buffer]:
+        """What each `ack` file holds, of whatever queues there are or were.
+
+        That needs neither `enq` nor the root, so a kill between two renames takes nothing of it: what
+        was settled before such a file was written stays settled.
+        """
+        try:
+            digests = self.digests()
+        except OSError:  # Not needed, as ever.
+            self.unusable[Unusable.UNREADABLE] += 1
+            return
+        for digest in digests:
+            folder = self._folder.directory(digest)
+            file = self._usable(folder, "ack", FileKind.ACK, digest)
+            if isinstance(file, Unusable):
+                self._count(folder, "ack", file)
+            else:
+                yield file.payload
 
     def remove(self, name: str) -> None:
         """Durable when it returns. None was there: nothing happens."""
@@ -198,7 +216,7 @@ class Checkpoints:
 
     def read_root(self) -> Root | None:
         """None: read the log from the front."""
-        file = self._usable(self._disk, ROOT_NAME, FileKind.ROOT, NO_DIGEST)
+        file = self._usable(self._disk, ROOT_NAME, FileKind.ROOT, NO_DIGEST.hex())
         if isinstance(file, CheckpointFile) and file.position >= self._end():
             file = Unusable.AHEAD
         if isinstance(file, Unusable):
@@ -207,7 +225,7 @@ class Checkpoints:
         return Root(file.position, file.lane, file.payload)
 
     def _usable(
-        self, folder: Directory, name: str, kind: FileKind, digest: bytes
+        self, folder: Directory, name: str, kind: FileKind, digest: str
     ) -> CheckpointFile | Unusable:
         try:
             opened = folder.open(name)
@@ -225,7 +243,7 @@ class Checkpoints:
             return file
         if file.store_id != self._store_id:
             return Unusable.FOREIGN
-        if (file.kind, file.digest) != (kind, digest):
+        if (file.kind, file.digest.hex()) != (kind, digest):
             return Unusable.OTHER
         return Unusable.AHEAD if file.position > self._end() else self._decrypted(file)
 

@@ -403,6 +403,17 @@ class Lane:
             self.ready_bytes += self.index.size_bytes(start, edge)
         self.size_bytes = self.ready_bytes
 
+    def recall(self, settled: bytes) -> None:
+        """Into a lane that is empty: what became of messages that the log may still bring.
+
+        Raises:
+            ValueError: bytes that no `encode` has written; the lane is as it was.
+        """
+        done, times = _unpack(settled, 2)
+        self.settled, self._times = Settled.decode(done), Ranges.decode(times)
+        self.next = max(self.next, self.settled.end)
+        self.changes += 1
+
 
 def settled_in(data: bytes) -> Settled:
     """The settled messages in the second part of an `encode`. Raises ValueError: it is none."""

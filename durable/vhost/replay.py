@@ -66,7 +66,8 @@ class Replay:
         """Records before `start` have been applied already, and some later ones, too.
 
         Args:
-            snapshot: log position of one, without which nothing that was loaded can be trusted.
+            snapshot: log position of one, without which nothing that was loaded can be trusted. 0:
+                it was no more than what holds anyway.
             returns: by lane, the log position up to which returns have been counted.
         """
         self._start, self._snapshot = start, snapshot
