@@ -150,7 +150,9 @@ class Checkpointer:
         root = Root(positions[0], start, taking.extra)
         await trio.to_thread.run_sync(self._write_files, taking.changed, root)
         self._checkpointing.written(taking)
-        log.snapshot_at(positions[0])
+        # Not its own position: what was still on its way to the disk then, such as the settlement of
+        # what was dead-lettered, it does not know.
+        log.snapshot_at(start)
         hosted.turn()  # Whatever is durable has told the log what it needs, before that gives up any.
         freed = await log.free()
         if freed:

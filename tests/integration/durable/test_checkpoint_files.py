@@ -11,13 +11,15 @@ from dataclasses import replace
 import pytest
 import trio
 
+from durable.broker.checkpoints import Checkpointer
 from durable.broker.hosted import Hosted
-from durable.log.faulty_disk import Faults
+from durable.log.faulty_disk import Faults, FaultyDisk
 from durable.log.memory_disk import Volume
 from durable.log.segments import Segments
 from durable.queues.consumers import Consumer
 from durable.queues.lane import Lane
-from durable.queues.queue import ACK, REQUEUE
+from durable.queues.queue import ACK, REJECT, REQUEUE
+from durable.vhost.checkpointing import Checkpointing
 from tests.integration.durable.test_full_disk import settle
 from tests.integration.durable.test_too_large import declare
 from tests.power_cuts import CONFIG, run
@@ -130,3 +132,46 @@ def test_a_kill_between_two_renames_brings_nothing_back(monkeypatch: pytest.Monk
         del rootless.seen["checkpoint"]
         run(left, same, config=STILL)
         run(rootless, same, config=STILL)
+
+
+def test_a_snapshot_frees_no_settlement_that_was_on_its_way_to_the_disk() -> None:
+    """Found: what was dead-lettered is settled when that is durable; a snapshot in between did not know
+    it, freed the segment with its settlement, and the message was in its queue again after a kill."""
+    volume, client, left = Volume(), Client(), list[Volume]()
+    config = replace(STILL, idle_s=60.0)
+    room = CONFIG.log.reserve_bytes + 900
+
+    async def life(hosted: Hosted) -> None:
+        log = hosted.log
+        for name in ("kept", "fill"):
+            await declare(hosted, name)
+        await declare(hosted, "jobs", dead_letter_exchange="nowhere")
+        await client.publish(hosted, "kept", b"so that the first segment stays")
+        await client.publish(hosted, "jobs", b"x")
+        cursor = log._committer.placer.cursor
+        while cursor.number < 2 or cursor.capacity_bytes - cursor.at > room:
+            await client.publish(hosted, "fill", bytes(200))
+            await settle(hosted, "fill", ACK)
+            cursor = log._committer.placer.cursor
+        checkpointer = Checkpointer(
+            hosted, FaultyDisk(volume), Checkpointing(hosted.vhost.registry), bytes_max=1 << 30
+        )
+        queue, lane = hosted.vhost.registry.queue("jobs"), lane_of(hosted, "jobs")
+        consumer = Consumer("c", prefetch=0, prefetch_bytes=0)
+        queue.subscribe(consumer)
+        queue.take(0)
+        found = await hosted.batch(lane, 0)
+        assert found is not None
+        queue.settle(consumer, 0, 1, REJECT)
+        (dead,) = hosted.vhost.take_dead()
+        hosted.vhost.bury(dead, [found], 0)  # In the same turn as:
+        await checkpointer.write()
+        assert log._committer.placer.cursor.number == cursor.number + 1, "the snapshot stands in it"
+        assert lane.settled.contains(0)
+        left.append(volume.copy())
+
+    async def settled(hosted: Hosted) -> None:
+        assert lane_of(hosted, "jobs").settled.contains(0)
+
+    run(volume, life, config=config)
+    run(left[0], settled, config=config)
