@@ -27,7 +27,7 @@ logger = logging.getLogger("durable")
 
 
 def begin_at(
-    disk: Disk, store_id: bytes, cipher: Cipher | None, replay: Replay, *, trusting: bool
+    disk: Disk, store_id: bytes, cipher: Cipher | None, replay: Replay, *, end: int | None
 ) -> int:
     """Load what the checkpoints know; the log position from which the rest has to be read.
 
@@ -35,14 +35,16 @@ def begin_at(
     front, and all that is known is what was settled, which holds whatever else does not.
 
     Args:
-        trusting: what is loaded has not turned out wrong when the rest was read.
+        end: where the log ends: it has been read, and what was loaded before that did not hold.
+            What is ahead of it is removed. None: nobody knows yet.
     """
-    files, registry = Checkpoints(disk, store_id, lambda: 1 << 64, cipher), replay.registry
-    root = files.read_root() if trusting else None
+    files = Checkpoints(disk, store_id, lambda: 1 << 64 if end is None else end, cipher)
+    root, registry = files.read_root(), replay.registry
     returns: dict[int, int] = {}
-    if root is not None:
+    if root is not None and end is None:
         try:
-            for name, lane, position in decode_extra(bytes(root.extra)):
+            named = decode_extra(bytes(root.extra))
+            for name, lane, position in named:
                 checkpoint = files.read(name, lane)
                 if checkpoint is None or checkpoint.position < position:
                     raise ValueError(f"the checkpoint of {name!r} is not what the root says")
@@ -52,12 +54,14 @@ def begin_at(
             registry.lanes.clear()
             returns.clear()
         else:
-            replay.begins(root.start, root.snapshot, returns)
+            for _ in files.acks(besides=[one.name for one in named]):
+                pass  # Not loaded, but they must not be ahead of the log either.
+            replay.begins(root.start, root.snapshot, returns, files.reach)
             return root.start
     for ack in files.acks():
         with suppress(ValueError, TypeError, KeyError):  # Not needed, as ever.
             returns |= recall(registry, ack)
-    replay.begins(0, 0, returns)
+    replay.begins(0, 0, returns, files.reach)
     return 0
 
 

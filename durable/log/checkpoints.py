@@ -65,7 +65,7 @@ class Checkpoints:
 
     Args:
         disk: the directory of the log.
-        end: says where the durable log ends. Whoever opens a store reads all checkpoints before
+        end: says where the durable log ends. Whoever opens a store looks at all checkpoints before
             anything is appended: one that is ahead of the log is removed then, for the log may have
             got there again, with other records, by the next time.
         cipher: of the store. None: what is encrypted counts as none, and nothing new is.
@@ -80,6 +80,8 @@ class Checkpoints:
         self._folder = disk.directory(FOLDER_NAME)
         self.unusable: Counter[Unusable] = Counter()
         """How many files were as good as none, by reason."""
+        self.reach = 0
+        """The log ended here, or later, when what has been read so far was written."""
 
     def write(self, checkpoint: Checkpoint) -> None:
         """One of `write_all`."""
@@ -156,24 +158,27 @@ class Checkpoints:
             return None
         return Checkpoint(name, lane, enq.position, enq.payload, ack.payload)
 
-    def acks(self) -> Iterator[Buffer]:
-        """What each `ack` file holds, of whatever queues there are or were.
+    def acks(self, besides: Iterable[str] = ()) -> Iterator[Buffer]:
+        """What each `ack` file holds, of whatever queues there are or were, but for these.
 
         That needs neither `enq` nor the root, so a kill between two renames takes nothing of it: what
-        was settled before such a file was written stays settled.
+        was settled before such a file was written stays settled. Without it `enq` is nothing: where
+        it is ahead of the log, both are removed.
         """
+        known = {directory_name(name) for name in besides}
         try:
-            digests = self.digests()
+            digests = [digest for digest in self.digests() if digest not in known]
         except OSError:  # Not needed, as ever.
             self.unusable[Unusable.UNREADABLE] += 1
             return
         for digest in digests:
-            folder = self._folder.directory(digest)
-            file = self._usable(folder, "ack", FileKind.ACK, digest)
-            if isinstance(file, Unusable):
-                self._count(folder, "ack", file)
-            else:
+            file = self._usable(self._folder.directory(digest), "ack", FileKind.ACK, digest)
+            if not isinstance(file, Unusable):
                 yield file.payload
+                continue
+            self.unusable[file] += 1
+            if file is Unusable.AHEAD:
+                self._remove(digest)
 
     def remove(self, name: str) -> None:
         """Durable when it returns. None was there: nothing happens."""
@@ -217,8 +222,6 @@ class Checkpoints:
     def read_root(self) -> Root | None:
         """None: read the log from the front."""
         file = self._usable(self._disk, ROOT_NAME, FileKind.ROOT, NO_DIGEST.hex())
-        if isinstance(file, CheckpointFile) and file.position >= self._end():
-            file = Unusable.AHEAD
         if isinstance(file, Unusable):
             self._count(self._disk, ROOT_NAME, file)
             return None
@@ -245,7 +248,11 @@ class Checkpoints:
             return Unusable.FOREIGN
         if (file.kind, file.digest.hex()) != (kind, digest):
             return Unusable.OTHER
-        return Unusable.AHEAD if file.position > self._end() else self._decrypted(file)
+        reach = file.position + (kind is FileKind.ROOT)  # The snapshot itself is in the log, too.
+        if reach > self._end():
+            return Unusable.AHEAD
+        self.reach = max(self.reach, reach)
+        return self._decrypted(file)
 
     def _encrypted(self, file: CheckpointFile) -> CheckpointFile:
         """As it is to be written."""

@@ -42,7 +42,7 @@ class Replay:
         self.registry, self.publishers = registry, publishers
         self._snapshots = Snapshots(registry, publishers)
         self._recovering: dict[int, Recovering] = {}
-        self._start = self._snapshot = 0
+        self._start = self._snapshot = self._reach = 0
         self._last = self._whole_from = -1
         self.void: set[int] = set()
         """Log positions of settlements that do not hold, because what they go with is missing."""
@@ -62,15 +62,17 @@ class Replay:
         except (RemoteProtocolError, DurableError, LookupError, TypeError, ValueError) as error:
             self._senseless(record.position, error)
 
-    def begins(self, start: int, snapshot: int, returns: Mapping[int, int]) -> None:
+    def begins(self, start: int, snapshot: int, returns: Mapping[int, int], reach: int) -> None:
         """Records before `start` have been applied already, and some later ones, too.
 
         Args:
             snapshot: log position of one, without which nothing that was loaded can be trusted. 0:
                 it was no more than what holds anyway.
             returns: by lane, the log position up to which returns have been counted.
+            reach: where the log ended at least when all that was written. If it does not any more,
+                other records will stand there.
         """
-        self._start, self._snapshot = start, snapshot
+        self._start, self._snapshot, self._reach = start, snapshot, reach
         self._snapshots.returns, self._snapshots.durable = returns, snapshot
 
     def holds(self, start: int, end: int) -> bool:
@@ -80,6 +82,8 @@ class Replay:
             start: the first log position there is. What was loaded may point to earlier ones when
                 a segment is gone that should be there.
         """
+        if self._reach > end:
+            return False
         return not self._snapshot or (
             self._start <= end
             and self._snapshot in self._snapshots.whole

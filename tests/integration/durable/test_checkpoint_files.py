@@ -13,8 +13,9 @@ import trio
 
 from durable.broker.checkpoints import Checkpointer
 from durable.broker.hosted import Hosted
+from durable.log.checkpoint import CheckpointFile, decode_checkpoint
 from durable.log.faulty_disk import Faults, FaultyDisk
-from durable.log.memory_disk import Volume
+from durable.log.memory_disk import Folder, Volume
 from durable.log.segments import Segments
 from durable.queues.consumers import Consumer
 from durable.queues.lane import Lane
@@ -75,6 +76,13 @@ class Later:
 
     def __call__(self) -> bool:
         return self._segments.last is not self._last
+
+
+def reach(volume: Volume) -> int:
+    """The latest log position of any `ack`."""
+    queues = volume.folders.seen.get("queues", Folder()).folders.seen.values()
+    found = [decode_checkpoint(bytes(one.seen["ack"].seen)) for one in queues if "ack" in one.seen]
+    return max((one.position for one in found if isinstance(one, CheckpointFile)), default=0)
 
 
 def lane_of(hosted: Hosted, name: str) -> Lane:
@@ -175,3 +183,49 @@ def test_a_snapshot_frees_no_settlement_that_was_on_its_way_to_the_disk() -> Non
 
     run(volume, life, config=config)
     run(left[0], settled, config=config)
+
+
+def test_files_ahead_of_a_log_whose_end_was_damaged_are_gone() -> None:
+    """Found: they were loaded, and a queue delivered what another one's publisher had sent since."""
+    volume, client = Volume(), Client()
+    kills = Kills(volume)
+    names = [f"q{number}" for number in range(30)]  # Encoded first: meanwhile `late` gets more.
+
+    async def life(hosted: Hosted) -> None:
+        for name in (*names, "late", "other"):
+            await declare(hosted, name)
+        checkpointer = Checkpointer(
+            hosted, FaultyDisk(volume, kills), Checkpointing(hosted.vhost.registry), bytes_max=1
+        )
+        await checkpointer.write()  # This root does not name the file of `late`.
+        for name in (*names, "late"):
+            await client.publish(hosted, name, b"early")
+        kills.wanted = True
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(checkpointer.write)
+            for _ in range(3):
+                await client.publish(hosted, "late", b"late")
+        kills.left.append(volume.copy())
+        kills.wanted = False
+
+    async def again(hosted: Hosted) -> None:
+        ahead.append(reach(before) > hosted.log.durable_end)
+        assert reach(left) <= hosted.log.durable_end
+        await client.publish(hosted, "other", *[b"not for you"] * 3)
+        lane = lane_of(hosted, "late")
+        for low, high in lane.ready_ranges():
+            for number in range(low, high):
+                found = await hosted.batch(lane, number)
+                assert found is not None
+                assert set(found[0].payloads) <= {b"early", b"late"}
+
+    config = replace(STILL, idle_s=60.0, log=replace(STILL.log, segment_bytes=1 << 16))
+    run(volume, life, kills, config)
+    ahead: list[bool] = []
+    for left in kills.left[::-9]:
+        at = left.seen["msgs.0000000001"].seen.rfind(b"late")
+        left.flip("msgs.0000000001", at * 8)
+        before = left.copy()
+        run(left, again, config=config)
+    assert ahead.count(True) > 2
+    assert not ahead[-1]
