@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
+from typing import NamedTuple
 
 import trio
 
@@ -19,7 +20,7 @@ from ..errors import StoreError
 from ..log.checkpoints import Checkpoint, Checkpoints, Root
 from ..log.cipher import Cipher
 from ..log.disk import Disk
-from ..vhost.checkpointing import Checkpointing, decode_extra, load, recall
+from ..vhost.checkpointing import Checkpointing, Taking, decode_extra, load, recall
 from ..vhost.replay import Replay
 from .hosted import Hosted
 
@@ -65,6 +66,15 @@ def begin_at(
     return 0
 
 
+class Round(NamedTuple):
+    """One checkpoint of everything, ready to be written to files."""
+
+    start: int
+    """The snapshot knows what records before this log position did."""
+    root: Root
+    taking: Taking
+
+
 class Checkpointer:
     """Writes them, every so many bytes and at the end."""
 
@@ -84,6 +94,9 @@ class Checkpointer:
         """That the snapshot is too large, since there was one that was not."""
         self._trouble: type[Exception] | None = None
         """Why there was none the last time: said once, for it is tried again all the time."""
+        self._unwritten: Round | None = None
+        """Its files could not be written. While the disk is full it is tried again as it is: a further
+        snapshot would be taken from the reserve, which is for what gives space back."""
         self._writing = trio.Lock()
 
     @property
@@ -138,6 +151,24 @@ class Checkpointer:
     async def _write(self) -> None:
         """Raises TooLarge: the snapshot is more than a segment takes."""
         hosted, log = self._hosted, self._hosted.log
+        if self._unwritten is None or not log.statistics().full:
+            self._unwritten = None
+            self._unwritten = await self._take()
+        start, root, taking = self._unwritten
+        await trio.to_thread.run_sync(self._write_files, taking.changed, root)
+        self._unwritten = None
+        self._checkpointing.written(taking)
+        # Not its own position: what was still on its way to the disk then, such as the settlement of
+        # what was dead-lettered, it does not know.
+        log.snapshot_at(start)
+        hosted.turn()  # Whatever is durable has told the log what it needs, before that gives up any.
+        freed = await log.free()
+        if freed:
+            logger.info("%s: segments %s are free", hosted.vhost.name, freed)
+
+    async def _take(self) -> Round:
+        """With all that the log has to have of it; durable. Raises TooLarge."""
+        hosted, log = self._hosted, self._hosted.log
 
         def append_snapshot() -> range:
             self._flush()
@@ -151,16 +182,7 @@ class Checkpointer:
             taking.take(hosted.applied_end, hosted.vhost.settling.last_position)
             await trio.lowlevel.checkpoint()
         await log.durable(log.end - 1)  # What is settled in a file has to be so in the log.
-        root = Root(positions[0], start, taking.extra)
-        await trio.to_thread.run_sync(self._write_files, taking.changed, root)
-        self._checkpointing.written(taking)
-        # Not its own position: what was still on its way to the disk then, such as the settlement of
-        # what was dead-lettered, it does not know.
-        log.snapshot_at(start)
-        hosted.turn()  # Whatever is durable has told the log what it needs, before that gives up any.
-        freed = await log.free()
-        if freed:
-            logger.info("%s: segments %s are free", hosted.vhost.name, freed)
+        return Round(start, Root(positions[0], start, taking.extra), taking)
 
     def _flush(self) -> None:
         """Append everything settled or returned so far. Raises StoreError."""
