@@ -18,10 +18,10 @@ from ..errors import DurableError, InvalidDefinition, RecordDamaged
 from ..log.bodies import (
     MESSAGES,
     What,
-    batch_bytes,
     decode_acks,
     decode_definitions,
     decode_gap,
+    decode_moved,
 )
 from ..log.record import Kind, Record
 from ..protocol.properties import decode_properties
@@ -141,13 +141,18 @@ class Replay:
         self.damaged.append(RecordDamaged("contents", position))
 
     def _messages(self, record: Record) -> None:
-        batch, time_us = Batch(batch_bytes(record)), record.header.time_us
+        body, kind, time_us = record.body, record.kind, record.header.time_us
+        if kind == Kind.MOVED:
+            _, _, body, kind = decode_moved(record)
+        batch = Batch(body)
         if record.kind == Kind.PUBLISH:
             self.publishers.recovered(
                 batch.publisher, batch.epoch, batch.base_sequence, batch.next_sequence
             )
-        ttl_us = decode_properties(batch.shared_headers).ttl_us
-        expires_us = 0 if ttl_us is None else time_us + ttl_us
+        expires_us = 0
+        if kind != Kind.CAPTURE:  # There is what the mesh gave it: no properties of ours.
+            ttl_us = decode_properties(batch.shared_headers).ttl_us
+            expires_us = 0 if ttl_us is None else time_us + ttl_us
         for lane_id, first in record.targets:
             self._lane(lane_id).run(
                 first, batch.count, record.position, batch.bodies_bytes, time_us, expires_us
