@@ -66,6 +66,7 @@ class Lane:
     def recovered(self, now_us: int) -> None:
         """All of the log is read. What is in it came before now, whatever the clock said then."""
         self._there, self._since_us = self.index.end, now_us
+        self.index.drop_before(self.settled.low)  # What was known to be settled before it was read.
 
     def enqueue(
         self, first: int, count: int, position: int, size_bytes: int, time_us: int,
