@@ -9,6 +9,8 @@ give up segments.
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
+from typing import NamedTuple
 
 import trio
 
@@ -18,36 +20,59 @@ from ..errors import StoreError
 from ..log.checkpoints import Checkpoint, Checkpoints, Root
 from ..log.cipher import Cipher
 from ..log.disk import Disk
-from ..vhost.checkpointing import Checkpointing, decode_extra, load
+from ..vhost.checkpointing import Checkpointing, Taking, decode_extra, load, recall
 from ..vhost.replay import Replay
 from .hosted import Hosted
 
 logger = logging.getLogger("durable")
 
 
-def begin_at(disk: Disk, store_id: bytes, cipher: Cipher | None, replay: Replay) -> int:
+def begin_at(
+    disk: Disk, store_id: bytes, cipher: Cipher | None, replay: Replay, *, end: int | None
+) -> int:
     """Load what the checkpoints know; the log position from which the rest has to be read.
 
     Called in a worker thread, once the directory is locked, before anything is read. 0: from the
-    front, and nothing was loaded.
+    front, and all that is known is what was settled, which holds whatever else does not.
+
+    Args:
+        end: where the log ends: it has been read, and what was loaded before that did not hold.
+            What is ahead of it is removed. None: nobody knows yet.
     """
-    files = Checkpoints(disk, store_id, lambda: 1 << 64, cipher)
-    root = files.read_root()
-    if root is None:
-        return 0
-    try:
-        returns: dict[int, int] = {}
-        for name, lane, position in decode_extra(bytes(root.extra)):
-            checkpoint = files.read(name, lane)
-            if checkpoint is None or checkpoint.position < position:
-                raise ValueError(f"the checkpoint of {name!r} is not what the root says")
-            returns |= load(replay.registry, checkpoint)
-    except (ValueError, TypeError, KeyError) as error:
-        logger.warning("%s: reading the whole log instead of checkpoints: %s", disk.path, error)
-        replay.registry.lanes.clear()
-        return 0
-    replay.begins(root.start, root.snapshot, returns)
-    return root.start
+    files = Checkpoints(disk, store_id, lambda: 1 << 64 if end is None else end, cipher)
+    root, registry = files.read_root(), replay.registry
+    returns: dict[int, int] = {}
+    if root is not None and end is None:
+        try:
+            named = decode_extra(bytes(root.extra))
+            for name, lane, position in named:
+                checkpoint = files.read(name, lane)
+                if checkpoint is None or checkpoint.position < position:
+                    raise ValueError(f"the checkpoint of {name!r} is not what the root says")
+                returns |= load(registry, checkpoint)
+        except (ValueError, TypeError, KeyError) as error:
+            logger.warning("%s: reading the whole log instead of checkpoints: %s", disk.path, error)
+            registry.lanes.clear()
+            returns.clear()
+        else:
+            for _ in files.acks(besides=[one.name for one in named]):
+                pass  # Not loaded, but they must not be ahead of the log either.
+            replay.begins(root.start, root.snapshot, returns, files.reach)
+            return root.start
+    for ack in files.acks():
+        with suppress(ValueError, TypeError, KeyError):  # Not needed, as ever.
+            returns |= recall(registry, ack)
+    replay.begins(0, 0, returns, files.reach)
+    return 0
+
+
+class Round(NamedTuple):
+    """One checkpoint of everything, ready to be written to files."""
+
+    start: int
+    """The snapshot knows what records before this log position did."""
+    root: Root
+    taking: Taking
 
 
 class Checkpointer:
@@ -69,6 +94,9 @@ class Checkpointer:
         """That the snapshot is too large, since there was one that was not."""
         self._trouble: type[Exception] | None = None
         """Why there was none the last time: said once, for it is tried again all the time."""
+        self._unwritten: Round | None = None
+        """Its files could not be written. While the disk is full it is tried again as it is: a further
+        snapshot would be taken from the reserve, which is for what gives space back."""
         self._writing = trio.Lock()
 
     @property
@@ -123,6 +151,24 @@ class Checkpointer:
     async def _write(self) -> None:
         """Raises TooLarge: the snapshot is more than a segment takes."""
         hosted, log = self._hosted, self._hosted.log
+        if self._unwritten is None or not log.statistics().full:
+            self._unwritten = None
+            self._unwritten = await self._take()
+        start, root, taking = self._unwritten
+        await trio.to_thread.run_sync(self._write_files, taking.changed, root)
+        self._unwritten = None
+        self._checkpointing.written(taking)
+        # Not its own position: what was still on its way to the disk then, such as the settlement of
+        # what was dead-lettered, it does not know.
+        log.snapshot_at(start)
+        hosted.turn()  # Whatever is durable has told the log what it needs, before that gives up any.
+        freed = await log.free()
+        if freed:
+            logger.info("%s: segments %s are free", hosted.vhost.name, freed)
+
+    async def _take(self) -> Round:
+        """With all that the log has to have of it; durable. Raises TooLarge."""
+        hosted, log = self._hosted, self._hosted.log
 
         def append_snapshot() -> range:
             self._flush()
@@ -136,14 +182,7 @@ class Checkpointer:
             taking.take(hosted.applied_end, hosted.vhost.settling.last_position)
             await trio.lowlevel.checkpoint()
         await log.durable(log.end - 1)  # What is settled in a file has to be so in the log.
-        root = Root(positions[0], start, taking.extra)
-        await trio.to_thread.run_sync(self._write_files, taking.changed, root)
-        self._checkpointing.written(taking)
-        log.snapshot_at(positions[0])
-        hosted.turn()  # Whatever is durable has told the log what it needs, before that gives up any.
-        freed = await log.free()
-        if freed:
-            logger.info("%s: segments %s are free", hosted.vhost.name, freed)
+        return Round(start, Root(positions[0], start, taking.extra), taking)
 
     def _flush(self) -> None:
         """Append everything settled or returned so far. Raises StoreError."""

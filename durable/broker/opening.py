@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -29,6 +30,8 @@ from .compaction import compact
 from .directory import make_vhost
 from .hosted import Hosted
 from .upkeep import keep_up, sample_rates
+
+logger = logging.getLogger("durable")
 
 CLOSE_S = 10.0
 """How long a last checkpoint may take."""
@@ -66,14 +69,20 @@ async def open_vhost(
 async def _recovered(
     path: str, config: BrokerConfig, encryption: Encryption
 ) -> AsyncGenerator[tuple[Log, RealDisk, Replay]]:
-    """From the checkpoints if they hold, else from the front of the log."""
-    for trusting in (True, False):
+    """From the checkpoints if they hold, else from the front of the log and what was settled."""
+    end: int | None = None
+    while True:  # Twice at most: what is left then is nothing but true.
         replay = Replay(Registry(config.queues_max), Publishers(config.publishers_max))
         disk = RealDisk(path)
-        begin = partial(begin_at, disk, replay=replay) if trusting else 0
+        begin = partial(begin_at, disk, replay=replay, end=end)
         async with open_log(
             disk, config.log, start=begin, visit=replay, encryption=encryption
         ) as log:
             if replay.holds(log.report.start, log.end):
                 yield log, disk, replay
                 return
+            logger.warning(
+                "%s: reading the whole log instead of checkpoints, which do not go with what was "
+                "found: %s", path, log.report,
+            )  # fmt: skip
+            end = log.end

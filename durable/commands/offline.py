@@ -164,11 +164,9 @@ class Offline:
     def recall(self, disk: Disk) -> None:
         """Take over what checkpoint files say is settled. Before `finish`."""
         files = Checkpoints(disk, self.report.store_id, lambda: self.end, self.store.cipher)
-        for lane_id, owner in list(self.registry.owners.items()):
-            found = files.read(owner.name, lane_id)
-            if found is not None:
-                with suppress(ValueError, TypeError, KeyError):  # Not needed, as ever.
-                    self.recalled |= recall_settled(self.registry, found)
+        for ack in files.acks():
+            with suppress(ValueError, TypeError, KeyError):  # Not needed, as ever.
+                self.recalled |= recall_settled(self.registry, ack)
 
     @property
     def report(self) -> RecoveryReport:

@@ -9,10 +9,10 @@ from mesh.errors import RemoteProtocolError
 from mesh.message import NO_HEADERS, decode_headers
 from mesh.protocol.batch import Batch
 
-from ..errors import DurableError
+from ..errors import DurableError, Malformed
 from ..log.bodies import batch_bytes
 from ..log.record import Record
-from ..protocol.properties import decode_properties
+from ..protocol.properties import Properties, decode_properties
 from ..queues.index import Run
 from ..queues.lane import Lane
 from ..queues.queue import Queue
@@ -64,7 +64,10 @@ def _of_lane(
 
 
 def _cut(batch: Batch, lane: Lane, run: Run, start: int, end: int) -> Iterator[Message]:
-    properties = decode_properties(batch.shared_headers)
+    try:
+        properties = decode_properties(batch.shared_headers)
+    except Malformed:  # It was captured: these are whatever the mesh carried.
+        properties = Properties("")
     column, payloads = batch.message_headers(), batch.payloads
     returned = {
         sequence: times

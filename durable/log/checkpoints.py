@@ -4,14 +4,14 @@
     checkpoint                                 where the last snapshot stands, and where to read from
 
 A file is written beside the old one, synced, renamed, and its directory is synced. After a power cut
-there is the old pair of a queue, or the new one; a mixture is noticed and counts as none. Everything
-here blocks: it is for worker threads, one at a time.
+there is the old pair of a queue, or the new one; a mixture is noticed and counts as none, but each
+`ack` by itself says what is settled. Everything here blocks: it is for worker threads, one at a time.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -23,7 +23,6 @@ from .checkpoint import (
     decode_checkpoint,
     directory_name,
     encode_checkpoint,
-    name_digest,
 )
 from .checksum import crc32
 from .cipher import Cipher
@@ -66,7 +65,7 @@ class Checkpoints:
 
     Args:
         disk: the directory of the log.
-        end: says where the durable log ends. Whoever opens a store reads all checkpoints before
+        end: says where the durable log ends. Whoever opens a store looks at all checkpoints before
             anything is appended: one that is ahead of the log is removed then, for the log may have
             got there again, with other records, by the next time.
         cipher: of the store. None: what is encrypted counts as none, and nothing new is.
@@ -81,6 +80,8 @@ class Checkpoints:
         self._folder = disk.directory(FOLDER_NAME)
         self.unusable: Counter[Unusable] = Counter()
         """How many files were as good as none, by reason."""
+        self.reach = 0
+        """The log ended here, or later, when what has been read so far was written."""
 
     def write(self, checkpoint: Checkpoint) -> None:
         """One of `write_all`."""
@@ -140,8 +141,8 @@ class Checkpoints:
 
     def read(self, name: str, lane: int) -> Checkpoint | None:
         """The checkpoint of this queue; None when there is none that can be used."""
-        digest = name_digest(name)
-        folder = self._folder.directory(digest.hex())
+        digest = directory_name(name)
+        folder = self._folder.directory(digest)
         files: list[CheckpointFile] = []
         for one, kind in KINDS.items():
             file = self._usable(folder, one, kind, digest)
@@ -156,6 +157,28 @@ class Checkpoints:
             self._count(folder, "ack", Unusable.MIXED)
             return None
         return Checkpoint(name, lane, enq.position, enq.payload, ack.payload)
+
+    def acks(self, besides: Iterable[str] = ()) -> Iterator[Buffer]:
+        """What each `ack` file holds, of whatever queues there are or were, but for these.
+
+        That needs neither `enq` nor the root, so a kill between two renames takes nothing of it: what
+        was settled before such a file was written stays settled. Without it `enq` is nothing: where
+        it is ahead of the log, both are removed.
+        """
+        known = {directory_name(name) for name in besides}
+        try:
+            digests = [digest for digest in self.digests() if digest not in known]
+        except OSError:  # Not needed, as ever.
+            self.unusable[Unusable.UNREADABLE] += 1
+            return
+        for digest in digests:
+            file = self._usable(self._folder.directory(digest), "ack", FileKind.ACK, digest)
+            if not isinstance(file, Unusable):
+                yield file.payload
+                continue
+            self.unusable[file] += 1
+            if file is Unusable.AHEAD:
+                self._remove(digest)
 
     def remove(self, name: str) -> None:
         """Durable when it returns. None was there: nothing happens."""
@@ -198,16 +221,14 @@ class Checkpoints:
 
     def read_root(self) -> Root | None:
         """None: read the log from the front."""
-        file = self._usable(self._disk, ROOT_NAME, FileKind.ROOT, NO_DIGEST)
-        if isinstance(file, CheckpointFile) and file.position >= self._end():
-            file = Unusable.AHEAD
+        file = self._usable(self._disk, ROOT_NAME, FileKind.ROOT, NO_DIGEST.hex())
         if isinstance(file, Unusable):
             self._count(self._disk, ROOT_NAME, file)
             return None
         return Root(file.position, file.lane, file.payload)
 
     def _usable(
-        self, folder: Directory, name: str, kind: FileKind, digest: bytes
+        self, folder: Directory, name: str, kind: FileKind, digest: str
     ) -> CheckpointFile | Unusable:
         try:
             opened = folder.open(name)
@@ -225,9 +246,13 @@ class Checkpoints:
             return file
         if file.store_id != self._store_id:
             return Unusable.FOREIGN
-        if (file.kind, file.digest) != (kind, digest):
+        if (file.kind, file.digest.hex()) != (kind, digest):
             return Unusable.OTHER
-        return Unusable.AHEAD if file.position > self._end() else self._decrypted(file)
+        reach = file.position + (kind is FileKind.ROOT)  # The snapshot itself is in the log, too.
+        if reach > self._end():
+            return Unusable.AHEAD
+        self.reach = max(self.reach, reach)
+        return self._decrypted(file)
 
     def _encrypted(self, file: CheckpointFile) -> CheckpointFile:
         """As it is to be written."""

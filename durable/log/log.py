@@ -135,7 +135,7 @@ class Log:
         self.on_commit: Callable[[], object] = lambda: None
         """Called whenever more is durable, there is room again, or the store has stopped."""
         self._snapshot = 0
-        """Log position of the last one; no segment that ends behind it is freed."""
+        """What the last one knows ends here; no segment that ends behind it is freed."""
         self._left: list[int] = []
         """Freed segments whose files could not be deleted so far."""
 
@@ -304,12 +304,12 @@ class Log:
         self._store.segments.release(position, count, size_bytes)
 
     def snapshot_at(self, position: int) -> None:
-        """There is a durable snapshot here: what records before it did is known without them.
+        """There is a durable snapshot that knows what records before this log position did.
 
         Until this is said nothing is freed: acks and definitions are needed although nothing refers
         to them. A position before an earlier one changes nothing.
         """
-        assert position < self.durable_end, "a snapshot that is durable"
+        assert position < self.durable_end, "of what a snapshot knows that is durable itself"
         self._snapshot = max(self._snapshot, position)
 
     def to_compact(self) -> range | None:

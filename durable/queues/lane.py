@@ -66,6 +66,7 @@ class Lane:
     def recovered(self, now_us: int) -> None:
         """All of the log is read. What is in it came before now, whatever the clock said then."""
         self._there, self._since_us = self.index.end, now_us
+        self.index.drop_before(self.settled.low)  # What was known to be settled before it was read.
 
     def enqueue(
         self, first: int, count: int, position: int, size_bytes: int, time_us: int,
@@ -402,6 +403,17 @@ class Lane:
             self.ready += edge - start
             self.ready_bytes += self.index.size_bytes(start, edge)
         self.size_bytes = self.ready_bytes
+
+    def recall(self, settled: bytes) -> None:
+        """Into a lane that is empty: what became of messages that the log may still bring.
+
+        Raises:
+            ValueError: bytes that no `encode` has written; the lane is as it was.
+        """
+        done, times = _unpack(settled, 2)
+        self.settled, self._times = Settled.decode(done), Ranges.decode(times)
+        self.next = max(self.next, self.settled.end)
+        self.changes += 1
 
 
 def settled_in(data: bytes) -> Settled:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import msgpack
 
 from ..log.checkpoints import Checkpoint
+from ..log.record import Buffer
 from ..queues.lane import Lane, settled_in
 from .registry import Registry
 
@@ -143,15 +144,31 @@ def load(registry: Registry, checkpoint: Checkpoint) -> dict[int, int]:
     return dict.fromkeys(settled, int(returns))
 
 
-def recall_settled(registry: Registry, checkpoint: Checkpoint) -> dict[int, list[tuple[int, int]]]:
-    """Settle what it says is settled: so it is, whatever else is known of the queue.
+def recall(registry: Registry, ack: Buffer) -> dict[int, int]:
+    """What an `ack` file knows of lanes of which nothing else has been loaded or read yet.
+
+    Returns:
+        By lane, the log position up to which returns are counted.
+    Raises:
+        ValueError, TypeError, KeyError: no `take` has written this; lanes before that one are recalled.
+    """
+    returns, entries = msgpack.unpackb(bytes(ack))
+    recalled: dict[int, int] = {}
+    for lane_id, data in entries:
+        registry.lane(lane_id).recall(data)
+        recalled[lane_id] = int(returns)
+    return recalled
+
+
+def recall_settled(registry: Registry, ack: Buffer) -> dict[int, list[tuple[int, int]]]:
+    """Settle what an `ack` file says is settled: so it is, whatever else is known of the queue.
 
     Returns:
         By lane, ranges of what was not known to be settled.
     Raises:
         ValueError, TypeError, KeyError: no `take` has written this.
     """
-    _, entries = msgpack.unpackb(bytes(checkpoint.ack))
+    _, entries = msgpack.unpackb(bytes(ack))
     new: dict[int, list[tuple[int, int]]] = {}
     for lane_id, data in entries:
         lane, settled = registry.lane(lane_id), settled_in(data)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 from mesh.protocol.batch import Batch
@@ -81,12 +82,12 @@ class Intake:
         """Take what a publisher sent: stored, once it is `confirmed`, but for what is returned.
 
         Raises:
-            Malformed: the batches are not this publisher's.
+            Malformed: the batches are not this publisher's, or have a message twice.
             SequenceLost, TooLarge, StoreBusy, StoreFull, StoreFailed, StoreClosed: nothing was taken.
         """
+        _check(publisher, batches)
         plan = Plan(now_us, stops=publisher.stops, refusal=publisher.refusal)
         for batch in batches:
-            _check_owner(publisher, batch)
             for part in self._new(publisher, batch):
                 self._plan(plan, part, allowed)
         return self._decide(publisher, batches, plan, self._carry_out(plan, now_us))
@@ -121,9 +122,9 @@ class Intake:
         Raises:
             Malformed, SequenceLost: as `publish` does.
         """
+        _check(publisher, batches)
         plan = Plan(0, stops=publisher.stops, refusal=publisher.refusal)
         for batch in batches:
-            _check_owner(publisher, batch)
             for part in self._new(publisher, batch):
                 plan.refuse(part, error)
                 self.counts.refused += part.count
@@ -259,9 +260,17 @@ def _wanted(stored: Stored) -> Stored:
     return stored
 
 
-def _check_owner(publisher: Publisher, batch: Batch) -> None:
-    if batch.publisher != publisher.id or batch.epoch != publisher.epoch:
-        raise Malformed("a batch of another publisher")
+def _check(publisher: Publisher, batches: Sequence[Batch]) -> None:
+    """Raises Malformed."""
+    for batch in batches:
+        if batch.publisher != publisher.id or batch.epoch != publisher.epoch:
+            raise Malformed("a batch of another publisher")
+    # What is new is decided before anything is noted, so a message twice would be stored twice. The
+    # order is the publisher's affair.
+    spans = sorted((batch.base_sequence, batch.next_sequence) for batch in batches)
+    for (_, end), (first, _) in pairwise(spans):
+        if first < end:
+            raise Malformed(f"sequence {first} is in two batches of one part")
 
 
 def _stored(item: Item, position: int, arrivals: tuple[Arrival, ...], now_us: int) -> Stored:

@@ -189,7 +189,7 @@ class Publishers:
         if publisher is None or publisher.epoch < epoch:
             publisher = Publisher(publisher_id, epoch)
         self._place(publisher, cluster)
-        self._trim()
+        self._trim(publisher)
         return publisher
 
     def _place(self, publisher: Publisher, cluster: str) -> None:
@@ -241,12 +241,13 @@ class Publishers:
         """For a snapshot."""
         return [(one.id, one.epoch, one.next, one.floor, one.holes) for one in self]
 
-    def _trim(self) -> None:
+    def _trim(self, kept: Publisher) -> None:
+        """Forget those that are too many, but for `kept` and those that wait for the disk."""
         over = len(self._all) - self._max
         for _ in range(over):
             most = max(self._of.values(), key=len)
             oldest = islice(most.values(), over)
-            publisher = next((one for one in oldest if not one.waiting), None)
+            publisher = next((one for one in oldest if one is not kept and not one.waiting), None)
             if publisher is None:
                 return
             self._forget(publisher)

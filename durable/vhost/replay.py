@@ -18,10 +18,10 @@ from ..errors import DurableError, InvalidDefinition, RecordDamaged
 from ..log.bodies import (
     MESSAGES,
     What,
-    batch_bytes,
     decode_acks,
     decode_definitions,
     decode_gap,
+    decode_moved,
 )
 from ..log.record import Kind, Record
 from ..protocol.properties import decode_properties
@@ -42,7 +42,7 @@ class Replay:
         self.registry, self.publishers = registry, publishers
         self._snapshots = Snapshots(registry, publishers)
         self._recovering: dict[int, Recovering] = {}
-        self._start = self._snapshot = 0
+        self._start = self._snapshot = self._reach = 0
         self._last = self._whole_from = -1
         self.void: set[int] = set()
         """Log positions of settlements that do not hold, because what they go with is missing."""
@@ -62,14 +62,17 @@ class Replay:
         except (RemoteProtocolError, DurableError, LookupError, TypeError, ValueError) as error:
             self._senseless(record.position, error)
 
-    def begins(self, start: int, snapshot: int, returns: Mapping[int, int]) -> None:
+    def begins(self, start: int, snapshot: int, returns: Mapping[int, int], reach: int) -> None:
         """Records before `start` have been applied already, and some later ones, too.
 
         Args:
-            snapshot: log position of one, without which nothing that was loaded can be trusted.
+            snapshot: log position of one, without which nothing that was loaded can be trusted. 0:
+                it was no more than what holds anyway.
             returns: by lane, the log position up to which returns have been counted.
+            reach: where the log ended at least when all that was written. If it does not any more,
+                other records will stand there.
         """
-        self._start, self._snapshot = start, snapshot
+        self._start, self._snapshot, self._reach = start, snapshot, reach
         self._snapshots.returns, self._snapshots.durable = returns, snapshot
 
     def holds(self, start: int, end: int) -> bool:
@@ -79,6 +82,8 @@ class Replay:
             start: the first log position there is. What was loaded may point to earlier ones when
                 a segment is gone that should be there.
         """
+        if self._reach > end:
+            return False
         return not self._snapshot or (
             self._start <= end
             and self._snapshot in self._snapshots.whole
@@ -136,13 +141,18 @@ class Replay:
         self.damaged.append(RecordDamaged("contents", position))
 
     def _messages(self, record: Record) -> None:
-        batch, time_us = Batch(batch_bytes(record)), record.header.time_us
+        body, kind, time_us = record.body, record.kind, record.header.time_us
+        if kind == Kind.MOVED:
+            _, _, body, kind = decode_moved(record)
+        batch = Batch(body)
         if record.kind == Kind.PUBLISH:
             self.publishers.recovered(
                 batch.publisher, batch.epoch, batch.base_sequence, batch.next_sequence
             )
-        ttl_us = decode_properties(batch.shared_headers).ttl_us
-        expires_us = 0 if ttl_us is None else time_us + ttl_us
+        expires_us = 0
+        if kind != Kind.CAPTURE:  # There is what the mesh gave it: no properties of ours.
+            ttl_us = decode_properties(batch.shared_headers).ttl_us
+            expires_us = 0 if ttl_us is None else time_us + ttl_us
         for lane_id, first in record.targets:
             self._lane(lane_id).run(
                 first, batch.count, record.position, batch.bodies_bytes, time_us, expires_us

@@ -16,9 +16,11 @@ import pytest
 from durable.cli import main
 from durable.log.checkpoints import Checkpoint, Checkpoints
 from durable.log.real_disk import RealDisk, RealFile
+from durable.log.record import Draft, Kind, Target
 from durable.queues.journal import Journal
 from durable.queues.lane import Lane
-from tests.logs import STORE_ID
+from mesh.protocol.batch import batch_pieces
+from tests.logs import PUBLISHER, STORE_ID
 from tests.offline import MESSAGES, Offline
 from tests.stores import LANE, QUEUE, declared, flip, make_store, message, payload
 
@@ -75,6 +77,15 @@ def test_payloads_as_they_are(directory: Offline) -> None:
     assert out.encode() == b"".join(payload(number) + b"\n" for number in range(5, MESSAGES))
 
 
+def test_what_was_captured_is_shown_whatever_the_mesh_carried(directory: Offline) -> None:
+    """Found: it could not be read, and was left out, for want of a publisher's properties."""
+    pieces, _ = batch_pieces(PUBLISHER, 1, 0, 0, b"topic", [b"x"], shared_headers=b"not ours")
+    drafts = [declared(), Draft(Kind.CAPTURE, b"".join(pieces), (Target(LANE, 0),), 1)]
+    make_store(Path("captured"), drafts)
+    status, out, _ = directory.run("inspect", "captured", "--queue", QUEUE, "--cat")
+    assert (status, out) == (0, "x\n")
+
+
 def test_salvage_of_what_is_whole_is_a_copy(directory: Offline) -> None:
     status, found = directory.json("salvage", "data", "--to", "new", "--segment-size", "64K")
     assert status == 0
@@ -99,10 +110,13 @@ def checkpoint(directory: Offline, position: int) -> None:
     disk.close()
 
 
-def test_settlements_that_only_a_checkpoint_has(directory: Offline) -> None:
+@pytest.mark.parametrize("pair", [True, False])
+def test_settlements_that_only_a_checkpoint_has(directory: Offline, pair: bool) -> None:
     """Found: what had been settled in a freed segment showed as ready, and came back by salvage."""
     left = [number for number in range(5, MESSAGES) if not 20 <= number < 30]
     checkpoint(directory, MESSAGES + 1)
+    if not pair:
+        next(directory.log.rglob("enq")).unlink()
     _, out, _ = directory.run("inspect", "data", "--queue", QUEUE)
     assert sequences(out) == left
     _, found = directory.json("inspect", "data")

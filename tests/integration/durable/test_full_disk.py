@@ -5,6 +5,7 @@ On a memory disk with segments of 8 KiB, in virtual time.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -64,6 +65,38 @@ def test_what_was_consumed_from_a_full_disk_makes_room_by_itself() -> None:
             await until_space(hosted)
 
     run(volume, life)
+
+
+def test_checkpoints_that_find_no_room_take_no_reserve_from_acks() -> None:
+    """Found: each second a snapshot was appended before its files failed. Soon no ack was taken, and
+    when there was room for files again, but not for a segment, there was none for a snapshot."""
+    log = replace(CONFIG.log, segment_bytes=1 << 16, reserve_bytes=1 << 13)
+    config, segment = replace(CONFIG, log=log), log.segment_bytes
+    volume = Volume(capacity_bytes=4 * segment + segment // 2)
+
+    async def life(hosted: Hosted) -> None:
+        await declare(hosted, "jobs")
+        for number in range(20):
+            await declare(hosted, f"queue {number}")
+        published = await fill(hosted)
+        free_bytes, volume.capacity_bytes = volume.free_bytes, volume.used_bytes
+        queue = hosted.vhost.registry.queue("jobs")
+        consumer = Consumer("c", prefetch=0, prefetch_bytes=0)
+        queue.subscribe(consumer)
+        queue.take(0)
+        queue.settle(consumer, 0, published // 2, ACK)
+        await hosted.flushed()
+        assert hosted.log.would_free
+        settled = hosted.log.end
+        await trio.sleep(60 * CONFIG.idle_s)
+        assert hosted.log.end == settled + 1, "one snapshot, in one record"
+        queue.settle(consumer, published // 2, published, ACK)
+        await hosted.flushed()
+        volume.capacity_bytes += free_bytes
+        assert free_bytes < segment
+        await until_space(hosted)
+
+    run(volume, life, config=config)
 
 
 @pytest.mark.parametrize("restarted", [False, True])

@@ -158,6 +158,33 @@ def test_of_another_store_another_queue_or_ahead_of_the_log() -> None:
         assert (later.read("jobs", 7), later.read_root()) == (None, None)
 
 
+def test_an_ack_says_what_it_says_whatever_became_of_the_rest() -> None:
+    volume = Volume()
+    found = open_in(MemoryDisk(volume))
+    written = [checkpoint(name, 9) for name in NAMES]
+    found.write_all(written)
+    found.write_root(Root(12, 5, b""))
+    del folder_of(volume, "jobs").seen["enq"]
+    mail = folder_of(volume, "mail").seen["ack"]
+    mail.seen[200] ^= 4
+    mail.stable[200] ^= 4
+    folder = volume.folders.seen["queues"].folders
+    folder.seen["lost+found"] = Folder()
+    again = open_in(MemoryDisk(volume))
+    assert {*again.acks()} == {one.ack for one in written if one.name != "mail"}
+    assert again.unusable == Counter({Unusable.DAMAGED: 1, Unusable.MISSING: 1})
+    assert again.reach == 9
+    again.read_root()
+    assert again.reach == 13, "after the snapshot"
+    assert list(again.acks(besides=["jobs"])) == [written[2].ack]
+    # Ahead of the log: the pair is gone, for good.
+    assert list(open_in(MemoryDisk(volume), end=8).acks()) == []
+    for seed in range(SEEDS):
+        later = open_in(MemoryDisk(volume.after_power_cut(Random(seed))))
+        assert list(later.acks()) == []
+        assert later.read(NAMES[2], 7) is None
+
+
 def test_of_a_later_version() -> None:
     volume = Volume()
     open_in(MemoryDisk(volume)).write_root(Root(9, 1, b""))

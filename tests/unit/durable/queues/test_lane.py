@@ -250,6 +250,29 @@ def test_a_run_with_two_holes_is_referred_to_once() -> None:
     assert [one.positions for one in lane.referenced()] == [range(77, 78)]
 
 
+def test_what_is_recalled_before_the_messages_holds_for_them() -> None:
+    """What became of them says one file, what they were the log, and neither needs the other."""
+    lane = Lane(1, Journal(), logged=True)
+    for number in range(4):
+        lane.enqueue(3 * number, 3, number, 30, 0)
+        lane.take()
+    for start, end in ((0, 5), (7, 8)):
+        lane.settle(start, end)
+    lane.give_back(5, 7, counted=True)
+    _, settled = lane.encode()
+    again = Lane(1, Journal(), logged=True)
+    with pytest.raises(ValueError, match="parts"):
+        again.recall(settled[:-1])
+    again.recall(settled)
+    for number in range(4):
+        again.enqueue(3 * number, 3, number, 30, 0)
+    again.recovered(0)
+    assert again.ready_ranges() == [(5, 7), (8, 12)]
+    assert list(again.returned(5, 12)) == list(lane.returned(5, 12)) == [(5, 7, 1), (7, 12, 0)]
+    assert again.index.start == lane.index.start == 3, "and what is settled is not kept"
+    assert [at for positions, _ in again.referenced() for at in positions] == [1, 2, 3]
+
+
 def test_returns_that_are_told_in_part_leave_the_rest_as_it_was() -> None:
     lanes = [Lane(1, Journal(), logged=True) for _ in range(2)]
     for lane in lanes:

@@ -105,6 +105,27 @@ def test_a_batch_of_somebody_else() -> None:
     assert publisher.next == 0
 
 
+@pytest.mark.parametrize("firsts", [(0, 0), (0, 1), (0, 3, 1), (3, 1, 2)])
+def test_a_message_twice_in_one_part(firsts: tuple[int, ...]) -> None:
+    """Found: all batches were compared with what is known before any was noted: it was stored twice."""
+    one = vhost()
+    publisher = one.publishers.open(PUBLISHER, 1, 0)
+    batches = [make_batch(first, [b"a", b"b"]) for first in firsts]
+    with pytest.raises(Malformed, match=r"sequence \d is in two batches"):
+        one.vhost.publish(publisher, batches, anybody, 0)
+    one.commit()
+    assert (one.registry.queue("q").ready, publisher.next) == (0, 0)
+
+
+def test_batches_of_one_part_in_any_order() -> None:
+    one = vhost()
+    publisher = one.publishers.open(PUBLISHER, 1, 0)
+    batches = [make_batch(first, [b"a", b"b"]) for first in (4, 0, 2)]
+    assert one.vhost.publish(publisher, batches, anybody, 0) == []
+    one.commit()
+    assert (one.registry.queue("q").ready, publisher.next, publisher.holes) == (6, 6, [])
+
+
 def test_memory_queues_are_held_and_released() -> None:
     """Found: their positions did not fit the index."""
     one = vhost(durability="memory")

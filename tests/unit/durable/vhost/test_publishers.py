@@ -152,6 +152,23 @@ def test_the_least_recently_used_is_forgotten_unless_it_waits() -> None:
     assert first in list(table)
 
 
+def test_one_that_has_just_connected_is_not_forgotten() -> None:
+    """Found: where those before it waited for the disk it went at once. An earlier epoch that connected
+    then fenced it off; and for its own later one there was a KeyError."""
+    table = Publishers(2)
+    waiting: list[Publisher] = []
+    for number, cluster in enumerate("abc"):
+        waiting.append(table.open(bytes([number]) * 16, 1, 0, cluster=cluster))
+        waiting[-1].decided(5, 1)
+    new = table.open(b"n" * 16, 2, 0, cluster="c")
+    assert list(table) == [*waiting, new]
+    with pytest.raises(PublisherFenced):
+        table.open(b"n" * 16, 1, 0, cluster="c")
+    for one in waiting:
+        one.committed(6)
+    assert table.open(bytes([0]) * 16, 2, 0, cluster="a").epoch == 2
+
+
 def test_nobody_is_forgotten_before_there_are_too_many() -> None:
     """Found by reading: from half the limit on, as many as were over that half were forgotten."""
     table = Publishers(10)

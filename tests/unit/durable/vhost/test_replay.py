@@ -21,6 +21,7 @@ from durable.log.record import Draft, Kind
 from durable.queues.consumers import Consumer
 from durable.vhost import changes
 from durable.vhost.registry import GAPS_MAX, Gap
+from mesh.protocol.batch import Batch, batch_pieces
 from tests.vhosts import PUBLISHER, PlainVhost, anybody, as_record, make_batch
 
 pytestmark = pytest.mark.timeout(240)  # Hundreds of stories each, on machines that are busy.
@@ -431,3 +432,25 @@ def test_gaps_over_the_limit_become_one_and_the_sum_stays_true() -> None:
     story.step("snapshot", "", 0)
     story.commit()
     assert list(story.restarted().registry.all_gaps()) == gaps
+
+
+def test_what_was_captured_needs_no_properties_of_ours() -> None:
+    """Found: it was committed and could be read until the next start; then its offset was settled."""
+    story = Story()
+    story.step("stream", "s", 0)
+    (stream,) = story.registry.streams.values()
+    pieces, _ = batch_pieces(
+        PUBLISHER, 1, 0, 0, stream.definition.patterns[0].encode(), [b"x", b"y"],
+        shared_headers=b"whatever the mesh carried",
+    )  # fmt: skip
+    story.vhost.capture(Batch(b"".join(pieces)), 0, 0)
+    story.commit()
+    position = story.store.end - 1
+    captured = story.store.records[position]
+    (moved,) = story.store.append_nowait([move(captured, captured.targets, 0)])
+    story.commit()
+    for gone, where in ((moved, position), (position, moved)):
+        again = story.restarted([gone])
+        assert not again.replay.damaged
+        (run,) = again.registry.stream("s").lane.index.runs(0, 9)
+        assert (run.first, run.count, run.position) == (0, 2, where)

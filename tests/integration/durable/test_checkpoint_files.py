@@ -1,0 +1,231 @@
+"""What a kill, or damage at the end of the log, leaves of checkpoint files, and what a start makes of it.
+
+On a memory disk with segments of 8 KiB, in virtual time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import trio
+
+from durable.broker.checkpoints import Checkpointer
+from durable.broker.hosted import Hosted
+from durable.log.checkpoint import CheckpointFile, decode_checkpoint
+from durable.log.faulty_disk import Faults, FaultyDisk
+from durable.log.memory_disk import Folder, Volume
+from durable.log.segments import Segments
+from durable.queues.consumers import Consumer
+from durable.queues.lane import Lane
+from durable.queues.queue import ACK, REJECT, REQUEUE
+from durable.vhost.checkpointing import Checkpointing
+from tests.integration.durable.test_full_disk import settle
+from tests.integration.durable.test_too_large import declare
+from tests.power_cuts import CONFIG, run
+from tests.vhosts import PUBLISHER, anybody, make_batch
+
+STILL = replace(CONFIG, log=replace(CONFIG.log, compaction_share_max=0.0))
+"""Nothing is carried forward: what is in the first segment keeps it, and it alone."""
+ACKED, RETURNED, LAST = (2, 4, 7), (1, 5), 8
+
+
+class Kills(Faults):
+    """Before each change to the disk, what a killed process would leave: everything."""
+
+    def __init__(self, volume: Volume) -> None:
+        super().__init__()
+        self.volume = volume
+        self.left: list[Volume] = []
+        self.wanted = False
+
+    def change(self) -> bool:
+        if self.wanted:
+            self.left.append(self.volume.copy())
+        return super().change()
+
+
+class Client:
+    """A publisher whose sequences go on."""
+
+    def __init__(self) -> None:
+        self.next = 0
+
+    async def publish(self, hosted: Hosted, key: str, *payloads: bytes) -> None:
+        """And wait until they are on disk."""
+        batch = make_batch(self.next, payloads, key=key)
+        self.next = batch.next_sequence
+        publisher = hosted.vhost.publishers.open(PUBLISHER, 1, 0)
+        await hosted.log.with_room(lambda: hosted.vhost.publish(publisher, [batch], anybody, 0))
+        await hosted.log.durable(hosted.log.end - 1)
+
+    async def roll(self, hosted: Hosted, done: Callable[[], bool]) -> None:
+        """Fill segments with what nobody needs, until it is."""
+        while not done():
+            await self.publish(hosted, "fill", bytes(2000))
+            await settle(hosted, "fill", ACK)
+            await trio.sleep(2 * CONFIG.idle_s)
+
+
+class Later:
+    """Whether another segment has been begun."""
+
+    def __init__(self, segments: Segments) -> None:
+        self._segments, self._last = segments, segments.last
+
+    def __call__(self) -> bool:
+        return self._segments.last is not self._last
+
+
+def reach(volume: Volume) -> int:
+    """The latest log position of any `ack`."""
+    queues = volume.folders.seen.get("queues", Folder()).folders.seen.values()
+    found = [decode_checkpoint(bytes(one.seen["ack"].seen)) for one in queues if "ack" in one.seen]
+    return max((one.position for one in found if isinstance(one, CheckpointFile)), default=0)
+
+
+def lane_of(hosted: Hosted, name: str) -> Lane:
+    (lane,) = hosted.vhost.registry.queue(name).lanes
+    return lane
+
+
+def test_a_kill_between_two_renames_brings_nothing_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found: one pair of files that was not whole, or was of a queue declared anew, cost those of all
+    queues, and with them what had been settled in segments that were gone."""
+    # What a snapshot says of a lane is not all there is, as with 64 KiB of settlements.
+    monkeypatch.setattr("durable.vhost.snapshot.SETTLED_BYTES_MAX", 0)
+    monkeypatch.setattr("durable.vhost.snapshot.RETURNS_MAX", 1)
+    volume, client = Volume(), Client()
+    kills = Kills(volume)
+
+    async def life(hosted: Hosted) -> None:
+        for name in ("jobs", "fill", "other"):
+            await declare(hosted, name)
+        await client.publish(hosted, "jobs", *[b"x"] * 9)
+        segments = hosted.log._store.segments
+        await client.roll(hosted, Later(segments))
+        queue = hosted.vhost.registry.queue("jobs")
+        consumer = Consumer("c", prefetch=0, prefetch_bytes=0)
+        queue.subscribe(consumer)
+        queue.take(0)
+        for outcome, numbers in ((ACK, ACKED), (REQUEUE, RETURNED)):
+            for number in numbers:
+                queue.settle(consumer, number, number + 1, outcome)
+        await hosted.flushed()
+        told = hosted.vhost.settling.last_position
+        await client.roll(hosted, lambda: not any(one.first <= told < one.end for one in segments))
+        kills.wanted = True
+        queue.settle(consumer, LAST, LAST + 1, REQUEUE)
+        for _ in range(2):
+            if "other" in hosted.vhost.registry.queues:
+                await hosted.delete_queue(hosted.vhost.registry.queue("other"), "a test")
+            await declare(hosted, "other")
+            await client.publish(hosted, "other", b"x")
+            await client.roll(hosted, Later(segments))
+        kills.wanted = False
+
+    async def same(hosted: Hosted) -> None:
+        lane = lane_of(hosted, "jobs")
+        assert [one for one in range(9) if lane.settled.contains(one)] == list(ACKED)
+        times = [count for start, end, count in lane.returned(0, 9) for _ in range(start, end)]
+        came_back = {one for one in range(9) if times[one]}
+        assert set(RETURNED) <= came_back <= {*RETURNED, LAST}
+        assert max(times) == 1
+
+    run(volume, life, kills, STILL)
+    assert len(kills.left) > 50
+    for left in kills.left:
+        rootless = left.copy()
+        del rootless.seen["checkpoint"]
+        run(left, same, config=STILL)
+        run(rootless, same, config=STILL)
+
+
+def test_a_snapshot_frees_no_settlement_that_was_on_its_way_to_the_disk() -> None:
+    """Found: what was dead-lettered is settled when that is durable; a snapshot in between did not know
+    it, freed the segment with its settlement, and the message was in its queue again after a kill."""
+    volume, client, left = Volume(), Client(), list[Volume]()
+    config = replace(STILL, idle_s=60.0)
+    room = CONFIG.log.reserve_bytes + 900
+
+    async def life(hosted: Hosted) -> None:
+        log = hosted.log
+        for name in ("kept", "fill"):
+            await declare(hosted, name)
+        await declare(hosted, "jobs", dead_letter_exchange="nowhere")
+        await client.publish(hosted, "kept", b"so that the first segment stays")
+        await client.publish(hosted, "jobs", b"x")
+        cursor = log._committer.placer.cursor
+        while cursor.number < 2 or cursor.capacity_bytes - cursor.at > room:
+            await client.publish(hosted, "fill", bytes(200))
+            await settle(hosted, "fill", ACK)
+            cursor = log._committer.placer.cursor
+        checkpointer = Checkpointer(
+            hosted, FaultyDisk(volume), Checkpointing(hosted.vhost.registry), bytes_max=1 << 30
+        )
+        queue, lane = hosted.vhost.registry.queue("jobs"), lane_of(hosted, "jobs")
+        consumer = Consumer("c", prefetch=0, prefetch_bytes=0)
+        queue.subscribe(consumer)
+        queue.take(0)
+        found = await hosted.batch(lane, 0)
+        assert found is not None
+        queue.settle(consumer, 0, 1, REJECT)
+        (dead,) = hosted.vhost.take_dead()
+        hosted.vhost.bury(dead, [found], 0)  # In the same turn as:
+        await checkpointer.write()
+        assert log._committer.placer.cursor.number == cursor.number + 1, "the snapshot stands in it"
+        assert lane.settled.contains(0)
+        left.append(volume.copy())
+
+    async def settled(hosted: Hosted) -> None:
+        assert lane_of(hosted, "jobs").settled.contains(0)
+
+    run(volume, life, config=config)
+    run(left[0], settled, config=config)
+
+
+def test_files_ahead_of_a_log_whose_end_was_damaged_are_gone() -> None:
+    """Found: they were loaded, and a queue delivered what another one's publisher had sent since."""
+    volume, client = Volume(), Client()
+    kills = Kills(volume)
+    names = [f"q{number}" for number in range(30)]  # Encoded first: meanwhile `late` gets more.
+
+    async def life(hosted: Hosted) -> None:
+        for name in (*names, "late", "other"):
+            await declare(hosted, name)
+        checkpointer = Checkpointer(
+            hosted, FaultyDisk(volume, kills), Checkpointing(hosted.vhost.registry), bytes_max=1
+        )
+        await checkpointer.write()  # This root does not name the file of `late`.
+        for name in (*names, "late"):
+            await client.publish(hosted, name, b"early")
+        kills.wanted = True
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(checkpointer.write)
+            for _ in range(3):
+                await client.publish(hosted, "late", b"late")
+        kills.left.append(volume.copy())
+        kills.wanted = False
+
+    async def again(hosted: Hosted) -> None:
+        ahead.append(reach(before) > hosted.log.durable_end)
+        assert reach(left) <= hosted.log.durable_end
+        await client.publish(hosted, "other", *[b"not for you"] * 3)
+        lane = lane_of(hosted, "late")
+        for low, high in lane.ready_ranges():
+            for number in range(low, high):
+                found = await hosted.batch(lane, number)
+                assert found is not None
+                assert set(found[0].payloads) <= {b"early", b"late"}
+
+    config = replace(STILL, idle_s=60.0, log=replace(STILL.log, segment_bytes=1 << 16))
+    run(volume, life, kills, config)
+    ahead: list[bool] = []
+    for left in kills.left[::-9]:
+        at = left.seen["msgs.0000000001"].seen.rfind(b"late")
+        left.flip("msgs.0000000001", at * 8)
+        before = left.copy()
+        run(left, again, config=config)
+    assert ahead.count(True) > 2
+    assert not ahead[-1]
