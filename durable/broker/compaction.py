@@ -11,7 +11,7 @@ from mesh.errors import TooLarge
 from ..errors import StoreError, StoreFull
 from ..log.bodies import MESSAGES, move
 from ..log.compaction import Budget
-from ..log.log import READ_BYTES
+from ..log.reader import READ_BYTES
 from ..log.record import Record
 from ..queues.lane import Lane
 from .hosted import Hosted

@@ -14,7 +14,6 @@ import heapq
 import logging
 import os
 import time
-from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -34,6 +33,7 @@ from .compaction import choose
 from .config import LogConfig
 from .disk import Disk
 from .encryption import Encryption
+from .follower import Follower
 from .record import Draft, Record
 from .recovery import Begin, Visit
 from .report import RecoveryReport
@@ -43,8 +43,6 @@ from .writer_thread import BorrowedThreads, Writer, WriterThread
 
 logger = logging.getLogger("durable.log")
 T = TypeVar("T")
-READ_BYTES = 1 << 20
-"""Read in one trip to a worker thread by `follow`."""
 
 InThread = Callable[..., Awaitable[Any]]
 """`trio.to_thread.run_sync`, or what a test has instead."""
@@ -85,32 +83,6 @@ async def open_log(
                     await log._drain()
     finally:
         log._close()
-
-
-class Follower:
-    """Iterates over the records of a log while it is being written; ends when the log is closed.
-
-    Raises:
-        StoreFailed: after the last durable record, when the disk failed.
-    """
-
-    def __init__(self, log: Log, position: int) -> None:
-        self._log, self._position = log, position
-        self._records: deque[Record] = deque()
-
-    def __aiter__(self) -> Follower:
-        return self
-
-    async def __anext__(self) -> Record:
-        log = self._log
-        while not self._records:
-            end = log.durable_end
-            self._records.extend(await log.read(self._position, READ_BYTES))
-            if not self._records and not await log.wait_durable(end):
-                raise StopAsyncIteration
-        record = self._records.popleft()
-        self._position = record.position + 1
-        return record
 
 
 class Log:

@@ -13,6 +13,8 @@ from .record import SEAL_KIND, Record
 from .scan import Damaged, Decrypt, Found, scan
 from .segments import Segments
 
+READ_BYTES = 1 << 20
+"""In one trip to a worker thread, of whoever reads on and on."""
 WINDOW_BYTES = 256 * 1024
 """Read at a time: most batches are smaller, and two in a row are read as one."""
 
