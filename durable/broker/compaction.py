@@ -28,9 +28,11 @@ async def compact(hosted: Hosted, bytes_per_s: float) -> None:
         positions = hosted.log.to_compact()
         try:
             if positions is not None:
-                await _compact(hosted, positions, budget)
+                moved = await _compact(hosted, positions, budget)
                 hosted.turn()
-                await hosted.log.free()
+                freed = await hosted.log.free()
+                if not (moved or freed):
+                    _leave_damaged(hosted, positions)
         except TooLarge as error:
             assert positions is not None, "something was to be moved"
             hosted.log.leave(positions.start)
@@ -47,24 +49,37 @@ async def compact(hosted: Hosted, bytes_per_s: float) -> None:
             return
 
 
-async def _compact(hosted: Hosted, positions: range, budget: Budget) -> None:
-    position = positions.start
+def _leave_damaged(hosted: Hosted, positions: range) -> None:
+    """Nothing that can be read stands here any more. What does is damaged, and goes when somebody wants
+    it; or its settlement is on its way to the disk. Chosen again, this segment would keep all others
+    from their turn."""
+    hosted.log.leave(positions.start)
+    logger.info(
+        "compaction of %s leaves log positions %d to %d: what is left there cannot be read",
+        hosted.vhost.name, positions.start, positions.stop - 1,
+    )  # fmt: skip
+
+
+async def _compact(hosted: Hosted, positions: range, budget: Budget) -> bool:
+    """Whether anything had to be moved."""
+    position, moved = positions.start, False
     while position < positions.stop:
         records = await hosted.log.read(position, READ_BYTES)
         records = [one for one in records if one.position < positions.stop]
         if not records:
-            return
+            break
         for record in records:
             if record.kind in MESSAGES:
-                await _move(hosted, record, budget)
+                moved |= await _move(hosted, record, budget)
         position = records[-1].position + 1
+    return moved
 
 
-async def _move(hosted: Hosted, record: Record, budget: Budget) -> None:
-    """Append it again for the lanes that still need it, then let go of the old one."""
+async def _move(hosted: Hosted, record: Record, budget: Budget) -> bool:
+    """Append it again for the lanes that still need it, then let go of the old one. False: none does."""
     wanting = _wanting(hosted, record)
     if not wanting:
-        return
+        return False
     targets = [target for target in record.targets if target.queue in wanting]
     draft = move(record, targets, record.header.time_us)
     await trio.sleep(budget.wait_s(draft.size_bytes, trio.current_time()))
@@ -80,6 +95,7 @@ async def _move(hosted: Hosted, record: Record, budget: Budget) -> None:
         lane.move(first, moved)
         hosted.log.refer(moved, 1, run.size_bytes)
         hosted.log.release(record.position, 1, run.size_bytes)
+    return True
 
 
 def _wanting(hosted: Hosted, record: Record) -> dict[int, Lane]:

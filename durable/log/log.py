@@ -292,10 +292,10 @@ class Log:
         return None if found is None else range(found.first, found.end)
 
     def leave(self, position: int) -> None:
-        """Do not compact the segment with this log position: one of its records is more than an
-        empty segment takes, now that they are smaller. Until the log is opened again."""
+        """Do not compact the segment with this log position: one of its records is damaged, or more
+        than an empty segment takes, now that they are smaller. Until the log is opened again."""
         segment = self._store.segments.find(position)
-        if segment is not None:  # Else it has been freed meanwhile.
+        if segment is not None and position < segment.end:  # Else it has been freed meanwhile.
             segment.stays = True
 
     @property

@@ -32,7 +32,7 @@ class Segment:
         """The byte after its last record."""
         self.sealed = False
         self.stays = False
-        """Compaction leaves it alone: one of its records goes into no other segment."""
+        """Compaction leaves it alone: one of its records cannot be read, or goes into no other."""
         self.references = 0
         self.live_bytes = 0
         """What those who refer to its records said that they need."""

@@ -1,0 +1,126 @@
+"""Compaction of a whole vhost, on a memory disk in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+import trio
+
+from durable.broker.hosted import Hosted
+from durable.definition_forms import to_plain
+from durable.definitions import QueueDefinition
+from durable.log.log import Log
+from durable.log.memory_disk import Volume
+from durable.log.record import Record
+from durable.queues.consumers import Consumer
+from durable.queues.queue import ACK
+from durable.vhost import changes
+from tests.power_cuts import CONFIG, run
+from tests.vhosts import PUBLISHER, anybody, make_batch
+
+SEGMENT_BYTES = 1 << 16
+CONF = replace(
+    CONFIG,
+    log=replace(
+        CONFIG.log, segment_bytes=SEGMENT_BYTES, reserve_bytes=8192, compaction_share_max=0.25
+    ),
+)
+LONG_S = 60.0
+"""Enough for any compaction here."""
+
+
+class Client:
+    """A publisher whose sequences go on, and settling by hand."""
+
+    def __init__(self, hosted: Hosted) -> None:
+        self.hosted, self.next = hosted, 0
+
+    async def declare(self, *names: str) -> None:
+        for name in names:
+            definition = QueueDefinition(name=name)
+            lanes = self.hosted.vhost.registry.new_lanes(definition)
+            change = [changes.QUEUE, lanes, to_plain(definition)]
+            await self.hosted.change(lambda change=change: [change])  # type: ignore[misc]
+
+    async def publish(
+        self, name: str, payloads: Sequence[bytes], headers: Sequence[bytes] | None = None
+    ) -> None:
+        """Durable when it returns."""
+        hosted = self.hosted
+        batch = make_batch(self.next, payloads, key=name, headers=headers)
+        self.next = batch.next_sequence
+        publisher = hosted.vhost.publishers.open(PUBLISHER, 1, 0)
+        await hosted.log.with_room(
+            lambda: hosted.vhost.publish(publisher, [batch], anybody, hosted.clock.now_us())
+        )
+        await hosted.log.durable(hosted.log.end - 1)
+
+    async def settle_all(self, name: str) -> None:
+        """On disk when it returns."""
+        hosted, consumer = self.hosted, Consumer("c", prefetch=0, prefetch_bytes=0)
+        queue = hosted.vhost.registry.queue(name)
+        queue.subscribe(consumer)
+        queue.take(0)
+        queue.settle(consumer, 0, consumer.next_tag, ACK)
+        queue.unsubscribe(consumer, 0)
+        hosted.wake(queue)
+        await hosted.flushed()
+
+    async def traffic(self) -> None:
+        """A segment of what is consumed at once."""
+        for _ in range(12):
+            await self.publish("fast", [bytes(4000)])
+        await self.settle_all("fast")
+
+
+def numbers(hosted: Hosted) -> list[int]:
+    """Of the segments there are."""
+    return [one.number for one in hosted.log._store.segments]
+
+
+def live_bytes(hosted: Hosted) -> list[int]:
+    return [one.live_bytes for one in hosted.log._store.segments]
+
+
+@pytest.fixture
+def read_from(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Log positions from which the log was read."""
+    found: list[int] = []
+    read = Log.read
+
+    async def noting(self: Log, position: int, limit_bytes: int) -> list[Record]:
+        found.append(position)
+        return await read(self, position, limit_bytes)
+
+    monkeypatch.setattr(Log, "read", noting)
+    return found
+
+
+def test_a_damaged_record_keeps_its_own_segment_and_no_other(read_from: list[int]) -> None:
+    """Found: its segment was read every second, and none behind it was ever compacted."""
+    volume = Volume()
+
+    async def life(hosted: Hosted) -> None:
+        client = Client(hosted)
+        await client.declare("slow", "fast")
+        for number in range(6):
+            await client.publish("slow", [b"message %d " % number * 20])
+            if not number:
+                name = "msgs.0000000001"
+                volume.flip(name, 8 * bytes(volume.seen[name].seen).index(b"message 0"))
+            await client.traffic()
+        await trio.sleep(LONG_S)
+        assert numbers(hosted)[0] == 1
+        assert len(numbers(hosted)) == 3, "and the last two, which are left alone"
+        reads = len(read_from)
+        await trio.sleep(LONG_S)
+        assert len(read_from) == reads
+        assert hosted.vhost.registry.queue("slow").ready == 6
+        await client.settle_all("slow")
+        await client.traffic()
+        await trio.sleep(LONG_S)
+        assert 1 not in numbers(hosted), "settled, it goes with the others"
+
+    run(volume, life, config=CONF)
