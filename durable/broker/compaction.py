@@ -10,10 +10,11 @@ from mesh.errors import TooLarge
 
 from ..errors import StoreError, StoreFull
 from ..log.bodies import MESSAGES, move
-from ..log.compaction import Budget
+from ..log.compaction import Budget, Chosen
 from ..log.reader import READ_BYTES
 from ..log.record import Record
 from ..queues.lane import Lane
+from ..vhost.store import record_bytes
 from .hosted import Hosted
 
 logger = logging.getLogger("durable")
@@ -25,16 +26,19 @@ async def compact(hosted: Hosted, bytes_per_s: float) -> None:
     budget = Budget(bytes_per_s, trio.current_time())
     while True:
         await trio.sleep(PAUSE_S)
-        positions = hosted.log.to_compact()
+        chosen = hosted.log.to_compact()
+        if chosen is None:
+            continue
+        positions = chosen.positions
         try:
-            if positions is not None:
-                moved = await _compact(hosted, positions, budget)
-                hosted.turn()
-                freed = await hosted.log.free()
-                if not (moved or freed):
-                    _leave_damaged(hosted, positions)
+            moved_bytes = await _compact(hosted, chosen, budget)
+            hosted.turn()
+            freed = await hosted.log.free()
+            if moved_bytes > chosen.bytes_max:
+                hosted.log.put_off(positions.start)
+            elif not (moved_bytes or freed):
+                _leave_damaged(hosted, positions)
         except TooLarge as error:
-            assert positions is not None, "something was to be moved"
             hosted.log.leave(positions.start)
             logger.warning(
                 "compaction of %s leaves log positions %d to %d where they are: a record of %d bytes "
@@ -60,9 +64,10 @@ def _leave_damaged(hosted: Hosted, positions: range) -> None:
     )  # fmt: skip
 
 
-async def _compact(hosted: Hosted, positions: range, budget: Budget) -> bool:
-    """Whether anything had to be moved."""
-    position, moved = positions.start, False
+async def _compact(hosted: Hosted, chosen: Chosen, budget: Budget) -> int:
+    """Carry forward what is needed of it, unless that is more than it was chosen for; how many bytes."""
+    positions, moved_bytes = chosen.positions, 0
+    position = positions.start
     while position < positions.stop:
         records = await hosted.log.read(position, READ_BYTES)
         records = [one for one in records if one.position < positions.stop]
@@ -70,16 +75,18 @@ async def _compact(hosted: Hosted, positions: range, budget: Budget) -> bool:
             break
         for record in records:
             if record.kind in MESSAGES:
-                moved |= await _move(hosted, record, budget)
+                moved_bytes += await _move(hosted, record, budget)
+            if moved_bytes > chosen.bytes_max:
+                return moved_bytes
         position = records[-1].position + 1
-    return moved
+    return moved_bytes
 
 
-async def _move(hosted: Hosted, record: Record, budget: Budget) -> bool:
-    """Append it again for the lanes that still need it, then let go of the old one. False: none does."""
+async def _move(hosted: Hosted, record: Record, budget: Budget) -> int:
+    """Append it again for the lanes that still need it, then let go of the old one; how many bytes."""
     wanting = _wanting(hosted, record)
     if not wanting:
-        return False
+        return 0
     targets = [target for target in record.targets if target.queue in wanting]
     draft = move(record, targets, record.header.time_us)
     await trio.sleep(budget.wait_s(draft.size_bytes, trio.current_time()))
@@ -93,9 +100,10 @@ async def _move(hosted: Hosted, record: Record, budget: Budget) -> bool:
         if lane is None or run is None:
             continue
         lane.move(first, moved)
-        hosted.log.refer(moved, 1, run.size_bytes)
-        hosted.log.release(record.position, 1, run.size_bytes)
-    return True
+        size_bytes = record_bytes(run.count, run.size_bytes)
+        hosted.log.refer(moved, 1, size_bytes)
+        hosted.log.release(record.position, 1, size_bytes)
+    return draft.size_bytes
 
 
 def _wanting(hosted: Hosted, record: Record) -> dict[int, Lane]:

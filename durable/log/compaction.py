@@ -5,8 +5,8 @@
 
 Whoever applies records does the work: for each record of `Log.to_compact()`, ask which of its targets
 are still alive; wait for the budget; append `bodies.move(record, targets, record.header.time_us)`, or
-the same draft again when it is a gap; wait until that is durable; refer to the new position, release the old one;
-in the end call `Log.free()`. Acks and definitions are not moved: a snapshot has what they did.
+the same draft again when it is a gap; wait until that is durable; refer to the new position, release the
+old one; in the end call `Log.free()`. Acks and definitions are not moved: a snapshot has what they did.
 
 After a crash between the new record and the freeing, recovery sees both: the same lanes, the same
 sequences. Whoever applies them must keep the later one, and so must it when one was moved twice. What
@@ -20,6 +20,9 @@ from typing import NamedTuple
 
 BURST_S = 0.25
 """So much of the budget may be used at once after a rest: publishers wait no longer than that."""
+OVER = 1.5
+"""What is carried forward takes a little more than it did, and live bytes may be estimates that leave
+out headers. If it is half as much again as was to be worth it, they are no use."""
 YOUNGEST_KEPT = 2
 """The last segments are left alone: one is being written, of the other much may still be settled."""
 
@@ -32,6 +35,15 @@ class Candidate(NamedTuple):
     live_bytes: int
     """Of records that something needs; rather too many than too few. 0: none, or it is not known."""
     sealed: bool
+
+
+class Chosen(NamedTuple):
+    """The segment to be compacted next."""
+
+    positions: range
+    """Its log positions."""
+    bytes_max: float
+    """With more than this carried forward it was not worth it: `Log.put_off`."""
 
 
 def choose(candidates: Sequence[Candidate], share_max: float) -> int | None:

@@ -29,7 +29,7 @@ from mesh.waker import Bell, Waker
 from ..errors import NotInLog, StoreBusy, StoreFailed, StoreFull
 from .cipher import Cipher
 from .committing import Commit
-from .compaction import choose
+from .compaction import OVER, Chosen, choose
 from .config import LogConfig
 from .disk import Disk
 from .encryption import Encryption
@@ -266,8 +266,8 @@ class Log:
         """So many more things need the durable record at this log position, or what it did.
 
         Args:
-            size_bytes: of the whole record, each time: what several need counts several times, so
-                compaction is put off a little rather than carrying forward more than it frees.
+            size_bytes: of the whole record, or an estimate, each time: what several need counts several
+                times, so compaction is put off a little rather than carrying forward more than it frees.
         """
         self._store.segments.refer(position, count, size_bytes)
 
@@ -284,19 +284,28 @@ class Log:
         assert position < self.durable_end, "a snapshot that is durable"
         self._snapshot = max(self._snapshot, position)
 
-    def to_compact(self) -> range | None:
-        """Log positions of the segment to be compacted next, if there is one: see compaction.py."""
-        segments = self._store.segments
-        number = choose(segments.candidates(self._snapshot), self._config.compaction_share_max)
+    def to_compact(self) -> Chosen | None:
+        """The segment to be compacted next, if there is one: see compaction.py."""
+        segments, share_max = self._store.segments, self._config.compaction_share_max
+        number = choose(segments.candidates(self._snapshot), share_max)
         found = next((one for one in segments if one.number == number), None)
-        return None if found is None else range(found.first, found.end)
+        if found is None:
+            return None
+        return Chosen(range(found.first, found.end), OVER * share_max * found.end_at)
 
     def leave(self, position: int) -> None:
         """Do not compact the segment with this log position: one of its records is damaged, or more
         than an empty segment takes, now that they are smaller. Until the log is opened again."""
+        self._compact_below(position, 0.0)
+
+    def put_off(self, position: int) -> None:
+        """Do not compact the segment with this log position before half of what is live now is not."""
+        self._compact_below(position, 0.5)
+
+    def _compact_below(self, position: int, share: float) -> None:
         segment = self._store.segments.find(position)
         if segment is not None and position < segment.end:  # Else it has been freed meanwhile.
-            segment.stays = True
+            segment.compact_below = share * segment.live_bytes
 
     @property
     def would_free(self) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
+from math import inf
 
 from .compaction import Candidate
 from .header import SEGMENT_HEADER_BYTES
@@ -20,8 +21,8 @@ class Segment:
     """One file. Positions are log positions, `at` are bytes in the file."""
 
     __slots__ = (
-        "_ats", "_next_at", "_positions", "end", "end_at", "first", "live_bytes", "number",
-        "references", "sealed", "stays",
+        "_ats", "_next_at", "_positions", "compact_below", "end", "end_at", "first", "live_bytes",
+        "number", "references", "sealed",
     )  # fmt: skip
 
     def __init__(self, number: int, first: int) -> None:
@@ -31,8 +32,8 @@ class Segment:
         self.end_at = SEGMENT_HEADER_BYTES
         """The byte after its last record."""
         self.sealed = False
-        self.stays = False
-        """Compaction leaves it alone: one of its records cannot be read, or goes into no other."""
+        self.compact_below = inf
+        """Compaction leaves it alone while so much of it is live."""
         self.references = 0
         self.live_bytes = 0
         """What those who refer to its records said that they need."""
@@ -127,11 +128,11 @@ class Segments:
         ]
 
     def candidates(self, keep_from: int) -> list[Candidate]:
-        """For compaction: one that must stay anyway counts as not sealed."""
+        """For compaction: one that is to be left alone counts as not sealed."""
         return [
             Candidate(
                 one.number, one.end_at, one.live_bytes,
-                one.sealed and one.end <= keep_from and not one.stays,
+                one.sealed and one.end <= keep_from and one.live_bytes < one.compact_below,
             )
             for one in self._all
         ]  # fmt: skip

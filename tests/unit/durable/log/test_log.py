@@ -255,8 +255,8 @@ async def test_a_mostly_dead_segment_is_carried_forward_and_freed() -> None:
             if position % 10 != 5:
                 del live[position]
         freed: list[int] = []
-        while (positions := log.to_compact()) is not None:
-            for position in positions:
+        while (chosen := log.to_compact()) is not None:
+            for position in chosen.positions:
                 if position in live:
                     record = await log.record(position)
                     (new,) = await log.append([move(record, record.targets, 0)])
