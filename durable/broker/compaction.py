@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 
 import trio
 
@@ -12,13 +13,16 @@ from ..errors import StoreError, StoreFull
 from ..log.bodies import MESSAGES, move
 from ..log.compaction import Budget, Chosen
 from ..log.reader import READ_BYTES
-from ..log.record import Record
+from ..log.record import Draft, Record
 from ..queues.lane import Lane
 from ..vhost.store import record_bytes
 from .hosted import Hosted
 
 logger = logging.getLogger("durable")
 PAUSE_S = 1.0
+AT_ONCE, BYTES_AT_ONCE = 256, 256 * 1024
+"""Records appended together, and their bytes, unless one alone is more: a commit each would wait for the
+disk each time; more would keep publishers waiting for milliseconds."""
 
 
 async def compact(hosted: Hosted, bytes_per_s: float) -> None:
@@ -70,31 +74,53 @@ async def _compact(hosted: Hosted, chosen: Chosen, budget: Budget) -> int:
     position = positions.start
     while position < positions.stop:
         records = await hosted.log.read(position, READ_BYTES)
-        records = [one for one in records if one.position < positions.stop]
-        if not records:
+        left = deque(one for one in records if one.position < positions.stop)
+        if not left:
             break
-        for record in records:
-            if record.kind in MESSAGES:
-                moved_bytes += await _move(hosted, record, budget)
+        position = left[-1].position + 1
+        while left:
+            moved_bytes += await _move(hosted, _some(hosted, left), budget)
             if moved_bytes > chosen.bytes_max:
                 return moved_bytes
-        position = records[-1].position + 1
     return moved_bytes
 
 
-async def _move(hosted: Hosted, record: Record, budget: Budget) -> int:
-    """Append it again for the lanes that still need it, then let go of the old one; how many bytes."""
-    wanting = _wanting(hosted, record)
-    if not wanting:
+def _some(hosted: Hosted, left: deque[Record]) -> list[tuple[Record, Draft]]:
+    """Take from these until there is enough to be appended at once: for the lanes that still need it."""
+    some: list[tuple[Record, Draft]] = []
+    size_bytes, bytes_max = 0, min(BYTES_AT_ONCE, hosted.log.append_bytes_max // 4)
+    while left and len(some) < AT_ONCE:
+        record = left[0]
+        wanting = _wanting(hosted, record) if record.kind in MESSAGES else {}
+        if wanting:
+            targets = [target for target in record.targets if target.queue in wanting]
+            draft = move(record, targets, record.header.time_us)
+            size_bytes += draft.size_bytes
+            if some and size_bytes > bytes_max:
+                break
+            some.append((record, draft))
+        left.popleft()
+    return some
+
+
+async def _move(hosted: Hosted, some: list[tuple[Record, Draft]], budget: Budget) -> int:
+    """Append them again, then let go of the old ones; how many bytes that took."""
+    if not some:
         return 0
-    targets = [target for target in record.targets if target.queue in wanting]
-    draft = move(record, targets, record.header.time_us)
-    await trio.sleep(budget.wait_s(draft.size_bytes, trio.current_time()))
-    budget.take(draft.size_bytes, trio.current_time())
-    (moved,) = await hosted.log.append([draft])
-    await hosted.log.durable(moved)
+    size_bytes = sum(draft.size_bytes for _, draft in some)
+    await trio.sleep(budget.wait_s(size_bytes, trio.current_time()))
+    budget.take(size_bytes, trio.current_time())
+    positions = await hosted.log.append([draft for _, draft in some])
+    await hosted.log.durable(positions[-1])
+    for (record, draft), moved in zip(some, positions, strict=True):
+        _point_to(hosted, record, draft, moved)
+    return size_bytes
+
+
+def _point_to(hosted: Hosted, record: Record, draft: Draft, moved: int) -> None:
+    """It is durable at log position `moved`, too: lanes need the old one no more."""
     still = _wanting(hosted, record)  # Some may have been settled meanwhile, and have let go.
-    for lane_id, first in targets:
+    for lane_id, first in draft.targets:
         lane = still.get(lane_id)
         run = None if lane is None else lane.index.find(first)
         if lane is None or run is None:
@@ -103,7 +129,6 @@ async def _move(hosted: Hosted, record: Record, budget: Budget) -> int:
         size_bytes = record_bytes(run.count, run.size_bytes)
         hosted.log.refer(moved, 1, size_bytes)
         hosted.log.release(record.position, 1, size_bytes)
-    return draft.size_bytes
 
 
 def _wanting(hosted: Hosted, record: Record) -> dict[int, Lane]:
