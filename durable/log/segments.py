@@ -1,7 +1,8 @@
 """Which segments there are, where in them log positions stand, and what still refers to them.
 
 The index is sparse: a mark every 64 KiB at most, from which a reader goes on by the lengths in the
-headers. 12 bytes a mark: 50 KB for a segment of 256 MiB, however small its records.
+headers. 12 bytes a mark: 50 KB for a segment of 256 MiB, however small its records. Of a segment that
+recovery did not read, whoever reads it first makes them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class Segment:
     """One file. Positions are log positions, `at` are bytes in the file."""
 
     __slots__ = (
-        "_ats", "_next_at", "_positions", "compact_below", "end", "end_at", "first", "live_bytes",
+        "_ats", "_positions", "compact_below", "end", "end_at", "first", "live_bytes", "next_mark_at",
         "number", "references", "sealed",
     )  # fmt: skip
 
@@ -37,18 +38,24 @@ class Segment:
         self.references = 0
         self.live_bytes = 0
         """What those who refer to its records said that they need."""
-        self._next_at = 0
-        """The next mark is due from this byte on."""
+        self.next_mark_at = 0
+        """The next mark is due from this byte on; before it there are all."""
         self._positions = array("Q")
         self._ats = array("I")
 
     def note(self, position: int, at: int, end_at: int) -> None:
-        """The record `position` stands at bytes [at, end_at)."""
-        if at >= self._next_at:
+        """The record `position`, the last one so far, stands at bytes [at, end_at)."""
+        if at >= self.next_mark_at:
+            self.mark(position, at)
+        self.end, self.end_at = position + 1, end_at
+
+    def mark(self, position: int, at: int) -> None:
+        """The record `position` begins at byte `at`, unless it stands among marks. Called by one at a
+        time: whoever writes the segment, readers once it is sealed."""
+        if at >= self.next_mark_at:
             self._ats.append(at)  # First this: a reader in another thread looks at positions.
             self._positions.append(position)
-            self._next_at = at + STRIDE_BYTES
-        self.end, self.end_at = position + 1, end_at
+            self.next_mark_at = at + STRIDE_BYTES
 
     def near(self, position: int) -> int:
         """A byte where a record begins, `position` itself or one before it."""
