@@ -275,6 +275,14 @@ class Log:
         """So many do not any more; the size as it was when they were referred to."""
         self._store.segments.release(position, count, size_bytes)
 
+    def refer_each(self, positions: range, size_bytes: int) -> None:
+        """As `refer` to each of these, at the cost of one call for each segment."""
+        self._store.segments.refer_each(positions, size_bytes)
+
+    def release_each(self, positions: range, size_bytes: int) -> None:
+        """As `release` of each of these."""
+        self._store.segments.release_each(positions, size_bytes)
+
     def snapshot_at(self, position: int) -> None:
         """There is a durable snapshot here: what records before it did is known without them.
 

@@ -126,6 +126,33 @@ class Segments:
         segment.references -= count
         segment.live_bytes -= count * size_bytes
 
+    def refer_each(self, positions: range, size_bytes: int) -> None:
+        """One more thing needs each of these records, as `refer`; a whole range costs as much as one."""
+        for position, count in self._by_segment(positions):
+            self.refer(position, count, size_bytes)
+
+    def release_each(self, positions: range, size_bytes: int) -> None:
+        """It does not any more."""
+        if len(positions) == 1:  # What is acked one by one: almost all.
+            self.release(positions[0], 1, size_bytes)
+            return
+        for position, count in self._by_segment(positions):
+            self.release(position, count, size_bytes)
+
+    def _by_segment(self, positions: range) -> Iterator[tuple[int, int]]:
+        """One of these log positions for each segment they stand in, and how many stand there."""
+        rising = positions if positions.step > 0 else positions[::-1]
+        while len(rising) > 1:
+            segment = self.find(rising[0])
+            following = None if segment is None else self.after(segment.number)
+            if following is None:
+                break
+            count = len(range(rising[0], min(following.first, rising.stop), rising.step))
+            yield rising[0], count
+            rising = rising[count:]
+        if rising:
+            yield rising[0], len(rising)
+
     def unused(self, keep_from: int) -> list[Segment]:
         """Sealed, referred to by nothing, and at an end by log position `keep_from`."""
         return [

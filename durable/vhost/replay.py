@@ -101,8 +101,7 @@ class Replay:
         for lane in registry.lanes.values():
             lane.recovered(now_us)
             for positions, messages, size_bytes in lane.referenced():
-                for position in positions:
-                    store.refer(position, 1, record_bytes(messages, size_bytes))
+                store.refer_each(positions, record_bytes(messages, size_bytes))
 
     def _apply(self, record: Record) -> None:
         kind = record.kind

@@ -96,5 +96,4 @@ class Settling:
             self.durable = self._flushed.popleft()[0]
         while self._releases and self._releases[0][0] < end:
             for positions, messages, size_bytes in self._releases.popleft()[1]:
-                for position in positions:
-                    self._store.release(position, 1, record_bytes(messages, size_bytes))
+                self._store.release_each(positions, record_bytes(messages, size_bytes))
