@@ -37,6 +37,7 @@ from .follower import Follower
 from .record import Draft, Record
 from .recovery import Begin, Visit
 from .report import RecoveryReport
+from .scarcity import Scarcity
 from .statistics import LogStatistics
 from .store import Store, open_store
 from .writer_thread import BorrowedThreads, Writer, WriterThread
@@ -93,6 +94,7 @@ class Log:
         self._in_thread = in_thread or trio.to_thread.run_sync
         self._writer: Writer = BorrowedThreads(in_thread) if in_thread else WriterThread()
         self._committer = store.committer
+        self._scarcity = Scarcity(f"the store in {store.path}", config.retry_s)
         self._work, self._wanted, self._begun = Waker(), Waker(), Waker()
         self._changed = Bell()
         """Rung after each commit, segment and failure: whoever waits looks again."""
@@ -235,7 +237,7 @@ class Log:
         """A disk that cannot be read has failed, too: what is there may be readable tomorrow, so it is
         no damage, which would be settled and freed."""
         try:
-            found: T = await self._in_thread(read)
+            found: T = await self._scarcity.outlast(partial(self._in_thread, read))
         except OSError as error:
             self._fail("reading failed", error)
             self._tell()
@@ -397,7 +399,8 @@ class Log:
                 continue
             full = committer.full
             try:
-                await self._call(self._store.make_segment, number)
+                make = partial(self._call, self._store.make_segment, number)
+                await self._scarcity.outlast(make)
             except StoreFull as error:
                 committer.segment_refused(error.free_bytes)
                 if not full:

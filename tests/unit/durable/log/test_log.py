@@ -19,13 +19,7 @@ from durable.log.faulty_disk import FaultyDisk
 from durable.log.log import open_log
 from durable.log.memory_disk import MemoryDisk, Volume
 from durable.log.record import Kind
-from tests.logs import SMALL, acks, publish
-
-
-async def inline(call: Callable[..., Any], *args: Any, abandon_on_cancel: bool = False) -> Any:
-    """Worker threads without threads."""
-    await trio.lowlevel.checkpoint()
-    return call(*args)
+from tests.logs import SMALL, acks, inline, publish
 
 
 class Gate:
