@@ -120,3 +120,18 @@ async def inline(call: Callable[..., Any], *args: Any, abandon_on_cancel: bool =
     """Worker threads without threads."""
     await trio.lowlevel.checkpoint()
     return call(*args)
+
+
+class Gate:
+    """Worker threads that come back when they are told to."""
+
+    def __init__(self) -> None:
+        self.open = trio.Event()
+        self.open.set()
+
+    async def __call__(
+        self, call: Callable[..., Any], *args: Any, abandon_on_cancel: bool = False
+    ) -> Any:
+        result = call(*args)
+        await self.open.wait()
+        return result

@@ -110,6 +110,8 @@ class Log:
         """Called whenever more is durable, there is room again, or the store has stopped."""
         self._snapshot = 0
         """Log position of the last one; no segment that ends behind it is freed."""
+        self._freeing = trio.Lock()
+        """Checkpoints and compaction both do, and one would forget what the other has left."""
         self._left: list[int] = []
         """Freed segments whose files could not be deleted so far."""
 
@@ -327,20 +329,23 @@ class Log:
 
         Right after opening nothing refers to anything: `refer` to what is needed first.
         """
-        gone = self._store.segments.unused(self._snapshot)
-        numbers = [*self._left, *(segment.number for segment in gone)]
-        if not numbers:
-            return []
-        self._store.segments.remove(gone)
-        self._left = numbers
-        try:
-            await self._in_thread(self._store.remove, numbers)
-        except OSError as error:  # What is stored is well: it takes space for longer, that is all.
-            logger.warning("freed segments stay on the disk for now: %s", error)
-            return []
-        self._left = []
-        self._space.wake()
-        return numbers
+        async with self._freeing:
+            gone = self._store.segments.unused(self._snapshot)
+            numbers = [*self._left, *(segment.number for segment in gone)]
+            if not numbers:
+                return []
+            self._store.segments.remove(gone)
+            self._left = numbers
+            try:
+                await self._in_thread(self._store.remove, numbers)
+            except (
+                OSError
+            ) as error:  # What is stored is well: it takes space for longer, that is all.
+                logger.warning("freed segments stay on the disk for now: %s", error)
+                return []
+            self._left = []
+            self._space.wake()
+            return numbers
 
     def statistics(self) -> LogStatistics:
         return LogStatistics.of(self._committer, trio.current_time())
