@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from itertools import islice
 
 import trio
 
@@ -23,6 +24,8 @@ PAUSE_S = 1.0
 AT_ONCE, BYTES_AT_ONCE = 256, 256 * 1024
 """Records appended together, and their bytes, unless one alone is more: a commit each would wait for the
 disk each time; more would keep publishers waiting for milliseconds."""
+LOOKED_AT_ONCE = 1024
+"""Records, before others have their turn: two milliseconds."""
 
 
 async def compact(hosted: Hosted, bytes_per_s: float) -> None:
@@ -86,11 +89,13 @@ async def _compact(hosted: Hosted, chosen: Chosen, budget: Budget) -> int:
 
 
 def _some(hosted: Hosted, left: deque[Record]) -> list[tuple[Record, Draft]]:
-    """Take from these until there is enough to be appended at once: for the lanes that still need it."""
+    """Take from these until there is enough to be appended at once, or they were many: for the lanes that
+    still need it."""
     some: list[tuple[Record, Draft]] = []
     size_bytes, bytes_max = 0, min(BYTES_AT_ONCE, hosted.log.append_bytes_max // 4)
-    while left and len(some) < AT_ONCE:
-        record = left[0]
+    for record in list(islice(left, LOOKED_AT_ONCE)):
+        if len(some) == AT_ONCE:
+            break
         wanting = _wanting(hosted, record) if record.kind in MESSAGES else {}
         if wanting:
             targets = [target for target in record.targets if target.queue in wanting]
@@ -106,6 +111,7 @@ def _some(hosted: Hosted, left: deque[Record]) -> list[tuple[Record, Draft]]:
 async def _move(hosted: Hosted, some: list[tuple[Record, Draft]], budget: Budget) -> int:
     """Append them again, then let go of the old ones; how many bytes that took."""
     if not some:
+        await trio.lowlevel.checkpoint()
         return 0
     size_bytes = sum(draft.size_bytes for _, draft in some)
     await trio.sleep(budget.wait_s(size_bytes, trio.current_time()))

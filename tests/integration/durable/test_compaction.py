@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 import trio
 
+from durable.broker import compaction
 from durable.broker.hosted import Hosted
 from durable.definition_forms import to_plain
 from durable.definitions import QueueDefinition
@@ -16,6 +17,7 @@ from durable.log.log import Log
 from durable.log.memory_disk import Volume
 from durable.log.record import Draft, Record
 from durable.queues.consumers import Consumer
+from durable.queues.lane import Lane
 from durable.queues.queue import ACK
 from durable.vhost import changes
 from tests.power_cuts import CONFIG, run
@@ -230,6 +232,48 @@ def test_small_records_share_commits() -> None:
         await trio.sleep(LONG_S)
         assert hosted.log.end - records >= 100
         assert statistics().commits - commits < 10
+
+    run(Volume(), life, config=CONF)
+
+
+class Turns(trio.abc.Instrument):
+    """Counts what is called in one turn of a task."""
+
+    def __init__(self) -> None:
+        self.calls = self.most = 0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.calls = 0
+
+    def call(self) -> None:
+        self.calls += 1
+        self.most = max(self.most, self.calls)
+
+
+def test_others_have_their_turn_while_a_segment_is_looked_through(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wanting, turns = compaction._wanting, Turns()
+
+    def noting(hosted: Hosted, record: Record) -> dict[int, Lane]:
+        turns.call()
+        return wanting(hosted, record)
+
+    monkeypatch.setattr(compaction, "_wanting", noting)
+    monkeypatch.setattr(compaction, "LOOKED_AT_ONCE", 20)
+    monkeypatch.setattr(compaction, "AT_ONCE", 10)
+
+    async def life(hosted: Hosted) -> None:
+        client = Client(hosted)
+        await client.declare("slow", "fast")
+        for _ in range(3):
+            for number in range(100):
+                await client.publish("slow" if number < 30 else "fast", [b"x"])
+            await client.traffic()
+        trio.lowlevel.add_instrument(turns)
+        await trio.sleep(LONG_S)
+        assert 1 not in numbers(hosted)
+        assert 10 <= turns.most <= 30, "looked at, and asked again once they are durable"
 
     run(Volume(), life, config=CONF)
 
