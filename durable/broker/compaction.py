@@ -73,6 +73,7 @@ def _leave_damaged(hosted: Hosted, positions: range) -> None:
 
 async def _compact(hosted: Hosted, chosen: Chosen, budget: Budget) -> int:
     """Carry forward what is needed of it, unless that is more than it was chosen for; how many bytes."""
+    bytes_at_once = min(BYTES_AT_ONCE, hosted.log.append_bytes_max // 4, budget.burst_bytes)
     positions, moved_bytes = chosen.positions, 0
     position = positions.start
     while position < positions.stop:
@@ -82,17 +83,17 @@ async def _compact(hosted: Hosted, chosen: Chosen, budget: Budget) -> int:
             break
         position = left[-1].position + 1
         while left:
-            moved_bytes += await _move(hosted, _some(hosted, left), budget)
+            moved_bytes += await _move(hosted, _some(hosted, left, bytes_at_once), budget)
             if moved_bytes > chosen.bytes_max:
                 return moved_bytes
     return moved_bytes
 
 
-def _some(hosted: Hosted, left: deque[Record]) -> list[tuple[Record, Draft]]:
+def _some(hosted: Hosted, left: deque[Record], bytes_max: float) -> list[tuple[Record, Draft]]:
     """Take from these until there is enough to be appended at once, or they were many: for the lanes that
     still need it."""
     some: list[tuple[Record, Draft]] = []
-    size_bytes, bytes_max = 0, min(BYTES_AT_ONCE, hosted.log.append_bytes_max // 4)
+    size_bytes = 0
     for record in list(islice(left, LOOKED_AT_ONCE)):
         if len(some) == AT_ONCE:
             break

@@ -69,13 +69,13 @@ class Budget:
 
     def __init__(self, bytes_per_s: float, now_s: float) -> None:
         self._bytes_per_s = bytes_per_s
-        self._burst_bytes = bytes_per_s * BURST_S
-        self._tokens, self._at_s = self._burst_bytes, now_s
+        self.burst_bytes = bytes_per_s * BURST_S
+        self._tokens, self._at_s = self.burst_bytes, now_s
 
     def wait_s(self, size_bytes: int, now_s: float) -> float:
         """How long until so much may be taken; 0: at once."""
         self._fill(now_s)
-        return max(0.0, min(size_bytes, self._burst_bytes) - self._tokens) / self._bytes_per_s
+        return max(0.0, min(size_bytes, self.burst_bytes) - self._tokens) / self._bytes_per_s
 
     def take(self, size_bytes: int, now_s: float) -> None:
         """To be called when `wait_s` says 0, or is as good as over."""
@@ -84,5 +84,5 @@ class Budget:
 
     def _fill(self, now_s: float) -> None:
         earned = max(0.0, now_s - self._at_s) * self._bytes_per_s
-        self._tokens = min(self._burst_bytes, self._tokens + earned)
+        self._tokens = min(self.burst_bytes, self._tokens + earned)
         self._at_s = max(self._at_s, now_s)

@@ -13,6 +13,7 @@ from durable.broker import compaction
 from durable.broker.hosted import Hosted
 from durable.definition_forms import to_plain
 from durable.definitions import QueueDefinition
+from durable.log.compaction import BURST_S
 from durable.log.log import Log
 from durable.log.memory_disk import Volume
 from durable.log.record import Draft, Record
@@ -234,6 +235,30 @@ def test_small_records_share_commits() -> None:
         assert statistics().commits - commits < 10
 
     run(Volume(), life, config=CONF)
+
+
+def test_what_is_appended_at_once_keeps_to_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    append, sizes = Log.append, list[tuple[int, int]]()
+
+    async def appending(self: Log, drafts: Sequence[Draft]) -> range:
+        sizes.append((len(drafts), sum(draft.size_bytes for draft in drafts)))
+        return await append(self, drafts)
+
+    async def life(hosted: Hosted) -> None:
+        client = Client(hosted)
+        await client.declare("slow", "fast")
+        for _ in range(4):
+            for number in range(20):
+                await client.publish("slow", [bytes(1500 if number == 7 else 100)])
+            await client.traffic()
+        monkeypatch.setattr(Log, "append", appending)
+        await trio.sleep(LONG_S)
+        assert 1 not in numbers(hosted)
+
+    slow = replace(CONF, log=replace(CONF.log, compaction_bytes_per_s=4000))
+    run(Volume(), life, config=slow)
+    assert any(count > 1 for count, _ in sizes)
+    assert all(count == 1 or size_bytes <= 4000 * BURST_S for count, size_bytes in sizes)
 
 
 class Turns(trio.abc.Instrument):
