@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
+from typing import Any
+
+import trio
 
 from durable.errors import StoreBusy, StoreFull
 from durable.log.bodies import encode_acks, encode_definitions
@@ -111,3 +114,24 @@ class PlainLog:
 
     def close(self) -> None:
         self.store.close()
+
+
+async def inline(call: Callable[..., Any], *args: Any, abandon_on_cancel: bool = False) -> Any:
+    """Worker threads without threads."""
+    await trio.lowlevel.checkpoint()
+    return call(*args)
+
+
+class Gate:
+    """Worker threads that come back when they are told to."""
+
+    def __init__(self) -> None:
+        self.open = trio.Event()
+        self.open.set()
+
+    async def __call__(
+        self, call: Callable[..., Any], *args: Any, abandon_on_cancel: bool = False
+    ) -> Any:
+        result = call(*args)
+        await self.open.wait()
+        return result

@@ -53,9 +53,13 @@ class PlainStore:
     def refer(self, position: int, count: int = 1, size_bytes: int = 0) -> None:
         self.references[position] += count
 
-    def release(self, position: int, count: int = 1, size_bytes: int = 0) -> None:
-        assert self.references[position] >= count, f"{position} released too often"
-        self.references[position] -= count
+    def refer_each(self, positions: range, size_bytes: int) -> None:
+        self.references.update(positions)
+
+    def release_each(self, positions: range, size_bytes: int) -> None:
+        for position in positions:
+            assert self.references[position], f"{position} released too often"
+            self.references[position] -= 1
 
     def needed(self) -> dict[int, int]:
         return {position: count for position, count in self.references.items() if count}

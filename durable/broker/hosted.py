@@ -27,7 +27,8 @@ from ..errors import (
     StoreFailed,
 )
 from ..log.bodies import MESSAGES, batch_bytes
-from ..log.log import READ_BYTES, Log
+from ..log.log import Log
+from ..log.reader import READ_BYTES
 from ..log.record import Buffer
 from ..queues.consumers import Consumer
 from ..queues.lane import Lane

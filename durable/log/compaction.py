@@ -5,8 +5,8 @@
 
 Whoever applies records does the work: for each record of `Log.to_compact()`, ask which of its targets
 are still alive; wait for the budget; append `bodies.move(record, targets, record.header.time_us)`, or
-the same draft again when it is a gap; wait until that is durable; refer to the new position, release the old one;
-in the end call `Log.free()`. Acks and definitions are not moved: a snapshot has what they did.
+the same draft again when it is a gap; wait until that is durable; refer to the new position, release the
+old one; in the end call `Log.free()`. Acks and definitions are not moved: a snapshot has what they did.
 
 After a crash between the new record and the freeing, recovery sees both: the same lanes, the same
 sequences. Whoever applies them must keep the later one, and so must it when one was moved twice. What
@@ -20,6 +20,9 @@ from typing import NamedTuple
 
 BURST_S = 0.25
 """So much of the budget may be used at once after a rest: publishers wait no longer than that."""
+OVER = 1.5
+"""What is carried forward takes a little more than it did, and live bytes may be estimates that leave
+out headers. If it is half as much again as was to be worth it, they are no use."""
 YOUNGEST_KEPT = 2
 """The last segments are left alone: one is being written, of the other much may still be settled."""
 
@@ -32,6 +35,15 @@ class Candidate(NamedTuple):
     live_bytes: int
     """Of records that something needs; rather too many than too few. 0: none, or it is not known."""
     sealed: bool
+
+
+class Chosen(NamedTuple):
+    """The segment to be compacted next."""
+
+    positions: range
+    """Its log positions."""
+    bytes_max: float
+    """With more than this carried forward it was not worth it: `Log.put_off`."""
 
 
 def choose(candidates: Sequence[Candidate], share_max: float) -> int | None:
@@ -57,13 +69,13 @@ class Budget:
 
     def __init__(self, bytes_per_s: float, now_s: float) -> None:
         self._bytes_per_s = bytes_per_s
-        self._burst_bytes = bytes_per_s * BURST_S
-        self._tokens, self._at_s = self._burst_bytes, now_s
+        self.burst_bytes = bytes_per_s * BURST_S
+        self._tokens, self._at_s = self.burst_bytes, now_s
 
     def wait_s(self, size_bytes: int, now_s: float) -> float:
         """How long until so much may be taken; 0: at once."""
         self._fill(now_s)
-        return max(0.0, min(size_bytes, self._burst_bytes) - self._tokens) / self._bytes_per_s
+        return max(0.0, min(size_bytes, self.burst_bytes) - self._tokens) / self._bytes_per_s
 
     def take(self, size_bytes: int, now_s: float) -> None:
         """To be called when `wait_s` says 0, or is as good as over."""
@@ -72,5 +84,5 @@ class Budget:
 
     def _fill(self, now_s: float) -> None:
         earned = max(0.0, now_s - self._at_s) * self._bytes_per_s
-        self._tokens = min(self._burst_bytes, self._tokens + earned)
+        self._tokens = min(self.burst_bytes, self._tokens + earned)
         self._at_s = max(self._at_s, now_s)

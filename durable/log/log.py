@@ -14,7 +14,6 @@ import heapq
 import logging
 import os
 import time
-from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -30,21 +29,21 @@ from mesh.waker import Bell, Waker
 from ..errors import NotInLog, StoreBusy, StoreFailed, StoreFull
 from .cipher import Cipher
 from .committing import Commit
-from .compaction import choose
+from .compaction import OVER, Chosen, choose
 from .config import LogConfig
 from .disk import Disk
 from .encryption import Encryption
+from .follower import Follower
 from .record import Draft, Record
 from .recovery import Begin, Visit
 from .report import RecoveryReport
+from .scarcity import Scarcity
 from .statistics import LogStatistics
 from .store import Store, open_store
 from .writer_thread import BorrowedThreads, Writer, WriterThread
 
 logger = logging.getLogger("durable.log")
 T = TypeVar("T")
-READ_BYTES = 1 << 20
-"""Read in one trip to a worker thread by `follow`."""
 
 InThread = Callable[..., Awaitable[Any]]
 """`trio.to_thread.run_sync`, or what a test has instead."""
@@ -87,32 +86,6 @@ async def open_log(
         log._close()
 
 
-class Follower:
-    """Iterates over the records of a log while it is being written; ends when the log is closed.
-
-    Raises:
-        StoreFailed: after the last durable record, when the disk failed.
-    """
-
-    def __init__(self, log: Log, position: int) -> None:
-        self._log, self._position = log, position
-        self._records: deque[Record] = deque()
-
-    def __aiter__(self) -> Follower:
-        return self
-
-    async def __anext__(self) -> Record:
-        log = self._log
-        while not self._records:
-            end = log.durable_end
-            self._records.extend(await log.read(self._position, READ_BYTES))
-            if not self._records and not await log.wait_durable(end):
-                raise StopAsyncIteration
-        record = self._records.popleft()
-        self._position = record.position + 1
-        return record
-
-
 class Log:
     """Made by `open_log`. To be used from its trio thread only."""
 
@@ -121,6 +94,7 @@ class Log:
         self._in_thread = in_thread or trio.to_thread.run_sync
         self._writer: Writer = BorrowedThreads(in_thread) if in_thread else WriterThread()
         self._committer = store.committer
+        self._scarcity = Scarcity(f"the store in {store.path}", config.retry_s)
         self._work, self._wanted, self._begun = Waker(), Waker(), Waker()
         self._changed = Bell()
         """Rung after each commit, segment and failure: whoever waits looks again."""
@@ -136,6 +110,8 @@ class Log:
         """Called whenever more is durable, there is room again, or the store has stopped."""
         self._snapshot = 0
         """What the last one knows ends here; no segment that ends behind it is freed."""
+        self._freeing = trio.Lock()
+        """Checkpoints and compaction both do, and one would forget what the other has left."""
         self._left: list[int] = []
         """Freed segments whose files could not be deleted so far."""
 
@@ -263,7 +239,7 @@ class Log:
         """A disk that cannot be read has failed, too: what is there may be readable tomorrow, so it is
         no damage, which would be settled and freed."""
         try:
-            found: T = await self._in_thread(read)
+            found: T = await self._scarcity.outlast(partial(self._in_thread, read))
         except OSError as error:
             self._fail("reading failed", error)
             self._tell()
@@ -294,14 +270,22 @@ class Log:
         """So many more things need the durable record at this log position, or what it did.
 
         Args:
-            size_bytes: of the whole record, each time: what several need counts several times, so
-                compaction is put off a little rather than carrying forward more than it frees.
+            size_bytes: of the whole record, or an estimate, each time: what several need counts several
+                times, so compaction is put off a little rather than carrying forward more than it frees.
         """
         self._store.segments.refer(position, count, size_bytes)
 
     def release(self, position: int, count: int = 1, size_bytes: int = 0) -> None:
         """So many do not any more; the size as it was when they were referred to."""
         self._store.segments.release(position, count, size_bytes)
+
+    def refer_each(self, positions: range, size_bytes: int) -> None:
+        """As `refer` to each of these, at the cost of one call for each segment."""
+        self._store.segments.refer_each(positions, size_bytes)
+
+    def release_each(self, positions: range, size_bytes: int) -> None:
+        """As `release` of each of these."""
+        self._store.segments.release_each(positions, size_bytes)
 
     def snapshot_at(self, position: int) -> None:
         """There is a durable snapshot that knows what records before this log position did.
@@ -312,19 +296,28 @@ class Log:
         assert position < self.durable_end, "of what a snapshot knows that is durable itself"
         self._snapshot = max(self._snapshot, position)
 
-    def to_compact(self) -> range | None:
-        """Log positions of the segment to be compacted next, if there is one: see compaction.py."""
-        segments = self._store.segments
-        number = choose(segments.candidates(self._snapshot), self._config.compaction_share_max)
+    def to_compact(self) -> Chosen | None:
+        """The segment to be compacted next, if there is one: see compaction.py."""
+        segments, share_max = self._store.segments, self._config.compaction_share_max
+        number = choose(segments.candidates(self._snapshot), share_max)
         found = next((one for one in segments if one.number == number), None)
-        return None if found is None else range(found.first, found.end)
+        if found is None:
+            return None
+        return Chosen(range(found.first, found.end), OVER * share_max * found.end_at)
 
     def leave(self, position: int) -> None:
-        """Do not compact the segment with this log position: one of its records is more than an
-        empty segment takes, now that they are smaller. Until the log is opened again."""
+        """Do not compact the segment with this log position: one of its records is damaged, or more
+        than an empty segment takes, now that they are smaller. Until the log is opened again."""
+        self._compact_below(position, 0.0)
+
+    def put_off(self, position: int) -> None:
+        """Do not compact the segment with this log position before half of what is live now is not."""
+        self._compact_below(position, 0.5)
+
+    def _compact_below(self, position: int, share: float) -> None:
         segment = self._store.segments.find(position)
-        if segment is not None:  # Else it has been freed meanwhile.
-            segment.stays = True
+        if segment is not None and position < segment.end:  # Else it has been freed meanwhile.
+            segment.compact_below = share * segment.live_bytes
 
     @property
     def would_free(self) -> bool:
@@ -336,20 +329,23 @@ class Log:
 
         Right after opening nothing refers to anything: `refer` to what is needed first.
         """
-        gone = self._store.segments.unused(self._snapshot)
-        numbers = [*self._left, *(segment.number for segment in gone)]
-        if not numbers:
-            return []
-        self._store.segments.remove(gone)
-        self._left = numbers
-        try:
-            await self._in_thread(self._store.remove, numbers)
-        except OSError as error:  # What is stored is well: it takes space for longer, that is all.
-            logger.warning("freed segments stay on the disk for now: %s", error)
-            return []
-        self._left = []
-        self._space.wake()
-        return numbers
+        async with self._freeing:
+            gone = self._store.segments.unused(self._snapshot)
+            numbers = [*self._left, *(segment.number for segment in gone)]
+            if not numbers:
+                return []
+            self._store.segments.remove(gone)
+            self._left = numbers
+            try:
+                await self._in_thread(self._store.remove, numbers)
+            except (
+                OSError
+            ) as error:  # What is stored is well: it takes space for longer, that is all.
+                logger.warning("freed segments stay on the disk for now: %s", error)
+                return []
+            self._left = []
+            self._space.wake()
+            return numbers
 
     def statistics(self) -> LogStatistics:
         return LogStatistics.of(self._committer, trio.current_time())
@@ -408,7 +404,8 @@ class Log:
                 continue
             full = committer.full
             try:
-                await self._call(self._store.make_segment, number)
+                make = partial(self._call, self._store.make_segment, number)
+                await self._scarcity.outlast(make)
             except StoreFull as error:
                 committer.segment_refused(error.free_bytes)
                 if not full:

@@ -6,13 +6,16 @@ Blocking, and safe in any thread. What is not durable yet is not there for a rea
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from threading import Lock
 
 from ..errors import NotInLog, RecordDamaged
 from .disk import File
 from .record import SEAL_KIND, Record
 from .scan import Damaged, Decrypt, Found, scan
-from .segments import Segments
+from .segments import Segment, Segments
 
+READ_BYTES = 1 << 20
+"""In one trip to a worker thread, of whoever reads on and on."""
 WINDOW_BYTES = 256 * 1024
 """Read at a time: most batches are smaller, and two in a row are read as one."""
 
@@ -25,6 +28,7 @@ class Reader:
     ) -> None:
         self._segments, self._seed, self._file = segments, seed, file
         self._decrypt = decrypt
+        self._marking = Lock()
 
     def record(self, position: int, end: int) -> Record:
         """The record at this log position.
@@ -67,10 +71,22 @@ class Reader:
             ):  # fmt: skip
                 if isinstance(found, Damaged):
                     yield found
-                elif found.record.position >= position and found.record.kind != SEAL_KIND:
+                    continue
+                header = found.record[0]
+                if header.kind == SEAL_KIND:
+                    break
+                if found.at >= segment.next_mark_at:
+                    self._mark(segment, header.position, found.at)
+                if header.position >= position:
                     yield found
-                    position = found.record.position + 1
+                    position = header.position + 1
             segment = segments.after(segment.number)
+
+    def _mark(self, segment: Segment, position: int, at: int) -> None:
+        """Recovery did not read this one; the next reader need not begin so far in front."""
+        if segment.sealed:  # Else whoever writes it does that.
+            with self._marking:
+                segment.mark(position, at)
 
     def some(self, position: int, end: int, limit_bytes: int) -> list[Record]:
         """As `records`, until they come to `limit_bytes` of bodies; at least one if there is one."""

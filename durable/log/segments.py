@@ -1,7 +1,8 @@
 """Which segments there are, where in them log positions stand, and what still refers to them.
 
 The index is sparse: a mark every 64 KiB at most, from which a reader goes on by the lengths in the
-headers. 12 bytes a mark: 50 KB for a segment of 256 MiB, however small its records.
+headers. 12 bytes a mark: 50 KB for a segment of 256 MiB, however small its records. Of a segment that
+recovery did not read, whoever reads it first makes them.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
+from math import inf
 
 from .compaction import Candidate
 from .header import SEGMENT_HEADER_BYTES
@@ -20,8 +22,8 @@ class Segment:
     """One file. Positions are log positions, `at` are bytes in the file."""
 
     __slots__ = (
-        "_ats", "_next_at", "_positions", "end", "end_at", "first", "live_bytes", "number",
-        "references", "sealed", "stays",
+        "_ats", "_positions", "compact_below", "end", "end_at", "first", "live_bytes", "next_mark_at",
+        "number", "references", "sealed",
     )  # fmt: skip
 
     def __init__(self, number: int, first: int) -> None:
@@ -31,23 +33,29 @@ class Segment:
         self.end_at = SEGMENT_HEADER_BYTES
         """The byte after its last record."""
         self.sealed = False
-        self.stays = False
-        """Compaction leaves it alone: one of its records goes into no other segment."""
+        self.compact_below = inf
+        """Compaction leaves it alone while so much of it is live."""
         self.references = 0
         self.live_bytes = 0
         """What those who refer to its records said that they need."""
-        self._next_at = 0
-        """The next mark is due from this byte on."""
+        self.next_mark_at = 0
+        """The next mark is due from this byte on; before it there are all."""
         self._positions = array("Q")
         self._ats = array("I")
 
     def note(self, position: int, at: int, end_at: int) -> None:
-        """The record `position` stands at bytes [at, end_at)."""
-        if at >= self._next_at:
+        """The record `position`, the last one so far, stands at bytes [at, end_at)."""
+        if at >= self.next_mark_at:
+            self.mark(position, at)
+        self.end, self.end_at = position + 1, end_at
+
+    def mark(self, position: int, at: int) -> None:
+        """The record `position` begins at byte `at`, unless it stands among marks. Called by one at a
+        time: whoever writes the segment, readers once it is sealed."""
+        if at >= self.next_mark_at:
             self._ats.append(at)  # First this: a reader in another thread looks at positions.
             self._positions.append(position)
-            self._next_at = at + STRIDE_BYTES
-        self.end, self.end_at = position + 1, end_at
+            self.next_mark_at = at + STRIDE_BYTES
 
     def near(self, position: int) -> int:
         """A byte where a record begins, `position` itself or one before it."""
@@ -118,6 +126,33 @@ class Segments:
         segment.references -= count
         segment.live_bytes -= count * size_bytes
 
+    def refer_each(self, positions: range, size_bytes: int) -> None:
+        """One more thing needs each of these records, as `refer`; a whole range costs as much as one."""
+        for position, count in self._by_segment(positions):
+            self.refer(position, count, size_bytes)
+
+    def release_each(self, positions: range, size_bytes: int) -> None:
+        """It does not any more."""
+        if len(positions) == 1:  # What is acked one by one: almost all.
+            self.release(positions[0], 1, size_bytes)
+            return
+        for position, count in self._by_segment(positions):
+            self.release(position, count, size_bytes)
+
+    def _by_segment(self, positions: range) -> Iterator[tuple[int, int]]:
+        """One of these log positions for each segment they stand in, and how many stand there."""
+        rising = positions if positions.step > 0 else positions[::-1]
+        while len(rising) > 1:
+            segment = self.find(rising[0])
+            following = None if segment is None else self.after(segment.number)
+            if following is None:
+                break
+            count = len(range(rising[0], min(following.first, rising.stop), rising.step))
+            yield rising[0], count
+            rising = rising[count:]
+        if rising:
+            yield rising[0], len(rising)
+
     def unused(self, keep_from: int) -> list[Segment]:
         """Sealed, referred to by nothing, and at an end by log position `keep_from`."""
         return [
@@ -127,11 +162,11 @@ class Segments:
         ]
 
     def candidates(self, keep_from: int) -> list[Candidate]:
-        """For compaction: one that must stay anyway counts as not sealed."""
+        """For compaction: one that is to be left alone counts as not sealed."""
         return [
             Candidate(
                 one.number, one.end_at, one.live_bytes,
-                one.sealed and one.end <= keep_from and not one.stays,
+                one.sealed and one.end <= keep_from and one.live_bytes < one.compact_below,
             )
             for one in self._all
         ]  # fmt: skip

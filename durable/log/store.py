@@ -12,6 +12,7 @@ from .config import LogConfig
 from .disk import NO_SPACE, Disk, File
 from .encryption import Encryption
 from .header import segment_name
+from .placing import Cursor
 from .reader import Reader
 from .record import store_seed
 from .recovery import Begin, Recovered, Visit, recover
@@ -56,6 +57,14 @@ class Store:
                 if error.errno not in NO_SPACE:
                     raise
                 raise self._full(commit.size_bytes) from error
+
+    def open_written(self, cursor: Cursor, *, ahead_ready: bool) -> None:
+        """The files that will be written next: later there may be no descriptor left for them, and a
+        commit that fails has failed for good."""
+        if not cursor.sealed:
+            self._file(cursor.number)
+        if ahead_ready:
+            self._file(cursor.number + 1)
 
     def make_segment(self, number: int) -> None:
         """A file for segment `number`: allocated, zeros, and there after a power cut.
@@ -127,6 +136,8 @@ def open_store(
             disk, config, new_store_id=new_store_id, now_us=now_us, clock=clock, start=start,
             visit=visit, encryption=encryption,
         )  # fmt: skip
+        store = Store(disk, config, recovered)
+        store.open_written(recovered.cursor, ahead_ready=recovered.ahead_ready)
     except OSError as error:
         disk.close()
         advice = "`mesh-broker salvage` copies what can be read"
@@ -134,4 +145,4 @@ def open_store(
     except BaseException:
         disk.close()
         raise
-    return Store(disk, config, recovered)
+    return store

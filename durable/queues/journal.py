@@ -15,9 +15,10 @@ Spans = list[tuple[int, int]]
 
 
 class Records(NamedTuple):
-    """Records in the log, each with so many bytes of bodies."""
+    """Records in the log, each with so many messages and bytes of bodies."""
 
     positions: range
+    messages: int
     size_bytes: int
 
 

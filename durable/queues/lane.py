@@ -122,7 +122,7 @@ class Lane:
             self.size_bytes += run.size_of(low, high)
         if self.settled.all(run.first, end):
             self._journal.released.append(
-                Records(range(run.position, run.position + 1), run.size_bytes)
+                Records(range(run.position, run.position + 1), run.count, run.size_bytes)
             )
 
     def take(self, count_max: int = UNLIMITED, bytes_max: int = UNLIMITED) -> Slice | None:
@@ -243,7 +243,7 @@ class Lane:
             if start == first and there == first + count:
                 self.size_bytes -= size
                 self.settled.add(start, end)
-                self._journal.released.append(Records(range(position, position + 1), size))
+                self._journal.released.append(Records(range(position, position + 1), count, size))
             else:
                 self.size_bytes -= index.size_bytes(start, there)
                 self.settled.add(start, end)
@@ -284,7 +284,7 @@ class Lane:
         for one in self.index.stretches(start, end):
             step = one.step if one.times > 1 else 1
             positions = range(one.position, one.position + step * one.times, step)
-            yield Records(positions, one.size_bytes)
+            yield Records(positions, one.count, one.size_bytes)
 
     def referenced(self) -> Iterator[Records]:
         """Log positions of runs of which something is not settled yet."""

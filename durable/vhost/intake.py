@@ -31,7 +31,7 @@ from .member import Member
 from .plan import Arrival, Item, Plan
 from .publishers import Publisher
 from .routes import cut, routed
-from .store import Store
+from .store import Store, record_bytes
 
 Allowed = Callable[[str], None]
 """Raises AccessRefused when the caller may not write to this exchange."""
@@ -172,7 +172,8 @@ class Intake:
         while pending and pending[0].position < end:
             stored = _wanted(pending.popleft())
             self.latencies.add(now_us - stored.time_us)
-            self._store.refer(stored.position, len(stored.arrivals), stored.size_bytes)
+            size_bytes = record_bytes(stored.count, stored.size_bytes)
+            self._store.refer(stored.position, len(stored.arrivals), size_bytes)
             self._arrive(stored, now_us)
         touched: dict[bytes, Publisher] = {}
         while decided and decided[0][0] < end:

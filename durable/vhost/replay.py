@@ -30,7 +30,7 @@ from .publishers import Publishers
 from .recovering import Recovering
 from .registry import Gap, Registry
 from .snapshot import Snapshots
-from .store import Store
+from .store import Store, record_bytes
 
 logger = logging.getLogger("durable")
 
@@ -90,7 +90,7 @@ class Replay:
             and all(
                 start <= min(positions[0], positions[-1])
                 for lane in self.registry.lanes.values()
-                for positions, _ in lane.referenced()
+                for positions, *_ in lane.referenced()
             )
         )
 
@@ -105,9 +105,8 @@ class Replay:
             queue.recovered(now_us)
         for lane in registry.lanes.values():
             lane.recovered(now_us)
-            for positions, size_bytes in lane.referenced():
-                for position in positions:
-                    store.refer(position, 1, size_bytes)
+            for positions, messages, size_bytes in lane.referenced():
+                store.refer_each(positions, record_bytes(messages, size_bytes))
 
     def _apply(self, record: Record) -> None:
         kind = record.kind

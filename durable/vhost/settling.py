@@ -13,7 +13,7 @@ from ..log.bodies import encode_acks_in_parts
 from ..log.record import Draft, Kind
 from ..queues.journal import Journal, Records
 from .bodies import Bodies
-from .store import Store
+from .store import Store, record_bytes
 
 RECORD_BYTES_MAX = 1 << 20
 """Of settlements in one record; where segments are small, a quarter of what one takes."""
@@ -86,8 +86,8 @@ class Settling:
             self.appended_bytes += self._unappended.popleft().size_bytes
 
     def _release_held(self) -> None:
-        for positions, _ in self._held.take_logged().released:
-            for position in positions:
+        for one in self._held.take_logged().released:
+            for position in one.positions:
                 self._bodies.release(position)
 
     def committed(self, end: int) -> None:
@@ -95,6 +95,5 @@ class Settling:
         while self._flushed and self._flushed[0][1] < end:
             self.durable = self._flushed.popleft()[0]
         while self._releases and self._releases[0][0] < end:
-            for positions, size_bytes in self._releases.popleft()[1]:
-                for position in positions:
-                    self._store.release(position, 1, size_bytes)
+            for positions, messages, size_bytes in self._releases.popleft()[1]:
+                self._store.release_each(positions, record_bytes(messages, size_bytes))

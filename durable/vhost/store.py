@@ -1,11 +1,17 @@
-"""What a vhost needs of its log, as a Protocol; `durable.log.log.Log` is one."""
+"""What a vhost needs of its log, as a Protocol; `durable.log.log.Log` is one. And how much room in it a
+record of messages takes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Protocol
 
-from ..log.record import Draft
+from mesh.protocol.batch import HEADER_BYTES as BATCH_BYTES
+
+from ..log.record import HEADER_BYTES, TARGET_BYTES, Draft
+
+LENGTH_BYTES = 4
+"""Of each message, in its batch."""
 
 
 class Store(Protocol):
@@ -25,4 +31,14 @@ class Store(Protocol):
         """Log positions of all of them, or StoreBusy, StoreFull, StoreFailed, StoreClosed, TooLarge."""
 
     def refer(self, position: int, count: int = 1, size_bytes: int = 0) -> None: ...
-    def release(self, position: int, count: int = 1, size_bytes: int = 0) -> None: ...
+    def refer_each(self, positions: range, size_bytes: int) -> None: ...
+    def release_each(self, positions: range, size_bytes: int) -> None: ...
+
+
+def record_bytes(messages: int, bodies_bytes: int) -> int:
+    """What a record takes in its segment, for `refer` and `release`: at least, by what a lane knows of it.
+
+    Keys, properties and headers are left out. Both calls have to say the same, on both sides of a
+    restart, so it depends on nothing else.
+    """
+    return HEADER_BYTES + TARGET_BYTES + BATCH_BYTES + LENGTH_BYTES * messages + bodies_bytes

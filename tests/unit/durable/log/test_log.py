@@ -5,42 +5,18 @@ from __future__ import annotations
 import errno
 import logging
 import threading
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from durable.errors import NotInLog, StoreBusy, StoreClosed, StoreFailed, StoreFull, StoreInUse
-from durable.log.bodies import decode_moved, move
 from durable.log.faulty_disk import FaultyDisk
 from durable.log.log import open_log
 from durable.log.memory_disk import MemoryDisk, Volume
 from durable.log.record import Kind
-from tests.logs import SMALL, acks, publish
-
-
-async def inline(call: Callable[..., Any], *args: Any, abandon_on_cancel: bool = False) -> Any:
-    """Worker threads without threads."""
-    await trio.lowlevel.checkpoint()
-    return call(*args)
-
-
-class Gate:
-    """Worker threads that come back when they are told to."""
-
-    def __init__(self) -> None:
-        self.open = trio.Event()
-        self.open.set()
-
-    async def __call__(
-        self, call: Callable[..., Any], *args: Any, abandon_on_cancel: bool = False
-    ) -> Any:
-        result = call(*args)
-        await self.open.wait()
-        return result
+from tests.logs import SMALL, Gate, acks, inline, publish
 
 
 async def test_durable_returns_when_it_is_on_the_platter() -> None:
@@ -181,99 +157,6 @@ async def test_follow_reads_while_the_log_is_written() -> None:
             for number in range(40):
                 await log.append([publish(number, 300)])
         assert seen == list(range(1, 41))
-
-
-async def test_a_segment_that_cannot_be_deleted_goes_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Found: it ended the broker."""
-    volume = Volume()
-    disk = MemoryDisk(volume)
-    async with open_log(disk, SMALL, in_thread=inline) as log:
-        for number in range(30):
-            await log.durable(*await log.append([publish(number, 300)]))
-        log.snapshot_at(30)
-
-        def refuse(name: str) -> None:
-            raise OSError(errno.EIO, "unlink failed")
-
-        with monkeypatch.context() as patch:
-            patch.setattr(disk, "unlink", refuse)
-            assert await log.free() == []
-            assert log.failure is None
-        gone = await log.free()
-        assert len(gone) > 1
-        assert not {f"msgs.{number:010d}" for number in gone} & set(volume.seen)
-
-
-async def test_segments_go_when_nothing_refers_to_them() -> None:
-    volume = Volume()
-    async with open_log(MemoryDisk(volume), SMALL, in_thread=inline) as log:
-        for number in range(30):
-            (position,) = await log.append([publish(number, 300)])
-            await log.durable(position)
-            log.refer(position)
-        assert await log.free() == []
-        for position in range(1, 31):
-            if position != 14:
-                log.release(position)
-        assert await log.free() == [], "no snapshot has what its acks and definitions did"
-        with pytest.raises(AssertionError, match="durable"):
-            log.snapshot_at(31)
-        log.snapshot_at(15)
-        gone = await log.free()
-        assert (await log.record(15)).position == 15
-        log.snapshot_at(30)
-        log.snapshot_at(9)
-        gone += await log.free()
-        assert len(gone) > 1
-        assert (await log.record(14)).position == 14
-        assert not {f"msgs.{number:010d}" for number in gone} & set(volume.seen)
-        with pytest.raises(NotInLog):
-            await log.record(1)
-        with pytest.raises(AssertionError, match="released"):
-            log.release(14, 2)
-    async with open_log(MemoryDisk(volume), SMALL, in_thread=inline) as log:
-        assert log.report.gaps == ()
-        assert log.report.absent
-        assert (await log.record(14)).position == 14
-
-
-async def test_a_mostly_dead_segment_is_carried_forward_and_freed() -> None:
-    """As compaction.py says it is done; what is alive is an oracle's set of log positions."""
-    volume = Volume()
-    async with open_log(MemoryDisk(volume), SMALL, in_thread=inline) as log:
-        live: dict[int, int] = {}
-        for number in range(40):
-            draft = publish(number, 300)
-            (position,) = await log.append([draft])
-            await log.durable(position)
-            log.refer(position, 2, draft.size_bytes)
-            live[position] = number
-        log.snapshot_at(40)
-        assert log.to_compact() is None
-        for position in range(1, 41):
-            log.release(position, 1 if position % 10 == 5 else 2, publish(1, 300).size_bytes)
-            if position % 10 != 5:
-                del live[position]
-        freed: list[int] = []
-        while (positions := log.to_compact()) is not None:
-            for position in positions:
-                if position in live:
-                    record = await log.record(position)
-                    (new,) = await log.append([move(record, record.targets, 0)])
-                    await log.durable(new)
-                    log.refer(new, 1, record.header.total_bytes)
-                    log.release(position, 1, record.header.total_bytes)
-                    live[new] = live.pop(position)
-            log.snapshot_at(log.durable_end - 1)
-            freed += await log.free()
-        assert len(freed) >= 3
-        found = {}
-        for position, number in live.items():
-            record = await log.record(position)
-            moved = decode_moved(record) if record.kind == Kind.MOVED else None
-            found[record.targets[0].first] = bytes(moved.body if moved else record.body)
-            assert record.targets[0].first == number
-        assert found == {number: publish(number, 300).body for number in (4, 14, 24, 34)}
 
 
 async def test_the_end_of_the_block_commits_what_was_appended() -> None:

@@ -37,10 +37,10 @@ def test_it_is_taken_once() -> None:
     journal = Journal()
     assert not journal
     journal.note_settled(1, 0, 3)
-    journal.released.append(Records(range(1, 2), 9))
+    journal.released.append(Records(range(1, 2), 3, 9))
     taken = journal.take()
     assert taken
-    assert (taken.settled, taken.released) == ({1: [(0, 3)]}, [Records(range(1, 2), 9)])
+    assert (taken.settled, taken.released) == ({1: [(0, 3)]}, [Records(range(1, 2), 3, 9)])
     assert not journal
     journal.note_settled(1, 3, 4)
     assert taken.settled == {1: [(0, 3)]}

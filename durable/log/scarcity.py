@@ -1,0 +1,69 @@
+"""When the process is out of descriptors, or memory: that says nothing of the disk, so it is waited for."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import trio
+
+logger = logging.getLogger("durable.log")
+T = TypeVar("T")
+
+SCARCE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""What files are opened and read with has been used up, as by connections."""
+SCARCE_S_MAX = 60.0
+"""After so long nobody is going to give any back, and only a restart does."""
+
+
+class Scarcity:
+    """Of one log: whatever waits says so once, not each by itself."""
+
+    def __init__(self, what: str, retry_s: float) -> None:
+        """
+        Args:
+            what: is doing it, for people to read.
+            retry_s: from one attempt to the next.
+        """
+        self._what, self._retry_s = what, retry_s
+        self._waiting = 0
+
+    async def outlast(self, call: Callable[[], Awaitable[T]]) -> T:
+        """What `call` returns, which is made again as long as it finds too little, up to SCARCE_S_MAX.
+
+        Raises:
+            OSError: what it found for so long, or another one at once.
+        """
+        try:
+            return await call()
+        except OSError as error:
+            if error.errno not in SCARCE:
+                raise
+            self._begin(error)
+        try:
+            found = await self._retry(call)
+        finally:
+            self._waiting -= 1
+        if not self._waiting:
+            logger.warning("%s goes on", self._what)
+        return found
+
+    def _begin(self, error: OSError) -> None:
+        if not self._waiting:
+            logger.warning(
+                "%s waits, up to %.0f s: %s; are there too many connections for `ulimit -n`?",
+                self._what, SCARCE_S_MAX, error,
+            )  # fmt: skip
+        self._waiting += 1
+
+    async def _retry(self, call: Callable[[], Awaitable[T]]) -> T:
+        until_s = trio.current_time() + SCARCE_S_MAX
+        while True:
+            await trio.sleep(self._retry_s)
+            try:
+                return await call()
+            except OSError as error:
+                if error.errno not in SCARCE or trio.current_time() >= until_s:
+                    raise

@@ -1,0 +1,339 @@
+"""Compaction of a whole vhost, on a memory disk in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import trio
+
+from durable.broker import compaction
+from durable.broker.hosted import Hosted
+from durable.definition_forms import to_plain
+from durable.definitions import QueueDefinition
+from durable.log.compaction import BURST_S
+from durable.log.log import Log
+from durable.log.memory_disk import Volume
+from durable.log.record import Draft, Record
+from durable.queues.consumers import Consumer
+from durable.queues.lane import Lane
+from durable.queues.queue import ACK
+from durable.vhost import changes
+from tests.power_cuts import CONFIG, run
+from tests.vhosts import PUBLISHER, anybody, make_batch
+
+SEGMENT_BYTES = 1 << 16
+CONF = replace(
+    CONFIG,
+    log=replace(
+        CONFIG.log, segment_bytes=SEGMENT_BYTES, reserve_bytes=8192, compaction_share_max=0.25
+    ),
+)
+LONG_S = 60.0
+"""Enough for any compaction here."""
+
+
+class Client:
+    """A publisher whose sequences go on, and settling by hand."""
+
+    def __init__(self, hosted: Hosted) -> None:
+        self.hosted, self.next = hosted, 0
+
+    async def declare(self, *names: str) -> None:
+        for name in names:
+            definition = QueueDefinition(name=name)
+            lanes = self.hosted.vhost.registry.new_lanes(definition)
+            change = [changes.QUEUE, lanes, to_plain(definition)]
+            await self.hosted.change(lambda change=change: [change])  # type: ignore[misc]
+
+    async def publish(
+        self, name: str, payloads: Sequence[bytes], headers: Sequence[bytes] | None = None
+    ) -> None:
+        """Durable when it returns."""
+        hosted = self.hosted
+        batch = make_batch(self.next, payloads, key=name, headers=headers)
+        self.next = batch.next_sequence
+        publisher = hosted.vhost.publishers.open(PUBLISHER, 1, 0)
+        await hosted.log.with_room(
+            lambda: hosted.vhost.publish(publisher, [batch], anybody, hosted.clock.now_us())
+        )
+        await hosted.log.durable(hosted.log.end - 1)
+
+    async def settle_all(self, name: str, most: int = 0, but: int = 0) -> None:
+        """Or of so many of them all but the first ones. On disk when it returns."""
+        hosted, consumer = self.hosted, Consumer("c", prefetch=most, prefetch_bytes=0)
+        queue = hosted.vhost.registry.queue(name)
+        queue.subscribe(consumer)
+        queue.take(0)
+        queue.settle(consumer, but, consumer.next_tag, ACK)
+        queue.unsubscribe(consumer, 0)
+        hosted.wake(queue)
+        await hosted.flushed()
+
+    async def traffic(self) -> None:
+        """A segment of what is consumed at once."""
+        for _ in range(12):
+            await self.publish("fast", [bytes(4000)])
+        await self.settle_all("fast")
+
+
+def numbers(hosted: Hosted) -> list[int]:
+    """Of the segments there are."""
+    return [one.number for one in hosted.log._store.segments]
+
+
+def live_bytes(hosted: Hosted) -> list[int]:
+    return [one.live_bytes for one in hosted.log._store.segments]
+
+
+@pytest.fixture
+def read_from(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Log positions from which the log was read."""
+    found: list[int] = []
+    read = Log.read
+
+    async def noting(self: Log, position: int, limit_bytes: int) -> list[Record]:
+        found.append(position)
+        return await read(self, position, limit_bytes)
+
+    monkeypatch.setattr(Log, "read", noting)
+    return found
+
+
+def test_a_damaged_record_keeps_its_own_segment_and_no_other(read_from: list[int]) -> None:
+    """Found: its segment was read every second, and none behind it was ever compacted."""
+    volume = Volume()
+
+    async def life(hosted: Hosted) -> None:
+        client = Client(hosted)
+        await client.declare("slow", "fast")
+        for number in range(6):
+            await client.publish("slow", [b"message %d " % number * 20])
+            if not number:
+                name = "msgs.0000000001"
+                volume.flip(name, 8 * bytes(volume.seen[name].seen).index(b"message 0"))
+            await client.traffic()
+        await trio.sleep(LONG_S)
+        assert numbers(hosted)[0] == 1
+        assert len(numbers(hosted)) == 3, "and the last two, which are left alone"
+        reads = len(read_from)
+        await trio.sleep(LONG_S)
+        assert len(read_from) == reads
+        assert hosted.vhost.registry.queue("slow").ready == 6
+        await client.settle_all("slow")
+        await client.traffic()
+        await trio.sleep(LONG_S)
+        assert 1 not in numbers(hosted), "settled, it goes with the others"
+
+    run(volume, life, config=CONF)
+
+
+@pytest.mark.parametrize("size_bytes", [0, 30, 200])
+def test_what_is_all_live_is_not_carried_forward(size_bytes: int) -> None:
+    """Found: of small messages what stands around them did not count, and a backlog was written again
+    with every segment of other traffic."""
+
+    async def life(hosted: Hosted) -> None:
+        client, statistics = Client(hosted), hosted.log.statistics
+        await client.declare("slow", "fast")
+        while len(numbers(hosted)) < 5:
+            await client.publish("slow", [bytes(size_bytes)])
+        before = statistics().committed_bytes
+        for _ in range(3):
+            await client.traffic()
+        await trio.sleep(LONG_S)
+        assert numbers(hosted)[:4] == [1, 2, 3, 4]
+        assert statistics().committed_bytes - before < 3.2 * SEGMENT_BYTES
+        assert min(live_bytes(hosted)[:4]) > 0.8 * (SEGMENT_BYTES - CONF.log.reserve_bytes)
+
+    run(Volume(), life, config=CONF)
+
+
+def test_messages_without_payload_are_carried_forward() -> None:
+    """Found: nothing of their segments counted as live, so they were kept as they were."""
+
+    async def life(hosted: Hosted) -> None:
+        client = Client(hosted)
+        await client.declare("slow", "fast")
+        for _ in range(8):
+            await client.publish("slow", [b""])
+            await client.traffic()
+        await trio.sleep(LONG_S)
+        assert len(numbers(hosted)) == 2
+        assert hosted.vhost.registry.queue("slow").ready == 8
+
+    run(Volume(), life, config=CONF)
+
+
+def test_a_segment_that_is_fuller_than_it_seemed_is_put_off_until_it_is_emptier() -> None:
+    """Of headers nothing is known, so a segment full of them looks empty."""
+
+    async def life(hosted: Hosted) -> None:
+        client, statistics = Client(hosted), hosted.log.statistics
+        await client.declare("slow", "other", "fast")
+        while len(numbers(hosted)) < 2:
+            for name in ("slow", "other", "other", "other"):
+                await client.publish(name, [b"x"], headers=[bytes(1000)])
+        await client.traffic()
+        await client.traffic()
+        assert 0 < live_bytes(hosted)[0] < 0.25 * SEGMENT_BYTES
+        before = statistics().committed_bytes
+        await trio.sleep(LONG_S)
+        assert numbers(hosted)[0] == 1
+        assert statistics().committed_bytes - before < 0.7 * SEGMENT_BYTES
+        await client.settle_all("other")
+        await client.traffic()
+        await trio.sleep(LONG_S)
+        assert 1 not in numbers(hosted)
+        assert hosted.vhost.registry.queue("slow").ready > 10
+
+    run(Volume(), life, config=CONF)
+
+
+def test_what_is_referred_to_is_released_whatever_happened_to_it() -> None:
+    """On both sides of a restart, moved or not: else live bytes would drift."""
+    volume, sent = Volume(), 0
+
+    async def first(hosted: Hosted) -> None:
+        nonlocal sent
+        client = Client(hosted)
+        await client.declare("slow", "fast")
+        for number in range(6):
+            await client.publish("slow", [b"x"] * number + [bytes(100)], headers=None)
+            await client.traffic()
+        await trio.sleep(LONG_S)
+        assert len(numbers(hosted)) == 2
+        sent = client.next
+
+    async def second(hosted: Hosted) -> None:
+        client = Client(hosted)
+        client.next = sent
+        assert any(live_bytes(hosted))
+        await client.publish("slow", [b"", b"y"])
+        await client.settle_all("slow")
+        assert live_bytes(hosted) == [0] * len(numbers(hosted))
+
+    run(volume, first, config=CONF)
+    run(volume, second, config=CONF)
+
+
+def test_small_records_share_commits() -> None:
+    """Found: each waited for a commit of its own."""
+
+    async def life(hosted: Hosted) -> None:
+        client, statistics = Client(hosted), hosted.log.statistics
+        await client.declare("slow", "fast")
+        for _ in range(4):
+            for _ in range(50):
+                await client.publish("slow", [bytes(100)])
+            await client.traffic()
+        records, commits = hosted.log.end, statistics().commits
+        await trio.sleep(LONG_S)
+        assert hosted.log.end - records >= 100
+        assert statistics().commits - commits < 10
+
+    run(Volume(), life, config=CONF)
+
+
+def test_what_is_appended_at_once_keeps_to_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    append, sizes = Log.append, list[tuple[int, int]]()
+
+    async def appending(self: Log, drafts: Sequence[Draft]) -> range:
+        sizes.append((len(drafts), sum(draft.size_bytes for draft in drafts)))
+        return await append(self, drafts)
+
+    async def life(hosted: Hosted) -> None:
+        client = Client(hosted)
+        await client.declare("slow", "fast")
+        for _ in range(4):
+            for number in range(20):
+                await client.publish("slow", [bytes(1500 if number == 7 else 100)])
+            await client.traffic()
+        monkeypatch.setattr(Log, "append", appending)
+        await trio.sleep(LONG_S)
+        assert 1 not in numbers(hosted)
+
+    slow = replace(CONF, log=replace(CONF.log, compaction_bytes_per_s=4000))
+    run(Volume(), life, config=slow)
+    assert any(count > 1 for count, _ in sizes)
+    assert all(count == 1 or size_bytes <= 4000 * BURST_S for count, size_bytes in sizes)
+
+
+class Turns(trio.abc.Instrument):
+    """Counts what is called in one turn of a task."""
+
+    def __init__(self) -> None:
+        self.calls = self.most = 0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.calls = 0
+
+    def call(self) -> None:
+        self.calls += 1
+        self.most = max(self.most, self.calls)
+
+
+def test_others_have_their_turn_while_a_segment_is_looked_through(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wanting, turns = compaction._wanting, Turns()
+
+    def noting(hosted: Hosted, record: Record) -> dict[int, Lane]:
+        turns.call()
+        return wanting(hosted, record)
+
+    monkeypatch.setattr(compaction, "_wanting", noting)
+    monkeypatch.setattr(compaction, "LOOKED_AT_ONCE", 20)
+    monkeypatch.setattr(compaction, "AT_ONCE", 10)
+
+    async def life(hosted: Hosted) -> None:
+        client = Client(hosted)
+        await client.declare("slow", "fast")
+        for _ in range(3):
+            for number in range(100):
+                await client.publish("slow" if number < 30 else "fast", [b"x"])
+            await client.traffic()
+        trio.lowlevel.add_instrument(turns)
+        await trio.sleep(LONG_S)
+        assert 1 not in numbers(hosted)
+        assert 10 <= turns.most <= 30, "looked at, and asked again once they are durable"
+
+    run(Volume(), life, config=CONF)
+
+
+def test_what_is_settled_or_deleted_while_it_is_carried_forward_is_let_go_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Between the append of several records and their commit lanes go on."""
+    append, meanwhile = Log.append, list[Callable[[], Awaitable[None]]]()
+
+    async def appending(self: Log, drafts: Sequence[Draft]) -> range:
+        positions = await append(self, drafts)
+        while meanwhile:
+            await meanwhile.pop()()
+        return positions
+
+    monkeypatch.setattr(Log, "append", appending)
+
+    async def life(hosted: Hosted) -> None:
+        client = Client(hosted)
+        await client.declare("slow", "other", "fast")
+        for _ in range(10):
+            await client.publish("slow", [b"x"])
+            await client.publish("other", [b"x"])
+        for _ in range(3):
+            await client.traffic()
+            await client.publish("slow", [b"x"])
+        queues = hosted.vhost.registry.queues
+        meanwhile.append(partial(client.settle_all, "slow", most=5, but=1))
+        meanwhile.append(partial(hosted.delete_queue, queues["other"], "a test"))
+        await trio.sleep(LONG_S)
+        assert not meanwhile
+        assert 1 not in numbers(hosted)
+        assert queues["slow"].ready == 9
+        await client.settle_all("slow")
+        assert live_bytes(hosted) == [0] * len(numbers(hosted))
+
+    run(Volume(), life, config=CONF)

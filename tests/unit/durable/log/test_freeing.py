@@ -1,0 +1,146 @@
+"""Segments that nothing needs, on a memory disk: what goes, and what is left when it cannot."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from durable.errors import NotInLog
+from durable.log.bodies import decode_moved, move
+from durable.log.log import open_log
+from durable.log.memory_disk import MemoryDisk, Volume
+from durable.log.record import Kind
+from tests.logs import SMALL, Gate, inline, publish
+
+
+async def test_a_segment_that_cannot_be_deleted_goes_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found: it ended the broker."""
+    volume = Volume()
+    disk = MemoryDisk(volume)
+    async with open_log(disk, SMALL, in_thread=inline) as log:
+        for number in range(30):
+            await log.durable(*await log.append([publish(number, 300)]))
+        log.snapshot_at(30)
+
+        def refuse(name: str) -> None:
+            raise OSError(errno.EIO, "unlink failed")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(disk, "unlink", refuse)
+            assert await log.free() == []
+            assert log.failure is None
+        gone = await log.free()
+        assert len(gone) > 1
+        assert not {f"msgs.{number:010d}" for number in gone} & set(volume.seen)
+
+
+async def test_who_frees_while_somebody_does_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found: checkpoints and compaction do. The first one, done, forgot what the second one could not
+    delete, and that stayed until the next start."""
+    volume, gate, freed = Volume(), Gate(), list[int]()
+    disk = MemoryDisk(volume)
+    unlink, allowed = disk.unlink, {"msgs.0000000001"}
+
+    def refuse(name: str) -> None:
+        if name not in allowed:
+            raise OSError(errno.EIO, "unlink failed")
+        unlink(name)
+
+    async with open_log(disk, SMALL, in_thread=gate) as log:
+        for number in range(30):
+            await log.durable(*await log.append([publish(number, 300)]))
+        monkeypatch.setattr(disk, "unlink", refuse)
+        segments = list(log._store.segments)
+
+        async def free() -> None:
+            freed.extend(await log.free())
+
+        async with trio.open_nursery() as nursery:
+            log.snapshot_at(segments[0].end)
+            gate.open = trio.Event()
+            nursery.start_soon(free)
+            await wait_all_tasks_blocked()
+            log.snapshot_at(segments[1].end)
+            nursery.start_soon(free)
+            await wait_all_tasks_blocked()
+            gate.open.set()
+        assert freed == [1]
+        assert "msgs.0000000002" in volume.seen
+        allowed.add("msgs.0000000002")
+        assert await log.free() == [2]
+        assert "msgs.0000000002" not in volume.seen
+
+
+async def test_segments_go_when_nothing_refers_to_them() -> None:
+    volume = Volume()
+    async with open_log(MemoryDisk(volume), SMALL, in_thread=inline) as log:
+        for number in range(30):
+            (position,) = await log.append([publish(number, 300)])
+            await log.durable(position)
+            log.refer(position)
+        assert await log.free() == []
+        for position in range(1, 31):
+            if position != 14:
+                log.release(position)
+        assert await log.free() == [], "no snapshot has what its acks and definitions did"
+        with pytest.raises(AssertionError, match="durable"):
+            log.snapshot_at(31)
+        log.snapshot_at(15)
+        gone = await log.free()
+        assert (await log.record(15)).position == 15
+        log.snapshot_at(30)
+        log.snapshot_at(9)
+        gone += await log.free()
+        assert len(gone) > 1
+        assert (await log.record(14)).position == 14
+        assert not {f"msgs.{number:010d}" for number in gone} & set(volume.seen)
+        with pytest.raises(NotInLog):
+            await log.record(1)
+        with pytest.raises(AssertionError, match="released"):
+            log.release(14, 2)
+    async with open_log(MemoryDisk(volume), SMALL, in_thread=inline) as log:
+        assert log.report.gaps == ()
+        assert log.report.absent
+        assert (await log.record(14)).position == 14
+
+
+async def test_a_mostly_dead_segment_is_carried_forward_and_freed() -> None:
+    """As compaction.py says it is done; what is alive is an oracle's set of log positions."""
+    volume = Volume()
+    async with open_log(MemoryDisk(volume), SMALL, in_thread=inline) as log:
+        live: dict[int, int] = {}
+        for number in range(40):
+            draft = publish(number, 300)
+            (position,) = await log.append([draft])
+            await log.durable(position)
+            log.refer(position, 2, draft.size_bytes)
+            live[position] = number
+        log.snapshot_at(40)
+        assert log.to_compact() is None
+        for position in range(1, 41):
+            log.release(position, 1 if position % 10 == 5 else 2, publish(1, 300).size_bytes)
+            if position % 10 != 5:
+                del live[position]
+        freed: list[int] = []
+        while (chosen := log.to_compact()) is not None:
+            for position in chosen.positions:
+                if position in live:
+                    record = await log.record(position)
+                    (new,) = await log.append([move(record, record.targets, 0)])
+                    await log.durable(new)
+                    log.refer(new, 1, record.header.total_bytes)
+                    log.release(position, 1, record.header.total_bytes)
+                    live[new] = live.pop(position)
+            log.snapshot_at(log.durable_end - 1)
+            freed += await log.free()
+        assert len(freed) >= 3
+        found = {}
+        for position, number in live.items():
+            record = await log.record(position)
+            moved = decode_moved(record) if record.kind == Kind.MOVED else None
+            found[record.targets[0].first] = bytes(moved.body if moved else record.body)
+            assert record.targets[0].first == number
+        assert found == {number: publish(number, 300).body for number in (4, 14, 24, 34)}
