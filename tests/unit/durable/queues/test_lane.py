@@ -270,7 +270,7 @@ def test_what_is_recalled_before_the_messages_holds_for_them() -> None:
     assert again.ready_ranges() == [(5, 7), (8, 12)]
     assert list(again.returned(5, 12)) == list(lane.returned(5, 12)) == [(5, 7, 1), (7, 12, 0)]
     assert again.index.start == lane.index.start == 3, "and what is settled is not kept"
-    assert [at for positions, _ in again.referenced() for at in positions] == [1, 2, 3]
+    assert [at for positions, *_ in again.referenced() for at in positions] == [1, 2, 3]
 
 
 def test_returns_that_are_told_in_part_leave_the_rest_as_it_was() -> None:
