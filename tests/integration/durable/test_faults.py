@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,7 @@ async def test_what_comes_while_a_deletion_waits_for_room_counts(
     """Found by reading: whether the queue was empty was asked before the wait, not after it."""
     asked, released, delete = trio.Event(), threading.Event(), Control.delete_queue
 
+    @wraps(delete)
     async def delete_queue(self: Control, *args: Any, **keywords: Any) -> int | None:
         asked.set()
         return await delete(self, *args, **keywords)
