@@ -278,15 +278,23 @@ class Turns(trio.abc.Instrument):
 def test_others_have_their_turn_while_a_segment_is_looked_through(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    wanting, turns = compaction._wanting, Turns()
+    wanting, pointing, looked, pointed = compaction._wanting, compaction._point_to, Turns(), Turns()
 
     def noting(hosted: Hosted, record: Record) -> dict[int, Lane]:
-        turns.call()
+        looked.call()
         return wanting(hosted, record)
+
+    def noting_too(hosted: Hosted, record: Record, draft: Draft, moved: int) -> None:
+        pointed.call()
+        segment = hosted.log._store.segments.find(moved)
+        assert segment is not None
+        assert segment.references, "a checkpoint may come in between"
+        pointing(hosted, record, draft, moved)
 
     monkeypatch.setattr(compaction, "_wanting", noting)
     monkeypatch.setattr(compaction, "LOOKED_AT_ONCE", 20)
-    monkeypatch.setattr(compaction, "AT_ONCE", 10)
+    monkeypatch.setattr(compaction, "_point_to", noting_too)
+    monkeypatch.setattr(compaction, "POINTED_AT_ONCE", 4)
 
     async def life(hosted: Hosted) -> None:
         client = Client(hosted)
@@ -295,10 +303,12 @@ def test_others_have_their_turn_while_a_segment_is_looked_through(
             for number in range(100):
                 await client.publish("slow" if number < 30 else "fast", [b"x"])
             await client.traffic()
-        trio.lowlevel.add_instrument(turns)
+        trio.lowlevel.add_instrument(looked)
+        trio.lowlevel.add_instrument(pointed)
         await trio.sleep(LONG_S)
         assert 1 not in numbers(hosted)
-        assert 10 <= turns.most <= 30, "looked at, and asked again once they are durable"
+        assert 20 <= looked.most <= 24
+        assert pointed.most == 4
 
     run(Volume(), life, config=CONF)
 
