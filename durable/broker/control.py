@@ -116,8 +116,9 @@ class Control:
             nonlocal ready
             if if_unused and len(queue.consumers):
                 raise InUse("queue", name, f"{len(queue.consumers)} consumers")
-            if if_empty and (queue.ready or queue.unacked):
-                raise InUse("queue", name, f"{queue.ready + queue.unacked} messages")
+            if if_empty and queue.unsettled:
+                dead = f", {queue.dead} of them to be dead-lettered" if queue.dead else ""
+                raise InUse("queue", name, f"{queue.unsettled} messages{dead}")
             ready = queue.ready
             return False
 

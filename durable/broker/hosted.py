@@ -44,6 +44,7 @@ from ..vhost.changes import (
 from ..vhost.publishers import Publisher
 from ..vhost.vhost import Vhost
 from .clock import SteadyClock
+from .ending import Endings
 from .peer import Peer
 
 logger = logging.getLogger("durable")
@@ -79,6 +80,7 @@ class Hosted:
         """Rings when something that was settled has become durable, or nothing ever will."""
         self.died = Waker()
         """For whoever buries the dead."""
+        self.endings = Endings(self.delete_queue)
         self.stored = Bell()
         """Rings when messages have become durable: stream readers look again."""
         self._busy: dict[Queue, None] = {}
@@ -179,7 +181,7 @@ class Hosted:
     async def delete_queue(
         self, queue: Queue, reason: str, *, stays: Callable[[], bool] = lambda: False
     ) -> None:
-        """With its messages; its consumers are told.
+        """With its messages, dead ones among them; its consumers are told.
 
         Args:
             stays: asked right before it would go; what it raises ends this.
@@ -200,6 +202,7 @@ class Hosted:
                 self.vhost.registry.apply(change)
         finally:
             if queues.get(queue.name) is not queue:
+                self.endings.discard(queue)
                 for consumer in list(queue.consumers):
                     self._sessions[consumer].cancel(reason)
 
@@ -208,17 +211,20 @@ class Hosted:
         for lane in list(lanes):
             queue = self.vhost.registry.owners.get(lane)
             if isinstance(queue, Queue):
-                await self.delete_queue(queue, "its connection ended")
+                self.endings.add(queue, "its connection ended", stays=lambda: False)
+                await self.endings.end(queue)
 
     async def consumer_left(self, queue: Queue) -> None:
         """What it had is given to others; a queue that was to go with its last consumer goes."""
         self.wake(queue)
+
+        def stays() -> bool:
+            return len(queue.consumers) > 0 or self.leaving
+
         there = self.vhost.registry.queues.get(queue.name) is queue
-        goes = queue.definition.auto_delete and not self.leaving
-        if there and goes and not queue.consumers:
-            await self.delete_queue(
-                queue, "its last consumer left", stays=lambda: len(queue.consumers) > 0
-            )
+        if there and queue.definition.auto_delete and not stays():
+            self.endings.add(queue, "its last consumer left", stays=stays)
+            await self.endings.end(queue)
 
     async def flushed(self) -> None:
         """Return when everything settled so far is on disk. Raises StoreFailed."""
