@@ -246,6 +246,27 @@ async def test_a_reader_with_a_cursor_goes_on_where_it_was_when_its_broker_is_ba
             assert broker.hosted("/").vhost.registry.stream("audit").cursors == {"billing": 5}
 
 
+@pytest.mark.parametrize("start", ["next", "last", "cursor"])
+async def test_a_reader_that_has_taken_nothing_goes_on_where_it_began(
+    tmp_path: Path, start: str
+) -> None:
+    """Found: it began anew with what was `next` or `last` by then, and what had come was skipped."""
+    port = free_ports(1)
+    cursor, first = ("billing", "first") if start == "cursor" else ("", start)
+    async with shop_at(port) as joined, shop_at(port) as other:
+        shop, second = durable.connect(joined), durable.connect(other)
+        async with serving(tmp_path, **at(port)):
+            await shop.declare_stream("audit")
+            await shop.publish("", "audit", b"before")
+            records = await shop.read("audit", start=first, cursor=cursor).__aenter__()
+            await second.publish_many("", "audit", numbered(2))
+        async with serving(tmp_path, **at(port)):
+            await second.publish("", "audit", b"2")
+            began = [] if start == "next" else [b"before"]
+            assert payloads(await take(records, 3 + len(began))) == began + numbered(3)
+            await records.__aexit__(None, None, None)
+
+
 async def test_leaving_says_when_nobody_knows_whether_a_cursor_is_kept(tmp_path: Path) -> None:
     port = free_ports(1)
     async with shop_at(port) as joined:
