@@ -46,6 +46,8 @@ class Records(Feed):
         self._kept: int | None = None
         self._began: int | None = None
         """The offset at which the broker began: `start` may mean another one the next time."""
+        self._life = b""
+        """Of the stream: offsets of another one of its name mean nothing."""
         self._gaps: list[Gap] = []
         """Told, and not handed out with the batch behind them yet."""
         self._start: dict[str, Any] = (
@@ -125,7 +127,9 @@ class Records(Feed):
 
     async def _open(self) -> None:
         offset = self._began if self.offset is None else self.offset
-        start = self._start if offset is None else {"start": offset, "again": True}
+        start = self._start
+        if offset is not None:
+            start = {"start": offset, "again": True, "life": self._life}
         self._gaps = []  # They are told again.
         async with AsyncExitStack() as stack:
             tunnel, greeting = await stack.enter_async_context(
@@ -139,6 +143,7 @@ class Records(Feed):
                 )
             )
             if self._began is None:
+                self._life = greeted(greeting, "life", bytes)
                 self._began = greeted(greeting, "offset", int)
             if self._stored is not None and self._kept != self._stored:
                 await tunnel.send(encode_number(CURSOR, self._stored))

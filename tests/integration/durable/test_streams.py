@@ -267,6 +267,35 @@ async def test_a_reader_that_has_taken_nothing_goes_on_where_it_began(
             await records.__aexit__(None, None, None)
 
 
+@pytest.mark.parametrize("other", ["stream", "store"])
+async def test_a_reader_ends_where_another_stream_has_the_name_of_its_own(
+    tmp_path: Path, other: str
+) -> None:
+    """Found: it went on at its offset in the new one, and skipped what that had before."""
+    port = free_ports(1)
+    async with shop_at(port) as joined, shop_at(port) as joined_too:
+        shop, second = durable.connect(joined), durable.connect(joined_too)
+        async with serving(tmp_path / "one", **at(port)):
+            await shop.declare_stream("audit")
+            await shop.publish_many("", "audit", numbered(5))
+            records = await shop.read("audit", start="first", cursor="billing").__aenter__()
+            await take(records, 5)
+        await records.store()
+        async with serving(
+            tmp_path / ("one" if other == "stream" else "two"), **at(port)
+        ) as broker:
+            if other == "stream":
+                await second.delete_stream("audit")
+            await second.declare_stream("audit")
+            await second.publish_many("", "audit", numbered(8))
+            for _ in range(2):
+                with pytest.raises(ConsumerCancelled, match="another one of its name"):
+                    await take(records, 1)
+            with pytest.raises(ConsumerCancelled):  # Its cursor is kept nowhere.
+                await records.__aexit__(None, None, None)
+            assert not broker.hosted("/").vhost.registry.stream("audit").cursors
+
+
 async def test_leaving_says_when_nobody_knows_whether_a_cursor_is_kept(tmp_path: Path) -> None:
     port = free_ports(1)
     async with shop_at(port) as joined:
