@@ -262,6 +262,27 @@ async def test_a_consumer_without_limits_gets_all_of_a_long_queue(tmp_path: Path
             assert payloads(await take(deliveries, 3000)) == numbered(3000)
 
 
+async def test_a_thousand_slices_that_cannot_be_read_stop_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found: its consumer was paused at so many, and went on only when some of them were sent."""
+    batch = Hosted.batch
+
+    async def damaged(self: Hosted, lane: Lane, sequence: int) -> tuple[Batch, int] | None:
+        return await batch(self, lane, sequence) if sequence >= 1300 else None
+
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        async with shop.publisher() as publisher:
+            for number in range(1500):  # Each a slice of its own.
+                await publisher.send(
+                    "", "jobs", b"%d" % number, headers={"n": number % 2} if number % 2 else None
+                )
+        monkeypatch.setattr(Hosted, "batch", damaged)
+        async with shop.consume("jobs", prefetch=0) as deliveries:
+            assert payloads(await take(deliveries, 200)) == numbered(200, 1300)
+
+
 async def test_memory_queues_are_read_from_memory(tmp_path: Path) -> None:
     async with serving(tmp_path) as broker, client(broker) as shop:
         await shop.declare_queue("jobs", durability="memory")
