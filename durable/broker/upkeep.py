@@ -22,9 +22,12 @@ async def keep_up(hosted: Hosted, idle_s: float) -> None:
         now_us = hosted.clock.now_us()
         registry = hosted.vhost.registry
         changed = sum(queue.expire(now_us) for queue in registry.queues.values() if queue.expires)
-        changed += sum(stream.retain(now_us) for stream in registry.streams.values())
         if changed:
             hosted.wake()
+        for stream in list(registry.streams.values()):
+            while not stream.lane.retired and stream.retain(now_us):
+                hosted.wake()
+                await trio.lowlevel.checkpoint()
         for queue in registry.queues.values():
             if not _is_used(hosted, queue) and queue not in hosted.endings:
                 stays = partial(_is_used, hosted, queue)

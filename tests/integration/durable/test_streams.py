@@ -12,10 +12,19 @@ import pytest
 import trio
 
 import durable
+from durable.broker.hosted import Hosted
+from durable.definition_forms import to_plain
+from durable.definitions import StreamDefinition
 from durable.errors import BrokerLost, ConsumerCancelled, TooManyPatterns, UnknownStream
+from durable.log.memory_disk import Volume
 from durable.protocol.parts import Gap
+from durable.vhost import changes
+from durable.vhost.stream import Stream
 from tests.brokers import SMALL, at, client, node_of, numbered, payloads, serving, shop_at, take
+from tests.integration.durable.test_too_large import make, publish
 from tests.nodes import PATIENCE_S, free_ports, node, subscribed, until
+from tests.power_cuts import CONFIG, run
+from tests.vhosts import make_batch
 
 
 async def read(
@@ -357,6 +366,32 @@ async def test_retention_by_bytes_and_by_age(tmp_path: Path) -> None:
     assert found == list(range(30, 50))
     found = await retained(tmp_path / "age", [3, 3], max_age_s=1e-6)
     assert found[-1] == 5
+
+
+def test_retention_of_much_lets_others_have_their_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    retain = Stream.retain
+
+    async def life(hosted: Hosted) -> None:
+        definition = StreamDefinition(name="audit", max_length=1)
+        await make(hosted, changes.STREAM, 1, to_plain(definition))
+        for number in range(5):
+            await publish(hosted, make_batch(number, [b"x"], key="audit"))
+        async with trio.open_nursery() as nursery:
+
+            def one_at_a_time(stream: Stream, now_us: int) -> int:
+                nursery.start_soon(look, stream)
+                return retain(stream, now_us, 1)
+
+            monkeypatch.setattr(Stream, "retain", one_at_a_time)
+            await trio.sleep(1.5 * CONFIG.idle_s)
+            assert hosted.vhost.registry.stream("audit").start == 4
+        assert len(set(seen)) > 2, "others looked on meanwhile"
+
+    async def look(stream: Stream) -> None:
+        seen.append(stream.start)
+
+    run(Volume(), life)
 
 
 async def test_a_reader_behind_retention_goes_on_at_the_front(tmp_path: Path) -> None:
