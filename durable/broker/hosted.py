@@ -270,21 +270,23 @@ class Hosted:
     async def batch(self, lane: Lane, sequence: int) -> tuple[Batch, int] | None:
         """The batch with this message of a lane, and the sequence of its first one there.
 
-        None: the record is damaged or gone, which has been logged and counted.
+        None: the record is damaged or gone, which has been logged and counted; or the lane's queue or
+        stream is deleted, and with it the record.
         """
         run = lane.index.find(sequence)
-        while run is not None:
+        while run is not None and not lane.retired:
             body = self.vhost.bodies.get(run.position) or await self._read(run.position)
             if body is not None:
                 return Batch(body), run.first
             position, run = run.position, lane.index.find(sequence)
-            if run is not None and run.position == position:  # Else compaction has moved it.
-                self.lost += run.count
-                logger.error(
-                    "%d messages of lane %d cannot be read: log position %d is damaged or gone",
-                    run.count, lane.id, position,
-                )  # fmt: skip
-                return None
+            if lane.retired or run is None or run.position != position:
+                continue  # Deleted, or compaction has moved it.
+            self.lost += run.count
+            logger.error(
+                "%d messages of lane %d cannot be read: log position %d is damaged or gone",
+                run.count, lane.id, position,
+            )  # fmt: skip
+            return None
         return None
 
     async def _read(self, position: int) -> Buffer | None:

@@ -144,7 +144,7 @@ async def _send(tunnel: Tunnel, hosted: Hosted, stream: Stream, offset: int) -> 
             await tunnel.send_eof()
             return
         offset = max(offset, stream.start)
-        while offset < stream.end and not slices.full:
+        while offset < stream.end and not slices.full and not stream.lane.retired:
             gaps = registry.gaps_between(stream.lane.id, told, offset + 1)
             if gaps:
                 await _tell(tunnel, slices, gaps)
@@ -161,7 +161,7 @@ async def _send(tunnel: Tunnel, hosted: Hosted, stream: Stream, offset: int) -> 
         ready = slices.take()
         for part in ready:
             await tunnel.send(part.data)
-        if not ready:
+        if not ready and not stream.lane.retired:
             await hosted.stored.wait()
 
 

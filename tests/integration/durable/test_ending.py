@@ -5,6 +5,7 @@ On a memory disk with segments of 8 KiB, in virtual time.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
@@ -187,3 +188,30 @@ def test_queues_that_go_at_once_share_the_syncs_of_the_disk() -> None:
         assert hosted.log.statistics().commits - before < 25
 
     run(Volume(), life)
+
+
+def test_what_was_in_a_queue_that_is_deleted_while_it_is_buried_is_not_lost(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Found: 271 lost, and an error for each, of segments that had been freed with the queue."""
+
+    async def life(hosted: Hosted) -> None:
+        for name in ("jobs", "fast"):
+            await declare(hosted, name, dead_letter_exchange="nowhere" if name == "jobs" else None)
+        for number in range(330):
+            name, size = ("jobs", 100) if number < 300 else ("fast", 400)
+            await publish(hosted, make_batch(number, [bytes(size)], key=name))
+        reject_all(hosted, "fast")
+        await trio.sleep(3 * CONFIG.idle_s)
+        queue, died = hosted.vhost.registry.queue("jobs"), hosted.vhost.intake.counts
+        reject_all(hosted, "jobs")
+        while not died.dropped:
+            await trio.lowlevel.checkpoint()
+        await hosted.delete_queue(queue, "a test")
+        await hosted.log.free()
+        assert 0 < died.dropped < 300
+        await trio.sleep(3 * CONFIG.idle_s)
+        assert not hosted.lost
+
+    run(Volume(), life, config=replace(CONFIG, recent_bytes=1))
+    assert "cannot be read" not in caplog.text
