@@ -21,7 +21,7 @@ from durable.queues.consumers import Consumer
 from durable.queues.queue import REJECT
 from tests.integration.durable.test_full_disk import PATIENCE_S, SEGMENT, fill
 from tests.integration.durable.test_too_large import declare, publish, ready
-from tests.power_cuts import CONFIG, run
+from tests.power_cuts import CONFIG, Cuts, Ledger, run
 from tests.vhosts import make_batch
 
 TO_GRAVES = {"dead_letter_exchange": "", "dead_letter_routing_key": "graves"}
@@ -215,3 +215,26 @@ def test_what_was_in_a_queue_that_is_deleted_while_it_is_buried_is_not_lost(
 
     run(Volume(), life, config=replace(CONFIG, recent_bytes=1))
     assert "cannot be read" not in caplog.text
+
+
+def test_no_power_cut_finds_a_queue_gone_and_its_dead_nowhere() -> None:
+    volume, ledger = Volume(), Ledger()
+    cuts = Cuts(volume, ledger, seeds=3)
+
+    async def life(hosted: Hosted) -> None:
+        await declare(hosted, "graves")
+        await declare(hosted, "jobs", auto_delete=True, **TO_GRAVES)
+        for number in range(5):
+            await publish(hosted, make_batch(number, [b"x"], key="jobs"))
+            ledger.confirmed += 1
+        reject_all(hosted, "jobs")
+        await go(hosted, "auto_delete")
+        await becomes(hosted, {"graves": 5})
+
+    async def all_there(hosted: Hosted, ledger: Ledger) -> None:
+        assert sum(ready(hosted).values()) >= ledger.confirmed
+
+    run(volume, life, cuts)
+    assert len(cuts.left) > 30
+    for left, known in cuts.left:
+        run(left, partial(all_there, ledger=known))
