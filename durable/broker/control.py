@@ -91,6 +91,7 @@ class Control:
                 self._peer.check_own(there)
                 check_same(there.definition, wanted)
                 there.touch(self._hosted.clock.now_us())
+                self._hosted.endings.discard(there)  # Who declares it is to find it there.
                 return []
             self._registry.check_free(wanted.name, wanted.kind)
             lanes = self._registry.new_lanes(wanted)

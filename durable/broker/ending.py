@@ -58,7 +58,7 @@ class Endings:
         self._endings[queue] = _Ending(reason, stays, queue.died)
 
     def discard(self, queue: Queue) -> None:
-        """It is gone."""
+        """It is gone, or wanted again."""
         self._endings.pop(queue, None)
 
     async def end(self, queue: Queue) -> None:
@@ -66,8 +66,12 @@ class Endings:
         ending = self._endings.get(queue)
         if ending is None or queue.moved_on < ending.died:
             return
+
+        def stays() -> bool:
+            return self._endings.get(queue) is not ending or ending.stays()
+
         try:
-            await self._delete(queue, ending.reason, stays=ending.stays)
+            await self._delete(queue, ending.reason, stays=stays)
         except StoreError:
             return
         if self._endings.get(queue) is ending:  # Else somebody has come and left meanwhile.

@@ -15,6 +15,7 @@ import trio
 from durable.broker.control import Control
 from durable.broker.hosted import Hosted
 from durable.broker.peer import Peer
+from durable.definition_forms import to_plain
 from durable.errors import InUse, StoreFull
 from durable.log.memory_disk import Volume
 from durable.queues.consumers import Consumer
@@ -43,6 +44,11 @@ def paused() -> Consumer:
     consumer = Consumer("p", prefetch=0, prefetch_bytes=0)
     consumer.paused = True
     return consumer
+
+
+def control(hosted: Hosted) -> Control:
+    peer = Peer("shop", hosted.vhost.registry.permissions, b"s" * 16)
+    return Control(hosted, peer, cast("Any", None), cast("Any", None))
 
 
 async def becomes(hosted: Hosted, wanted: dict[str, int]) -> None:
@@ -146,14 +152,12 @@ def test_a_queue_whose_dead_wait_is_not_empty() -> None:
         volume.capacity_bytes = volume.used_bytes
         reject_all(hosted, "jobs")
         await hosted.flushed()
-        peer = Peer("shop", hosted.vhost.registry.permissions, b"s" * 16)
-        control = Control(hosted, peer, cast("Any", None), cast("Any", None))
         why = f"{published} messages, {published} of them to be dead-lettered"
         with pytest.raises(InUse, match=why):
-            await control.delete_queue("jobs", if_empty=True)
+            await control(hosted).delete_queue("jobs", if_empty=True)
         volume.capacity_bytes *= 4
         await becomes(hosted, {"graves": published, "jobs": 0})
-        assert await control.delete_queue("jobs", if_empty=True) == 0
+        assert await control(hosted).delete_queue("jobs", if_empty=True) == 0
 
     run(volume, life)
 
@@ -175,6 +179,27 @@ def test_a_queue_that_is_used_again_stays() -> None:
         assert ready(hosted) == {"graves": 2}
 
     run(Volume(), life)
+
+
+def test_a_queue_that_is_declared_again_stays() -> None:
+    """Else it would go right after its next user was told that it is there."""
+    volume = Volume(capacity_bytes=SMALL_DISK)
+
+    async def life(hosted: Hosted) -> None:
+        await declare(hosted, "graves")
+        await declare(hosted, "jobs", auto_delete=True, **TO_GRAVES)
+        published = await fill(hosted)
+        volume.capacity_bytes = volume.used_bytes
+        reject_all(hosted, "jobs")
+        await go(hosted, "auto_delete")
+        definition = hosted.vhost.registry.queue("jobs").definition
+        assert await control(hosted).declare_queue(to_plain(definition))
+        volume.capacity_bytes *= 4
+        await becomes(hosted, {"graves": published, "jobs": 0})
+        await trio.sleep(3 * CONFIG.idle_s)
+        assert "jobs" in ready(hosted)
+
+    run(volume, life)
 
 
 def test_queues_that_go_at_once_share_the_syncs_of_the_disk() -> None:

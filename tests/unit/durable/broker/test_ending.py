@@ -25,11 +25,13 @@ class Story:
         self.endings = Endings(self.delete)
         self.gone: list[str] = []
         self.refusal: Exception | None = None
+        self.before: Callable[[], object] = lambda: None
         self.meanwhile: Callable[[], object] = lambda: None
 
     async def delete(self, queue: Any, reason: str, *, stays: Callable[[], bool]) -> None:
         if self.refusal is not None:
             raise self.refusal
+        self.before()
         if not stays():
             self.gone.append(reason)
         self.meanwhile()
@@ -75,6 +77,15 @@ async def test_one_that_stays_is_forgotten() -> None:
     story = Story()
     queue = await story.added("unused", died=0, stays=True)
     assert queue not in story.endings
+    assert not story.gone
+
+
+async def test_one_that_is_wanted_again_while_its_deletion_waits_stays() -> None:
+    story = Story()
+    story.before = lambda: story.endings.discard(queue)
+    queue: Any = Dying(0)
+    story.endings.add(queue, "unused", stays=lambda: False)
+    await story.endings.end(queue)
     assert not story.gone
 
 
