@@ -28,6 +28,7 @@ async def bury_the_dead(hosted: Hosted) -> None:
         while True:
             for dead in hosted.vhost.take_dead():
                 await _bury(hosted, dead)
+            hosted.endings.due.wake()
             await hosted.died.wait()
 
 
@@ -44,6 +45,8 @@ async def _bury(hosted: Hosted, dead: Dead) -> None:
         at = run.first + run.count
         start, end = max(dead.start, run.first), min(dead.end, at)
         found = await hosted.batch(lane, start)
+        if lane.retired:  # What it still refers to may have been freed.
+            break
         without += await _copy(hosted, lane, dead._replace(start=start, end=end), found)
     if without:
         logger.warning(

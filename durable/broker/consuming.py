@@ -103,10 +103,14 @@ class _Session:
     @ends_with_tunnel
     async def deliver(self) -> None:
         """Send what was received, bodies and all."""
-        waiting, slices = self._waiting, Slices(self._queue.name, self._tunnel.part_bytes_max)
+        waiting, consumer = self._waiting, self._consumer
+        slices = Slices(self._queue.name, self._tunnel.part_bytes_max)
         while True:
             while waiting and not slices.full:
                 delivery = waiting.popleft()
+                if consumer.paused and len(waiting) < UNSENT_SLICES // 2:
+                    consumer.paused = False
+                    self._hosted.wake(self._queue)
                 batch = await self._batch(delivery)
                 if batch is not None:
                     slices.add(delivery.tag, delivery.returned, batch)
@@ -124,9 +128,6 @@ class _Session:
         await self._tunnel.send(part.data)
         if self._no_ack:
             self._queue.settle(self._consumer, 0, part.end, ACK)
-            self._hosted.wake(self._queue)
-        if self._consumer.paused and len(self._waiting) < UNSENT_SLICES // 2:
-            self._consumer.paused = False
             self._hosted.wake(self._queue)
 
     async def _batch(self, delivery: Delivery) -> Batch | None:

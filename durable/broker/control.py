@@ -91,6 +91,7 @@ class Control:
                 self._peer.check_own(there)
                 check_same(there.definition, wanted)
                 there.touch(self._hosted.clock.now_us())
+                self._hosted.endings.discard(there)  # Who declares it is to find it there.
                 return []
             self._registry.check_free(wanted.name, wanted.kind)
             lanes = self._registry.new_lanes(wanted)
@@ -116,8 +117,9 @@ class Control:
             nonlocal ready
             if if_unused and len(queue.consumers):
                 raise InUse("queue", name, f"{len(queue.consumers)} consumers")
-            if if_empty and (queue.ready or queue.unacked):
-                raise InUse("queue", name, f"{queue.ready + queue.unacked} messages")
+            if if_empty and queue.unsettled:
+                dead = f", {queue.dead} of them to be dead-lettered" if queue.dead else ""
+                raise InUse("queue", name, f"{queue.unsettled} messages{dead}")
             ready = queue.ready
             return False
 

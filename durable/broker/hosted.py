@@ -45,6 +45,7 @@ from ..vhost.changes import (
 from ..vhost.publishers import Publisher
 from ..vhost.vhost import Vhost
 from .clock import SteadyClock
+from .ending import Endings
 from .peer import Peer
 
 logger = logging.getLogger("durable")
@@ -80,6 +81,7 @@ class Hosted:
         """Rings when something that was settled has become durable, or nothing ever will."""
         self.died = Waker()
         """For whoever buries the dead."""
+        self.endings = Endings(self.delete_queue)
         self.stored = Bell()
         """Rings when messages have become durable: stream readers look again."""
         self._busy: dict[Queue, None] = {}
@@ -180,7 +182,7 @@ class Hosted:
     async def delete_queue(
         self, queue: Queue, reason: str, *, stays: Callable[[], bool] = lambda: False
     ) -> None:
-        """With its messages; its consumers are told.
+        """With its messages, dead ones among them; its consumers are told.
 
         Args:
             stays: asked right before it would go; what it raises ends this.
@@ -201,6 +203,7 @@ class Hosted:
                 self.vhost.registry.apply(change)
         finally:
             if queues.get(queue.name) is not queue:
+                self.endings.discard(queue)
                 for consumer in list(queue.consumers):
                     self._sessions[consumer].cancel(reason)
 
@@ -209,17 +212,20 @@ class Hosted:
         for lane in list(lanes):
             queue = self.vhost.registry.owners.get(lane)
             if isinstance(queue, Queue):
-                await self.delete_queue(queue, "its connection ended")
+                self.endings.add(queue, "its connection ended", stays=lambda: False)
+                await self.endings.end(queue)
 
     async def consumer_left(self, queue: Queue) -> None:
         """What it had is given to others; a queue that was to go with its last consumer goes."""
         self.wake(queue)
+
+        def stays() -> bool:
+            return len(queue.consumers) > 0 or self.leaving
+
         there = self.vhost.registry.queues.get(queue.name) is queue
-        goes = queue.definition.auto_delete and not self.leaving
-        if there and goes and not queue.consumers:
-            await self.delete_queue(
-                queue, "its last consumer left", stays=lambda: len(queue.consumers) > 0
-            )
+        if there and queue.definition.auto_delete and not stays():
+            self.endings.add(queue, "its last consumer left", stays=stays)
+            await self.endings.end(queue)
 
     async def flushed(self) -> None:
         """Return when everything settled so far is on disk. Raises StoreFailed."""
@@ -265,21 +271,23 @@ class Hosted:
     async def batch(self, lane: Lane, sequence: int) -> tuple[Batch, int] | None:
         """The batch with this message of a lane, and the sequence of its first one there.
 
-        None: the record is damaged or gone, which has been logged and counted.
+        None: the record is damaged or gone, which has been logged and counted; or the lane's queue or
+        stream is deleted, and with it the record.
         """
         run = lane.index.find(sequence)
-        while run is not None:
+        while run is not None and not lane.retired:
             body = self.vhost.bodies.get(run.position) or await self._read(run.position)
             if body is not None:
                 return Batch(body), run.first
             position, run = run.position, lane.index.find(sequence)
-            if run is not None and run.position == position:  # Else compaction has moved it.
-                self.lost += run.count
-                logger.error(
-                    "%d messages of lane %d cannot be read: log position %d is damaged or gone",
-                    run.count, lane.id, position,
-                )  # fmt: skip
-                return None
+            if lane.retired or run is None or run.position != position:
+                continue  # Deleted, or compaction has moved it.
+            self.lost += run.count
+            logger.error(
+                "%d messages of lane %d cannot be read: log position %d is damaged or gone",
+                run.count, lane.id, position,
+            )  # fmt: skip
+            return None
         return None
 
     async def _read(self, position: int) -> Buffer | None:

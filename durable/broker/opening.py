@@ -29,7 +29,7 @@ from .clock import SteadyClock
 from .compaction import compact
 from .directory import make_vhost
 from .hosted import Hosted
-from .upkeep import keep_up, sample_rates
+from .upkeep import end_queues, keep_up, sample_rates
 
 logger = logging.getLogger("durable")
 
@@ -52,6 +52,7 @@ async def open_vhost(
         )
         async with running(
             hosted.run, partial(bury_the_dead, hosted), partial(keep_up, hosted, config.idle_s),
+            partial(end_queues, hosted, config.idle_s),
             partial(checkpointer.run, config.idle_s), partial(sample_rates, hosted),
             partial(compact, hosted, config.log.compaction_bytes_per_s),
         ):  # fmt: skip

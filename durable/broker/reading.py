@@ -47,10 +47,13 @@ async def serve_reader(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Peer)
     needs = [*for_read("stream", name)]
     peer.check(needs)
     stream = hosted.vhost.registry.stream(name)
+    life = _life(hosted, stream)
+    if hello.field("life", bytes, life) != life:
+        raise ConsumerCancelled(name, "it was deleted, and there is another one of its name")
     cursor = hello.field("cursor", str, "")
     _check_cursor(stream, cursor)
     offset = _start(stream, hello, cursor)
-    await tunnel.send(encode_answer(Answer(0, {"offset": offset})))
+    await tunnel.send(encode_answer(Answer(0, {"offset": offset, "life": life})))
     kept = _Cursor(tunnel, hosted, stream, cursor)
     async with open_nursery() as nursery:
         nursery.start_soon(_send, tunnel, hosted, stream, offset)
@@ -61,6 +64,11 @@ async def serve_reader(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Peer)
                 raise Malformed("a part that is no cursor, or no cursor was named")
             kept.at(decode_number(part))
         nursery.cancel_scope.cancel()
+
+
+def _life(hosted: Hosted, stream: Stream) -> bytes:
+    """No other stream has it: readers that come back with an offset say which one it is of."""
+    return hosted.log.report.store_id + stream.lane.id.to_bytes(8, "little")
 
 
 class _Cursor:
@@ -136,7 +144,7 @@ async def _send(tunnel: Tunnel, hosted: Hosted, stream: Stream, offset: int) -> 
             await tunnel.send_eof()
             return
         offset = max(offset, stream.start)
-        while offset < stream.end and not slices.full:
+        while offset < stream.end and not slices.full and not stream.lane.retired:
             gaps = registry.gaps_between(stream.lane.id, told, offset + 1)
             if gaps:
                 await _tell(tunnel, slices, gaps)
@@ -153,7 +161,7 @@ async def _send(tunnel: Tunnel, hosted: Hosted, stream: Stream, offset: int) -> 
         ready = slices.take()
         for part in ready:
             await tunnel.send(part.data)
-        if not ready:
+        if not ready and not stream.lane.retired:
             await hosted.stored.wait()
 
 

@@ -1,4 +1,4 @@
-"""What time does: messages and queues expire, streams drop what they need not keep, space is given back."""
+"""What time does: messages and queues expire, streams drop what they need not keep."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import partial
 
 import trio
 
-from ..errors import StoreFailed, StoreFull
+from ..errors import StoreError
 from ..queues.queue import Queue
 from .hosted import Hosted
 
@@ -22,15 +22,27 @@ async def keep_up(hosted: Hosted, idle_s: float) -> None:
         now_us = hosted.clock.now_us()
         registry = hosted.vhost.registry
         changed = sum(queue.expire(now_us) for queue in registry.queues.values() if queue.expires)
-        changed += sum(stream.retain(now_us) for stream in registry.streams.values())
         if changed:
             hosted.wake()
-        for queue in [one for one in registry.queues.values() if not _is_used(hosted, one)]:
-            with suppress(StoreFull, StoreFailed):  # The next time, if there is room then.
-                await hosted.delete_queue(
-                    queue, "nobody used it for its expires_s",
-                    stays=partial(_is_used, hosted, queue),
-                )  # fmt: skip
+        for stream in list(registry.streams.values()):
+            while not stream.lane.retired and stream.retain(now_us):
+                hosted.wake()
+                await trio.lowlevel.checkpoint()
+        for queue in registry.queues.values():
+            if not _is_used(hosted, queue) and queue not in hosted.endings:
+                stays = partial(_is_used, hosted, queue)
+                hosted.endings.add(queue, "nobody used it for its expires_s", stays=stays)
+                hosted.endings.due.wake()
+
+
+async def end_queues(hosted: Hosted, idle_s: float) -> None:
+    """Those that are to go, as soon as they can, until cancelled."""
+    while True:
+        with trio.move_on_after(idle_s):  # What the log had no room for is tried again.
+            await hosted.endings.due.wait()
+            with suppress(StoreError):  # The dead have moved on when their copies are durable.
+                await hosted.log.durable(hosted.log.end - 1)
+        await hosted.endings.end_all()
 
 
 async def sample_rates(hosted: Hosted) -> None:

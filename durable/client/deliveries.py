@@ -128,7 +128,8 @@ class Deliveries(Feed):
         """Return when everything settled so far is on the broker's disk: what was acked will not come
         again. What was rejected where there is a dead letter exchange moves there right behind.
 
-        To be called by the task that iterates.
+        To be called by the task that iterates. What is delivered meanwhile is kept for it: up to
+        `prefetch_bytes`, or, where that is 0, whatever comes while the broker's disk is busy.
 
         Raises:
             BrokerLost: a connection broke before; some of it may come again. Said once.

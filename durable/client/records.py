@@ -12,7 +12,7 @@ import trio
 from mesh.errors import MeshError, NodeClosed, TunnelBroken
 
 from ..errors import BrokerLost, DurableError, Malformed
-from ..protocol.calls import READ
+from ..protocol.calls import READ, greeted
 from ..protocol.failures import put_together
 from ..protocol.parts import (
     CURSOR,
@@ -44,6 +44,10 @@ class Records(Feed):
         self._stored: int | None = None
         """The cursor, as `store` was last called, and as the broker has it on disk."""
         self._kept: int | None = None
+        self._began: int | None = None
+        """The offset at which the broker began: `start` may mean another one the next time."""
+        self._life = b""
+        """Of the stream: offsets of another one of its name mean nothing."""
         self._gaps: list[Gap] = []
         """Told, and not handed out with the batch behind them yet."""
         self._start: dict[str, Any] = (
@@ -122,10 +126,13 @@ class Records(Feed):
             raise Malformed(f"a part of kind {part[:1]!r}")
 
     async def _open(self) -> None:
-        start = self._start if self.offset is None else {"start": self.offset, "again": True}
+        offset = self._began if self.offset is None else self.offset
+        start = self._start
+        if offset is not None:
+            start = {"start": offset, "again": True, "life": self._life}
         self._gaps = []  # They are told again.
         async with AsyncExitStack() as stack:
-            tunnel, _ = await stack.enter_async_context(
+            tunnel, greeting = await stack.enter_async_context(
                 self._channel.open(
                     READ,
                     # What was captured may be as large as any live message.
@@ -135,6 +142,9 @@ class Records(Feed):
                     **start,
                 )
             )
+            if self._began is None:
+                self._life = greeted(greeting, "life", bytes)
+                self._began = greeted(greeting, "offset", int)
             if self._stored is not None and self._kept != self._stored:
                 await tunnel.send(encode_number(CURSOR, self._stored))
             self._tunnel, self._stack = tunnel, stack.pop_all()

@@ -41,7 +41,7 @@ class Delivery(NamedTuple):
 class Queue:
     __slots__ = (
         "_announced", "_announced_bytes", "_expires", "_journal", "_ttl_us", "_used_us", "consumers",
-        "counts", "definition", "lanes", "name", "unacked",
+        "counts", "definition", "died", "lanes", "moved_on", "name", "unacked",
     )  # fmt: skip
 
     def __init__(
@@ -55,6 +55,8 @@ class Queue:
         self.consumers = Consumers(single_active=definition.single_active_consumer)
         self.counts = Counts()
         self.unacked = 0
+        self.died = self.moved_on = 0
+        """Messages that were to be dead-lettered, since the start; those of them that are not any more."""
         self._announced = self._announced_bytes = 0  # Appended to the log, not durable yet.
         self._ttl_us = None if definition.ttl_s is None else round(definition.ttl_s * 1e6)
         self._expires = self._ttl_us is not None  # Whether anything may.
@@ -67,6 +69,16 @@ class Queue:
     @property
     def ready_bytes(self) -> int:
         return sum(lane.ready_bytes for lane in self.lanes)
+
+    @property
+    def dead(self) -> int:
+        """Those that wait to be dead-lettered."""
+        return self.died - self.moved_on
+
+    @property
+    def unsettled(self) -> int:
+        """Ready, unacked, dead, or on their way to the disk: what would be lost with it."""
+        return self.ready + self.unacked + self.dead + self._announced
 
     @property
     def size_bytes(self) -> int:
@@ -236,14 +248,17 @@ class Queue:
         if self.definition.dead_letter_exchange is None:
             lane.settle(start, end)
         else:
+            self.died += end - start
             self._journal.note_dead(self.name, lane.id, start, end, reason)
 
     def buried(self, dead: Dead) -> None:
         """Their dead-lettered copy is in the same append as this settlement."""
+        self.moved_on += dead.end - dead.start
         self._lane(dead.lane).settle(dead.start, dead.end, known=True)
 
     def unbury(self, dead: Dead) -> None:
         """Could not be done: ready again, in their place."""
+        self.moved_on += dead.end - dead.start
         self._lane(dead.lane).give_back(dead.start, dead.end, counted=False)
 
     def _lane(self, lane_id: int) -> Lane:

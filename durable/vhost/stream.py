@@ -9,8 +9,11 @@ from __future__ import annotations
 from ..definitions import StreamDefinition
 from ..errors import DurableError
 from ..queues.counts import Counts
-from ..queues.index import Run
+from ..queues.index import Stretch
 from ..queues.lane import Lane
+
+RUNS_AT_ONCE = 2000
+"""Dropped in one turn, some ms: the log is told of each that it may go."""
 
 
 class Stream:
@@ -64,29 +67,39 @@ class Stream:
         """The first offset whose message may have come at this time or later."""
         return self.lane.came_later_than(time_us - 1)
 
-    def retain(self, now_us: int) -> int:
-        """Drop from the front what the limits say; the number of messages dropped."""
-        before = self.start
-        for run in self._surplus(now_us):
-            self.lane.settle(run.first, run.first + run.count)
+    def retain(self, now_us: int, runs_max: int = RUNS_AT_ONCE) -> int:
+        """Drop from the front what the limits say, so many records at most; the number of messages
+        dropped. To be called again until that is 0."""
+        before, end = self.start, self._surplus_end(now_us, runs_max)
+        if end > before:  # Else nothing has changed, and no checkpoint is due.
+            self.lane.settle(before, end)
         return self.start - before
 
-    def _surplus(self, now_us: int) -> list[Run]:
-        """Whole records at the front that are too many, too large together, or too old."""
-        limits, surplus = self.definition, []
-        count, size = self.end - self.start, self.size_bytes
+    def _surplus_end(self, now_us: int, runs_max: int) -> int:
+        """Up to where whole records at the front are too many, too large together, or too old."""
+        size, end = self.size_bytes, self.start
         too_old = self._older_than(now_us)
-        for run in self.lane.index.runs(self.start, self.end):
-            over = (
-                (limits.max_length is not None and count - run.count >= limits.max_length)
-                or (limits.max_length_bytes is not None and size > limits.max_length_bytes)
-                or run.first + run.count <= too_old
-            )
-            if not over or run.first + run.count >= self.end:  # The last record stays.
+        for one in self.lane.index.stretches(self.start, self.end):
+            over = max(self._over(one, size), (too_old - one.first) // one.count)
+            there = one.times - (one.end >= self.end)  # The last record stays.
+            surplus = min(over, there, runs_max)
+            if surplus > 0:
+                end = one.first + one.count * surplus
+            if surplus < one.times:
                 break
-            surplus.append(run)
-            count, size = count - run.count, size - run.size_bytes
-        return surplus
+            size, runs_max = size - one.size_bytes * surplus, runs_max - surplus
+        return end
+
+    def _over(self, one: Stretch, size: int) -> int:
+        """How many runs of a stretch are more than the limits allow, with so many bytes from there on;
+        more than it has, or less than 0, where that is how it comes out."""
+        over, limits = 0, self.definition
+        if limits.max_length is not None:
+            over = (self.end - one.first - limits.max_length) // one.count
+        if limits.max_length_bytes is not None and size > limits.max_length_bytes:
+            surplus = size - limits.max_length_bytes
+            over = max(over, -(-surplus // one.size_bytes) if one.size_bytes else one.times)
+        return over
 
     def _older_than(self, now_us: int) -> int:
         """All offsets before this one are older than `max_age_s`."""

@@ -13,7 +13,7 @@ from durable.broker.hosted import Hosted
 from durable.errors import ConsumerCancelled, QueueInUse, UnknownQueue
 from durable.queues.lane import Lane
 from mesh.protocol.batch import Batch
-from tests.brokers import SMALL, client, drain, numbered, payloads, serving, take
+from tests.brokers import QUIET, SMALL, client, drain, numbered, payloads, serving, take
 from tests.nodes import PATIENCE_S, until
 
 
@@ -262,6 +262,27 @@ async def test_a_consumer_without_limits_gets_all_of_a_long_queue(tmp_path: Path
             assert payloads(await take(deliveries, 3000)) == numbered(3000)
 
 
+async def test_a_thousand_slices_that_cannot_be_read_stop_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found: its consumer was paused at so many, and went on only when some of them were sent."""
+    batch = Hosted.batch
+
+    async def damaged(self: Hosted, lane: Lane, sequence: int) -> tuple[Batch, int] | None:
+        return await batch(self, lane, sequence) if sequence >= 1300 else None
+
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        async with shop.publisher() as publisher:
+            for number in range(1500):  # Each a slice of its own.
+                await publisher.send(
+                    "", "jobs", b"%d" % number, headers={"n": number % 2} if number % 2 else None
+                )
+        monkeypatch.setattr(Hosted, "batch", damaged)
+        async with shop.consume("jobs", prefetch=0) as deliveries:
+            assert payloads(await take(deliveries, 200)) == numbered(200, 1300)
+
+
 async def test_memory_queues_are_read_from_memory(tmp_path: Path) -> None:
     async with serving(tmp_path) as broker, client(broker) as shop:
         await shop.declare_queue("jobs", durability="memory")
@@ -319,6 +340,27 @@ async def test_the_dead_of_a_queue_that_is_replaced_while_they_are_read_go_with_
         await shop.publish("", "jobs", b"new")
         assert await drain(shop, "jobs") == [b"new"]
         assert await counts(shop, "graves") == (0, 0)
+
+
+async def test_a_reader_whose_stream_is_deleted_while_it_is_read_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by reading: it looked at what was left, record by record, then waited for the next one."""
+    asked: list[int] = []
+
+    async def freed(self: Hosted, lane: Lane, sequence: int) -> None:
+        asked.append(sequence)
+        await shop.delete_stream("audit")
+
+    async with serving(tmp_path, config=QUIET) as broker, client(broker) as shop:
+        await shop.declare_stream("audit")
+        for payload in numbered(3):
+            await shop.publish("", "audit", payload)
+        monkeypatch.setattr(Hosted, "batch", freed)
+        async with shop.read("audit", start="first") as records:
+            with pytest.raises(ConsumerCancelled), trio.fail_after(PATIENCE_S):
+                await records.take()
+        assert asked == [0]
 
 
 async def test_whoever_takes_little_at_a_time_gets_large_batches_cut(tmp_path: Path) -> None:

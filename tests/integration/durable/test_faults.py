@@ -5,9 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import wraps
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trio
@@ -99,16 +97,17 @@ async def test_what_was_confirmed_before_a_failed_sync_is_there_after_a_restart(
     assert found[100:] in ([], [b"lost"]), "unknown is unknown"
 
 
-async def test_what_comes_while_a_deletion_waits_for_room_counts(
+async def test_who_comes_while_a_deletion_waits_for_room_counts(
     tmp_path: Path, faults: Faults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Found by reading: whether the queue was empty was asked before the wait, not after it."""
+    """Found by reading: whether the queue was in use was asked before the wait, not after it."""
     asked, released, delete = trio.Event(), threading.Event(), Control.delete_queue
 
-    @wraps(delete)
-    async def delete_queue(self: Control, *args: Any, **keywords: Any) -> int | None:
+    async def delete_queue(
+        self: Control, name: str, if_empty: bool = False, if_unused: bool = False
+    ) -> int | None:
         asked.set()
-        return await delete(self, *args, **keywords)
+        return await delete(self, name, if_empty, if_unused)
 
     monkeypatch.setattr(Control, "delete_queue", delete_queue)
     config = replace(SMALL, log=replace(SMALL.log, pending_bytes_max=1))
@@ -116,9 +115,9 @@ async def test_what_comes_while_a_deletion_waits_for_room_counts(
         await shop.declare_queue("jobs")
         log = broker.hosted("/").log
 
-        async def delete_if_empty() -> None:
-            with pytest.raises(InUse, match="1 messages"):
-                await shop.delete_queue("jobs", if_empty=True)
+        async def delete_if_unused() -> None:
+            with pytest.raises(InUse, match="1 consumers"):
+                await shop.delete_queue("jobs", if_unused=True)
 
         with trio.fail_after(PATIENCE_S):
             faults.before_sync = lambda: released.wait(PATIENCE_S)
@@ -126,9 +125,12 @@ async def test_what_comes_while_a_deletion_waits_for_room_counts(
                 nursery.start_soon(shop.publish, "", "jobs", b"on its way")
                 while not log.statistics().pending_bytes:
                     await trio.sleep(0.001)
-                nursery.start_soon(delete_if_empty)
+                nursery.start_soon(delete_if_unused)
                 await asked.wait()
-                released.set()
+                async with shop.consume("jobs", prefetch=1):
+                    released.set()
+                    while len(nursery.child_tasks):
+                        await trio.sleep(0.001)
         assert await drain(shop, "jobs") == [b"on its way"]
 
 

@@ -12,10 +12,19 @@ import pytest
 import trio
 
 import durable
+from durable.broker.hosted import Hosted
+from durable.definition_forms import to_plain
+from durable.definitions import StreamDefinition
 from durable.errors import BrokerLost, ConsumerCancelled, TooManyPatterns, UnknownStream
+from durable.log.memory_disk import Volume
 from durable.protocol.parts import Gap
+from durable.vhost import changes
+from durable.vhost.stream import Stream
 from tests.brokers import SMALL, at, client, node_of, numbered, payloads, serving, shop_at, take
+from tests.integration.durable.test_too_large import make, publish
 from tests.nodes import PATIENCE_S, free_ports, node, subscribed, until
+from tests.power_cuts import CONFIG, run
+from tests.vhosts import make_batch
 
 
 async def read(
@@ -246,6 +255,56 @@ async def test_a_reader_with_a_cursor_goes_on_where_it_was_when_its_broker_is_ba
             assert broker.hosted("/").vhost.registry.stream("audit").cursors == {"billing": 5}
 
 
+@pytest.mark.parametrize("start", ["next", "last", "cursor"])
+async def test_a_reader_that_has_taken_nothing_goes_on_where_it_began(
+    tmp_path: Path, start: str
+) -> None:
+    """Found: it began anew with what was `next` or `last` by then, and what had come was skipped."""
+    port = free_ports(1)
+    cursor, first = ("billing", "first") if start == "cursor" else ("", start)
+    async with shop_at(port) as joined, shop_at(port) as other:
+        shop, second = durable.connect(joined), durable.connect(other)
+        async with serving(tmp_path, **at(port)):
+            await shop.declare_stream("audit")
+            await shop.publish("", "audit", b"before")
+            records = await shop.read("audit", start=first, cursor=cursor).__aenter__()
+            await second.publish_many("", "audit", numbered(2))
+        async with serving(tmp_path, **at(port)):
+            await second.publish("", "audit", b"2")
+            began = [] if start == "next" else [b"before"]
+            assert payloads(await take(records, 3 + len(began))) == began + numbered(3)
+            await records.__aexit__(None, None, None)
+
+
+@pytest.mark.parametrize("other", ["stream", "store"])
+async def test_a_reader_ends_where_another_stream_has_the_name_of_its_own(
+    tmp_path: Path, other: str
+) -> None:
+    """Found: it went on at its offset in the new one, and skipped what that had before."""
+    port = free_ports(1)
+    async with shop_at(port) as joined, shop_at(port) as joined_too:
+        shop, second = durable.connect(joined), durable.connect(joined_too)
+        async with serving(tmp_path / "one", **at(port)):
+            await shop.declare_stream("audit")
+            await shop.publish_many("", "audit", numbered(5))
+            records = await shop.read("audit", start="first", cursor="billing").__aenter__()
+            await take(records, 5)
+        await records.store()
+        async with serving(
+            tmp_path / ("one" if other == "stream" else "two"), **at(port)
+        ) as broker:
+            if other == "stream":
+                await second.delete_stream("audit")
+            await second.declare_stream("audit")
+            await second.publish_many("", "audit", numbered(8))
+            for _ in range(2):
+                with pytest.raises(ConsumerCancelled, match="another one of its name"):
+                    await take(records, 1)
+            with pytest.raises(ConsumerCancelled):  # Its cursor is kept nowhere.
+                await records.__aexit__(None, None, None)
+            assert not broker.hosted("/").vhost.registry.stream("audit").cursors
+
+
 async def test_leaving_says_when_nobody_knows_whether_a_cursor_is_kept(tmp_path: Path) -> None:
     port = free_ports(1)
     async with shop_at(port) as joined:
@@ -307,6 +366,32 @@ async def test_retention_by_bytes_and_by_age(tmp_path: Path) -> None:
     assert found == list(range(30, 50))
     found = await retained(tmp_path / "age", [3, 3], max_age_s=1e-6)
     assert found[-1] == 5
+
+
+def test_retention_of_much_lets_others_have_their_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    retain = Stream.retain
+
+    async def life(hosted: Hosted) -> None:
+        definition = StreamDefinition(name="audit", max_length=1)
+        await make(hosted, changes.STREAM, 1, to_plain(definition))
+        for number in range(5):
+            await publish(hosted, make_batch(number, [b"x"], key="audit"))
+        async with trio.open_nursery() as nursery:
+
+            def one_at_a_time(stream: Stream, now_us: int) -> int:
+                nursery.start_soon(look, stream)
+                return retain(stream, now_us, 1)
+
+            monkeypatch.setattr(Stream, "retain", one_at_a_time)
+            await trio.sleep(1.5 * CONFIG.idle_s)
+            assert hosted.vhost.registry.stream("audit").start == 4
+        assert len(set(seen)) > 2, "others looked on meanwhile"
+
+    async def look(stream: Stream) -> None:
+        seen.append(stream.start)
+
+    run(Volume(), life)
 
 
 async def test_a_reader_behind_retention_goes_on_at_the_front(tmp_path: Path) -> None:

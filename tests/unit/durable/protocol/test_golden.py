@@ -39,6 +39,7 @@ from durable.vhost.publishers import Publisher
 
 GOLDEN = Path(__file__).parents[3] / "golden" / f"durable-v{VERSION}.hex"
 ID = b"p" * 16
+LIFE = b"i" * 16 + bytes([3]) + bytes(7)
 
 
 def said() -> list[bytes]:
@@ -51,6 +52,17 @@ def said() -> list[bytes]:
             "publish", "/", session=b"s" * 16, publisher=ID, epoch=1, oldest=0, stops=True
         ),
         encode_answer(Answer(0, _known(publisher))),
+        encode_hello(
+            "read",
+            "/",
+            session=b"s" * 16,
+            stream="audit",
+            cursor="",
+            start=7,
+            again=True,
+            life=LIFE,
+        ),
+        encode_answer(Answer(0, {"offset": 7, "life": LIFE})),
         encode_call(Call(1, "purge_queue", {"name": "jobs"})),
         encode_answer(Answer(1, 5)),
         encode_answer(Answer(2, None, *full)),

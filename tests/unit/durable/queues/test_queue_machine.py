@@ -306,6 +306,9 @@ class QueueMachine(RuleBasedStateMachine):
         assert queue.ready_bytes == model.ready_bytes()
         assert queue.unacked == len(unacked)
         left = [one for one in model.messages if one.state != SETTLED]
+        assert queue.dead == len(model.those(DYING))
+        announced = sum(run.count for _, run, _ in self.announced)
+        assert queue.unsettled == len(left) + announced
         assert queue.size_bytes == sum(one.size_bytes for one in left)
         assert (queue.oldest_us() is None) == (not left)
         for consumer in self.consumers:

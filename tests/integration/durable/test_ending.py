@@ -1,0 +1,265 @@
+"""Queues that go, and what had died in them: where they go by themselves, it is buried first.
+
+On a memory disk with segments of 8 KiB, in virtual time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any, cast
+
+import pytest
+import trio
+
+from durable.broker.control import Control
+from durable.broker.hosted import Hosted
+from durable.broker.peer import Peer
+from durable.definition_forms import to_plain
+from durable.errors import InUse, StoreFull
+from durable.log.memory_disk import Volume
+from durable.queues.consumers import Consumer
+from durable.queues.queue import REJECT
+from tests.integration.durable.test_full_disk import PATIENCE_S, SEGMENT, fill
+from tests.integration.durable.test_too_large import declare, publish, ready
+from tests.power_cuts import CONFIG, Cuts, Ledger, run
+from tests.vhosts import make_batch
+
+TO_GRAVES = {"dead_letter_exchange": "", "dead_letter_routing_key": "graves"}
+SMALL_DISK = 4 * SEGMENT + SEGMENT // 2
+
+
+def reject_all(hosted: Hosted, name: str) -> None:
+    """By a consumer that then leaves."""
+    queue, consumer = hosted.vhost.registry.queue(name), Consumer("c", prefetch=0, prefetch_bytes=0)
+    queue.subscribe(consumer)
+    queue.take(0)
+    queue.settle(consumer, 0, consumer.next_tag, REJECT)
+    queue.unsubscribe(consumer, hosted.clock.now_us())
+    hosted.wake(queue)
+
+
+def paused() -> Consumer:
+    """One that is there and gets nothing."""
+    consumer = Consumer("p", prefetch=0, prefetch_bytes=0)
+    consumer.paused = True
+    return consumer
+
+
+def control(hosted: Hosted) -> Control:
+    peer = Peer("shop", hosted.vhost.registry.permissions, b"s" * 16)
+    return Control(hosted, peer, cast("Any", None), cast("Any", None))
+
+
+async def becomes(hosted: Hosted, wanted: dict[str, int]) -> None:
+    with trio.fail_after(PATIENCE_S):
+        while ready(hosted) != wanted:
+            await trio.sleep(CONFIG.idle_s)
+
+
+async def go(hosted: Hosted, why: str) -> None:
+    """What makes `jobs` go, right after what was in it was rejected."""
+    queue = hosted.vhost.registry.queue("jobs")
+    if why == "auto_delete":
+        await hosted.consumer_left(queue)
+    elif why == "exclusive":
+        await hosted.delete_exclusive([queue.lanes[0].id])
+
+
+@pytest.mark.parametrize(
+    ("why", "settings"),
+    [
+        ("auto_delete", {"auto_delete": True}),
+        ("auto_delete", {"auto_delete": True, "durability": "memory"}),
+        ("exclusive", {"exclusive": True}),
+        ("expires_s", {"expires_s": CONFIG.idle_s / 2}),
+    ],
+)
+def test_what_was_rejected_is_buried_before_its_queue_goes(
+    why: str, settings: dict[str, Any]
+) -> None:
+    """Found: of 1000 that a client rejected and synced before it left, 94 were in the other queue."""
+
+    async def life(hosted: Hosted) -> None:
+        await declare(hosted, "graves")
+        await declare(hosted, "jobs", **settings, **TO_GRAVES)
+        for number in range(0, 100, 5):
+            await publish(hosted, make_batch(number, [b"x"] * 5, key="jobs"))
+        reject_all(hosted, "jobs")
+        await go(hosted, why)
+        await becomes(hosted, {"graves": 100})
+
+    volume = Volume()
+    run(volume, life)
+    run(volume, partial(becomes, wanted={"graves": 100}))
+
+
+@pytest.mark.parametrize("why", ["auto_delete", "expires_s"])
+def test_on_a_full_disk_a_queue_stays_until_its_dead_are_buried(why: str) -> None:
+    """And goes then, although nobody does anything with it any more."""
+    settings: dict[str, dict[str, Any]] = {
+        "auto_delete": {"auto_delete": True}, "expires_s": {"expires_s": CONFIG.idle_s / 2},
+    }  # fmt: skip
+    volume = Volume(capacity_bytes=SMALL_DISK)
+
+    async def life(hosted: Hosted) -> None:
+        await declare(hosted, "graves")
+        await declare(hosted, "jobs", **settings[why], **TO_GRAVES)
+        queue, consumer = hosted.vhost.registry.queue("jobs"), paused()
+        queue.subscribe(consumer)  # Or it would expire.
+        published = await fill(hosted)
+        volume.capacity_bytes = volume.used_bytes
+        queue.unsubscribe(consumer, hosted.clock.now_us())
+        reject_all(hosted, "jobs")
+        await go(hosted, why)
+        await trio.sleep(10 * CONFIG.idle_s)
+        assert ready(hosted) == {"graves": 0, "jobs": 0}
+        volume.capacity_bytes *= 4
+        await becomes(hosted, {"graves": published})
+
+    run(volume, life)
+
+
+def test_a_queue_goes_later_where_there_was_no_room_to_say_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Found: its last consumer's session raised StoreFull, and nobody tried again."""
+
+    async def life(hosted: Hosted) -> None:
+        await declare(hosted, "jobs", auto_delete=True)
+        with monkeypatch.context() as patch:
+            patch.setattr(hosted.vhost, "change", full)
+            reject_all(hosted, "jobs")
+            await go(hosted, "auto_delete")
+            await trio.sleep(3 * CONFIG.idle_s)
+            assert ready(hosted) == {"jobs": 0}
+        await becomes(hosted, {})
+
+    def full(*_: object) -> int:
+        raise StoreFull(1, 2, 0)
+
+    run(Volume(), life)
+
+
+def test_a_queue_whose_dead_wait_is_not_empty() -> None:
+    """Found: on a full disk it was deleted, 23 dead letters with it, and the answer was 0."""
+    volume = Volume(capacity_bytes=SMALL_DISK)
+
+    async def life(hosted: Hosted) -> None:
+        await declare(hosted, "graves")
+        await declare(hosted, "jobs", **TO_GRAVES)
+        published = await fill(hosted)
+        volume.capacity_bytes = volume.used_bytes
+        reject_all(hosted, "jobs")
+        await hosted.flushed()
+        why = f"{published} messages, {published} of them to be dead-lettered"
+        with pytest.raises(InUse, match=why):
+            await control(hosted).delete_queue("jobs", if_empty=True)
+        volume.capacity_bytes *= 4
+        await becomes(hosted, {"graves": published, "jobs": 0})
+        assert await control(hosted).delete_queue("jobs", if_empty=True) == 0
+
+    run(volume, life)
+
+
+def test_a_queue_that_is_used_again_stays() -> None:
+    async def life(hosted: Hosted) -> None:
+        await declare(hosted, "graves")
+        await declare(hosted, "jobs", auto_delete=True, **TO_GRAVES)
+        await publish(hosted, make_batch(0, [b"x"] * 2, key="jobs"))
+        queue, consumer = hosted.vhost.registry.queue("jobs"), paused()
+        reject_all(hosted, "jobs")
+        await hosted.consumer_left(queue)
+        queue.subscribe(consumer)
+        await becomes(hosted, {"graves": 2, "jobs": 0})
+        await trio.sleep(3 * CONFIG.idle_s)
+        assert queue not in hosted.endings
+        queue.unsubscribe(consumer, 0)
+        await hosted.consumer_left(queue)
+        assert ready(hosted) == {"graves": 2}
+
+    run(Volume(), life)
+
+
+def test_a_queue_that_is_declared_again_stays() -> None:
+    """Else it would go right after its next user was told that it is there."""
+    volume = Volume(capacity_bytes=SMALL_DISK)
+
+    async def life(hosted: Hosted) -> None:
+        await declare(hosted, "graves")
+        await declare(hosted, "jobs", auto_delete=True, **TO_GRAVES)
+        published = await fill(hosted)
+        volume.capacity_bytes = volume.used_bytes
+        reject_all(hosted, "jobs")
+        await go(hosted, "auto_delete")
+        definition = hosted.vhost.registry.queue("jobs").definition
+        assert await control(hosted).declare_queue(to_plain(definition))
+        volume.capacity_bytes *= 4
+        await becomes(hosted, {"graves": published, "jobs": 0})
+        await trio.sleep(3 * CONFIG.idle_s)
+        assert "jobs" in ready(hosted)
+
+    run(volume, life)
+
+
+def test_queues_that_go_at_once_share_the_syncs_of_the_disk() -> None:
+    """Found: each waited for its own, and time did nothing else meanwhile."""
+
+    async def life(hosted: Hosted) -> None:
+        for number in range(250):
+            await declare(hosted, f"idle {number}", expires_s=CONFIG.idle_s / 2)
+        before = hosted.log.statistics().commits
+        await becomes(hosted, {})
+        assert hosted.log.statistics().commits - before < 25
+
+    run(Volume(), life)
+
+
+def test_what_was_in_a_queue_that_is_deleted_while_it_is_buried_is_not_lost(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Found: 271 lost, and an error for each, of segments that had been freed with the queue."""
+
+    async def life(hosted: Hosted) -> None:
+        for name in ("jobs", "fast"):
+            await declare(hosted, name, dead_letter_exchange="nowhere" if name == "jobs" else None)
+        for number in range(330):
+            name, size = ("jobs", 100) if number < 300 else ("fast", 400)
+            await publish(hosted, make_batch(number, [bytes(size)], key=name))
+        reject_all(hosted, "fast")
+        await trio.sleep(3 * CONFIG.idle_s)
+        queue, died = hosted.vhost.registry.queue("jobs"), hosted.vhost.intake.counts
+        reject_all(hosted, "jobs")
+        while not died.dropped:
+            await trio.lowlevel.checkpoint()
+        await hosted.delete_queue(queue, "a test")
+        await hosted.log.free()
+        assert 0 < died.dropped < 300
+        await trio.sleep(3 * CONFIG.idle_s)
+        assert not hosted.lost
+
+    run(Volume(), life, config=replace(CONFIG, recent_bytes=1))
+    assert "cannot be read" not in caplog.text
+
+
+def test_no_power_cut_finds_a_queue_gone_and_its_dead_nowhere() -> None:
+    volume, ledger = Volume(), Ledger()
+    cuts = Cuts(volume, ledger, seeds=3)
+
+    async def life(hosted: Hosted) -> None:
+        await declare(hosted, "graves")
+        await declare(hosted, "jobs", auto_delete=True, **TO_GRAVES)
+        for number in range(5):
+            await publish(hosted, make_batch(number, [b"x"], key="jobs"))
+            ledger.confirmed += 1
+        reject_all(hosted, "jobs")
+        await go(hosted, "auto_delete")
+        await becomes(hosted, {"graves": 5})
+
+    async def all_there(hosted: Hosted, ledger: Ledger) -> None:
+        assert sum(ready(hosted).values()) >= ledger.confirmed
+
+    run(volume, life, cuts)
+    assert len(cuts.left) > 30
+    for left, known in cuts.left:
+        run(left, partial(all_there, ledger=known))
