@@ -102,4 +102,4 @@ def test_a_million_records_go_without_a_look_at_each(monkeypatch: pytest.MonkeyP
     while count := stream.retain(now_us):
         turns.append((count, len(journal.released)))
         journal.released.clear()
-    assert turns == [(2000, 1)] * 4 + [(1999, 1)]
+    assert turns == [(1000, 1)] * 9 + [(999, 1)]
