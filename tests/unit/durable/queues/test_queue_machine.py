@@ -247,12 +247,14 @@ class QueueMachine(RuleBasedStateMachine):
         dead = data.draw(st.sampled_from(self.graves))
         self.graves.remove(dead)
         lane = self.queue.lanes[dead.lane - LANE_ID]
-        if done:
+        if done:  # Its settlement is in the log, with the copy.
+            self.log.append(("settled", dead.lane - LANE_ID, [(dead.start, dead.end)]))
             self.queue.buried(dead)
         else:
             self.queue.unbury(dead)
         for sequence in range(dead.start, dead.end):
-            self.message(lane, sequence).state = SETTLED if done else READY
+            one = self.message(lane, sequence)
+            one.state, one.settled_in_log = SETTLED if done else READY, done
 
     # The log.
 
