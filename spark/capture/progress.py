@@ -3,6 +3,7 @@
     {"store": "5f2c...", "position": 8231}                     all before this log position is done
     {..., "absent": [[1, 900]]}                                what was gone already when it began
     {..., "from": {"3": 120}}                                  offsets to begin with, by lane id
+    {..., "since": 1750000012000000}                           time to begin with, in us since 1970
     {..., "cuts": [4100]} or {..., "groups": 8}                how the batch that ends here is shared out
 
 A message has the log position that its record had first, wherever compaction has carried it since: so
@@ -30,10 +31,12 @@ class Progress:
     """By lane: offsets before these are not read."""
     shares: Shares | None = None
     """Of the batch that ends here; None: none did, or an earlier version planned it."""
+    since_us: int = 0
+    """What the broker took before this time is not read."""
 
     def at(self, position: int) -> Progress:
         absent = tuple(one for one in self.absent if one[1] > position)
-        return Progress(self.store, position, absent, self.starts)
+        return replace(self, position=position, absent=absent, shares=None)
 
     def shared(self, shares: Shares) -> Progress:
         return replace(self, shares=shares)
@@ -44,6 +47,8 @@ class Progress:
             found["absent"] = [list(one) for one in self.absent]
         if self.starts:
             found["from"] = {str(lane): offset for lane, offset in self.starts.items()}
+        if self.since_us:
+            found["since"] = self.since_us
         if self.shares is not None and self.shares.groups:
             found["groups"] = self.shares.groups
         elif self.shares is not None:
@@ -58,7 +63,7 @@ def from_json(found: Mapping[str, Any]) -> Progress:
             str(found["store"]), int(found["position"]),
             tuple((int(low), int(high)) for low, high in found.get("absent", ())),
             {int(lane): int(offset) for lane, offset in found.get("from", {}).items()},
-            _shares(found),
+            _shares(found), int(found.get("since", 0)),
         )  # fmt: skip
     except (KeyError, TypeError, ValueError, AttributeError):
         raise CaptureError(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -59,8 +60,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         catalog.check()
         log, start = catalog.log, options.starting_offsets
         if options.starting_us is not None:
-            position = log.position_at(options.starting_us)
-            return self._begin(position, {}).to_json()
+            # A power cut may have what is behind `end` written anew: then that is not done.
+            position = min(log.position_at(options.starting_us), end)
+            return replace(self._begin(position, {}), since_us=options.starting_us).to_json()
         if start in (None, LATEST):
             return self._begin(end, {}).to_json()
         spans = log.spans()
@@ -99,7 +101,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _latest(self, start: Progress, limit: ReadLimit) -> Progress:
         end = self._look()
-        start = self._same_store(start, end)
+        start = self._same_store(start)
         if self._target is not None:
             end = min(end, self._target)
         rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
@@ -119,17 +121,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         log = catalog.log
         return log.end if self._options.sync_tail and log.sync() else log.synced_end
 
-    def _same_store(self, start: Progress, end: int) -> Progress:
+    def _same_store(self, start: Progress) -> Progress:
         log, lossy = self._catalog.log, not self._options.fail_on_data_loss
         if start.store != log.digest:
             if lossy:
-                return Progress(log.digest, FIRST_POSITION, tuple(log.absent(FIRST_POSITION, end)))
+                absent = tuple(log.absent(FIRST_POSITION, log.end))
+                return Progress(log.digest, FIRST_POSITION, absent)
             raise DataLost("another store stands in this directory than the query has read before")
-        if end < start.position:
+        # Not the end of what is known to be on stable storage: that goes back when a sync fails.
+        if log.end < start.position:
             if lossy:
-                return start.at(end)
+                return start.at(log.end)
             raise DataLost(
-                f"the log ends at log position {end}, and had been read up to {start.position}"
+                f"the log ends at log position {log.end}, and had been read up to {start.position}"
             )
         return start
 
@@ -138,14 +142,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             number: Offsets(lane.queue, lane.partition, start.starts.get(number, 0), OFFSET_MAX)
             for number, lane in self._catalog.lanes().items()
         }
-        return Selected(self._catalog.log, table, Times(), start.position, end)
+        return Selected(self._catalog.log, table, Times(start.since_us), start.position, end)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Split]:
         begun, ended, log = from_json(start), from_json(end), self._catalog.log
         if log.end < ended.position or log.digest != ended.store:  # After a restart.
-            begun = self._same_store(begun, self._look())
+            self._look()
+            begun = self._same_store(begun)
             if ended.position > log.end:
-                self._same_store(ended, log.end)
+                self._same_store(ended)
         if begun.store != ended.store:
             begun = Progress(ended.store, FIRST_POSITION, ((FIRST_POSITION, ended.position),))
         gone = [

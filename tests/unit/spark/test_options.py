@@ -156,15 +156,16 @@ def test_topics() -> None:
 
 
 def test_progress_survives_json() -> None:
-    found = Progress("5f", 30, ((1, 9), (20, 40)), {3: 120})
+    found = Progress("5f", 30, ((1, 9), (20, 40)), {3: 120}, since_us=7)
     assert from_json(json.loads(json.dumps(found.to_json()))) == found
-    assert found.at(35) == Progress("5f", 35, ((20, 40),), {3: 120})
+    assert found.at(35) == Progress("5f", 35, ((20, 40),), {3: 120}, since_us=7)
     for wrong in (
         {},
         {"store": "x"},
         {"store": "x", "position": "y"},
         {"position": 1},
         {"store": "x", "position": 1, "absent": [1]},
+        {"store": "x", "position": 1, "since": "noon"},
     ):
         with pytest.raises(CaptureError, match="not of mesh-capture"):
             from_json(wrong)
