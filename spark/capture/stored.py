@@ -233,7 +233,12 @@ class StoredLog:
         return True
 
     def position_at(self, time_us: int) -> int:
-        """The log position of the first record of messages stored at this time or later."""
+        """The log position that the first record of messages stored at this time or later had first."""
+        carried = self.carried()
+        late: list[int] = carried.origin[carried.time_us >= time_us][:1].tolist()
+        return min(self._standing_at(time_us), *late, self.end)
+
+    def _standing_at(self, time_us: int) -> int:
         for one in self.contents:
             for mark in one.marks:
                 if mark.time_low_us <= mark.time_high_us and mark.time_high_us >= time_us:
