@@ -12,7 +12,7 @@ each is in exactly one batch, and the batch is the same when it is planned again
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,7 +26,7 @@ class Progress:
     """What tells this store from another."""
     position: int
     absent: tuple[tuple[int, int], ...] = ()
-    """Log positions that nobody can miss."""
+    """Log positions that nobody can miss, in order."""
     starts: Mapping[int, int] = field(default_factory=dict)
     """By lane: offsets before these are not read."""
     shares: Shares | None = None
@@ -37,6 +37,19 @@ class Progress:
     def at(self, position: int) -> Progress:
         absent = tuple(one for one in self.absent if one[1] > position)
         return replace(self, position=position, absent=absent, shares=None)
+
+    def missed(self, gone: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+        """What of these log positions was there when it began."""
+        left: list[tuple[int, int]] = []
+        for low, high in gone:
+            for first, after in self.absent:
+                if first < high and after > low:
+                    if low < first:
+                        left.append((low, first))
+                    low = after
+            if low < high:
+                left.append((low, high))
+        return left
 
     def shared(self, shares: Shares) -> Progress:
         return replace(self, shares=shares)

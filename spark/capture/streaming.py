@@ -153,9 +153,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._same_store(ended)
         if begun.store != ended.store:
             begun = Progress(ended.store, FIRST_POSITION, ((FIRST_POSITION, ended.position),))
-        gone = [
-            one for one in log.absent(begun.position, ended.position) if one not in begun.absent
-        ]
+        gone = begun.missed(log.absent(begun.position, ended.position))
         if gone and self._options.fail_on_data_loss:
             told = ", ".join(f"{low} to {high - 1}" for low, high in gone)
             raise DataLost(

@@ -36,11 +36,17 @@ class Stream:
     def run(self) -> int:
         """Until nothing comes any more; how many batches that takes."""
         for count in range(BATCHES_MAX):
-            end = self.reader.latestOffset(self.at, self.reader.getDefaultReadLimit())
-            if end == self.at:
+            if not self.step():
                 return count
-            for split in self.reader.partitions(self.at, end):
-                for batch in self.reader.read(split):
-                    self.messages += of_rows(batch.to_pylist())
-            self.at = end
         raise AssertionError(f"it goes on and on: {self.at}")
+
+    def step(self) -> bool:
+        """One batch; False: there is nothing to be read."""
+        end = self.reader.latestOffset(self.at, self.reader.getDefaultReadLimit())
+        if end == self.at:
+            return False
+        for split in self.reader.partitions(self.at, end):
+            for batch in self.reader.read(split):
+                self.messages += of_rows(batch.to_pylist())
+        self.at = end
+        return True

@@ -171,6 +171,23 @@ def test_progress_survives_json() -> None:
             from_json(wrong)
 
 
+@pytest.mark.parametrize(
+    ("gone", "missed"),
+    [
+        ([(1, 9)], []),
+        ([(4, 9), (20, 30), (30, 40)], []),
+        ([(1, 12)], [(9, 12)]),
+        ([(5, 25), (39, 41)], [(9, 20), (40, 41)]),
+        ([(0, 50)], [(0, 1), (9, 20), (40, 50)]),
+        ([(9, 20), (41, 42)], [(9, 20), (41, 42)]),
+    ],
+)
+def test_only_what_was_there_at_the_beginning_can_be_missed(
+    gone: list[tuple[int, int]], missed: list[tuple[int, int]]
+) -> None:
+    assert Progress("5f", 30, ((1, 9), (20, 40))).missed(gone) == missed
+
+
 def test_what_an_error_said_is_found_in_what_spark_makes_of_it() -> None:
     stack = "[X] An exception:\nTraceback:\n  File\nspark.errors.InvalidOption: option a is 'b': want c\n\nmore"
     assert said(RuntimeError(stack)) == "option a is 'b': want c"

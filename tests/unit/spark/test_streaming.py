@@ -100,3 +100,29 @@ def test_from_a_time_on_what_was_carried_comes_too(captured: Captured) -> None:
         assert Counter(stream.messages) == Counter(
             one for one in captured.messages if one.time_us >= time_us
         )
+
+
+@pytest.mark.parametrize("limit", [1, 10, 1000])
+def test_a_batch_may_end_at_a_record_whose_segment_was_freed(
+    captured: Captured, limit: int
+) -> None:
+    """Found: an untrue loss, on every log that had been compacted at its front."""
+    positions = publish(captured, 60)
+    first, second = (
+        [one for one in positions if captured.segment_of(one) == number] for number in (1, 2)
+    )
+    for position in first:
+        captured.carry(position, 1, 2)
+    captured.snapshot()
+    captured.free(1)
+    stream = Stream(captured.data, startingOffsets="earliest", maxOffsetsPerTrigger=limit)
+    if limit < 1000:
+        stream.step()
+        assert stream.at["position"] in first
+        stream.restart(maxOffsetsPerTrigger=limit)
+    stream.run()
+    assert Counter(stream.messages) == Counter(captured.messages)
+    other = Stream(captured.data, startingOffsets="earliest", maxOffsetsPerTrigger=limit)
+    captured.free(2)
+    with pytest.raises(DataLost, match=f"positions {second[0]} to {second[-1]} were freed"):
+        other.run()
