@@ -49,6 +49,8 @@ class MovedRuns(NamedTuple):
     position: Ints
     origin: Ints
     lane: Ints
+    first: Ints
+    """Offset of its first message in the lane."""
     messages: Ints
     time_us: Ints
     """When the broker took them."""
@@ -120,7 +122,7 @@ class Contents:
             self.moved.append(MovedRuns(
                 np.full(len(record), self.number), found.at[record], ends[record],
                 found.position[record], found.origin[record], found.run_lane[of_moved],
-                found.messages[record], found.time_us[record],
+                found.run_first[of_moved], found.messages[record], found.time_us[record],
             ))  # fmt: skip
         self.end, self.end_at = found.end, found.end_at
         self.synced_end = max(self.synced_end, found.synced_end)

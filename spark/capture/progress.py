@@ -18,6 +18,7 @@ from typing import Any
 
 from ..errors import CaptureError
 from .shares import Shares
+from .stretches import Stretch, without
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class Progress:
     store: str
     """What tells this store from another."""
     position: int
-    absent: tuple[tuple[int, int], ...] = ()
+    absent: tuple[Stretch, ...] = ()
     """Log positions that nobody can miss, in order."""
     starts: Mapping[int, int] = field(default_factory=dict)
     """By lane: offsets before these are not read."""
@@ -38,18 +39,9 @@ class Progress:
         absent = tuple(one for one in self.absent if one[1] > position)
         return replace(self, position=position, absent=absent, shares=None)
 
-    def missed(self, gone: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    def missed(self, gone: Iterable[Stretch]) -> list[Stretch]:
         """What of these log positions was there when it began."""
-        left: list[tuple[int, int]] = []
-        for low, high in gone:
-            for first, after in self.absent:
-                if first < high and after > low:
-                    if low < first:
-                        left.append((low, first))
-                    low = after
-            if low < high:
-                left.append((low, high))
-        return left
+        return list(without(gone, self.absent))
 
     def shared(self, shares: Shares) -> Progress:
         return replace(self, shares=shares)

@@ -67,7 +67,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._begin(end, {}).to_json()
         spans = log.spans()
         starts = {
-            number: catalog.first_offset(lane, start, spans.get(number, NOTHING))
+            number: catalog.first_offset(number, lane, start, spans.get(number, NOTHING))
             for number, lane in catalog.lanes().items()
             if start != EARLIEST
         }

@@ -1,0 +1,97 @@
+"""A query from an offset on, in a log of which segments were freed: every offset it misses is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
+
+from spark.errors import DataLost
+from tests.captures import Captured
+from tests.stores import flip
+from tests.unit.spark.loading import loaded
+from tests.unit.spark.streams import Stream
+
+EVERYTHING = 180
+
+
+def written(data: Path) -> tuple[Captured, list[int]]:
+    """90 records of two messages each, in segments of about 14; where each of them is."""
+    captured = Captured(data)
+    captured.declare("jobs", 1)
+    captured.declare("other", 2)
+    positions = [captured.publish([1], [b"%d" % one, b"x" * 50]) for one in range(EVERYTHING // 2)]
+    return captured, positions
+
+
+def offsets_in(captured: Captured, positions: list[int], segment: int) -> list[int]:
+    found = [at for at, one in enumerate(positions) if captured.segment_of(one) == segment]
+    return [*range(2 * found[0], 2 * found[-1] + 2)]
+
+
+def read(captured: Captured, start: int, how: str, **given: Any) -> list[int]:
+    asked = {"startingOffsets": f'{{"jobs": {{"0": {start}}}}}', "queues": "jobs", **given}
+    if how == "batch":
+        return sorted(one.offset for one in loaded(captured.data, **asked))
+    stream = Stream(captured.data, **asked)
+    stream.run()
+    return sorted(one.offset for one in stream.messages)
+
+
+both = pytest.mark.parametrize("how", ["batch", "stream"])
+
+
+@both
+def test_an_old_message_that_was_carried_hides_no_loss(tmp_path: Path, how: str) -> None:
+    """Found: of the copies, too, only the least offset was looked at, and 26 were missing without a word."""
+    captured, positions = written(tmp_path)
+    gone = offsets_in(captured, positions, 1)
+    captured.carry(positions[0], 1)
+    captured.snapshot()
+    captured.free(1)
+    with pytest.raises(DataLost, match=f"offsets 2 to {gone[-1]} of 'jobs' were freed"):
+        read(captured, 2, how)
+    after = list(range(gone[-1] + 1, EVERYTHING))
+    assert read(captured, gone[-1] + 1, how) == after
+    assert read(captured, 1, how, failOnDataLoss="false") == [1, *after]
+
+
+@both
+def test_a_segment_freed_in_the_middle_is_told(tmp_path: Path, how: str) -> None:
+    """Found: it was not; compaction frees what is mostly settled, not only what is oldest."""
+    captured, positions = written(tmp_path)
+    gone = offsets_in(captured, positions, 2)
+    captured.carry(positions[gone[4] // 2], 1)
+    captured.snapshot()
+    captured.free(2)
+    told = f"offsets {gone[0]} to {gone[3]} of 'jobs' and {len(gone) - 6} behind them were freed"
+    with pytest.raises(DataLost, match=told):
+        read(captured, 2, how)
+    assert read(captured, gone[-1] + 1, how) == list(range(gone[-1] + 1, EVERYTHING))
+    if how == "batch":
+        ending = f'{{"jobs": {{"0": {gone[0]}}}}}'
+        assert read(captured, 2, how, endingOffsets=ending) == list(range(2, gone[0]))
+
+
+@both
+def test_what_was_carried_whole_is_no_loss(tmp_path: Path, how: str) -> None:
+    captured, positions = written(tmp_path)
+    for position in positions:
+        if captured.segment_of(position) <= 2:
+            captured.carry(position, 1)
+    captured.snapshot()
+    captured.free(1, 2)
+    assert read(captured, 3, how) == list(range(3, EVERYTHING))
+
+
+@both
+def test_what_is_damaged_was_not_freed(tmp_path: Path, how: str) -> None:
+    captured, positions = written(tmp_path)
+    flip(captured.path / "msgs.0000000003", 200)
+    captured.snapshot()
+    captured.free(1)
+    start = offsets_in(captured, positions, 1)[-1] + 1
+    assert len(read(captured, start, how, damaged="skip")) == EVERYTHING - start - 2
