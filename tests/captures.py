@@ -80,12 +80,19 @@ class Captured:
         self._declared.append(definition)
         self._lanes.update({lane: (name, number) for number, lane in enumerate(lanes)})
 
-    def snapshot(self) -> None:
-        """As a broker does before it frees segments."""
-        self.define([changes.SNAPSHOT, 100], *self._declared, [changes.SNAPSHOT_END])
+    def delete(self, name: str) -> None:
+        self.define([changes.QUEUE_GONE, name])
+        self._declared = [one for one in self._declared if one[2]["name"] != name]
+        self.messages = [one for one in self.messages if one.queue != name]
 
-    def define(self, *found: Any) -> None:
-        self.log.write(Draft(Kind.DEFINITIONS, encode_definitions(list(found))))
+    def snapshot(self) -> int:
+        """As a broker does before it frees segments; its log position."""
+        head = [changes.SNAPSHOT, max(self._lanes, default=0) + 1]
+        return self.define(head, *self._declared, [changes.SNAPSHOT_END])
+
+    def define(self, *found: Any) -> int:
+        (position,) = self.log.write(Draft(Kind.DEFINITIONS, encode_definitions(list(found))))
+        return position
 
     def publish(
         self, lanes: Sequence[int], values: Sequence[bytes], topic: str = "orders.eu", *,

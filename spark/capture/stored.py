@@ -214,10 +214,10 @@ class StoredLog:
             with self._opened(one.number) as file:
                 for found, at, end_at in one.definitions:
                     if found >= position:
-                        lossy |= not self._apply(lanes, file.pread(end_at - at, at))
+                        lossy |= not self._apply(lanes, found, file.pread(end_at - at, at))
         return lanes, lossy
 
-    def _apply(self, lanes: Lanes, data: bytes) -> bool:
+    def _apply(self, lanes: Lanes, position: int, data: bytes) -> bool:
         """Whether it could be read."""
         view = memoryview(data)
         record = read_record(data, view, 0, self.seed, version_max=ENCRYPTED_VERSION)
@@ -227,7 +227,7 @@ class StoredLog:
         try:
             for change in decode_definitions(record):
                 with suppress(LookupError, TypeError, ValueError):
-                    lanes.apply(change)
+                    lanes.apply(change, position)
         except RecordDamaged:
             return False
         return True
