@@ -19,6 +19,7 @@ from durable.log.header import segment_name
 from durable.log.real_disk import RealDisk
 from durable.log.record import Draft, Kind, Target
 from durable.protocol.properties import Properties, encode_properties
+from durable.queues.settled import Settled
 from durable.vhost import changes
 from mesh.protocol.batch import batch_pieces
 from tests.logs import PUBLISHER, SMALL, PlainLog
@@ -88,7 +89,9 @@ class Captured:
     def snapshot(self) -> int:
         """As a broker does before it frees segments; its log position."""
         head = [changes.SNAPSHOT, max(self._lanes, default=0) + 1]
-        return self.define(head, *self._declared, [changes.SNAPSHOT_END])
+        settled = Settled().encode()
+        ends = [[lane, self._next.get(lane, 0), settled] for lane in self._lanes]
+        return self.define(head, *self._declared, [changes.LANES, ends], [changes.SNAPSHOT_END])
 
     def define(self, *found: Any) -> int:
         (position,) = self.log.write(Draft(Kind.DEFINITIONS, encode_definitions(list(found))))

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from durable.vhost.changes import (
+    LANES,
     QUEUE,
     QUEUE_GONE,
     SNAPSHOT,
@@ -43,6 +44,8 @@ class Lanes:
         self._snapshot: set[str] | None = None
         self._seen: set[int] = set()
         """Lanes of all that ever was declared."""
+        self.ends: dict[int, int] = {}
+        """By lane: the offset that comes next, as far as snapshots tell."""
         self._gone_below = self._next_lane = self._last = 0
         self.whole = False
         """Whether a snapshot was seen from its beginning to its end."""
@@ -66,6 +69,8 @@ class Lanes:
             self._declared.pop(change[1], None)
         elif word == SNAPSHOT:
             self._snapshot, self._next_lane = set(), int(change[1])
+        elif word == LANES:
+            self.ends.update({int(lane): int(following) for lane, following, _ in change[1]})
         elif word == SNAPSHOT_END and self._snapshot is not None:
             for name in self._declared.keys() - self._snapshot:
                 del self._declared[name]

@@ -63,7 +63,7 @@ class StoredLog:
         self.seed, self.digest = 0, ""
         """`digest` tells this store from another; it does not tell the store id."""
         self._store_id = b""
-        self._lanes: dict[int, Lane] | None = None
+        self._lanes: Lanes | None = None
 
     @property
     def start(self) -> int:
@@ -178,7 +178,14 @@ class StoredLog:
         return True
 
     def spans(self) -> dict[int, LaneSpan]:
-        """What stands of each lane anywhere."""
+        """What stands of each lane anywhere. One of which nothing stands ends where the last snapshot says."""
+        found = self._standing()
+        for lane, end in self._declared().ends.items():
+            span = found.setdefault(lane, LaneSpan(end, end, 0))
+            span.end = max(span.end, end)
+        return found
+
+    def _standing(self) -> dict[int, LaneSpan]:
         found: dict[int, LaneSpan] = {}
         for contents in self.contents:
             for spans in (contents.lanes, contents.moved_lanes):
@@ -191,6 +198,9 @@ class StoredLog:
 
     def lanes(self) -> dict[int, Lane]:
         """What is declared, by lane id."""
+        return self._declared().all()
+
+    def _declared(self) -> Lanes:
         if self._lanes is None:
             disk = ReadOnlyDisk(self.path, unlocked=True)
             cipher = self._decryption.cipher()
@@ -200,8 +210,8 @@ class StoredLog:
             if root is not None and not lanes.whole:
                 lanes, lossy = self._lanes_from(0)
             if lossy:
-                lanes.adopt(self.spans())
-            self._lanes = lanes.all()
+                lanes.adopt(self._standing())
+            self._lanes = lanes
         return self._lanes
 
     def _lanes_from(self, position: int) -> tuple[Lanes, bool]:

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
-from spark.errors import DataLost
+from spark.errors import DataLost, InvalidOption
 from tests.captures import Captured
 from tests.stores import flip
 from tests.unit.spark.loading import loaded
@@ -95,3 +95,30 @@ def test_what_is_damaged_was_not_freed(tmp_path: Path, how: str) -> None:
     captured.free(1)
     start = offsets_in(captured, positions, 1)[-1] + 1
     assert len(read(captured, start, how, damaged="skip")) == EVERYTHING - start - 2
+
+
+@both
+def test_a_queue_of_which_nothing_stands_ends_where_the_snapshot_says(
+    tmp_path: Path, how: str
+) -> None:
+    """Found: a job that bookmarks offsets was refused its own, with failOnDataLoss=false, too."""
+    captured = Captured(tmp_path)
+    captured.declare("jobs", 1)
+    captured.declare("other", 2)
+    positions = [captured.publish([1], [b"%d" % one, b"x" * 50]) for one in range(20)]
+    for one in range(60):
+        captured.publish([2], [b"%d" % one * 50])
+    captured.snapshot()
+    assert read(captured, 40, how) == []
+    captured.free(*range(1, captured.segment_of(positions[-1]) + 1))
+    for lossy in ("true", "false"):
+        assert read(captured, 40, how, failOnDataLoss=lossy) == []
+    with pytest.raises(InvalidOption, match="want at most 40, where it ends"):
+        read(captured, 41, how)
+    with pytest.raises(DataLost, match="offsets 38 to 39 of 'jobs' were freed"):
+        read(captured, 38, how)
+    assert read(captured, 38, how, failOnDataLoss="false") == []
+    captured.publish([1], [b"later"])
+    assert read(captured, 40, how) == [40]
+    with pytest.raises(DataLost, match="offsets 39 to 39 of 'jobs' were freed"):
+        read(captured, 39, how)
