@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from durable.broker.directory import is_going, vhost_path, vhosts
 from durable.errors import UnknownVhost
@@ -25,7 +26,10 @@ from .plan import Offsets, Selected, Times
 from .stored import StoredLog
 from .stretches import Stretch
 
+T = TypeVar("T")
 NOTHING = LaneSpan(0, 0, 0)
+ATTEMPTS = 5
+"""To plan while a broker frees segments."""
 
 
 class Catalog:
@@ -57,6 +61,19 @@ class Catalog:
             self.log.look()
         except PermissionError as error:
             raise NoCapture(str(data), f"this user may not read it: {error}") from None
+
+    def planned(self, plan: Callable[[], T]) -> T:
+        """What `plan` makes of the log; made again when a segment it wants to read has been freed meanwhile.
+
+        Raises:
+            DataLost: that happens again and again.
+        """
+        for _ in range(ATTEMPTS):
+            try:
+                return plan()
+            except FileNotFoundError:
+                self.look()
+        raise DataLost(f"segments were freed {ATTEMPTS} times while they were counted")
 
     def check(self) -> None:
         """Raises NothingSelected: what the options name is not there."""
@@ -93,9 +110,11 @@ class Catalog:
         """All that a batch query reads.
 
         Raises:
+            NothingSelected: as `check` does.
             DataLost: it was to begin with an offset, and not all behind that is there any more.
             InvalidOption: it was to begin behind the end.
         """
+        self.check()
         options, spans = self._options, self.log.spans()
         table: dict[int, Offsets] = {}
         for number, lane in self.lanes().items():

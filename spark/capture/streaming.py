@@ -8,7 +8,6 @@ checkpoint ────> Spark's own; nothing is acknowledged to the broker, who
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -37,9 +36,6 @@ from .splits import Split, columns, splits
 if TYPE_CHECKING:
     import pyarrow as pa
 
-ATTEMPTS = 5
-"""To plan while a broker frees segments."""
-
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One streaming query. On the driver it lives as long as the query; tasks get a copy that reads."""
@@ -55,6 +51,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"_options": self._options, "_query": self._query}
 
     def initialOffset(self) -> dict[str, Any]:
+        return self._catalog.planned(self._initial).to_json()
+
+    def _initial(self) -> Progress:
         options, catalog = self._options, self._catalog
         end = self._look()
         catalog.check()
@@ -62,16 +61,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if options.starting_us is not None:
             # A power cut may have what is behind `end` written anew: then that is not done.
             position = min(log.position_at(options.starting_us), end)
-            return replace(self._begin(position, {}), since_us=options.starting_us).to_json()
+            return replace(self._begin(position, {}), since_us=options.starting_us)
         if start in (None, LATEST):
-            return self._begin(end, {}).to_json()
+            return self._begin(end, {})
         spans = log.spans()
         starts = {
             number: catalog.first_offset(number, lane, start, spans.get(number, NOTHING))
             for number, lane in catalog.lanes().items()
             if start != EARLIEST
         }
-        return self._begin(FIRST_POSITION, starts).to_json()
+        return self._begin(FIRST_POSITION, starts)
 
     def _begin(self, position: int, starts: dict[int, int]) -> Progress:
         log = self._catalog.log
@@ -94,10 +93,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         begun = from_json(start)
-        for _ in range(ATTEMPTS):
-            with suppress(FileNotFoundError):  # A segment was freed: look again.
-                return self._latest(begun, limit).to_json()
-        raise DataLost(f"segments were freed {ATTEMPTS} times while they were counted")
+        return self._catalog.planned(lambda: self._latest(begun, limit)).to_json()
 
     def _latest(self, start: Progress, limit: ReadLimit) -> Progress:
         end = self._look()
@@ -145,7 +141,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Selected(self._catalog.log, table, Times(start.since_us), start.position, end)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Split]:
-        begun, ended, log = from_json(start), from_json(end), self._catalog.log
+        begun, ended = from_json(start), from_json(end)
+        return self._catalog.planned(lambda: self._splits(begun, ended))
+
+    def _splits(self, begun: Progress, ended: Progress) -> list[Split]:
+        log = self._catalog.log
         if log.end < ended.position or log.digest != ended.store:  # After a restart.
             self._look()
             begun = self._same_store(begun)

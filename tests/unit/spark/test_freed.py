@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
+from spark.capture.catalog import ATTEMPTS
+from spark.capture.stored import StoredLog
 from spark.errors import DataLost, InvalidOption
 from tests.captures import Captured
 from tests.stores import flip
@@ -39,6 +42,23 @@ def read(captured: Captured, start: int, how: str, **given: Any) -> list[int]:
     stream = Stream(captured.data, **asked)
     stream.run()
     return sorted(one.offset for one in stream.messages)
+
+
+@pytest.fixture
+def freeing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Captured, list[int]], None]:
+    """A broker that frees one of these segments whenever the log has been looked at."""
+
+    def free(captured: Captured, numbers: list[int]) -> None:
+        look = StoredLog.look
+
+        def looked(log: StoredLog) -> None:
+            look(log)
+            if numbers:
+                captured.free(numbers.pop(0))
+
+        monkeypatch.setattr(StoredLog, "look", looked)
+
+    return free
 
 
 both = pytest.mark.parametrize("how", ["batch", "stream"])
@@ -122,3 +142,63 @@ def test_a_queue_of_which_nothing_stands_ends_where_the_snapshot_says(
     assert read(captured, 40, how) == [40]
     with pytest.raises(DataLost, match="offsets 39 to 39 of 'jobs' were freed"):
         read(captured, 39, how)
+
+
+def anew(captured: Captured, how: str) -> list[int]:
+    if how == "batch":
+        return sorted(one.offset for one in loaded(captured.data, failOnDataLoss="false"))
+    stream = Stream(captured.data, startingOffsets="earliest", failOnDataLoss="false")
+    stream.run()
+    return sorted(one.offset for one in stream.messages)
+
+
+Freeing = Callable[[Captured, list[int]], None]
+
+
+@both
+def test_a_segment_freed_while_a_plan_is_made(tmp_path: Path, how: str, freeing: Freeing) -> None:
+    """Found: a bare FileNotFoundError, from wherever definitions or times were to be read."""
+    captured, positions = written(tmp_path)
+    captured.snapshot()
+    left = list(range(offsets_in(captured, positions, 2)[-1] + 1, EVERYTHING))
+    freeing(captured, [1, 2])
+    assert anew(captured, how) == left
+
+
+def test_a_segment_freed_while_a_time_is_looked_for(tmp_path: Path, freeing: Freeing) -> None:
+    captured, positions = written(tmp_path)
+    captured.snapshot()
+    gone = offsets_in(captured, positions, 2)
+    freeing(captured, [2])
+    time_us = captured.messages[gone[3]].time_us
+    stream = Stream(captured.data, startingTimestamp=time_us // 1000)
+    stream.run()
+    assert [one.offset for one in stream.messages] == list(range(gone[-1] + 1, EVERYTHING))
+
+
+def test_a_segment_freed_while_a_batch_of_a_restarted_stream_is_planned(
+    tmp_path: Path, freeing: Freeing
+) -> None:
+    captured, positions = written(tmp_path)
+    stream = Stream(captured.data, startingOffsets="earliest")
+    end = stream.reader.latestOffset(stream.at, stream.reader.getDefaultReadLimit())
+    captured.snapshot()
+    stream.restart(failOnDataLoss="false")
+    freeing(captured, [1])
+    splits = stream.reader.partitions(stream.at, end)
+    rows = [row for one in splits for batch in stream.reader.read(one) for row in batch.to_pylist()]
+    assert min(row["offset"] for row in rows) == offsets_in(captured, positions, 1)[-1] + 1
+
+
+@both
+def test_segments_that_are_freed_for_ever_end_the_query(
+    tmp_path: Path, how: str, freeing: Freeing
+) -> None:
+    captured, segments = Captured(tmp_path), 2 * ATTEMPTS + 2
+    for number in range(1, segments + 1):  # In each of them something is declared.
+        captured.declare(f"jobs.{number}", number)
+        while captured.segment_of(captured.publish([number], [b"x" * 200])) <= number:
+            pass
+    freeing(captured, list(range(1, segments)))
+    with pytest.raises(DataLost, match=f"freed {ATTEMPTS} times while they were counted"):
+        anew(captured, how)
