@@ -19,6 +19,7 @@ from durable.log.header import segment_name
 from durable.log.real_disk import RealDisk
 from durable.log.record import Draft, Kind, Target
 from durable.protocol.properties import Properties, encode_properties
+from durable.queues.settled import Settled
 from durable.vhost import changes
 from mesh.protocol.batch import batch_pieces
 from tests.logs import PUBLISHER, SMALL, PlainLog
@@ -80,12 +81,21 @@ class Captured:
         self._declared.append(definition)
         self._lanes.update({lane: (name, number) for number, lane in enumerate(lanes)})
 
-    def snapshot(self) -> None:
-        """As a broker does before it frees segments."""
-        self.define([changes.SNAPSHOT, 100], *self._declared, [changes.SNAPSHOT_END])
+    def delete(self, name: str) -> None:
+        self.define([changes.QUEUE_GONE, name])
+        self._declared = [one for one in self._declared if one[2]["name"] != name]
+        self.messages = [one for one in self.messages if one.queue != name]
 
-    def define(self, *found: Any) -> None:
-        self.log.write(Draft(Kind.DEFINITIONS, encode_definitions(list(found))))
+    def snapshot(self) -> int:
+        """As a broker does before it frees segments; its log position."""
+        head = [changes.SNAPSHOT, max(self._lanes, default=0) + 1]
+        settled = Settled().encode()
+        ends = [[lane, self._next.get(lane, 0), settled] for lane in self._lanes]
+        return self.define(head, *self._declared, [changes.LANES, ends], [changes.SNAPSHOT_END])
+
+    def define(self, *found: Any) -> int:
+        (position,) = self.log.write(Draft(Kind.DEFINITIONS, encode_definitions(list(found))))
+        return position
 
     def publish(
         self, lanes: Sequence[int], values: Sequence[bytes], topic: str = "orders.eu", *,

@@ -22,6 +22,7 @@ BIND, UNBIND = "bind", "unbind"
 PERMISSION, PERMISSION_GONE = "permission", "permission gone"
 CURSOR = "cursor"
 SNAPSHOT, SNAPSHOT_END = "snapshot", "snapshot end"
+LANES = "lanes"
 
 Change = list[Any]
 

@@ -22,7 +22,7 @@ from .publishers import Publishers
 from .recovering import settle_as
 from .registry import TRANSIENT, Gap, Registry
 
-PUBLISHERS, LANES, GAPS = "publishers", "lanes", "gaps"
+PUBLISHERS, GAPS = "publishers", "gaps"
 RETURNS = "returns"
 RECORD_BYTES = 1 << 20
 """Of changes in one record, about."""
@@ -69,7 +69,7 @@ class Snapshots:
         elif word == PUBLISHERS:
             for entry in change[1]:
                 self._publishers.restore(entry)
-        elif word == LANES:
+        elif word == changes.LANES:
             for lane_id, following, settled in change[1]:
                 lane = self._registry.lane(lane_id)
                 lane.next = max(lane.next, following)
@@ -108,7 +108,7 @@ def _changes(registry: Registry, publishers: Publishers) -> Iterator[Change]:
     yield [changes.SNAPSHOT, registry.next_lane]
     yield from registry.declared()
     yield from _in_parts(PUBLISHERS, publishers.entries())
-    yield from _in_parts(LANES, list(_lanes(registry)))
+    yield from _in_parts(changes.LANES, list(_lanes(registry)))
     yield from _in_parts(RETURNS, list(_returns(registry)))
     yield [GAPS, [[lane, offset, list(missed)] for lane, offset, missed in registry.all_gaps()]]
     yield [changes.SNAPSHOT_END]

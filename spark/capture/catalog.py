@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from durable.broker.directory import is_going, vhost_path, vhosts
 from durable.errors import UnknownVhost
 
 from ..errors import DataLost, InvalidOption, NoCapture, NothingSelected
 from .contents import LaneSpan
+from .freed import freed
 from .lanes import Lane
 from .options import (
     EARLIEST,
@@ -22,8 +24,12 @@ from .options import (
 )
 from .plan import Offsets, Selected, Times
 from .stored import StoredLog
+from .stretches import Stretch
 
+T = TypeVar("T")
 NOTHING = LaneSpan(0, 0, 0)
+ATTEMPTS = 5
+"""To plan while a broker frees segments."""
 
 
 class Catalog:
@@ -55,6 +61,19 @@ class Catalog:
             self.log.look()
         except PermissionError as error:
             raise NoCapture(str(data), f"this user may not read it: {error}") from None
+
+    def planned(self, plan: Callable[[], T]) -> T:
+        """What `plan` makes of the log; made again when a segment it wants to read has been freed meanwhile.
+
+        Raises:
+            DataLost: that happens again and again.
+        """
+        for _ in range(ATTEMPTS):
+            try:
+                return plan()
+            except FileNotFoundError:
+                self.look()
+        raise DataLost(f"segments were freed {ATTEMPTS} times while they were counted")
 
     def check(self) -> None:
         """Raises NothingSelected: what the options name is not there."""
@@ -91,21 +110,26 @@ class Catalog:
         """All that a batch query reads.
 
         Raises:
-            DataLost: it was to begin with an offset that is gone already.
+            NothingSelected: as `check` does.
+            DataLost: it was to begin with an offset, and not all behind that is there any more.
             InvalidOption: it was to begin behind the end.
         """
+        self.check()
         options, spans = self._options, self.log.spans()
         table: dict[int, Offsets] = {}
         for number, lane in self.lanes().items():
             span = spans.get(number, NOTHING)
-            first = self.first_offset(lane, options.starting_offsets or EARLIEST, span)
             end = _end(lane, options.ending_offsets, span)
+            start = options.starting_offsets or EARLIEST
+            first = self.first_offset(number, lane, start, span, end)
             table[number] = Offsets(lane.queue, lane.partition, first, end)
         end_us = OFFSET_MAX if options.ending_us is None else options.ending_us
         return Selected(self.log, table, Times(options.starting_us or 0, end_us), 0, self.log.end)
 
-    def first_offset(self, lane: Lane, start: Positions, span: LaneSpan) -> int:
-        """Where to begin in a lane of which `span` stands.
+    def first_offset(
+        self, number: int, lane: Lane, start: Positions, span: LaneSpan, high: int = OFFSET_MAX
+    ) -> int:
+        """Where to begin in a lane of which `span` stands, and that is read up to `high`.
 
         Raises:
             DataLost, InvalidOption: as `batch` does.
@@ -118,9 +142,21 @@ class Catalog:
         if offset > span.end:
             value = {lane.queue: {lane.partition: offset}}
             raise InvalidOption("startingOffsets", value, f"at most {span.end}, where it ends")
-        if offset < span.first and self._options.fail_on_data_loss:
-            raise DataLost(f"{lane.queue!r} begins at offset {span.first}, not {offset}, by now")
+        if self._options.fail_on_data_loss:
+            log = self.log
+            gone = freed(
+                log.contents, log.carried, number, low=offset, high=high, end=span.end
+            )  # fmt: skip
+            if gone:
+                raise DataLost(_told(lane, gone))
         return offset
+
+
+def _told(lane: Lane, gone: Sequence[Stretch]) -> str:
+    (low, after), more = gone[0], sum(end - first for first, end in gone[1:])
+    whose = f"{lane.queue!r}" + (f", partition {lane.partition}," if lane.partition else "")
+    others = f" and {more} behind them" if more else ""
+    return f"offsets {low} to {after - 1} of {whose}{others} were freed (retention or compaction)"
 
 
 def _asked(lane: Lane, positions: Positions, otherwise: int) -> int:

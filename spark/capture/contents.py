@@ -49,14 +49,20 @@ class MovedRuns(NamedTuple):
     position: Ints
     origin: Ints
     lane: Ints
+    first: Ints
+    """Offset of its first message in the lane."""
     messages: Ints
+    time_us: Ints
+    """When the broker took them."""
 
     def pick(self, which: Ints) -> MovedRuns:
         return MovedRuns(*(column[which] for column in self))
 
 
 def together(all_runs: list[MovedRuns]) -> MovedRuns:
-    columns = zip(*all_runs, strict=True) if all_runs else [[np.empty(0, np.int64)]] * 7
+    if not all_runs:
+        return MovedRuns(*[np.empty(0, np.int64)] * len(MovedRuns._fields))
+    columns = zip(*all_runs, strict=True)
     return MovedRuns(*(np.concatenate(list(column)) for column in columns))
 
 
@@ -116,7 +122,7 @@ class Contents:
             self.moved.append(MovedRuns(
                 np.full(len(record), self.number), found.at[record], ends[record],
                 found.position[record], found.origin[record], found.run_lane[of_moved],
-                found.messages[record],
+                found.run_first[of_moved], found.messages[record], found.time_us[record],
             ))  # fmt: skip
         self.end, self.end_at = found.end, found.end_at
         self.synced_end = max(self.synced_end, found.synced_end)

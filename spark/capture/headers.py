@@ -16,6 +16,8 @@ import pyarrow as pa
 from .rows import HEADER_LIST
 
 Pair = dict[str, str | bytes]
+DEPTH_MAX = 100
+"""Headers inside headers that are told; msgpack lets a publisher nest deeper than Python recurses."""
 
 
 def header_lists(raw: pa.Array) -> pa.Array:
@@ -45,4 +47,18 @@ def _pairs(raw: bytes) -> list[Pair]:
 def _value(value: Any) -> bytes:
     if isinstance(value, bytes):
         return value
-    return (value if isinstance(value, str) else json.dumps(value, default=repr)).encode()
+    return (value if isinstance(value, str) else json.dumps(_plain(value))).encode()
+
+
+def _plain(value: Any, depth: int = 0) -> Any:
+    """What JSON has a form for. Bytes become text as Python writes them, those that are names, too."""
+    if isinstance(value, dict | list) and depth >= DEPTH_MAX:
+        return "..."
+    if isinstance(value, dict):
+        return {
+            name if isinstance(name, str) else repr(name): _plain(one, depth + 1)
+            for name, one in value.items()
+        }
+    if isinstance(value, list):
+        return [_plain(one, depth + 1) for one in value]
+    return value if value is None or isinstance(value, bool | int | float | str) else repr(value)

@@ -3,6 +3,7 @@
     {"store": "5f2c...", "position": 8231}                     all before this log position is done
     {..., "absent": [[1, 900]]}                                what was gone already when it began
     {..., "from": {"3": 120}}                                  offsets to begin with, by lane id
+    {..., "since": 1750000012000000}                           time to begin with, in us since 1970
     {..., "cuts": [4100]} or {..., "groups": 8}                how the batch that ends here is shared out
 
 A message has the log position that its record had first, wherever compaction has carried it since: so
@@ -11,12 +12,13 @@ each is in exactly one batch, and the batch is the same when it is planned again
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..errors import CaptureError
 from .shares import Shares
+from .stretches import Stretch, without
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,16 +26,22 @@ class Progress:
     store: str
     """What tells this store from another."""
     position: int
-    absent: tuple[tuple[int, int], ...] = ()
-    """Log positions that nobody can miss."""
+    absent: tuple[Stretch, ...] = ()
+    """Log positions that nobody can miss, in order."""
     starts: Mapping[int, int] = field(default_factory=dict)
     """By lane: offsets before these are not read."""
     shares: Shares | None = None
     """Of the batch that ends here; None: none did, or an earlier version planned it."""
+    since_us: int = 0
+    """What the broker took before this time is not read."""
 
     def at(self, position: int) -> Progress:
         absent = tuple(one for one in self.absent if one[1] > position)
-        return Progress(self.store, position, absent, self.starts)
+        return replace(self, position=position, absent=absent, shares=None)
+
+    def missed(self, gone: Iterable[Stretch]) -> list[Stretch]:
+        """What of these log positions was there when it began."""
+        return list(without(gone, self.absent))
 
     def shared(self, shares: Shares) -> Progress:
         return replace(self, shares=shares)
@@ -44,6 +52,8 @@ class Progress:
             found["absent"] = [list(one) for one in self.absent]
         if self.starts:
             found["from"] = {str(lane): offset for lane, offset in self.starts.items()}
+        if self.since_us:
+            found["since"] = self.since_us
         if self.shares is not None and self.shares.groups:
             found["groups"] = self.shares.groups
         elif self.shares is not None:
@@ -58,7 +68,7 @@ def from_json(found: Mapping[str, Any]) -> Progress:
             str(found["store"]), int(found["position"]),
             tuple((int(low), int(high)) for low, high in found.get("absent", ())),
             {int(lane): int(offset) for lane, offset in found.get("from", {}).items()},
-            _shares(found),
+            _shares(found), int(found.get("since", 0)),
         )  # fmt: skip
     except (KeyError, TypeError, ValueError, AttributeError):
         raise CaptureError(

@@ -27,8 +27,7 @@ class Query:
         """All that a batch query reads, as the log stands now. Raises what Catalog does."""
         catalog = Catalog(self.options)
         catalog.look()
-        catalog.check()
-        found = catalog.batch()
+        found = catalog.planned(catalog.batch)
         return found._replace(times=found.times.narrowed(self.times))
 
     def works(self, selected: Selected, cores: int = 1) -> list[Work]:

@@ -63,7 +63,7 @@ class StoredLog:
         self.seed, self.digest = 0, ""
         """`digest` tells this store from another; it does not tell the store id."""
         self._store_id = b""
-        self._lanes: dict[int, Lane] | None = None
+        self._lanes: Lanes | None = None
 
     @property
     def start(self) -> int:
@@ -178,7 +178,14 @@ class StoredLog:
         return True
 
     def spans(self) -> dict[int, LaneSpan]:
-        """What stands of each lane anywhere."""
+        """What stands of each lane anywhere. One of which nothing stands ends where the last snapshot says."""
+        found = self._standing()
+        for lane, end in self._declared().ends.items():
+            span = found.setdefault(lane, LaneSpan(end, end, 0))
+            span.end = max(span.end, end)
+        return found
+
+    def _standing(self) -> dict[int, LaneSpan]:
         found: dict[int, LaneSpan] = {}
         for contents in self.contents:
             for spans in (contents.lanes, contents.moved_lanes):
@@ -191,6 +198,9 @@ class StoredLog:
 
     def lanes(self) -> dict[int, Lane]:
         """What is declared, by lane id."""
+        return self._declared().all()
+
+    def _declared(self) -> Lanes:
         if self._lanes is None:
             disk = ReadOnlyDisk(self.path, unlocked=True)
             cipher = self._decryption.cipher()
@@ -200,8 +210,8 @@ class StoredLog:
             if root is not None and not lanes.whole:
                 lanes, lossy = self._lanes_from(0)
             if lossy:
-                lanes.adopt(self.spans())
-            self._lanes = lanes.all()
+                lanes.adopt(self._standing())
+            self._lanes = lanes
         return self._lanes
 
     def _lanes_from(self, position: int) -> tuple[Lanes, bool]:
@@ -214,10 +224,10 @@ class StoredLog:
             with self._opened(one.number) as file:
                 for found, at, end_at in one.definitions:
                     if found >= position:
-                        lossy |= not self._apply(lanes, file.pread(end_at - at, at))
+                        lossy |= not self._apply(lanes, found, file.pread(end_at - at, at))
         return lanes, lossy
 
-    def _apply(self, lanes: Lanes, data: bytes) -> bool:
+    def _apply(self, lanes: Lanes, position: int, data: bytes) -> bool:
         """Whether it could be read."""
         view = memoryview(data)
         record = read_record(data, view, 0, self.seed, version_max=ENCRYPTED_VERSION)
@@ -227,13 +237,18 @@ class StoredLog:
         try:
             for change in decode_definitions(record):
                 with suppress(LookupError, TypeError, ValueError):
-                    lanes.apply(change)
+                    lanes.apply(change, position)
         except RecordDamaged:
             return False
         return True
 
     def position_at(self, time_us: int) -> int:
-        """The log position of the first record of messages stored at this time or later."""
+        """The log position that the first record of messages stored at this time or later had first."""
+        carried = self.carried()
+        late: list[int] = carried.origin[carried.time_us >= time_us][:1].tolist()
+        return min(self._standing_at(time_us), *late, self.end)
+
+    def _standing_at(self, time_us: int) -> int:
         for one in self.contents:
             for mark in one.marks:
                 if mark.time_low_us <= mark.time_high_us and mark.time_high_us >= time_us:

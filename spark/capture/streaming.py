@@ -8,7 +8,7 @@ checkpoint ────> Spark's own; nothing is acknowledged to the broker, who
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -36,9 +36,6 @@ from .splits import Split, columns, splits
 if TYPE_CHECKING:
     import pyarrow as pa
 
-ATTEMPTS = 5
-"""To plan while a broker frees segments."""
-
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One streaming query. On the driver it lives as long as the query; tasks get a copy that reads."""
@@ -54,22 +51,26 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"_options": self._options, "_query": self._query}
 
     def initialOffset(self) -> dict[str, Any]:
+        return self._catalog.planned(self._initial).to_json()
+
+    def _initial(self) -> Progress:
         options, catalog = self._options, self._catalog
         end = self._look()
         catalog.check()
         log, start = catalog.log, options.starting_offsets
         if options.starting_us is not None:
-            position = log.position_at(options.starting_us)
-            return self._begin(position, {}).to_json()
+            # A power cut may have what is behind `end` written anew: then that is not done.
+            position = min(log.position_at(options.starting_us), end)
+            return replace(self._begin(position, {}), since_us=options.starting_us)
         if start in (None, LATEST):
-            return self._begin(end, {}).to_json()
+            return self._begin(end, {})
         spans = log.spans()
         starts = {
-            number: catalog.first_offset(lane, start, spans.get(number, NOTHING))
+            number: catalog.first_offset(number, lane, start, spans.get(number, NOTHING))
             for number, lane in catalog.lanes().items()
             if start != EARLIEST
         }
-        return self._begin(FIRST_POSITION, starts).to_json()
+        return self._begin(FIRST_POSITION, starts)
 
     def _begin(self, position: int, starts: dict[int, int]) -> Progress:
         log = self._catalog.log
@@ -92,14 +93,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         begun = from_json(start)
-        for _ in range(ATTEMPTS):
-            with suppress(FileNotFoundError):  # A segment was freed: look again.
-                return self._latest(begun, limit).to_json()
-        raise DataLost(f"segments were freed {ATTEMPTS} times while they were counted")
+        return self._catalog.planned(lambda: self._latest(begun, limit)).to_json()
 
     def _latest(self, start: Progress, limit: ReadLimit) -> Progress:
         end = self._look()
-        start = self._same_store(start, end)
+        start = self._same_store(start)
         if self._target is not None:
             end = min(end, self._target)
         rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
@@ -119,17 +117,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         log = catalog.log
         return log.end if self._options.sync_tail and log.sync() else log.synced_end
 
-    def _same_store(self, start: Progress, end: int) -> Progress:
+    def _same_store(self, start: Progress) -> Progress:
         log, lossy = self._catalog.log, not self._options.fail_on_data_loss
         if start.store != log.digest:
             if lossy:
-                return Progress(log.digest, FIRST_POSITION, tuple(log.absent(FIRST_POSITION, end)))
+                absent = tuple(log.absent(FIRST_POSITION, log.end))
+                return Progress(log.digest, FIRST_POSITION, absent)
             raise DataLost("another store stands in this directory than the query has read before")
-        if end < start.position:
+        # Not the end of what is known to be on stable storage: that goes back when a sync fails.
+        if log.end < start.position:
             if lossy:
-                return start.at(end)
+                return start.at(log.end)
             raise DataLost(
-                f"the log ends at log position {end}, and had been read up to {start.position}"
+                f"the log ends at log position {log.end}, and had been read up to {start.position}"
             )
         return start
 
@@ -138,19 +138,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             number: Offsets(lane.queue, lane.partition, start.starts.get(number, 0), OFFSET_MAX)
             for number, lane in self._catalog.lanes().items()
         }
-        return Selected(self._catalog.log, table, Times(), start.position, end)
+        return Selected(self._catalog.log, table, Times(start.since_us), start.position, end)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Split]:
-        begun, ended, log = from_json(start), from_json(end), self._catalog.log
+        begun, ended = from_json(start), from_json(end)
+        return self._catalog.planned(lambda: self._splits(begun, ended))
+
+    def _splits(self, begun: Progress, ended: Progress) -> list[Split]:
+        log = self._catalog.log
         if log.end < ended.position or log.digest != ended.store:  # After a restart.
-            begun = self._same_store(begun, self._look())
+            self._look()
+            begun = self._same_store(begun)
             if ended.position > log.end:
-                self._same_store(ended, log.end)
+                self._same_store(ended)
         if begun.store != ended.store:
             begun = Progress(ended.store, FIRST_POSITION, ((FIRST_POSITION, ended.position),))
-        gone = [
-            one for one in log.absent(begun.position, ended.position) if one not in begun.absent
-        ]
+        gone = begun.missed(log.absent(begun.position, ended.position))
         if gone and self._options.fail_on_data_loss:
             told = ", ".join(f"{low} to {high - 1}" for low, high in gone)
             raise DataLost(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import msgpack
 import pytest
 
@@ -9,6 +11,7 @@ pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
 import pyarrow as pa
 
+from mesh.message import encode_headers
 from spark.capture.headers import header_lists, no_headers
 from spark.capture.rows import HEADER_LIST
 
@@ -27,3 +30,19 @@ def test_text_bytes_and_other_values() -> None:
     assert found.type == HEADER_LIST
     pairs = [[(one["key"], one["value"]) for one in row] for row in found.to_pylist()]
     assert pairs == [[("a", b"b"), ("c", b"\xff")], [], [("n", b"1")], [], []]
+
+
+def test_names_that_are_bytes_and_what_is_nested_deeply() -> None:
+    """Found: one such message, which every publisher may send, ended each read of its log with headers."""
+    deep: object = 1
+    for _ in range(500):
+        deep = [deep]
+    values = {"a": {b"k": b"\xff", "n": None}, "b": [{b"\xff": [1.5, True]}], "c": deep}
+    (row,) = header_lists(pa.array([encode_headers(values, 1 << 16)], pa.binary())).to_pylist()
+    found = {one["key"]: json.loads(one["value"]) for one in row}
+    assert found["a"] == {"b'k'": "b'\\xff'", "n": None}
+    assert found["b"] == [{"b'\\xff'": [1.5, True]}]
+    told = found["c"]
+    while isinstance(told, list):
+        (told,) = told
+    assert told == "..."

@@ -156,18 +156,36 @@ def test_topics() -> None:
 
 
 def test_progress_survives_json() -> None:
-    found = Progress("5f", 30, ((1, 9), (20, 40)), {3: 120})
+    found = Progress("5f", 30, ((1, 9), (20, 40)), {3: 120}, since_us=7)
     assert from_json(json.loads(json.dumps(found.to_json()))) == found
-    assert found.at(35) == Progress("5f", 35, ((20, 40),), {3: 120})
+    assert found.at(35) == Progress("5f", 35, ((20, 40),), {3: 120}, since_us=7)
     for wrong in (
         {},
         {"store": "x"},
         {"store": "x", "position": "y"},
         {"position": 1},
         {"store": "x", "position": 1, "absent": [1]},
+        {"store": "x", "position": 1, "since": "noon"},
     ):
         with pytest.raises(CaptureError, match="not of mesh-capture"):
             from_json(wrong)
+
+
+@pytest.mark.parametrize(
+    ("gone", "missed"),
+    [
+        ([(1, 9)], []),
+        ([(4, 9), (20, 30), (30, 40)], []),
+        ([(1, 12)], [(9, 12)]),
+        ([(5, 25), (39, 41)], [(9, 20), (40, 41)]),
+        ([(0, 50)], [(0, 1), (9, 20), (40, 50)]),
+        ([(9, 20), (41, 42)], [(9, 20), (41, 42)]),
+    ],
+)
+def test_only_what_was_there_at_the_beginning_can_be_missed(
+    gone: list[tuple[int, int]], missed: list[tuple[int, int]]
+) -> None:
+    assert Progress("5f", 30, ((1, 9), (20, 40))).missed(gone) == missed
 
 
 def test_what_an_error_said_is_found_in_what_spark_makes_of_it() -> None:

@@ -128,3 +128,18 @@ def test_the_position_of_a_time(tmp_path: Path) -> None:
         assert log.position_at(T0_US + (number + 1) * SECOND_US) == position
     assert log.position_at(0) == positions[0]
     assert log.position_at(T0_US + 61 * SECOND_US) == log.end
+
+
+def test_the_position_of_a_time_of_which_only_copies_stand(tmp_path: Path) -> None:
+    captured = Captured(tmp_path)
+    captured.declare("jobs", 1)
+    positions = [captured.publish([1], [b"x"]) for _ in range(60)]
+    gone = [one for one in positions if captured.segment_of(one) == 1]
+    for position in gone[::-2]:
+        captured.carry(position, 1)
+    captured.free(1)
+    log = looked(captured)
+    standing = {*gone[::-2], *positions[len(gone) :]}
+    for number, position in enumerate(positions):
+        found = log.position_at(T0_US + (number + 1) * SECOND_US)
+        assert found == min(one for one in standing if one >= position)

@@ -1,0 +1,52 @@
+"""Which offsets of a lane went with their segments.
+
+    segments  | 1 |     | 4 |     |     a hole is seen by log positions
+    lane      0..28     57..86    114   28 to 56 were in one, for a segment has offsets in a row
+    copies          · ··            ·   compaction carried some of them
+
+What is damaged is no hole: it is told where it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from durable.log.record import FIRST_POSITION
+
+from .contents import Contents, MovedRuns
+from .stretches import Stretch, without
+
+
+def freed(
+    contents: Sequence[Contents], carried: Callable[[], MovedRuns], lane: int, *, low: int,
+    high: int, end: int,
+) -> list[Stretch]:  # fmt: skip
+    """Offsets of [low, high) that stand neither where they were written nor in a copy.
+
+    Args:
+        carried: see StoredLog; asked only where there is a hole, for it takes long.
+        end: of the lane: what comes next.
+    """
+    clipped = ((max(low, first), min(high, after)) for first, after in _holes(contents, lane, end))
+    holes = [one for one in clipped if one[0] < one[1]]
+    if not holes:
+        return []
+    runs = carried()
+    mine = runs.lane == lane
+    firsts = runs.first[mine]
+    copies = zip(firsts.tolist(), (firsts + runs.messages[mine]).tolist(), strict=True)
+    return list(without(holes, sorted(copies)))
+
+
+def _holes(contents: Sequence[Contents], lane: int, end: int) -> Iterator[Stretch]:
+    offset, position, hole = 0, FIRST_POSITION, False
+    for one in contents:
+        hole |= one.first > position
+        position = max(one.end, one.until)
+        span = one.lanes.get(lane)
+        if span is not None:
+            if hole:
+                yield offset, span.first
+            offset, hole = span.end, False
+    if hole:
+        yield offset, end

@@ -1,0 +1,52 @@
+"""A streaming query as Spark drives it, without Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from spark.capture.options import read_options
+from spark.capture.rows import arrow_schema
+from spark.capture.streaming import StreamReader
+from tests.captures import Message, of_rows
+from tests.unit.spark.loading import COLUMNS
+
+BATCHES_MAX = 100
+
+
+def reader(data: Path, **given: Any) -> StreamReader:
+    options = read_options({"path": str(data), **{name: str(one) for name, one in given.items()}})
+    return StreamReader(options, from_arrow_schema(arrow_schema(COLUMNS)))
+
+
+class Stream:
+    """A query and its checkpoint. `messages`: all it has read, over restarts."""
+
+    def __init__(self, data: Path, **given: Any) -> None:
+        self._data = data
+        self.restart(**given)
+        self.at = self.reader.initialOffset()
+        self.messages: list[Message] = []
+
+    def restart(self, **given: Any) -> None:
+        self.reader = reader(self._data, **given)
+
+    def run(self) -> int:
+        """Until nothing comes any more; how many batches that takes."""
+        for count in range(BATCHES_MAX):
+            if not self.step():
+                return count
+        raise AssertionError(f"it goes on and on: {self.at}")
+
+    def step(self) -> bool:
+        """One batch; False: there is nothing to be read."""
+        end = self.reader.latestOffset(self.at, self.reader.getDefaultReadLimit())
+        if end == self.at:
+            return False
+        for split in self.reader.partitions(self.at, end):
+            for batch in self.reader.read(split):
+                self.messages += of_rows(batch.to_pylist())
+        self.at = end
+        return True

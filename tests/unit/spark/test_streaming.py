@@ -1,0 +1,128 @@
+"""The reader of a stream, without Spark: where it begins, how far it goes, what it calls a loss."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
+
+from spark.capture.stored import StoredLog
+from spark.errors import DataLost
+from tests.captures import SECOND_US, T0_US, Captured
+from tests.unit.spark.streams import Stream
+
+
+@pytest.fixture
+def captured(tmp_path: Path) -> Captured:
+    found = Captured(tmp_path)
+    found.declare("jobs", 1)
+    found.declare("audit", 2, stream=True)
+    return found
+
+
+def publish(captured: Captured, count: int) -> list[int]:
+    return [captured.publish([1, 2], [b"%d" % number, b"x" * 50]) for number in range(count)]
+
+
+def failing_sync(log: StoredLog) -> bool:
+    return False
+
+
+@pytest.mark.parametrize("lossy", ["true", "false"])
+def test_a_sync_that_fails_is_no_loss_and_nothing_comes_twice(
+    captured: Captured, monkeypatch: pytest.MonkeyPatch, lossy: str
+) -> None:
+    """Found: the log was said to end before what had been read, or that was read again."""
+    publish(captured, 6)
+    stream = Stream(captured.data, startingOffsets="earliest", failOnDataLoss=lossy)
+    stream.run()
+    with monkeypatch.context() as patch:
+        patch.setattr(StoredLog, "sync", failing_sync)
+        assert stream.run() == 0
+    stream.run()
+    assert Counter(stream.messages) == Counter(captured.messages)
+    stream.restart(failOnDataLoss=lossy, syncTail="false")
+    publish(captured, 3)
+    stream.run()
+    publish(captured, 1)
+    stream.run()
+    assert Counter(stream.messages) == Counter(captured.messages[:-4]), "without the last commit"
+
+
+def test_a_log_that_has_become_shorter_is_a_loss(captured: Captured) -> None:
+    publish(captured, 6)
+    stream = Stream(captured.data, startingOffsets="earliest")
+    stream.run()
+    captured.close()
+    file = captured.path / "msgs.0000000001"
+    content = file.read_bytes()
+    end = len(content.rstrip(b"\0"))
+    file.write_bytes(content[: end - 40] + bytes(len(content) - end + 40))
+    stream.restart()
+    with pytest.raises(DataLost, match=r"the log ends at log position 8, and had been .* to 9"):
+        stream.run()
+    stream.restart(failOnDataLoss="false")
+    stream.run()
+    assert Counter(stream.messages) == Counter(captured.messages), "the rest is not read again"
+
+
+@pytest.mark.parametrize("sync", ["true", "false"])
+@pytest.mark.parametrize("after", [0, 30, 58, 59, 60, 1000])
+def test_from_a_time_on(captured: Captured, sync: str, after: int) -> None:
+    """Found: behind the end of what was synced, an untrue loss."""
+    for number in range(60):
+        captured.publish([1, 2], [b"%d" % number], durable=number < 50)
+    captured.log.commit()
+    time_us = T0_US + (after + 1) * SECOND_US
+    stream = Stream(captured.data, startingTimestamp=time_us // 1000, syncTail=sync)
+    stream.run()
+    publish(captured, 3)
+    stream.run()
+    done = captured.messages if sync == "true" else captured.messages[:-4]
+    assert Counter(stream.messages) == Counter(one for one in done if one.time_us >= time_us)
+
+
+def test_from_a_time_on_what_was_carried_comes_too(captured: Captured) -> None:
+    """Found: 92 of the 120 rows that a batch of the same time has, and no error."""
+    positions = publish(captured, 60)
+    first = [one for one in positions if captured.segment_of(one) == 1]
+    for position in first:
+        captured.carry(position, 1, 2)
+    captured.snapshot()
+    captured.free(1)
+    for after in (0, 3, len(first) + 3):
+        time_us = T0_US + (after + 1) * SECOND_US
+        stream = Stream(captured.data, startingTimestamp=time_us // 1000)
+        stream.run()
+        assert Counter(stream.messages) == Counter(
+            one for one in captured.messages if one.time_us >= time_us
+        )
+
+
+@pytest.mark.parametrize("limit", [1, 10, 1000])
+def test_a_batch_may_end_at_a_record_whose_segment_was_freed(
+    captured: Captured, limit: int
+) -> None:
+    """Found: an untrue loss, on every log that had been compacted at its front."""
+    positions = publish(captured, 60)
+    first, second = (
+        [one for one in positions if captured.segment_of(one) == number] for number in (1, 2)
+    )
+    for position in first:
+        captured.carry(position, 1, 2)
+    captured.snapshot()
+    captured.free(1)
+    stream = Stream(captured.data, startingOffsets="earliest", maxOffsetsPerTrigger=limit)
+    if limit < 1000:
+        stream.step()
+        assert stream.at["position"] in first
+        stream.restart(maxOffsetsPerTrigger=limit)
+    stream.run()
+    assert Counter(stream.messages) == Counter(captured.messages)
+    other = Stream(captured.data, startingOffsets="earliest", maxOffsetsPerTrigger=limit)
+    captured.free(2)
+    with pytest.raises(DataLost, match=f"positions {second[0]} to {second[-1]} were freed"):
+        other.run()
