@@ -25,7 +25,7 @@ from mesh.protocol.batch import NUMBERS_END
 from mesh.tunnel import Tunnel
 from mesh.waker import Bell, Waker
 
-from ..definition_checks import check_key
+from ..definition_checks import COUNT_MAX, check_key, check_level
 from ..errors import (
     BrokerLost,
     DurableError,
@@ -88,8 +88,8 @@ class Sender(ABC):
     """Of one publisher: its tunnel, kept up, and what is unconfirmed. What gathers is the subclass's."""
 
     def __init__(self, channel: Channel, name: str | None, epoch: int, window_bytes: int) -> None:
-        if epoch not in range(NUMBERS_END):
-            raise ValueError(f"epoch is {epoch}, want 0 to {NUMBERS_END - 1}")
+        check_level("publisher", "epoch", epoch, NUMBERS_END - 1)
+        check_level("publisher", "window_bytes", window_bytes, COUNT_MAX)
         self._channel, self._window_bytes = channel, window_bytes
         self._token = token_bytes(16) if name is None else _named(name)
         self.id = b""
@@ -417,4 +417,8 @@ def _note_refused(error: DurableError, count: int, why: str = "") -> None:
 
 
 def _named(name: str) -> bytes:
-    return blake2b(name.encode(), digest_size=16).digest()
+    """Raises InvalidDefinition: of it there is no hash."""
+    try:
+        return blake2b(name.encode(), digest_size=16).digest()
+    except (AttributeError, UnicodeEncodeError):
+        raise InvalidDefinition("publisher", "name", name, "text, UTF-8") from None
