@@ -33,6 +33,7 @@ from ..errors import (
     Malformed,
     PublishError,
     Unconfirmed,
+    afresh,
 )
 from ..protocol.calls import PUBLISH, greeted
 from ..protocol.failures import put_together
@@ -298,7 +299,7 @@ class Sender(ABC):
     def _check(self) -> None:
         self._check_entered()
         if self._failure is not None:
-            raise self._failure
+            raise afresh(self._failure)
 
     async def _run(self) -> None:
         with self._scope:
@@ -405,7 +406,7 @@ class Sender(ABC):
         self._close()
 
         def reason(count: int) -> DurableError:
-            return error or Unconfirmed(count, "the publisher was closed")
+            return afresh(error) if error else Unconfirmed(count, "the publisher was closed")
 
         self._outbox.fail(reason)
         self._room.wake()
