@@ -185,6 +185,33 @@ def test_a_burst_is_an_anomaly(session: SparkSession, table: DataFrame) -> None:
     assert [(row["topic"], second(row)) for row in flagged] == [("orders.eu", 50)]
 
 
+@pytest.mark.parametrize("every_s", [1.0, 2 / 3])
+def test_what_is_usual_is_the_mean_of_the_windows_before(
+    session: SparkSession, every_s: float
+) -> None:
+    """Found: what was silent in front of the oldest message nearby did not count, so that a topic was
+    new after each silence; and of a third of a second each window was told one too late."""
+    from pyspark.sql import functions as f
+
+    from spark import pipelines
+
+    counts = {0: 100, **dict.fromkeys(range(25, 36), 10), 36: 200, 80: 500}
+    every_us = round(every_s * 1e6)
+    first = -(-START_US // every_us)
+    at_us = [((first + at) * every_us + n,) for at, count in counts.items() for n in range(count)]
+    at = f.timestamp_micros("at_us").alias("timestamp")
+    rows = session.createDataFrame(at_us, "at_us bigint").select(f.lit("a").alias("topic"), at)
+    told = pipelines.anomalies(rows, every_s=every_s).withColumn("us", f.unix_micros("start"))
+    found = {row["us"] // every_us - first: row for row in told.collect()}
+    assert {*counts} <= {*found} <= {*range(81)}
+    for at_window, row in found.items():
+        before = [counts.get(one, 0) for one in range(max(0, at_window - 30), at_window)]
+        assert row["us"] == (first + at_window) * every_us
+        assert row["messages"] == counts.get(at_window, 0)
+        assert row["mean"] == pytest.approx(sum(before) / max(1, len(before)))
+    assert {at_window for at_window, row in found.items() if row["anomaly"]} == {36, 80}
+
+
 PIPELINES: dict[str, tuple[dict[str, Any], float]] = {
     # settings, and the least share of the rows that comes before the stream ends
     "rates": ({"every_s": 5.0}, 0.8),
