@@ -128,6 +128,36 @@ def test_a_clock_that_is_ahead_is_counted_and_is_no_negative_time(table: DataFra
     assert (row["min_us"], row["p50_us"]) == (-5, -5)
 
 
+def test_times_that_are_not_known_do_not_count(table: DataFrame) -> None:
+    """Found: each was 0 us, so that the median was less than the least."""
+    from pyspark.sql import functions as f
+
+    from spark import pipelines
+
+    took_us = f.when(f.col("topic") == "stock", 1000)
+    known = table.where("topic = 'stock'").count()
+    (row,) = pipelines.latency(table, by=(), took_us=took_us).collect()
+    assert (row["messages"], row["min_us"], row["p50_us"]) == (known, 1000, 1000)
+    assert [one["count"] for one in row["histogram"]] == [known]
+
+
+@pytest.mark.parametrize("low_us", [2**38 + 5, 2**38 * 3 // 2, 2**39 + 12_345, 2**62, 2**63 - 2001])
+def test_long_times_are_one_percent_exact_too(session: SparkSession, low_us: int) -> None:
+    """Found: from three days on a percentile was below the exact one, and each value had a bucket."""
+    from pyspark.sql import functions as f
+
+    from spark import pipelines
+
+    took_us = f.col("id") + low_us
+    rows = session.range(2000).withColumn("timestamp", f.timestamp_micros(f.lit(START_US)))
+    (row,) = pipelines.latency(rows, by=(), took_us=took_us).collect()
+    for name, share in (("p50_us", 50), ("p99_us", 99)):
+        exact = low_us + 2000 * share // 100 - 1
+        assert exact <= row[name] <= exact * 1.01
+    assert row["max_us"] == low_us + 1999
+    assert len(row["histogram"]) <= 2
+
+
 def test_gaps_and_duplicates_per_publisher(table: DataFrame, traffic: Traffic) -> None:
     from spark import pipelines
 
