@@ -326,6 +326,30 @@ def test_parquet_has_folders_by_date_and_topic_and_a_stream_writes_each_row_once
         pipelines.write_parquet(stream, str(tmp_path / "stream"))
 
 
+def test_folders_by_date_are_those_of_utc_whatever_the_session_shows(
+    session: SparkSession, table: DataFrame, tmp_path: Path
+) -> None:
+    """Found: what came at 20:00 was in the next day's, in Tokyo."""
+    from pyspark.sql import functions as f
+
+    from spark import pipelines
+
+    days = {"2025-12-31": -1, "2026-01-01": 20 * 3600, "1969-12-31": -START_US // 1_000_000 - 1}
+    row = table.limit(1).drop("timestamp").withColumn("topic", f.lit("a"))
+    seconds = session.createDataFrame([(one,) for one in days.values()], "at bigint")
+    at = f.timestamp_micros(f.col("at") * 1_000_000 + START_US)
+    zone = session.conf.get("spark.sql.session.timeZone")
+    session.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        pipelines.write_parquet(
+            row.crossJoin(seconds.select(at.alias("timestamp"))), str(tmp_path / "table")
+        )
+    finally:
+        session.conf.set("spark.sql.session.timeZone", zone or "UTC")
+    found = {path.name for path in (tmp_path / "table").glob("date=*")}
+    assert found == {f"date={one}" for one in days}
+
+
 def test_topics_too_long_for_a_folder_are_whole_in_a_column(
     session: SparkSession, table: DataFrame, tmp_path: Path
 ) -> None:
