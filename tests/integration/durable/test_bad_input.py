@@ -91,11 +91,11 @@ async def test_a_timeout_that_is_no_time_is_refused_by_name(tmp_path: Path, time
     async with serving(tmp_path) as broker, node("shop", node_of(broker)) as joined:
         nothing: Any = None
         for value in (timeout, nothing):
-            with pytest.raises(InvalidDefinition, match="^connection: timeout is .*want a number"):
+            with pytest.raises(InvalidDefinition, match=r"^connection: timeout is .*want a number"):
                 durable.connect(joined, timeout=value)
         shop = durable.connect(joined, timeout=10**400)
         await shop.declare_queue("jobs")
-        with pytest.raises(InvalidDefinition, match="^message: timeout is .*want a number"):
+        with pytest.raises(InvalidDefinition, match=r"^message: timeout is .*want a number"):
             await publish(shop, "", timeout=timeout)
         await shop.publish("", "jobs", b"good", timeout=10**400)
         assert await drain(shop, "jobs") == [b"good"]
