@@ -80,6 +80,13 @@ def check_seconds(kind: str, **times: Any) -> None:
             raise InvalidDefinition(kind, field, value, allowed)
 
 
+def wait_s(kind: str, field: str, value: Any) -> float:
+    """How long to wait, none and for ever included: what trio takes, whatever was given."""
+    if not isinstance(value, int | float) or not value >= 0:  # Nor is NaN.
+        raise InvalidDefinition(kind, field, value, "a number of seconds, 0 or more")
+    return min(value, SECONDS_MAX)  # Python's whole numbers may be larger than any time.
+
+
 def check_level(kind: str, field: str, value: Any, top: int) -> None:
     if type(value) is not int or not 0 <= value <= top:
         raise InvalidDefinition(kind, field, value, f"an integer of 0 to {top}")

@@ -11,7 +11,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import IO
 
 import trio
 
@@ -82,26 +86,54 @@ def follow_shop(
     processes: Processes, shop: subprocess.Popen[str], data: str, deadline_s: float
 ) -> int:
     """Print what the shop says, do what its lines with `@` ask for, return its exit status."""
-    assert shop.stdout is not None
     assert shop.stdin is not None
-    for line in shop.stdout:
-        if time.monotonic() > deadline_s:
-            print(f"demo: not done within {SECONDS_MAX:.0f} s", file=sys.stderr)
-            return 1
-        if not line.startswith("@"):
-            print(line, end="", flush=True)
-            continue
-        command, _, argument = line[1:].strip().partition(" ")
-        answer = "done"
-        if command == "kill":
-            processes.kill(int(argument))
-        elif command == "broker":
-            answer = str(processes.start("durable.cli", "serve", "--data", data).pid)
-        else:
-            answer = str(processes.start("examples.databases").pid)
-        shop.stdin.write(answer + "\n")
-        shop.stdin.flush()
-    return shop.wait()
+    try:
+        for line in lines_until(shop, deadline_s):
+            answer_shop(processes, shop.stdin, line, data)
+        return shop.wait(max(0.0, deadline_s - time.monotonic()))
+    except (TimeoutError, subprocess.TimeoutExpired):
+        print(f"demo: not done within {SECONDS_MAX:.0f} s", file=sys.stderr)
+        return 1
+
+
+def lines_until(process: subprocess.Popen[str], deadline_s: float) -> Iterator[str]:
+    """What it says until it ends. Raises TimeoutError, also of one that says nothing."""
+    said: SimpleQueue[str | None] = SimpleQueue()
+
+    def read() -> None:
+        assert process.stdout is not None
+        with process.stdout as lines:
+            for line in lines:
+                said.put(line)
+        said.put(None)
+
+    Thread(target=read, daemon=True).start()
+    while (left_s := deadline_s - time.monotonic()) > 0:
+        try:
+            line = said.get(timeout=left_s)
+        except Empty:
+            break
+        if line is None:
+            return
+        yield line
+    raise TimeoutError
+
+
+def answer_shop(processes: Processes, stdin: IO[str], line: str, data: str) -> None:
+    """Print the line, or do what it asks for and say so."""
+    if not line.startswith("@"):
+        print(line, end="", flush=True)
+        return
+    command, _, argument = line[1:].strip().partition(" ")
+    answer = "done"
+    if command == "kill":
+        processes.kill(int(argument))
+    elif command == "broker":
+        answer = str(processes.start("durable.cli", "serve", "--data", data).pid)
+    else:
+        answer = str(processes.start("examples.databases").pid)
+    stdin.write(answer + "\n")
+    stdin.flush()
 
 
 def free_port() -> int:

@@ -19,7 +19,7 @@ from mesh.node import Node
 from mesh.tunnel import Tunnel
 from mesh.waker import Bell, Waker
 
-from ..errors import BrokerLost, DurableError, Malformed, Unknown
+from ..errors import BrokerLost, DurableError, Malformed, Unknown, afresh
 from ..protocol.calls import (
     CONTROL,
     Answer,
@@ -67,6 +67,7 @@ class Channel:
         self.message_bytes_max = MESSAGE_BYTES_MAX
         """What the broker takes at most, once there is a connection."""
         self._refused: DurableError | None = None
+        """Why there will be none. The next use asks again what a broker refused: it may be there by then."""
         self._running = False
 
     @property
@@ -93,8 +94,7 @@ class Channel:
         try:
             with trio.move_on_after(self.timeout_s):
                 while asked.answer is None:
-                    if self._refused is not None:
-                        raise self._refused
+                    self._check()
                     if self._tunnel is not None and session != self.session:
                         session = self.session
                         await self._ask(self._tunnel, Call(number, operation, arguments))
@@ -162,8 +162,7 @@ class Channel:
         self._ensure_running()
         with trio.move_on_after(self.timeout_s):
             while not self.session:
-                if self._refused is not None:
-                    raise self._refused
+                self._check()
                 await self._bell.wait()
         if not self.session:
             raise BrokerLost(self.cluster, f"none within {self.timeout_s} s: {self._trouble}")
@@ -175,8 +174,12 @@ class Channel:
 
     def _ensure_running(self) -> None:
         if not self._running:
-            self._running = True
             self._node.run_beside(self._run)
+            self._running, self._refused = True, None
+
+    def _check(self) -> None:
+        if self._refused is not None:
+            raise afresh(self._refused)
 
     async def _run(self) -> None:
         try:
@@ -209,7 +212,7 @@ class Channel:
             except MeshError as error:
                 self._trouble = str(error)
                 if isinstance(error, Unknown | Malformed):
-                    self._refused = error
+                    self._refused, self._running = error, False
                     return
             finally:
                 self._tunnel, self.session = None, b""

@@ -24,6 +24,7 @@ from ..definition_checks import (
     check_level,
     check_name,
     check_reference,
+    wait_s,
 )
 from ..definition_forms import read, to_plain
 from ..definitions import (
@@ -56,11 +57,11 @@ def connect(
     Args:
         timeout: seconds that any one answer may take, a restart of the broker included; inf: for ever.
     Raises:
-        InvalidDefinition: `cluster` or `vhost` is no name.
+        InvalidDefinition: `cluster` or `vhost` is no name, or `timeout` no time.
     """
     check_cluster_name("connection", "cluster", cluster)
     check_name("connection", "vhost", vhost)
-    return Connection(Channel(node, cluster, vhost, timeout))
+    return Connection(Channel(node, cluster, vhost, wait_s("connection", "timeout", timeout)))
 
 
 class Connection:
@@ -255,6 +256,8 @@ class Connection:
             name: a publisher that comes back under its name, with a later epoch, replaces itself.
             epoch: default: the time in ns.
             window_bytes: what may be unconfirmed; `send` waits for room.
+        Raises:
+            InvalidDefinition: one of these cannot be.
         """
         return Publisher(self._channel, name, epoch, window_bytes)
 
@@ -265,6 +268,8 @@ class Connection:
 
         Args:
             epoch: a later one begins anew; what came under an earlier one is forgotten.
+        Raises:
+            InvalidDefinition: one of these cannot be.
         """
         return NumberedPublisher(self._channel, name, epoch, window_bytes)
 
@@ -332,7 +337,9 @@ class Connection:
         self, exchange: str, key: str, payloads: Sequence[bytes], headers: Headers,
         properties: Properties, timeout: float | None,
     ) -> None:  # fmt: skip
-        timeout_s = self._channel.timeout_s if timeout is None else timeout
+        timeout_s = self._channel.timeout_s
+        if timeout is not None:
+            timeout_s = wait_s("message", "timeout", timeout)
         publisher, handed = self._own_publisher(), Handed()
         with trio.move_on_after(timeout_s) as scope:
             await publisher.hand_over(handed, exchange, key, payloads, headers, properties)

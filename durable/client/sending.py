@@ -25,7 +25,7 @@ from mesh.protocol.batch import NUMBERS_END
 from mesh.tunnel import Tunnel
 from mesh.waker import Bell, Waker
 
-from ..definition_checks import check_key
+from ..definition_checks import COUNT_MAX, check_key, check_level
 from ..errors import (
     BrokerLost,
     DurableError,
@@ -33,6 +33,7 @@ from ..errors import (
     Malformed,
     PublishError,
     Unconfirmed,
+    afresh,
 )
 from ..protocol.calls import PUBLISH, greeted
 from ..protocol.failures import put_together
@@ -88,8 +89,8 @@ class Sender(ABC):
     """Of one publisher: its tunnel, kept up, and what is unconfirmed. What gathers is the subclass's."""
 
     def __init__(self, channel: Channel, name: str | None, epoch: int, window_bytes: int) -> None:
-        if epoch not in range(NUMBERS_END):
-            raise ValueError(f"epoch is {epoch}, want 0 to {NUMBERS_END - 1}")
+        check_level("publisher", "epoch", epoch, NUMBERS_END - 1)
+        check_level("publisher", "window_bytes", window_bytes, COUNT_MAX)
         self._channel, self._window_bytes = channel, window_bytes
         self._token = token_bytes(16) if name is None else _named(name)
         self.id = b""
@@ -298,7 +299,7 @@ class Sender(ABC):
     def _check(self) -> None:
         self._check_entered()
         if self._failure is not None:
-            raise self._failure
+            raise afresh(self._failure)
 
     async def _run(self) -> None:
         with self._scope:
@@ -405,7 +406,7 @@ class Sender(ABC):
         self._close()
 
         def reason(count: int) -> DurableError:
-            return error or Unconfirmed(count, "the publisher was closed")
+            return afresh(error) if error else Unconfirmed(count, "the publisher was closed")
 
         self._outbox.fail(reason)
         self._room.wake()
@@ -417,4 +418,8 @@ def _note_refused(error: DurableError, count: int, why: str = "") -> None:
 
 
 def _named(name: str) -> bytes:
-    return blake2b(name.encode(), digest_size=16).digest()
+    """Raises InvalidDefinition: of it there is no hash."""
+    try:
+        return blake2b(name.encode(), digest_size=16).digest()
+    except (AttributeError, UnicodeEncodeError):
+        raise InvalidDefinition("publisher", "name", name, "text, UTF-8") from None

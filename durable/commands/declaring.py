@@ -30,7 +30,7 @@ def add(commands: Commands) -> None:
         command = _add(commands, f"declare-{kind}", f"make {one}, or make sure that it is so")
         command.add_argument("name")
         command.add_argument(
-            "settings", nargs="*", metavar="FIELD=VALUE", type=_setting,
+            "settings", nargs="*", metavar="FIELD=VALUE", type=_field,
             help=f"as {example}; values are JSON, or else text",
         )  # fmt: skip
         _run(command, partial(_declare, kind))
@@ -87,6 +87,13 @@ def _setting(text: str) -> tuple[str, Any]:
         return name, json.loads(value)
     except (ValueError, RecursionError):
         return name, value
+
+
+def _field(text: str) -> tuple[str, Any]:
+    name, value = _setting(text)
+    if name == "name":
+        raise argparse.ArgumentTypeError(f"the name stands before the settings, got {text!r}")
+    return name, value
 
 
 async def _declare(kind: str, broker: Connection, args: argparse.Namespace) -> None:

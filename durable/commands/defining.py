@@ -12,6 +12,7 @@ from pathlib import Path
 import trio
 
 from mesh.commands.options import Commands, path
+from mesh.commands.terminal import out as write_stdout
 from mesh.commands.terminal import words
 
 from ..broker.directory import DEFAULT_VHOST
@@ -53,7 +54,7 @@ async def export_definitions(args: argparse.Namespace) -> int:
         found = await broker.export_definitions()
     text = json.dumps(found, indent=2, ensure_ascii=False) + "\n"
     if args.file == STANDARD:
-        sys.stdout.write(text)
+        write_stdout(text.encode())  # JSON is UTF-8, whatever the terminal shows.
         return 0
     # Whoever reads a FIFO may take their time, and may never come.
     await trio.to_thread.run_sync(write_out, args.file, text, abandon_on_cancel=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 from mesh.errors import MeshError
 
@@ -17,6 +17,20 @@ COMPARED_MAX = 10_000
 
 class DurableError(MeshError):
     """Root of all errors of the durable tier."""
+
+
+Error = TypeVar("Error", bound=DurableError)
+
+
+def afresh(error: Error) -> Error:
+    """One that says the same, for what is kept to be raised more than once: an error gathers the frames
+    of each time it is raised, with all that they hold, and the notes of everybody who met it."""
+    kind = type(error)
+    found = kind.__new__(kind, *error.args)
+    vars(found).update(vars(error))
+    vars(found).pop("__notes__", None)
+    found.__cause__, found.__suppress_context__ = error.__cause__, error.__suppress_context__
+    return found
 
 
 def shown(value: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import math
 import os
 import select
@@ -79,6 +80,12 @@ async def out_line(data: bytes) -> None:
                 os.write, descriptor, rest, abandon_on_cancel=True
             )
             rest = rest[written:]
+
+
+def show_every_name() -> None:
+    """What stdout has no character for is escaped, as on stderr: names may hold any."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 _speaker = "mesh"

@@ -22,6 +22,7 @@ from random import Random
 from ..errors import (
     LimitReached,
     MeshError,
+    NodeClosed,
     NoMembers,
     Overloaded,
     PeerLost,
@@ -411,8 +412,8 @@ class RequestTable:
             self.failed += 1
         pending.wake()
 
-    def close(self, error: MeshError) -> None:
+    def close(self, reason: str) -> None:
         """The node leaves: nobody waits any longer."""
         for pending in list(self._pending.values()):
             self._withdraw(pending)
-            self._finish(pending, error)
+            self._finish(pending, NodeClosed(reason))  # Each raises its own: it gathers frames.

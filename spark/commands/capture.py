@@ -9,7 +9,7 @@ from importlib import import_module
 from mesh.commands.options import Commands, count, path
 
 from ..installed import check_reading
-from .reading import add_selection
+from .reading import add_selection, wrong_usage
 
 DESCRIPTION = "Read a broker's directory, while the broker runs or not. Nothing in it is changed."
 
@@ -38,7 +38,8 @@ def _later(module: str) -> Callable[[argparse.Namespace], int]:
 
     def run(args: argparse.Namespace) -> int:
         check_reading()
-        status: int = import_module(f"..{module}", __name__).run(args)
+        with wrong_usage():
+            status: int = import_module(f"..{module}", __name__).run(args)
         return status
 
     return run

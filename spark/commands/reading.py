@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from mesh.commands.options import add_keys, named, path, settings
+from mesh.commands.options import WrongUsage, add_keys, named, path, settings
 
-from ..errors import InvalidOption
+from ..errors import ContradictoryOptions, InvalidOption, OptionError
 from ..options import iso, read_time
+from ..replay.plan import read_pattern
 from ..settings import joining_options
 
 if TYPE_CHECKING:
@@ -36,6 +38,15 @@ def converted(read: Callable[..., T], option: str = "", *rest: Any) -> Callable[
     return convert
 
 
+@contextmanager
+def wrong_usage() -> Iterator[None]:
+    """In the block all options are the command's: what makes no sense of them is wrong usage."""
+    try:
+        yield
+    except OptionError as error:
+        raise WrongUsage(str(error)) from error
+
+
 def add_selection(command: argparse.ArgumentParser) -> None:
     command.add_argument("directory", type=path, metavar="DIR", help="the broker's data directory")
     command.add_argument("--vhost", type=named, default="/", metavar="V", help="default /")
@@ -45,8 +56,9 @@ def add_selection(command: argparse.ArgumentParser) -> None:
         help="repeatable (default: all there are)",
     )  # fmt: skip
     command.add_argument(
-        "--topic", action="append", metavar="PATTERN", help="as orders.*.created or orders.>"
-    )
+        "--topic", type=converted(read_pattern, "--topic"), action="append", metavar="PATTERN",
+        help="as orders.*.created or orders.>",
+    )  # fmt: skip
     command.add_argument(
         "--from", dest="since", type=converted(read_time, "--from"), metavar="T",
         help="stored at this time or later: 2026-11-21T20:15Z, or seconds since 1970",
@@ -61,8 +73,10 @@ def add_selection(command: argparse.ArgumentParser) -> None:
 
 
 def source_options(args: argparse.Namespace) -> dict[str, str]:
-    """As the source `mesh-capture` takes them."""
+    """As the source `mesh-capture` takes them. Raises ContradictoryOptions."""
     given = vars(args)
+    if args.since is not None and args.until is not None and args.since > args.until:
+        raise ContradictoryOptions(("--from", "--until"), "the end is before the beginning")
     names = {
         option: json.dumps(given[one]) for one, option in OPTIONS.items() if given[one] is not None
     }

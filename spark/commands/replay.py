@@ -28,7 +28,7 @@ from ..replay.plan import (
 )
 from ..settings import joining_options
 from .quiet import quiet
-from .reading import converted
+from .reading import converted, wrong_usage
 
 CLUSTER, MASTER, TIMEOUT_S = "spark", "local[2]", 10.0
 
@@ -94,8 +94,9 @@ def add(commands: Commands) -> None:
     command.set_defaults(run=run)
 
 
+@wrong_usage()
 def run(args: argparse.Namespace) -> int:
-    """Raises CaptureError, in one line."""
+    """Raises CaptureError, in one line; WrongUsage."""
     plan = ReplayPlan(
         directory=args.directory, to=args.to, vhost=args.vhost, queues=tuple(args.queue),
         streams=tuple(args.stream), topic=args.topic, where=args.where, sample=args.sample,

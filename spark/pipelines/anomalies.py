@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Window
 from pyspark.sql import functions as f
 
-from .windows import LATE_S, interval, watermarked, window
+from .windows import LATE_S, watermarked, whole_us, window
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 
 def anomalies(
@@ -19,7 +20,9 @@ def anomalies(
     """Per window and topic: the rate, what it was, and whether it stands out. Silence does, too.
 
     Args:
-        baseline: so many windows before are what is usual; those without messages count as 0.
+        baseline: so many windows before are what is usual; those without messages count as 0, but for
+            those before the topic's first message. A stream knows of `baseline` windows only: there a
+            topic that was silent for as long begins anew.
         windows_min: a topic that is younger than so many windows is not flagged.
         deviations: a window is flagged so many standard deviations away from the mean, where the
             deviation is at least that of as many messages at random (the root of the mean), or 1.
@@ -27,23 +30,31 @@ def anomalies(
         start, topic, messages, mean, deviation, score (in deviations), anomaly (boolean).
     """
     counted = watermarked(df, late_s).groupBy(window(every_s), "topic").agg(f.count("*").alias("n"))
+    first = f.col("window.end")  # Of what is in the span.
+    if not df.isStreaming:
+        first = f.min("window.end").over(Window.partitionBy("topic"))
     # Each window counts in its own row and in the rows of the `baseline` windows behind it.
-    sliding = f.window(
-        f.window_time("window"), interval(every_s * (baseline + 1)), interval(every_s)
+    every_us = whole_us(every_s)
+    span, slide = (f"{us} microseconds" for us in (every_us * (baseline + 1), every_us))
+    sliding = f.window(f.window_time("window"), span, slide)
+    rows = counted.withColumn("first", first).select(
+        "topic", "n", "window", "first", sliding.alias("span")
     )
-    every_us = round(every_s * 1e6)
-    age = ((f.unix_micros("span.end") - f.unix_micros("window.end")) / every_us).cast("int")
-    rows = counted.select("topic", "n", "window", sliding.alias("span"))
+
+    def age_at(end: str) -> Column:
+        us = f.unix_micros("span.end") - f.unix_micros(end)
+        return (us / every_us).cast("long")
+
     before = f.col("age") > 0
     n = f.col("n")
     told = (
-        rows.withColumn("age", age)
+        rows.withColumn("age", age_at("window.end"))
         .groupBy("span", "topic")
         .agg(
             f.sum(f.when(~before, n).otherwise(0)).alias("messages"),
             f.sum(f.when(before, n).otherwise(0)).alias("sum"),
             f.sum(f.when(before, n * n).otherwise(0)).alias("squares"),
-            f.max("age").alias("windows"),
+            f.least(f.max(age_at("first")), f.lit(baseline)).alias("windows"),
         )
         .withColumn("start", f.timestamp_micros(f.unix_micros("span.end") - every_us))
     )

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 
+DAY_S = 24 * 60 * 60
+
+
 def messages(df: DataFrame, topic: str) -> DataFrame:
     """Rows as messages for the sink `mesh`: `topic`, and the row as JSON in `value`."""
     row = f.to_json(f.struct(*(f.col(f"`{name}`") for name in df.columns)))
@@ -38,8 +41,10 @@ def write_parquet(
     front = f.substring("topic", 1, FRONT_CHARACTERS)
     digits = f.substring(f.sha2(f.encode("topic", "utf-8"), 256), 1, HASH_DIGITS)
     short = f.when(too_long, f.concat(front, f.lit("~"), digits)).otherwise(f.col("topic"))
+    # `to_date` would be that of the session's zone.
+    days = f.floor(f.unix_seconds("timestamp") / DAY_S).cast("int")
     dated = (
-        df.withColumn("date", f.to_date("timestamp"))
+        df.withColumn("date", f.date_from_unix_date(days))
         .withColumn(FULL_TOPIC, f.col("topic"))
         .withColumn("topic", short)
     )

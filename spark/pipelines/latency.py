@@ -32,13 +32,13 @@ def latency(
     Args:
         took_us: default: from being packed, by the publisher's clock, to being taken by the broker,
             by the broker's: on two machines that is their clocks' difference, too. What seems to
-            take less than nothing counts as 0, and in `negative`.
+            take less than nothing counts as 0, and in `negative`; rows where it is NULL do not count.
     Returns:
         start, the columns of `by`, messages, negative, min_us, p50_us, p90_us, p99_us, p99_9_us,
         p99_99_us, max_us, histogram (an array of (us, count), ascending).
     """
     took = f.unix_micros("timestamp") - f.unix_micros("published") if took_us is None else took_us
-    timed = watermarked(df, late_s).withColumn("took", took.cast("long"))
+    timed = watermarked(df, late_s).withColumn("took", took.cast("long")).where("took is not null")
     buckets = timed.groupBy(window(every_s), *by, bucket(f.col("took")).alias("us")).agg(
         f.count("*").alias("count"), f.min("took").alias("least"), f.max("took").alias("most"),
         f.count_if(f.col("took") < 0).alias("below"),
@@ -60,10 +60,10 @@ def latency(
 
 def bucket(us: Column) -> Column:
     """The largest value that looks the same when its highest bits are all that is kept."""
-    value = f.greatest(us, f.lit(0))
+    value = f.greatest(us, f.lit(0).cast("long"))
     length = f.floor(f.log2(f.greatest(value, f.lit(1)).cast("double"))).cast("int") + 1
-    width = f.call_function("shiftleft", f.lit(1), f.greatest(length - KEPT_BITS, f.lit(0)))
-    return (f.floor(value / width) + 1) * width - 1
+    one, cut = f.lit(1).cast("long"), f.greatest(length - KEPT_BITS, f.lit(0))
+    return value.bitwiseOR(f.call_function("shiftleft", one, cut) - 1)
 
 
 def percentile(histogram: Column, total: Column, share: float) -> Column:

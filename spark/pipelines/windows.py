@@ -13,11 +13,17 @@ LATE_S = 10.0
 """How long after its end a window of a stream waits for what comes late."""
 
 
+def whole_us(seconds: float) -> int:
+    """As windows count them: a third of a second is no number of them. Raises ValueError: it is not positive."""
+    us = round(seconds * 1e6)
+    if us <= 0:
+        raise ValueError(f"an interval of {seconds} s: want a positive one")
+    return us
+
+
 def interval(seconds: float) -> str:
     """As Spark writes it. Raises ValueError: it is not positive."""
-    if seconds <= 0:
-        raise ValueError(f"an interval of {seconds} s: want a positive one")
-    return f"{round(seconds * 1e6)} microseconds"
+    return f"{whole_us(seconds)} microseconds"
 
 
 def watermarked(df: DataFrame, late_s: float, column: str = "timestamp") -> DataFrame:

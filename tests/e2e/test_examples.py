@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 
 import pytest
+
+from examples.demo import Processes, follow_shop
 
 
 @pytest.mark.slow
@@ -20,3 +23,21 @@ def test_the_demo_holds() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "everything held" in done.stdout
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.timeout(60)
+def test_a_shop_that_says_nothing_does_not_hold_the_demo(capfd: pytest.CaptureFixture[str]) -> None:
+    """Found by reading: the deadline was looked at with each line, and so never."""
+    processes = Processes(dict(os.environ))
+    silent = "import sys; print('open', flush=True); sys.stdin.read()"
+    shop = subprocess.Popen(
+        [sys.executable, "-c", silent], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert follow_shop(processes, shop, "data", time.monotonic() + 0.2) == 1
+    finally:
+        shop.kill()
+        shop.wait()
+        if shop.stdin is not None:
+            shop.stdin.close()
+    assert "demo: not done within" in capfd.readouterr().err

@@ -128,6 +128,36 @@ def test_a_clock_that_is_ahead_is_counted_and_is_no_negative_time(table: DataFra
     assert (row["min_us"], row["p50_us"]) == (-5, -5)
 
 
+def test_times_that_are_not_known_do_not_count(table: DataFrame) -> None:
+    """Found: each was 0 us, so that the median was less than the least."""
+    from pyspark.sql import functions as f
+
+    from spark import pipelines
+
+    took_us = f.when(f.col("topic") == "stock", 1000)
+    known = table.where("topic = 'stock'").count()
+    (row,) = pipelines.latency(table, by=(), took_us=took_us).collect()
+    assert (row["messages"], row["min_us"], row["p50_us"]) == (known, 1000, 1000)
+    assert [one["count"] for one in row["histogram"]] == [known]
+
+
+@pytest.mark.parametrize("low_us", [2**38 + 5, 2**38 * 3 // 2, 2**39 + 12_345, 2**62, 2**63 - 2001])
+def test_long_times_are_one_percent_exact_too(session: SparkSession, low_us: int) -> None:
+    """Found: from three days on a percentile was below the exact one, and each value had a bucket."""
+    from pyspark.sql import functions as f
+
+    from spark import pipelines
+
+    took_us = f.col("id") + low_us
+    rows = session.range(2000).withColumn("timestamp", f.timestamp_micros(f.lit(START_US)))
+    (row,) = pipelines.latency(rows, by=(), took_us=took_us).collect()
+    for name, share in (("p50_us", 50), ("p99_us", 99)):
+        exact = low_us + 2000 * share // 100 - 1
+        assert exact <= row[name] <= exact * 1.01
+    assert row["max_us"] == low_us + 1999
+    assert len(row["histogram"]) <= 2
+
+
 def test_gaps_and_duplicates_per_publisher(table: DataFrame, traffic: Traffic) -> None:
     from spark import pipelines
 
@@ -183,6 +213,33 @@ def test_a_burst_is_an_anomaly(session: SparkSession, table: DataFrame) -> None:
         more = more.union(burst)
     flagged = pipelines.anomalies(more).where("anomaly and score > 0").collect()
     assert [(row["topic"], second(row)) for row in flagged] == [("orders.eu", 50)]
+
+
+@pytest.mark.parametrize("every_s", [1.0, 2 / 3])
+def test_what_is_usual_is_the_mean_of_the_windows_before(
+    session: SparkSession, every_s: float
+) -> None:
+    """Found: what was silent in front of the oldest message nearby did not count, so that a topic was
+    new after each silence; and of a third of a second each window was told one too late."""
+    from pyspark.sql import functions as f
+
+    from spark import pipelines
+
+    counts = {0: 100, **dict.fromkeys(range(25, 36), 10), 36: 200, 80: 500}
+    every_us = round(every_s * 1e6)
+    first = -(-START_US // every_us)
+    at_us = [((first + at) * every_us + n,) for at, count in counts.items() for n in range(count)]
+    at = f.timestamp_micros("at_us").alias("timestamp")
+    rows = session.createDataFrame(at_us, "at_us bigint").select(f.lit("a").alias("topic"), at)
+    told = pipelines.anomalies(rows, every_s=every_s).withColumn("us", f.unix_micros("start"))
+    found = {row["us"] // every_us - first: row for row in told.collect()}
+    assert {*counts} <= {*found} <= {*range(81)}
+    for at_window, row in found.items():
+        before = [counts.get(one, 0) for one in range(max(0, at_window - 30), at_window)]
+        assert row["us"] == (first + at_window) * every_us
+        assert row["messages"] == counts.get(at_window, 0)
+        assert row["mean"] == pytest.approx(sum(before) / max(1, len(before)))
+    assert {at_window for at_window, row in found.items() if row["anomaly"]} == {36, 80}
 
 
 PIPELINES: dict[str, tuple[dict[str, Any], float]] = {
@@ -267,6 +324,30 @@ def test_parquet_has_folders_by_date_and_topic_and_a_stream_writes_each_row_once
     assert session.read.parquet(str(tmp_path / "stream")).count() == table.count()
     with pytest.raises(ValueError, match="checkpoint"):
         pipelines.write_parquet(stream, str(tmp_path / "stream"))
+
+
+def test_folders_by_date_are_those_of_utc_whatever_the_session_shows(
+    session: SparkSession, table: DataFrame, tmp_path: Path
+) -> None:
+    """Found: what came at 20:00 was in the next day's, in Tokyo."""
+    from pyspark.sql import functions as f
+
+    from spark import pipelines
+
+    days = {"2025-12-31": -1, "2026-01-01": 20 * 3600, "1969-12-31": -START_US // 1_000_000 - 1}
+    row = table.limit(1).drop("timestamp").withColumn("topic", f.lit("a"))
+    seconds = session.createDataFrame([(one,) for one in days.values()], "at bigint")
+    at = f.timestamp_micros(f.col("at") * 1_000_000 + START_US)
+    zone = session.conf.get("spark.sql.session.timeZone")
+    session.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        pipelines.write_parquet(
+            row.crossJoin(seconds.select(at.alias("timestamp"))), str(tmp_path / "table")
+        )
+    finally:
+        session.conf.set("spark.sql.session.timeZone", zone or "UTC")
+    found = {path.name for path in (tmp_path / "table").glob("date=*")}
+    assert found == {f"date={one}" for one in days}
 
 
 def test_topics_too_long_for_a_folder_are_whole_in_a_column(

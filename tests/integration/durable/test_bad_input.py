@@ -15,7 +15,7 @@ from durable.client.connection import Connection
 from durable.definition_checks import NAME_BYTES_MAX
 from durable.errors import InvalidDefinition, TooManyCursors, UnknownQueue, UnknownStream
 from durable.protocol.properties import KEYS_MAX, Properties
-from tests.brokers import client, drain, node_of, serving, take
+from tests.brokers import client, drain, node_of, numbered, serving, take
 from tests.nodes import node, until
 
 LONG = "k" * (NAME_BYTES_MAX + 1)
@@ -83,6 +83,42 @@ async def test_a_connection_to_what_has_no_name_is_refused_by_name(tmp_path: Pat
             for field in ("cluster", "vhost"):
                 with pytest.raises(InvalidDefinition, match=f"^connection: {field} is"):
                     durable.connect(joined, **{field: name})
+
+
+@pytest.mark.parametrize("timeout", [-1, -0.5, nan, "5", [5]])
+async def test_a_timeout_that_is_no_time_is_refused_by_name(tmp_path: Path, timeout: Any) -> None:
+    """Found: the first use of such a connection crashed the node, with all the others on it."""
+    async with serving(tmp_path) as broker, node("shop", node_of(broker)) as joined:
+        nothing: Any = None
+        for value in (timeout, nothing):
+            with pytest.raises(InvalidDefinition, match=r"^connection: timeout is .*want a number"):
+                durable.connect(joined, timeout=value)
+        shop = durable.connect(joined, timeout=10**400)
+        await shop.declare_queue("jobs")
+        with pytest.raises(InvalidDefinition, match=r"^message: timeout is .*want a number"):
+            await publish(shop, "", timeout=timeout)
+        await shop.publish("", "jobs", b"good", timeout=10**400)
+        assert await drain(shop, "jobs") == [b"good"]
+
+
+async def test_what_a_publisher_cannot_have_is_refused_by_name(tmp_path: Path) -> None:
+    """Found: with less than no window each send waited for its whole timeout, and an epoch of 1.0
+    would have crashed the node when it was packed."""
+    publishers: list[tuple[str, list[Any]]] = [
+        ("window_bytes", [-1, 1.5, "1", 2**64]), ("epoch", [-1, 1.0, "1", 2**64]),
+        ("name", [5, b"till", NO_TEXT]),
+    ]  # fmt: skip
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        for field, values in publishers:
+            for value in values:
+                given: dict[str, Any] = {"name": "till", field: value}
+                for make in (shop.publisher, shop.numbered_publisher):
+                    with pytest.raises(InvalidDefinition, match=f"^publisher: {field} is"):
+                        make(**given)
+        await shop.declare_queue("jobs")
+        async with shop.publisher("till", window_bytes=0) as publisher:
+            await publisher.publish("", "jobs", numbered(3))
+        assert await drain(shop, "jobs") == numbered(3)
 
 
 async def test_what_a_consumer_or_reader_cannot_have_is_refused_by_name(tmp_path: Path) -> None:

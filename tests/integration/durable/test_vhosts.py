@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from traceback import walk_tb
 
 import pytest
 import trio
@@ -22,7 +24,7 @@ from durable.errors import (
 )
 from durable.protocol.calls import CONSUME, decode_answer, encode_hello
 from tests.brokers import client, drain, node_of, numbered, serving
-from tests.nodes import PATIENCE_S, node
+from tests.nodes import PATIENCE_S, node, until
 
 
 async def test_a_vhost_has_queues_of_its_own_and_survives_a_restart(tmp_path: Path) -> None:
@@ -138,6 +140,35 @@ async def test_nobody_gets_at_a_vhost_that_is_being_deleted(
                 go_on.set()
             assert await home.vhosts() == ["/", "billing"]
             assert (await durable.connect(joined, vhost="billing").statistics())["queues"] == {}
+
+
+async def test_a_connection_to_what_is_not_there_yet_gathers_nothing_and_comes_when_it_is(
+    tmp_path: Path,
+) -> None:
+    """Found: one error was raised for ever, and held all frames and payloads of each time, 60 MiB after
+    400 tries; and so it went on when the vhost was made."""
+    async with serving(tmp_path) as broker, node("shop", node_of(broker)) as joined:
+        later = durable.connect(joined, vhost="later")
+        ended = later.publisher()
+        ended.start()
+        await until(lambda: ended.ended)
+        calls: list[Callable[[], Awaitable[object]]] = [
+            later.statistics, lambda: later.publish("", "jobs", b"1"),
+            lambda: ended.send("", "jobs", b"1"),
+        ]  # fmt: skip
+        for call in calls:
+            told: list[UnknownVhost] = []
+            for _ in range(4):
+                with pytest.raises(UnknownVhost) as unknown:
+                    await call()
+                told.append(unknown.value)
+            assert len({id(one) for one in told}) == 4
+            assert len({len(list(walk_tb(one.__traceback__))) for one in told[1:]}) == 1
+        await durable.connect(joined).create_vhost("later")
+        with trio.fail_after(PATIENCE_S):
+            await later.declare_queue("jobs")
+            await later.publish("", "jobs", b"2")
+            assert await drain(later, "jobs") == [b"2"]
 
 
 async def test_vhosts_that_cannot_be(tmp_path: Path) -> None:

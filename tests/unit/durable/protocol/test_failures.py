@@ -10,7 +10,7 @@ import msgpack
 import pytest
 
 from durable import errors
-from durable.errors import BrokerError, DurableError, InvalidDefinition
+from durable.errors import BrokerError, DurableError, InvalidDefinition, afresh
 from durable.protocol.failures import put_together, take_apart
 
 ARGUMENTS: dict[str, Any] = {
@@ -80,3 +80,17 @@ def test_details_that_are_no_attributes_are_left_out() -> None:
     assert vars(again) == {"queue": "q"}
     again.add_note("one")
     assert str(again) == "5"
+
+
+@pytest.mark.parametrize("kind", list(tree(DurableError)), ids=lambda kind: kind.__name__)
+def test_one_afresh_says_the_same_and_has_nothing_of_those_before(kind: type[DurableError]) -> None:
+    kept = example(kind)
+    kept.add_note("of whoever met it first")
+    with pytest.raises(kind):
+        raise kept from ValueError("why")
+    fresh = afresh(kept)
+    assert (type(fresh), str(fresh), str(fresh.__cause__)) == (kind, str(kept), "why")
+    assert fresh.__traceback__ is None
+    assert {**vars(fresh), "__notes__": kept.__notes__} == vars(kept)
+    fresh.add_note("of another one")
+    assert kept.__notes__ == ["of whoever met it first"]

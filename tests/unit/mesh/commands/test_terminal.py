@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import base64
+import io
 import json
 import math
 import signal
+import sys
 from collections.abc import Iterator
 
 import msgpack
@@ -15,6 +18,7 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mesh.commands.program import make_parser, run_program
 from mesh.commands.terminal import jsonable, payload, payload_fields, until_told, words
 
 BOTH = {signal.SIGTERM: 0, signal.SIGINT: 130}
@@ -52,6 +56,33 @@ def test_headers_nested_deeper_than_python_recurses_are_cut() -> None:
 def test_words_are_one_line_that_cannot_steer(capsys: pytest.CaptureFixture[str]) -> None:
     words("a\x1b[2J\nb é")
     assert capsys.readouterr().err == "mesh: a\\x1b[2J\\nb é\n"
+
+
+@pytest.mark.parametrize(
+    ("how", "shown"),
+    [
+        (("ascii", "strict"), b"gr\\xf6\\xdfe \\udcff"),
+        (("utf-8", "strict"), "größe \\udcff".encode()),
+        (("utf-8", "surrogateescape"), "größe ".encode() + b"\xff"),
+    ],
+)
+def test_a_name_that_stdout_cannot_show_is_escaped(
+    monkeypatch: pytest.MonkeyPatch, how: tuple[str, str], shown: bytes
+) -> None:
+    """Found: a stack trace of `mesh-broker status`, where a queue had such a name."""
+    written = io.BytesIO()
+    stdout = io.TextIOWrapper(written, *how)
+
+    def run(_: argparse.Namespace) -> int:
+        sys.stdout.write("größe \udcff")
+        return 0
+
+    monkeypatch.setattr(sys, "stdout", stdout)
+    parser = make_parser("mesh", "", "")
+    parser.set_defaults(run=run)
+    assert run_program(parser, []) == 0
+    stdout.flush()
+    assert written.getvalue() == shown
 
 
 def test_an_argument_is_taken_as_its_bytes() -> None:
