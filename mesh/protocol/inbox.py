@@ -126,8 +126,8 @@ class Inbox:
         self.limit_bytes = limit_bytes
         self.wake = wake
         self._peer_bytes_max = limit_bytes + early_bytes
-        self._from: dict[Link, int] = {}
-        """Bytes that wait per link; only with `block`."""
+        self._from: dict[Link | None, int] = {}
+        """Bytes that wait per link, None for this node's own; only with `block`."""
         self._entries: deque[Entry] = deque()
         self._waiting_bytes = 0
         self._streams: OrderedDict[tuple[bytes, str], list[Epoch]] = OrderedDict()
@@ -139,8 +139,8 @@ class Inbox:
         return bool(self._entries)
 
     def may_take(self, size_bytes: int) -> bool:
-        """Whether a publisher of this node may go on; others ask their credit."""
-        waiting = self._waiting_bytes
+        """Whether this node as a publisher may go on; others ask their credit."""
+        waiting = self._from.get(None, 0)  # What others sent does not count: the limit is for each.
         return self.policy != BLOCK or not waiting or waiting + size_bytes <= self.limit_bytes
 
     def push(self, batch: Batch, link: Link | None) -> None:
@@ -154,7 +154,7 @@ class Inbox:
             self._shorten(entry, entry.size_bytes - excess, from_front=False)
         elif excess > 0 and self.policy != BLOCK:
             self._make_room(entry)
-        elif link is not None and self.policy == BLOCK and not self._charge(link, entry.size_bytes):
+        elif self.policy == BLOCK and not self._charge(link, entry.size_bytes):
             self._dropped += batch.count
             return
         if entry.payloads == []:
@@ -173,13 +173,14 @@ class Inbox:
         lost = self._pass(batch, entry.sequence, entry.sequence + len(payloads))
         self._lost += lost
         self._delivered += len(payloads)
-        if self.policy == BLOCK and entry.link is not None:
+        if self.policy == BLOCK:
             self._charge(entry.link, -entry.size_bytes)
-            self.owed[entry.link] = self.owed.get(entry.link, 0) + entry.size_bytes
+            if entry.link is not None:
+                self.owed[entry.link] = self.owed.get(entry.link, 0) + entry.size_bytes
         return Delivery(batch, payloads, entry.sequence, lost)
 
-    def _charge(self, link: Link, size_bytes: int) -> bool:
-        """Keep count of what waits from one peer. False: too much, by any reading of its credit."""
+    def _charge(self, link: Link | None, size_bytes: int) -> bool:
+        """Keep count of what waits from one publisher. False: too much, by any reading of its credit."""
         waiting = self._from.get(link, 0)
         if waiting and waiting + size_bytes > self._peer_bytes_max:
             return False

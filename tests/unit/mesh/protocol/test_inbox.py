@@ -275,6 +275,18 @@ def test_publishers_of_this_node_ask_first(policy: str, waiting: int, size: int,
     assert inbox.may_take(size) is may
 
 
+def test_what_others_sent_does_not_count_against_a_publisher_of_this_node() -> None:
+    """Found: it starved while two peers kept the inbox full, each within its own credit."""
+    inbox, _ = make_inbox(BLOCK, limit=100)
+    for n, link in enumerate((make_link(b"1" * 16), make_link(b"2" * 16))):
+        inbox.push(make_batch(n, [BODY]), link)
+    assert inbox.may_take(100)
+    fill(inbox, range(2, 3))
+    assert (inbox.may_take(100 - 79), inbox.may_take(100 - 78)) == (True, False)
+    drain(inbox)
+    assert inbox.may_take(1000)
+
+
 def test_statistics_name_the_subscription() -> None:
     statistics = Inbox(1, ("a", "*", ">"), BLOCK, 10, lambda: None).statistics()
     assert (statistics.pattern, statistics.when_full, statistics.limit_bytes) == (
