@@ -40,6 +40,7 @@ MESSAGES, LOST = 0, 1
 FLAG_HEADERS = 1
 HEADER = struct.Struct("<HBBHHIIIIQQq16s")
 HEADER_BYTES = HEADER.size
+U32_MAX = (1 << 32) - 1
 NUMBERS_END = 1 << 63
 """Sequences and epochs are before it: the one after the last fits 64 bits, too, signed or not."""
 COUNT_MAX = 1 << 20
@@ -249,9 +250,12 @@ def batch_pieces(
 def encode_lost(
     publisher: bytes, epoch: int, base_sequence: int, time_us: int, topic: bytes, count: int
 ) -> bytes:
-    """Say that `count` messages from `base_sequence` on were dropped before this point."""
+    """Say that `count` messages from `base_sequence` on were dropped before this point.
+
+    More than the field holds are as many as it holds: the next message's sequence tells the rest.
+    """
     header = HEADER.pack(
-        MAGIC, VERSION, LOST, 0, len(topic), HEADER_BYTES + len(topic), 0, count, 0, epoch,
-        base_sequence, time_us, publisher,
+        MAGIC, VERSION, LOST, 0, len(topic), HEADER_BYTES + len(topic), 0, min(count, U32_MAX), 0,
+        epoch, base_sequence, time_us, publisher,
     )  # fmt: skip
     return header + topic

@@ -263,6 +263,24 @@ def test_losses_are_told_once_for_each_topic() -> None:
     assert bench.told(link) == []
 
 
+def test_more_losses_than_a_note_can_name() -> None:
+    """Found: 2^32 drops for one subscriber that stood still, and its publisher's node crashed."""
+    bench = Bench()
+    link = bench.link()
+    inbox = bench.inbox("a")
+    stream = bench.publisher.stream("a")
+    for _ in range(1 << 12):
+        bench.publisher._lose(link, stream, stream.sequence, 1 << 20)
+        stream.sequence += 1 << 20
+    assert bench.publisher.losses[link][stream].count == 1 << 32
+    bench.publisher.tell_losses(link)
+    (note,) = (Batch(body) for _, _, body in take_records(link))
+    assert (note.kind, note.base_sequence, note.count) == (LOST, 0, (1 << 32) - 1)
+    inbox.push(note, link)
+    bench.publish("a", b"x")
+    assert inbox.take().lost == 1 << 32, "the next message tells them all"
+
+
 def test_losses_that_could_not_be_told_take_little_memory() -> None:
     """Found: one subscriber that stood still, 20 s of new topics, 340 MiB of notes about them."""
     bench = Bench(topics_max=10_000)
