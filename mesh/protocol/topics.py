@@ -293,7 +293,10 @@ class Publisher:
 
     def tell_losses(self, link: Link) -> None:
         """Say what was dropped for a link that takes messages again, before any of them."""
-        for stream, loss in self.losses.pop(link, {}).items():
+        losses = self.losses.pop(link, OrderedDict())
+        # Each goes before those pushed already: a topic's epochs have to arrive in their order.
+        for stream in sorted(losses, key=lambda one: one.epoch, reverse=True):
+            loss = losses[stream]
             body = encode_lost(
                 self._me, stream.epoch, loss.first, self._wall_us(), stream.raw, loss.count
             )

@@ -5,6 +5,7 @@ import pytest
 from mesh.errors import InvalidName, LimitReached
 from mesh.protocol.batch import LOST, Batch
 from mesh.protocol.frame import Kind
+from mesh.protocol.inbox import Inbox
 from mesh.protocol.interest import BLOCK, DROP_NEWEST, DROP_OLDEST
 from mesh.protocol.link import RECORD_EXTRA_BYTES
 from mesh.protocol.outbox import REQUESTS
@@ -194,6 +195,33 @@ def test_losses_are_told_once_for_each_topic() -> None:
         bench.publish(topic, BODY)
     assert sorted(bench.told(link)) == [("a", 1, 1), ("b", 1, 2)]
     assert bench.told(link) == []
+
+
+def test_losses_of_a_topic_that_was_evicted_in_between_are_told_in_their_order() -> None:
+    """Found: the last epoch's came first, and whoever had heard of it ignored those before it."""
+    bench = Bench(topics_max=2)
+    link = bench.link()
+    bench.subscribe(link, ">", DROP_NEWEST)
+    inbox = Inbox(1, (">",), DROP_NEWEST, 1 << 20, lambda: None)
+
+    def deliver() -> None:
+        bench.publisher.tell_losses(link)
+        for _, _, body in take_records(link):
+            inbox.push(Batch(body), link)
+
+    bench.publish("a", BODY)
+    deliver()
+    for topics in ("a" * (3 + 7), "bc", "a" * 5):  # Three have room. `a` is evicted for `c`.
+        for topic in topics:
+            bench.publish(topic, BODY)
+    deliver()
+    bench.publish("a", BODY)
+    deliver()
+    lost = {"a": 0, "b": 0, "c": 0}
+    while inbox:
+        delivery = inbox.take()
+        lost[delivery.topic] += delivery.lost
+    assert lost["a"] == 7 + 5
 
 
 def test_more_losses_than_a_note_can_name() -> None:
