@@ -26,7 +26,7 @@ STREAMS_MAX = 100_000
 """(publisher, topic) pairs whose last sequence one subscription remembers."""
 
 EPOCHS_MAX = 8
-"""Of one stream, with messages that wait here."""
+"""Of one stream, that are told apart."""
 MESSAGE_OVERHEAD_BYTES = 4
 
 
@@ -78,21 +78,6 @@ class Delivery:
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
-    """A batch that waits; `payloads` only when some of it was dropped.
-
-    `size_bytes` is at least half of the bytes that the batch holds. Its objects are some hundred bytes
-    more: of batches of one small message each, a full inbox holds eight times its limit.
-    """
-
-    batch: Batch
-    link: Link | None
-    size_bytes: int
-    sequence: int
-    payloads: list[bytes] | None = None
-
-
-@dataclass(slots=True, eq=False)
 class Epoch:
     """What is known of one stream's epoch."""
 
@@ -103,11 +88,38 @@ class Epoch:
     """Behind all that is known to exist."""
     missed: int = 0
     """Of earlier epochs, to be told with the next message."""
+    waiting: int = 0
+    """Messages of it that wait here."""
+    forgotten: bool = False
+    """What was missing is told with a later epoch; so is what is dropped from now on."""
 
     @property
     def missing(self) -> int:
         """When nothing more of it will come."""
-        return self.missed + max(0, self.end - self.expected)
+        return self.missed + max(0, self.end - self.expected - self.waiting)
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """A batch that waits; `payloads` only when some of it was dropped.
+
+    `size_bytes` is at least half of the bytes that the batch holds. Its objects are some hundred bytes
+    more: of batches of one small message each, a full inbox holds eight times its limit.
+    """
+
+    batch: Batch
+    link: Link | None
+    epoch: Epoch
+    size_bytes: int
+    sequence: int
+    payloads: list[bytes] | None = None
+
+
+def _forget_first(epochs: list[Epoch]) -> int:
+    """What is missing of the oldest, which is told apart no longer; some of it may wait still."""
+    first = epochs.pop(0)
+    first.forgotten = True
+    return first.missing
 
 
 class Inbox:
@@ -145,17 +157,18 @@ class Inbox:
 
     def push(self, batch: Batch, link: Link | None) -> None:
         """A batch arrived. `link` is None for messages of this very node."""
-        self._note(batch)
+        epoch = self._note(batch)
         if batch.kind == LOST:
             return
-        entry = Entry(batch, link, batch.size_bytes, batch.base_sequence)
+        epoch.waiting += batch.count
+        entry = Entry(batch, link, epoch, batch.size_bytes, batch.base_sequence)
         excess = self._waiting_bytes + entry.size_bytes - self.limit_bytes
         if excess > 0 and self.policy == DROP_NEWEST:
             self._shorten(entry, entry.size_bytes - excess, from_front=False)
         elif excess > 0 and self.policy != BLOCK:
             self._make_room(entry)
         elif self.policy == BLOCK and not self._charge(link, entry.size_bytes):
-            self._dropped += batch.count
+            self._drop(entry, batch.count)
             return
         if entry.payloads == []:
             return
@@ -173,6 +186,7 @@ class Inbox:
         lost = self._pass(batch, entry.sequence, entry.sequence + len(payloads))
         self._lost += lost
         self._delivered += len(payloads)
+        entry.epoch.waiting -= len(payloads)
         if self.policy == BLOCK:
             self._charge(entry.link, -entry.size_bytes)
             if entry.link is not None:
@@ -189,7 +203,7 @@ class Inbox:
             del self._from[link]
         return True
 
-    def _note(self, batch: Batch) -> list[Epoch]:
+    def _note(self, batch: Batch) -> Epoch:
         """Its messages and all that follow exist: should they be missing, that counts as a loss."""
         key = (batch.publisher, batch.topic)
         epochs = self._streams.get(key)
@@ -199,27 +213,42 @@ class Inbox:
                 self._streams.popitem(last=False)
         last = epochs[-1] if epochs else None
         if last is None or batch.epoch > last.epoch:
-            epochs.append(Epoch(batch.epoch, batch.base_sequence, batch.next_sequence))
+            last = Epoch(batch.epoch, batch.base_sequence, batch.next_sequence)
+            epochs.append(last)
             if len(epochs) > EPOCHS_MAX:
-                missing = epochs.pop(0).missing
+                missing = _forget_first(epochs)
                 epochs[0].missed += missing
-        elif batch.epoch == last.epoch and batch.next_sequence > last.end:
-            last.end = batch.next_sequence
-        return epochs
+        elif batch.epoch < last.epoch:  # A note of losses, which goes first, was ahead of it.
+            known = next((one for one in epochs if one.epoch == batch.epoch), None)
+            last = known or Epoch(batch.epoch, 0, 0, forgotten=True)
+        last.end = max(last.end, batch.next_sequence)
+        return last
 
     def _pass(self, batch: Batch, sequence: int, end: int) -> int:
         """Messages [`sequence`, `end`) of it are being taken; how many are missing just before."""
         key = (batch.publisher, batch.topic)
-        epochs = self._streams.get(key) or self._note(batch)  # Forgotten: then none are.
+        if key not in self._streams:  # Forgotten: then none are.
+            self._note(batch)
+        epochs = self._streams[key]
         lost = 0
         while epochs[0].epoch < batch.epoch and len(epochs) > 1:
-            lost += epochs.pop(0).missing
+            lost += _forget_first(epochs)
         now = epochs[0]
         if now.epoch == batch.epoch:
             lost += now.missed + max(0, sequence - now.expected)
             now.missed, now.expected = 0, end
         self._streams.move_to_end(key)
         return lost
+
+    def _drop(self, entry: Entry, count: int) -> None:
+        """So many messages of it are not delivered."""
+        epoch, batch = entry.epoch, entry.batch
+        self._dropped += count
+        epoch.waiting -= count
+        if epoch.forgotten:  # Nobody will look for them: a later epoch tells.
+            later = self._streams.get((batch.publisher, batch.topic))
+            if later is not None:
+                later[0].missed += count
 
     def _make_room(self, entry: Entry) -> None:
         """Drop from the front, message by message where a whole batch is too much."""
@@ -251,7 +280,7 @@ class Inbox:
             size += one
             kept += 1
         dropped = len(payloads) - kept
-        self._dropped += dropped
+        self._drop(entry, dropped)
         entry.payloads = payloads[dropped:] if from_front else payloads[:kept]
         entry.sequence += dropped if from_front else 0
         entry.size_bytes = size

@@ -139,6 +139,28 @@ def test_epochs_of_a_stream_that_are_remembered_are_bounded() -> None:
     assert drain(inbox) == [(1, 1, 4 * EPOCHS_MAX)]
 
 
+def test_of_more_epochs_than_are_told_apart_just_what_is_missing_counts() -> None:
+    """Found: what waited of those it no longer told apart was counted as lost, and delivered."""
+    inbox, _ = make_inbox()
+    for epoch in range(1, 2 * EPOCHS_MAX):
+        inbox.push(make_batch(0, [BODY] * 2, epoch=epoch), None)
+        inbox.push(make_batch(2 + epoch % 2, [BODY], epoch=epoch), None)
+    deliveries = drain(inbox)
+    assert sum(count for _, count, _ in deliveries) == inbox.statistics().delivered
+    assert sum(missing for _, _, missing in deliveries) == EPOCHS_MAX, "one in every other epoch"
+
+
+def test_what_is_dropped_of_epochs_that_are_not_told_apart_is_missing_as_well() -> None:
+    size = make_batch(0, [BODY]).size_bytes
+    inbox, _ = make_inbox(DROP_OLDEST, limit=3 * EPOCHS_MAX * size)
+    for epoch in range(1, 3 * EPOCHS_MAX + 1):
+        inbox.push(make_batch(0, [BODY], epoch=epoch), None)
+    fill_up = make_batch(0, [BODY] * EPOCHS_MAX, topic="u")
+    inbox.push(fill_up, None)
+    drain(inbox)
+    assert 0 < inbox.statistics().lost == inbox.statistics().dropped < EPOCHS_MAX
+
+
 def test_what_is_remembered_of_streams_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Found: notes of losses, which a peer may send for any topic, were remembered without end."""
     monkeypatch.setattr(module, "STREAMS_MAX", 3)
