@@ -137,6 +137,14 @@ class Batch:
         at = self._lengths_at + 4 * self.count
         return self._cut(self._column(at), at + 4 * self.count, self._bodies_at)
 
+    def message_bytes(self) -> list[int]:
+        """What each message takes, without a share of the header. Raises as `check` does."""
+        self.check()
+        if not self.flags & FLAG_HEADERS:
+            return [4 + body for body in self._lengths]
+        headers = self._column(self._lengths_at + 4 * self.count)
+        return [8 + body + size for body, size in zip(self._lengths, headers, strict=True)]
+
     @property
     def payloads(self) -> list[bytes]:
         """The bodies. Raises as `check` does."""

@@ -15,7 +15,7 @@ begins those it had forgotten under a new epoch: what is missing at the end of t
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from .batch import LOST, Batch
@@ -27,7 +27,6 @@ STREAMS_MAX = 100_000
 
 EPOCHS_MAX = 8
 """Of one stream, that are told apart."""
-MESSAGE_OVERHEAD_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +100,7 @@ class Epoch:
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """A batch that waits; `payloads` only when some of it was dropped.
+    """Messages [`first`, `end`) of a batch, which wait.
 
     `size_bytes` is at least half of the bytes that the batch holds. Its objects are some hundred bytes
     more: of batches of one small message each, a full inbox holds eight times its limit.
@@ -111,8 +110,10 @@ class Entry:
     link: Link | None
     epoch: Epoch
     size_bytes: int
-    sequence: int
-    payloads: list[bytes] | None = None
+    first: int
+    end: int
+    sizes: Sequence[int] | None = None
+    """Of each message of the batch, once some were dropped; then `size_bytes` has no header in it."""
 
 
 def _forget_first(epochs: list[Epoch]) -> int:
@@ -161,7 +162,7 @@ class Inbox:
         if batch.kind == LOST:
             return
         epoch.waiting += batch.count
-        entry = Entry(batch, link, epoch, batch.size_bytes, batch.base_sequence)
+        entry = Entry(batch, link, epoch, batch.size_bytes, 0, batch.count)
         excess = self._waiting_bytes + entry.size_bytes - self.limit_bytes
         if excess > 0 and self.policy == DROP_NEWEST:
             self._shorten(entry, entry.size_bytes - excess, from_front=False)
@@ -170,7 +171,7 @@ class Inbox:
         elif self.policy == BLOCK and not self._charge(link, entry.size_bytes):
             self._drop(entry, batch.count)
             return
-        if entry.payloads == []:
+        if entry.first == entry.end:
             return
         self._entries.append(entry)
         self._waiting_bytes += entry.size_bytes
@@ -181,9 +182,12 @@ class Inbox:
         """The oldest waiting messages. Raises IndexError when nothing waits."""
         entry = self._entries.popleft()
         batch = entry.batch
-        payloads = batch.payloads if entry.payloads is None else entry.payloads
+        payloads = batch.payloads
+        if entry.end - entry.first < batch.count:
+            payloads = payloads[entry.first : entry.end]
         self._waiting_bytes -= entry.size_bytes
-        lost = self._pass(batch, entry.sequence, entry.sequence + len(payloads))
+        sequence = batch.base_sequence + entry.first
+        lost = self._pass(batch, sequence, sequence + len(payloads))
         self._lost += lost
         self._delivered += len(payloads)
         entry.epoch.waiting -= len(payloads)
@@ -191,7 +195,7 @@ class Inbox:
             self._charge(entry.link, -entry.size_bytes)
             if entry.link is not None:
                 self.owed[entry.link] = self.owed.get(entry.link, 0) + entry.size_bytes
-        return Delivery(batch, payloads, entry.sequence, lost)
+        return Delivery(batch, payloads, sequence, lost)
 
     def _charge(self, link: Link | None, size_bytes: int) -> bool:
         """Keep count of what waits from one publisher. False: too much, by any reading of its credit."""
@@ -257,7 +261,7 @@ class Inbox:
             oldest = entries[0]
             self._waiting_bytes -= oldest.size_bytes
             self._shorten(oldest, oldest.size_bytes - excess, from_front=True)
-            if oldest.payloads == []:
+            if oldest.first == oldest.end:
                 entries.popleft()
             else:
                 self._waiting_bytes += oldest.size_bytes
@@ -265,28 +269,33 @@ class Inbox:
             self._shorten(entry, self.limit_bytes, from_front=True)
 
     def _shorten(self, entry: Entry, room: int, *, from_front: bool) -> None:
-        """Drop messages at one end until the rest fits into `room` bytes; maybe all of them."""
-        payloads = entry.batch.payloads if entry.payloads is None else entry.payloads
-        sizes = [len(payload) + MESSAGE_OVERHEAD_BYTES for payload in payloads]
-        column = entry.batch.message_headers()
-        if column is not None:
-            first = entry.sequence - entry.batch.base_sequence
-            for n in range(len(sizes)):
-                sizes[n] += len(column[first + n]) + MESSAGE_OVERHEAD_BYTES
-        size = kept = 0
-        for one in reversed(sizes) if from_front else sizes:
-            if size + one > room:
-                break
-            size += one
-            kept += 1
-        dropped = len(payloads) - kept
-        self._drop(entry, dropped)
-        entry.payloads = payloads[dropped:] if from_front else payloads[:kept]
-        entry.sequence += dropped if from_front else 0
-        entry.size_bytes = size
-        if kept and 2 * size < entry.batch.size_bytes:  # Or a few messages would hold all the rest.
-            entry.batch = entry.batch.part(entry.sequence, entry.payloads)
-            entry.payloads = None
+        """Drop messages at one end until the rest fits into `room` bytes; maybe all of them.
+
+        What stays is not looked at again: for every message that comes, one may have to go.
+        """
+        first, end = entry.first, entry.end
+        if room <= 0:
+            self._drop(entry, end - first)
+            entry.first, entry.size_bytes = end, 0
+            return
+        if entry.sizes is None:
+            entry.sizes = entry.batch.message_bytes()
+            entry.size_bytes = sum(entry.sizes)
+        sizes, size = entry.sizes, entry.size_bytes
+        while size > room and first < end:
+            if from_front:
+                size -= sizes[first]
+                first += 1
+            else:
+                end -= 1
+                size -= sizes[end]
+        self._drop(entry, entry.end - entry.first - (end - first))
+        entry.first, entry.end, entry.size_bytes = first, end, size
+        if not from_front:  # More of it is never dropped.
+            entry.sizes = None
+        if first < end and 2 * size < entry.batch.size_bytes:  # Or a few would hold all the rest.
+            entry.batch = entry.batch.cut(first, end - first)
+            entry.first, entry.end, entry.sizes = 0, end - first, None
 
     def statistics(self) -> SubscriptionStatistics:
         return SubscriptionStatistics(

@@ -192,6 +192,28 @@ def test_drop_oldest_drops_message_by_message_from_the_front() -> None:
     assert len(woken) == 1
 
 
+def test_what_waits_is_not_looked_at_for_each_message_that_comes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Found: a full inbox of large batches, and each small one walked over all of the oldest."""
+    large = make_batch(0, [BODY] * 10_000)
+    inbox, _ = make_inbox(DROP_OLDEST, limit=large.size_bytes)
+    inbox.push(large, None)
+    looked_at: list[int] = []
+    message_bytes = Batch.message_bytes
+
+    def counted(batch: Batch) -> list[int]:
+        looked_at.append(batch.count)
+        return message_bytes(batch)
+
+    monkeypatch.setattr(Batch, "message_bytes", counted)
+    fill(inbox, *(range(n, n + 1) for n in range(10_000, 11_000)))
+    assert sum(looked_at) < 20_000
+    dropped = inbox.statistics().dropped
+    assert dropped == -((64 + 1 - 1000 * 79) // KEPT_BYTES), "as many as have to go, and no more"
+    assert drain(inbox)[0] == (dropped, 10_000 - dropped, dropped)
+
+
 def test_drop_newest_keeps_what_waits() -> None:
     size = make_batch(0, [BODY] * 3).size_bytes
     inbox, _ = make_inbox(DROP_NEWEST, limit=size + 2 * KEPT_BYTES)
