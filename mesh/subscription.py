@@ -65,10 +65,12 @@ class Subscription:
         return Batches(self)
 
     async def take(self) -> Delivery:
-        """The messages that wait, as one batch; waits for some."""
+        """The messages that wait, as one batch; waits for some. Cancelled: nothing was taken."""
         inbox = self._inbox
         if inbox is None:
             raise RuntimeError("subscription used outside of its `async with` block")
+        if inbox:  # Before anything is taken: under load this is the only place to be cancelled.
+            await trio.lowlevel.checkpoint_if_cancelled()
         while not inbox:
             if self._closed or not self._driver.running:
                 raise NodeClosed(f"the subscription to {self.pattern!r} is closed")

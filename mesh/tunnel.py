@@ -74,13 +74,16 @@ class Tunnel:
     async def send(self, part: bytes) -> None:
         """Send one part; waits while the window is full. Cancelled: nothing was sent.
 
-        Where there is room it is no checkpoint, but for one every 256 KiB: so parts share frames.
+        Where there is room it is no checkpoint, but for one after 256 KiB: so parts share frames.
 
         Raises:
             TooLarge: the part is larger than the window, or than the other end's payloads may be.
             TunnelBroken: the other end is gone, or has stopped reading.
         """
         tunnels = self._driver.core.patterns.tunnels
+        if self._gathered_bytes >= GATHER_BYTES:  # Before this part: cancelled, it was not sent.
+            await trio.lowlevel.checkpoint()
+            self._gathered_bytes = 0
         while not self._may_send(part):
             tunnels.wait_credit(self._end, len(part))
             if self._driver.core.touched:
@@ -89,9 +92,6 @@ class Tunnel:
         tunnels.send(self._end, part)
         self._driver.wake_pump()
         self._gathered_bytes += len(part) + PART_COST_BYTES
-        if self._gathered_bytes >= GATHER_BYTES:
-            self._gathered_bytes = 0
-            await trio.lowlevel.cancel_shielded_checkpoint()
 
     def send_nowait(self, part: bytes) -> None:
         """Like `send`, and the part leaves at once: for one that nothing follows soon.
@@ -132,13 +132,11 @@ class Tunnel:
         while not end.readable:
             if self._at_end():
                 raise StopAsyncIteration
-            await self._bell.wait()
+            await self._bell.wait()  # Once per burst: others run, and nothing is in our hands.
         core = self._driver.core
         part = core.patterns.tunnels.read(end)
         if core.touched:  # Credit to return.
             self._driver.wake_pump()
-        if not end.readable:  # Let others run when it is cheap: once per burst.
-            await trio.lowlevel.cancel_shielded_checkpoint()
         return part
 
     def _at_end(self) -> bool:

@@ -40,6 +40,7 @@ MESSAGES, LOST = 0, 1
 FLAG_HEADERS = 1
 HEADER = struct.Struct("<HBBHHIIIIQQq16s")
 HEADER_BYTES = HEADER.size
+U32_MAX = (1 << 32) - 1
 NUMBERS_END = 1 << 63
 """Sequences and epochs are before it: the one after the last fits 64 bits, too, signed or not."""
 COUNT_MAX = 1 << 20
@@ -135,6 +136,14 @@ class Batch:
         self.check()
         at = self._lengths_at + 4 * self.count
         return self._cut(self._column(at), at + 4 * self.count, self._bodies_at)
+
+    def message_bytes(self) -> list[int]:
+        """What each message takes, without a share of the header. Raises as `check` does."""
+        self.check()
+        if not self.flags & FLAG_HEADERS:
+            return [4 + body for body in self._lengths]
+        headers = self._column(self._lengths_at + 4 * self.count)
+        return [8 + body + size for body, size in zip(self._lengths, headers, strict=True)]
 
     @property
     def payloads(self) -> list[bytes]:
@@ -249,9 +258,12 @@ def batch_pieces(
 def encode_lost(
     publisher: bytes, epoch: int, base_sequence: int, time_us: int, topic: bytes, count: int
 ) -> bytes:
-    """Say that `count` messages from `base_sequence` on were dropped before this point."""
+    """Say that `count` messages from `base_sequence` on were dropped before this point.
+
+    More than the field holds are as many as it holds: the next message's sequence tells the rest.
+    """
     header = HEADER.pack(
-        MAGIC, VERSION, LOST, 0, len(topic), HEADER_BYTES + len(topic), 0, count, 0, epoch,
-        base_sequence, time_us, publisher,
+        MAGIC, VERSION, LOST, 0, len(topic), HEADER_BYTES + len(topic), 0, min(count, U32_MAX), 0,
+        epoch, base_sequence, time_us, publisher,
     )  # fmt: skip
     return header + topic

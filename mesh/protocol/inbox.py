@@ -15,7 +15,7 @@ begins those it had forgotten under a new epoch: what is missing at the end of t
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from .batch import LOST, Batch
@@ -26,8 +26,7 @@ STREAMS_MAX = 100_000
 """(publisher, topic) pairs whose last sequence one subscription remembers."""
 
 EPOCHS_MAX = 8
-"""Of one stream, with messages that wait here."""
-MESSAGE_OVERHEAD_BYTES = 4
+"""Of one stream, that are told apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,21 +77,6 @@ class Delivery:
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
-    """A batch that waits; `payloads` only when some of it was dropped.
-
-    `size_bytes` is at least half of the bytes that the batch holds. Its objects are some hundred bytes
-    more: of batches of one small message each, a full inbox holds eight times its limit.
-    """
-
-    batch: Batch
-    link: Link | None
-    size_bytes: int
-    sequence: int
-    payloads: list[bytes] | None = None
-
-
-@dataclass(slots=True, eq=False)
 class Epoch:
     """What is known of one stream's epoch."""
 
@@ -103,11 +87,40 @@ class Epoch:
     """Behind all that is known to exist."""
     missed: int = 0
     """Of earlier epochs, to be told with the next message."""
+    waiting: int = 0
+    """Messages of it that wait here."""
+    forgotten: bool = False
+    """What was missing is told with a later epoch; so is what is dropped from now on."""
 
     @property
     def missing(self) -> int:
         """When nothing more of it will come."""
-        return self.missed + max(0, self.end - self.expected)
+        return self.missed + max(0, self.end - self.expected - self.waiting)
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """Messages [`first`, `end`) of a batch, which wait.
+
+    `size_bytes` is at least half of the bytes that the batch holds. Its objects are some hundred bytes
+    more: of batches of one small message each, a full inbox holds eight times its limit.
+    """
+
+    batch: Batch
+    link: Link | None
+    epoch: Epoch
+    size_bytes: int
+    first: int
+    end: int
+    sizes: Sequence[int] | None = None
+    """Of each message of the batch, once some were dropped; then `size_bytes` has no header in it."""
+
+
+def _forget_first(epochs: list[Epoch]) -> int:
+    """What is missing of the oldest, which is told apart no longer; some of it may wait still."""
+    first = epochs.pop(0)
+    first.forgotten = True
+    return first.missing
 
 
 class Inbox:
@@ -126,8 +139,8 @@ class Inbox:
         self.limit_bytes = limit_bytes
         self.wake = wake
         self._peer_bytes_max = limit_bytes + early_bytes
-        self._from: dict[Link, int] = {}
-        """Bytes that wait per link; only with `block`."""
+        self._from: dict[Link | None, int] = {}
+        """Bytes that wait per link, None for this node's own; only with `block`."""
         self._entries: deque[Entry] = deque()
         self._waiting_bytes = 0
         self._streams: OrderedDict[tuple[bytes, str], list[Epoch]] = OrderedDict()
@@ -139,25 +152,32 @@ class Inbox:
         return bool(self._entries)
 
     def may_take(self, size_bytes: int) -> bool:
-        """Whether a publisher of this node may go on; others ask their credit."""
-        waiting = self._waiting_bytes
+        """Whether this node as a publisher may go on; others ask their credit."""
+        waiting = self._from.get(None, 0)  # What others sent does not count: the limit is for each.
         return self.policy != BLOCK or not waiting or waiting + size_bytes <= self.limit_bytes
+
+    @property
+    def batch_bytes_max(self) -> int:
+        """With `block`, the largest batch for this node as a publisher to gather: what there is room
+        for, or a quarter of the limit and wait; else each would be smaller than the one just taken."""
+        return max(self.limit_bytes - self._from.get(None, 0), self.limit_bytes // 4)
 
     def push(self, batch: Batch, link: Link | None) -> None:
         """A batch arrived. `link` is None for messages of this very node."""
-        self._note(batch)
+        epoch = self._note(batch)
         if batch.kind == LOST:
             return
-        entry = Entry(batch, link, batch.size_bytes, batch.base_sequence)
+        epoch.waiting += batch.count
+        entry = Entry(batch, link, epoch, batch.size_bytes, 0, batch.count)
         excess = self._waiting_bytes + entry.size_bytes - self.limit_bytes
         if excess > 0 and self.policy == DROP_NEWEST:
             self._shorten(entry, entry.size_bytes - excess, from_front=False)
         elif excess > 0 and self.policy != BLOCK:
             self._make_room(entry)
-        elif link is not None and self.policy == BLOCK and not self._charge(link, entry.size_bytes):
-            self._dropped += batch.count
+        elif self.policy == BLOCK and not self._charge(link, entry.size_bytes):
+            self._drop(entry, batch.count)
             return
-        if entry.payloads == []:
+        if entry.first == entry.end:
             return
         self._entries.append(entry)
         self._waiting_bytes += entry.size_bytes
@@ -168,18 +188,23 @@ class Inbox:
         """The oldest waiting messages. Raises IndexError when nothing waits."""
         entry = self._entries.popleft()
         batch = entry.batch
-        payloads = batch.payloads if entry.payloads is None else entry.payloads
+        payloads = batch.payloads
+        if entry.end - entry.first < batch.count:
+            payloads = payloads[entry.first : entry.end]
         self._waiting_bytes -= entry.size_bytes
-        lost = self._pass(batch, entry.sequence, entry.sequence + len(payloads))
+        sequence = batch.base_sequence + entry.first
+        lost = self._pass(batch, sequence, sequence + len(payloads))
         self._lost += lost
         self._delivered += len(payloads)
-        if self.policy == BLOCK and entry.link is not None:
+        entry.epoch.waiting -= len(payloads)
+        if self.policy == BLOCK:
             self._charge(entry.link, -entry.size_bytes)
-            self.owed[entry.link] = self.owed.get(entry.link, 0) + entry.size_bytes
-        return Delivery(batch, payloads, entry.sequence, lost)
+            if entry.link is not None:
+                self.owed[entry.link] = self.owed.get(entry.link, 0) + entry.size_bytes
+        return Delivery(batch, payloads, sequence, lost)
 
-    def _charge(self, link: Link, size_bytes: int) -> bool:
-        """Keep count of what waits from one peer. False: too much, by any reading of its credit."""
+    def _charge(self, link: Link | None, size_bytes: int) -> bool:
+        """Keep count of what waits from one publisher. False: too much, by any reading of its credit."""
         waiting = self._from.get(link, 0)
         if waiting and waiting + size_bytes > self._peer_bytes_max:
             return False
@@ -188,7 +213,7 @@ class Inbox:
             del self._from[link]
         return True
 
-    def _note(self, batch: Batch) -> list[Epoch]:
+    def _note(self, batch: Batch) -> Epoch:
         """Its messages and all that follow exist: should they be missing, that counts as a loss."""
         key = (batch.publisher, batch.topic)
         epochs = self._streams.get(key)
@@ -198,27 +223,42 @@ class Inbox:
                 self._streams.popitem(last=False)
         last = epochs[-1] if epochs else None
         if last is None or batch.epoch > last.epoch:
-            epochs.append(Epoch(batch.epoch, batch.base_sequence, batch.next_sequence))
+            last = Epoch(batch.epoch, batch.base_sequence, batch.next_sequence)
+            epochs.append(last)
             if len(epochs) > EPOCHS_MAX:
-                missing = epochs.pop(0).missing
+                missing = _forget_first(epochs)
                 epochs[0].missed += missing
-        elif batch.epoch == last.epoch and batch.next_sequence > last.end:
-            last.end = batch.next_sequence
-        return epochs
+        elif batch.epoch < last.epoch:  # A note of losses, which goes first, was ahead of it.
+            known = next((one for one in epochs if one.epoch == batch.epoch), None)
+            last = known or Epoch(batch.epoch, 0, 0, forgotten=True)
+        last.end = max(last.end, batch.next_sequence)
+        return last
 
     def _pass(self, batch: Batch, sequence: int, end: int) -> int:
         """Messages [`sequence`, `end`) of it are being taken; how many are missing just before."""
         key = (batch.publisher, batch.topic)
-        epochs = self._streams.get(key) or self._note(batch)  # Forgotten: then none are.
+        if key not in self._streams:  # Forgotten: then none are.
+            self._note(batch)
+        epochs = self._streams[key]
         lost = 0
         while epochs[0].epoch < batch.epoch and len(epochs) > 1:
-            lost += epochs.pop(0).missing
+            lost += _forget_first(epochs)
         now = epochs[0]
         if now.epoch == batch.epoch:
             lost += now.missed + max(0, sequence - now.expected)
             now.missed, now.expected = 0, end
         self._streams.move_to_end(key)
         return lost
+
+    def _drop(self, entry: Entry, count: int) -> None:
+        """So many messages of it are not delivered."""
+        epoch, batch = entry.epoch, entry.batch
+        self._dropped += count
+        epoch.waiting -= count
+        if epoch.forgotten:  # Nobody will look for them: a later epoch tells.
+            later = self._streams.get((batch.publisher, batch.topic))
+            if later is not None:
+                later[0].missed += count
 
     def _make_room(self, entry: Entry) -> None:
         """Drop from the front, message by message where a whole batch is too much."""
@@ -227,7 +267,7 @@ class Inbox:
             oldest = entries[0]
             self._waiting_bytes -= oldest.size_bytes
             self._shorten(oldest, oldest.size_bytes - excess, from_front=True)
-            if oldest.payloads == []:
+            if oldest.first == oldest.end:
                 entries.popleft()
             else:
                 self._waiting_bytes += oldest.size_bytes
@@ -235,28 +275,33 @@ class Inbox:
             self._shorten(entry, self.limit_bytes, from_front=True)
 
     def _shorten(self, entry: Entry, room: int, *, from_front: bool) -> None:
-        """Drop messages at one end until the rest fits into `room` bytes; maybe all of them."""
-        payloads = entry.batch.payloads if entry.payloads is None else entry.payloads
-        sizes = [len(payload) + MESSAGE_OVERHEAD_BYTES for payload in payloads]
-        column = entry.batch.message_headers()
-        if column is not None:
-            first = entry.sequence - entry.batch.base_sequence
-            for n in range(len(sizes)):
-                sizes[n] += len(column[first + n]) + MESSAGE_OVERHEAD_BYTES
-        size = kept = 0
-        for one in reversed(sizes) if from_front else sizes:
-            if size + one > room:
-                break
-            size += one
-            kept += 1
-        dropped = len(payloads) - kept
-        self._dropped += dropped
-        entry.payloads = payloads[dropped:] if from_front else payloads[:kept]
-        entry.sequence += dropped if from_front else 0
-        entry.size_bytes = size
-        if kept and 2 * size < entry.batch.size_bytes:  # Or a few messages would hold all the rest.
-            entry.batch = entry.batch.part(entry.sequence, entry.payloads)
-            entry.payloads = None
+        """Drop messages at one end until the rest fits into `room` bytes; maybe all of them.
+
+        What stays is not looked at again: for every message that comes, one may have to go.
+        """
+        first, end = entry.first, entry.end
+        if room <= 0:
+            self._drop(entry, end - first)
+            entry.first, entry.size_bytes = end, 0
+            return
+        if entry.sizes is None:
+            entry.sizes = entry.batch.message_bytes()
+            entry.size_bytes = sum(entry.sizes)
+        sizes, size = entry.sizes, entry.size_bytes
+        while size > room and first < end:
+            if from_front:
+                size -= sizes[first]
+                first += 1
+            else:
+                end -= 1
+                size -= sizes[end]
+        self._drop(entry, entry.end - entry.first - (end - first))
+        entry.first, entry.end, entry.size_bytes = first, end, size
+        if not from_front:  # More of it is never dropped.
+            entry.sizes = None
+        if first < end and 2 * size < entry.batch.size_bytes:  # Or a few would hold all the rest.
+            entry.batch = entry.batch.cut(first, end - first)
+            entry.first, entry.end, entry.sizes = 0, end - first, None
 
     def statistics(self) -> SubscriptionStatistics:
         return SubscriptionStatistics(

@@ -14,7 +14,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from ..errors import LimitReached
+from ..errors import LimitReached, NodeClosed
 from ..names import TOPIC_BYTES_MAX, check_topic
 from .batch import COUNT_MAX, HEADER_BYTES, Batch, batch_pieces, encode_lost
 from .frame import FRAME_BYTES, RECORD_BYTES, Kind
@@ -27,8 +27,8 @@ LOSSES_MAX = 1000
 """Streams of which one link is yet to be told that messages were dropped. It sees a gap in what it
 knows without being told; this is for streams of which it has seen nothing yet."""
 
-PER_MESSAGE_BYTES = 8
-"""Length columns, with headers."""
+PER_MESSAGE_BYTES, BATCH_EXTRA_BYTES = 8, HEADER_BYTES + TOPIC_BYTES_MAX
+"""Length columns, with headers; what a batch takes beside its messages."""
 
 Wanted = RemoteSubscription | Inbox
 Blocker = RemoteSubscription | Inbox | Link
@@ -97,20 +97,25 @@ class Publisher:
             touched: called with every link whose outbox got something.
         """
         self._me, self._interest = me, interest
-        room = frame_bytes_max - FRAME_BYTES - RECORD_BYTES - HEADER_BYTES - TOPIC_BYTES_MAX
+        room = frame_bytes_max - FRAME_BYTES - RECORD_BYTES - BATCH_EXTRA_BYTES
         self._batch_bytes_max = min(room, PER_MESSAGE_BYTES * COUNT_MAX)
         self._topics_max, self._next_epoch = topics_max, epoch
         self._wall_us, self._touched = wall_us, touched
-        self.streams: OrderedDict[str, TopicStream] = OrderedDict()
+        self.streams: dict[str, TopicStream] = {}
+        self._evictable: OrderedDict[TopicStream, None] = OrderedDict()
+        """Those that are not blocked, idle longest first."""
         self.dirty: list[TopicStream] = []
         self._blocked: dict[Blocker, deque[TopicStream]] = {}
         self._freed: dict[Blocker, None] = {}
         self.losses: dict[Link, OrderedDict[TopicStream, Loss]] = {}
         self._published = self.batches = self._nobody = self._dropped = 0
         self._batch_id = 0
+        self._draining = False
 
     def stream(self, topic: str) -> TopicStream:
-        """The stream of `topic`, opened when it is new. Raises InvalidName, LimitReached."""
+        """The stream of `topic`, opened when it is new. Raises InvalidName, LimitReached, NodeClosed."""
+        if self._draining:
+            raise NodeClosed("the node is leaving, or has left")
         stream = self.streams.get(topic) if isinstance(topic, str) else None
         if stream is None:
             raw = check_topic(topic)
@@ -118,14 +123,15 @@ class Publisher:
                 self._evict()
             # An evicted topic starts again under a new epoch, so its sequence may start at zero.
             stream = self.streams[topic] = TopicStream(topic, raw, self._next_epoch)
+            self._evictable[stream] = None
             self._next_epoch += 1
             self.refresh(stream)
         return stream
 
     def _evict(self) -> None:
-        for topic, stream in self.streams.items():
+        for stream in self._evictable:
             if not stream.payloads:
-                del self.streams[topic]
+                del self.streams[stream.topic], self._evictable[stream]
                 return
         raise LimitReached("topics_max", self._topics_max)
 
@@ -143,15 +149,19 @@ class Publisher:
                     stream.links[wanted.link] = wanted.policy
                 if wanted.policy == BLOCK:
                     stream.blockers.append(wanted)
-        if not stream.wanted or stream.blocked:
+        if not stream.wanted or stream.blocked or self._draining:
             stream.limit_bytes = -1
             return
         limit = self._batch_bytes_max
+        credit = limit + BATCH_EXTRA_BYTES
         for link in stream.links:  # A batch all of them take; a larger message goes alone.
             limit = min(limit, link.payload_bytes_max)
         for blocker in stream.blockers:
-            limit = min(limit, max(1, blocker.credit_bytes - HEADER_BYTES - TOPIC_BYTES_MAX))
-        stream.limit_bytes = limit
+            credit = min(credit, blocker.credit_bytes)
+        for inbox in stream.inboxes:
+            if inbox.policy == BLOCK:
+                credit = min(credit, inbox.batch_bytes_max)
+        stream.limit_bytes = max(1, min(limit, credit - BATCH_EXTRA_BYTES))
 
     def make_room(self, stream: TopicStream, size_bytes: int) -> bool:
         """Hand on what has gathered if another message would be too much; False: it has to wait."""
@@ -201,11 +211,12 @@ class Publisher:
         self.refresh(stream)
         payloads = stream.payloads
         if not payloads:
-            stream.blocked = False
+            self._unblock(stream)
             return True
         if not stream.wanted:
             self._nobody += len(payloads)
-            stream.payloads, stream.headers, stream.size_bytes, stream.blocked = [], None, 0, False
+            stream.payloads, stream.headers, stream.size_bytes = [], None, 0
+            self._unblock(stream)
             return True
         size = HEADER_BYTES + len(stream.raw) + stream.size_bytes
         blocker = self._blocker(stream, size)
@@ -213,12 +224,18 @@ class Publisher:
             if not stream.blocked:
                 stream.blocked = True
                 stream.limit_bytes = -1
+                del self._evictable[stream]
                 self._blocked.setdefault(blocker, deque()).append(stream)
             return False
-        stream.blocked = False
+        self._unblock(stream)
         self._send(stream, payloads)
         self.refresh(stream)
         return True
+
+    def _unblock(self, stream: TopicStream) -> None:
+        if stream.blocked:
+            stream.blocked = False
+            self._evictable[stream] = None
 
     def _blocker(self, stream: TopicStream, size: int) -> Blocker | None:
         """Who has no room for `size` bytes of the stream now; None when all have."""
@@ -245,7 +262,7 @@ class Publisher:
         stream.payloads, stream.headers, stream.size_bytes = [], None, 0
         self._published += count
         self.batches += 1
-        self.streams.move_to_end(stream.topic)  # `_evict` takes those that are idle first.
+        self._evictable.move_to_end(stream)
         self._batch_id += 1
         for blocker in stream.blockers:
             if size <= blocker.link.limits.record_bytes_max:  # Else it is lost, see `_push`.
@@ -293,17 +310,26 @@ class Publisher:
 
     def tell_losses(self, link: Link) -> None:
         """Say what was dropped for a link that takes messages again, before any of them."""
-        for stream, loss in self.losses.pop(link, {}).items():
+        losses = self.losses.pop(link, OrderedDict())
+        # Each goes before those pushed already: a topic's epochs have to arrive in their order.
+        for stream in sorted(losses, key=lambda one: one.epoch, reverse=True):
+            loss = losses[stream]
             body = encode_lost(
                 self._me, stream.epoch, loss.first, self._wall_us(), stream.raw, loss.count
             )
             link.outbox.push_first(TOPICS, Kind.BATCH, 0, body)
 
-    def close(self) -> None:
-        """Nothing is published any more: the hot path ends where it asks whether it may."""
+    def drain(self) -> None:
+        """Nothing more is published: the hot path ends where it asks whether it may. What was, leaves."""
+        self._draining = True
         for stream in self.streams.values():
             stream.limit_bytes = -1
+
+    def close(self) -> None:
+        """Nothing leaves any more."""
+        self.drain()
         self.streams.clear()
+        self._evictable.clear()
 
     @property
     def waiting(self) -> bool:
@@ -321,24 +347,24 @@ class Publisher:
     def may_retry(self) -> bool:
         return bool(self._freed)
 
-    def retry(self) -> bool:
-        """Flush the streams that wait for what was freed; whether some may go on."""
+    def retry(self) -> list[TopicStream]:
+        """Flush the streams that wait for what was freed; those that may go on."""
+        may_go_on: list[TopicStream] = []
         if not self._freed:
-            return False
+            return may_go_on
         freed, self._freed = self._freed, {}
-        some = False
         for blocker in freed:
             waiting = self._blocked.pop(blocker, deque())
             while waiting:
                 stream = waiting.popleft()
-                stream.blocked = False
+                self._unblock(stream)
                 if self.flush(stream):
-                    some = True
+                    may_go_on.append(stream)
                 elif blocker in self._blocked:  # For the same one: all behind it wait as well.
                     waiting.extendleft(self._blocked[blocker])
                     self._blocked[blocker] = waiting
                     break
-        return some
+        return may_go_on
 
     def forget(self, link: Link) -> None:
         """The link is gone, and with it what it was to be told."""

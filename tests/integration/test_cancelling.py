@@ -43,6 +43,78 @@ async def test_a_reader_that_is_cancelled_just_as_a_message_comes() -> None:
                 break
 
 
+@pytest.mark.parametrize("how", ["batches", "messages"])
+async def test_a_reader_for_whom_something_waits_is_cancelled_and_loses_nothing(how: str) -> None:
+    """Found: it asked only when nothing waited, and under load was never cancelled."""
+    async with node("shop") as shop, shop.subscribe("t.*") as subscription:
+        for topic in ("t.1", "t.2"):
+            await shop.publish(topic, b"x")
+        await until(lambda: shop.statistics().subscriptions[0].waiting_bytes > 2 * 64)
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await anext(subscription if how == "messages" else subscription.batches())
+        assert scope.cancelled_caught
+        assert [(await anext(subscription)).topic for _ in range(2)] == ["t.1", "t.2"]
+
+
+async def test_who_sends_to_a_tunnel_with_room_is_cancelled_and_knows_what_was_sent() -> None:
+    """Found: whoever sent to a reader who kept up was never cancelled."""
+    read: list[bytes] = []
+    service = mesh.Service("archive")
+
+    @service.tunnel
+    async def store(tunnel: mesh.Tunnel) -> None:
+        read.extend([part async for part in tunnel])
+
+    async with node(service) as archive, node("shop", archive) as shop:
+        await linked(shop, archive)
+        sent: list[bytes] = []
+        async with shop.open_tunnel("archive") as tunnel:
+            with trio.CancelScope() as scope:
+                scope.cancel()
+                for n in range(20):
+                    part = b"%050000d" % n
+                    await tunnel.send(part)
+                    sent.append(part)
+            assert scope.cancelled_caught
+            await tunnel.send(b"on it goes")
+        await until(lambda: read)
+        assert read == [*sent, b"on it goes"]
+
+
+class Feed(trio.abc.Instrument):
+    """A part comes before every turn of the task that reads the tunnel."""
+
+    def __init__(self, tunnel: mesh.Tunnel) -> None:
+        self._tunnel, self._reader = tunnel, trio.lowlevel.current_task()
+        self.fed: list[bytes] = []
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        if task is self._reader and len(self.fed) < 100:
+            self.fed.append(b"%d" % len(self.fed))
+            self._tunnel._end.received(self.fed[-1])
+
+
+async def test_who_reads_a_tunnel_into_which_parts_keep_coming_is_cancelled() -> None:
+    """Found: it asked only when nothing had come in the turn that it left to others."""
+    async with node(databases()) as db, node("shop", db) as shop:
+        await linked(shop, db)
+        read: list[bytes] = []
+        async with shop.open_tunnel("databases") as tunnel:
+            feed = Feed(tunnel)
+            trio.lowlevel.add_instrument(feed)
+            await trio.lowlevel.checkpoint()
+            with trio.CancelScope() as scope:
+                scope.cancel()
+                while True:
+                    read.append(await anext(tunnel))
+            trio.lowlevel.remove_instrument(feed)
+            assert scope.cancelled_caught
+            assert 0 < len(read) < 10
+            read += [await anext(tunnel) for _ in range(len(feed.fed) - len(read))]
+        assert read == feed.fed
+
+
 async def test_who_is_cancelled_while_publishing_knows_whether_it_was_published() -> None:
     """Found: the first message of a topic was published, and its publisher told that it was cancelled."""
     done: list[str] = []

@@ -139,6 +139,28 @@ def test_epochs_of_a_stream_that_are_remembered_are_bounded() -> None:
     assert drain(inbox) == [(1, 1, 4 * EPOCHS_MAX)]
 
 
+def test_of_more_epochs_than_are_told_apart_just_what_is_missing_counts() -> None:
+    """Found: what waited of those it no longer told apart was counted as lost, and delivered."""
+    inbox, _ = make_inbox()
+    for epoch in range(1, 2 * EPOCHS_MAX):
+        inbox.push(make_batch(0, [BODY] * 2, epoch=epoch), None)
+        inbox.push(make_batch(2 + epoch % 2, [BODY], epoch=epoch), None)
+    deliveries = drain(inbox)
+    assert sum(count for _, count, _ in deliveries) == inbox.statistics().delivered
+    assert sum(missing for _, _, missing in deliveries) == EPOCHS_MAX, "one in every other epoch"
+
+
+def test_what_is_dropped_of_epochs_that_are_not_told_apart_is_missing_as_well() -> None:
+    size = make_batch(0, [BODY]).size_bytes
+    inbox, _ = make_inbox(DROP_OLDEST, limit=3 * EPOCHS_MAX * size)
+    for epoch in range(1, 3 * EPOCHS_MAX + 1):
+        inbox.push(make_batch(0, [BODY], epoch=epoch), None)
+    fill_up = make_batch(0, [BODY] * EPOCHS_MAX, topic="u")
+    inbox.push(fill_up, None)
+    drain(inbox)
+    assert 0 < inbox.statistics().lost == inbox.statistics().dropped < EPOCHS_MAX
+
+
 def test_what_is_remembered_of_streams_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Found: notes of losses, which a peer may send for any topic, were remembered without end."""
     monkeypatch.setattr(module, "STREAMS_MAX", 3)
@@ -168,6 +190,28 @@ def test_drop_oldest_drops_message_by_message_from_the_front() -> None:
     assert inbox.statistics().waiting_bytes == 2 * size + 2 * KEPT_BYTES
     assert drain(inbox) == [(1, 2, 1), (3, 3, 0), (6, 3, 0)]
     assert len(woken) == 1
+
+
+def test_what_waits_is_not_looked_at_for_each_message_that_comes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Found: a full inbox of large batches, and each small one walked over all of the oldest."""
+    large = make_batch(0, [BODY] * 10_000)
+    inbox, _ = make_inbox(DROP_OLDEST, limit=large.size_bytes)
+    inbox.push(large, None)
+    looked_at: list[int] = []
+    message_bytes = Batch.message_bytes
+
+    def counted(batch: Batch) -> list[int]:
+        looked_at.append(batch.count)
+        return message_bytes(batch)
+
+    monkeypatch.setattr(Batch, "message_bytes", counted)
+    fill(inbox, *(range(n, n + 1) for n in range(10_000, 11_000)))
+    assert sum(looked_at) < 20_000
+    dropped = inbox.statistics().dropped
+    assert dropped == -((64 + 1 - 1000 * 79) // KEPT_BYTES), "as many as have to go, and no more"
+    assert drain(inbox)[0] == (dropped, 10_000 - dropped, dropped)
 
 
 def test_drop_newest_keeps_what_waits() -> None:
@@ -273,6 +317,18 @@ def test_publishers_of_this_node_ask_first(policy: str, waiting: int, size: int,
     fill(inbox, *[range(1)] * waiting)
     assert inbox.statistics().waiting_bytes == 79 * waiting
     assert inbox.may_take(size) is may
+
+
+def test_what_others_sent_does_not_count_against_a_publisher_of_this_node() -> None:
+    """Found: it starved while two peers kept the inbox full, each within its own credit."""
+    inbox, _ = make_inbox(BLOCK, limit=100)
+    for n, link in enumerate((make_link(b"1" * 16), make_link(b"2" * 16))):
+        inbox.push(make_batch(n, [BODY]), link)
+    assert inbox.may_take(100)
+    fill(inbox, range(2, 3))
+    assert (inbox.may_take(100 - 79), inbox.may_take(100 - 78)) == (True, False)
+    drain(inbox)
+    assert inbox.may_take(1000)
 
 
 def test_statistics_name_the_subscription() -> None:
