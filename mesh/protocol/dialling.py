@@ -48,6 +48,8 @@ SEEDS_MAX = 1024
 SEED_STALE_S = 300.0
 """Finders repeat themselves far sooner: by then none of them names the address any more."""
 GONE_MAX = 1024
+REASON_MAX = 40
+"""Letters of a refusal that are worth telling: those of hello.py are shorter."""
 DENIALS_WORTH_A_WORD = 3
 
 
@@ -420,7 +422,10 @@ class Dialler:
         """REFUSE, with one of the reasons of hello.py."""
         call = self._calls.get(conn)
         self.hang_up(conn)
-        if call is None or not isinstance(call.owner, Peer):
+        if call is None:
+            return
+        if isinstance(call.owner, Seed):
+            self._seed_refused(call.owner, reason, now_s)
             return
         peer, link = call.owner, call.link
         stranger = reason == NOT_ME
@@ -440,6 +445,13 @@ class Dialler:
             peer.knows_us = False
         crossing_s = 2 * self._settings.handshake_s
         self.later(peer, now_s, crossing_s if reason == CROSSING else self.backoff_s(peer.failures))
+
+    def _seed_refused(self, seed: Seed, reason: str, now_s: float) -> None:
+        """It does not believe what we say of ourselves. It may soon: once a clock has been set."""
+        seed.busy = False
+        why = f"seed {seed.endpoint} refused us: {reason[:REASON_MAX]!r}. Are both clocks right?"
+        self._exchange.warn("refused by a seed", why)
+        self._seek(seed, now_s)
 
 
 def greeting(lane: int, kind: int, body: bytes) -> bytes:
