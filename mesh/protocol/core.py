@@ -251,6 +251,7 @@ class Core:
             self._shell.log(f"{who} broke the protocol and was cut off: {error}")
         if link is not None:
             self.peering.fail(link, f"broke the protocol: {error}", now_s=now_s)
+        self.peering.dialler.lost(conn, now_s)  # If it was to answer a dial of ours: it did not.
         self.peering.dialler.hang_up(conn)
 
     def lost(self, conn: Conn, now_s: float, *, denied: bool = False) -> None:

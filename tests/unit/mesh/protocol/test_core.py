@@ -11,7 +11,8 @@ from mesh.config import MeshConfig
 from mesh.protocol.core import LOOK_AGAIN_S, Core, Identity
 from mesh.protocol.dialling import greeting
 from mesh.protocol.frame import CONTROL, DATA, Frame, Kind, pack_frame, pack_record
-from mesh.protocol.hello import Hello, encode_announcements
+from mesh.protocol.hello import Hello, Welcome, decode_hello, encode_announcements
+from mesh.protocol.instructions import Dial
 from mesh.protocol.lane import Conn
 from mesh.protocol.membership import Change
 from mesh.protocol.outbox import REQUESTS
@@ -21,7 +22,17 @@ from security.announcement import read_announcement
 from security.keyring import NetworkKeyring
 from tests.machines import LANES, LIMITS, ME
 
-from .peering_bench import HOST, LARGER, SECRET, SMALLER, WALL_US, announce, place
+from .peering_bench import (
+    HOST,
+    LARGER,
+    SECRET,
+    SMALLER,
+    WALL_US,
+    WAY_IN,
+    announce,
+    only_record,
+    place,
+)
 
 
 class Shell:
@@ -159,3 +170,85 @@ def test_what_waited_for_room_is_told_the_time_it_has_left_when_it_leaves() -> N
     ]  # fmt: skip
     left_ms, _, _, _ = PREFIX.unpack_from(head)
     assert left_ms == 1000
+
+
+# Dials that are answered with what breaks the protocol
+
+GREETED_BADLY = {
+    "not a frame": b"?",
+    "of another version": b"",
+    "no announcements": greeting(CONTROL, Kind.INTRODUCED, b"?"),
+    "an answer to something else": greeting(CONTROL, Kind.WELCOME, b"?"),
+}
+
+
+def dials(core: Core) -> list[Dial]:
+    found = [one for one in core.out if isinstance(one, Dial)]
+    core.out.clear()
+    return found
+
+
+def other_version(frame: bytes) -> bytes:
+    return frame[:1] + bytes([frame[1] + 1]) + frame[2:]
+
+
+@pytest.mark.parametrize("answer", GREETED_BADLY)
+def test_a_seed_that_broke_the_protocol_is_asked_again(answer: str) -> None:
+    """Found: never again, so one answer of another version (an upgrade) shut an address out for good."""
+    core, seed = make_core(Shell()), "tcp://10.0.0.9:1"
+    core.found(seed, b"", 0.0)
+    introduced = greeting(CONTROL, Kind.INTRODUCED, encode_announcements([announce(LARGER)]))
+    (dial,) = dials(core)
+    core.received(dial.conn, None, GREETED_BADLY[answer] or other_version(introduced), 0.1)
+    assert not dials(core)
+    core.found(seed, b"", 5.0)
+    (dial,) = dials(core)
+    core.received(dial.conn, None, introduced, 5.1)
+    assert LARGER in core.roster.peers
+
+
+def test_a_node_that_broke_the_protocol_is_dialled_again() -> None:
+    core = make_core(Shell())
+    core.found("", announce(SMALLER, endpoints=WAY_IN), 0.0)
+    for dial in dials(core):
+        core.received(dial.conn, None, b"?", 0.1)
+    assert not dials(core)
+    core.tick(5.0)
+    assert len(dials(core)) == len(LANES)
+
+
+@pytest.mark.parametrize("second", [b"?", None])
+def test_a_node_that_broke_the_protocol_with_one_lane_is_dialled_again(
+    second: bytes | None,
+) -> None:
+    """On the lane that it had welcomed already, or on the other one."""
+    core, raw = make_core(Shell()), announce(SMALLER, endpoints=WAY_IN)
+    core.found("", raw, 0.0)
+    hello = [decode_hello(only_record(one[1])[1]) for one in core.out if isinstance(one, tuple)][-2]
+    control, data = dials(core)
+    welcome = Welcome(
+        lane=CONTROL, node=SMALLER, link_id=hello.link_id, expects=1, limits=LIMITS.told(),
+        announcement=raw,
+    )  # fmt: skip
+    core.received(control.conn, None, greeting(CONTROL, Kind.WELCOME, welcome.encode()), 0.1)
+    core.received(control.conn if second is None else data.conn, None, b"?", 0.2)
+    assert not dials(core)
+    core.tick(5.0)
+    assert len(dials(core)) == len(LANES)
+
+
+def test_a_lane_welcomed_with_what_cannot_be_is_dialled_again() -> None:
+    """Found: where the second WELCOME was impossible, the link stayed half made for good."""
+    core, raw = make_core(Shell()), announce(SMALLER, endpoints=WAY_IN)
+    core.found("", raw, 0.0)
+    hello = [decode_hello(only_record(one[1])[1]) for one in core.out if isinstance(one, tuple)][-2]
+    for dial in dials(core):
+        welcome = Welcome(
+            lane=dial.lane, node=SMALLER, link_id=hello.link_id, limits=LIMITS.told(),
+            expects=1 if dial.lane == CONTROL else 7, announcement=raw,
+        )  # fmt: skip
+        core.received(dial.conn, None, greeting(dial.lane, Kind.WELCOME, welcome.encode()), 0.1)
+    assert not dials(core)
+    assert not core.peering.links
+    core.tick(5.0)
+    assert len(dials(core)) == len(LANES)
