@@ -331,10 +331,23 @@ class RequestTable:
             if pending.only is None and (not executed or self._idempotent(node, pending.target)):
                 self.retried += 1
                 pending.tried += (node,)
+                if executed:
+                    self._renumber(pending)
                 self._assign(pending, now_s)
             else:
                 error = PeerLost(pending.target, short(node), maybe_executed=executed)
                 self._finish(pending, error)
+
+    def _renumber(self, pending: Pending) -> None:
+        """The member that was lost may be back while it still works on it, and be asked once more.
+
+        Under the number that it has it would take that for a violation.
+        """
+        del self._pending[pending.ident]
+        self._next_id += 1
+        pending.ident = self._next_id
+        self._pending[pending.ident] = pending
+        heappush(self._expiries, (pending.expires_s, pending.ident))
 
     def cancel(self, pending: Pending) -> None:
         """The caller does not want the answer any more; once there is one, that changes nothing."""

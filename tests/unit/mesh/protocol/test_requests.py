@@ -14,7 +14,15 @@ from mesh.errors import (
     ServiceError,
 )
 from mesh.protocol.frame import Kind
-from mesh.protocol.request import DONE, EXPIRED, MAY_BE_BUSY, PREFIX, QUEUED, SENT
+from mesh.protocol.request import (
+    DONE,
+    EXPIRED,
+    MAY_BE_BUSY,
+    PREFIX,
+    QUEUED,
+    REPLY_PREFIX,
+    SENT,
+)
 from mesh.protocol.requests import EXPIRIES_MIN, SOFT_TRIES
 from mesh.protocol.values import encode_values
 from tests.machines import take_frames, take_records
@@ -233,6 +241,24 @@ def test_what_is_safe_to_ask_twice_is() -> None:
     assert pending.state == SENT
     bench.reply(other, pending)
     assert pending.outcome == b"reply"
+
+
+def test_what_is_asked_again_has_another_number() -> None:
+    """Found: a member that was back while it still ran the first copy cut off who asked it again."""
+    bench = Bench()
+    bench.idempotent.add("shop/get")
+    (link,) = bench.links()
+    pending = bench.ask()
+    ((_, first, _),) = take_records(link)
+    bench.table.lost(link, bench.now_s)
+    ((_, second, _),) = take_records(link)
+    assert first != second
+    data = REPLY_PREFIX.pack(0, 0) + b"reply"
+    bench.table.replied_to(link, first, data, 0, len(data))
+    assert (pending.state, bench.table.late) == (SENT, 1)
+    bench.wait(TIMEOUT_S)
+    assert isinstance(outcome(pending), RequestTimeout)
+    assert (len(bench.table), bench.woken) == (0, [pending])
 
 
 @pytest.mark.parametrize("acknowledged", [True, False])
