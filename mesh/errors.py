@@ -14,7 +14,7 @@ MeshError
 │   ├── PeerLost                  the member vanished with the request; `maybe_executed`
 │   └── ServiceError              the handler said no: `code`, `message`
 ├── TunnelBroken                  the other end or the link is gone; bytes sent and received
-├── NodeClosed                    the node has left, or is leaving
+├── NodeClosed                    the node has left, or is leaving; `maybe_executed`
 ├── NodeCrashed                   a background task of ours failed: a bug, please report it
 └── ProtocolError                 abstract; never reaches a user, costs one link
     ├── LocalProtocolError        our fault
@@ -65,7 +65,10 @@ class LimitReached(MeshError):
 
 
 class RequestError(MeshError):
-    """A request brought no reply. `maybe_executed` says whether a handler may have run."""
+    """A request brought no reply. `maybe_executed` says whether a handler may have run.
+
+    Any: also of a member that was lost, if another could be asked because it is safe to ask twice.
+    """
 
     maybe_executed = False
 
@@ -87,7 +90,7 @@ class RequestTimeout(RequestError, TimeoutError):
 
 
 class Overloaded(RequestError):
-    """`tried` members said BUSY before they started; try again in `retry_after_s`."""
+    """`tried` members said BUSY before they started it; try again in `retry_after_s`."""
 
     def __init__(self, target: str, tried: int, retry_after_s: float) -> None:
         super().__init__(f"{target!r}: members busy: {tried}, retry after {retry_after_s:.2f} s")
@@ -130,7 +133,11 @@ class TunnelBroken(MeshError):
 
 
 class NodeClosed(MeshError):
-    """This node has left the mesh, or is leaving it."""
+    """This node has left the mesh, or is leaving it. `maybe_executed`: of a request under way."""
+
+    def __init__(self, text: str, *, maybe_executed: bool = False) -> None:
+        super().__init__(text)
+        self.maybe_executed = maybe_executed
 
 
 class NodeCrashed(MeshError):

@@ -190,7 +190,7 @@ class Core:
     def close(self) -> None:
         """The node has left, or crashed: nobody waits for anything of it any longer."""
         self.closing = True
-        self.patterns.close(NodeClosed("the node has left"))
+        self.patterns.close("the node has left")
 
     def goodbye_heard(self) -> bool:
         """Every peer has acknowledged the goodbye, or is gone."""

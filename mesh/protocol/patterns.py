@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from random import Random
 
 from ..config import MeshConfig
-from ..errors import InvalidName, MeshError, RemoteProtocolError
+from ..errors import InvalidName, RemoteProtocolError
 from ..names import check_pattern, check_topic
 from .balancer import Choose
 from .batch import NUMBERS_END, Batch
@@ -316,12 +316,12 @@ class Patterns:
         for inbox in self.inboxes.values():
             self.announce_inbox(link, inbox)
 
-    def close(self, error: MeshError) -> None:
+    def close(self, why: str) -> None:
         """The node has left: whoever waits is told, and nothing is gathered any more."""
-        self.requests.close(error)
+        self.requests.close(why)
         self.publisher.close()
         for end in list(self.tunnels):
-            end.broke(str(error))
+            end.broke(why)
         for inbox in self.inboxes.values():
             inbox.wake()
 

@@ -72,6 +72,7 @@ class Pending:
         "only",
         "outcome",
         "payload",
+        "ran_at",
         "record",
         "retry_after_s",
         "sequence",
@@ -96,6 +97,8 @@ class Pending:
         """Members that were lost, or said BUSY although they have room."""
         self.full: tuple[bytes, ...] = ()
         """Members that can take nothing."""
+        self.ran_at = b""
+        """The member that may have executed it, and was lost before one was asked again; empty: none."""
         self.retry_after_s = 0.0
         self.sequence = 0
         """Of the data frame it left in."""

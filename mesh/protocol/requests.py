@@ -22,10 +22,12 @@ from random import Random
 from ..errors import (
     LimitReached,
     MeshError,
+    NodeClosed,
     NoMembers,
     Overloaded,
     PeerLost,
     RemoteProtocolError,
+    RequestError,
     RequestTimeout,
     ServiceError,
     TooLarge,
@@ -166,7 +168,10 @@ class RequestTable:
     def _enqueue(self, pending: Pending, candidate: Candidate, soft: bool, now_s: float) -> None:
         link, size = candidate.link, len(pending.payload)
         if size > link.payload_bytes_max:
-            self._finish(pending, TooLarge("payload", size, link.payload_bytes_max))
+            error: MeshError = TooLarge("payload", size, link.payload_bytes_max)
+            if pending.ran_at:  # It is not true that nothing was sent: to the first it was.
+                error = PeerLost(pending.target, short(pending.ran_at), maybe_executed=True)
+            self._finish(pending, error)
             return
         pending.candidate, pending.state = candidate, QUEUED
         candidate.outstanding += 1
@@ -332,6 +337,7 @@ class RequestTable:
                 self.retried += 1
                 pending.tried += (node,)
                 if executed:
+                    pending.ran_at = node
                     self._renumber(pending)
                 self._assign(pending, now_s)
             else:
@@ -422,10 +428,13 @@ class RequestTable:
         pending.state, pending.outcome = DONE, outcome
         if isinstance(outcome, MeshError):
             self.failed += 1
+        if isinstance(outcome, RequestError) and pending.ran_at:
+            outcome.maybe_executed = True  # Whatever this member says of itself.
         pending.wake()
 
-    def close(self, error: MeshError) -> None:
+    def close(self, why: str) -> None:
         """The node leaves: nobody waits any longer."""
         for pending in list(self._pending.values()):
+            executed = pending.state == SENT or bool(pending.ran_at)
             self._withdraw(pending)
-            self._finish(pending, error)
+            self._finish(pending, NodeClosed(why, maybe_executed=executed))

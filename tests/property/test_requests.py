@@ -7,7 +7,14 @@ from random import Random
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from mesh.errors import NoMembers, Overloaded, PeerLost, RequestTimeout, ServiceError
+from mesh.errors import (
+    NoMembers,
+    Overloaded,
+    PeerLost,
+    RequestError,
+    RequestTimeout,
+    ServiceError,
+)
 from mesh.protocol.balancer import Candidate, choose_of_two
 from mesh.protocol.dispatch import Dispatcher, Endpoint, Job
 from mesh.protocol.frame import CONTROL, Frame, Kind
@@ -166,7 +173,7 @@ class Requests(RuleBasedStateMachine):
                     pending.outcome,
                     bytes | ServiceError | PeerLost | NoMembers | Overloaded | RequestTimeout,
                 )
-            if isinstance(pending.outcome, PeerLost) and not pending.outcome.maybe_executed:
+            if isinstance(pending.outcome, RequestError) and not pending.outcome.maybe_executed:
                 assert self.taken[number] == 0
         carried = [one.candidate for one in self.pending if one.candidate is not None]
         for candidate in self.candidates.values():
