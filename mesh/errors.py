@@ -106,11 +106,16 @@ class PeerLost(RequestError):
         self.target, self.peer, self.maybe_executed = target, peer, maybe_executed
 
 
+REFUSALS = frozenset({"no_such_endpoint", "not_allowed"})
+"""Codes of the member before its handler: it has not run."""
+
+
 class ServiceError(RequestError):
     """The member's handler refused or failed. Raise it in a handler to answer with it.
 
     Codes of the mesh itself: `failed` (the handler raised something else), `no_such_endpoint`,
-    `not_allowed`. All others are yours; an empty one is a ValueError.
+    `not_allowed`; with one of the last two a handler only says `failed`, since it has run. All others
+    are yours; an empty one is a ValueError.
     """
 
     def __init__(self, code: str, message: str = "") -> None:
@@ -121,7 +126,7 @@ class ServiceError(RequestError):
             raise ValueError("ServiceError: want a code, got an empty one")
         super().__init__(f"{code}: {message}" if message else code)
         self.code, self.message = code, message
-        self.maybe_executed = code not in {"no_such_endpoint", "not_allowed"}
+        self.maybe_executed = code not in REFUSALS
 
 
 class TunnelBroken(MeshError):
