@@ -305,7 +305,7 @@ class Core:
         assert self._tick_due_s is not None
         lag_s = now_s - self._tick_due_s
         if lag_s > 2 * TICK_S:  # We were not running: silence meanwhile says nothing about others.
-            self.membership.shift(lag_s)
+            self.membership.shift(lag_s, now_s)
         self.membership.tick(now_s)
         if now_s >= self._heartbeat_due_s:
             self._heartbeat_due_s = now_s + self.config.heartbeat_s
