@@ -246,8 +246,10 @@ class Core:
     def _violated(
         self, conn: Conn, link: Link | None, error: RemoteProtocolError, now_s: float
     ) -> None:
-        who = f"node {short(link.peer)} of {link.cluster}" if link is not None else "a connection"
-        if self.refusals.count(f"protocol violation by {who}"):
+        who = one_of = "a connection"
+        if link is not None:  # Counted by cluster: of node ids there are always more.
+            who, one_of = f"node {short(link.peer)} of {link.cluster}", f"a node of {link.cluster}"
+        if self.refusals.count(f"protocol violation by {one_of}"):
             self._shell.log(f"{who} broke the protocol and was cut off: {error}")
         if link is not None:
             self.peering.fail(link, f"broke the protocol: {error}", now_s=now_s)

@@ -36,19 +36,22 @@ from .peering_bench import (
 
 
 class Shell:
-    """Hears of changes, and of nothing else."""
+    """Hears of changes and what is logged, and of nothing else."""
 
     def __init__(self) -> None:
         self.changes: list[Change] = []
+        self.logged: list[str] = []
 
     def changed(self, change: Change) -> None:
         self.changes.append(change)
+
+    def log(self, text: str) -> None:
+        self.logged.append(text)
 
     def opened(self, end: TunnelEnd, cluster: str, endpoint: str) -> None: ...
     def announced(self, raw: bytes) -> None: ...
     def freed(self) -> None: ...
     def grew(self) -> None: ...
-    def log(self, text: str) -> None: ...
 
 
 def make_core(shell: Shell, wall_us: Callable[[], int] = lambda: WALL_US) -> Core:
@@ -252,3 +255,15 @@ def test_a_lane_welcomed_with_what_cannot_be_is_dialled_again() -> None:
     assert not core.peering.links
     core.tick(5.0)
     assert len(dials(core)) == len(LANES)
+
+
+def test_whoever_breaks_the_protocol_under_many_names_is_one_of_its_cluster() -> None:
+    """Found: each new node id was another key of the statistics and another line of the log."""
+    shell = Shell()
+    core = make_core(shell)
+    for node in (SMALLER, LARGER):
+        link(core, node)
+        core.received(node + b"%d" % CONTROL, "x", b"?", 0.0)
+    assert core.refusals.counts == {"protocol violation by a node of x": 2}
+    (line,) = shell.logged
+    assert line.startswith(f"node {SMALLER.hex()[:8]} of x broke the protocol")
