@@ -160,7 +160,7 @@ class Core:
             dispatcher.draining = True
         self.patterns.tunnels.draining = True
         # Callers hear at once that there is no room here, before they try.
-        self._tell_loads(dict.fromkeys(self.patterns.dispatchers, LEAVING_LOAD))
+        self._tell_loads()
 
     def busy(self) -> bool:
         """Something is still running, waiting to leave or not yet acknowledged."""
@@ -316,7 +316,7 @@ class Core:
         self.timers.at(self._tick_due_s, self._tick)
 
     def _heartbeat(self, now_s: float) -> None:
-        self._tell_loads({name: one.load for name, one in self.patterns.dispatchers.items()})
+        self._tell_loads()
         self.peering.tick(now_s)
         if now_s >= self._announce_due_s and not self.closing:
             self._sign(now_s)
@@ -326,7 +326,9 @@ class Core:
                     link.send_control(Kind.GOSSIP, 0, body)
                     self.touch(link)
 
-    def _tell_loads(self, loads: dict[str, int]) -> None:
+    def _tell_loads(self) -> None:
+        dispatchers = self.patterns.dispatchers.items()
+        loads = {name: LEAVING_LOAD if one.draining else one.load for name, one in dispatchers}
         record = pack_record(Kind.HEARTBEAT, 0, encode_values(loads))
         for link in self.peering.links.values():
             link.unsequenced(self.out, [record])

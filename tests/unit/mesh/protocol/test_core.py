@@ -8,8 +8,9 @@ from random import Random
 import pytest
 
 from mesh.config import MeshConfig
-from mesh.protocol.core import LOOK_AGAIN_S, Core, Identity
+from mesh.protocol.core import LEAVING_LOAD, LOOK_AGAIN_S, Core, Identity
 from mesh.protocol.dialling import greeting
+from mesh.protocol.dispatch import Dispatcher
 from mesh.protocol.frame import CONTROL, DATA, Frame, Kind, pack_frame, pack_record
 from mesh.protocol.hello import Hello, Welcome, decode_hello, encode_announcements
 from mesh.protocol.instructions import Dial
@@ -18,6 +19,7 @@ from mesh.protocol.membership import Change
 from mesh.protocol.outbox import REQUESTS
 from mesh.protocol.request import PREFIX
 from mesh.protocol.tunnel import TunnelEnd
+from mesh.protocol.values import load_values
 from security.announcement import read_announcement
 from security.keyring import NetworkKeyring
 from tests.machines import LANES, LIMITS, ME
@@ -173,6 +175,30 @@ def test_what_waited_for_room_is_told_the_time_it_has_left_when_it_leaves() -> N
     ]  # fmt: skip
     left_ms, _, _, _ = PREFIX.unpack_from(head)
     assert left_ms == 1000
+
+
+def loads_told(core: Core) -> list[object]:
+    frames = [Frame(one[1]) for one in core.out if isinstance(one, tuple)]
+    core.out.clear()
+    return [
+        load_values(bytes(frame.data[start:end]), "HEARTBEAT")
+        for frame in frames for kind, _, _, start, end in frame.records if kind == Kind.HEARTBEAT
+    ]  # fmt: skip
+
+
+def test_a_node_that_drains_says_so_at_every_beat() -> None:
+    """Found: the next heartbeat said that it has nothing to do, and whoever heard it tried it first."""
+    core = make_core(Shell())
+    link(core, SMALLER)
+    core.patterns.dispatchers["x"] = Dispatcher(
+        "x", {}, {}, concurrency=1, queue_max=1, queue_bytes_max=1, start=lambda _job: None,
+        touched=core.touch,
+    )  # fmt: skip
+    core.tick(0.5)
+    assert loads_told(core) == [[{"x": 0}]]
+    core.drain()
+    core.tick(3.0)
+    assert loads_told(core) == [[{"x": LEAVING_LOAD}]] * 2
 
 
 # Dials that are answered with what breaks the protocol
