@@ -13,10 +13,8 @@ How each of them travels stands in request.py.
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heappush
-from itertools import islice
 from random import Random
 
 from ..errors import (
@@ -51,14 +49,13 @@ from .request import (
 )
 from .timers import NO_TIMER, Timers
 from .values import decode_values
+from .waiting import Line
 
 SOFT_TRIES = 3
 """Members that may answer BUSY although they have room, before one is told to queue the request."""
 
 EXPIRIES_MIN = 4096
 """Entries of ended requests that may stay among the deadlines, beside as many as live there."""
-
-WAITING_SLICE = 256
 
 
 class RequestTable:
@@ -79,8 +76,8 @@ class RequestTable:
         self._settle_s, self._requests_max = settle_s, requests_max
         self._idempotent, self._touched = idempotent, touched
         self._pending: dict[int, Pending] = {}
-        self._waiting: dict[str, OrderedDict[Pending, None]] = {}
-        """Per cluster, first come first: of a dict, finding the first costs what has left before it."""
+        self._waiting: dict[str, Line] = {}
+        """By cluster."""
         self._next_id = 0
         self._expiries: list[tuple[float, int]] = []
         """A heap of (when, request); entries of those that have ended stay until it is cleared."""
@@ -206,7 +203,7 @@ class RequestTable:
     def _wait(self, pending: Pending) -> None:
         """For a member, or for room on the way to one."""
         pending.state, pending.candidate = WAITING, None
-        self._waiting.setdefault(pending.cluster, OrderedDict())[pending] = None
+        self._waiting.setdefault(pending.cluster, Line()).add(pending)
 
     def _settled(self, pending: Pending, now_s: float) -> None:
         if pending.state == WAITING and not self._rotation(pending.cluster):
@@ -219,30 +216,26 @@ class RequestTable:
 
     def members_came(self, cluster: str, now_s: float) -> None:
         """The cluster's rotation grew, or there is room on the way to it: whoever waits goes."""
-        members, passed = self._rotation(cluster), 0
-        waiting: Iterable[Pending] = self._waiting.get(cluster, ())
-        # Slice by slice: it is called at each flush, mostly for a few, and tens of thousands may wait.
-        while some := list(islice(waiting, passed, passed + WAITING_SLICE)):
-            for pending in some:
-                candidates, size = self._candidates(pending), len(pending.payload)
-                goes = any(self._takes(one.link, size) for one in candidates)
-                goes = goes or (bool(pending.full) and not candidates)
-                if goes or self._gone(pending, members, now_s):
-                    self._stop_waiting(pending)
-                    self._assign(pending, now_s)  # To a member, or to Overloaded, or to NoMembers.
-                elif len(candidates) == len(members):
-                    return  # Nobody has room for it, and those behind it do not overtake.
-                else:
-                    passed += 1
+        line, members = self._waiting.get(cluster), self._rotation(cluster)
+        for pending in line.firsts() if line is not None else ():
+            candidates = [one for one in members if one.node not in pending.full]
+            size = len(pending.payload)
+            goes = any(self._takes(one.link, size) for one in candidates)
+            goes = goes or (bool(pending.full) and not candidates)
+            if goes or self._gone(pending, members, now_s):
+                self._stop_waiting(pending)
+                self._assign(pending, now_s)  # To a member, or to Overloaded, or to NoMembers.
+            elif len(candidates) == len(members):
+                return  # Nobody has room for it, and those behind it do not overtake.
 
     def _gone(self, pending: Pending, members: Sequence[Candidate], now_s: float) -> bool:
         """Whether its members have all gone while it waited for room, and none came instead."""
         return not members and now_s >= pending.started_s + self._settle_s
 
     def _stop_waiting(self, pending: Pending) -> None:
-        waiting = self._waiting[pending.cluster]
-        del waiting[pending]
-        if not waiting:
+        line = self._waiting[pending.cluster]
+        line.remove(pending)
+        if not line:
             del self._waiting[pending.cluster]
 
     @staticmethod
