@@ -57,6 +57,8 @@ class Driver:
         """Rung when the stream may go on: a bell each, for there may be thousands that wait."""
         self.rotation_grew = Bell()
         self.tunnel_opened: Callable[[TunnelEnd, str, str], object]
+        self.handling: set[object] = set()
+        """Tunnels whose handlers run and that will end by themselves."""
         self.watches: WeakSet[Watch] = WeakSet()
         self.endpoints: tuple[Endpoint, ...] = ()
         self._announcement = b""
@@ -140,7 +142,7 @@ class Driver:
         core.drain()
         with trio.move_on_after(core.config.drain_s):
             self.settle()
-            while core.busy():  # noqa: ASYNC110 (an event for a moment that comes once in a life)
+            while core.busy() or self.handling:  # noqa: ASYNC110 (an event for a moment that comes once in a life)
                 await trio.sleep(0.01)
         core.leave(trio.current_time())
         self.settle()

@@ -14,7 +14,7 @@ MeshError
 │   ├── PeerLost                  the member vanished with the request; `maybe_executed`
 │   └── ServiceError              the handler said no: `code`, `message`
 ├── TunnelBroken                  the other end or the link is gone; bytes sent and received
-├── NodeClosed                    the node has left, or is leaving
+├── NodeClosed                    the node has left, or is leaving; `maybe_executed`
 ├── NodeCrashed                   a background task of ours failed: a bug, please report it
 └── ProtocolError                 abstract; never reaches a user, costs one link
     ├── LocalProtocolError        our fault
@@ -65,7 +65,10 @@ class LimitReached(MeshError):
 
 
 class RequestError(MeshError):
-    """A request brought no reply. `maybe_executed` says whether a handler may have run."""
+    """A request brought no reply. `maybe_executed` says whether a handler may have run.
+
+    Any: also of a member that was lost, if another could be asked because it is safe to ask twice.
+    """
 
     maybe_executed = False
 
@@ -87,7 +90,7 @@ class RequestTimeout(RequestError, TimeoutError):
 
 
 class Overloaded(RequestError):
-    """`tried` members said BUSY before they started; try again in `retry_after_s`."""
+    """`tried` members said BUSY before they started it; try again in `retry_after_s`."""
 
     def __init__(self, target: str, tried: int, retry_after_s: float) -> None:
         super().__init__(f"{target!r}: members busy: {tried}, retry after {retry_after_s:.2f} s")
@@ -103,11 +106,16 @@ class PeerLost(RequestError):
         self.target, self.peer, self.maybe_executed = target, peer, maybe_executed
 
 
+REFUSALS = frozenset({"no_such_endpoint", "not_allowed"})
+"""Codes of the member before its handler: it has not run."""
+
+
 class ServiceError(RequestError):
     """The member's handler refused or failed. Raise it in a handler to answer with it.
 
     Codes of the mesh itself: `failed` (the handler raised something else), `no_such_endpoint`,
-    `not_allowed`. All others are yours; an empty one is a ValueError.
+    `not_allowed`; with one of the last two a handler only says `failed`, since it has run. All others
+    are yours; an empty one is a ValueError.
     """
 
     def __init__(self, code: str, message: str = "") -> None:
@@ -118,7 +126,7 @@ class ServiceError(RequestError):
             raise ValueError("ServiceError: want a code, got an empty one")
         super().__init__(f"{code}: {message}" if message else code)
         self.code, self.message = code, message
-        self.maybe_executed = code not in {"no_such_endpoint", "not_allowed"}
+        self.maybe_executed = code not in REFUSALS
 
 
 class TunnelBroken(MeshError):
@@ -130,7 +138,11 @@ class TunnelBroken(MeshError):
 
 
 class NodeClosed(MeshError):
-    """This node has left the mesh, or is leaving it."""
+    """This node has left the mesh, or is leaving it. `maybe_executed`: of a request under way."""
+
+    def __init__(self, text: str, *, maybe_executed: bool = False) -> None:
+        super().__init__(text)
+        self.maybe_executed = maybe_executed
 
 
 class NodeCrashed(MeshError):

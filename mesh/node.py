@@ -80,8 +80,9 @@ class Node:
                 request. Cancelling reaches the handler.
         Raises:
             ServiceError: the handler, or the member before it, refused.
-            NoMembers, Overloaded: nobody could take it; it was not executed.
-            PeerLost, RequestTimeout: see their `maybe_executed`.
+            NoMembers, Overloaded: nobody could take it.
+            PeerLost, RequestTimeout: the member, or the time, was lost.
+            NodeClosed: the node has left. All of these say `maybe_executed`.
             TooLarge, InvalidName, LimitReached: nothing was sent.
         """
         scope_s, now_s = trio.current_effective_deadline(), trio.current_time()

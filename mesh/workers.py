@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from .errors import ServiceError, TooLarge
+from .errors import REFUSALS, ServiceError, TooLarge
 from .protocol.dispatch import Dispatcher, Job
 from .service import Handler, Request
 from .waker import Waker
@@ -128,7 +128,7 @@ class Workers:
         try:  # What a cancelled handler raises beside Cancelled is logged, the rest goes on.
             reply = await _stepped(handlers[job.endpoint](request), worker.waits)
         except* ServiceError as group:
-            refusal = _first(group)
+            refusal = _own(_first(group))
         except* Exception as group:
             error = _first(group)
             refusal = ServiceError("failed", _told(error))
@@ -196,6 +196,11 @@ def _first(group: BaseExceptionGroup[E]) -> E:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error  # type: ignore[return-value]
+
+
+def _own(error: ServiceError) -> ServiceError:
+    """What the caller is told. A member that this one asked may have refused it; this one has run."""
+    return ServiceError("failed", str(error)) if error.code in REFUSALS else error
 
 
 def _told(error: Exception) -> str:

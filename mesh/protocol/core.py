@@ -162,7 +162,7 @@ class Core:
         self.patterns.tunnels.draining = True
         self.patterns.publisher.drain()
         # Callers hear at once that there is no room here, before they try.
-        self._tell_loads(dict.fromkeys(self.patterns.dispatchers, LEAVING_LOAD))
+        self._tell_loads()
 
     def busy(self) -> bool:
         """Something is still running, waiting to leave or not yet acknowledged."""
@@ -248,11 +248,14 @@ class Core:
     def _violated(
         self, conn: Conn, link: Link | None, error: RemoteProtocolError, now_s: float
     ) -> None:
-        who = f"node {short(link.peer)} of {link.cluster}" if link is not None else "a connection"
-        if self.refusals.count(f"protocol violation by {who}"):
+        who = one_of = "a connection"
+        if link is not None:  # Counted by cluster: of node ids there are always more.
+            who, one_of = f"node {short(link.peer)} of {link.cluster}", f"a node of {link.cluster}"
+        if self.refusals.count(f"protocol violation by {one_of}"):
             self._shell.log(f"{who} broke the protocol and was cut off: {error}")
         if link is not None:
             self.peering.fail(link, f"broke the protocol: {error}", now_s=now_s)
+        self.peering.dialler.lost(conn, now_s)  # If it was to answer a dial of ours: it did not.
         self.peering.dialler.hang_up(conn)
 
     def lost(self, conn: Conn, now_s: float, *, denied: bool = False) -> None:
@@ -306,7 +309,7 @@ class Core:
         assert self._tick_due_s is not None
         lag_s = now_s - self._tick_due_s
         if lag_s > 2 * TICK_S:  # We were not running: silence meanwhile says nothing about others.
-            self.membership.shift(lag_s)
+            self.membership.shift(lag_s, now_s)
         self.membership.tick(now_s)
         if now_s >= self._heartbeat_due_s:
             self._heartbeat_due_s = now_s + self.config.heartbeat_s
@@ -315,7 +318,7 @@ class Core:
         self.timers.at(self._tick_due_s, self._tick)
 
     def _heartbeat(self, now_s: float) -> None:
-        self._tell_loads({name: one.load for name, one in self.patterns.dispatchers.items()})
+        self._tell_loads()
         self.peering.tick(now_s)
         if now_s >= self._announce_due_s and not self.closing:
             self._sign(now_s)
@@ -325,7 +328,9 @@ class Core:
                     link.send_control(Kind.GOSSIP, 0, body)
                     self.touch(link)
 
-    def _tell_loads(self, loads: dict[str, int]) -> None:
+    def _tell_loads(self) -> None:
+        dispatchers = self.patterns.dispatchers.items()
+        loads = {name: LEAVING_LOAD if one.draining else one.load for name, one in dispatchers}
         record = pack_record(Kind.HEARTBEAT, 0, encode_values(loads))
         for link in self.peering.links.values():
             link.unsequenced(self.out, [record])

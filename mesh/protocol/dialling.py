@@ -48,6 +48,8 @@ SEEDS_MAX = 1024
 SEED_STALE_S = 300.0
 """Finders repeat themselves far sooner: by then none of them names the address any more."""
 GONE_MAX = 1024
+REASON_MAX = 40
+"""Letters of a refusal that are worth telling: those of hello.py are shorter."""
 DENIALS_WORTH_A_WORD = 3
 
 
@@ -367,13 +369,18 @@ class Dialler:
     # Answers
 
     def introduced(self, conn: Conn, body: bytes, now_s: float) -> None:
-        """INTRODUCED: who is there. The first announcement is of the node that answers."""
+        """INTRODUCED: who is there. The first announcement is of the node that answers.
+
+        Raises:
+            RemoteProtocolError: whoever asked is not told; `lost` does. So for `welcomed`.
+        """
         call = self._calls.get(conn)
-        self.hang_up(conn)
         if call is None or call.link is not None:
             raise RemoteProtocolError("INTRODUCED without INTRODUCE")
+        announcements = decode_announcements(body)
+        self.hang_up(conn)
         owner = call.owner
-        for at, raw in enumerate(decode_announcements(body)):
+        for at, raw in enumerate(announcements):
             try:
                 peer = self._exchange.heard_of(raw, now_s)
             except BadAnnouncement as error:
@@ -396,31 +403,36 @@ class Dialler:
 
     def welcomed(self, conn: Conn, welcome: Welcome, now_s: float) -> None:
         """WELCOME on one lane. The link is a link once both lanes have it."""
-        call = self._calls.pop(conn, None)
+        call = self._calls.get(conn)
         if call is None or call.link is None or not isinstance(call.owner, Peer):
             raise RemoteProtocolError("WELCOME without HELLO")
-        peer, link = call.owner, call.link
-        if link.link_id != welcome.link_id or welcome.node != peer.node:
+        peer, link, attempt = call.owner, call.link, call.owner.attempt
+        asked = call.lane, link.link_id, peer.node
+        if (welcome.lane, welcome.link_id, welcome.node) != asked:
             raise RemoteProtocolError("WELCOME to another link")
-        if not call.resume:
-            attempt = peer.attempt
-            if attempt is None or attempt.link is not link:
-                raise RemoteProtocolError("WELCOME to a link given up")
-            link.adopt(agreed(link.limits, welcome.limits))
-            attempt.welcomed.add(welcome.lane)
+        if not call.resume and (attempt is None or attempt.link is not link):
+            raise RemoteProtocolError("WELCOME to a link given up")
+        link.lane(call.lane).check_resume(welcome.expects)
+        limits = agreed(link.limits, welcome.limits)
+        # Nothing is wrong with it: until here the call had to be known, or nobody would try again.
+        del self._calls[conn]
+        if attempt is not None and not call.resume:
+            link.adopt(limits)
+            attempt.welcomed.add(call.lane)
             if len(attempt.welcomed) == 2:
                 peer.attempt, peer.reached = None, host_of(call.endpoint)
                 self._roster.linked(peer, link)
                 self._exchange.links[peer.node] = link
-        self._exchange.bind(
-            conn, link, peer, welcome.lane, welcome.expects, welcome.idempotent, now_s
-        )
+        self._exchange.bind(conn, link, peer, call.lane, welcome.expects, welcome.idempotent, now_s)
 
     def refused(self, conn: Conn, reason: str, now_s: float) -> None:
         """REFUSE, with one of the reasons of hello.py."""
         call = self._calls.get(conn)
         self.hang_up(conn)
-        if call is None or not isinstance(call.owner, Peer):
+        if call is None:
+            return
+        if isinstance(call.owner, Seed):
+            self._seed_refused(call.owner, reason, now_s)
             return
         peer, link = call.owner, call.link
         stranger = reason == NOT_ME
@@ -440,6 +452,13 @@ class Dialler:
             peer.knows_us = False
         crossing_s = 2 * self._settings.handshake_s
         self.later(peer, now_s, crossing_s if reason == CROSSING else self.backoff_s(peer.failures))
+
+    def _seed_refused(self, seed: Seed, reason: str, now_s: float) -> None:
+        """It does not believe what we say of ourselves. It may soon: once a clock has been set."""
+        seed.busy = False
+        why = f"seed {seed.endpoint} refused us: {reason[:REASON_MAX]!r}. Are both clocks right?"
+        self._exchange.warn("refused by a seed", why)
+        self._seek(seed, now_s)
 
 
 def greeting(lane: int, kind: int, body: bytes) -> bytes:

@@ -144,12 +144,15 @@ class Membership:
     def forget(self, node: bytes) -> None:
         self.members.pop(node, None)
 
-    def shift(self, lag_s: float) -> None:
-        """This node was not running for `lag_s`: nobody could have been heard in that time."""
+    def shift(self, lag_s: float, now_s: float) -> None:
+        """This node was not running for `lag_s`: nobody could have been heard in that time.
+
+        What has waited for it may have been read already: nobody was heard later than now.
+        """
         for member in self.members.values():
-            member.heard_s += lag_s
+            member.heard_s = min(member.heard_s + lag_s, now_s)
             if member.path_lost_s is not None:
-                member.path_lost_s += lag_s
+                member.path_lost_s = min(member.path_lost_s + lag_s, now_s)
 
     def tick(self, now_s: float) -> None:
         """Draw the conclusions that time alone allows. Call a few times a second."""

@@ -316,12 +316,12 @@ class Patterns:
         for inbox in self.inboxes.values():
             self.announce_inbox(link, inbox)
 
-    def close(self, reason: str) -> None:
+    def close(self, why: str) -> None:
         """The node has left: whoever waits is told, and nothing is gathered any more."""
-        self.requests.close(reason)
+        self.requests.close(why)
         self.publisher.close()
         for end in list(self.tunnels):
-            end.broke(reason)
+            end.broke(why)
         for inbox in self.inboxes.values():
             inbox.wake()
 

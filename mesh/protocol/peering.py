@@ -223,11 +223,13 @@ class Peering:
                 self.dialler.hang_up(lane.conn)
                 lane.conn = None
         self.dialler.forget(link)
+        peer = self._roster.peers.get(link.peer)
         if self.links.get(link.peer) is not link:
+            if peer is not None and peer.attempt is not None and peer.attempt.link is link:
+                self.dialler.try_again(peer, now_s)  # One lane had its WELCOME, the other has not.
             return
         del self.links[link.peer]
         was_up, link.up = link.up, False
-        peer = self._roster.peers.get(link.peer)
         if peer is not None:
             peer.link = None
             self._roster.failed(peer)

@@ -72,9 +72,11 @@ class Pending:
         "only",
         "outcome",
         "payload",
+        "ran_at",
         "record",
         "retry_after_s",
         "sequence",
+        "soft",
         "started_s",
         "state",
         "target",
@@ -96,9 +98,13 @@ class Pending:
         """Members that were lost, or said BUSY although they have room."""
         self.full: tuple[bytes, ...] = ()
         """Members that can take nothing."""
+        self.ran_at = b""
+        """The member that may have executed it, and was lost before one was asked again; empty: none."""
         self.retry_after_s = 0.0
         self.sequence = 0
         """Of the data frame it left in."""
+        self.soft = False
+        """The member that has it may say BUSY although it has room."""
         self.record: Record | None = None
         """While it waits to leave."""
         self.outcome: bytes | MeshError | None = None

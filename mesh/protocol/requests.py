@@ -13,10 +13,8 @@ How each of them travels stands in request.py.
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heappush
-from itertools import islice
 from random import Random
 
 from ..errors import (
@@ -27,6 +25,7 @@ from ..errors import (
     Overloaded,
     PeerLost,
     RemoteProtocolError,
+    RequestError,
     RequestTimeout,
     ServiceError,
     TooLarge,
@@ -50,14 +49,13 @@ from .request import (
 )
 from .timers import NO_TIMER, Timers
 from .values import decode_values
+from .waiting import Line
 
 SOFT_TRIES = 3
 """Members that may answer BUSY although they have room, before one is told to queue the request."""
 
 EXPIRIES_MIN = 4096
 """Entries of ended requests that may stay among the deadlines, beside as many as live there."""
-
-WAITING_SLICE = 256
 
 
 class RequestTable:
@@ -78,8 +76,8 @@ class RequestTable:
         self._settle_s, self._requests_max = settle_s, requests_max
         self._idempotent, self._touched = idempotent, touched
         self._pending: dict[int, Pending] = {}
-        self._waiting: dict[str, OrderedDict[Pending, None]] = {}
-        """Per cluster, first come first: of a dict, finding the first costs what has left before it."""
+        self._waiting: dict[str, Line] = {}
+        """By cluster."""
         self._next_id = 0
         self._expiries: list[tuple[float, int]] = []
         """A heap of (when, request); entries of those that have ended stay until it is cleared."""
@@ -167,9 +165,12 @@ class RequestTable:
     def _enqueue(self, pending: Pending, candidate: Candidate, soft: bool, now_s: float) -> None:
         link, size = candidate.link, len(pending.payload)
         if size > link.payload_bytes_max:
-            self._finish(pending, TooLarge("payload", size, link.payload_bytes_max))
+            error: MeshError = TooLarge("payload", size, link.payload_bytes_max)
+            if pending.ran_at:  # It is not true that nothing was sent: to the first it was.
+                error = PeerLost(pending.target, short(pending.ran_at), maybe_executed=True)
+            self._finish(pending, error)
             return
-        pending.candidate, pending.state = candidate, QUEUED
+        pending.candidate, pending.state, pending.soft = candidate, QUEUED, soft
         candidate.outstanding += 1
         link.outstanding += 1
         self.sent += 1
@@ -202,7 +203,7 @@ class RequestTable:
     def _wait(self, pending: Pending) -> None:
         """For a member, or for room on the way to one."""
         pending.state, pending.candidate = WAITING, None
-        self._waiting.setdefault(pending.cluster, OrderedDict())[pending] = None
+        self._waiting.setdefault(pending.cluster, Line()).add(pending)
 
     def _settled(self, pending: Pending, now_s: float) -> None:
         if pending.state == WAITING and not self._rotation(pending.cluster):
@@ -215,30 +216,26 @@ class RequestTable:
 
     def members_came(self, cluster: str, now_s: float) -> None:
         """The cluster's rotation grew, or there is room on the way to it: whoever waits goes."""
-        members, passed = self._rotation(cluster), 0
-        waiting: Iterable[Pending] = self._waiting.get(cluster, ())
-        # Slice by slice: it is called at each flush, mostly for a few, and tens of thousands may wait.
-        while some := list(islice(waiting, passed, passed + WAITING_SLICE)):
-            for pending in some:
-                candidates, size = self._candidates(pending), len(pending.payload)
-                goes = any(self._takes(one.link, size) for one in candidates)
-                goes = goes or (bool(pending.full) and not candidates)
-                if goes or self._gone(pending, members, now_s):
-                    self._stop_waiting(pending)
-                    self._assign(pending, now_s)  # To a member, or to Overloaded, or to NoMembers.
-                elif len(candidates) == len(members):
-                    return  # Nobody has room for it, and those behind it do not overtake.
-                else:
-                    passed += 1
+        line, members = self._waiting.get(cluster), self._rotation(cluster)
+        for pending in line.firsts() if line is not None else ():
+            candidates = [one for one in members if one.node not in pending.full]
+            size = len(pending.payload)
+            goes = any(self._takes(one.link, size) for one in candidates)
+            goes = goes or (bool(pending.full) and not candidates)
+            if goes or self._gone(pending, members, now_s):
+                self._stop_waiting(pending)
+                self._assign(pending, now_s)  # To a member, or to Overloaded, or to NoMembers.
+            elif len(candidates) == len(members):
+                return  # Nobody has room for it, and those behind it do not overtake.
 
     def _gone(self, pending: Pending, members: Sequence[Candidate], now_s: float) -> bool:
         """Whether its members have all gone while it waited for room, and none came instead."""
         return not members and now_s >= pending.started_s + self._settle_s
 
     def _stop_waiting(self, pending: Pending) -> None:
-        waiting = self._waiting[pending.cluster]
-        del waiting[pending]
-        if not waiting:
+        line = self._waiting[pending.cluster]
+        line.remove(pending)
+        if not line:
             del self._waiting[pending.cluster]
 
     @staticmethod
@@ -300,7 +297,7 @@ class RequestTable:
         pending, candidate = answered
         candidate.queue = queue
         self.busy += 1
-        if hard:
+        if hard or not pending.soft:  # Else it could send it round and round until the deadline.
             pending.full += (candidate.node,)
         else:
             pending.tried += (candidate.node,)
@@ -332,10 +329,24 @@ class RequestTable:
             if pending.only is None and (not executed or self._idempotent(node, pending.target)):
                 self.retried += 1
                 pending.tried += (node,)
+                if executed:
+                    pending.ran_at = node
+                    self._renumber(pending)
                 self._assign(pending, now_s)
             else:
                 error = PeerLost(pending.target, short(node), maybe_executed=executed)
                 self._finish(pending, error)
+
+    def _renumber(self, pending: Pending) -> None:
+        """The member that was lost may be back while it still works on it, and be asked once more.
+
+        Under the number that it has it would take that for a violation.
+        """
+        del self._pending[pending.ident]
+        self._next_id += 1
+        pending.ident = self._next_id
+        self._pending[pending.ident] = pending
+        heappush(self._expiries, (pending.expires_s, pending.ident))
 
     def cancel(self, pending: Pending) -> None:
         """The caller does not want the answer any more; once there is one, that changes nothing."""
@@ -410,10 +421,14 @@ class RequestTable:
         pending.state, pending.outcome = DONE, outcome
         if isinstance(outcome, MeshError):
             self.failed += 1
+        if isinstance(outcome, RequestError) and pending.ran_at:
+            outcome.maybe_executed = True  # Whatever this member says of itself.
         pending.wake()
 
-    def close(self, reason: str) -> None:
+    def close(self, why: str) -> None:
         """The node leaves: nobody waits any longer."""
         for pending in list(self._pending.values()):
+            executed = pending.state == SENT or bool(pending.ran_at)
             self._withdraw(pending)
-            self._finish(pending, NodeClosed(reason))  # Each raises its own: it gathers frames.
+            # Each raises its own: it gathers frames.
+            self._finish(pending, NodeClosed(why, maybe_executed=executed))

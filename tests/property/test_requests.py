@@ -7,7 +7,14 @@ from random import Random
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from mesh.errors import NoMembers, Overloaded, PeerLost, RequestTimeout, ServiceError
+from mesh.errors import (
+    NoMembers,
+    Overloaded,
+    PeerLost,
+    RequestError,
+    RequestTimeout,
+    ServiceError,
+)
 from mesh.protocol.balancer import Candidate, choose_of_two
 from mesh.protocol.dispatch import Dispatcher, Endpoint, Job
 from mesh.protocol.frame import CONTROL, Frame, Kind
@@ -50,9 +57,11 @@ class Requests(RuleBasedStateMachine):
             idempotent=lambda node, target: target == "x/twice",
         )  # fmt: skip
         self.pending: list[Pending] = []
-        self.woken: dict[int, int] = {}
+        self.woken: list[int] = []
         self.held: list[tuple[Link, int]] = []
-        self.taken: dict[int, int] = {}
+        self.taken: list[int] = []
+        self.numbers: dict[int, int] = {}
+        """Of requests on the wire: which of `pending` each is a copy of."""
         self.member_comes()
 
     @rule()
@@ -65,18 +74,18 @@ class Requests(RuleBasedStateMachine):
 
     @rule(idempotent=st.booleans())
     def ask(self, idempotent: bool) -> None:
-        ident = len(self.pending) + 1
-        self.woken[ident] = self.taken[ident] = 0
+        number = len(self.pending)
+        self.woken.append(0)
+        self.taken.append(0)
 
         def wake() -> None:
-            self.woken[ident] += 1
+            self.woken[number] += 1
 
         target = "x/twice" if idempotent else "x/once"
         pending = self.table.start(
-            target, b"payload", now_s=self.now_s, deadline_s=self.now_s + TIMEOUT_S,
+            target, b"%04d" % number, now_s=self.now_s, deadline_s=self.now_s + TIMEOUT_S,
             expires_s=self.now_s + TIMEOUT_S, wake=wake,
         )  # fmt: skip
-        assert pending.ident == ident
         self.pending.append(pending)
 
     @rule()
@@ -94,8 +103,10 @@ class Requests(RuleBasedStateMachine):
                     continue
                 for kind, _, ident, start, end in frame.records:
                     assert kind == Kind.REQUEST
-                    assert bytes(frame.data[start + PREFIX.size : end]).endswith(b"payload")
-                    self.taken[ident] += 1
+                    assert end - start > PREFIX.size
+                    number = self.numbers[ident] = int(bytes(frame.data[end - 4 : end]))
+                    self.taken[number] += 1
+                    assert (candidate.link, ident) not in self.held, "a violation: it came twice"
                     self.held.append((candidate.link, ident))
 
     @rule(place=st.integers(0, 50), error=st.booleans())
@@ -113,7 +124,8 @@ class Requests(RuleBasedStateMachine):
         if not self.held:
             return
         link, ident = self.held.pop(place % len(self.held))
-        self.taken[ident] -= 1  # It was not started: going elsewhere is no second time.
+        # It was not started: going elsewhere is no second time.
+        self.taken[self.numbers[ident]] -= 1
         self.table.busy_for(link, ident, encode_values(9, 100, hard), self.now_s)
 
     @rule(place=st.integers(0, 50))
@@ -132,6 +144,16 @@ class Requests(RuleBasedStateMachine):
             self.held = [one for one in self.held if one[0] is not link]
             self.table.lost(link, self.now_s)
 
+    @rule(place=st.integers(0, 50))
+    def member_is_dead_and_comes_back(self, place: int) -> None:
+        """Its path was away for long, and its link goes on: what it holds, it still does."""
+        if self.candidates:
+            name = sorted(self.candidates)[place % len(self.candidates)]
+            candidate = self.candidates.pop(name)
+            self.table.lost(candidate.link, self.now_s)
+            self.candidates[name] = candidate
+            self.table.members_came("x", self.now_s)
+
     @rule(seconds=st.floats(0.0, 3.0))
     def time_passes(self, seconds: float) -> None:
         self.now_s += seconds
@@ -141,18 +163,18 @@ class Requests(RuleBasedStateMachine):
     def promises(self) -> None:
         if not hasattr(self, "table"):
             return
-        for pending in self.pending:
+        for number, pending in enumerate(self.pending):
             done = pending.state == DONE
-            assert self.woken[pending.ident] == done, "woken once, when it ends"
+            assert self.woken[number] == done, "woken once, when it ends"
             assert done or self.now_s < pending.started_s + TIMEOUT_S
-            assert pending.target == "x/twice" or self.taken[pending.ident] <= 1
+            assert pending.target == "x/twice" or self.taken[number] <= 1
             if done and pending.outcome is not None:
                 assert isinstance(
                     pending.outcome,
                     bytes | ServiceError | PeerLost | NoMembers | Overloaded | RequestTimeout,
                 )
-            if isinstance(pending.outcome, PeerLost) and not pending.outcome.maybe_executed:
-                assert self.taken[pending.ident] == 0
+            if isinstance(pending.outcome, RequestError) and not pending.outcome.maybe_executed:
+                assert self.taken[number] == 0
         carried = [one.candidate for one in self.pending if one.candidate is not None]
         for candidate in self.candidates.values():
             assert candidate.outstanding == sum(one is candidate for one in carried)

@@ -213,9 +213,7 @@ class RequestBook:
         if one.gave_up:
             return
         assert isinstance(outcome, MeshError), f"ended with nothing: {one}"
-        if isinstance(outcome, NodeClosed):  # The caller itself has left: it cannot know.
-            return
-        if not one.idempotent and not getattr(outcome, "maybe_executed", False):
+        if not getattr(outcome, "maybe_executed", False):
             assert not one.ran_at, f"said to be not executed: {one}"
         if isinstance(outcome, Overloaded):
             assert outcome.tried == 1 or (outcome.tried > 1 and not one.only), f"{one}"

@@ -126,13 +126,16 @@ class World:
 
     def check_manners(self) -> None:
         """Nodes that keep to the protocol never look as if they broke it."""
-        liars = {peer.hex()[:8] for peer in self.liars}
+        liars = self.liars
         for node in self.network.nodes:
-            if node.id in self.liars:
+            if node.id in liars:
                 continue
             for reason in node.core.refusals.counts:
-                of_node = reason.startswith("protocol violation by node ")
-                assert not of_node or reason.split()[4] in liars, f"{node.name}: {reason}"
+                of_node = reason.startswith("protocol violation by a node of ")
+                assert not of_node or liars, f"{node.name}: {reason}"
+            for _, change in node.changes:
+                violator = change.reason.startswith("broke the protocol")
+                assert not violator or change.member.node in liars, f"{node.name}: {change}"
 
     def honest(self) -> list[SimNode]:
         return [node for node in self.nodes if node.id not in self.liars and not node.leaving]

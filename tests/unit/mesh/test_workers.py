@@ -7,10 +7,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from itertools import pairwise
 
+import pytest
 import trio
 
+from mesh.errors import ServiceError
 from mesh.protocol.dispatch import Dispatcher, Endpoint, Job
 from mesh.protocol.frame import Kind
+from mesh.protocol.request import REPLY_PREFIX
+from mesh.protocol.values import decode_values
 from mesh.service import Request
 from mesh.workers import Workers
 from tests.machines import make_link, take_records
@@ -191,3 +195,24 @@ async def test_what_a_handler_catches_reaches_it_also_after_it_has_waited() -> N
         ((kind, _, body),) = take_records(bench.link)
         assert kind == Kind.REPLY
         assert body.endswith(b"found and caught")
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [("no_such_endpoint", "failed: no_such_endpoint: no"), ("not_allowed", "failed: not_allowed: no"),
+     ("sold_out", "sold_out: no")],
+)  # fmt: skip
+async def test_a_handler_that_ran_never_says_that_none_did(code: str, told: str) -> None:
+    """Found: what a member it asked itself had refused it with went out as the word of this one."""
+
+    async def handler(request: Request) -> bytes:
+        raise ServiceError(code, "no")
+
+    async with serving(handler) as bench:
+        bench.offer()
+        await bench.turns()
+        ((kind, _, body),) = take_records(bench.link)
+    assert kind == Kind.ERROR
+    error = ServiceError(*decode_values(body[REPLY_PREFIX.size :], "ERROR", (str, str)))
+    assert str(error) == told
+    assert error.maybe_executed

@@ -8,37 +8,53 @@ from random import Random
 import pytest
 
 from mesh.config import MeshConfig
-from mesh.protocol.core import LOOK_AGAIN_S, Core, Identity
+from mesh.protocol.core import LEAVING_LOAD, LOOK_AGAIN_S, Core, Identity
 from mesh.protocol.dialling import greeting
+from mesh.protocol.dispatch import Dispatcher
 from mesh.protocol.frame import CONTROL, DATA, Frame, Kind, pack_frame, pack_record
-from mesh.protocol.hello import Hello, encode_announcements
+from mesh.protocol.hello import Hello, Welcome, decode_hello, encode_announcements
+from mesh.protocol.instructions import Dial
 from mesh.protocol.lane import Conn
 from mesh.protocol.membership import Change
 from mesh.protocol.outbox import REQUESTS
 from mesh.protocol.request import PREFIX
 from mesh.protocol.topics import TopicStream
 from mesh.protocol.tunnel import TunnelEnd
+from mesh.protocol.values import load_values
 from security.announcement import read_announcement
 from security.keyring import NetworkKeyring
 from tests.machines import LANES, LIMITS, ME
 
-from .peering_bench import HOST, LARGER, SECRET, SMALLER, WALL_US, announce, place
+from .peering_bench import (
+    HOST,
+    LARGER,
+    SECRET,
+    SMALLER,
+    WALL_US,
+    WAY_IN,
+    announce,
+    only_record,
+    place,
+)
 
 
 class Shell:
-    """Hears of changes, and of nothing else."""
+    """Hears of changes and what is logged, and of nothing else."""
 
     def __init__(self) -> None:
         self.changes: list[Change] = []
+        self.logged: list[str] = []
 
     def changed(self, change: Change) -> None:
         self.changes.append(change)
+
+    def log(self, text: str) -> None:
+        self.logged.append(text)
 
     def opened(self, end: TunnelEnd, cluster: str, endpoint: str) -> None: ...
     def announced(self, raw: bytes) -> None: ...
     def freed(self, streams: Sequence[TopicStream]) -> None: ...
     def grew(self) -> None: ...
-    def log(self, text: str) -> None: ...
 
 
 def make_core(shell: Shell, wall_us: Callable[[], int] = lambda: WALL_US) -> Core:
@@ -160,3 +176,121 @@ def test_what_waited_for_room_is_told_the_time_it_has_left_when_it_leaves() -> N
     ]  # fmt: skip
     left_ms, _, _, _ = PREFIX.unpack_from(head)
     assert left_ms == 1000
+
+
+def loads_told(core: Core) -> list[object]:
+    frames = [Frame(one[1]) for one in core.out if isinstance(one, tuple)]
+    core.out.clear()
+    return [
+        load_values(bytes(frame.data[start:end]), "HEARTBEAT")
+        for frame in frames for kind, _, _, start, end in frame.records if kind == Kind.HEARTBEAT
+    ]  # fmt: skip
+
+
+def test_a_node_that_drains_says_so_at_every_beat() -> None:
+    """Found: the next heartbeat said that it has nothing to do, and whoever heard it tried it first."""
+    core = make_core(Shell())
+    link(core, SMALLER)
+    core.patterns.dispatchers["x"] = Dispatcher(
+        "x", {}, {}, concurrency=1, queue_max=1, queue_bytes_max=1, start=lambda _job: None,
+        touched=core.touch,
+    )  # fmt: skip
+    core.tick(0.5)
+    assert loads_told(core) == [[{"x": 0}]]
+    core.drain()
+    core.tick(3.0)
+    assert loads_told(core) == [[{"x": LEAVING_LOAD}]] * 2
+
+
+# Dials that are answered with what breaks the protocol
+
+GREETED_BADLY = {
+    "not a frame": b"?",
+    "of another version": b"",
+    "no announcements": greeting(CONTROL, Kind.INTRODUCED, b"?"),
+    "an answer to something else": greeting(CONTROL, Kind.WELCOME, b"?"),
+}
+
+
+def dials(core: Core) -> list[Dial]:
+    found = [one for one in core.out if isinstance(one, Dial)]
+    core.out.clear()
+    return found
+
+
+def other_version(frame: bytes) -> bytes:
+    return frame[:1] + bytes([frame[1] + 1]) + frame[2:]
+
+
+@pytest.mark.parametrize("answer", GREETED_BADLY)
+def test_a_seed_that_broke_the_protocol_is_asked_again(answer: str) -> None:
+    """Found: never again, so one answer of another version (an upgrade) shut an address out for good."""
+    core, seed = make_core(Shell()), "tcp://10.0.0.9:1"
+    core.found(seed, b"", 0.0)
+    introduced = greeting(CONTROL, Kind.INTRODUCED, encode_announcements([announce(LARGER)]))
+    (dial,) = dials(core)
+    core.received(dial.conn, None, GREETED_BADLY[answer] or other_version(introduced), 0.1)
+    assert not dials(core)
+    core.found(seed, b"", 5.0)
+    (dial,) = dials(core)
+    core.received(dial.conn, None, introduced, 5.1)
+    assert LARGER in core.roster.peers
+
+
+def test_a_node_that_broke_the_protocol_is_dialled_again() -> None:
+    core = make_core(Shell())
+    core.found("", announce(SMALLER, endpoints=WAY_IN), 0.0)
+    for dial in dials(core):
+        core.received(dial.conn, None, b"?", 0.1)
+    assert not dials(core)
+    core.tick(5.0)
+    assert len(dials(core)) == len(LANES)
+
+
+@pytest.mark.parametrize("second", [b"?", None])
+def test_a_node_that_broke_the_protocol_with_one_lane_is_dialled_again(
+    second: bytes | None,
+) -> None:
+    """On the lane that it had welcomed already, or on the other one."""
+    core, raw = make_core(Shell()), announce(SMALLER, endpoints=WAY_IN)
+    core.found("", raw, 0.0)
+    hello = [decode_hello(only_record(one[1])[1]) for one in core.out if isinstance(one, tuple)][-2]
+    control, data = dials(core)
+    welcome = Welcome(
+        lane=CONTROL, node=SMALLER, link_id=hello.link_id, expects=1, limits=LIMITS.told(),
+        announcement=raw,
+    )  # fmt: skip
+    core.received(control.conn, None, greeting(CONTROL, Kind.WELCOME, welcome.encode()), 0.1)
+    core.received(control.conn if second is None else data.conn, None, b"?", 0.2)
+    assert not dials(core)
+    core.tick(5.0)
+    assert len(dials(core)) == len(LANES)
+
+
+def test_a_lane_welcomed_with_what_cannot_be_is_dialled_again() -> None:
+    """Found: where the second WELCOME was impossible, the link stayed half made for good."""
+    core, raw = make_core(Shell()), announce(SMALLER, endpoints=WAY_IN)
+    core.found("", raw, 0.0)
+    hello = [decode_hello(only_record(one[1])[1]) for one in core.out if isinstance(one, tuple)][-2]
+    for dial in dials(core):
+        welcome = Welcome(
+            lane=dial.lane, node=SMALLER, link_id=hello.link_id, limits=LIMITS.told(),
+            expects=1 if dial.lane == CONTROL else 7, announcement=raw,
+        )  # fmt: skip
+        core.received(dial.conn, None, greeting(dial.lane, Kind.WELCOME, welcome.encode()), 0.1)
+    assert not dials(core)
+    assert not core.peering.links
+    core.tick(5.0)
+    assert len(dials(core)) == len(LANES)
+
+
+def test_whoever_breaks_the_protocol_under_many_names_is_one_of_its_cluster() -> None:
+    """Found: each new node id was another key of the statistics and another line of the log."""
+    shell = Shell()
+    core = make_core(shell)
+    for node in (SMALLER, LARGER):
+        link(core, node)
+        core.received(node + b"%d" % CONTROL, "x", b"?", 0.0)
+    assert core.refusals.counts == {"protocol violation by a node of x": 2}
+    (line,) = shell.logged
+    assert line.startswith(f"node {SMALLER.hex()[:8]} of x broke the protocol")

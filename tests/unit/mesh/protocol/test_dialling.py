@@ -432,17 +432,21 @@ def test_answers_to_what_was_not_asked_are_violations() -> None:
     raw = announce(SMALLER, endpoints=WAY_IN)
     bench.hear(raw)
     out = bench.take()
-    control, _, data, _ = out
+    control, _, data, hello = out
     assert isinstance(control, Dial)
     assert isinstance(data, Dial)
+    assert isinstance(hello, tuple)
     with pytest.raises(RemoteProtocolError, match="before WELCOME"):
         bench.answer(control.conn, Kind.GOSSIP, b"")
     with pytest.raises(RemoteProtocolError, match="INTRODUCED without INTRODUCE"):
         bench.introduced(control, raw)
-    with pytest.raises(RemoteProtocolError, match="WELCOME without HELLO"):
-        bench.welcomed(out[:2], raw)
     with pytest.raises(RemoteProtocolError, match="WELCOME to another link"):
         bench.welcomed(out[2:], raw, LARGER)
+    with pytest.raises(RemoteProtocolError, match="WELCOME to another link"):
+        bench.welcomed([(control.conn, hello[1])], raw)
+    bench.dialler.hang_up(control.conn)
+    with pytest.raises(RemoteProtocolError, match="WELCOME without HELLO"):
+        bench.welcomed(out[:2], raw)
     assert not bench.peering.links
 
 

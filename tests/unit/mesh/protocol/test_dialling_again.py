@@ -8,7 +8,10 @@ from mesh.protocol.dialling import (
     BACKOFF_S,
     BACKOFF_S_MAX,
     PATIENCE_MAX,
+    SEED_MISSES_MAX,
 )
+from mesh.protocol.frame import Kind
+from mesh.protocol.hello import UNTRUSTED
 from security.keys import derive
 
 from .peering_bench import (
@@ -129,3 +132,28 @@ def test_denied_tries_the_other_generation_and_says_so_once() -> None:
     assert clients == [derive(SECRET, "x"), derive(bytes(32), "x")] * 2
     assert peer.denials == 4
     assert bench.told == [("warn", "denied")]
+
+
+# Seeds
+
+SEED = "tcp://10.0.0.9:1"
+
+
+def test_a_seed_that_refuses_is_asked_again() -> None:
+    """Found: never again, so who joined before its clock was set stayed alone until its restart."""
+    bench = Bench()
+    bench.dialler.found(SEED, bench.now_s)
+    waits = []
+    for _ in range(SEED_MISSES_MAX):
+        bench.answer(bench.dials()[0].conn, Kind.REFUSE, UNTRUSTED.encode())
+        waits.append(bench.run_to_dial())
+    assert 0.5 * BACKOFF_S <= waits[0] <= 2 * BACKOFF_S
+    assert 0.5 * BACKOFF_S_MAX <= waits[-1] <= 2 * BACKOFF_S_MAX
+    assert bench.told == [("warn", "refused by a seed")], "once"
+    assert bench.roster.refusals.counts == {"refused by a seed": SEED_MISSES_MAX}
+    bench.answer(bench.dials()[0].conn, Kind.REFUSE, UNTRUSTED.encode())
+    bench.run_to(bench.now_s + 60.0)
+    assert bench.dials() == [], "finders name it again"
+    bench.dialler.found(SEED, bench.now_s)
+    bench.introduced(bench.dials()[0], announce(SMALLER, endpoints=WAY_IN))
+    assert set(bench.roster.peers) == {SMALLER}

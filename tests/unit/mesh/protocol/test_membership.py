@@ -126,12 +126,24 @@ def test_strangers_change_nothing() -> None:
 
 def test_our_own_lag_is_no_evidence() -> None:
     bench = Bench()
-    bench.table.shift(10.0)
+    bench.table.shift(10.0, 10.0)
     assert bench.at(10.0 + STALLED_S - 0.01) is State.ALIVE
     bench.table.path_lost(NODE, 11.0)
-    bench.table.shift(50.0)
+    bench.table.shift(50.0, 61.0)
     assert bench.at(61.0 + DEAD_S - 0.01) is State.SUSPECT
     assert bench.at(61.0 + DEAD_S) is State.DEAD
+
+
+def test_who_was_heard_after_our_lag_is_not_credited_with_it() -> None:
+    """Found: what had waited was read before the clocks were moved, which put them in the future."""
+    bench = Bench()
+    bench.table.heard(bench.member, 60.0)
+    bench.table.shift(59.75, 60.0)
+    assert bench.at(60.0 + STALLED_S) is State.STALLED
+    bench.table.heard(bench.member, 64.0)
+    bench.table.path_lost(NODE, 124.0)
+    bench.table.shift(59.75, 124.0)
+    assert bench.at(124.0 + DEAD_S) is State.DEAD
 
 
 @pytest.mark.parametrize(

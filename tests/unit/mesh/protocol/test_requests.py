@@ -14,7 +14,15 @@ from mesh.errors import (
     ServiceError,
 )
 from mesh.protocol.frame import Kind
-from mesh.protocol.request import DONE, EXPIRED, MAY_BE_BUSY, PREFIX, QUEUED, SENT
+from mesh.protocol.request import (
+    DONE,
+    EXPIRED,
+    MAY_BE_BUSY,
+    PREFIX,
+    QUEUED,
+    REPLY_PREFIX,
+    SENT,
+)
 from mesh.protocol.requests import EXPIRIES_MIN, SOFT_TRIES
 from mesh.protocol.values import encode_values
 from tests.machines import take_frames, take_records
@@ -163,14 +171,15 @@ def test_after_some_soft_busy_one_is_told_to_queue_it() -> None:
     assert flags == [MAY_BE_BUSY] * SOFT_TRIES + [0]
 
 
-def test_when_all_said_soft_busy_they_are_asked_again() -> None:
+def test_soft_busy_where_it_is_not_welcome_counts_as_hard() -> None:
+    """Found: a member that kept saying so was asked again until the deadline."""
     bench = Bench(members=1)
     (link,) = bench.links()
     pending = bench.ask()
-    for _ in range(3):
-        assert prefix(link)[1] == 0
-        bench.busy(link, pending, hard=False)
-    assert pending.state == QUEUED
+    assert prefix(link)[1] == 0
+    bench.busy(link, pending, hard=False)
+    assert isinstance(outcome(pending), Overloaded)
+    assert take_records(link) == []
 
 
 def test_when_all_are_full_it_is_overloaded() -> None:
@@ -233,6 +242,24 @@ def test_what_is_safe_to_ask_twice_is() -> None:
     assert pending.state == SENT
     bench.reply(other, pending)
     assert pending.outcome == b"reply"
+
+
+def test_what_is_asked_again_has_another_number() -> None:
+    """Found: a member that was back while it still ran the first copy cut off who asked it again."""
+    bench = Bench()
+    bench.idempotent.add("shop/get")
+    (link,) = bench.links()
+    pending = bench.ask()
+    ((_, first, _),) = take_records(link)
+    bench.table.lost(link, bench.now_s)
+    ((_, second, _),) = take_records(link)
+    assert first != second
+    data = REPLY_PREFIX.pack(0, 0) + b"reply"
+    bench.table.replied_to(link, first, data, 0, len(data))
+    assert (pending.state, bench.table.late) == (SENT, 1)
+    bench.wait(TIMEOUT_S)
+    assert isinstance(outcome(pending), RequestTimeout)
+    assert (len(bench.table), bench.woken) == (0, [pending])
 
 
 @pytest.mark.parametrize("acknowledged", [True, False])
@@ -368,9 +395,10 @@ def test_closing_ends_all() -> None:
     bench.candidates.clear()
     waiting = bench.ask()
     bench.table.close("bye")
-    ends = [outcome(one) for one in (sent, queued, waiting)]
-    assert [(type(one), str(one)) for one in ends] == [(NodeClosed, "bye")] * 3
-    assert len({id(one) for one in ends}) == 3  # Who raises one adds frames to it.
+    errors = [outcome(one) for one in (sent, queued, waiting)]
+    told = [(str(one), one.maybe_executed) for one in errors if isinstance(one, NodeClosed)]
+    assert told == [("bye", True), ("bye", False), ("bye", False)]
+    assert len({id(one) for one in errors}) == 3, "who raises one adds frames to it"
     assert take_records(link) == [(Kind.CANCEL, sent.ident, b"")]
     assert (len(bench.table), len(bench.woken)) == (0, 3)
 

@@ -10,9 +10,10 @@ from mesh.errors import (
     RequestTimeout,
 )
 from mesh.protocol.frame import Kind
+from mesh.protocol.link import Link
 from mesh.protocol.outbox import REQUESTS, TOPICS
-from mesh.protocol.request import QUEUED, SENT, WAITING, read_head
-from mesh.protocol.requests import WAITING_SLICE
+from mesh.protocol.request import QUEUED, SENT, WAITING, Pending, read_head
+from mesh.protocol.requests import RequestTable
 from tests.machines import take_frames, take_records
 
 from .request_bench import SETTLE_S, START_S, TIMEOUT_S, Bench, outcome
@@ -137,29 +138,75 @@ def test_one_whose_members_are_full_holds_nobody_up() -> None:
     assert [stuck.state, behind.state] == [WAITING, QUEUED]
 
 
-@pytest.mark.parametrize("stuck_every", [2, 3, 1000])
-def test_many_that_wait_all_go_in_order_past_those_whose_members_are_full(stuck_every: int) -> None:
-    """More than a few slices of them, of which every so many has nobody with room."""
-    count = 3 * WAITING_SLICE + 1
-    bench = Bench(members=2, requests_max=count)
+def refused_by_the_first(bench: Bench, count: int) -> list[Pending]:
+    """Requests that left for the first member, which is about to say BUSY; nobody has room any more."""
     one, other = bench.links()
     limit = one.limits.outbox_bytes
-    for link in (one, other):
-        link.outbox.push(REQUESTS, Kind.REPLY, 1, bytes(limit))
-    asked = [bench.ask(payload=b"%d" % at) for at in range(count)]
-    for pending in asked[::stuck_every]:
-        pending.full = (bench.candidates[0].node,)
+    other.outbox.push(REQUESTS, Kind.REPLY, 1, bytes(limit))
+    asked = [bench.ask(payload=b"stuck %d" % at) for at in range(count)]
+    one.outbox.take(1 << 30)
+    one.outbox.push(REQUESTS, Kind.REPLY, 1, bytes(limit))
+    return asked
+
+
+@pytest.mark.parametrize("stuck_every", [2, 3, 1000])
+def test_many_that_wait_all_go_in_order_past_those_whose_members_are_full(stuck_every: int) -> None:
+    """Of which every so many has nobody with room."""
+    count = 601
+    bench = Bench(members=2, requests_max=2 * count)
+    one, other = bench.links()
+    stuck = refused_by_the_first(bench, -(-count // stuck_every))
+    rest = []
+    for at in range(count):
+        if at % stuck_every == 0:
+            bench.busy(one, stuck[at // stuck_every], hard=True)
+        else:
+            rest.append(bench.ask(payload=b"%d" % at))
     one.outbox.take(1 << 30)
     bench.table.room_came(bench.now_s)
-    stuck = asked[::stuck_every]
-    gone = [pending for at, pending in enumerate(asked) if at % stuck_every]
     assert {pending.state for pending in stuck} == {WAITING}
-    assert {pending.state for pending in gone} == {QUEUED}
+    assert {pending.state for pending in rest} == {QUEUED}
+    assert [read_payload(one) for one in take_records(one)] == [one.payload for one in rest]
     other.outbox.take(1 << 30)
     bench.table.room_came(bench.now_s)
     assert not bench.table.waiting
-    bodies = [read_payload(record) for record in take_records(other)]
-    assert bodies == [pending.payload for pending in stuck]
+    assert [read_payload(one) for one in take_records(other)] == [one.payload for one in stuck]
+
+
+def test_what_a_flush_costs_is_not_up_to_how_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found: those whose first member was full were walked over at every flush, all of them."""
+    bench = Bench(members=2, requests_max=1000)
+    stuck = refused_by_the_first(bench, 500)
+    for pending in stuck:
+        bench.busy(bench.links()[0], pending, hard=True)
+    behind = [bench.ask() for _ in range(500)]
+    looks = []
+    takes = RequestTable._takes
+
+    def counted(link: Link, size_bytes: int) -> bool:
+        looks.append(link)
+        return takes(link, size_bytes)
+
+    monkeypatch.setattr(RequestTable, "_takes", staticmethod(counted))
+    bench.table.room_came(bench.now_s)
+    assert len(looks) <= 4
+    assert {pending.state for pending in stuck + behind} == {WAITING}
+
+
+def test_of_those_with_different_members_left_the_first_goes_first() -> None:
+    bench = Bench(members=2)
+    one, other = bench.links()
+    limit = one.limits.outbox_bytes
+    (refused,) = refused_by_the_first(bench, 1)
+    before = bench.ask(payload=bytes(limit))
+    bench.busy(one, refused, hard=True)
+    after = bench.ask(payload=bytes(limit))
+    other.outbox.take(1 << 30)
+    bench.table.room_came(bench.now_s)
+    assert [before.state, refused.state, after.state] == [QUEUED, WAITING, WAITING]
+    other.outbox.take(1 << 30)
+    bench.table.room_came(bench.now_s)
+    assert [refused.state, after.state] == [QUEUED, WAITING]
 
 
 def test_when_all_members_go_those_that_waited_for_room_are_told() -> None:
