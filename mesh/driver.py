@@ -54,6 +54,8 @@ class Driver:
         """Set once, right after the core was made with this driver as its shell."""
         self.topics_freed, self.rotation_grew = Bell(), Bell()
         self.tunnel_opened: Callable[[TunnelEnd, str, str], object]
+        self.handling: set[object] = set()
+        """Tunnels whose handlers run and that will end by themselves."""
         self.watches: WeakSet[Watch] = WeakSet()
         self.endpoints: tuple[Endpoint, ...] = ()
         self._announcement = b""
@@ -137,7 +139,7 @@ class Driver:
         core.drain()
         with trio.move_on_after(core.config.drain_s):
             self.settle()
-            while core.busy():  # noqa: ASYNC110 (an event for a moment that comes once in a life)
+            while core.busy() or self.handling:  # noqa: ASYNC110 (an event for a moment that comes once in a life)
                 await trio.sleep(0.01)
         core.leave(trio.current_time())
         self.settle()

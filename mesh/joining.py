@@ -221,12 +221,14 @@ def _serve(
     handlers = {service.cluster: service.tunnels.functions for service in services}
 
     def opened(end: TunnelEnd, cluster: str, endpoint: str) -> None:
-        nursery.start_soon(_run_tunnel, handlers[cluster][endpoint], Tunnel(driver, end))
+        tunnel = Tunnel(driver, end)
+        driver.handling.add(tunnel)
+        nursery.start_soon(_run_tunnel, handlers[cluster][endpoint], tunnel, driver)
 
     driver.tunnel_opened = opened
 
 
-async def _run_tunnel(handler: Any, tunnel: Tunnel) -> None:
+async def _run_tunnel(handler: Any, tunnel: Tunnel, driver: Driver) -> None:
     try:
         async with tunnel:
             await handler(tunnel)
@@ -234,3 +236,5 @@ async def _run_tunnel(handler: Any, tunnel: Tunnel) -> None:
         pass  # The other end knows why; the counters know that.
     except* Exception as error:
         logger.error("tunnel handler of %r failed", tunnel.target, exc_info=error)
+    finally:
+        driver.handling.discard(tunnel)

@@ -56,6 +56,10 @@ class Tunnel:
         """Largest part: the window, or what the other end takes as a payload, if that is less."""
         return self._end.part_bytes_max
 
+    def lasts(self) -> None:
+        """It ends when the other end likes: a node that leaves is not to wait for this handler."""
+        self._driver.handling.discard(self)
+
     async def answered(self) -> None:
         """Wait until the other end has accepted or refused, or is gone."""
         while self._end.state == OPENING:

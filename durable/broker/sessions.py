@@ -54,6 +54,7 @@ class Sessions:
 
     async def serve(self, tunnel: Tunnel) -> None:
         """One tunnel, to its end. What is wrong is told to the client, not raised."""
+        tunnel.lasts()
         try:
             with trio.move_on_after(HELLO_S) as scope:
                 part = await anext(tunnel)

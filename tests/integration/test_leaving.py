@@ -235,3 +235,43 @@ async def test_a_node_that_is_cancelled_at_any_turn_leaves_nothing_and_frees_its
         cancelled = scope.cancel_called
         assert (active_count(), trio.lowlevel.current_statistics().tasks_living) == (threads, tasks)
     assert turns > 5
+
+
+@pytest.mark.parametrize("lasts", [False, True])
+async def test_a_node_that_leaves_waits_for_handlers_of_tunnels(lasts: bool) -> None:
+    """Found: they were cut off at once, whatever `drain_s` said."""
+    service, ends, may_end = mesh.Service("archive"), list[str](), trio.Event()
+
+    @service.tunnel
+    async def store(tunnel: mesh.Tunnel) -> None:
+        if lasts:
+            tunnel.lasts()
+        parts = [part async for part in tunnel]
+        await may_end.wait()
+        ends.append("stored")
+        await tunnel.send(b"%d" % len(parts))
+
+    async def send() -> None:
+        try:
+            async with shop.open_tunnel("archive") as tunnel:
+                await tunnel.send(b"part")
+                await tunnel.send_eof()
+                ends.extend([str(part) async for part in tunnel])
+        except mesh.TunnelBroken:
+            ends.append("broken")
+
+    async def end_once_it_leaves() -> None:
+        await until(lambda: core.closing)
+        may_end.set()
+
+    async with (
+        node("shop") as shop, trio.open_nursery() as nursery,
+        node(service, shop, drain_s=60.0) as other,
+    ):  # fmt: skip
+        core = other._core
+        await linked(shop, other)
+        nursery.start_soon(send)
+        await until(lambda: len(core.patterns.tunnels) == 1)
+        if not lasts:
+            nursery.start_soon(end_once_it_leaves)
+    assert ends == (["broken"] if lasts else ["stored", "b'1'"])

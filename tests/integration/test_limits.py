@@ -77,7 +77,7 @@ async def test_requests_max_and_a_reply_that_is_too_large() -> None:
 
 async def test_subscriptions_tunnels_and_topics() -> None:
     settings = {"subscriptions_max": 2, "tunnels_max": 2, "topics_max": 2}
-    async with node(archive()) as member, node("shop", member, **settings) as shop:
+    async with node(archive(), drain_s=0.0) as member, node("shop", member, **settings) as shop:
         await linked(shop, member)
         async with shop.subscribe("a"), shop.subscribe("b"):
             with pytest.raises(mesh.LimitReached, match="subscriptions_max is 2"):

@@ -407,7 +407,7 @@ async def test_a_reader_that_stops_stops_the_writer() -> None:
     async def never_read(tunnel: mesh.Tunnel) -> None:
         await trio.sleep_forever()
 
-    async with node(service) as archive, node("shop", archive) as shop:
+    async with node(service, drain_s=0.0) as archive, node("shop", archive) as shop:
         await linked(shop, archive)
         async with shop.open_tunnel("archive") as tunnel:
             sent = 0
