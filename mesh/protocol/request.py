@@ -76,6 +76,7 @@ class Pending:
         "record",
         "retry_after_s",
         "sequence",
+        "soft",
         "started_s",
         "state",
         "target",
@@ -102,6 +103,8 @@ class Pending:
         self.retry_after_s = 0.0
         self.sequence = 0
         """Of the data frame it left in."""
+        self.soft = False
+        """The member that has it may say BUSY although it has room."""
         self.record: Record | None = None
         """While it waits to leave."""
         self.outcome: bytes | MeshError | None = None

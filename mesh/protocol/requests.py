@@ -170,7 +170,7 @@ class RequestTable:
                 error = PeerLost(pending.target, short(pending.ran_at), maybe_executed=True)
             self._finish(pending, error)
             return
-        pending.candidate, pending.state = candidate, QUEUED
+        pending.candidate, pending.state, pending.soft = candidate, QUEUED, soft
         candidate.outstanding += 1
         link.outstanding += 1
         self.sent += 1
@@ -297,7 +297,7 @@ class RequestTable:
         pending, candidate = answered
         candidate.queue = queue
         self.busy += 1
-        if hard:
+        if hard or not pending.soft:  # Else it could send it round and round until the deadline.
             pending.full += (candidate.node,)
         else:
             pending.tried += (candidate.node,)

@@ -171,14 +171,15 @@ def test_after_some_soft_busy_one_is_told_to_queue_it() -> None:
     assert flags == [MAY_BE_BUSY] * SOFT_TRIES + [0]
 
 
-def test_when_all_said_soft_busy_they_are_asked_again() -> None:
+def test_soft_busy_where_it_is_not_welcome_counts_as_hard() -> None:
+    """Found: a member that kept saying so was asked again until the deadline."""
     bench = Bench(members=1)
     (link,) = bench.links()
     pending = bench.ask()
-    for _ in range(3):
-        assert prefix(link)[1] == 0
-        bench.busy(link, pending, hard=False)
-    assert pending.state == QUEUED
+    assert prefix(link)[1] == 0
+    bench.busy(link, pending, hard=False)
+    assert isinstance(outcome(pending), Overloaded)
+    assert take_records(link) == []
 
 
 def test_when_all_are_full_it_is_overloaded() -> None:
