@@ -13,7 +13,7 @@ says what to send again. Nothing here reads a clock: time enters as `now_s`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ..errors import RemoteProtocolError
 from .frame import CONTROL, DATA, FRAME_BYTES, MORE, Buffer, Frame, Part, pack_frame, pack_record
@@ -83,6 +83,14 @@ class LinkStatistics:
     outbox_bytes: int
 
 
+@dataclass(slots=True)
+class Unfinished:
+    """A record of which there are pieces."""
+
+    pieces: list[Buffer] = field(default_factory=list)
+    size_bytes: int = 0
+
+
 class Link:
     """State of one link. `up` once both lanes have a connection for the first time."""
 
@@ -114,7 +122,7 @@ class Link:
         self._ack_bytes = limits.window_bytes // 8
         self._control: list[bytes] = []
         self._control_bytes = 0
-        self._pieces: dict[tuple[int, int], list[Buffer]] = {}
+        self._pieces: dict[tuple[int, int], Unfinished] = {}
         self._pieces_bytes = 0
         self._frames_sent = self._bytes_sent = self._frames_received = self._bytes_received = 0
         self._sent_again = self._duplicates = self._resumes = 0
@@ -290,19 +298,20 @@ class Link:
     ) -> None:
         if flags & MORE and len(piece) < PIECE_BYTES_MIN:
             raise RemoteProtocolError(f"piece of {len(piece)} bytes, and more to follow")
-        pieces = self._pieces.setdefault((kind, ident), [])
-        pieces.append(piece)
+        record = self._pieces.setdefault((kind, ident), Unfinished())
+        record.pieces.append(piece)
+        record.size_bytes += len(piece)
         self._pieces_bytes += len(piece)
         if self._pieces_bytes > self.limits.reassembly_bytes_max:
             raise RemoteProtocolError(
                 f"{self._pieces_bytes} bytes of unfinished records, "
                 f"the limit is {self.limits.reassembly_bytes_max}"
             )
-        if len(pieces) * len(pieces[0]) > self.limits.record_bytes_max + len(pieces[0]):
+        if record.size_bytes > self.limits.record_bytes_max:
             raise RemoteProtocolError(f"record over {self.limits.record_bytes_max} bytes")
         if not flags & MORE:
             del self._pieces[kind, ident]
-            body = b"".join(pieces)
+            body = b"".join(record.pieces)
             self._pieces_bytes -= len(body)
             whole.append((kind, ident, body, 0, len(body)))
 

@@ -299,10 +299,18 @@ def test_a_small_piece_does_not_keep_the_frame_it_came_in() -> None:
 
 def test_a_record_over_its_limit_is_refused() -> None:
     link = make_link(record_bytes_max=2 * PIECE_BYTES_MIN)
-    for n in (1, 2, 3):
+    for n in (1, 2):
         feed(link, pack_record(Kind.REPLY, 1, PIECE, MORE), sequence=n)
     with pytest.raises(RemoteProtocolError, match="record over 1024 bytes"):
-        feed(link, pack_record(Kind.REPLY, 1, PIECE, MORE), sequence=4)
+        feed(link, pack_record(Kind.REPLY, 1, b"x"), sequence=3)
+
+
+def test_a_small_first_piece_makes_the_limit_no_larger() -> None:
+    """Found: pieces were counted as if each were as small as the first one."""
+    link = make_link(record_bytes_max=8 * PIECE_BYTES_MIN)
+    feed(link, pack_record(Kind.REPLY, 1, PIECE, MORE))
+    with pytest.raises(RemoteProtocolError, match="record over 4096 bytes"):
+        feed(link, pack_record(Kind.REPLY, 1, 8 * PIECE, MORE), sequence=2)
 
 
 @pytest.mark.parametrize("size", [0, 1, PIECE_BYTES_MIN - 1])
