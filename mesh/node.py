@@ -46,7 +46,10 @@ SECONDS_MAX = 1e10
 
 
 class Node:
-    """Made by `mesh.join`. All verbs raise NodeClosed once the node is leaving."""
+    """Made by `mesh.join`. All verbs raise NodeClosed once the node is leaving.
+
+    `request` only when it has left: handlers that still run may have to ask others.
+    """
 
     def __init__(self, driver: Driver, config: MeshConfig) -> None:
         self._driver, self._core, self.config = driver, driver.core, config

@@ -95,7 +95,7 @@ class Core:
         self.out: list[Instruction] = []
         self.timers = Timers()
         self.refusals = Refusals()
-        self.closing = False
+        self.closing = self.left = False
         self._touched: dict[Link, None] = {}
         self._now_s = 0.0
         self._tick_due_s: float | None = None
@@ -184,6 +184,7 @@ class Core:
 
     def leave(self, now_s: float) -> None:
         """Say goodbye on every link and hang up."""
+        self.left = True
         self._sign(now_s, left=True)
         for link in list(self.peering.links.values()):
             link.send_control(Kind.BYE, 0, encode_announcements([self.peering.announcement]))
@@ -191,7 +192,7 @@ class Core:
 
     def close(self) -> None:
         """The node has left, or crashed: nobody waits for anything of it any longer."""
-        self.closing = True
+        self.closing = self.left = True
         self.patterns.close("the node has left")
 
     def goodbye_heard(self) -> bool:
@@ -463,7 +464,8 @@ class Core:
         expires_s: float, wake: Callable[[], object], only: Candidate | None = None,
     ) -> Pending:  # fmt: skip
         """Begin a request. Raises InvalidName, LimitReached, NodeClosed."""
-        self.check_open()
+        if self.left:  # While it only drains, the handlers that it waits for may need others.
+            raise NodeClosed("the node has left")
         return self.patterns.requests.start(
             target, payload, now_s=now_s, deadline_s=deadline_s, expires_s=expires_s, wake=wake,
             only=only,

@@ -77,3 +77,13 @@ async def test_a_client_of_a_later_version_is_told_both_at_once() -> None:
         with pytest.raises(Malformed, match="version 2; this broker speaks 1"):
             async with shop.publisher() as publisher:
                 await publisher.publish("", "jobs", [b"1"])
+
+
+async def test_a_broker_that_leaves_does_not_wait_for_its_clients(tmp_path: Path) -> None:
+    """They stay for as long as they like, and find its next start."""
+    async with node("shop") as joined:
+        shop = durable.connect(joined)
+        with trio.fail_after(PATIENCE_S):
+            async with serving(tmp_path, drain_s=2 * PATIENCE_S, seeds=[joined.endpoints[0]]):
+                await shop.declare_queue("jobs")
+                await shop.consume("jobs").__aenter__()

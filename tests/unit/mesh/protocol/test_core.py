@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from mesh.config import MeshConfig
+from mesh.errors import NodeClosed
 from mesh.protocol.core import LEAVING_LOAD, LOOK_AGAIN_S, Core, Identity
 from mesh.protocol.dialling import greeting
 from mesh.protocol.dispatch import Dispatcher
@@ -17,7 +18,7 @@ from mesh.protocol.instructions import Dial
 from mesh.protocol.lane import Conn
 from mesh.protocol.membership import Change
 from mesh.protocol.outbox import REQUESTS
-from mesh.protocol.request import PREFIX
+from mesh.protocol.request import PREFIX, SENT, Pending
 from mesh.protocol.topics import TopicStream
 from mesh.protocol.tunnel import TunnelEnd
 from mesh.protocol.values import load_values
@@ -200,6 +201,26 @@ def test_a_node_that_drains_says_so_at_every_beat() -> None:
     core.drain()
     core.tick(3.0)
     assert loads_told(core) == [[{"x": LEAVING_LOAD}]] * 2
+
+
+def test_a_handler_that_still_runs_may_ask_others() -> None:
+    """Found: as soon as its node drained it got NodeClosed, and its caller `failed`."""
+    core = make_core(Shell())
+    link(core, SMALLER)
+
+    def ask() -> Pending:
+        return core.request("x", b"", now_s=0.0, deadline_s=9.0, expires_s=9.0, wake=lambda: None)
+
+    core.drain()
+    pending = ask()
+    core.flush(0.0)
+    assert pending.state == SENT
+    core.leave(1.0)
+    with pytest.raises(NodeClosed):
+        ask()
+    core.close()
+    assert isinstance(pending.outcome, NodeClosed)
+    assert pending.outcome.maybe_executed
 
 
 # Dials that are answered with what breaks the protocol
