@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from mesh.protocol import inbox as module
 from mesh.protocol.batch import Batch, encode_lost
 from mesh.protocol.inbox import Inbox
 from mesh.protocol.interest import BLOCK, DROP_NEWEST, DROP_OLDEST, POLICIES
@@ -167,7 +169,7 @@ TestInbox = InboxMachine.TestCase
 
 STEPS = st.lists(
     st.one_of(
-        st.sampled_from(["epoch", "take"]),
+        st.sampled_from(["epoch", "epoch", "take"]),
         st.tuples(st.integers(0, 3), st.lists(st.integers(0, 40), min_size=1, max_size=6)),
     ),
     max_size=80,
@@ -180,6 +182,12 @@ def test_all_that_is_missing_of_however_many_epochs_is_told(
     policy: str, limit: int, steps: list[str | tuple[int, list[int]]]
 ) -> None:
     """Drops and gaps: each once, and nothing else, with the message of one more epoch at the latest."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "EPOCHS_MAX", 2)
+        check_losses(policy, limit, steps)
+
+
+def check_losses(policy: str, limit: int, steps: list[str | tuple[int, list[int]]]) -> None:
     inbox = Inbox(1, ("t",), policy, limit, lambda: None)
     epoch = 1
     following = gaps = pushed = 0
