@@ -147,8 +147,9 @@ async def test_a_tunnel_that_was_closed_is_complete_although_its_node_is_gone() 
 
 async def test_nothing_more_is_published_once_a_node_is_leaving() -> None:
     """Found: to a topic in use it was."""
-    async with node("shop") as shop, shop.subscribe("t"):
+    async with node("shop") as shop, shop.subscribe("t") as messages:
         await shop.publish("t", b"before")
+        assert (await anext(messages)).payload == b"before"
         shop._core.drain()
         with pytest.raises(mesh.NodeClosed):
             await shop.publish("t", b"x")
