@@ -347,17 +347,19 @@ class ZmqTransport:
         self._nursery.start_soon(self._probe, endpoint, node)
 
     async def _probe(self, endpoint: str, node: bytes) -> None:
-        host, port = parse_endpoint(endpoint)
-        family = trio.socket.AF_INET6 if ":" in host else trio.socket.AF_INET
         refused = False
         with trio.move_on_after(PROBE_S):
             try:
+                host, port = parse_endpoint(endpoint)
+                family = trio.socket.AF_INET6 if ":" in host else trio.socket.AF_INET
                 with trio.socket.socket(family) as probe:
                     await probe.connect((host, port))
             except ConnectionRefusedError:
                 refused = True
-            except OSError:
-                pass  # No answer is no proof, and no socket to ask with is none either.
+            except (OSError, ValueError):
+                # No answer is no proof, and no socket to ask with is none either. A peer may say
+                # that it is at an address which is none (BadEndpoint, UnicodeError).
+                pass
         self._receiver.probed(node, endpoint, refused=refused)
         self._receiver.settle()
 

@@ -16,7 +16,7 @@ import trio
 import trio.testing
 
 import mesh
-from security.announcement import Announcement, Endpoint
+from security.announcement import URI, Announcement, Endpoint
 from security.keys import derive
 from tests.nodes import free_ports, linked, node, until
 from tests.processes import SECRET, Process
@@ -158,3 +158,17 @@ async def test_a_node_that_gets_no_socket_to_ask_with_goes_on(
         await trio.testing.wait_all_tasks_blocked()
         monkeypatch.undo()
         await other.wait_members("shop")
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["tcp://a..b:1", "tcp://10.0.0.256:1", "tcp://0.0.0.0:1", "tcp://[::]:1"]
+)
+async def test_an_address_that_is_none_is_no_proof_and_harms_nobody(endpoint: str) -> None:
+    """Found: announced by a member, it crashed every node that lost a lane of a link to that one."""
+    assert URI.fullmatch(endpoint), "an announcement may have it"
+    async with node("shop") as one:
+        answers: list[bool] = []
+        one._driver.probed = lambda *_, refused: answers.append(refused)  # type: ignore[method-assign]
+        one._driver._transport.probe(endpoint, bytes(16))
+        await until(lambda: answers)
+        assert answers == [False]
