@@ -42,6 +42,8 @@ IGNORED_MAX = 10_000
 ADMITTED_MAX = 65_536
 PROBE_S = 1.0
 VIEW_BYTES_MIN = 16 * 1024
+GREETING_BYTES_MAX = 256 * 1024
+"""More than INTRODUCED can have, the longest of what is said before both know each other's frames."""
 LINGER_MS = 500
 HEARTBEAT_MS = 1000
 
@@ -121,7 +123,7 @@ class ZmqTransport:
             (zmq.SNDHWM, 0),
             (zmq.RCVHWM, 0),
             (zmq.LINGER, LINGER_MS),
-            (zmq.MAXMSGSIZE, 4 * self._config.frame_bytes_max),
+            (zmq.MAXMSGSIZE, max(4 * self._config.frame_bytes_max, GREETING_BYTES_MAX)),
             (zmq.HANDSHAKE_IVL, self._handshake_ms_max),
             (zmq.HEARTBEAT_IVL, HEARTBEAT_MS),
             (zmq.HEARTBEAT_TIMEOUT, int(self._config.suspect_s * 1000)),
