@@ -94,7 +94,7 @@ async def send_file(args: argparse.Namespace) -> int:
         async with joined(args) as node, node.open_tunnel(target) as tunnel:
             progress = Progress(size)
             await tunnel.send(json.dumps({"name": name, "size": size}).encode())
-            while part := await file.read(PART_BYTES):
+            while part := await file.read(min(PART_BYTES, tunnel.part_bytes_max)):
                 digest.update(part)
                 await tunnel.send(part)
                 progress.add(len(part))
