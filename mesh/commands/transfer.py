@@ -12,6 +12,7 @@ import json
 import os
 import stat
 import sys
+from contextlib import suppress
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from secrets import token_hex
 
@@ -159,7 +160,8 @@ async def store(tunnel: Tunnel, directory: Path) -> Path:
         stored = place(temporary, directory, name)
     finally:
         temporary.unlink(missing_ok=True)
-    await tunnel.send(digest.hexdigest().encode())
+    with suppress(MeshError):  # It is stored, whether or not its sender is still there to hear so.
+        await tunnel.send(digest.hexdigest().encode())
     return stored
 
 
