@@ -80,7 +80,7 @@ class MeshConfig:
     """Find others on the local network, and be found, by multicast DNS."""
 
     zeroconf_interfaces: tuple[str, ...] = ()
-    """Addresses of the interfaces to use for that; none given: all."""
+    """IPv4 addresses of the interfaces to use for that; none given: all."""
 
     # Keys; exactly one of the three
 
