@@ -95,7 +95,7 @@ def test_a_current_directory_that_is_gone_has_no_mesh_toml(
 def test_a_directory_that_cannot_be_looked_into_is_an_error_with_its_name() -> None:
     """As where another user's is the current one: PermissionError left `join`."""
     directory = Path("d" * 300)
-    with pytest.raises(ConfigError, match="d/mesh.toml: cannot be read"):
+    with pytest.raises(ConfigError, match=r"d/mesh\.toml: cannot be read"):
         load_config(("shop",), {"network_secret": "x"}, environ={}, directory=directory)
 
 

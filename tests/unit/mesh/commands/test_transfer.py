@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -80,4 +81,4 @@ async def test_a_file_whose_sender_has_gone_is_stored_and_told(tmp_path: Path) -
     tunnel: Any = Deserted()
     stored = await store(tunnel, tmp_path)
     assert (stored, stored.read_bytes()) == (tmp_path / "a", b"xy")
-    assert list(tmp_path.iterdir()) == [stored]
+    assert os.listdir(tmp_path) == ["a"]
