@@ -5,17 +5,23 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 import trio.testing
 
 import mesh
+from mesh import zmq_transport
+from mesh.protocol.frame import CONTROL
+from mesh.protocol.instructions import Dial
 from security.announcement import URI, Announcement, Endpoint
 from security.keys import derive
 from tests.nodes import free_ports, linked, node, until
@@ -158,6 +164,68 @@ async def test_a_node_that_gets_no_socket_to_ask_with_goes_on(
         await trio.testing.wait_all_tasks_blocked()
         monkeypatch.undo()
         await other.wait_members("shop")
+
+
+async def test_a_name_that_nobody_answers_for_holds_up_only_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Found: libzmq looks names up in its I/O thread, so that one dead resolver cut all links."""
+    given_up = threading.Event()
+
+    def look_up(host: str, *what: int) -> list[Any]:
+        if host == "dead.test":
+            given_up.wait(60)
+        if host != "db.test":
+            raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+        return socket.getaddrinfo("127.0.0.1", *what)
+
+    monkeypatch.setattr(zmq_transport, "getaddrinfo", look_up)
+    async with node("databases") as db:
+        port = db.endpoints[0].rpartition(":")[2]
+        seeds = ["tcp://dead.test:1", "tcp://none.test:1", f"tcp://db.test:{port}"]
+        async with node("shop", seeds=seeds) as shop:
+            await linked(shop, db)
+            named = shop._core.peering.dialler._seeds
+            await until(lambda: not named["tcp://none.test:1"].busy)
+            given_up.set()
+            await until(lambda: not named["tcp://dead.test:1"].busy)
+
+
+@pytest.mark.parametrize("begun", [False, True])
+async def test_a_dial_given_up_while_its_name_is_looked_up_is_no_connection(
+    monkeypatch: pytest.MonkeyPatch, begun: bool
+) -> None:
+    answer = threading.Event()
+
+    def look_up(host: str, *what: int) -> list[Any]:
+        answer.wait(60)
+        return socket.getaddrinfo("127.0.0.1", *what)
+
+    monkeypatch.setattr(zmq_transport, "getaddrinfo", look_up)
+    async with node("shop") as shop:
+        transport: Any = shop._driver._transport
+        keys = derive(bytes(32), "databases")
+        transport.dial(Dial(10**9, CONTROL, "tcp://db.test:1", keys, keys))
+        assert transport.send(10**9, b"a greeting")
+        assert list(transport._resolving) == [10**9]
+        if begun:
+            await trio.testing.wait_all_tasks_blocked()
+        transport.hang_up(10**9)
+        answer.set()
+        await trio.testing.wait_all_tasks_blocked()
+        assert (transport._resolving, transport._dialled) == ({}, {})
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["tcp://a..b:1", "tcp://10.0.0.256:1", "tcp://0.0.0.0:1", "tcp://[::]:1"]
+)
+async def test_an_address_that_is_none_is_not_dialled(endpoint: str) -> None:
+    async with node("shop") as one:
+        lost: list[int] = []
+        one._driver.lost = lambda conn, **_: lost.append(conn)  # type: ignore[method-assign]
+        keys = derive(bytes(32), "databases")
+        one._driver._transport.dial(Dial(10**9, CONTROL, endpoint, keys, keys))
+        await until(lambda: lost == [10**9])
 
 
 @pytest.mark.parametrize(
