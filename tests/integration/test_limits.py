@@ -8,6 +8,7 @@ import pytest
 import trio
 
 import mesh
+from mesh.config import AT_LEAST, MeshConfig
 from mesh.protocol.dialling import greeting
 from mesh.protocol.frame import DATA, Kind, pack_frame, pack_record
 from mesh.protocol.hello import (
@@ -142,6 +143,14 @@ def test_the_longest_greetings_are_taken() -> None:
     for kind, body in ((Kind.HELLO, hello), (Kind.INTRODUCED, introduced)):
         encrypted = len(greeting(DATA, kind, body)) + CURVE_EXTRA_BYTES
         assert encrypted <= GREETING_BYTES_MAX
+
+
+def test_small_payloads_are_no_limit_to_gossip() -> None:
+    """Found: what a network of 13 says of itself in pieces of 1 KiB cost the link, again and again."""
+    told = encode_announcements([bytes(SIZE_BYTES_MAX)] * ANNOUNCEMENTS_MAX)
+    assert len(told) <= AT_LEAST["reassembly_bytes_max"]
+    with pytest.raises(mesh.ConfigError, match="reassembly_bytes_max"):
+        MeshConfig(clusters=("small",), payload_bytes_max=1000, reassembly_bytes_max=len(told))
 
 
 def record(kind: Kind, ident: int, body: bytes) -> bytes:
