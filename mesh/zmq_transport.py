@@ -306,14 +306,7 @@ class ZmqTransport:
         """Look a name up and connect. libzmq would do it in its I/O thread, and all links stand still."""
         found: str | None = None
         with waiting.scope:
-            try:
-                answers = await trio.to_thread.run_sync(
-                    getaddrinfo, host, port, AF_INET, SOCK_STREAM, abandon_on_cancel=True,
-                    limiter=self._resolvers,
-                )  # fmt: skip
-                found = str(answers[0][4][0])
-            except (OSError, UnicodeError):
-                pass
+            found = await self._look_up(host, port)
         if self._resolving.pop(dial.conn, None) is None:
             return  # It has been hung up.
         if found is None:
@@ -327,6 +320,19 @@ class ZmqTransport:
             self._receiver.settle()
             await trio.lowlevel.checkpoint()
         self._receiver.settle()
+
+    async def _look_up(self, host: str, port: int) -> str | None:
+        """The host itself, if it is an address; the first one that a name has; None: it has none."""
+        if is_address(host):
+            return host
+        try:
+            answers = await trio.to_thread.run_sync(
+                getaddrinfo, host, port, AF_INET, SOCK_STREAM, abandon_on_cancel=True,
+                limiter=self._resolvers,  # Others need trio's own, as for their disks.
+            )  # fmt: skip
+        except (OSError, UnicodeError):
+            return None
+        return str(answers[0][4][0])
 
     def _connect(self, dial: Dial, endpoint: str) -> None:
         socket = self._out[dial.lane]
@@ -416,14 +422,16 @@ class ZmqTransport:
         with trio.move_on_after(PROBE_S):
             try:
                 host, port = parse_endpoint(endpoint)
-                family = trio.socket.AF_INET6 if ":" in host else trio.socket.AF_INET
-                with trio.socket.socket(family) as probe:
-                    await probe.connect((host, port))
+                address = await self._look_up(host, port)
+                if address is not None:
+                    family = trio.socket.AF_INET6 if ":" in address else trio.socket.AF_INET
+                    with trio.socket.socket(family) as probe:
+                        await probe.connect((address, port))
             except ConnectionRefusedError:
                 refused = True
-            except (OSError, ValueError):
+            except (OSError, BadEndpoint):
                 # No answer is no proof, and no socket to ask with is none either. A peer may say
-                # that it is at an address which is none (BadEndpoint, UnicodeError).
+                # that it is at an address which is none.
                 pass
         self._receiver.probed(node, endpoint, refused=refused)
         self._receiver.settle()

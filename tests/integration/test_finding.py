@@ -191,6 +191,26 @@ async def test_a_name_that_nobody_answers_for_holds_up_only_itself(
             await until(lambda: not named["tcp://dead.test:1"].busy)
 
 
+async def test_names_of_those_that_are_lost_keep_no_thread_that_others_need(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Found: whoever is asked for is asked for again each second, a thread waits ten for its name."""
+    given_up = threading.Event()
+
+    def look_up(*_: object) -> list[Any]:
+        given_up.wait(60)
+        raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+
+    monkeypatch.setattr(zmq_transport, "getaddrinfo", look_up)
+    async with node("shop") as shop:
+        transport: Any = shop._driver._transport
+        for _ in range(3 * zmq_transport.RESOLVERS_MAX):
+            transport.probe("tcp://dead.test:1", bytes(16))
+        await until(lambda: transport._resolvers.available_tokens == 0)
+        assert trio.to_thread.current_default_thread_limiter().borrowed_tokens == 0
+        given_up.set()
+
+
 @pytest.mark.parametrize("begun", [False, True])
 async def test_a_dial_given_up_while_its_name_is_looked_up_is_no_connection(
     monkeypatch: pytest.MonkeyPatch, begun: bool
