@@ -35,6 +35,15 @@ def format_endpoint(host: str, port: int) -> str:
     return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
 
 
+def is_address(host: str) -> bool:
+    """Whether a host of `parse_endpoint` is an address, and no name that has to be looked up."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 def _host(text: str, match: re.Match[str]) -> str:
     host = match["host"] if match["six"] is None else match["six"]
     try:

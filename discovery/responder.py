@@ -9,8 +9,10 @@ Whoever will use it imports it with `load_zeroconf` before it is in a hurry.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -31,6 +33,8 @@ ASK_MS_MAX = 3000
 OnChange = Callable[[str, bool], None]
 """(instance, present), called in any thread."""
 _PTR, _TXT, _IN = 12, 16, 1  # RFC 1035 3.2.2 and 3.2.4
+OWN_DESCRIPTORS = 8
+"""What zeroconf opens beside a socket for each interface: one to listen, three for its loop; some to spare."""
 ADDRESSES_MAX = 8
 """A records beside the announcement, for other mDNS tools; the mesh does not read them."""
 
@@ -89,6 +93,7 @@ class ZeroconfResponder:
         usable, reasons = multicast_addresses(self._candidates)
         if not usable:
             raise ResponderError("; ".join(reasons) or "no interface has an IPv4 address")
+        _check_descriptors(len(usable) + OWN_DESCRIPTORS)
         self._lock = threading.Lock()
         self._published: ServiceInfo | None = None
         self._zeroconf: Zeroconf = Zeroconf(interfaces=usable, ip_version=IPVersion.V4Only)
@@ -213,6 +218,20 @@ class ZeroconfResponder:
 
 def _instance(name: str) -> str:
     return name.removesuffix(f".{SERVICE}").lower()
+
+
+def _check_descriptors(count: int) -> None:
+    """Raises ResponderError unless so many more can be had.
+
+    Where zeroconf's thread gets none for its loop, the thread ends, and the constructor waits for it
+    for ever, which nothing can cancel.
+    """
+    with ExitStack() as stack:
+        for _ in range(count):
+            try:
+                stack.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+            except OSError as error:
+                raise ResponderError(f"it needs {count} descriptors: {error.strerror}") from error
 
 
 def _worth_telling(candidates: list[str]) -> list[str]:

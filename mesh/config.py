@@ -25,8 +25,10 @@ AT_LEAST: dict[str, float] = {
     "payload_bytes_max": 1, "headers_bytes_max": 16, "frame_bytes_max": 4 * KIB,
     "chunk_bytes": KIB, "outbox_bytes": KIB, "subscription_bytes": 1, "ack_delay_s": 0.0,
     "subscriptions_max": 1, "tunnels_max": 1, "topics_max": 1, "peers_max": 1,
+    "reassembly_bytes_max": 256 * KIB,
 }  # fmt: skip
-"""Smallest sensible value of each setting that has one."""
+"""Smallest sensible value of each setting that has one. Of unfinished records: gossip is 128 KiB at most,
+whatever payloads may be."""
 
 AT_MOST: dict[str, float] = {
     "handshake_s": 600, "suspect_s": 86_400, "lifetime_s": LIFETIME_S_MAX,
@@ -84,7 +86,7 @@ class MeshConfig:
     """Find others on the local network, and be found, by multicast DNS."""
 
     zeroconf_interfaces: tuple[str, ...] = ()
-    """Addresses of the interfaces to use for that; none given: all."""
+    """IPv4 addresses of the interfaces to use for that; none given: all."""
 
     # Keys; exactly one of the three
 

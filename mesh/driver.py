@@ -124,6 +124,8 @@ class Driver:
 
     @enable_ki_protection
     async def _keep_announced(self) -> None:
+        if not self.endpoints:
+            return  # Whoever found this node could not dial it.
         _, port = parse_endpoint(self.endpoints[0].uri)
         too_large: set[str] = set()
         while True:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ipaddress import IPv4Address
+
 from discovery.dns import DnsFinder
 from discovery.errors import DiscoveryError
 from discovery.file import FileFinder
@@ -16,6 +18,12 @@ from .errors import ConfigError
 
 def make_finders(config: MeshConfig, node: bytes) -> tuple[Finder, ...]:
     """Raises ConfigError where a setting is no address."""
+    for interface in config.zeroconf_interfaces:
+        try:
+            IPv4Address(interface)
+        except ValueError:
+            wanted = "want IPv4 addresses of this machine"
+            raise ConfigError(f"zeroconf_interfaces: {wanted}, got {interface!r}") from None
     finders: list[Finder] = []
     try:
         if config.seeds:

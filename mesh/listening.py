@@ -10,14 +10,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from discovery.endpoint import parse_endpoint
+from discovery.errors import BadEndpoint
 from discovery.interfaces import addresses
 from security.announcement import ENDPOINTS_MAX, URI
 from security.keys import ClusterKeys
 
-from .errors import ConfigError
+from .errors import CannotBind, ConfigError
 
 WILDCARDS = ("0.0.0.0", "*", "")
 PORT_MAX = 65535
+PORTS_CHARS_MAX = len("65535-65535")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +54,25 @@ class Bind:
     addresses_max: int
 
     def announced(self, bound: str) -> list[str]:
-        """What others are told, given the address that was bound in the end."""
+        """What others are told, given the address that was bound in the end.
+
+        Raises:
+            ConfigError: nobody could dial it, as IPv6's wildcard.
+            CannotBind: of all addresses of this host there are none.
+        """
         if self.advertise is not None:
             return [self.advertise]
         host, _, port = bound.removeprefix("tcp://").rpartition(":")
         if host not in WILDCARDS:
-            return [f"tcp://{host}:{port}"]
-        *found, last = addresses()  # The last is loopback: the one that must be among them.
-        told = [*found[: self.addresses_max - 1], last]
+            return [_dialable(f"tcp://{host}:{port}", "listen")]
+        try:
+            found = addresses()
+        except OSError as error:  # As where netlink is not allowed.
+            raise CannotBind(self.uri, f"addresses of this host: {error}") from error
+        if not found:
+            raise CannotBind(self.uri, "this host has no IPv4 address to tell; set advertise")
+        # The last is loopback: the one that must be among them.
+        told = [*found[:-1][: self.addresses_max - 1], found[-1]]
         return [f"tcp://{address}:{port}" for address in told]
 
 
@@ -67,7 +81,10 @@ def parse_ports(text: str, setting: str) -> PortRange:
     host, _, numbers = text.removeprefix("tcp://").rpartition(":")
     first, _, last = numbers.partition("-")
     form = f"{setting}: want tcp://HOST:PORT or tcp://HOST:FIRST-LAST, got {text!r}"
-    if not text.startswith("tcp://") or not first.isdecimal() or not (last or first).isdecimal():
+    # What is not printable no socket would take; a longer number not even Python.
+    if not text.startswith("tcp://") or not text.isprintable() or len(numbers) > PORTS_CHARS_MAX:
+        raise ConfigError(form)
+    if not first.isdecimal() or not (last or first).isdecimal():
         raise ConfigError(form)
     ports = PortRange(host, int(first), int(last or first))
     if ports.last > PORT_MAX or ports.first > PORT_MAX:
@@ -92,8 +109,17 @@ def bind_plan(listen: str, advertise: str | None, keys: Sequence[ClusterKeys]) -
                 raise ConfigError(
                     f"advertise: {told.last - told.first + 1} ports for {len(keys)} keys"
                 )
-            told_uri = f"tcp://{told.host}:{told_port}"
-            if not URI.fullmatch(told_uri) or not told_port:
-                raise ConfigError(f"advertise: nobody can dial {told_uri}")
+            told_uri = _dialable(f"tcp://{told.host}:{told_port}", "advertise")
         plan.append(Bind(uri, one, told_uri, ENDPOINTS_MAX // len(keys)))
     return plan
+
+
+def _dialable(uri: str, setting: str) -> str:
+    """The address, which announcements may have and others can dial. Raises ConfigError."""
+    try:
+        parse_endpoint(uri)
+    except BadEndpoint as error:
+        raise ConfigError(f"{setting}: nobody can dial {uri}: {error.reason}") from None
+    if not URI.fullmatch(uri):  # An interface's name in it means nothing elsewhere.
+        raise ConfigError(f"{setting}: nobody elsewhere can dial {uri}")
+    return uri

@@ -109,7 +109,7 @@ def read_levels(
 ) -> list[Level]:  # fmt: skip
     """The three sources, lowest first, checked and converted."""
     environ = os.environ if environ is None else environ
-    directory = Path.cwd() if directory is None else directory
+    directory = _current() if directory is None else directory
     variables = {
         name.removeprefix(PREFIX).lower(): value
         for name, value in environ.items()
@@ -122,11 +122,19 @@ def read_levels(
     ]
 
 
+def _current() -> Path:
+    """The current directory; where it is gone, one in which nothing is."""
+    try:
+        return Path.cwd()
+    except OSError:
+        return Path()
+
+
 def _read_file(named: str | None, directory: Path) -> Level:
     path = Path(named) if named else directory / FILE_NAME
-    if not named and not path.exists():
-        return Level("", {})
     try:
+        if not named and not path.exists():
+            return Level("", {})
         values = tomllib.loads(path.read_text())
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from error
@@ -231,7 +239,13 @@ def _to_tuple(value: Any, as_text: bool) -> tuple[str, ...]:
 def _to_path(value: Any, as_text: bool) -> Path:
     if value == "":  # Would be the current directory.
         raise ValueError
-    return Path(value).expanduser()
+    try:
+        path = Path(value).expanduser()
+    except RuntimeError:  # Of ~SOMEBODY that nobody is.
+        raise ValueError from None
+    if b"\0" in os.fsencode(path):  # Nor is it a path if it cannot be encoded.
+        raise ValueError
+    return path
 
 
 def _to_str(value: Any, as_text: bool) -> str:

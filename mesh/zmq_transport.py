@@ -15,13 +15,16 @@ import struct
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
+from socket import AF_INET, SOCK_STREAM, getaddrinfo
 
 import trio
 import zmq
 from trio.lowlevel import enable_ki_protection
 from zmq.utils.monitor import parse_monitor_message
 
-from discovery.endpoint import parse_endpoint
+from discovery.endpoint import format_endpoint, is_address, parse_endpoint
+from discovery.errors import BadEndpoint
 from security.announcement import Endpoint
 from security.keyring import Keyring
 from security.keys import ClusterKeys
@@ -42,13 +45,25 @@ IGNORED_MAX = 10_000
 ADMITTED_MAX = 65_536
 PROBE_S = 1.0
 VIEW_BYTES_MIN = 16 * 1024
+GREETING_BYTES_MAX = 256 * 1024
+"""More than INTRODUCED can have, the longest of what is said before both know each other's frames."""
 LINGER_MS = 500
+RESOLVERS_MAX = 8
+"""Threads that wait for names at a time: one whose dial was given up waits on, for as long as it takes."""
 HEARTBEAT_MS = 1000
 
 FAILED_AUTH = int(zmq.Event.HANDSHAKE_FAILED_AUTH)
 FAILED_NO_DETAIL = int(zmq.Event.HANDSHAKE_FAILED_NO_DETAIL)
 DENIED = {FAILED_AUTH, FAILED_NO_DETAIL, int(zmq.Event.HANDSHAKE_FAILED_PROTOCOL)}
 ENDED = {int(zmq.Event.CLOSED), int(zmq.Event.DISCONNECTED)}
+
+
+@dataclass(slots=True, eq=False)
+class Resolving:
+    """A dial whose name is being looked up, and what is to be sent there."""
+
+    frames: list[bytes] = field(default_factory=list)
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
 
 
 class ZmqTransport:
@@ -65,6 +80,8 @@ class ZmqTransport:
         self._ignored: OrderedDict[bytes, None] = OrderedDict()
         self._hurried: dict[ZmqSocket, None] = {}
         self._denied: set[int] = set()
+        self._resolving: dict[int, Resolving] = {}
+        self._resolvers = trio.CapacityLimiter(RESOLVERS_MAX)
         self._used: dict[ZmqSocket, None] = {}
         self._handshake_ms_max = int(config.handshake_s * PATIENCE_MAX * 1000)
         self.binds: Sequence[Bind] = ()
@@ -121,7 +138,7 @@ class ZmqTransport:
             (zmq.SNDHWM, 0),
             (zmq.RCVHWM, 0),
             (zmq.LINGER, LINGER_MS),
-            (zmq.MAXMSGSIZE, 4 * self._config.frame_bytes_max),
+            (zmq.MAXMSGSIZE, max(4 * self._config.frame_bytes_max, GREETING_BYTES_MAX)),
             (zmq.HANDSHAKE_IVL, self._handshake_ms_max),
             (zmq.HEARTBEAT_IVL, HEARTBEAT_MS),
             (zmq.HEARTBEAT_TIMEOUT, int(self._config.suspect_s * 1000)),
@@ -273,10 +290,55 @@ class ZmqTransport:
     # Doing
 
     def dial(self, dial: Dial) -> None:
+        try:
+            host, port = parse_endpoint(dial.endpoint)
+        except BadEndpoint:  # A peer may announce one.
+            self._fail_soon(dial)
+            return
+        if is_address(host):
+            self._connect(dial, dial.endpoint)
+        else:
+            waiting = self._resolving[dial.conn] = Resolving()
+            self._nursery.start_soon(self._resolve, waiting, dial, host, port)
+
+    @enable_ki_protection
+    async def _resolve(self, waiting: Resolving, dial: Dial, host: str, port: int) -> None:
+        """Look a name up and connect. libzmq would do it in its I/O thread, and all links stand still."""
+        found: str | None = None
+        with waiting.scope:
+            found = await self._look_up(host, port)
+        if self._resolving.pop(dial.conn, None) is None:
+            return  # It has been hung up.
+        if found is None:
+            self._lost_soon(dial.conn)
+            return
+        self._connect(dial, format_endpoint(found, port))
+        for frame in waiting.frames:
+            self.send(dial.conn, frame)
+        self.poke()
+        while self.receive():
+            self._receiver.settle()
+            await trio.lowlevel.checkpoint()
+        self._receiver.settle()
+
+    async def _look_up(self, host: str, port: int) -> str | None:
+        """The host itself, if it is an address; the first one that a name has; None: it has none."""
+        if is_address(host):
+            return host
+        try:
+            answers = await trio.to_thread.run_sync(
+                getaddrinfo, host, port, AF_INET, SOCK_STREAM, abandon_on_cancel=True,
+                limiter=self._resolvers,  # Others need trio's own, as for their disks.
+            )  # fmt: skip
+        except (OSError, UnicodeError):
+            return None
+        return str(answers[0][4][0])
+
+    def _connect(self, dial: Dial, endpoint: str) -> None:
         socket = self._out[dial.lane]
-        if (socket.fd, dial.endpoint) in self._by_endpoint:
+        if (socket.fd, endpoint) in self._by_endpoint:
             # Another node is linked at that very address: this one cannot be there.
-            trio.lowlevel.current_trio_token().run_sync_soon(self._lost_soon, dial.conn)
+            self._fail_soon(dial)
             return
         self._used[socket] = None
         raw, rid = socket.raw, b"\x01" + struct.pack("<Q", dial.conn)
@@ -284,15 +346,18 @@ class ZmqTransport:
         raw.setsockopt(zmq.CURVE_PUBLICKEY, dial.client.public)
         raw.setsockopt(zmq.CURVE_SECRETKEY, _secret(dial.client))
         raw.setsockopt(zmq.CONNECT_ROUTING_ID, rid)
-        raw.setsockopt(zmq.IPV6, int("[" in dial.endpoint))
+        raw.setsockopt(zmq.IPV6, int("[" in endpoint))
         try:
-            raw.connect(dial.endpoint)
+            raw.connect(endpoint)
         except zmq.ZMQError:
-            trio.lowlevel.current_trio_token().run_sync_soon(self._lost_soon, dial.conn)
+            self._fail_soon(dial)
             return
-        self._dialled[dial.conn] = (socket, rid, dial.endpoint)
+        self._dialled[dial.conn] = (socket, rid, endpoint)
         self._by_rid[rid] = dial.conn
-        self._by_endpoint[socket.fd, dial.endpoint] = dial.conn
+        self._by_endpoint[socket.fd, endpoint] = dial.conn
+
+    def _fail_soon(self, dial: Dial) -> None:
+        trio.lowlevel.current_trio_token().run_sync_soon(self._lost_soon, dial.conn)
 
     def _lost_soon(self, conn: int) -> None:
         self._receiver.lost(conn)
@@ -315,6 +380,9 @@ class ZmqTransport:
             if len(self._ignored) > IGNORED_MAX:
                 self._ignored.popitem(last=False)
             return
+        waiting = self._resolving.pop(conn, None) if isinstance(conn, int) else None
+        if waiting is not None:
+            waiting.scope.cancel()
         entry = self._forget(conn) if isinstance(conn, int) else None
         if entry is not None:
             socket, _, endpoint = entry
@@ -329,7 +397,10 @@ class ZmqTransport:
         else:
             entry = self._dialled.get(conn)  # type: ignore[call-overload]
             if entry is None:
-                return True  # It has been hung up, or its loss is on its way here.
+                waiting = self._resolving.get(conn)  # type: ignore[call-overload]
+                if waiting is not None:
+                    waiting.frames.append(frame)
+                return True  # Or it has been hung up, or its loss is on its way here.
             socket, rid, _ = entry
         raw = socket.raw
         self._used[socket] = None
@@ -347,17 +418,21 @@ class ZmqTransport:
         self._nursery.start_soon(self._probe, endpoint, node)
 
     async def _probe(self, endpoint: str, node: bytes) -> None:
-        host, port = parse_endpoint(endpoint)
-        family = trio.socket.AF_INET6 if ":" in host else trio.socket.AF_INET
         refused = False
         with trio.move_on_after(PROBE_S):
             try:
-                with trio.socket.socket(family) as probe:
-                    await probe.connect((host, port))
+                host, port = parse_endpoint(endpoint)
+                address = await self._look_up(host, port)
+                if address is not None:
+                    family = trio.socket.AF_INET6 if ":" in address else trio.socket.AF_INET
+                    with trio.socket.socket(family) as probe:
+                        await probe.connect((address, port))
             except ConnectionRefusedError:
                 refused = True
-            except OSError:
-                pass  # No answer is no proof, and no socket to ask with is none either.
+            except (OSError, BadEndpoint):
+                # No answer is no proof, and no socket to ask with is none either. A peer may say
+                # that it is at an address which is none.
+                pass
         self._receiver.probed(node, endpoint, refused=refused)
         self._receiver.settle()
 

@@ -177,7 +177,11 @@ def drop_old_cluster(directory: Path, cluster: str) -> bool:
 
 def read_pairs(directory: Path) -> list[ClusterKeys]:
     """All pairs of a directory, of each cluster the newest first. Raises BadKeyFile and others."""
-    if not directory.is_dir():
+    try:
+        found_there = directory.is_dir()
+    except OSError as error:  # In a directory that is closed to us; a name too long.
+        raise BadKeyFile(directory, error.strerror or str(error)) from error
+    if not found_there:
         how = f"`mesh keys new-cluster NAME --keys-dir {directory}` makes it"
         raise BadKeyFile(
             directory, f"is no directory, and keys_dir (MESH_KEYS_DIR) names it; {how}"

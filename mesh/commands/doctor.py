@@ -142,22 +142,25 @@ def _keys(args: argparse.Namespace, keyring: Keyring) -> list[Row]:
 
 
 async def _ports(config: MeshConfig, keyring: Keyring) -> Row:
-    """Every address `join` would bind, bound."""
+    """Every address `join` would bind, bound, and what it would tell of it."""
     try:
         keys = [*keyring.door(), *keyring.own(config.clusters[0])]
         binds = bind_plan(config.listen, config.advertise, keys)
         async with AsyncExitStack() as stack:
             for bind in binds:
                 host, _, port = bind.uri.removeprefix("tcp://").rpartition(":")
-                probe = stack.enter_context(trio.socket.socket())
+                family = trio.socket.AF_INET6 if "[" in host else trio.socket.AF_INET
+                probe = stack.enter_context(trio.socket.socket(family))
                 probe.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_REUSEADDR, 1)
-                await probe.bind(("" if host == "*" else host, 0 if port == "*" else int(port)))
+                address = "" if host == "*" else host.strip("[]")
+                await probe.bind((address, 0 if port == "*" else int(port)))
                 probe.listen()
+                bind.announced(f"tcp://{host}:{probe.getsockname()[1]}")
         return "ports", True, f"{config.listen} can be bound; addresses: {', '.join(addresses())}"
     except MeshError as error:
         return "ports", False, str(error)
-    except OSError as error:
-        why = error.strerror or str(error)
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or str(error)
         return "ports", False, f"{config.listen}: {why}; choose another `listen`, or port 0"
 
 

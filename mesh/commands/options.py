@@ -56,7 +56,10 @@ def path(text: str) -> Path:
     """A path; an empty one, as of an unset variable, is not the current directory."""
     if not text:
         raise argparse.ArgumentTypeError("want a path, got ''")
-    return Path(text).expanduser()
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:  # Of ~SOMEBODY that nobody is.
+        raise argparse.ArgumentTypeError(f"want a path, got {text!r}: {error}") from None
 
 
 def named(text: str) -> str:

@@ -30,12 +30,12 @@ async def unreachable(endpoint: str) -> str | None:
         except (OSError, UnicodeError):
             return f"{host} cannot be resolved; correct the name, or give an address"
         for family, kind, protocol, _, address in found:
-            with trio.socket.socket(family, kind, protocol) as probe:
-                try:
+            try:
+                with trio.socket.socket(family, kind, protocol) as probe:
                     await probe.connect(address)
                     return None
-                except OSError as error:
-                    problem = _explain(error)
+            except OSError as error:  # Also of a family that this machine is without.
+                problem = _explain(error)
     return problem
 
 

@@ -12,6 +12,7 @@ import json
 import os
 import stat
 import sys
+from contextlib import suppress
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from secrets import token_hex
 
@@ -94,7 +95,7 @@ async def send_file(args: argparse.Namespace) -> int:
         async with joined(args) as node, node.open_tunnel(target) as tunnel:
             progress = Progress(size)
             await tunnel.send(json.dumps({"name": name, "size": size}).encode())
-            while part := await file.read(PART_BYTES):
+            while part := await file.read(min(PART_BYTES, tunnel.part_bytes_max)):
                 digest.update(part)
                 await tunnel.send(part)
                 progress.add(len(part))
@@ -159,7 +160,8 @@ async def store(tunnel: Tunnel, directory: Path) -> Path:
         stored = place(temporary, directory, name)
     finally:
         temporary.unlink(missing_ok=True)
-    await tunnel.send(digest.hexdigest().encode())
+    with suppress(MeshError):  # It is stored, whether or not its sender is still there to hear so.
+        await tunnel.send(digest.hexdigest().encode())
     return stored
 
 

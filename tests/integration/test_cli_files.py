@@ -35,6 +35,18 @@ def test_a_file_arrives_whole(shell: Shell) -> None:
     assert names(shell) == ["report.bin"]
 
 
+def test_a_receiver_with_a_small_window_takes_small_parts(shell: Shell) -> None:
+    """Found: parts were of 128 KiB, whatever the other end takes, and the sender gave up."""
+    content = os.urandom(300_000)
+    (shell.directory / "report.bin").write_bytes(content)
+    shell.environment["MESH_TUNNEL_WINDOW_BYTES"] = "64KiB"
+    with shell.running("receive-file", "in", "--cluster", "files", "--count", "1", "--listen", shell.seed) as taker:  # fmt: skip
+        done = shell.run("send-file", "files", "report.bin")
+        assert done.returncode == 0, done.stderr
+        assert taker.wait(10) == 0
+    assert (shell.directory / "in/report.bin").read_bytes() == content
+
+
 def test_nothing_is_overwritten_and_one_name_can_come_twice_at_once(shell: Shell) -> None:
     long = "n" * 250
     for place in ("a", "b"):

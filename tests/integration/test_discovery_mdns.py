@@ -145,6 +145,39 @@ async def test_cancelled_while_opening() -> None:
     assert all(name.startswith("Trio") for name in left), left
 
 
+SHORT_OF_DESCRIPTORS = """
+import os, resource, trio
+from discovery.errors import ResponderError
+from discovery.responder import load_zeroconf, open_zeroconf
+
+async def main():
+    load_zeroconf()
+    await trio.to_thread.run_sync(os.getpid)
+    used = max(map(int, os.listdir("/proc/self/fd")))
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for free in (3, 4, 5, 40):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (used + free, most))
+        try:
+            responder = await open_zeroconf("ab12", ["127.0.0.1"], lambda *_: None)
+            await responder.close()
+            print("opened")
+        except ResponderError as error:
+            print(error)
+
+trio.run(main)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="no /proc to count descriptors in")
+def test_short_of_descriptors_it_cannot_open_and_does_not_hang() -> None:
+    """Found: its thread died without a word, and the node could not even be ended."""
+    command = [sys.executable, "-c", SHORT_OF_DESCRIPTORS]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    *short, enough = done.stdout.splitlines()
+    assert [line.rpartition(": ")[2] for line in short] == ["Too many open files"] * 3
+    assert enough == "opened"
+
+
 async def test_no_usable_interface_is_a_problem() -> None:
     async with running(["203.0.113.77"], announcement()) as (finder, _):
         problem = finder.problem() or ""

@@ -5,18 +5,24 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 import trio.testing
 
 import mesh
-from security.announcement import Announcement, Endpoint
+from mesh import zmq_transport
+from mesh.protocol.frame import CONTROL
+from mesh.protocol.instructions import Dial
+from security.announcement import URI, Announcement, Endpoint
 from security.keys import derive
 from tests.nodes import free_ports, linked, node, until
 from tests.processes import SECRET, Process
@@ -158,3 +164,99 @@ async def test_a_node_that_gets_no_socket_to_ask_with_goes_on(
         await trio.testing.wait_all_tasks_blocked()
         monkeypatch.undo()
         await other.wait_members("shop")
+
+
+async def test_a_name_that_nobody_answers_for_holds_up_only_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Found: libzmq looks names up in its I/O thread, so that one dead resolver cut all links."""
+    given_up = threading.Event()
+
+    def look_up(host: str, *what: int) -> list[Any]:
+        if host == "dead.test":
+            given_up.wait(60)
+        if host != "db.test":
+            raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+        return socket.getaddrinfo("127.0.0.1", *what)
+
+    monkeypatch.setattr(zmq_transport, "getaddrinfo", look_up)
+    async with node("databases") as db:
+        port = db.endpoints[0].rpartition(":")[2]
+        seeds = ["tcp://dead.test:1", "tcp://none.test:1", f"tcp://db.test:{port}"]
+        async with node("shop", seeds=seeds) as shop:
+            await linked(shop, db)
+            named = shop._core.peering.dialler._seeds
+            await until(lambda: not named["tcp://none.test:1"].busy)
+            given_up.set()
+            await until(lambda: not named["tcp://dead.test:1"].busy)
+
+
+async def test_names_of_those_that_are_lost_keep_no_thread_that_others_need(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Found: whoever is asked for is asked for again each second, a thread waits ten for its name."""
+    given_up = threading.Event()
+
+    def look_up(*_: object) -> list[Any]:
+        given_up.wait(60)
+        raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+
+    monkeypatch.setattr(zmq_transport, "getaddrinfo", look_up)
+    async with node("shop") as shop:
+        transport: Any = shop._driver._transport
+        for _ in range(3 * zmq_transport.RESOLVERS_MAX):
+            transport.probe("tcp://dead.test:1", bytes(16))
+        await until(lambda: transport._resolvers.available_tokens == 0)
+        assert trio.to_thread.current_default_thread_limiter().borrowed_tokens == 0
+        given_up.set()
+
+
+@pytest.mark.parametrize("begun", [False, True])
+async def test_a_dial_given_up_while_its_name_is_looked_up_is_no_connection(
+    monkeypatch: pytest.MonkeyPatch, begun: bool
+) -> None:
+    answer = threading.Event()
+
+    def look_up(host: str, *what: int) -> list[Any]:
+        answer.wait(60)
+        return socket.getaddrinfo("127.0.0.1", *what)
+
+    monkeypatch.setattr(zmq_transport, "getaddrinfo", look_up)
+    async with node("shop") as shop:
+        transport: Any = shop._driver._transport
+        keys = derive(bytes(32), "databases")
+        transport.dial(Dial(10**9, CONTROL, "tcp://db.test:1", keys, keys))
+        assert transport.send(10**9, b"a greeting")
+        assert list(transport._resolving) == [10**9]
+        if begun:
+            await trio.testing.wait_all_tasks_blocked()
+        transport.hang_up(10**9)
+        answer.set()
+        await trio.testing.wait_all_tasks_blocked()
+        assert (transport._resolving, transport._dialled) == ({}, {})
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["tcp://a..b:1", "tcp://10.0.0.256:1", "tcp://0.0.0.0:1", "tcp://[::]:1"]
+)
+async def test_an_address_that_is_none_is_not_dialled(endpoint: str) -> None:
+    async with node("shop") as one:
+        lost: list[int] = []
+        one._driver.lost = lambda conn, **_: lost.append(conn)  # type: ignore[method-assign]
+        keys = derive(bytes(32), "databases")
+        one._driver._transport.dial(Dial(10**9, CONTROL, endpoint, keys, keys))
+        await until(lambda: lost == [10**9])
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["tcp://a..b:1", "tcp://10.0.0.256:1", "tcp://0.0.0.0:1", "tcp://[::]:1"]
+)
+async def test_an_address_that_is_none_is_no_proof_and_harms_nobody(endpoint: str) -> None:
+    """Found: announced by a member, it crashed every node that lost a lane of a link to that one."""
+    assert URI.fullmatch(endpoint), "an announcement may have it"
+    async with node("shop") as one:
+        answers: list[bool] = []
+        one._driver.probed = lambda *_, refused: answers.append(refused)  # type: ignore[method-assign]
+        one._driver._transport.probe(endpoint, bytes(16))
+        await until(lambda: answers)
+        assert answers == [False]

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import trio
 
 import mesh
-from mesh.config import HEADERS_BYTES_MAX
+from mesh.config import AT_LEAST, HEADERS_BYTES_MAX, MeshConfig
+from mesh.protocol.dialling import greeting
 from mesh.protocol.frame import DATA, Kind, pack_frame, pack_record
+from mesh.protocol.hello import (
+    ANNOUNCEMENTS_MAX,
+    NAMES_MAX,
+    Hello,
+    Limits,
+    encode_announcements,
+)
+from mesh.zmq_transport import GREETING_BYTES_MAX
+from security.announcement import SIZE_BYTES_MAX
 from tests.nodes import linked, node, until
+
+CURVE_EXTRA_BYTES = 64
+"""More than its command's name, nonce, flags and tag."""
 
 
 def archive() -> mesh.Service:
@@ -103,6 +118,41 @@ async def test_peers_max() -> None:
                 await other.request("a", b"", timeout=1)
             await until(lambda: any("peers_max" in key for key in hub.statistics().refused))
         assert len(hub.statistics().links) == 1
+
+
+async def test_small_frames_are_no_limit_to_greetings() -> None:
+    """Found: with frames of 4 KiB a node never linked with one of many endpoints, and said nothing."""
+    service = mesh.Service("big")
+
+    async def answer(request: mesh.Request) -> bytes:
+        return b""
+
+    for number in range(NAMES_MAX):
+        service.request(f"{number:063}", idempotent=True)(answer)
+    small: dict[str, Any] = {"frame_bytes_max": 4096, "chunk_bytes": 1024}
+    async with node(service) as big, node("small", big, **small) as one:
+        await linked(one, big)
+
+
+def test_the_longest_greetings_are_taken() -> None:
+    limits = Limits(window=1 << 40, frame_max=1 << 40, record_max=1 << 40, reassembly_max=1 << 40)
+    hello = Hello(
+        lane=1, node=bytes(16), target=bytes(16), link_id=bytes(16), resume=True, expects=1 << 63,
+        limits=limits, announcement=bytes(SIZE_BYTES_MAX),
+        idempotent=(f"{'c' * 63}/{'e' * 63}",) * NAMES_MAX,
+    ).encode()  # fmt: skip
+    introduced = encode_announcements([bytes(SIZE_BYTES_MAX)] * ANNOUNCEMENTS_MAX)
+    for kind, body in ((Kind.HELLO, hello), (Kind.INTRODUCED, introduced)):
+        encrypted = len(greeting(DATA, kind, body)) + CURVE_EXTRA_BYTES
+        assert encrypted <= GREETING_BYTES_MAX
+
+
+def test_small_payloads_are_no_limit_to_gossip() -> None:
+    """Found: what a network of 13 says of itself in pieces of 1 KiB cost the link, again and again."""
+    told = encode_announcements([bytes(SIZE_BYTES_MAX)] * ANNOUNCEMENTS_MAX)
+    assert len(told) <= AT_LEAST["reassembly_bytes_max"]
+    with pytest.raises(mesh.ConfigError, match="reassembly_bytes_max"):
+        MeshConfig(clusters=("small",), payload_bytes_max=1000, reassembly_bytes_max=len(told))
 
 
 def record(kind: Kind, ident: int, body: bytes) -> bytes:

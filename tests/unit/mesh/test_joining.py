@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 import durable
 import mesh
@@ -29,8 +30,10 @@ SECRET = bytes(range(32))
 class Nowhere:
     """A transport that reaches nobody, and breaks when told to."""
 
-    def __init__(self, refuses: Exception | None = None) -> None:
-        self._refuses, self._broken = refuses, trio.Event()
+    def __init__(
+        self, refuses: Exception | None = None, told: Sequence[str] = ("tcp://127.0.0.1:1",)
+    ) -> None:
+        self._refuses, self._told, self._broken = refuses, told, trio.Event()
         self.error = OSError("for the test")
 
     def fail(self) -> None:
@@ -42,7 +45,8 @@ class Nowhere:
     ) -> None:  # fmt: skip
         if self._refuses is not None:
             raise self._refuses
-        task_status.started([Endpoint("tcp://127.0.0.1:1", derive(SECRET, "x").key_id)])
+        key_id = derive(SECRET, "x").key_id
+        task_status.started([Endpoint(uri, key_id) for uri in self._told])
         try:
             await self._broken.wait()
         finally:
@@ -138,6 +142,13 @@ async def test_what_cannot_start_says_so_itself() -> None:
         async with join(Nowhere(refuses=error)):
             raise AssertionError("not reached")
     assert caught.value is error
+
+
+async def test_a_node_that_nobody_can_dial_lives() -> None:
+    """It crashed: there was no port for finders to tell."""
+    async with join(Nowhere(told=())) as node:
+        await trio.testing.wait_all_tasks_blocked()
+        assert node.endpoints == ()
 
 
 async def test_a_failure_of_ours_cancels_the_block() -> None:

@@ -61,6 +61,10 @@ def test_keywords_win_over_environment_over_file(tmp_path: Path) -> None:
         ({"seeds": 7}, "", {}, ["seeds", "a list of texts, or one text with commas"]),
         ({"seeds": b"tcp://a:1"}, "", {}, ["seeds", "a list of texts"]),
         ({"keys_dir": ""}, "", {}, ["keyword keys_dir", "a path", "''"]),
+        ({"keys_dir": "~nosuchuser/keys"}, "", {}, ["keyword keys_dir", "a path", "~nosuchuser"]),
+        ({}, "", {"MESH_SEEDS_FILE": "~nosuchuser/x"}, ["MESH_SEEDS_FILE", "a path", "~nosuch"]),
+        ({"seeds_file": "a\0b"}, "", {}, ["keyword seeds_file", "a path", r"'a\x00b'"]),
+        ({"seeds_file": "a\ud800b"}, "", {}, ["keyword seeds_file", "a path"]),
         ({}, "listen = ''", {}, ["mesh.toml listen", "text"]),
         ({}, "", {"MESH_CLUSTER": "x"}, ["MESH_CLUSTER", "no such setting", "--cluster"]),
         ({}, "", {"MESH_FROB": ""}, ["MESH_FROB", "no such setting"]),
@@ -74,6 +78,25 @@ def test_what_is_wrong_is_named(
         load(tmp_path, keywords, toml, **environ)
     for word in words:
         assert word in str(caught.value)
+
+
+def test_a_current_directory_that_is_gone_has_no_mesh_toml(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found: joining raised FileNotFoundError, whatever the settings."""
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    config = load_config(("shop",), {"network_secret": "x"}, environ={})
+    assert config.network_secret == "x"
+
+
+def test_a_directory_that_cannot_be_looked_into_is_an_error_with_its_name() -> None:
+    """As where another user's is the current one: PermissionError left `join`."""
+    directory = Path("d" * 300)
+    with pytest.raises(ConfigError, match=r"d/mesh\.toml: cannot be read"):
+        load_config(("shop",), {"network_secret": "x"}, environ={}, directory=directory)
 
 
 def test_text_becomes_what_the_setting_is(tmp_path: Path) -> None:

@@ -117,6 +117,12 @@ def test_the_wrong_key_in_a_file_is_named(tmp_path: Path) -> None:
         load(keys_dir=tmp_path / "nothing")
 
 
+def test_a_directory_that_cannot_be_looked_at_is_named() -> None:
+    """It was an OSError that nobody who joins expects: too long a name, or no right to enter."""
+    with pytest.raises(BadKeyFile, match="d: File name too long"):
+        load(keys_dir=Path("d" * 300))
+
+
 def test_exactly_one_source(tmp_path: Path) -> None:
     with pytest.raises(KeyChoice) as caught:
         load()

@@ -37,6 +37,7 @@ def test_what_looks_like_an_option_can_be_a_payload() -> None:
         ("request", "arguments are required: target"),
         ("request a b c", "unrecognized arguments: c"),
         ("request a --json --frob", "unrecognized arguments: --frob"),
+        ("send-file files ~nosuchuser/x", "file: want a path, got '~nosuchuser/x'"),
         ("request a --timeout 0 hi", "--timeout: want seconds, more than 0, got '0'"),
         ("request a --timeout nan", "--timeout: want seconds"),
         ("request a --timeout=-1", "--timeout: want seconds"),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import trio
 
-from mesh.commands.reaching import tell_why_nobody
+from mesh.commands.reaching import tell_why_nobody, unreachable
 
 DOCTOR = "`mesh doctor` may say why"
 
@@ -30,3 +32,15 @@ async def test_the_doctor_is_named_where_it_may_know_more(
     )  # fmt: skip
     await tell_why_nobody(node)
     assert capsys.readouterr().err == says
+
+
+async def test_an_address_of_a_family_that_is_not_here_is_one_that_leads_nowhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Found: without IPv6, a name that has such an address as well ended the doctor."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
+
+    monkeypatch.setattr(trio.socket, "socket", refuse)
+    assert "not supported by protocol" in str(await unreachable("tcp://[::1]:1"))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mesh.commands import transfer
-from mesh.commands.transfer import NAME_BYTES_MAX, place, read_head, safe_name
-from mesh.errors import MeshError
+from mesh.commands.transfer import NAME_BYTES_MAX, place, read_head, safe_name, store
+from mesh.errors import MeshError, TunnelBroken
 
 
 @pytest.mark.parametrize(
@@ -54,3 +56,29 @@ def test_the_first_free_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(transfer, "NAMESAKES_MAX", 2)
     with pytest.raises(MeshError, match="2 more of that name"):
         place(part, tmp_path, "a")
+
+
+async def test_a_file_whose_sender_has_gone_is_stored_and_told(tmp_path: Path) -> None:
+    """Found: five were in the directory and one on stdout, and --count waited for the others."""
+
+    class Deserted:
+        """All has come through it, and nobody hears the answer."""
+
+        def __init__(self) -> None:
+            self._parts = [b'{"name": "a", "size": 2}', b"x", b"y"]
+
+        def __aiter__(self) -> Deserted:
+            return self
+
+        async def __anext__(self) -> bytes:
+            if not self._parts:
+                raise StopAsyncIteration
+            return self._parts.pop(0)
+
+        async def send(self, part: bytes) -> None:
+            raise TunnelBroken("the link is gone")
+
+    tunnel: Any = Deserted()
+    stored = await store(tunnel, tmp_path)
+    assert (stored, stored.read_bytes()) == (tmp_path / "a", b"xy")
+    assert os.listdir(tmp_path) == ["a"]
