@@ -13,7 +13,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark.sink.errors import MissingColumn
+from spark.sink.errors import MissingColumn, MissingValue
 from spark.sink.messages import Reader, check_columns, payloads
 from spark.sink.options import read_sink_options
 
@@ -111,3 +111,43 @@ def test_a_column_that_is_missing_is_named(
     with pytest.raises(MissingColumn, match=f"no column '{missing}'"):
         check_columns(columns, read_sink_options(options))
     check_columns([*columns, missing], read_sink_options(options))
+
+
+BY_OFFSET = {"to": "queues", "id": "r", "numbering": "offsets"}
+
+
+@pytest.mark.parametrize(
+    ("column", "options"),
+    [
+        ("topic", {}),
+        ("topic", {"to": "exchange", "exchange": "orders"}),
+        ("exchange", {"to": "exchange"}),
+        ("queue", {"to": "queues"}),
+        ("queue", {"replay": "true"}),
+        ("queue", {**BY_OFFSET, "queue": "copies"}),
+        ("partition", BY_OFFSET),
+        ("offset", BY_OFFSET),
+        ("timestamp", {"speed": "1", "startMicros": "1"}),
+    ],
+)
+def test_a_row_without_what_says_where_or_when_is_an_error(
+    column: str, options: dict[str, str]
+) -> None:
+    """It would go where another row of its batch goes."""
+    whole = batch(
+        [("jobs", 0, "", "a", b"1")] * 3, offset=pa.array([1, 2, 3]),
+        timestamp=pa.array([1, 2, 3], pa.timestamp("us", "UTC")),
+    )  # fmt: skip
+    at = whole.schema.get_field_index(column)
+    holed = pa.array([whole.column(at)[0].as_py(), None, None], whole.column(at).type)
+    reader = Reader(read_sink_options(options))
+    assert len(reader.read(whole).payloads) == 3
+    with pytest.raises(MissingValue, match=f"'{column}' is null in 2 rows"):
+        reader.read(whole.set_column(at, column, holed))
+
+
+def test_null_in_what_is_not_asked_for_is_no_other_row_s_value() -> None:
+    found = batch([("jobs", 0, "", "a", b"1")] * 2)
+    found = found.set_column(0, "queue", pa.array(["jobs", None]))
+    messages = Reader(read_sink_options({})).read(found)
+    assert [messages.addresses[one].queue for one in messages.which] == ["jobs", ""]
