@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -193,13 +194,15 @@ class Task:
         return found
 
     def _tell(self) -> None:
-        """How far it is, for whoever looks at the directory."""
+        """How far it is, for whoever looks at the directory, if it is on this machine: it is the
+        driver's, and no reason to fail."""
         now_us = self._now_us()
         if self.options.progress and now_us - self._told_us > PROGRESS_S * 1e6:
             self._told_us = now_us
             counts = self._target.counts
             done = counts.sent + counts.duplicates + self._skipped
-            note(Path(self.options.progress), self._identity.partition, done)
+            with suppress(OSError):
+                note(Path(self.options.progress), self._identity.partition, done)
 
     def told(self) -> Sent:
         counts = self._target.counts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 import trio
@@ -88,3 +89,13 @@ async def test_a_rate_is_kept(autojump_clock: MockClock) -> None:
     await task(target, ratePerTask="100").send(messages([0] * 50))
     at = [one for one, _, _ in target.sent]
     assert np.allclose(np.diff(at), 0.01, atol=1e-5)
+
+
+async def test_a_task_on_another_machine_than_the_driver_has_nowhere_to_note_how_far_it_is(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    target = Noting(row_s=1.0)
+    one = task(target, progress=str(tmp_path / "of the driver"))
+    await one.send(messages([0] * 2))
+    await one.send(messages([0]))
+    assert [high - low for _, low, high in target.sent] == [2, 1]
