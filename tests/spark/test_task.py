@@ -91,6 +91,35 @@ async def test_a_rate_is_kept(autojump_clock: MockClock) -> None:
     assert np.allclose(np.diff(at), 0.01, atol=1e-5)
 
 
+class Stalling(Noting):
+    """Takes 3 s for its 20th row, as while a broker is restarted."""
+
+    async def send(self, messages: Messages, sequences: Ints, low: int, high: int) -> None:
+        await super().send(messages, sequences, low, high)
+        if low < 20 <= high:
+            await trio.sleep(3)
+
+
+async def test_a_rate_alone_makes_up_for_no_stall(autojump_clock: MockClock) -> None:
+    """100 a second: 2.99 s are lost, but for 20 ms, and the report says so."""
+    target = Stalling()
+    one = task(target, ratePerTask="100")
+    await one.send(messages([0] * 40))
+    await one.send(messages([0] * 10))
+    at = np.repeat([when for when, _, _ in target.sent], [b - a for _, a, b in target.sent])
+    assert len(at) == 50
+    within = [((at >= one) & (at < one + 0.0999)).sum() for one in at]
+    assert max(within) <= 13, "a tenth of a second, and what 20 ms are worth"
+    assert at[-1] - at[0] >= 49 * 0.01 + 2.96
+    assert one.told().lateness.percentile_us(100) >= 2.9e6
+
+
+async def test_with_a_speed_what_a_stall_held_up_leaves_at_once(autojump_clock: MockClock) -> None:
+    target = Stalling()
+    await task(target, speed="1").send(messages(list(range(0, 500_000, 10_000))))
+    assert target.sent[-1][1:] == (20, 50)
+
+
 async def test_a_task_on_another_machine_than_the_driver_has_nowhere_to_note_how_far_it_is(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
