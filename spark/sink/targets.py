@@ -22,7 +22,7 @@ from durable.protocol.properties import Properties
 from .errors import Unreachable
 from .messages import Address, Messages
 from .numbering import Ints
-from .options import TOPICS, SinkOptions
+from .options import QUEUES, TOPICS, SinkOptions
 from .report import Counts
 
 PUBLISHERS_MAX = 256
@@ -189,12 +189,16 @@ class BrokerTarget(Target):
     async def _send_run(
         self, line: Line, messages: Messages, address: Address, first: int, start: int, end: int
     ) -> None:
-        headers = messages.headers
+        options, headers = self._options, messages.headers
+        # The priorities of a captured queue are its partitions.
+        priority = address.partition if options.replay and options.to == QUEUES else 0
         await line.turn_to(first)
         stored = await line.publisher.send(
             first, address.exchange, address.key, messages.payloads[start:end],
             headers=headers and headers[start:end],
-            properties=Properties(address.exchange, mandatory=self._options.mandatory),
+            properties=Properties(
+                address.exchange, priority=priority, mandatory=options.mandatory
+            ),
         )  # fmt: skip
         line.next = first + end - start
         if stored < end - start and first < line.publisher.known.end:
