@@ -22,7 +22,7 @@ from ..errors import CaptureError
 from .errors import SendingFailed, Unreachable
 from .joining import worker_node
 from .messages import Messages, Reader
-from .noting import note
+from .noting import Noted, note
 from .numbering import Ints, OffsetNumbers, row_sequences
 from .options import SinkOptions
 from .pacing import Lateness, Pacer, Times
@@ -204,7 +204,8 @@ class Task:
             counts = self._target.counts
             done = counts.sent + counts.duplicates + self._skipped
             with suppress(OSError):
-                note(Path(self.options.progress), self._identity.partition, done)
+                directory = Path(self.options.progress)
+                note(directory, self._identity.partition, Noted(done, counts.sent))
 
     def told(self) -> Sent:
         counts = self._target.counts

@@ -14,6 +14,7 @@ pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 import numpy as np
 
 from spark.sink.messages import Address, Messages
+from spark.sink.noting import noted
 from spark.sink.numbering import Ints
 from spark.sink.options import read_sink_options
 from spark.sink.publishing import PACED_ROWS, Identity, Task
@@ -32,6 +33,7 @@ class Noting(Target):
 
     async def send(self, messages: Messages, sequences: Ints, low: int, high: int) -> None:
         self.sent.append((trio.current_time(), low, high))
+        self.counts.sent += high - low
         await trio.sleep(self._row_s * (high - low))
 
     async def finish(self) -> None:
@@ -128,3 +130,13 @@ async def test_a_task_on_another_machine_than_the_driver_has_nowhere_to_note_how
     await one.send(messages([0] * 2))
     await one.send(messages([0]))
     assert [high - low for _, low, high in target.sent] == [2, 1]
+
+
+async def test_what_was_left_out_is_done_and_not_sent(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    target = Noting(row_s=1.0)
+    one = task(target, progress=str(tmp_path))
+    target.counts.duplicates = 30
+    await one.send(messages([0] * 2)._replace(skipped=500))
+    assert noted(tmp_path) == (532, 2)
