@@ -22,7 +22,9 @@ from .pacing import Times
 REPLAYED_FROM, REPLAY_ID = "x-replayed-from", "x-replay-id"
 """Headers of every replayed message: the queue or stream that it was in, and which replay."""
 HEADERS_BYTES_MAX = 64 * 1024
-PAIRS_KEPT = 4096
+PAIRS_KEPT, KEPT_BYTES = 4096, 1024
+"""Rows whose headers are kept as packed, for all queries of a worker, and how large these may be."""
+Pairs = tuple[tuple[str, Any], ...]
 
 
 class Address(NamedTuple):
@@ -218,7 +220,7 @@ def _keys(lists: pa.Array) -> pa.Array:
     return lists.keys if pa.types.is_map(lists.type) else lists.flatten().field("key")
 
 
-def _pairs(row: Any) -> tuple[tuple[str, Any], ...]:
+def _pairs(row: Any) -> Pairs:
     """Of a row of either kind: a map, or a list of structs."""
     if not row:
         return ()
@@ -227,9 +229,23 @@ def _pairs(row: Any) -> tuple[tuple[str, Any], ...]:
     return tuple(row)
 
 
+def _packed(pairs: Pairs, mark: str, queue: str) -> bytes:
+    """Most messages of a batch have the same headers; those are kept of which equal ones are the same,
+    unlike 1 and True, and which are not large."""
+    size = 0
+    for key, value in pairs:
+        if type(value) is not bytes and type(value) is not str:
+            return _pack(pairs, mark, queue)
+        size += len(key) + len(value)
+    return _kept(pairs, mark, queue) if size <= KEPT_BYTES else _pack(pairs, mark, queue)
+
+
 @lru_cache(maxsize=PAIRS_KEPT)
-def _packed(pairs: tuple[tuple[str, Any], ...], mark: str, queue: str) -> bytes:
-    """Most messages of a batch have the same headers."""
+def _kept(pairs: Pairs, mark: str, queue: str) -> bytes:
+    return _pack(pairs, mark, queue)
+
+
+def _pack(pairs: Pairs, mark: str, queue: str) -> bytes:
     headers = {key: _value(value) for key, value in pairs}
     if mark:
         headers |= {REPLAYED_FROM: queue, REPLAY_ID: mark}

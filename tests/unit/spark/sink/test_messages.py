@@ -13,8 +13,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark.sink import messages as messages_of_the_sink
 from spark.sink.errors import MissingColumn, MissingValue
-from spark.sink.messages import Reader, check_columns, payloads
+from spark.sink.messages import KEPT_BYTES, Reader, check_columns, payloads
 from spark.sink.options import read_sink_options
 
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -93,6 +94,30 @@ def test_headers_may_be_a_map_and_bytes_stay_bytes() -> None:
     )
     packed = Reader(read_sink_options({})).read(raw).headers or [b""]
     assert msgpack.unpackb(packed[0]) == {"k": b"\xff"}
+
+
+def packed(kind: pa.DataType, values: list[Any]) -> list[bytes]:
+    lists = pa.array([[("n", one)] for one in values], pa.map_(pa.string(), kind))
+    found = batch([("jobs", 0, "", "a", b"x")] * len(values), headers=lists)
+    return Reader(read_sink_options({})).read(found).headers or []
+
+
+def test_equal_headers_of_other_types_are_others() -> None:
+    """Of one worker, one query after the other."""
+    told = [
+        msgpack.unpackb(one)["n"]
+        for kind, values in ((pa.bool_(), [True]), (pa.int64(), [1]), (pa.float64(), [0.0, -0.0, 1.0]))
+        for one in packed(kind, values)
+    ]  # fmt: skip
+    assert list(map(repr, told)) == ["True", "1", "0.0", "-0.0", "1.0"]
+
+
+def test_large_headers_are_not_kept() -> None:
+    before = messages_of_the_sink._kept.cache_info().currsize
+    packed(pa.binary(), [b"%d" % n + bytes(KEPT_BYTES) for n in range(5)])
+    assert messages_of_the_sink._kept.cache_info().currsize == before
+    packed(pa.binary(), [b"this one is small"])
+    assert messages_of_the_sink._kept.cache_info().currsize == before + 1
 
 
 @pytest.mark.parametrize(
