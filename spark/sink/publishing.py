@@ -74,26 +74,25 @@ def publish(batches: Iterator[pa.RecordBatch], options: SinkOptions, identity: I
 async def _publish(
     node: mesh.Node, batches: Iterator[pa.RecordBatch], options: SinkOptions, identity: Identity
 ) -> Sent:
+    target: Target | None = None
     try:
         async with opened(node, options, identity.publisher) as target:
             task = Task(options, identity, target)
             if options.rehearse:
                 await trio.to_thread.run_sync(next, batches, None)
                 return task.told()
-            try:
-                await _run(batches, task)
-                await target.finish()
-            except CaptureError:
-                raise
-            except MeshError as error:
-                raise SendingFailed(str(error), target.counts.sent) from error
+            await _run(batches, task)
+            await target.finish()
             return task.told()
-    except BaseExceptionGroup as group:  # Of nurseries inside: Spark shows the first line only.
-        raise _first(group) from None
-    except CaptureError:
-        raise
-    except MeshError as error:
-        raise Unreachable("the mesh", str(error)) from error
+    except BaseException as error:
+        first = _first(error)  # Of nurseries inside: Spark shows the first line only.
+        if isinstance(first, CaptureError) or not isinstance(first, MeshError):
+            if first is error:
+                raise
+            raise first from None
+        if target is None:
+            raise Unreachable("the mesh", str(first)) from first
+        raise SendingFailed(str(first), target.counts.sent) from first
 
 
 def _first(error: BaseException) -> BaseException:

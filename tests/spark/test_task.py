@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import trio
@@ -12,7 +15,12 @@ from trio.testing import MockClock
 pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
 import numpy as np
+import pyarrow as pa
 
+import mesh
+from durable.errors import BrokerLost
+from spark.sink import publishing
+from spark.sink.errors import SendingFailed, Unreachable
 from spark.sink.messages import Address, Messages
 from spark.sink.noting import noted
 from spark.sink.numbering import Ints
@@ -140,3 +148,48 @@ async def test_what_was_left_out_is_done_and_not_sent(
     target.counts.duplicates = 30
     await one.send(messages([0] * 2)._replace(skipped=500))
     assert noted(tmp_path) == (532, 2)
+
+
+class Losing(Noting):
+    """Loses its broker at one of three places."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__()
+        self.where = where
+
+    async def send(self, messages: Messages, sequences: Ints, low: int, high: int) -> None:
+        if self.where == "sending" and self.sent:
+            raise BrokerLost("broker", "on purpose")
+        await super().send(messages, sequences, low, high)
+
+    async def finish(self) -> None:
+        await super().finish()
+        if self.where == "finishing":
+            raise BrokerLost("broker", "on purpose")
+
+    @asynccontextmanager
+    async def opened(self, *_: Any) -> AsyncGenerator[Target]:
+        if self.where == "opening":
+            raise BrokerLost("broker", "on purpose")
+        yield self
+        if self.where == "closing":
+            raise BrokerLost("broker", "on purpose")
+
+
+@pytest.mark.parametrize(
+    ("where", "kind", "told"),
+    [
+        ("opening", Unreachable, "the mesh cannot be reached"),
+        ("sending", SendingFailed, "1 messages of this task"),
+        ("finishing", SendingFailed, "2 messages of this task"),
+        ("closing", SendingFailed, "2 messages of this task"),
+    ],
+)
+async def test_a_broker_that_is_lost_is_told_with_what_had_been_sent(
+    monkeypatch: pytest.MonkeyPatch, where: str, kind: type[Exception], told: str
+) -> None:
+    monkeypatch.setattr(publishing, "opened", Losing(where).opened)
+    rows = pa.record_batch({"topic": ["orders"], "value": [b"x"]})
+    node, options = cast("mesh.Node", None), read_sink_options({})
+    with pytest.raises(kind, match=f"on purpose.*{told}|{told}.*on purpose"):
+        await publishing._publish(node, iter([rows, rows]), options, Identity("p/0", 0, 0))
