@@ -2,12 +2,8 @@
 
 By row: its number in its partition. It is the same when the same plan runs again.
 
-By offset: the offset itself, so nothing that is gone, or has been filtered out, before a row moves it
-onto the sequence of another:
-
-    offsets      0  1  4  9  16 17 20
-    sequences    0  1  2  3   4  5  6     after 0 was freed, 1 would pass for 0, which is stored
-    sequences    0  1  4  9  16 17 20
+By offset: the offset itself. Had rows been counted, all would move up when one of them is gone, and what
+moves onto the place of one that is stored would pass for stored.
 
 The price is a batch for each run of offsets without a gap, and a hole in what the broker knows: see
 `targets.py` for how many of them may be under way.
