@@ -61,6 +61,11 @@ class NumberedPublisher(Sender):
             raise BrokerLost(self._channel.cluster, "it does not say what it has stored")
         return self
 
+    @property
+    def known(self) -> Known:
+        """What the broker said when this was opened."""
+        return self._known
+
     async def send(
         self, first: int, exchange: str, key: str, payloads: Sequence[bytes], *,
         headers: Sequence[bytes] | None = None, properties: Properties | None = None,
@@ -172,16 +177,23 @@ class NumberedPublisher(Sender):
 
 class Known:
     """Sequences that are on disk: all before `decided`, but for the holes, of which those before
-    `floor` are forgotten."""
+    `floor` are forgotten. Who flushes now and then can tell what became of these all the same."""
 
     def __init__(self, decided: int, holes: Sequence[Sequence[int]], floor: int) -> None:
-        self._decided, self._floor = decided, floor
+        self._decided, self.floor = decided, floor
         self._holes = [(low, high) for low, high in holes]
+
+    @property
+    def end(self) -> int:
+        """Behind the last one that is on disk."""
+        if self._holes and self._holes[-1][1] == self._decided:
+            return self._holes[-1][0]
+        return self._decided
 
     def missing(self, first: int, end: int) -> list[tuple[int, int]]:
         """What of [`first`, `end`) is not, in order. Raises SequenceLost: nobody knows."""
-        if first < self._floor:
-            raise SequenceLost(first, self._floor)
+        if first < self.floor:
+            raise SequenceLost(first, self.floor)
         found: list[tuple[int, int]] = []
         at = bisect_right(self._holes, (first, first))
         for low, high in self._holes[max(0, at - 1) :]:

@@ -9,6 +9,7 @@ A publisher that stops at a refusal makes one hole of all that it is refused, ho
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -60,7 +61,10 @@ class Publisher:
         """
         if first < self.floor:
             raise SequenceLost(first, self.floor)
-        for start, stop in self.holes:
+        # What is new comes behind a thousand holes, and each of its batches comes here.
+        near = max(0, bisect_right(self.holes, (first, first)) - 1)
+        for at in range(near, len(self.holes)):
+            start, stop = self.holes[at]
             if stop <= first:
                 continue
             if start >= end:

@@ -22,6 +22,7 @@ from ..capture.frame import read_capture
 from ..capture.rows import SQL
 from ..errors import CaptureError, InvalidOption, said
 from ..settings import key_options
+from ..sink.messages import REPLAYED_FROM
 from ..sink.noting import noted
 from ..sink.options import PAUSES_MAX, read_sink_options
 from ..sink.pacing import cut_pauses
@@ -114,7 +115,8 @@ def replay(
     tasks = min(slots, len(survey.lanes))
     told = dry_run and plan.to.kind == TOPICS
     with one_line():
-        found = Replayed(name, survey, Report(), tasks, busiest(frame) if told else {})
+        topics = busiest(frame if plan.again else unmarked(frame)) if told else {}
+        found = Replayed(name, survey, Report(), tasks, topics)
     if dry_run or not survey.rows:
         return found
     with one_line():
@@ -225,6 +227,12 @@ def _check_topic(topic: str) -> None:
         raise TopicRefused(str(error)) from None
 
 
+def unmarked(frame: DataFrame) -> DataFrame:
+    """Without what the sink leaves out."""
+    marked = f"exists(headers, one -> one.key = '{REPLAYED_FROM}')"
+    return frame.where(f"headers IS NULL OR NOT {marked}")
+
+
 def busiest(frame: DataFrame) -> dict[str, int]:
     counted = frame.groupBy("topic").count().orderBy("count", "topic", ascending=[False, True])
     return {one[0]: one[1] for one in counted.limit(TOPICS_TOLD).collect()}
@@ -272,9 +280,11 @@ def _write(
                 writer.options(report=str(told), progress=str(notes)).save()
         except CaptureError as error:
             report.add(_told(told))
-            raise ReplayFailed(str(error), report, report.counts.sent or noted(notes)) from None
+            raise ReplayFailed(
+                str(error), report, report.counts.sent or noted(notes).sent
+            ) from None
         except KeyboardInterrupt:
-            sent = report.counts.sent + noted(notes)  # Its tasks tell nothing any more.
+            sent = report.counts.sent + noted(notes).sent  # Its tasks tell nothing any more.
             raise ReplayInterrupted(report, sent) from None
         report.add(_told(told))
 
@@ -296,7 +306,7 @@ def _telling(directory: Path, tell: Callable[[int], None] | None) -> Iterator[No
 
     def look() -> None:
         while not ended.wait(LOOK_S):
-            tell(noted(directory))
+            tell(noted(directory).done)
 
     thread = threading.Thread(target=look, daemon=True)
     thread.start()

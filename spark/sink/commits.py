@@ -34,9 +34,12 @@ def task_context() -> TaskContext:
     return found
 
 
-def collect(messages: Sequence[WriterCommitMessage | None], batch: int | None = None) -> Report:
+def collect(
+    messages: Sequence[WriterCommitMessage | None], batch: int | None = None, *,
+    aborted: bool = False,
+) -> Report:  # fmt: skip
     """What the tasks told; None: of a task that failed."""
-    report = Report(batch=batch)
+    report = Report(batch=batch, aborted=aborted)
     for one in messages:
         report.tasks += 1
         if not isinstance(one, Told):

@@ -2,6 +2,7 @@
 
 SinkError (CaptureError)
 ├── MissingColumn     the rows lack what has to be sent
+├── MissingValue      rows have nothing in a column that says where they go, or when
 ├── Unreachable       nobody there to send to: no member, no broker, no keys that fit
 ├── Disordered        rows of one queue came from two tasks, or not in the order of their offsets
 └── SendingFailed     it began, and did not end: how many messages had been sent
@@ -24,6 +25,17 @@ class MissingColumn(SinkError, ValueError):
     def __init__(self, name: str, why: str, known: Iterable[str]) -> None:
         super().__init__(f"no column {name!r}, {why}: the rows have {', '.join(known)}")
         self.name = name
+
+
+class MissingValue(SinkError, ValueError):
+    """`count` rows, at least, have null in column `name`: as damaged records have that are kept."""
+
+    def __init__(self, name: str, count: int) -> None:
+        super().__init__(
+            f"{name!r} is null in {count} rows of a batch, and nothing else can stand for it: leave "
+            f"such rows out, as by `{name} IS NOT NULL`"
+        )
+        self.name, self.count = name, count
 
 
 class Unreachable(SinkError):

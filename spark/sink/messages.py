@@ -14,15 +14,17 @@ import pyarrow.compute as pc
 
 from mesh.message import encode_headers
 
-from .errors import MissingColumn
+from .errors import MissingColumn, MissingValue
 from .numbering import Ints
-from .options import OFFSETS, QUEUES, SKIP, SinkOptions
+from .options import EXCHANGE, OFFSETS, QUEUES, SKIP, SinkOptions
 from .pacing import Times
 
 REPLAYED_FROM, REPLAY_ID = "x-replayed-from", "x-replay-id"
 """Headers of every replayed message: the queue or stream that it was in, and which replay."""
 HEADERS_BYTES_MAX = 64 * 1024
-PAIRS_KEPT = 4096
+PAIRS_KEPT, KEPT_BYTES = 4096, 1024
+"""Rows whose headers are kept as packed, for all queries of a worker, and how large these may be."""
+Pairs = tuple[tuple[str, Any], ...]
 
 
 class Address(NamedTuple):
@@ -75,7 +77,7 @@ class Reader:
             headers=self._headers(lists, addresses, which),
             addresses=addresses,
             which=which,
-            offsets=_ints(batch.column("offset")) if options.numbering == OFFSETS else None,
+            offsets=_ints(_whole(batch, "offset")) if options.numbering == OFFSETS else None,
             times_us=_times(batch) if options.speed else np.zeros(rows, np.int64),
             skipped=skipped,
         )
@@ -83,17 +85,20 @@ class Reader:
     def _addresses(self, batch: pa.RecordBatch) -> tuple[Ints, list[Address]]:
         """Of each row the index of its address, and the addresses."""
         options = self._options
-        queue = _texts(batch, "queue")
-        if options.to == QUEUES:
+        by_offset, to_queues = options.numbering == OFFSETS, options.to == QUEUES
+        named = by_offset or options.replay or (to_queues and options.queue is None)
+        queue = _column(batch, "queue", "", needed=named)
+        exchange: Any
+        key: Any
+        if to_queues:
             exchange, key = "", options.queue or queue
         else:
-            exchange = (
-                options.exchange if options.exchange is not None else _texts(batch, "exchange")
-            )
-            key = options.topic or _texts(batch, "topic")
-        partition: Any = 0
-        if "partition" in batch.schema.names:
-            partition = batch.column("partition")
+            exchange, key = options.exchange, options.topic
+            if exchange is None:
+                exchange = _column(batch, "exchange", "", needed=options.to == EXCHANGE)
+            if key is None:
+                key = _column(batch, "topic", "", needed=True)
+        partition = _column(batch, "partition", 0, needed=by_offset or options.replay)
         code, parts = np.zeros(batch.num_rows, np.int64), []
         for one in (exchange, key, queue, partition):
             found, values = _coded(one, batch.num_rows)
@@ -162,8 +167,19 @@ def payloads(column: pa.Array) -> list[bytes]:
     return [raw[a:b] for a, b in pairwise((ends - first).tolist())]
 
 
-def _texts(batch: pa.RecordBatch, name: str) -> Any:
-    return batch.column(name) if name in batch.schema.names else ""
+def _column(batch: pa.RecordBatch, name: str, default: str | int, *, needed: bool) -> Any:
+    """Without nulls. Raises MissingValue: there are some, and no other value would be right."""
+    if name not in batch.schema.names:
+        return default
+    return _whole(batch, name) if needed else batch.column(name).fill_null(default)
+
+
+def _whole(batch: pa.RecordBatch, name: str) -> pa.Array:
+    """Raises MissingValue."""
+    column = batch.column(name)
+    if column.null_count:
+        raise MissingValue(name, column.null_count)
+    return column
 
 
 def _coded(values: Any, rows: int) -> tuple[Ints, list[Any]]:
@@ -172,7 +188,7 @@ def _coded(values: Any, rows: int) -> tuple[Ints, list[Any]]:
         return np.zeros(rows, np.int64), [values]
     encoded = values.dictionary_encode()
     default: Any = 0 if pa.types.is_integer(values.type) else ""
-    return _ints(encoded.indices.fill_null(0)), encoded.dictionary.to_pylist() or [default]
+    return _ints(encoded.indices), encoded.dictionary.to_pylist() or [default]
 
 
 def _ints(column: pa.Array) -> Ints:
@@ -181,7 +197,7 @@ def _ints(column: pa.Array) -> Ints:
 
 
 def _times(batch: pa.RecordBatch) -> Times:
-    column = batch.column("timestamp")
+    column = _whole(batch, "timestamp")
     return _ints(column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()))
 
 
@@ -204,7 +220,7 @@ def _keys(lists: pa.Array) -> pa.Array:
     return lists.keys if pa.types.is_map(lists.type) else lists.flatten().field("key")
 
 
-def _pairs(row: Any) -> tuple[tuple[str, Any], ...]:
+def _pairs(row: Any) -> Pairs:
     """Of a row of either kind: a map, or a list of structs."""
     if not row:
         return ()
@@ -213,9 +229,23 @@ def _pairs(row: Any) -> tuple[tuple[str, Any], ...]:
     return tuple(row)
 
 
+def _packed(pairs: Pairs, mark: str, queue: str) -> bytes:
+    """Most messages of a batch have the same headers; those are kept of which equal ones are the same,
+    unlike 1 and True, and which are not large."""
+    size = 0
+    for key, value in pairs:
+        if type(value) is not bytes and type(value) is not str:
+            return _pack(pairs, mark, queue)
+        size += len(key) + len(value)
+    return _kept(pairs, mark, queue) if size <= KEPT_BYTES else _pack(pairs, mark, queue)
+
+
 @lru_cache(maxsize=PAIRS_KEPT)
-def _packed(pairs: tuple[tuple[str, Any], ...], mark: str, queue: str) -> bytes:
-    """Most messages of a batch have the same headers."""
+def _kept(pairs: Pairs, mark: str, queue: str) -> bytes:
+    return _pack(pairs, mark, queue)
+
+
+def _pack(pairs: Pairs, mark: str, queue: str) -> bytes:
     headers = {key: _value(value) for key, value in pairs}
     if mark:
         headers |= {REPLAYED_FROM: queue, REPLAY_ID: mark}

@@ -19,6 +19,11 @@ from ..histogram import Histogram
 Times = npt.NDArray[np.int64]
 
 
+KEPT_US = 20_000
+"""With a rate alone, being so late is made up for: no clock wakes anybody on time, and what is due
+every 10 us leaves together."""
+
+
 class Schedule(NamedTuple):
     """The same for all tasks of a replay, so that they keep in step without talking."""
 
@@ -64,6 +69,13 @@ class Pacer:
         spaced: Times = (np.maximum.accumulate(due - steps) + steps).astype(np.int64)
         self._latest = int(spaced[-1])
         return spaced
+
+    def lost(self, late_us: int) -> int:
+        """By how much all that follows is put off, when the next message is so late: with a rate alone
+        by nearly all of it, or a stall would end in a burst."""
+        lost_us = 0 if self._schedule.speed else max(0, late_us - KEPT_US)
+        self._latest += lost_us
+        return lost_us
 
 
 def cut_pauses(gaps: Iterable[tuple[int, int]], longest_us: int) -> list[tuple[int, int]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ from ..errors import CaptureError
 from .errors import SendingFailed, Unreachable
 from .joining import worker_node
 from .messages import Messages, Reader
-from .noting import note
+from .noting import Noted, note
 from .numbering import Ints, OffsetNumbers, row_sequences
 from .options import SinkOptions
 from .pacing import Lateness, Pacer, Times
@@ -73,26 +74,25 @@ def publish(batches: Iterator[pa.RecordBatch], options: SinkOptions, identity: I
 async def _publish(
     node: mesh.Node, batches: Iterator[pa.RecordBatch], options: SinkOptions, identity: Identity
 ) -> Sent:
+    target: Target | None = None
     try:
         async with opened(node, options, identity.publisher) as target:
             task = Task(options, identity, target)
             if options.rehearse:
                 await trio.to_thread.run_sync(next, batches, None)
                 return task.told()
-            try:
-                await _run(batches, task)
-                await target.finish()
-            except CaptureError:
-                raise
-            except MeshError as error:
-                raise SendingFailed(str(error), target.counts.sent) from error
+            await _run(batches, task)
+            await target.finish()
             return task.told()
-    except BaseExceptionGroup as group:  # Of nurseries inside: Spark shows the first line only.
-        raise _first(group) from None
-    except CaptureError:
-        raise
-    except MeshError as error:
-        raise Unreachable("the mesh", str(error)) from error
+    except BaseException as error:
+        first = _first(error)  # Of nurseries inside: Spark shows the first line only.
+        if isinstance(first, CaptureError) or not isinstance(first, MeshError):
+            if first is error:
+                raise
+            raise first from None
+        if target is None:
+            raise Unreachable("the mesh", str(first)) from first
+        raise SendingFailed(str(first), target.counts.sent) from first
 
 
 def _first(error: BaseException) -> BaseException:
@@ -167,8 +167,10 @@ class Task:
             if due_us[low] > now_us:
                 await trio.sleep((int(due_us[low]) - now_us) / 1e6)
                 now_us = self._now_us()
-            high = int(np.searchsorted(due_us, now_us, "right"))
+            lost_us = self._pacer.lost(now_us - int(due_us[low]))
+            high = int(np.searchsorted(due_us, now_us - lost_us, "right"))
             high = min(max(high, low + 1), low + PACED_ROWS)
+            due_us[high:] += lost_us
             self._lateness.add(now_us - due_us[low:high])
             await self._target.send(messages, sequences, low, high)
             low = high
@@ -193,13 +195,16 @@ class Task:
         return found
 
     def _tell(self) -> None:
-        """How far it is, for whoever looks at the directory."""
+        """How far it is, for whoever looks at the directory, if it is on this machine: it is the
+        driver's, and no reason to fail."""
         now_us = self._now_us()
         if self.options.progress and now_us - self._told_us > PROGRESS_S * 1e6:
             self._told_us = now_us
             counts = self._target.counts
             done = counts.sent + counts.duplicates + self._skipped
-            note(Path(self.options.progress), self._identity.partition, done)
+            with suppress(OSError):
+                directory = Path(self.options.progress)
+                note(directory, self._identity.partition, Noted(done, counts.sent))
 
     def told(self) -> Sent:
         counts = self._target.counts

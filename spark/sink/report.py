@@ -42,10 +42,12 @@ class Report:
     seconds: float = 0.0
     batch: int | None = None
     """The number of a streaming query's batch."""
+    aborted: bool = False
+    """Though all tasks may have ended: the query says why."""
 
     @property
     def complete(self) -> bool:
-        return not self.failed_tasks
+        return not self.failed_tasks and not self.aborted
 
     def add(self, other: Report) -> None:
         self.counts.add(other.counts)
@@ -53,6 +55,7 @@ class Report:
         self.tasks += other.tasks
         self.failed_tasks += other.failed_tasks
         self.seconds += other.seconds
+        self.aborted |= other.aborted
 
     def plain(self) -> dict[str, Any]:
         """For people and scripts; lateness in ms."""
@@ -76,7 +79,7 @@ def encode_report(report: Report) -> str:
     fields = {
         "counts": asdict(report.counts), "lateness": sorted(report.lateness.counts.items()),
         "tasks": report.tasks, "failed_tasks": report.failed_tasks, "seconds": report.seconds,
-        "batch": report.batch,
+        "batch": report.batch, "aborted": report.aborted,
     }  # fmt: skip
     return json.dumps(fields)
 

@@ -49,11 +49,11 @@ class BatchWriter(DataSourceArrowWriter):
         return Told(publish(iterator, self._options, identity))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        check_lanes(messages)  # If it fails, Spark aborts, and that writes the report.
         write_report(collect(messages), self._options)
-        check_lanes(messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        write_report(collect(messages), self._options)
+        write_report(collect(messages, aborted=True), self._options)
 
 
 class MeshSink(DataSource):

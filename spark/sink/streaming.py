@@ -46,7 +46,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         write_report(collect(messages, batchId), self._options)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        write_report(collect(messages, batchId), self._options)
+        write_report(collect(messages, batchId, aborted=True), self._options)
 
 
 def check_streaming(options: SinkOptions) -> None:

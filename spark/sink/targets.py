@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -19,13 +20,16 @@ from durable.errors import BrokerLost
 from durable.protocol.properties import Properties
 
 from .errors import Unreachable
-from .messages import Messages
+from .messages import Address, Messages
 from .numbering import Ints
-from .options import TOPICS, SinkOptions
+from .options import QUEUES, TOPICS, SinkOptions
 from .report import Counts
 
 PUBLISHERS_MAX = 256
 """Open at a time in one task: each is a tunnel. Those used least recently make way."""
+JUMPS_MAX = 400
+"""Gaps in the sequences of one publisher that are given before it waits for all to be on disk. A broker
+remembers 1,000 holes: what is missing, and what it is sent again word for word, is among them."""
 WAITING_BYTES_MAX = 4 << 20
 """What may wait for one member before sending waits: slow subscribers slow a replay, and lose nothing
 of it on this side."""
@@ -129,6 +133,26 @@ class TopicsTarget(Target):
         self.counts.dropped = now.dropped - before.dropped
 
 
+@dataclass(slots=True)
+class Line:
+    """A publisher that is open."""
+
+    publisher: NumberedPublisher
+    stack: AsyncExitStack
+    next: int = 0
+    """Behind what it was given last."""
+    jumps: int = 0
+    """Gaps in that since all of it was on disk."""
+
+    async def turn_to(self, sequence: int) -> None:
+        """That one comes next. Raises what `flush` raises."""
+        if sequence != self.next:
+            self.jumps += 1
+        if self.jumps > JUMPS_MAX:
+            await self.publisher.flush()
+            self.jumps = 1
+
+
 class BrokerTarget(Target):
     """Queues, streams and exchanges: once, in order for each queue and partition it came from."""
 
@@ -138,7 +162,7 @@ class BrokerTarget(Target):
         super().__init__()
         self._broker, self._options, self._publisher = broker, options, publisher
         self._stack = stack
-        self._open: OrderedDict[str, tuple[NumberedPublisher, AsyncExitStack]] = OrderedDict()
+        self._open: OrderedDict[str, Line] = OrderedDict()
 
     async def send(self, messages: Messages, sequences: Ints, low: int, high: int) -> None:
         which, addresses = messages.which, messages.addresses
@@ -148,30 +172,53 @@ class BrokerTarget(Target):
         for start, end in pairwise(edges):
             address = addresses[int(which[start])]
             name = f"{self._options.id}/{address.lane}" if by_offset else self._publisher
-            publisher = await self._named(name)
-            properties = Properties(address.exchange, mandatory=self._options.mandatory)
-            headers = messages.headers
-            stored = await publisher.send(
-                int(sequences[start]), address.exchange, address.key,
-                messages.payloads[start:end], headers=headers and headers[start:end],
-                properties=properties,
-            )  # fmt: skip
-            self.counts.sent += end - start - stored
-            self.counts.duplicates += stored
+            line = await self._named(name)
+            if by_offset:
+                known = self._forgotten(line.publisher, int(sequences[start]), end - start)
+                self.counts.duplicates += known
+                start += known
+            if start < end:
+                await self._send_run(line, messages, address, int(sequences[start]), start, end)
 
-    async def _named(self, name: str) -> NumberedPublisher:
+    def _forgotten(self, publisher: NumberedPublisher, first: int, count: int) -> int:
+        """How many from `first` on are stored, though the broker remembers no more what of them is not:
+        behind what one attempt left unstored there are JUMPS_MAX holes at most, and the next attempt
+        begins with that. What may be dropped leaves more: then all are sent, and it is SequenceLost."""
+        return min(count, max(0, publisher.known.floor - first)) if self._options.mandatory else 0
+
+    async def _send_run(
+        self, line: Line, messages: Messages, address: Address, first: int, start: int, end: int
+    ) -> None:
+        options, headers = self._options, messages.headers
+        # The priorities of a captured queue are its partitions.
+        priority = address.partition if options.replay and options.to == QUEUES else 0
+        await line.turn_to(first)
+        stored = await line.publisher.send(
+            first, address.exchange, address.key, messages.payloads[start:end],
+            headers=headers and headers[start:end],
+            properties=Properties(
+                address.exchange, priority=priority, mandatory=options.mandatory
+            ),
+        )  # fmt: skip
+        line.next = first + end - start
+        if stored < end - start and first < line.publisher.known.end:
+            await line.publisher.flush()  # What is late is on disk before there are more holes.
+        self.counts.sent += end - start - stored
+        self.counts.duplicates += stored
+
+    async def _named(self, name: str) -> Line:
         found = self._open.get(name)
         if found is not None:
             self._open.move_to_end(name)
-            return found[0]
+            return found
         if len(self._open) >= PUBLISHERS_MAX:
-            _, (_, stack) = self._open.popitem(last=False)
-            await stack.aclose()  # Returns when all of it is on disk.
+            _, oldest = self._open.popitem(last=False)
+            await oldest.stack.aclose()  # Returns when all of it is on disk.
         stack = await self._stack.enter_async_context(AsyncExitStack())
         publisher = await stack.enter_async_context(self._broker.numbered_publisher(name))
-        self._open[name] = publisher, stack
-        return publisher
+        line = self._open[name] = Line(publisher, stack)
+        return line
 
     async def finish(self) -> None:
-        for publisher, _ in self._open.values():
-            await publisher.flush()
+        for line in self._open.values():
+            await line.publisher.flush()

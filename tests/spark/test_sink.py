@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.usefixtures("small_batches")]
 SCHEMA = "queue string, value binary"
-CAPTURED = "queue string, partition int, offset bigint, value binary"
 
 
 async def test_a_task_that_is_tried_again_stores_nothing_twice_and_keeps_the_order(
@@ -179,14 +178,24 @@ async def test_what_cannot_be_sent_is_told_in_one_line(
             await in_spark(session, lambda: write(frame.coalesce(1), options))
 
 
+@pytest.mark.parametrize("in_order", [True, False])
 async def test_one_queue_in_two_tasks_is_said_when_its_order_matters(
-    session: SparkSession, tmp_path: Path
+    session: SparkSession, tmp_path: Path, in_order: bool
 ) -> None:
+    """Where each task by itself is in order, it is found when all have ended."""
     async with serving(tmp_path / "data") as broker, client(broker) as shop:
         await shop.declare_queue("jobs")
-        frame = session.createDataFrame(
-            [("jobs", 0, number, b"x") for number in range(20)], CAPTURED
-        ).repartition(2)
-        options = {**way_into(tmp_path, broker), "to": "queues", "numbering": "offsets", "id": "r"}
+        frame = session.range(0, 20, 1, 2).selectExpr(
+            "'jobs' as queue", "0 as partition",
+            "id as offset" if in_order else "20 - id as offset", "binary('x') as value",
+        )  # fmt: skip
+        report = tmp_path / "report"
+        options = {
+            **way_into(tmp_path, broker), "to": "queues", "report": str(report),
+            "numbering": "offsets", "id": "r",
+        }  # fmt: skip
         with one_line_with("jobs/0", "ordering=queue"):
             await in_spark(session, lambda: write(frame, options))
+        (told,) = reports(report)
+        assert (told.tasks, told.complete) == (2, False)
+        assert (told.failed_tasks == 0) == in_order

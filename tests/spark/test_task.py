@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import trio
@@ -11,8 +15,14 @@ from trio.testing import MockClock
 pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
 import numpy as np
+import pyarrow as pa
 
+import mesh
+from durable.errors import BrokerLost
+from spark.sink import publishing
+from spark.sink.errors import SendingFailed, Unreachable
 from spark.sink.messages import Address, Messages
+from spark.sink.noting import noted
 from spark.sink.numbering import Ints
 from spark.sink.options import read_sink_options
 from spark.sink.publishing import PACED_ROWS, Identity, Task
@@ -31,6 +41,7 @@ class Noting(Target):
 
     async def send(self, messages: Messages, sequences: Ints, low: int, high: int) -> None:
         self.sent.append((trio.current_time(), low, high))
+        self.counts.sent += high - low
         await trio.sleep(self._row_s * (high - low))
 
     async def finish(self) -> None:
@@ -88,3 +99,97 @@ async def test_a_rate_is_kept(autojump_clock: MockClock) -> None:
     await task(target, ratePerTask="100").send(messages([0] * 50))
     at = [one for one, _, _ in target.sent]
     assert np.allclose(np.diff(at), 0.01, atol=1e-5)
+
+
+class Stalling(Noting):
+    """Takes 3 s for its 20th row, as while a broker is restarted."""
+
+    async def send(self, messages: Messages, sequences: Ints, low: int, high: int) -> None:
+        await super().send(messages, sequences, low, high)
+        if low < 20 <= high:
+            await trio.sleep(3)
+
+
+async def test_a_rate_alone_makes_up_for_no_stall(autojump_clock: MockClock) -> None:
+    """100 a second: 2.99 s are lost, but for 20 ms, and the report says so."""
+    target = Stalling()
+    one = task(target, ratePerTask="100")
+    await one.send(messages([0] * 40))
+    await one.send(messages([0] * 10))
+    at = np.repeat([when for when, _, _ in target.sent], [b - a for _, a, b in target.sent])
+    assert len(at) == 50
+    within = [((at >= one) & (at < one + 0.0999)).sum() for one in at]
+    assert max(within) <= 13, "a tenth of a second, and what 20 ms are worth"
+    assert at[-1] - at[0] >= 49 * 0.01 + 2.96
+    assert one.told().lateness.percentile_us(100) >= 2.9e6
+
+
+async def test_with_a_speed_what_a_stall_held_up_leaves_at_once(autojump_clock: MockClock) -> None:
+    target = Stalling()
+    await task(target, speed="1").send(messages(list(range(0, 500_000, 10_000))))
+    assert target.sent[-1][1:] == (20, 50)
+
+
+async def test_a_task_on_another_machine_than_the_driver_has_nowhere_to_note_how_far_it_is(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    target = Noting(row_s=1.0)
+    one = task(target, progress=str(tmp_path / "of the driver"))
+    await one.send(messages([0] * 2))
+    await one.send(messages([0]))
+    assert [high - low for _, low, high in target.sent] == [2, 1]
+
+
+async def test_what_was_left_out_is_done_and_not_sent(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    target = Noting(row_s=1.0)
+    one = task(target, progress=str(tmp_path))
+    target.counts.duplicates = 30
+    await one.send(messages([0] * 2)._replace(skipped=500))
+    assert noted(tmp_path) == (532, 2)
+
+
+class Losing(Noting):
+    """Loses its broker at one of three places."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__()
+        self.where = where
+
+    async def send(self, messages: Messages, sequences: Ints, low: int, high: int) -> None:
+        if self.where == "sending" and self.sent:
+            raise BrokerLost("broker", "on purpose")
+        await super().send(messages, sequences, low, high)
+
+    async def finish(self) -> None:
+        await super().finish()
+        if self.where == "finishing":
+            raise BrokerLost("broker", "on purpose")
+
+    @asynccontextmanager
+    async def opened(self, *_: Any) -> AsyncGenerator[Target]:
+        if self.where == "opening":
+            raise BrokerLost("broker", "on purpose")
+        yield self
+        if self.where == "closing":
+            raise BrokerLost("broker", "on purpose")
+
+
+@pytest.mark.parametrize(
+    ("where", "kind", "told"),
+    [
+        ("opening", Unreachable, "the mesh cannot be reached"),
+        ("sending", SendingFailed, "1 messages of this task"),
+        ("finishing", SendingFailed, "2 messages of this task"),
+        ("closing", SendingFailed, "2 messages of this task"),
+    ],
+)
+async def test_a_broker_that_is_lost_is_told_with_what_had_been_sent(
+    monkeypatch: pytest.MonkeyPatch, where: str, kind: type[Exception], told: str
+) -> None:
+    monkeypatch.setattr(publishing, "opened", Losing(where).opened)
+    rows = pa.record_batch({"topic": ["orders"], "value": [b"x"]})
+    node, options = cast("mesh.Node", None), read_sink_options({})
+    with pytest.raises(kind, match=f"on purpose.*{told}|{told}.*on purpose"):
+        await publishing._publish(node, iter([rows, rows]), options, Identity("p/0", 0, 0))

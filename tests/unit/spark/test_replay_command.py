@@ -15,12 +15,12 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install '.[
 from spark.commands.replay import _run, _shown
 from spark.replay.plan import ReplayPlan, read_destination
 from spark.replay.replay import _write
-from spark.sink.noting import note
+from spark.sink.noting import Noted, note
 from spark.sink.report import Report
 
 
 class FakeSpark:
-    """One whose job is interrupted when its first task has noted 300 messages."""
+    """One whose job is interrupted when its first task has noted 300 messages, and 700 left out."""
 
     def stop(self) -> None: ...
 
@@ -37,7 +37,7 @@ class FakeSpark:
         return self
 
     def save(self) -> None:
-        note(self.progress, 0, 300)
+        note(self.progress, 0, Noted(1000, 300))
         raise KeyboardInterrupt
 
 

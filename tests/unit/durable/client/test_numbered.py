@@ -26,6 +26,8 @@ def test_missing_agrees_with_asking_for_each_sequence(
     told = [n for low, high in found for n in range(low, high)]
     assert told == [n for n in range(first, first + count) if n not in stored]
     assert all(high < low for (_, high), (low, _) in pairwise(found))
+    if not any(low == high for low, high in holes):
+        assert Known(decided, holes, 0).end == max(stored, default=-1) + 1
 
 
 def test_nobody_knows_what_is_before_the_floor() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import msgpack
 import pytest
 from hypothesis import given
@@ -315,3 +318,28 @@ def test_a_snapshot_with_sequences_that_nobody_accepts_now() -> None:
     table = Publishers(10)
     table.restore((ID, 1, 2**64 - 1, 7, [(9, 2**64 - 5), (2**64 - 3, 2**64 - 2)]))
     assert table.entries() == [(ID, 1, NUMBERS_END, 7, [(9, NUMBERS_END)])]
+
+
+class Looked(list[tuple[int, int]]):
+    """Holes that tell how many of them are looked at."""
+
+    seen = 0
+
+    def __getitem__(self, at: Any) -> Any:
+        self.seen += 1
+        return super().__getitem__(at)
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        for one in super().__iter__():
+            self.seen += 1
+            yield one
+
+
+def test_what_is_new_is_not_compared_with_each_of_a_thousand_holes() -> None:
+    publisher = Publisher(ID, 1)
+    for first in range(0, 2000, 2):
+        publisher.stored(first, first + 1)
+    publisher.holes = looked = Looked(publisher.holes)
+    assert len(looked) > 900
+    assert list(publisher.known(5000, 5002)) == [(5000, 5002, False)]
+    assert looked.seen < 20

@@ -13,8 +13,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark.sink.errors import MissingColumn
-from spark.sink.messages import Reader, check_columns, payloads
+from spark.sink import messages as messages_of_the_sink
+from spark.sink.errors import MissingColumn, MissingValue
+from spark.sink.messages import KEPT_BYTES, Reader, check_columns, payloads
 from spark.sink.options import read_sink_options
 
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -95,6 +96,30 @@ def test_headers_may_be_a_map_and_bytes_stay_bytes() -> None:
     assert msgpack.unpackb(packed[0]) == {"k": b"\xff"}
 
 
+def packed(kind: pa.DataType, values: list[Any]) -> list[bytes]:
+    lists = pa.array([[("n", one)] for one in values], pa.map_(pa.string(), kind))
+    found = batch([("jobs", 0, "", "a", b"x")] * len(values), headers=lists)
+    return Reader(read_sink_options({})).read(found).headers or []
+
+
+def test_equal_headers_of_other_types_are_others() -> None:
+    """Of one worker, one query after the other."""
+    told = [
+        msgpack.unpackb(one)["n"]
+        for kind, values in ((pa.bool_(), [True]), (pa.int64(), [1]), (pa.float64(), [0.0, -0.0, 1.0]))
+        for one in packed(kind, values)
+    ]  # fmt: skip
+    assert list(map(repr, told)) == ["True", "1", "0.0", "-0.0", "1.0"]
+
+
+def test_large_headers_are_not_kept() -> None:
+    before = messages_of_the_sink._kept.cache_info().currsize
+    packed(pa.binary(), [b"%d" % n + bytes(KEPT_BYTES) for n in range(5)])
+    assert messages_of_the_sink._kept.cache_info().currsize == before
+    packed(pa.binary(), [b"this one is small"])
+    assert messages_of_the_sink._kept.cache_info().currsize == before + 1
+
+
 @pytest.mark.parametrize(
     ("columns", "options", "missing"),
     [
@@ -111,3 +136,43 @@ def test_a_column_that_is_missing_is_named(
     with pytest.raises(MissingColumn, match=f"no column '{missing}'"):
         check_columns(columns, read_sink_options(options))
     check_columns([*columns, missing], read_sink_options(options))
+
+
+BY_OFFSET = {"to": "queues", "id": "r", "numbering": "offsets"}
+
+
+@pytest.mark.parametrize(
+    ("column", "options"),
+    [
+        ("topic", {}),
+        ("topic", {"to": "exchange", "exchange": "orders"}),
+        ("exchange", {"to": "exchange"}),
+        ("queue", {"to": "queues"}),
+        ("queue", {"replay": "true"}),
+        ("queue", {**BY_OFFSET, "queue": "copies"}),
+        ("partition", BY_OFFSET),
+        ("offset", BY_OFFSET),
+        ("timestamp", {"speed": "1", "startMicros": "1"}),
+    ],
+)
+def test_a_row_without_what_says_where_or_when_is_an_error(
+    column: str, options: dict[str, str]
+) -> None:
+    """It would go where another row of its batch goes."""
+    whole = batch(
+        [("jobs", 0, "", "a", b"1")] * 3, offset=pa.array([1, 2, 3]),
+        timestamp=pa.array([1, 2, 3], pa.timestamp("us", "UTC")),
+    )  # fmt: skip
+    at = whole.schema.get_field_index(column)
+    holed = pa.array([whole.column(at)[0].as_py(), None, None], whole.column(at).type)
+    reader = Reader(read_sink_options(options))
+    assert len(reader.read(whole).payloads) == 3
+    with pytest.raises(MissingValue, match=f"'{column}' is null in 2 rows"):
+        reader.read(whole.set_column(at, column, holed))
+
+
+def test_null_in_what_is_not_asked_for_is_no_other_row_s_value() -> None:
+    found = batch([("jobs", 0, "", "a", b"1")] * 2)
+    found = found.set_column(0, "queue", pa.array(["jobs", None]))
+    messages = Reader(read_sink_options({})).read(found)
+    assert [messages.addresses[one].queue for one in messages.which] == ["jobs", ""]
