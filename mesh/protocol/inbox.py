@@ -204,9 +204,12 @@ class Inbox:
         return Delivery(batch, payloads, sequence, lost)
 
     def _charge(self, link: Link | None, size_bytes: int) -> bool:
-        """Keep count of what waits from one publisher. False: too much, by any reading of its credit."""
+        """Keep count of what waits from one publisher. False: too much, by any reading of its credit.
+
+        This node as a publisher has asked `may_take`: of its own nothing is dropped.
+        """
         waiting = self._from.get(link, 0)
-        if waiting and waiting + size_bytes > self._peer_bytes_max:
+        if link is not None and waiting and waiting + size_bytes > self._peer_bytes_max:
             return False
         self._from[link] = waiting + size_bytes
         if not self._from[link]:
