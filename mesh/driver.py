@@ -30,6 +30,7 @@ from .protocol.carrying import carry_out
 from .protocol.core import Core
 from .protocol.lane import Conn
 from .protocol.membership import Change
+from .protocol.topics import TopicStream
 from .protocol.tunnel import TunnelEnd
 from .transport import Transport
 from .waker import Bell, Waker
@@ -52,7 +53,9 @@ class Driver:
         self._nursery: trio.Nursery | None = None
         self.core: Core
         """Set once, right after the core was made with this driver as its shell."""
-        self.topics_freed, self.rotation_grew = Bell(), Bell()
+        self.topics_freed: dict[TopicStream, Bell] = {}
+        """Rung when the stream may go on: a bell each, for there may be thousands that wait."""
+        self.rotation_grew = Bell()
         self.tunnel_opened: Callable[[TunnelEnd, str, str], object]
         self.watches: WeakSet[Watch] = WeakSet()
         self.endpoints: tuple[Endpoint, ...] = ()
@@ -156,7 +159,7 @@ class Driver:
         self.core.close()
         for watch in list(self.watches):
             watch.close()
-        self.topics_freed.wake()
+        self.freed(list(self.topics_freed))
         self.rotation_grew.wake()
 
     # Carrying out
@@ -229,8 +232,10 @@ class Driver:
         if not self.core.closing:
             self._announce_due.wake()
 
-    def freed(self) -> None:
-        self.topics_freed.wake()
+    def freed(self, streams: Sequence[TopicStream]) -> None:
+        for stream in streams:
+            if (bell := self.topics_freed.pop(stream, None)) is not None:
+                bell.wake()
 
     def grew(self) -> None:
         self.rotation_grew.wake()

@@ -310,7 +310,7 @@ class Node:
         await trio.lowlevel.checkpoint()
         while stream.blocked:
             self._core.check_open()
-            await self._driver.topics_freed.wait()
+            await self._driver.topics_freed.setdefault(stream, Bell()).wait()
         return self._publisher.stream(stream.topic)  # Idle meanwhile, it may have been evicted.
 
     def subscribe(

@@ -37,6 +37,7 @@ from .request import Pending
 from .roster import Peer, Refusals, Roster
 from .rotation import Rotation
 from .timers import Timers
+from .topics import TopicStream
 from .tunnel import TunnelEnd
 from .values import decode_values, encode_values
 
@@ -55,7 +56,7 @@ class Shell(Protocol):
     def opened(self, end: TunnelEnd, cluster: str, endpoint: str) -> None: ...
     def changed(self, change: Change) -> None: ...
     def announced(self, raw: bytes) -> None: ...
-    def freed(self) -> None: ...
+    def freed(self, streams: Sequence[TopicStream]) -> None: ...
     def grew(self) -> None: ...
     def log(self, text: str) -> None: ...
 
@@ -348,8 +349,8 @@ class Core:
                 publisher.flush(stream)
         if self._touched:
             self._flush_links()
-        if publisher.retry():
-            self._shell.freed()
+        if freed := publisher.retry():
+            self._shell.freed(freed)
         if self.patterns.requests.waiting:
             self.patterns.requests.room_came(self._now_s)
         if self._touched:

@@ -324,24 +324,24 @@ class Publisher:
     def may_retry(self) -> bool:
         return bool(self._freed)
 
-    def retry(self) -> bool:
-        """Flush the streams that wait for what was freed; whether some may go on."""
+    def retry(self) -> list[TopicStream]:
+        """Flush the streams that wait for what was freed; those that may go on."""
+        may_go_on: list[TopicStream] = []
         if not self._freed:
-            return False
+            return may_go_on
         freed, self._freed = self._freed, {}
-        some = False
         for blocker in freed:
             waiting = self._blocked.pop(blocker, deque())
             while waiting:
                 stream = waiting.popleft()
                 stream.blocked = False
                 if self.flush(stream):
-                    some = True
+                    may_go_on.append(stream)
                 elif blocker in self._blocked:  # For the same one: all behind it wait as well.
                     waiting.extendleft(self._blocked[blocker])
                     self._blocked[blocker] = waiting
                     break
-        return some
+        return may_go_on
 
     def forget(self, link: Link) -> None:
         """The link is gone, and with it what it was to be told."""

@@ -10,7 +10,7 @@ of one connection, monitor events, the clock, tasks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import cast
@@ -22,6 +22,7 @@ from mesh.protocol.carrying import carry_out
 from mesh.protocol.core import Core, Identity
 from mesh.protocol.dispatch import Dispatcher, Endpoint, Job
 from mesh.protocol.membership import Change
+from mesh.protocol.topics import TopicStream
 from mesh.protocol.tunnel import TunnelEnd
 from security.announcement import Endpoint as Place
 from security.keyring import Keyring, NetworkKeyring
@@ -171,7 +172,7 @@ class SimNode:
     def announced(self, raw: bytes) -> None:
         pass
 
-    def freed(self) -> None:
+    def freed(self, streams: Sequence[TopicStream]) -> None:
         self.later("tasks", lambda: self.hooks.freed(self))
 
     def grew(self) -> None:

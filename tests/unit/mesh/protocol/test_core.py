@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 import pytest
@@ -16,6 +16,7 @@ from mesh.protocol.lane import Conn
 from mesh.protocol.membership import Change
 from mesh.protocol.outbox import REQUESTS
 from mesh.protocol.request import PREFIX
+from mesh.protocol.topics import TopicStream
 from mesh.protocol.tunnel import TunnelEnd
 from security.announcement import read_announcement
 from security.keyring import NetworkKeyring
@@ -35,7 +36,7 @@ class Shell:
 
     def opened(self, end: TunnelEnd, cluster: str, endpoint: str) -> None: ...
     def announced(self, raw: bytes) -> None: ...
-    def freed(self) -> None: ...
+    def freed(self, streams: Sequence[TopicStream]) -> None: ...
     def grew(self) -> None: ...
     def log(self, text: str) -> None: ...
 

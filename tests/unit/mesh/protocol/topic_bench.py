@@ -12,6 +12,7 @@ from mesh.protocol.topics import (
     Blocker,
     Publisher,
     PublisherStatistics,
+    TopicStream,
     Wanted,
 )
 from tests.machines import ME, make_link, take_records
@@ -54,8 +55,8 @@ class Bench:
         stream.size_bytes += sum(map(len, payloads)) + PER_MESSAGE_BYTES * len(payloads)
         return self.publisher.flush(stream)
 
-    def freed(self, blocker: Blocker) -> bool:
-        """It has room, or should have: whether some stream went on."""
+    def freed(self, blocker: Blocker) -> list[TopicStream]:
+        """It has room, or should have: the streams that went on."""
         self.publisher.freed(blocker)
         return self.publisher.retry()
 
