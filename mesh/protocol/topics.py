@@ -101,7 +101,9 @@ class Publisher:
         self._batch_bytes_max = min(room, PER_MESSAGE_BYTES * COUNT_MAX)
         self._topics_max, self._next_epoch = topics_max, epoch
         self._wall_us, self._touched = wall_us, touched
-        self.streams: OrderedDict[str, TopicStream] = OrderedDict()
+        self.streams: dict[str, TopicStream] = {}
+        self._evictable: OrderedDict[TopicStream, None] = OrderedDict()
+        """Those that are not blocked, idle longest first."""
         self.dirty: list[TopicStream] = []
         self._blocked: dict[Blocker, deque[TopicStream]] = {}
         self._freed: dict[Blocker, None] = {}
@@ -118,14 +120,15 @@ class Publisher:
                 self._evict()
             # An evicted topic starts again under a new epoch, so its sequence may start at zero.
             stream = self.streams[topic] = TopicStream(topic, raw, self._next_epoch)
+            self._evictable[stream] = None
             self._next_epoch += 1
             self.refresh(stream)
         return stream
 
     def _evict(self) -> None:
-        for topic, stream in self.streams.items():
+        for stream in self._evictable:
             if not stream.payloads:
-                del self.streams[topic]
+                del self.streams[stream.topic], self._evictable[stream]
                 return
         raise LimitReached("topics_max", self._topics_max)
 
@@ -201,11 +204,12 @@ class Publisher:
         self.refresh(stream)
         payloads = stream.payloads
         if not payloads:
-            stream.blocked = False
+            self._unblock(stream)
             return True
         if not stream.wanted:
             self._nobody += len(payloads)
-            stream.payloads, stream.headers, stream.size_bytes, stream.blocked = [], None, 0, False
+            stream.payloads, stream.headers, stream.size_bytes = [], None, 0
+            self._unblock(stream)
             return True
         size = HEADER_BYTES + len(stream.raw) + stream.size_bytes
         blocker = self._blocker(stream, size)
@@ -213,12 +217,18 @@ class Publisher:
             if not stream.blocked:
                 stream.blocked = True
                 stream.limit_bytes = -1
+                del self._evictable[stream]
                 self._blocked.setdefault(blocker, deque()).append(stream)
             return False
-        stream.blocked = False
+        self._unblock(stream)
         self._send(stream, payloads)
         self.refresh(stream)
         return True
+
+    def _unblock(self, stream: TopicStream) -> None:
+        if stream.blocked:
+            stream.blocked = False
+            self._evictable[stream] = None
 
     def _blocker(self, stream: TopicStream, size: int) -> Blocker | None:
         """Who has no room for `size` bytes of the stream now; None when all have."""
@@ -245,7 +255,7 @@ class Publisher:
         stream.payloads, stream.headers, stream.size_bytes = [], None, 0
         self._published += count
         self.batches += 1
-        self.streams.move_to_end(stream.topic)  # `_evict` takes those that are idle first.
+        self._evictable.move_to_end(stream)
         self._batch_id += 1
         for blocker in stream.blockers:
             if size <= blocker.link.limits.record_bytes_max:  # Else it is lost, see `_push`.
@@ -307,6 +317,7 @@ class Publisher:
         for stream in self.streams.values():
             stream.limit_bytes = -1
         self.streams.clear()
+        self._evictable.clear()
 
     @property
     def waiting(self) -> bool:
@@ -334,7 +345,7 @@ class Publisher:
             waiting = self._blocked.pop(blocker, deque())
             while waiting:
                 stream = waiting.popleft()
-                stream.blocked = False
+                self._unblock(stream)
                 if self.flush(stream):
                     may_go_on.append(stream)
                 elif blocker in self._blocked:  # For the same one: all behind it wait as well.
