@@ -289,8 +289,6 @@ class Node:
         self, topic: str, payload: bytes, headers: dict[str, Any] | None
     ) -> tuple[TopicStream, bytes | None]:
         self._check_payload(payload)
-        if self._core.closing:
-            self._core.check_open()
         packed = None
         if headers is not None:
             packed = encode_headers(headers, self.config.headers_bytes_max)

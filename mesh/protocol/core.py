@@ -160,6 +160,7 @@ class Core:
         for dispatcher in self.patterns.dispatchers.values():
             dispatcher.draining = True
         self.patterns.tunnels.draining = True
+        self.patterns.publisher.drain()
         # Callers hear at once that there is no room here, before they try.
         self._tell_loads(dict.fromkeys(self.patterns.dispatchers, LEAVING_LOAD))
 

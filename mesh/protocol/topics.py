@@ -14,7 +14,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from ..errors import LimitReached
+from ..errors import LimitReached, NodeClosed
 from ..names import TOPIC_BYTES_MAX, check_topic
 from .batch import COUNT_MAX, HEADER_BYTES, Batch, batch_pieces, encode_lost
 from .frame import FRAME_BYTES, RECORD_BYTES, Kind
@@ -110,9 +110,12 @@ class Publisher:
         self.losses: dict[Link, OrderedDict[TopicStream, Loss]] = {}
         self._published = self.batches = self._nobody = self._dropped = 0
         self._batch_id = 0
+        self._draining = False
 
     def stream(self, topic: str) -> TopicStream:
-        """The stream of `topic`, opened when it is new. Raises InvalidName, LimitReached."""
+        """The stream of `topic`, opened when it is new. Raises InvalidName, LimitReached, NodeClosed."""
+        if self._draining:
+            raise NodeClosed("the node is leaving, or has left")
         stream = self.streams.get(topic) if isinstance(topic, str) else None
         if stream is None:
             raw = check_topic(topic)
@@ -146,7 +149,7 @@ class Publisher:
                     stream.links[wanted.link] = wanted.policy
                 if wanted.policy == BLOCK:
                     stream.blockers.append(wanted)
-        if not stream.wanted or stream.blocked:
+        if not stream.wanted or stream.blocked or self._draining:
             stream.limit_bytes = -1
             return
         limit = self._batch_bytes_max
@@ -312,10 +315,15 @@ class Publisher:
             )
             link.outbox.push_first(TOPICS, Kind.BATCH, 0, body)
 
-    def close(self) -> None:
-        """Nothing is published any more: the hot path ends where it asks whether it may."""
+    def drain(self) -> None:
+        """Nothing more is published: the hot path ends where it asks whether it may. What was, leaves."""
+        self._draining = True
         for stream in self.streams.values():
             stream.limit_bytes = -1
+
+    def close(self) -> None:
+        """Nothing leaves any more."""
+        self.drain()
         self.streams.clear()
         self._evictable.clear()
 

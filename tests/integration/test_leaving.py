@@ -145,6 +145,38 @@ async def test_a_tunnel_that_was_closed_is_complete_although_its_node_is_gone() 
     assert read == [b"%d" % n for n in range(100)]
 
 
+async def test_nothing_more_is_published_once_a_node_is_leaving() -> None:
+    """Found: to a topic in use it was."""
+    async with node("shop") as shop, shop.subscribe("t") as messages:
+        await shop.publish("t", b"before")
+        assert (await anext(messages)).payload == b"before"
+        shop._core.drain()
+        with pytest.raises(mesh.NodeClosed):
+            await shop.publish("t", b"x")
+        with pytest.raises(mesh.NodeClosed):
+            shop.publish_nowait("t", b"x")
+        with pytest.raises(mesh.NodeClosed):
+            await shop.publish_many("t", [b"x"])
+    assert shop.statistics().publishing.published == 1
+
+
+async def test_a_publish_many_that_is_under_way_when_its_node_leaves_ends() -> None:
+    """Found: it went on when the node had left, and so did every `publish` to its topic."""
+    count = 20_000
+    async with trio.open_nursery() as nursery, node("shop") as shop, shop.subscribe("t"):
+
+        async def publish() -> None:
+            with pytest.raises(mesh.NodeClosed):
+                await shop.publish_many("t", [bytes(1000)] * count)
+            with pytest.raises(mesh.NodeClosed):
+                await shop.publish("t", b"after")
+
+        nursery.start_soon(publish)
+        while not shop.statistics().publishing.batches:
+            await trio.lowlevel.checkpoint()
+    assert 0 < shop.statistics().publishing.published < count
+
+
 class Recorder:
     """A finder that finds nobody and remembers what it was told."""
 

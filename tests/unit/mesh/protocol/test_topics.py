@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mesh.errors import InvalidName, LimitReached
+from mesh.errors import InvalidName, LimitReached, NodeClosed
 from mesh.protocol.batch import LOST, Batch
 from mesh.protocol.frame import Kind
 from mesh.protocol.inbox import Inbox
@@ -117,6 +117,22 @@ def test_an_idle_topic_makes_room_and_starts_a_new_epoch_when_it_is_back() -> No
     epochs = [(one.topic, one.batch.epoch, one.sequence) for one in (inbox.take() for _ in "abca")]
     assert epochs == [("a", 100, 0), ("b", 101, 0), ("c", 102, 0), ("a", 103, 0)]
     assert list(bench.publisher.streams) == ["c", "a"]
+
+
+def test_of_a_node_that_leaves_nothing_more_is_published_and_what_was_leaves() -> None:
+    """Found: on a topic in use it was, while the node drained, and after it had left."""
+    bench = Bench()
+    inbox = bench.inbox("a")
+    stream = bench.publisher.stream("a")
+    bench.publisher.append(stream, b"x", None)
+    bench.publisher.drain()
+    assert stream.limit_bytes == -1
+    assert bench.publisher.flush(stream)
+    assert inbox.take().payloads == [b"x"]
+    assert stream.limit_bytes == -1
+    for topic in ("a", "b"):
+        with pytest.raises(NodeClosed):
+            bench.publisher.stream(topic)
 
 
 def test_the_topic_that_is_idle_longest_makes_room() -> None:
