@@ -156,6 +156,12 @@ class Inbox:
         waiting = self._from.get(None, 0)  # What others sent does not count: the limit is for each.
         return self.policy != BLOCK or not waiting or waiting + size_bytes <= self.limit_bytes
 
+    @property
+    def batch_bytes_max(self) -> int:
+        """With `block`, the largest batch for this node as a publisher to gather: what there is room
+        for, or a quarter of the limit and wait; else each would be smaller than the one just taken."""
+        return max(self.limit_bytes - self._from.get(None, 0), self.limit_bytes // 4)
+
     def push(self, batch: Batch, link: Link | None) -> None:
         """A batch arrived. `link` is None for messages of this very node."""
         epoch = self._note(batch)

@@ -27,8 +27,8 @@ LOSSES_MAX = 1000
 """Streams of which one link is yet to be told that messages were dropped. It sees a gap in what it
 knows without being told; this is for streams of which it has seen nothing yet."""
 
-PER_MESSAGE_BYTES = 8
-"""Length columns, with headers."""
+PER_MESSAGE_BYTES, BATCH_EXTRA_BYTES = 8, HEADER_BYTES + TOPIC_BYTES_MAX
+"""Length columns, with headers; what a batch takes beside its messages."""
 
 Wanted = RemoteSubscription | Inbox
 Blocker = RemoteSubscription | Inbox | Link
@@ -97,7 +97,7 @@ class Publisher:
             touched: called with every link whose outbox got something.
         """
         self._me, self._interest = me, interest
-        room = frame_bytes_max - FRAME_BYTES - RECORD_BYTES - HEADER_BYTES - TOPIC_BYTES_MAX
+        room = frame_bytes_max - FRAME_BYTES - RECORD_BYTES - BATCH_EXTRA_BYTES
         self._batch_bytes_max = min(room, PER_MESSAGE_BYTES * COUNT_MAX)
         self._topics_max, self._next_epoch = topics_max, epoch
         self._wall_us, self._touched = wall_us, touched
@@ -153,11 +153,15 @@ class Publisher:
             stream.limit_bytes = -1
             return
         limit = self._batch_bytes_max
+        credit = limit + BATCH_EXTRA_BYTES
         for link in stream.links:  # A batch all of them take; a larger message goes alone.
             limit = min(limit, link.payload_bytes_max)
         for blocker in stream.blockers:
-            limit = min(limit, max(1, blocker.credit_bytes - HEADER_BYTES - TOPIC_BYTES_MAX))
-        stream.limit_bytes = limit
+            credit = min(credit, blocker.credit_bytes)
+        for inbox in stream.inboxes:
+            if inbox.policy == BLOCK:
+                credit = min(credit, inbox.batch_bytes_max)
+        stream.limit_bytes = max(1, min(limit, credit - BATCH_EXTRA_BYTES))
 
     def make_room(self, stream: TopicStream, size_bytes: int) -> bool:
         """Hand on what has gathered if another message would be too much; False: it has to wait."""

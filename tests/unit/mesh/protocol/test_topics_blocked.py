@@ -6,7 +6,7 @@ import pytest
 
 from mesh.errors import LimitReached
 from mesh.protocol.interest import BLOCK, DROP_NEWEST, DROP_OLDEST
-from mesh.protocol.topics import PublisherStatistics, TopicStream
+from mesh.protocol.topics import BATCH_EXTRA_BYTES, PublisherStatistics, TopicStream
 
 from .topic_bench import BATCH_BYTES, BODY, Bench, arrive
 
@@ -60,6 +60,22 @@ def test_a_blocking_inbox_of_this_node_is_waited_for() -> None:
     inbox.take()
     assert bench.freed(inbox)
     assert inbox.take().sequence == 1
+
+
+def test_a_blocking_inbox_of_this_node_is_sent_batches_for_which_it_has_room() -> None:
+    """Found: whatever its limit, a whole frame of messages was gathered for it."""
+    bench = Bench()
+    inbox = bench.inbox("a", BLOCK, limit=1600)
+    bench.inbox("a", limit=10)
+    stream = bench.publisher.stream("a")
+    assert stream.limit_bytes == 1600 - BATCH_EXTRA_BYTES
+    bench.publish("a", bytes(600))
+    assert stream.limit_bytes == 1600 - (64 + 1 + 4 + 600) - BATCH_EXTRA_BYTES
+    bench.publish("a", bytes(600))
+    assert stream.limit_bytes == 1600 // 4 - BATCH_EXTRA_BYTES, "it waits for more than is left"
+    inbox.take()
+    bench.publisher.refresh(stream)
+    assert stream.limit_bytes == 1600 - (64 + 1 + 4 + 600) - BATCH_EXTRA_BYTES
 
 
 def test_streams_that_wait_for_one_subscriber_go_in_order_as_it_takes_them() -> None:
