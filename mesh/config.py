@@ -15,6 +15,9 @@ from .names import check_cluster
 
 KIB, MIB = 1 << 10, 1 << 20
 
+HEADERS_BYTES_MAX = 60 * KIB
+"""What every peer takes beside its largest payload: a record has 64 KiB for all that is none."""
+
 AT_LEAST: dict[str, float] = {
     "request_timeout_s": 0.001, "settle_s": 0.0, "concurrency": 1, "queue_requests": 0,
     "queue_bytes": 0, "requests_max": 1, "heartbeat_s": 0.05, "handshake_s": 0.05, "drain_s": 0.0,
@@ -28,8 +31,9 @@ AT_LEAST: dict[str, float] = {
 AT_MOST: dict[str, float] = {
     "handshake_s": 600, "suspect_s": 86_400, "lifetime_s": LIFETIME_S_MAX,
     "clock_skew_s": 100 * LIFETIME_S_MAX, "frame_bytes_max": 1 << 30, "chunk_bytes": 1 << 29,
-    "payload_bytes_max": 1 << 40, "window_bytes": 1 << 40, "outbox_bytes": 1 << 40,
-    "tunnel_window_bytes": 1 << 40, "reassembly_bytes_max": 1 << 41,
+    "payload_bytes_max": 1 << 31, "headers_bytes_max": HEADERS_BYTES_MAX,
+    "window_bytes": 1 << 40, "outbox_bytes": 1 << 40, "tunnel_window_bytes": 1 << 40,
+    "reassembly_bytes_max": 1 << 41,
 }  # fmt: skip
 """Largest value of those that libzmq or a field on the wire would not hold otherwise."""
 

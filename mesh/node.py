@@ -11,7 +11,7 @@ from typing import Any
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from .config import MeshConfig
+from .config import HEADERS_BYTES_MAX, MeshConfig
 from .driver import Driver
 from .errors import (
     MeshError,
@@ -248,7 +248,7 @@ class Node:
         If cancelled, a prefix of `payloads` was published. Raises as `publish` does.
 
         Args:
-            headers: one for each payload, as `mesh.message.encode_headers` packs them.
+            headers: one for each payload, as `mesh.message.encode_headers` packs them; at most 60 KiB.
         """
         if not payloads:
             return
@@ -257,6 +257,8 @@ class Node:
                 self._check_payload(payload)
         if headers is not None and len(headers) != len(payloads):
             raise ValueError(f"{len(headers)} headers for {len(payloads)} payloads")
+        if headers is not None and (size := max(map(len, headers))) > HEADERS_BYTES_MAX:
+            raise TooLarge("headers", size, HEADERS_BYTES_MAX)
         stream, _ = self._prepare(topic, payloads[0], None)
         total = sum(map(len, payloads)) + PER_MESSAGE_BYTES * len(payloads)
         total += sum(map(len, headers)) if headers is not None else 0

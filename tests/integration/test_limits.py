@@ -6,6 +6,7 @@ import pytest
 import trio
 
 import mesh
+from mesh.config import HEADERS_BYTES_MAX
 from mesh.protocol.frame import DATA, Kind, pack_frame, pack_record
 from tests.nodes import linked, node, until
 
@@ -43,6 +44,8 @@ async def test_payload_and_headers() -> None:
         with pytest.raises(mesh.TooLarge) as caught:
             await shop.publish("t", b"", headers={"a": "x" * 100})
         assert caught.value.limit_bytes == 100
+        with pytest.raises(mesh.TooLarge):
+            await shop.publish_many("t", [b""], headers=[bytes(HEADERS_BYTES_MAX + 1)])
         assert shop.statistics().publishing.published == 0
 
 

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from mesh.config import AT_MOST, HEADERS_BYTES_MAX
 from mesh.errors import InvalidName, LimitReached, NodeClosed
+from mesh.names import TOPIC_BYTES_MAX
 from mesh.protocol.batch import LOST, Batch
 from mesh.protocol.frame import Kind
 from mesh.protocol.inbox import Inbox
@@ -99,6 +101,19 @@ def test_a_message_larger_than_a_frame_travels_in_pieces() -> None:
     bench.subscribe(link, "a")
     bench.publish("a", bytes(5000))
     assert arrive(link) == [("a", 0, [bytes(5000)])]
+
+
+def test_the_largest_payload_and_headers_the_settings_allow_are_not_lost() -> None:
+    """Found: headers had no bound, and beside a large payload made a record that no peer takes."""
+    topic, headers = "t" * TOPIC_BYTES_MAX, bytes(HEADERS_BYTES_MAX)
+    bench = Bench()
+    link = make_link(record_bytes_max=1000 + RECORD_EXTRA_BYTES, outbox_bytes=1 << 20)
+    bench.subscribe(link, topic, BLOCK)
+    stream = bench.publisher.stream(topic)
+    bench.publisher.append(stream, bytes(1000), headers)
+    assert bench.publisher.flush(stream)
+    assert bench.statistics().dropped == 0
+    assert AT_MOST["payload_bytes_max"] + RECORD_EXTRA_BYTES < 1 << 32, "a batch says its length"
 
 
 # Streams
