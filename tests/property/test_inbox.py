@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import pytest
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from mesh.protocol import inbox as module
 from mesh.protocol.batch import Batch, encode_lost
 from mesh.protocol.inbox import Inbox
 from mesh.protocol.interest import BLOCK, DROP_NEWEST, DROP_OLDEST, POLICIES
@@ -162,3 +165,49 @@ class InboxMachine(RuleBasedStateMachine):
 
 
 TestInbox = InboxMachine.TestCase
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.sampled_from(["epoch", "epoch", "take"]),
+        st.tuples(st.integers(0, 3), st.lists(st.integers(0, 40), min_size=1, max_size=6)),
+    ),
+    max_size=80,
+)
+"""The publisher begins an epoch; the reader takes; so many are lost on the way, and then some come."""
+
+
+@given(policy=st.sampled_from(POLICIES), limit=st.sampled_from([70, 200, 600, 3000]), steps=STEPS)
+def test_all_that_is_missing_of_however_many_epochs_is_told(
+    policy: str, limit: int, steps: list[str | tuple[int, list[int]]]
+) -> None:
+    """Drops and gaps: each once, and nothing else, with the message of one more epoch at the latest."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "EPOCHS_MAX", 2)
+        check_losses(policy, limit, steps)
+
+
+def check_losses(policy: str, limit: int, steps: list[str | tuple[int, list[int]]]) -> None:
+    inbox = Inbox(1, ("t",), policy, limit, lambda: None)
+    epoch = 1
+    following = gaps = pushed = 0
+    for step in steps:
+        if step == "epoch":
+            epoch, following = epoch + 1, 0
+        elif step == "take":
+            if inbox:
+                inbox.take()
+        else:
+            assert isinstance(step, tuple)
+            gap, sizes = step
+            if following:  # Before the first nobody could know.
+                gaps, following = gaps + gap, following + gap
+            inbox.push(make_batch(following, [bytes(size) for size in sizes], epoch=epoch), None)
+            following, pushed = following + len(sizes), pushed + len(sizes)
+    while inbox:
+        inbox.take()
+    inbox.push(make_batch(0, [b""], epoch=epoch + 1), None)
+    inbox.take()
+    statistics = inbox.statistics()
+    assert statistics.delivered + statistics.dropped == pushed + 1
+    assert statistics.lost == statistics.dropped + gaps
