@@ -69,6 +69,6 @@ async def test_of_many_publishers_that_wait_those_are_woken_that_may_go_on() -> 
             topics.add((await messages.take()).topic)
             await trio.testing.wait_all_tasks_blocked()
         trio.lowlevel.remove_instrument(turns)
-        assert len(topics) == 20, "they take turns"
+        assert len(topics) >= 19, "they take turns; who was first stands in the queue again"
         assert 20 <= turns.count <= 20 * 5
         nursery.cancel_scope.cancel()
