@@ -11,6 +11,7 @@ import pytest
 import trio
 import trio.testing
 
+from durable.broker.broker import Broker
 from durable.broker.control import Control
 from durable.broker.publishing import _Session as Session
 from durable.client.sending import UNDER_WAY_MAX
@@ -30,12 +31,18 @@ def faults(monkeypatch: pytest.MonkeyPatch) -> Faults:
     return faults
 
 
+async def _settled(broker: Broker) -> None:
+    """The next sync is that of what is published next, not that of the segment ahead."""
+    await broker.hosted("/").log._ready()
+
+
 async def test_after_a_failed_sync_nothing_is_confirmed_and_everybody_is_told(
     tmp_path: Path, faults: Faults
 ) -> None:
     async with serving(tmp_path) as broker, client(broker) as connection:
         await connection.declare_queue("jobs")
         await connection.publish("", "jobs", b"before")
+        await _settled(broker)
         faults.sync_error_at = faults.syncs + 1
         with trio.fail_after(PATIENCE_S):
             with pytest.raises(StoreFailed, match="restart the broker"):
@@ -74,7 +81,7 @@ async def test_who_waits_for_acks_to_be_on_disk_is_told_when_they_never_will_be(
     async with serving(tmp_path) as broker, client(broker) as connection:
         await connection.declare_queue("jobs")
         await connection.publish("", "jobs", b"one")
-        await broker.hosted("/").log._ready()  # Or the sync that fails is that of a segment ahead.
+        await _settled(broker)
         with trio.fail_after(PATIENCE_S), pytest.raises(StoreFailed):
             async with connection.consume("jobs") as deliveries:
                 faults.sync_error_at = faults.syncs + 1
@@ -88,6 +95,7 @@ async def test_what_was_confirmed_before_a_failed_sync_is_there_after_a_restart(
     async with serving(tmp_path) as broker, client(broker) as connection:
         await connection.declare_queue("jobs")
         await connection.publish_many("", "jobs", numbered(100))
+        await _settled(broker)
         faults.sync_error_at = faults.syncs + 1
         with trio.fail_after(PATIENCE_S), pytest.raises(StoreFailed):
             await connection.publish("", "jobs", b"lost")
