@@ -26,6 +26,7 @@ from mesh.protocol.interest import Interest
 
 from ..errors import StoreFailed, StoreFull
 from ..log.bodies import Missed
+from ..vhost.routes import cut
 from ..vhost.stream import Stream
 from .hosted import Hosted
 
@@ -142,7 +143,4 @@ class Capture:
 
 def _batch(delivery: Delivery) -> Batch:
     """Exactly its messages."""
-    batch = delivery.batch
-    if len(delivery) == batch.count:
-        return batch
-    return batch.part(delivery.sequence, delivery.payloads)
+    return cut(delivery.batch, delivery.sequence, delivery.sequence + len(delivery))

@@ -153,17 +153,6 @@ class Batch:
         self.check()
         return self._cut(self._lengths, self._bodies_at, self.end)
 
-    def part(self, sequence: int, payloads: list[bytes]) -> Batch:
-        """Its messages from `sequence` on, `payloads` of them, as a batch that stands alone."""
-        first = sequence - self.base_sequence
-        headers = self.message_headers()
-        pieces, _ = batch_pieces(
-            self.publisher, self.epoch, sequence, self.time_us, self.topic.encode(), payloads,
-            shared_headers=self.shared_headers,
-            message_headers=headers and headers[first : first + len(payloads)],
-        )  # fmt: skip
-        return Batch(b"".join(pieces))
-
     def cut(self, first: int, count: int) -> Batch:
         """Messages [`first`, `first + count`) of it, as a batch that stands alone.
 
