@@ -143,9 +143,7 @@ class RequestTable:
 
     def _pick(self, pending: Pending, now_s: float) -> tuple[Candidate, bool] | None:
         """A member with room, and whether it may say BUSY early; None: it waits, or has ended."""
-        candidates, tried = self._rotation(pending.cluster), pending.tried
-        if pending.full:
-            candidates = self._candidates(pending)
+        candidates, tried = _open_to(pending, self._rotation(pending.cluster)), pending.tried
         if not candidates:
             self._nobody(pending, now_s)
             return None
@@ -184,10 +182,6 @@ class RequestTable:
         )  # fmt: skip
         self._touched(link)
 
-    def _candidates(self, pending: Pending) -> list[Candidate]:
-        found = self._rotation(pending.cluster)
-        return [one for one in found if one.node not in pending.full] if pending.full else found
-
     def _nobody(self, pending: Pending, now_s: float) -> None:
         settled_s = pending.started_s + self._settle_s
         if pending.full:
@@ -218,7 +212,7 @@ class RequestTable:
         """The cluster's rotation grew, or there is room on the way to it: whoever waits goes."""
         line, members = self._waiting.get(cluster), self._rotation(cluster)
         for pending in line.firsts() if line is not None else ():
-            candidates = [one for one in members if one.node not in pending.full]
+            candidates = _open_to(pending, members)
             size = len(pending.payload)
             goes = any(self._takes(one.link, size) for one in candidates)
             goes = goes or (bool(pending.full) and not candidates)
@@ -432,3 +426,8 @@ class RequestTable:
             self._withdraw(pending)
             # Each raises its own: it gathers frames.
             self._finish(pending, NodeClosed(why, maybe_executed=executed))
+
+
+def _open_to(pending: Pending, members: list[Candidate]) -> list[Candidate]:
+    """Those of the rotation that have not said that they can take nothing."""
+    return [one for one in members if one.node not in pending.full] if pending.full else members
