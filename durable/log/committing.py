@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
 
-from ..errors import StoreBusy, StoreClosed, StoreFailed, StoreFull
+from ..errors import StoreBusy, StoreClosed, StoreFailed, StoreFull, afresh
 from .cipher import Cipher
 from .config import LogConfig
 from .header import SEGMENT_HEADER_BYTES, SegmentHeader, encode_segment_header
@@ -96,7 +96,7 @@ class Committer:
         self.check()
         size = sum(draft.size_bytes for draft in drafts)
         if self._refused is not None and any(draft.kind not in ESSENTIAL for draft in drafts):
-            raise self._refused
+            raise afresh(self._refused)
         if self.pending_bytes and self.pending_bytes + size > self.config.pending_bytes_max:
             raise StoreBusy(size, f"{self.pending_bytes} bytes wait to be written")
         if self._encrypt is not None:  # Before they are placed: it makes them longer.
