@@ -26,6 +26,7 @@ from security.errors import CannotAnnounce
 
 from .errors import ConfigError
 from .nursery import open_nursery
+from .pace import Pace
 from .protocol.carrying import carry_out
 from .protocol.core import Core
 from .protocol.lane import Conn
@@ -47,7 +48,7 @@ class Driver:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self.finders: Sequence[Finder] = ()
-        self._pump = Waker()
+        self._pump, self._pace = Waker(), Pace()
         self._due: dict[Callable[[], object], None] = {}
         self._sleep: trio.CancelScope | None = None
         self._nursery: trio.Nursery | None = None
@@ -94,9 +95,13 @@ class Driver:
 
     @enable_ki_protection
     async def _run_pump(self) -> None:
+        publisher = self.core.patterns.publisher
         while True:
             await self._pump.wait()
+            before = publisher.published
             self.settle()
+            if publisher.published > before:
+                self._pace.left(publisher.published - before, trio.current_time())
             while self._transport.receive():
                 self.settle()
                 await trio.lowlevel.checkpoint()
@@ -171,6 +176,13 @@ class Driver:
     def wake_pump(self) -> None:
         """Something is ready to leave: in the pump's turn."""
         self._pump.wake()
+
+    def gathers(self) -> None:
+        """A topic has a first message to leave: at once if they come one by one, else with others."""
+        if self._pace.leaves_now(trio.current_time()):
+            self.settle()
+        else:
+            self._pump.wake()
 
     def soon(self, call: Callable[[], object]) -> None:
         """Call it, once, when all the frames at hand have been taken in and before anything leaves.

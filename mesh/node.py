@@ -216,7 +216,7 @@ class Node:
                 if not stream.dirty:
                     stream.dirty = True
                     self._publisher.dirty.append(stream)
-                    self._driver.wake_pump()
+                    self._driver.gathers()
                 return
         except (KeyError, TypeError):
             pass  # A new topic, or something wrong that `_prepare` names.
@@ -237,7 +237,7 @@ class Node:
                 size = stream.size_bytes + len(payload) + PER_MESSAGE_BYTES
                 if size <= stream.limit_bytes:
                     if self._publisher.append(stream, payload, None):
-                        self._driver.wake_pump()
+                        self._driver.gathers()
                     return
         stream, packed = self._prepare(topic, payload, headers)
         if not self._append(stream, payload, packed):
@@ -268,7 +268,7 @@ class Node:
         total += sum(map(len, headers)) if headers is not None else 0
         if stream.size_bytes + total <= stream.limit_bytes:
             if self._publisher.extend(stream, payloads, total, headers):
-                self._driver.wake_pump()
+                self._driver.gathers()
             return
         batches = self._publisher.batches
         for payload, packed in zip(payloads, repeat(None) if headers is None else headers):  # noqa: B905
@@ -305,7 +305,7 @@ class Node:
         size = len(payload) + (len(headers) if headers else 0)
         room = self._publisher.make_room(stream, size)
         if room and self._publisher.append(stream, payload, headers):
-            self._driver.wake_pump()
+            self._driver.gathers()
         if self._core.touched:  # A batch was handed on: it leaves now, while more gathers.
             self._driver.settle()
         return room

@@ -69,7 +69,8 @@ class Subscription:
         inbox = self._inbox
         if inbox is None:
             raise RuntimeError("subscription used outside of its `async with` block")
-        if inbox:  # Before anything is taken: under load this is the only place to be cancelled.
+        waits = not inbox
+        if not waits:  # Before anything is taken: under load the only place to be cancelled.
             await trio.lowlevel.checkpoint_if_cancelled()
         while not inbox:
             if self._closed or not self._driver.running:
@@ -79,7 +80,8 @@ class Subscription:
         delivery = core.patterns.take(inbox, trio.current_time())
         if core.touched:  # Credit to return, or a publisher of this node that has room now.
             self._driver.wake_pump()
-        await trio.lowlevel.cancel_shielded_checkpoint()
+        if not waits:  # Else others have had their turn.
+            await trio.lowlevel.cancel_shielded_checkpoint()
         return delivery
 
     def statistics(self) -> SubscriptionStatistics:

@@ -108,7 +108,7 @@ class Publisher:
         self._blocked: dict[Blocker, deque[TopicStream]] = {}
         self._freed: dict[Blocker, None] = {}
         self.losses: dict[Link, OrderedDict[TopicStream, Loss]] = {}
-        self._published = self.batches = self._nobody = self._dropped = 0
+        self.published = self.batches = self._nobody = self._dropped = 0
         self._batch_id = 0
         self._draining = False
 
@@ -137,6 +137,10 @@ class Publisher:
 
     def refresh(self, stream: TopicStream) -> None:
         """Match the stream anew when interest has changed, and set its limit."""
+        self._match(stream)
+        self._limit(stream)
+
+    def _match(self, stream: TopicStream) -> None:
         if stream.version != self._interest.version:
             stream.version = self._interest.version
             stream.links, stream.blockers, stream.inboxes = {}, [], []
@@ -149,6 +153,8 @@ class Publisher:
                     stream.links[wanted.link] = wanted.policy
                 if wanted.policy == BLOCK:
                     stream.blockers.append(wanted)
+
+    def _limit(self, stream: TopicStream) -> None:
         if not stream.wanted or stream.blocked or self._draining:
             stream.limit_bytes = -1
             return
@@ -208,15 +214,13 @@ class Publisher:
 
     def flush(self, stream: TopicStream) -> bool:
         """Pack what has gathered and hand it on. False: blocked by a subscriber without credit."""
-        self.refresh(stream)
+        self._match(stream)
         payloads = stream.payloads
-        if not payloads:
-            self._unblock(stream)
-            return True
-        if not stream.wanted:
+        if not payloads or not stream.wanted:
             self._nobody += len(payloads)
             stream.payloads, stream.headers, stream.size_bytes = [], None, 0
             self._unblock(stream)
+            self._limit(stream)
             return True
         size = HEADER_BYTES + len(stream.raw) + stream.size_bytes
         blocker = self._blocker(stream, size)
@@ -229,7 +233,7 @@ class Publisher:
             return False
         self._unblock(stream)
         self._send(stream, payloads)
-        self.refresh(stream)
+        self._limit(stream)
         return True
 
     def _unblock(self, stream: TopicStream) -> None:
@@ -260,7 +264,7 @@ class Publisher:
         count, first = len(payloads), stream.sequence
         stream.sequence += count
         stream.payloads, stream.headers, stream.size_bytes = [], None, 0
-        self._published += count
+        self.published += count
         self.batches += 1
         self._evictable.move_to_end(stream)
         self._batch_id += 1
@@ -373,5 +377,5 @@ class Publisher:
 
     def statistics(self) -> PublisherStatistics:
         return PublisherStatistics(
-            self._published, self.batches, self._nobody, self._dropped, len(self.streams)
+            self.published, self.batches, self._nobody, self._dropped, len(self.streams)
         )

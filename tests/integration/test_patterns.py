@@ -180,6 +180,16 @@ async def test_topics_match_at_the_publisher() -> None:
             assert shop.statistics().links[0].frames_sent - sent_before <= 4 + beats
 
 
+async def test_a_message_alone_is_on_its_way_before_any_other_task_runs() -> None:
+    async with node("shop") as shop, node("audit", shop) as audit:
+        await linked(shop, audit)
+        async with audit.subscribe("t") as subscription:
+            await subscribed(shop, "t")
+            await shop.publish("t", b"x")
+            assert shop.statistics().publishing.published == 1, "handed on, and not only gathered"
+            assert (await anext(subscription)).payload == b"x"
+
+
 async def test_a_node_hears_its_own_topics() -> None:
     async with node("shop") as shop, shop.subscribe("a.>") as subscription:
         await shop.publish("a.b", b"x")

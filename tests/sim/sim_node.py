@@ -228,6 +228,9 @@ class SimNode:
             self._pump_due = True
             self.later("tasks", self._pump)
 
+    def gathers(self) -> None:
+        self.wake_pump()
+
     def _pump(self) -> None:
         self._pump_due = False
 
