@@ -14,7 +14,7 @@ BENCH_QUICK := --systems zeromq,mesh-requests,mesh-topics-batch,mesh-durable,zen
 # what is compiled is kept, whatever the environment says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check sim bench bench-quick bench-sustained bench-servers clean
+.PHONY: demo test check sim bench bench-quick bench-sustained bench-marks bench-servers clean
 
 $(STAMP): requirements.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -61,6 +61,13 @@ bench-sustained: $(BENCH_STAMP)  ## docs/sustained.md: 30 s of each load, all sy
 	rm -rf $(RESULTS)-sustained
 	$(RUN) -m bench compare --out $(RESULTS)-sustained --runs 1 $(SUSTAINED) || test $$? -eq 1
 	$(RUN) -m bench page $(RESULTS)-sustained --to docs/sustained.md
+
+bench-marks: $(BENCH_STAMP)   ## docs/performance.md: the project's own marks, in about 40 minutes
+	rm -rf $(RESULTS)-marks && mkdir -p $(RESULTS)-marks
+	$(RUN) -m bench mesh --json $(RESULTS)-marks/mesh.json || test $$? -eq 1
+	$(RUN) -m bench durable --json $(RESULTS)-marks/durable.json || test $$? -eq 1
+	$(RUN) -m bench spark --json $(RESULTS)-marks/spark.json || test $$? -eq 1
+	$(RUN) -m bench page $(RESULTS)-marks --to docs/performance.md
 
 bench-servers:            ## the servers of the other systems, from Debian
 	apt-get install -y redis-server nats-server rabbitmq-server mosquitto activemq

@@ -1,4 +1,8 @@
-"""`mesh-bench page`: a page such as docs/performance.md and its plots, from a directory of results."""
+"""`mesh-bench page`: a page such as docs/performance.md and its plots, from a directory of results.
+
+A directory with mesh.json, durable.json or spark.json, as `mesh-bench mesh|durable|spark --json` write
+them, gives the tables of the marks.
+"""
 
 from __future__ import annotations
 

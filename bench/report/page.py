@@ -1,4 +1,4 @@
-"""A page such as docs/performance.md, from a directory of results."""
+"""A page such as docs/performance.md, from a directory of results: what it has none of stays as it was."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 
 from bench.table import number
 
+from . import marks
 from .charts import draw
 from .losing import Loss, losing
-from .results import Results, read
+from .results import Results, compared, read
 from .tables import latency, throughput
 
 END = "<!-- Above: written by mesh-bench page. Below: by hand, and kept. -->"
@@ -26,8 +27,18 @@ NOT_SHOWN = (
 def write(directory: Path, to: Path) -> None:
     """The page and its plots, in `figures/` and its name beside it; what stands below END in it stays.
 
+    Where there are only the project's own figures, only the tables of its marks are written anew.
+
     Raises FileNotFoundError: no results.
     """
+    measured = marks.read(directory)
+    if not measured or compared(directory):
+        _compare(directory, to)
+    if measured:
+        to.write_text(marks.replaced(to.read_text() if to.exists() else "", measured))
+
+
+def _compare(directory: Path, to: Path) -> None:
     results = read(directory)
     figures = f"figures/{to.stem}"
     plots = to.parent / figures

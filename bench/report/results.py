@@ -60,9 +60,14 @@ class Results:
         ]
 
 
+def compared(directory: Path) -> list[Path]:
+    """The files of a comparison that are there."""
+    return [directory / name for name in COMPARISONS if (directory / name).exists()]
+
+
 def read(directory: Path) -> Results:
     """Raises FileNotFoundError: nothing of a comparison is there."""
-    files = [directory / name for name in COMPARISONS if (directory / name).exists()]
+    files = compared(directory)
     if not files:
         raise FileNotFoundError(f"no {' or '.join(COMPARISONS)} in {directory}")
     contents = [json.loads(file.read_text()) for file in files]

@@ -13,7 +13,9 @@ from bench.comparison.histograms import write_histograms
 from bench.comparison.latency import row_name as latency_row
 from bench.comparison.throughput import VALUES
 from bench.comparison.throughput import row_name as throughput_row
+from bench.figure import Bound, Round, make_figure
 from bench.latency.distribution import Nanoseconds
+from bench.report import marks
 from bench.report.charts import CURVES_MAX, curves
 from bench.report.losing import losing
 from bench.report.page import END, write
@@ -180,6 +182,42 @@ def test_curves_are_drawn_in_groups_that_can_be_told_apart(tmp_path: Path) -> No
     for group, files in groups.items():
         measured = [name for name in files if SYSTEMS[name].latency]
         assert len(measured) <= CURVES_MAX, group
+
+
+def figure(name: str, value: float) -> dict[str, Any]:
+    run = Round(value, 2.0)
+    return make_figure(name, "M/s", [run], [Bound("ratio", "at least", 1.0)]).as_json()
+
+
+def marks_of(directory: Path, *figures: dict[str, Any]) -> None:
+    content = {"machine": {**MACHINE, "dirty": False}, "commit": "c" * 40, "figures": figures}
+    (directory / "mesh.json").write_text(json.dumps(content))
+
+
+def test_marks_are_written_anew_and_all_else_of_the_page_stays(tmp_path: Path) -> None:
+    to = tmp_path / "page.md"
+    to.write_text(f"top\n\n{END}\n\nby hand\n\n{marks.BEGIN}\nearlier\n{marks.END}\n\nmore by hand\n")
+    marks_of(tmp_path, figure("good", 4.0), figure("bad", 1.0))
+    write(tmp_path, to)
+    text = to.read_text()
+    for words in ("top\n", "by hand\n", "more by hand\n", "at ccccccc", "mesh-bench compare"):
+        assert text.count(words) >= 1
+    assert "earlier" not in text
+    assert "| good | 4 M/s | 2 | 2.00 | ratio at least 1 | yes |" in text
+    assert "| bad | 1 M/s | 2 | 0.50 | ratio at least 1 | NO |" in text
+    write(tmp_path, to)
+    assert to.read_text() == text
+
+
+def test_a_comparison_keeps_the_marks_of_its_page(tmp_path: Path) -> None:
+    to, own, others = tmp_path / "page.md", tmp_path / "own", tmp_path / "others"
+    own.mkdir()
+    others.mkdir()
+    marks_of(own, figure("good", 4.0))
+    for directory in (results(others, *throughput("zeromq", 1.0)), own, others):
+        write(directory, to)
+    assert "| good |" in to.read_text()
+    assert "# Performance" in to.read_text()
 
 
 def test_no_results_is_an_error(tmp_path: Path) -> None:

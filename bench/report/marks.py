@@ -1,0 +1,55 @@
+"""The project's own figures beside their marks, from what `mesh-bench mesh|durable|spark --json` wrote."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from bench.figure import Figure
+from bench.table import HEADINGS, cells
+
+TIERS = ("mesh", "durable", "spark")
+"""In this order; each is TIER.json."""
+BEGIN = "<!-- Below: the marks, written by mesh-bench page. -->"
+END = "<!-- Above: the marks. Below: by hand, and kept. -->"
+
+Marks = Mapping[str, Mapping[str, Any]]
+
+
+def read(directory: Path) -> Marks:
+    """What there is, by tier."""
+    files = {tier: directory / f"{tier}.json" for tier in TIERS}
+    return {tier: json.loads(file.read_text()) for tier, file in files.items() if file.exists()}
+
+
+def replaced(page: str, marks: Marks) -> str:
+    """The page with these tables instead of the ones it had, or at its end; all else stays."""
+    before, _, rest = page.partition(BEGIN)
+    after = rest.partition(END)[2].strip()
+    parts = [before.rstrip(), "", BEGIN, "", *lines(marks), END, "", after]
+    return "\n".join(parts).strip() + "\n"
+
+
+def lines(marks: Marks) -> Iterator[str]:
+    for tier, content in marks.items():
+        machine = content["machine"]
+        yield f"### {tier.capitalize()}: measured at {content['commit'][:7]}"
+        yield ""
+        yield (
+            f"`{machine['command']}`, {machine['time']}; {machine['cpu']}, {machine['cores']} cores, "
+            f"kernel {machine['kernel']}, {machine['python']}; load {machine['load_average_before'][0]} "
+            f"before; 10 M turns of an empty loop {machine['loop_10m_s']:.2f} s"
+            f"{'; files differ from the commit' if machine['dirty'] else ''}."
+        )
+        yield ""
+        yield f"| {' | '.join(HEADINGS)} |"
+        yield f"|{'---|' * len(HEADINGS)}"
+        for figure in content["figures"]:
+            yield f"| {' | '.join(cells(Figure(**figure)))} |"
+        yield ""
+        for failure in machine["failures"]:
+            yield f"- not measured: {failure}"
+        if machine["failures"]:
+            yield ""
