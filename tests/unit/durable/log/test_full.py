@@ -126,6 +126,31 @@ def test_nothing_is_confirmed_after_a_failed_sync() -> None:
     assert 1 in left.contents()
 
 
+@pytest.mark.parametrize(("earlier", "sync"), [(0, 1), (1, 1), (2, 1), (2, 2), (3, 1)])
+def test_what_a_failed_sync_has_left_in_the_cache_is_written_by_the_next_start(
+    earlier: int, sync: int
+) -> None:
+    """Found by reading: its pages are clean, no sync writes them, and the next start confirmed it."""
+    volume = Volume()
+    disk = FaultyDisk(volume)
+    log = PlainLog(disk)
+    for number in range(earlier):
+        log.write(publish(number, 1000))
+    log.append(publish(earlier, 1000), publish(earlier + 1, 1000))
+    disk.faults.sync_error_at = disk.faults.syncs + sync
+    with pytest.raises(OSError, match="fdatasync"):
+        log.commit()
+    log.close()
+    log = PlainLog(MemoryDisk(volume))
+    log.write(publish(earlier + 2, 1000))
+    confirmed = log.contents()
+    log.close()
+    for seed in range(10):
+        left = PlainLog(MemoryDisk(volume.after_power_cut(Random(seed))))
+        assert left.contents() == confirmed
+        assert not left.report.gaps
+
+
 def test_the_memory_disk_tells_the_truth_about_a_failed_sync() -> None:
     """What a second fdatasync would have confirmed is not there: the reason for the rule above."""
     volume = Volume()
