@@ -14,6 +14,8 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
+from math import inf
 
 import trio
 
@@ -40,6 +42,8 @@ class _Subscribed:
 
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     ended: trio.Event = field(default_factory=trio.Event)
+    turn: float = inf
+    """Lower than of those that were subscribed later; inf: it is not."""
 
 
 class Capture:
@@ -48,7 +52,7 @@ class Capture:
     def __init__(self, hosted: Hosted, node: Node, inbox_bytes: int) -> None:
         self._hosted, self._node, self._inbox_bytes = hosted, node, inbox_bytes
         self._running: dict[str, _Subscribed] = {}
-        """In the order in which they were subscribed."""
+        self._turns = count()
         self._interest: Interest[str] = Interest()
 
     async def run(self) -> None:
@@ -56,13 +60,14 @@ class Capture:
         async with trio.open_nursery() as nursery:
             while True:
                 wanted = self._hosted.vhost.registry.patterns
-                gone = [(one, self._running.pop(one)) for one in self._running.keys() - wanted]
+                over = [one for one in self._running if one not in wanted]
+                gone = [(one, self._running.pop(one)) for one in over]
                 for pattern, subscribed in gone:
                     subscribed.scope.cancel()
                     self._interest.remove(check_pattern(pattern), pattern)
                 for _, subscribed in gone:  # They count until then, and there is a limit.
                     await subscribed.ended.wait()
-                for pattern in wanted - self._running.keys():
+                for pattern in [one for one in wanted if one not in self._running]:
                     self._interest.add(check_pattern(pattern), pattern)
                     subscribed = self._running[pattern] = _Subscribed()
                     await nursery.start(self._subscribe, pattern, subscribed)
@@ -84,6 +89,7 @@ class Capture:
                     # It is declared, and must not keep this broker from starting.
                     logger.error("pattern %s is not captured: %s", pattern, error)
                     return task_status.started()
+                subscribed.turn = next(self._turns)
                 task_status.started()
                 while True:
                     delivery = await subscription.take()
@@ -93,8 +99,8 @@ class Capture:
 
     def _first_to_match(self, topic: str) -> str | None:
         """None: the streams that wanted it went while it was on its way."""
-        patterns = set(self._interest.match(topic))
-        return next((pattern for pattern in self._running if pattern in patterns), None)
+        patterns = self._interest.match(topic)
+        return min(patterns, key=lambda one: self._running[one].turn, default=None)
 
     async def _store(self, delivery: Delivery) -> None:
         """In pieces where it is more than a segment takes."""

@@ -183,7 +183,8 @@ class Hosting:
             TooManyPatterns: in all vhosts together. Not for patterns that are there already.
         """
         there = hosted.vhost.registry.patterns
-        more = {pattern for stream in streams for pattern in stream.patterns} - there
+        asked = {pattern for stream in streams for pattern in stream.patterns}
+        more = [pattern for pattern in asked if pattern not in there]
         if not more or self._node is None:
             return
         here = (len(one.vhost.registry.patterns) for one in self.all())

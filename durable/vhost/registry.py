@@ -7,7 +7,7 @@ ids from another range, so neither kind can be taken for the other.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
@@ -66,6 +66,8 @@ class Registry:
         self.owners: dict[int, Queue | Stream] = {}
         self.captures: Interest[Stream] = Interest()
         """Streams by the topics they capture."""
+        self.patterns: Counter[str] = Counter()
+        """How many streams capture each; none is 0."""
         self.gaps: dict[int, deque[Gap]] = {}
         """Per lane of a stream, by offset, what it could not capture; see `note_gap`."""
         self._absent: set[str] = set()
@@ -105,11 +107,6 @@ class Registry:
 
     def member(self, name: str) -> Member:
         return self.queues.get(name) or self.stream(name)
-
-    @property
-    def patterns(self) -> set[str]:
-        """Of all streams."""
-        return {one for stream in self.streams.values() for one in stream.definition.patterns}
 
     def check_room(self, more: int) -> None:
         """Whether so many more queues and streams may be declared. Raises TooManyQueues."""
@@ -286,6 +283,7 @@ class Registry:
         self.router.add_queue(definition.name)
         for pattern in definition.patterns:
             self.captures.add(check_pattern(pattern), stream)
+            self.patterns[pattern] += 1
 
     def _stream_gone(self, name: str) -> None:
         stream = self.streams.pop(name, None)
@@ -295,6 +293,9 @@ class Registry:
             stream.lane.retire()
             for pattern in stream.definition.patterns:
                 self.captures.remove(check_pattern(pattern), stream)
+                self.patterns[pattern] -= 1
+                if not self.patterns[pattern]:
+                    del self.patterns[pattern]
 
     def _forget(self, lane: Lane) -> None:
         """Its messages are gone with it, and nothing in the log needs to say so again."""

@@ -47,3 +47,27 @@ async def test_a_pattern_that_takes_the_place_of_another_finds_it_empty(
         assert there == {"t29"}
         nursery.cancel_scope.cancel()
     assert not caplog.text
+
+
+async def test_what_is_not_subscribed_to_takes_nothing_from_others() -> None:
+    """Found by reading: `t.>` was the first to match, and had been refused."""
+
+    @asynccontextmanager
+    async def subscribe(pattern: str, **_: object) -> AsyncIterator[Any]:
+        if pattern == "t.>":
+            raise LimitReached("subscriptions_max", 1)
+        yield SimpleNamespace(take=trio.sleep_forever)
+
+    registry = SimpleNamespace(patterns={"t.>"})
+    hosted: Any = SimpleNamespace(vhost=SimpleNamespace(registry=registry), streams_changed=Waker())
+    node: Any = SimpleNamespace(subscribe=subscribe)
+    capture = Capture(hosted, node, 1)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(capture.run)
+        for pattern in ("t.*", "t.a"):
+            await wait_all_tasks_blocked()
+            registry.patterns = registry.patterns | {pattern}
+            hosted.streams_changed.wake()
+        await wait_all_tasks_blocked()
+        assert capture._first_to_match("t.a") == "t.*", "the first that was subscribed"
+        nursery.cancel_scope.cancel()
