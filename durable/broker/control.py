@@ -116,10 +116,14 @@ class Control:
         def stays() -> bool:
             nonlocal ready
             if if_unused and len(queue.consumers):
-                raise InUse("queue", name, f"{len(queue.consumers)} consumers")
+                how = f"{len(queue.consumers)} consumers"
+                how += "; end them first, or delete it without if_unused"
+                raise InUse("queue", name, how)
             if if_empty and queue.unsettled:
                 dead = f", {queue.dead} of them to be dead-lettered" if queue.dead else ""
-                raise InUse("queue", name, f"{queue.unsettled} messages{dead}")
+                how = f"{queue.unsettled} messages{dead}"
+                how += "; take or purge them first, or delete it without if_empty"
+                raise InUse("queue", name, how)
             ready = queue.ready
             return False
 
@@ -249,7 +253,7 @@ class Control:
         """Not the one this connection is to: it could not be answered."""
         self._check_vhost(DEFAULT_VHOST, name)
         if name == self._hosted.vhost.name:
-            raise InUse("vhost", name, "this connection")
+            raise InUse("vhost", name, "this connection is to it; delete it from another one")
         self._hosting.check_available(name)
         if name in self._hosting.names:
             self._check_vhost(name, name)

@@ -137,12 +137,10 @@ class TooManyPatterns(DurableError):
 
 
 class InUse(DurableError):
-    """The `kind` called `name` was to be deleted if unused, and is used: `how`."""
+    """The `kind` called `name` was to be deleted, and is used: `how`, and what to do about it."""
 
     def __init__(self, kind: str, name: str, how: str) -> None:
-        super().__init__(
-            f"{kind} {name!r} is in use ({how}): end that first, or delete without if_unused"
-        )
+        super().__init__(f"{kind} {name!r} is in use: {how}")
         self.kind, self.name, self.how = kind, name, how
 
 

@@ -148,7 +148,9 @@ class Router:
         if name == DEFAULT_EXCHANGE or name in BUILT_IN:
             raise BuiltIn(name, "it cannot be deleted")
         if if_unused and exchange.bindings:
-            raise InUse("exchange", name, f"bindings from it: {len(exchange.bindings)}")
+            how = f"bindings from it: {len(exchange.bindings)}"
+            how += "; unbind them first, or delete it without if_unused"
+            raise InUse("exchange", name, how)
 
     def check_bind(self, binding: BindingDefinition) -> None:
         """Raises what `bind` would."""

@@ -152,9 +152,11 @@ def test_a_queue_whose_dead_wait_is_not_empty() -> None:
         volume.capacity_bytes = volume.used_bytes
         reject_all(hosted, "jobs")
         await hosted.flushed()
-        why = f"{published} messages, {published} of them to be dead-lettered"
+        why = f"{published} messages, {published} of them to be dead-lettered; .* without if_empty$"
         with pytest.raises(InUse, match=why):
             await control(hosted).delete_queue("jobs", if_empty=True)
+        queue = (await control(hosted).statistics())["queues"]["jobs"]
+        assert (queue["ready"], queue["unacked"], queue["dead"]) == (0, 0, published)
         volume.capacity_bytes *= 4
         await becomes(hosted, {"graves": published, "jobs": 0})
         assert await control(hosted).delete_queue("jobs", if_empty=True) == 0

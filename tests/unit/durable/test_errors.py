@@ -58,8 +58,8 @@ def test_a_hint_looks_at_a_bounded_number_of_names() -> None:
             "exchange 'amq.topic' is built in: it cannot be deleted; declare an exchange of your own",
         ),
         (
-            InUse("exchange", "e", "bindings from it: 2"),
-            "exchange 'e' is in use (bindings from it: 2): end that first, or delete without if_unused",
+            InUse("exchange", "e", "bindings from it: 2; unbind them first"),
+            "exchange 'e' is in use: bindings from it: 2; unbind them first",
         ),
         (
             AccessRefused("web", "write", "exchange", "e"),
