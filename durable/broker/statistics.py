@@ -48,6 +48,7 @@ def _queue(queue: Queue, now_us: int) -> dict[str, Any]:
     return {
         "ready": queue.ready,
         "unacked": queue.unacked,
+        "dead": queue.dead,
         "size_bytes": queue.size_bytes,
         "consumers": len(queue.consumers),
         "oldest_s": None if oldest_us is None else max(0, now_us - oldest_us) / 1e6,

@@ -40,8 +40,9 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
     log, intake = found["log"], found["intake"]
     for name, one in found["queues"].items():
         oldest = "" if one["oldest_s"] is None else f", oldest {one['oldest_s']:.0f} s"
+        dead = f"{one['dead']} to be dead-lettered, " if one.get("dead") else ""  # See `hidden`.
         yield (
-            f"queue {name}: {one['ready']} ready, {one['unacked']} unacked, "
+            f"queue {name}: {one['ready']} ready, {one['unacked']} unacked, {dead}"
             f"{sizes(one['size_bytes'])}, {one['consumers']} consumers{oldest}, {one['durability']}"
             f"{_rates(one, 'published', 'delivered', 'acked')}"
         )

@@ -35,6 +35,12 @@ def test_everything_that_is_asked_of_it_is_shown() -> None:
     assert "1.25 bytes written per byte received" in log
 
 
+def test_what_waits_to_be_dead_lettered_is_shown() -> None:
+    """It is neither ready nor unacked, and on a full disk it waits."""
+    found = lines(queues={"jobs": {**QUEUE, **QUIET, "dead": 4}})
+    assert found[0].startswith("queue jobs: 3 ready, 1 unacked, 4 to be dead-lettered, 2.0 KiB")
+
+
 def test_an_empty_stream_has_no_last_offset() -> None:
     found = lines(streams={"audit": {**STREAM, **QUIET, "end": 2, "size_bytes": 0}})
     assert found[1] == "stream audit: empty, the next offset is 2, 1 cursors, 5 missed"
