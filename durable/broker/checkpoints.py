@@ -122,6 +122,16 @@ class Checkpointer:
                         logger.warning("no checkpoint of %s: %s", self._hosted.vhost.name, error)
                     self._trouble = type(error)
 
+    async def write_last(self) -> None:
+        """At the end, so that the next start reads less; on a full disk only if that gives space back.
+
+        Raises:
+            StoreError, OSError: as `write`.
+        """
+        log = self._hosted.log
+        if not log.statistics().full or log.would_free:  # Else it would take the next one's place.
+            await self.write()
+
     async def write(self) -> None:
         """One of everything, unless a segment is too small for its snapshot, which is logged.
 

@@ -63,7 +63,7 @@ async def open_vhost(
                     trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_S),
                     suppress(StoreError, OSError),  # Not needed: the next start reads more.
                 ):
-                    await checkpointer.write()
+                    await checkpointer.write_last()
 
 
 @asynccontextmanager

@@ -67,6 +67,31 @@ def test_what_was_consumed_from_a_full_disk_makes_room_by_itself() -> None:
     run(volume, life)
 
 
+def test_restarts_on_a_full_disk_take_no_reserve() -> None:
+    """Found: each stop took a snapshot from it. After one or two there was no room for that which would
+    have given space back, and with everything consumed nothing was taken any more, for good."""
+    volume = Volume(capacity_bytes=4 * SEGMENT + SEGMENT // 2)
+    ends: list[int] = []
+
+    async def first(hosted: Hosted) -> None:
+        await declare(hosted, "jobs")
+        await fill(hosted)
+
+    async def nothing(hosted: Hosted) -> None:
+        ends.append(hosted.log.end)
+
+    async def last(hosted: Hosted) -> None:
+        await settle(hosted, "jobs", ACK)
+        await until_space(hosted)
+        assert await fill(hosted) > 10
+
+    run(volume, first)
+    for _ in range(3):
+        run(volume, nothing)
+    assert len(set(ends)) == 1
+    run(volume, last)
+
+
 def test_checkpoints_that_find_no_room_take_no_reserve_from_acks() -> None:
     """Found: each second a snapshot was appended before its files failed. Soon no ack was taken, and
     when there was room for files again, but not for a segment, there was none for a snapshot."""
