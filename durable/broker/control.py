@@ -96,7 +96,7 @@ class Control:
             self._registry.check_free(wanted.name, wanted.kind)
             lanes = self._registry.new_lanes(wanted)
             if wanted.exclusive:
-                self._peer.exclusive.add(lanes[0])
+                self._peer.owns(lanes[0], self._registry.owners)
             return [[changes.QUEUE, lanes, to_plain(wanted)]]
 
         await self._hosted.change(change)
@@ -128,7 +128,6 @@ class Control:
             return False
 
         await self._hosted.delete_queue(queue, "it was deleted", stays=stays)
-        self._peer.exclusive.discard(queue.lanes[0].id)
         return ready
 
     async def purge_queue(self, name: str) -> int:

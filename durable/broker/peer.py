@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from ..errors import ExclusiveQueue, Unknown
 from ..queues.queue import Queue
 from ..routing.permissions import WRITE, Need, Permissions, for_publish
+
+_TIDY_FROM = 64
 
 
 @dataclass(slots=True, eq=False)
@@ -20,6 +22,18 @@ class Peer:
     session: bytes
     exclusive: set[int] = field(default_factory=set)
     """First lanes of queues that are its own: a name may come to mean another queue."""
+    _there: int = _TIDY_FROM
+
+    def owns(self, lane: int, there: Container[int]) -> None:
+        """A queue that is declared now is its own.
+
+        Args:
+            there: first lanes of all queues. What has gone by itself is forgotten, when it is half.
+        """
+        if len(self.exclusive) > 2 * self._there:
+            self.exclusive = {one for one in self.exclusive if one in there}
+            self._there = max(_TIDY_FROM, len(self.exclusive))
+        self.exclusive.add(lane)
 
     def may_publish(self, exchange: str) -> None:
         """Raises AccessRefused."""
