@@ -76,7 +76,7 @@ class Seed:
     named_s: float = 0.0
     """When a finder named it last."""
     misses: int = 0
-    """Attempts since that one was lost; 0: it was not."""
+    """Attempts in vain since somebody answered there, or was lost who had."""
 
 
 @dataclass(slots=True, eq=False)
@@ -338,7 +338,7 @@ class Dialler:
             keys = self._roster.keyring.introduction_keys()
             if owner.tries % max(1, len(keys) * len(self._clients())):
                 self._ask(owner, now_s)  # Another of the keys there, or of ours.
-            elif owner.misses:
+            else:
                 self._seek(owner, now_s)
             return
         if denied:

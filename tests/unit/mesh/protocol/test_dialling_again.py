@@ -139,6 +139,22 @@ def test_denied_tries_the_other_generation_and_says_so_once() -> None:
 SEED = "tcp://10.0.0.9:1"
 
 
+def test_a_seed_that_is_not_up_yet_is_asked_again_before_a_finder_repeats_itself() -> None:
+    """Found: who began together with its seed met nobody for five seconds, and a request waits two."""
+    bench = Bench()
+    bench.dialler.found(SEED, bench.now_s)
+    for misses in range(SEED_MISSES_MAX):
+        bench.lose(bench.dials())
+        usual_s = min(BACKOFF_S_MAX, BACKOFF_S * 2**misses)
+        assert 0.75 * usual_s <= bench.run_to_dial() <= 1.25 * usual_s
+    bench.lose(bench.dials())
+    bench.run_to(bench.now_s + 60.0)
+    assert bench.dials() == [], "finders name it again"
+    bench.dialler.found(SEED, bench.now_s)
+    bench.introduced(bench.dials()[0], announce(SMALLER, endpoints=WAY_IN))
+    assert set(bench.roster.peers) == {SMALLER}
+
+
 def test_a_seed_that_refuses_is_asked_again() -> None:
     """Found: never again, so who joined before its clock was set stayed alone until its restart."""
     bench = Bench()
