@@ -67,6 +67,8 @@ if TYPE_CHECKING:
     from .errors import Unroutable as Unroutable
     from .errors import VhostUnavailable as VhostUnavailable
     from .log.config import LogConfig as LogConfig
+    from .protocol.properties import Death as Death
+    from .protocol.properties import Properties as Properties
 
 _HOMES = {
     "Broker": "broker.broker", "serve": "broker.broker", "Connection": "client.connection",
@@ -75,6 +77,7 @@ _HOMES = {
     "NumberedPublisher": "client.numbered", "Publisher": "client.publisher",
     "Records": "client.records", "BrokerConfig": "config", "ExchangeDefinition": "definitions",
     "QueueDefinition": "definitions", "StreamDefinition": "definitions", "LogConfig": "log.config",
+    "Death": "protocol.properties", "Properties": "protocol.properties",
     **dict.fromkeys(
         (
             "AccessRefused", "BrokerError", "BrokerLost", "BuiltIn", "ConsumerCancelled",
@@ -93,4 +96,5 @@ _HOMES = {
 
 __all__ = sorted(_HOMES)
 
-__getattr__, __dir__ = lazy_names(__name__, _HOMES)
+if not TYPE_CHECKING:  # Who checks types would take any name for one that `__getattr__` has.
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES)

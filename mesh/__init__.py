@@ -12,6 +12,7 @@ from .lazy import lazy_names
 
 if TYPE_CHECKING:
     from .config import MeshConfig as MeshConfig
+    from .errors import CannotBind as CannotBind
     from .errors import ConfigError as ConfigError
     from .errors import InvalidName as InvalidName
     from .errors import KeyMissing as KeyMissing
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from .node import Node as Node
     from .protocol.membership import Change as Change
     from .protocol.membership import Member as Member
+    from .protocol.membership import State as State
     from .service import Request as Request
     from .service import Service as Service
     from .subscription import Subscription as Subscription
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "MeshConfig": "config", "Message": "message", "Node": "node", "Change": "protocol.membership",
     "Member": "protocol.membership", "Request": "service", "Service": "service",
-    "Subscription": "subscription", "Tunnel": "tunnel", "join": "joining",
+    "State": "protocol.membership", "Subscription": "subscription", "Tunnel": "tunnel", "join": "joining",
     **dict.fromkeys(
         (
             "CannotBind", "ConfigError", "InvalidName", "KeyMissing", "LimitReached", "MeshError",
@@ -53,4 +55,5 @@ _HOMES = {
 
 __all__ = sorted(_HOMES)
 
-__getattr__, __dir__ = lazy_names(__name__, _HOMES)
+if not TYPE_CHECKING:  # Who checks types would take any name for one that `__getattr__` has.
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES)

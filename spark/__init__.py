@@ -26,4 +26,5 @@ _HOMES = {
 
 __all__ = sorted(_HOMES)
 
-__getattr__, __dir__ = lazy_names(__name__, _HOMES)
+if not TYPE_CHECKING:  # Who checks types would take any name for one that `__getattr__` has.
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -33,5 +33,6 @@ def test_everything_imports_from_the_wheel(tmp_path: Path) -> None:
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "wheel")
+        assert {f"{top}/py.typed" for top in ("mesh", "durable", "spark")} <= {*archive.namelist()}
     words = [sys.executable, "-I", "-S", "-c", EVERYTHING, str(tmp_path / "wheel"), sysconfig.get_path("purelib")]  # fmt: skip
     subprocess.run(words, check=True, cwd=tmp_path)
