@@ -58,7 +58,10 @@ def connect(
         timeout: seconds that any one answer may take, a restart of the broker included; inf: for ever.
     Raises:
         InvalidDefinition: `cluster` or `vhost` is no name, or `timeout` no time.
+        TypeError: `node` is none, as `mesh.join(...)` without `async with`.
     """
+    if not isinstance(node, Node):
+        raise TypeError(f"node: want what `async with mesh.join(...) as node` gives, got {node!r}")
     check_cluster_name("connection", "cluster", cluster)
     check_name("connection", "vhost", vhost)
     return Connection(Channel(node, cluster, vhost, wait_s("connection", "timeout", timeout)))
