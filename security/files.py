@@ -256,6 +256,10 @@ def _check_absent(directory: Path, stem: str) -> None:
 def _read_pair(path: Path, cluster: str) -> ClusterKeys:
     secret = path.suffix == ".secret"
     words = _read(path, private=secret).split()
+    if secret and words and words[0].startswith(NETWORK_PREFIX):
+        raise BadKeyFile(
+            path, "holds a network's secret, not a cluster's key: network_secret_file takes it"
+        )
     try:
         word, name, one, other = words
         first, second = bytes.fromhex(one), bytes.fromhex(other)

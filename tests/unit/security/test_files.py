@@ -117,6 +117,13 @@ def test_the_wrong_key_in_a_file_is_named(tmp_path: Path) -> None:
         load(keys_dir=tmp_path / "nothing")
 
 
+def test_a_network_secret_among_keys_of_clusters_is_told_from_nonsense(tmp_path: Path) -> None:
+    """It was called no key file as `mesh keys` makes it, and `mesh keys` had made it."""
+    new_network(tmp_path / "network.secret")
+    with pytest.raises(BadKeyFile, match=r"a network's secret.*: network_secret_file takes it"):
+        load(keys_dir=tmp_path)
+
+
 def test_a_directory_that_cannot_be_looked_at_is_named() -> None:
     """It was an OSError that nobody who joins expects: too long a name, or no right to enter."""
     with pytest.raises(BadKeyFile, match="d: File name too long"):
