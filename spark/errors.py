@@ -115,7 +115,8 @@ class CaptureDamaged(CaptureError):
     def __init__(self, segment: str, at: int, size_bytes: int) -> None:
         super().__init__(
             self._what(segment, at, size_bytes)
-            + ": `mesh-broker verify` tells more; with damaged=skip the rest is read"
+            + ": `mesh-broker verify` tells more; with damaged=skip, "
+            "of `mesh capture` --skip-damaged, the rest is read"
         )
         self.segment, self.at, self.size_bytes = segment, at, size_bytes
 

@@ -149,6 +149,7 @@ def test_damage_is_named_and_can_be_skipped(shell: Shell) -> None:
     refused = shell.run("capture", "cat", "data", "--payload")
     assert (refused.returncode, refused.stderr.count(b"\n")) == (1, 1)
     assert b"are damaged" in refused.stderr
+    assert b"`mesh capture` --skip-damaged, the rest" in refused.stderr
     rest = shell.run("capture", "cat", "data", "--payload", "--skip-damaged")
     assert rest.returncode == 0
     assert rest.stdout.splitlines()[-1] == b"plain"
