@@ -196,7 +196,9 @@ def marks_of(directory: Path, *figures: dict[str, Any]) -> None:
 
 def test_marks_are_written_anew_and_all_else_of_the_page_stays(tmp_path: Path) -> None:
     to = tmp_path / "page.md"
-    to.write_text(f"top\n\n{END}\n\nby hand\n\n{marks.BEGIN}\nearlier\n{marks.END}\n\nmore by hand\n")
+    to.write_text(
+        f"top\n\n{END}\n\nby hand\n\n{marks.BEGIN}\nearlier\n{marks.END}\n\nmore by hand\n"
+    )
     marks_of(tmp_path, figure("good", 4.0), figure("bad", 1.0))
     write(tmp_path, to)
     text = to.read_text()
