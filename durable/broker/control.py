@@ -218,12 +218,22 @@ class Control:
         wanted = read(PermissionDefinition, definition)
         wanted.check()
         self._peer.check(for_permissions(wanted.cluster))
-        await self._change([changes.PERMISSION, to_plain(wanted)])
+
+        def change() -> Sequence[Change]:
+            self._registry.permissions.check_administered([wanted])
+            return [[changes.PERMISSION, to_plain(wanted)]]
+
+        await self._hosted.change(change)
 
     async def clear_permission(self, cluster: str) -> None:
         PermissionDefinition(cluster=cluster).check()
         self._peer.check(for_permissions(cluster))
-        await self._change([changes.PERMISSION_GONE, cluster])
+
+        def change() -> Sequence[Change]:
+            self._registry.permissions.check_administered((), forgotten=cluster)
+            return [[changes.PERMISSION_GONE, cluster]]
+
+        await self._hosted.change(change)
 
     async def statistics(self) -> dict[str, Any]:
         """Of what the caller may do anything with."""

@@ -70,13 +70,16 @@ async def take_in(
         check_patterns: raises TooManyPatterns: the broker cannot capture for these streams as well.
     Raises:
         InvalidDefinition, DefinitionConflict, UnknownQueue, UnknownExchange, BuiltIn, TooManyQueues,
-        TooManyPatterns, AccessRefused, RecordTooLarge: nothing was declared.
+        TooManyPatterns, AccessRefused, NoAdministrator, RecordTooLarge: nothing was declared.
     """
     new: Counter[str] = Counter()
 
     def wanted() -> list[Change]:
         missing = _missing(hosted, peer, plain)
         check_patterns(one for one in missing if isinstance(one, StreamDefinition))
+        said = [one for one in missing if isinstance(one, PermissionDefinition)]
+        if said:
+            hosted.vhost.registry.permissions.check_administered(said)
         new.clear()
         new.update(one.kind for one in missing)
         return [_declaring(hosted.vhost.registry, one) for one in missing]

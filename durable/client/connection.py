@@ -162,7 +162,10 @@ class Connection:
     async def set_permission(
         self, cluster: str, *, configure: str = "", write: str = "", read: str = ""
     ) -> None:
-        """What a cluster may do in this vhost: patterns that whole names must match."""
+        """What a cluster may do in this vhost: patterns that whole names must match.
+
+        Raises NoAdministrator: nobody could change it any more. The first is for who administers.
+        """
         definition = PermissionDefinition(
             cluster=cluster, configure=configure, write=write, read=read
         )
@@ -211,7 +214,7 @@ class Connection:
 
         Raises:
             InvalidDefinition, DefinitionConflict, UnknownQueue, UnknownExchange, BuiltIn,
-            TooManyQueues, TooManyPatterns, AccessRefused: what is wrong with which entry; nothing was declared.
+            TooManyQueues, TooManyPatterns, AccessRefused, NoAdministrator: what is wrong with which entry; nothing was declared.
         """
         given = dict(definitions) if isinstance(definitions, Mapping) else definitions
         packed = pack_definitions(given)

@@ -18,6 +18,7 @@ DurableError (MeshError)
 ├── InUse                     it is used and was to be deleted only if unused or empty
 ├── InternalExchange          only exchanges may publish to it
 ├── AccessRefused             the caller's cluster lacks a permission
+├── NoAdministrator           nobody could say any more who may do what
 ├── Malformed                 the other end sent what is no part of the protocol; its tunnel ends
 ├── PublishError              abstract: why a message was not stored
 │   ├── Unroutable            mandatory, and no queue wants it
@@ -52,6 +53,7 @@ from .declaring import ExclusiveQueue as ExclusiveQueue
 from .declaring import InternalExchange as InternalExchange
 from .declaring import InUse as InUse
 from .declaring import InvalidDefinition as InvalidDefinition
+from .declaring import NoAdministrator as NoAdministrator
 from .declaring import TooManyCursors as TooManyCursors
 from .declaring import TooManyPatterns as TooManyPatterns
 from .declaring import TooManyQueues as TooManyQueues

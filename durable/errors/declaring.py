@@ -154,6 +154,17 @@ class InternalExchange(DurableError):
         self.name = name
 
 
+class NoAdministrator(DurableError):
+    """What was to be said of `cluster` would let nobody say any more who may do what; it was not."""
+
+    def __init__(self, cluster: str) -> None:
+        super().__init__(
+            f"permission of {cluster!r}: nobody could change permissions any more; "
+            r"first let a cluster configure its own, with '.*' or 'mesh\.permissions\..*'"
+        )
+        self.cluster = cluster
+
+
 class AccessRefused(DurableError):
     """`cluster` lacks the permission `what` (configure, write, read) for the `kind` called `name`."""
 

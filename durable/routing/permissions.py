@@ -15,7 +15,7 @@ Each permission is a regular expression that the whole name must match. The defa
 the name `amq.default`, so what is sent straight to a queue needs to write that one. Clusters and vhosts
 go by names that no queue can have: who may configure `shop.*` says nothing of what cluster shop may do.
 As long as nothing has been said about any cluster, every trusted one may do everything; from then on,
-only what was said. Who may say so has to be trusted: a regular expression can be made to take for ever.
+only what was said, and somebody may always say something else. Who may say so has to be trusted: a regular expression can be made to take for ever.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ..definitions import (
     QueueDefinition,
     StreamDefinition,
 )
-from ..errors import AccessRefused
+from ..errors import AccessRefused, NoAdministrator
 from .cache import Cache
 
 CONFIGURE, WRITE, READ = "configure", "write", "read"
@@ -76,6 +76,24 @@ class Permissions:
             del self._patterns[cluster, what]
         self._decisions.clear()
         return True
+
+    def check_administered(
+        self, said: Iterable[PermissionDefinition], forgotten: str | None = None
+    ) -> None:
+        """Raises NoAdministrator: with this `said`, nobody could ever change anything of it.
+
+        Whoever may change what is said of them may let themselves change everything.
+
+        Args:
+            forgotten: a cluster of which nothing is said any more.
+        """
+        said = list(said)
+        after = {**self._definitions, **{one.cluster: one for one in said}}
+        after.pop(forgotten or "", None)
+        if after and not any(
+            re.fullmatch(one.configure, _own(cluster)) for cluster, one in after.items()
+        ):
+            raise NoAdministrator(forgotten or said[-1].cluster)
 
     def definitions(self) -> tuple[PermissionDefinition, ...]:
         return tuple(self._definitions.values())
@@ -137,7 +155,11 @@ def for_delete(kind: str, name: str) -> Iterator[Need]:
 
 
 def for_permissions(cluster: str) -> Iterator[Need]:
-    yield Need(CONFIGURE, "permissions", f"mesh.permissions.{cluster}")
+    yield Need(CONFIGURE, "permissions", _own(cluster))
+
+
+def _own(cluster: str) -> str:
+    return f"mesh.permissions.{cluster}"
 
 
 def for_vhost(name: str) -> Iterator[Need]:

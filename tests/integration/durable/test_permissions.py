@@ -10,7 +10,7 @@ import pytest
 import trio
 
 import durable
-from durable.errors import AccessRefused, Unconfirmed, UnknownQueue, UnknownVhost
+from durable.errors import AccessRefused, NoAdministrator, Unconfirmed, UnknownQueue, UnknownVhost
 from tests.brokers import SMALL, client, drain, node_of, numbered, payloads, serving, take
 from tests.nodes import PATIENCE_S, node, until
 
@@ -67,6 +67,23 @@ async def test_a_publisher_goes_on_after_a_refusal(tmp_path: Path) -> None:
                 await publisher.publish("amq.direct", "jobs", [b"2"])
             await publisher.publish("", "jobs", [b"3"])
         assert await drain(shop, "jobs") == [b"1", b"3"]
+
+
+async def test_nobody_shuts_everybody_out(tmp_path: Path) -> None:
+    only_reads = {"cluster": "shop", "configure": "", "write": "", "read": "x"}
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        with pytest.raises(NoAdministrator):
+            await shop.set_permission("shop", read="x")
+        exported = await shop.export_definitions()
+        with pytest.raises(NoAdministrator):
+            await shop.import_definitions({**exported, "permissions": [only_reads]})
+        await shop.set_permission("shop", configure=".*")
+        await shop.set_permission("crm", write="amq.default")
+        with pytest.raises(NoAdministrator):
+            await shop.clear_permission("shop")
+        await shop.clear_permission("crm")
+        await shop.clear_permission("shop")
+        await shop.declare_queue("jobs")
 
 
 async def test_nobody_publishes_as_another_clusters_publisher(tmp_path: Path) -> None:

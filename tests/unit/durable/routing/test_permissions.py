@@ -11,7 +11,7 @@ from durable.definitions import (
     QueueDefinition,
     StreamDefinition,
 )
-from durable.errors import AccessRefused
+from durable.errors import AccessRefused, NoAdministrator
 from durable.routing import permissions as rules
 from durable.routing.permissions import Need, Permissions
 
@@ -42,6 +42,25 @@ def test_the_whole_name_must_match(pattern: str, name: str, may: bool) -> None:
         assert permissions.may("web", "read", name) is may
         assert not permissions.may("web", "write", name)
         assert not permissions.may("db", "read", name)
+
+
+def test_somebody_may_always_change_what_was_said() -> None:
+    """Found by a new user: the first permission of all, `read` for somebody, shut everybody out for ever."""
+    permissions = Permissions()
+    with pytest.raises(NoAdministrator, match="'web'"):
+        permissions.check_administered([PermissionDefinition(cluster="web", read=".*")])
+    admin = PermissionDefinition(cluster="web", configure=r"mesh\.permissions\.web")
+    permissions.check_administered([PermissionDefinition(cluster="db"), admin])
+    permissions.declare(admin)
+    permissions.check_administered([PermissionDefinition(cluster="db")])
+    with pytest.raises(NoAdministrator):
+        permissions.check_administered([PermissionDefinition(cluster="web", configure="jobs")])
+    permissions.check_administered(
+        (), forgotten="web"
+    )  # The last one: all may do everything again.
+    permissions.declare(PermissionDefinition(cluster="db"))
+    with pytest.raises(NoAdministrator, match="'web'"):
+        permissions.check_administered((), forgotten="web")
 
 
 def test_what_is_said_last_counts_at_once() -> None:
