@@ -23,7 +23,7 @@ from mesh.waker import Bell
 
 from ..errors import BrokerLost, InvalidDefinition, SequenceLost
 from ..protocol.calls import greeted
-from ..protocol.properties import Properties
+from ..protocol.properties import Properties, together
 from .channel import Channel
 from .gathering import batch_overhead, fitting
 from .outbox import Part
@@ -100,6 +100,8 @@ class NumberedPublisher(Sender):
             raise ValueError(f"sequence {first} is too large, want less than {NUMBERS_END}")
         self._check()
         self._raise_refused()
+        if properties is not None:
+            properties = together(exchange, False, properties)
         encoded = self._encoded(exchange, key, properties)
         self._check_messages(payloads, encoded, max(map(len, headers)) if headers else 0)
         end = first + len(payloads)

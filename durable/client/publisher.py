@@ -13,7 +13,7 @@ import trio
 
 from mesh.message import encode_headers
 
-from ..protocol.properties import Properties
+from ..protocol.properties import Properties, together
 from .channel import Channel
 from .gathering import PER_MESSAGE_BYTES, Gathering
 from .outbox import Part
@@ -44,14 +44,15 @@ class Publisher(Sender):
 
         Args:
             mandatory: refused with Unroutable when it reaches no queue. Else it is confirmed, and gone.
-            properties: instead of `exchange` and `mandatory`.
+            properties: of the same exchange, or of none; `mandatory` if either says so.
         Raises:
+            InvalidDefinition: no key, or properties that cannot be, or of another exchange.
             TooLarge: larger than the broker takes.
             BrokerLost: there is no room, and the broker says nothing for as long as one answer may take.
             Unconfirmed, PublisherFenced, BrokerLost: this publisher has ended.
         """
-        if mandatory and properties is None:
-            properties = Properties(exchange, mandatory=True)
+        if mandatory or properties is not None:
+            properties = together(exchange, mandatory, properties)
         if headers is None and properties is None and type(payload) is bytes:
             group = self._gathering.last
             if group.key != key or group.exchange != exchange:
@@ -85,8 +86,8 @@ class Publisher(Sender):
             Unconfirmed: unknown; the broker says nothing for as long as one answer may take.
             BrokerLost: the same, and the rest was not taken, for there is no room.
         """
-        if mandatory and properties is None:
-            properties = Properties(exchange, mandatory=True)
+        if mandatory or properties is not None:
+            properties = together(exchange, mandatory, properties)
         handed, patience_s = Handed(), self._channel.timeout_s
         with self._forgotten(handed):
             await self.hand_over(handed, exchange, key, payloads, headers, properties, patience_s)

@@ -59,6 +59,20 @@ class Properties(NamedTuple):
 NONE = Properties()
 
 
+def together(exchange: str, mandatory: bool, properties: Properties | None) -> Properties:
+    """What is said beside properties, and what they say. Raises InvalidDefinition: two exchanges."""
+    if properties is None:
+        return Properties(exchange, mandatory=mandatory)
+    if exchange and properties.exchange and exchange != properties.exchange:
+        allowed = f"{properties.exchange!r}, as the properties say, or nothing"
+        raise InvalidDefinition("message", "exchange", exchange, allowed)
+    if exchange == properties.exchange and mandatory == properties.mandatory:
+        return properties
+    return properties._replace(
+        exchange=properties.exchange or exchange, mandatory=properties.mandatory or mandatory
+    )
+
+
 def encode_properties(properties: Properties) -> bytes:
     """As shared headers; nothing when all are as usual."""
     if properties == NONE:
