@@ -11,6 +11,7 @@ Each system is in a file of its own. Clients are made in processes of their own 
 from __future__ import annotations
 
 import shutil
+import socket
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -150,6 +151,11 @@ class System(ABC):
 
     def consumer(self, place: Place, loop: Loop, received: Received) -> Consumer:
         raise NotImplementedError(f"{self.name}: no stream of messages")
+
+
+def send_at_once(connection: socket.socket) -> None:
+    """Else the kernel keeps what is small until what was sent before is acknowledged: up to 40 ms."""
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 def not_installed(

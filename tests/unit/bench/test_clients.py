@@ -1,0 +1,62 @@
+"""How clients of peers are set up: nothing waits in them that need not."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+
+from bench.loops.blocking_loop import BlockingLoop
+from bench.systems import SYSTEMS
+from bench.systems.system import HOST, Place
+from bench.systems.topics import TopicSystem
+
+CONNECTED_MQTT = b"\x20\x02\x00\x00"
+
+
+@contextmanager
+def answering(answer: bytes) -> Iterator[int]:
+    """The port of a server that says that to whoever connects, and nothing else."""
+    with socket.create_server((HOST, 0)) as listening:
+
+        def serve() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(1 << 16)
+                connection.sendall(answer)
+                while connection.recv(1 << 16):
+                    continue
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield listening.getsockname()[1]
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "answer", "socket_of"),
+    [("mosquitto-paho", "paho", CONNECTED_MQTT, lambda client: client._client.socket())],
+)
+def test_what_is_small_leaves_at_once(
+    name: str, module: str, answer: bytes, socket_of: Callable[[Any], socket.socket]
+) -> None:
+    """Nagle's algorithm and a delayed acknowledgement made 40 ms of half a millisecond."""
+    if find_spec(module) is None:
+        pytest.skip(f"no Python module {module}")
+    system, loop = SYSTEMS[name], BlockingLoop()
+    assert isinstance(system, TopicSystem)
+
+    async def main(port: int) -> None:
+        place = Place(ports=[port], secret="", size_bytes=16, directory="")
+        client = system.connect(place, loop, first=True)
+        await client.open()
+        assert socket_of(client).getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        await client.close()
+
+    with answering(answer) as port:
+        loop.run(lambda: main(port))
