@@ -1,4 +1,4 @@
-"""How clients of peers are set up: nothing waits in them that need not."""
+"""How servers and clients of peers are set up: nothing waits in them, or works beside, that need not."""
 
 from __future__ import annotations
 
@@ -71,3 +71,12 @@ def test_activemq_is_told_so_too() -> None:
     place = Place(ports=[61613], secret="", size_bytes=16, directory="")
     (command,) = SYSTEMS["activemq"].commands(place)
     assert f"(stomp://{HOST}:61613?transport.tcpNoDelay=true)" in command.words[-1]
+
+
+@pytest.mark.parametrize("name", ["redis-streams", "redis-streams-each", "redis-streams-raw"])
+def test_redis_does_not_rewrite_its_file_within_a_usual_load(name: str) -> None:
+    place = Place(ports=[6379], secret="", size_bytes=16, directory="")
+    (command,) = SYSTEMS[name].commands(place)
+    assert " ".join(command.words).endswith(
+        "--appendonly yes --appendfsync always --auto-aof-rewrite-min-size 4294967296"
+    )
