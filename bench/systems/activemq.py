@@ -25,6 +25,7 @@ ANSWER_S_MAX = 60.0
 
 class ActiveMQSystem(TopicSystem):
     modules: tuple[str, ...] = ()
+    warm_s = 3.0
 
     def missing(self) -> str | None:
         broker = str(JARS / "activemq-broker.jar")
