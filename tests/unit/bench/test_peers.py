@@ -14,7 +14,7 @@ import pytest
 from bench.comparison import throughput
 from bench.loops.blocking_loop import BlockingLoop
 from bench.plan import Scale
-from bench.systems import SYSTEMS
+from bench.systems import SYSTEMS, jetstream, mesh_durable, rabbitmq_durable, redis_streams
 from bench.systems.system import HOST, Place
 from bench.systems.topics import TopicSystem
 
@@ -90,3 +90,12 @@ def test_a_server_that_is_compiled_while_it_runs_gets_more_time_before_what_coun
     assert throughput.warm_s(nats, 1.0, Scale()) == throughput.WARM_PART
     assert throughput.warm_s(activemq, 1.0, Scale()) == activemq.warm_s > 1.0
     assert throughput.warm_s(activemq, 20.0, Scale()) == throughput.warm_s(nats, 20.0, Scale())
+
+
+def test_what_an_open_load_stores_and_nobody_reads_is_bounded_alike() -> None:
+    """Who has to drop the oldest works more than who may keep it all."""
+    bound = 1 << 30
+    assert mesh_durable.Confirmed.limits == {"max_length_bytes": bound}
+    assert jetstream.Requester.limits == {"max_bytes": bound}
+    assert {"x-max-length-bytes": bound} == rabbitmq_durable.LIMITS
+    assert ("XADD", "bench", "MAXLEN", "~", bound >> 10) == redis_streams.append(bytes(1024))[:5]
