@@ -35,25 +35,30 @@ def case(system: System, size_bytes: int, count: int, seconds_max: float) -> Cas
     """`count` messages, or as many as it takes about `seconds_max` for, told in the detail."""
 
     def run(troupe: Troupe, scale: Scale) -> Outcome:
+        load_s, before_s = scale.seconds(seconds_max), warm_s(system, seconds_max, scale)
         with serving(troupe, system, connections=1, roles=["consumer", "producer"]) as place:
-            return stream(troupe, place, size_bytes, scale.count(count), scale.seconds(seconds_max))
+            return stream(troupe, place, size_bytes, scale.count(count), load_s, before_s)
 
     def lasting_s(scale: Scale) -> float:
-        load_s = scale.seconds(seconds_max) * (1 + WARM_PART)
+        load_s = scale.seconds(seconds_max) + warm_s(system, seconds_max, scale)
         return start_s_max(system) + load_s + SILENCE_NS_MAX / 1e9
 
     return Case(case_name(system.name), run, lasting_s)
 
 
+def warm_s(system: System, seconds_max: float, scale: Scale) -> float:
+    return scale.seconds(max(seconds_max * WARM_PART, system.warm_s))
+
+
 def stream(
-    troupe: Troupe, place: Serving, size_bytes: int, count: int, seconds_max: float
+    troupe: Troupe, place: Serving, size_bytes: int, count: int, seconds_max: float, before_s: float
 ) -> Outcome:
     """One producer to one consumer, once both know of each other."""
     consumer = place.start("consumer", size_bytes=size_bytes)
     producer = place.start("producer", size_bytes=size_bytes)
     introduce(producer, consumer)
     probe = place.system.probe_count
-    start, per_s = warm_up(producer, consumer, probe, seconds_max * WARM_PART)
+    start, per_s = warm_up(producer, consumer, probe, before_s)
     count = max(min(count, int(per_s * seconds_max)), probe)
     before = troupe.usage()
     run = run_phase(producer, [consumer], start=start, count=count)

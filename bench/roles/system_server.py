@@ -6,7 +6,7 @@ import os
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from bench.systems.system import HOST, Command
 from bench.usage import Usage, usage_of
 
 START_S_MAX, POLL_S = 60.0, 0.1
+Server = subprocess.Popen[bytes]
 
 
 def run(stage: Stage) -> None:
@@ -27,23 +28,14 @@ def run(stage: Stage) -> None:
             for command in system.commands(place)
         ]
         wait_listening(processes[-1], place.ports[0])
-
-        def usage() -> Usage:
-            used = [usage_of(process.pid) for process in processes]
-            return Usage(
-                cpu_s=sum(one.cpu_s for one in used),
-                rss_bytes=sum(one.rss_bytes for one in used),
-                peak_rss_bytes=sum(one.peak_rss_bytes for one in used),
-            )
-
-        stage.usage = usage
+        stage.usage = lambda: usage_of_all(processes)
         stage.ready()
         for _ in stage.orders():
             stage.done()
 
 
 @contextmanager
-def running(command: Command, directory: Path) -> Iterator[subprocess.Popen[bytes]]:
+def running(command: Command, directory: Path) -> Iterator[Server]:
     """Nothing on its disk is kept, so it need not be asked to leave."""
     process = subprocess.Popen(
         command.words,
@@ -59,12 +51,28 @@ def running(command: Command, directory: Path) -> Iterator[subprocess.Popen[byte
         process.wait()
 
 
-def wait_listening(server: subprocess.Popen[bytes], port: int) -> None:
+def usage_of_all(processes: Sequence[Server]) -> Usage:
+    """Raises RuntimeError: one of them ended."""
+    for process in processes:
+        check_running(process)
+    used = [usage_of(process.pid) for process in processes]
+    return Usage(
+        cpu_s=sum(one.cpu_s for one in used),
+        rss_bytes=sum(one.rss_bytes for one in used),
+        peak_rss_bytes=sum(one.peak_rss_bytes for one in used),
+    )
+
+
+def check_running(server: Server) -> None:
+    if server.poll() is not None:
+        raise RuntimeError(f"the server ended with status {server.returncode}")
+
+
+def wait_listening(server: Server, port: int) -> None:
     """Raises RuntimeError: it ended, or took too long."""
     deadline_s = time.monotonic() + START_S_MAX
     while time.monotonic() < deadline_s:
-        if server.poll() is not None:
-            raise RuntimeError(f"the server ended with status {server.returncode}")
+        check_running(server)
         try:
             socket.create_connection((HOST, port), timeout=1).close()
         except OSError:

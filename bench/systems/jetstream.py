@@ -2,12 +2,14 @@
 
 With `sync_interval: always` each message is synced by itself, however many are outstanding: 1,000
 messages, 1,000 fsync (2.15.0, strace). The reply of a request is the ack of its publish.
+
+Consumers are of the push kind, with a callback: `fetch` makes two tasks for each message. Nor is
+`wait_stall` given, which makes one for each publish before Python 3.12.
 """
 
 from __future__ import annotations
 
 import asyncio
-import traceback
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -21,27 +23,19 @@ from .system import UNREAD_BYTES_MAX, Command, Place, Received
 
 STREAM = "bench"
 OUTSTANDING = 2000
-FETCH_COUNT = 500
-FETCH_S = 0.25
+"""Of publishes, and of deliveries, of which a quarter is acked at once."""
+UNACKED_BYTES_MAX = 32 << 20
+"""nats-py drops what waits in it beyond 256 MB."""
 ACK_S_MAX = 60.0
-ACK_PENDING_MAX = 20_000
 ALWAYS_SINCE = (2, 10)
 
 
 def stream_server(place: Place, *, always: bool = False) -> Command:
     """`always`: everything is synced at once."""
     store = Path(place.directory) / "streams"
-    if not always:
-        return server(place, "-js", "-sd", str(store))
-    file = Path(place.directory) / "nats.conf"
-    file.write_text(f'jetstream {{ store_dir: "{store}", sync_interval: always }}\n')
-    return server(place, "-c", str(file))
-
-
-def tell_why(following: asyncio.Task[None]) -> None:
-    """A task that ends by an error tells nobody: to stderr, which is shown with what fails then."""
-    if not following.cancelled() and (error := following.exception()):
-        traceback.print_exception(error)
+    return server(
+        place, f'jetstream {{ store_dir: "{store}"{", sync_interval: always" * always} }}'
+    )
 
 
 def version_numbers() -> tuple[int, ...]:
@@ -53,8 +47,8 @@ class JetStream(NatsSystem, StoredSystem):
 
     def __init__(self, *, each: bool = False) -> None:
         client = (
-            f"nats-py, publish_async with {OUTSTANDING} outstanding; fetch({FETCH_COUNT}), "
-            f"AckPolicy.ALL: one ack a fetch{', sync_interval: always' * each}"
+            f"nats-py, publish_async with {OUTSTANDING} outstanding; a callback for each message, "
+            f"AckPolicy.ALL: one ack for {OUTSTANDING // 4}{', sync_interval: always' * each}"
         )
         super().__init__("jetstream", client, "page cache", each=each)
 
@@ -107,15 +101,16 @@ class Requester(_Client):
             if not ack.cancelled() and ack.exception() is None:
                 drive(self._replied((payload,)))
 
-        ack = await self._stream.publish_async(STREAM, payload, wait_stall=ACK_S_MAX)
+        ack = await self._stream.publish_async(STREAM, payload)
         ack.add_done_callback(acked)
 
 
 class Producer(_Client):
     async def publish(self, payloads: Sequence[bytes]) -> None:
         publish = self._stream.publish_async
-        for payload in payloads:
-            await publish(STREAM, payload, wait_stall=ACK_S_MAX)
+        async with asyncio.timeout(ACK_S_MAX):
+            for payload in payloads:
+                await publish(STREAM, payload)
 
     async def flush(self) -> None:
         await asyncio.wait_for(self._stream.publish_async_completed(), ACK_S_MAX)
@@ -124,38 +119,38 @@ class Producer(_Client):
 class Consumer(_Client):
     def __init__(self, place: Place, received: Received) -> None:
         super().__init__(place)
-        self._received, self._acking = received, asyncio.Lock()
+        self._received = received
+        self._unacked_max = max(min(OUTSTANDING, UNACKED_BYTES_MAX // place.size_bytes), 1)
+        self._unacked, self._last = 0, None
 
     async def setup(self) -> None:
         await super().setup()
         api = import_module("nats.js.api")
         config = api.ConsumerConfig(
-            ack_policy=api.AckPolicy.ALL, ack_wait=300, max_ack_pending=ACK_PENDING_MAX
+            ack_policy=api.AckPolicy.ALL, ack_wait=300, max_ack_pending=self._unacked_max
         )
-        self._deliveries = await self._stream.pull_subscribe(STREAM, durable=STREAM, config=config)
-        self._following = asyncio.create_task(self._follow())
-        self._following.add_done_callback(tell_why)
+        self._deliveries = await self._stream.subscribe(
+            STREAM, durable=STREAM, cb=self._take, manual_ack=True, config=config
+        )
 
-    async def _follow(self) -> None:
-        """A fetch waits for all it asks for, or until FETCH_S are over: with what came, that ends it."""
-        while True:
-            try:
-                messages = await self._deliveries.fetch(FETCH_COUNT, timeout=FETCH_S)
-            except TimeoutError:
-                continue
-            async with self._acking:
-                await self._received([message.data for message in messages])
-                await messages[-1].ack()
+    async def _take(self, message: Any) -> None:
+        await self._received((message.data,))
+        self._unacked, self._last = self._unacked + 1, message
+        if self._unacked >= self._unacked_max // 4:
+            await self._ack()
+
+    async def _ack(self) -> None:
+        """Of the last message: that acks those before it."""
+        last, self._unacked, self._last = self._last, 0, None
+        if last is not None:
+            await last.ack()
 
     async def settle(self) -> None:
         """The server does not answer acks, but tells how many it waits for."""
-        async with self._acking, asyncio.timeout(ACK_S_MAX):
+        async with asyncio.timeout(ACK_S_MAX):
+            await self._ack()
             while (await self._deliveries.consumer_info()).num_ack_pending:
                 continue
-
-    async def teardown(self) -> None:
-        self._following.cancel()
-        await super().teardown()
 
 
 SYSTEMS = (JetStream(), JetStream(each=True))

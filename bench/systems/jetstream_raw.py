@@ -12,7 +12,7 @@ from typing import Any
 
 from bench.loops.loop import Loop
 
-from .jetstream import ACK_PENDING_MAX, FETCH_COUNT, STREAM, stream_server
+from .jetstream import STREAM, stream_server
 from .nats import NatsSystem
 from .nats_raw import CONNECT, END
 from .raw_frames import Cut, Frames
@@ -22,7 +22,8 @@ from .system import UNREAD_BYTES_MAX, Command, Place, Promise, Received
 
 INBOX_NUMBER, ANSWERS_NUMBER = b"1", b"2"
 """Of subscriptions: to confirms or deliveries, and to what else is asked."""
-PULLS = 2
+PULLS, FETCH_COUNT = 2, 500
+ACK_PENDING_MAX = 20_000
 ACK_WAIT_NS = 300_000_000_000
 
 

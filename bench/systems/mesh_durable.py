@@ -6,9 +6,10 @@ Of 1,000 messages in a stream strace saw 1 fdatasync, of 1,000 one at a time 1,0
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any, ClassVar
 
 import trio
 
@@ -18,7 +19,7 @@ from bench.loops import Loop
 
 from .mesh_nodes import Beside
 from .stored import StoredSystem
-from .system import HOST, Command, Place, Producer, Received
+from .system import HOST, UNREAD_BYTES_MAX, Command, Place, Producer, Received
 
 QUEUE = "bench"
 SECRET_FILE = "network.secret"
@@ -58,13 +59,15 @@ class MeshDurable(StoredSystem):
 class _Client:
     """A node, a connection to the broker, and the queue."""
 
+    limits: ClassVar[Mapping[str, Any]] = {}
+
     def __init__(self, place: Place) -> None:
         self._place, self._beside, self._stack = place, Beside(), AsyncExitStack()
 
     async def setup(self) -> None:
         await self._beside.open(self._place)
         self._broker = durable.connect(self._beside.node)
-        await self._broker.declare_queue(QUEUE)
+        await self._broker.declare_queue(QUEUE, **self.limits)
 
     async def teardown(self) -> None:
         self._beside.nursery.cancel_scope.cancel()
@@ -73,6 +76,8 @@ class _Client:
 
 
 class Confirmed(_Client):
+    limits: ClassVar[Mapping[str, Any]] = {"max_length_bytes": UNREAD_BYTES_MAX}
+
     def __init__(self, place: Place, replied: Received) -> None:
         super().__init__(place)
         self._replied = replied

@@ -1,6 +1,7 @@
 """Mosquitto 2.0 of Debian, and paho, with a thread for each connection. Topics are MQTT's.
 
 QoS 0: nobody answers a publish. QoS 1: the server does, and a consumer answers each delivery.
+Neither client nor server may wait for a full packet, else QoS 1 takes 40 ms instead of half of one.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 from bench.loops.loop import Loop, drive
 
-from .system import HOST, Command, LoopName, Place, Received, not_installed
+from .system import HOST, Command, LoopName, Place, Received, not_installed, send_at_once
 from .topics import Connection, TopicSystem
 
 PROGRAM = "/usr/sbin/mosquitto"
@@ -70,6 +71,7 @@ class Paho(Connection):
         self._client.max_inflight_messages_set(INFLIGHT)
         connected = threading.Event()
         self._client.on_connect = lambda *_: connected.set()
+        self._client.on_socket_open = lambda _, __, opened: send_at_once(opened)
         self._client.connect(HOST, self._place.ports[0])
         self._client.loop_start()
         wait(connected)

@@ -26,6 +26,7 @@ PERSISTENT = 2
 OUTSTANDING = 2000
 ACK_COUNT = 500
 CONFIRM_S_MAX = 60.0
+LIMITS = {"x-max-length-bytes": UNREAD_BYTES_MAX}
 
 
 class RabbitMQDurable(StoredSystem):
@@ -112,7 +113,7 @@ class Requester(_Publisher):
         self._replied = replied
 
     async def setup(self, **limits: int) -> None:
-        await super().setup(**{"x-max-length-bytes": UNREAD_BYTES_MAX})
+        await super().setup(**LIMITS)
 
     async def request(self, payload: bytes) -> None:
         self.publish_one(payload)

@@ -10,7 +10,7 @@ from typing import Any
 from bench.loops.loop import Loop
 
 from . import rabbitmq_server
-from .rabbitmq_durable import ACK_COUNT, PERSISTENT, QUEUE
+from .rabbitmq_durable import ACK_COUNT, LIMITS, PERSISTENT, QUEUE
 from .rabbitmq_raw import (
     FRAME_END,
     FRAME_HEAD_BYTES,
@@ -60,8 +60,8 @@ def properties() -> Any:
     return import_module("pamqp.commands").Basic.Properties(delivery_mode=PERSISTENT)
 
 
-def declare() -> Any:
-    arguments = {"x-queue-type": "classic"}
+def declare(**limits: int) -> Any:
+    arguments = {"x-queue-type": "classic", **limits}
     return import_module("pamqp.commands").Queue.Declare(
         0, QUEUE, durable=True, arguments=arguments
     )
@@ -71,8 +71,9 @@ class Publisher(RawPublisher):
     _confirmed = 0
 
     def greet(self) -> None:
+        """A queue that a load fills is bounded; at full throttle it is read."""
         open_channel(self.stream)
-        ask(self.stream, declare())
+        ask(self.stream, declare(**LIMITS) if self._replied else declare())
         ask(self.stream, import_module("pamqp.commands").Confirm.Select())
 
     def frames(self) -> FixedFrames:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from bench.loops.loop import Loop, drive
 
 from .raw_frames import Frames
-from .system import HOST, LoopName, Place, Received
+from .system import HOST, LoopName, Place, Received, send_at_once
 from .topics import Connection, TopicSystem
 
 RECEIVE_BYTES = 1 << 18
@@ -26,7 +26,7 @@ class Stream:
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        send_at_once(connection)
         self._socket.setblocking(False)
         self._poll = select.poll()
         self._poll.register(self._socket, select.POLLIN | select.POLLOUT)

@@ -52,12 +52,20 @@ def test_a_server_that_knows_no_stricter_sync_is_not_measured_with_it(
 
 def test_a_sync_for_each_message_is_asked_of_the_server(tmp_path: Path) -> None:
     place = Place(ports=[4222], secret="", size_bytes=16, directory=str(tmp_path))
-    (command,) = JetStream(each=True).commands(place)
+    for each in (True, False):
+        (command,) = JetStream(each=each).commands(place)
+        (file,) = tmp_path.iterdir()
+        assert command.words[-2:] == ["-c", str(file)]
+        assert ("sync_interval: always" in file.read_text()) == each
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_subscriber_that_is_behind_is_not_cut_off(name: str, tmp_path: Path) -> None:
+    """By default it is when 64 MB wait for it; Redis and Mosquitto are told not to, either."""
+    place = Place(ports=[4222], secret="", size_bytes=16, directory=str(tmp_path))
+    SYSTEMS[name].commands(place)
     (file,) = tmp_path.iterdir()
-    assert str(file) in command.words
-    assert "sync_interval: always" in file.read_text()
-    (command,) = JetStream().commands(place)
-    assert str(file) not in command.words
+    assert f"max_pending: {nats.PENDING_BYTES}\n" in file.read_text()
 
 
 def test_without_the_wheel_it_is_debians(monkeypatch: pytest.MonkeyPatch) -> None:
