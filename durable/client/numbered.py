@@ -44,8 +44,8 @@ class NumberedPublisher(Sender):
         super().__init__(channel, name, epoch, window_bytes)
         self._given: deque[tuple[int, int, bytes]] = deque()
         self._given_bytes = 0
-        self._next = 0
-        """Behind everything that has been given."""
+        self._next = self._taken_end = 0
+        """Behind everything that has been given; behind all of that which is to be sent."""
         self._known = Known(0, (), 0)
         self._known_as, self._bell = b"", Bell()
         """The id under which that is known; empty: the broker has said nothing yet."""
@@ -130,9 +130,10 @@ class NumberedPublisher(Sender):
             self.id, self.epoch, first, time.time_ns() // 1000, key.encode(), payloads,
             shared_headers=encoded, message_headers=headers,
         )  # fmt: skip
-        if first > self._barrier():
-            self._outbox.leave_out(self._barrier(), first)
-        self._given.append((first, first + len(payloads), b"".join(pieces)))
+        if first > self._taken_end:
+            self._outbox.leave_out(self._taken_end, first)
+        self._taken_end = first + len(payloads)
+        self._given.append((first, self._taken_end, b"".join(pieces)))
         self._given_bytes += size
         self._work.wake()
 
@@ -140,8 +141,7 @@ class NumberedPublisher(Sender):
         return self._given_bytes
 
     def _barrier(self) -> int:
-        last = self._given[-1][1] if self._given else 0
-        return max(last, self._outbox.end)
+        return self._taken_end  # Whatever has become of it: of what is never confirmed nothing is kept.
 
     def _pack(self) -> Part:
         first = self._given[0][0]

@@ -64,11 +64,6 @@ class Outbox:
         return len(self._parts)
 
     @property
-    def end(self) -> int:
-        """Behind all that has been sent, confirmed or not."""
-        return self._parts[-1].end if self._parts else self.confirmed
-
-    @property
     def parts(self) -> Sequence[Part]:
         return tuple(self._parts)
 

@@ -89,6 +89,24 @@ async def test_who_waits_for_acks_to_be_on_disk_is_told_when_they_never_will_be(
                 await deliveries.synced()
 
 
+async def test_what_nobody_waited_for_when_the_disk_failed_is_told_by_the_next_flush(
+    tmp_path: Path, faults: Faults
+) -> None:
+    """Found: of numbered messages, that all of them were on disk."""
+    async with serving(tmp_path) as broker, client(broker) as connection:
+        await connection.declare_queue("jobs")
+        await _settled(broker)
+        publisher = connection.numbered_publisher("replay")
+        with trio.fail_after(PATIENCE_S), pytest.raises(StoreFailed):
+            async with publisher:
+                faults.sync_error_at = faults.syncs + 1
+                await publisher.send(0, "", "jobs", numbered(2))
+                while not publisher.ended:
+                    await trio.sleep(0.001)
+                with pytest.raises(StoreFailed):
+                    await publisher.flush()
+
+
 async def test_what_was_confirmed_before_a_failed_sync_is_there_after_a_restart(
     tmp_path: Path, faults: Faults
 ) -> None:
