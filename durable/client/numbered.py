@@ -141,7 +141,8 @@ class NumberedPublisher(Sender):
         return self._given_bytes
 
     def _barrier(self) -> int:
-        return self._taken_end  # Whatever has become of it: of what is never confirmed nothing is kept.
+        # Whatever has become of it: of what will never be confirmed no part is kept.
+        return self._taken_end
 
     def _pack(self) -> Part:
         first = self._given[0][0]

@@ -19,7 +19,7 @@ from ..config import BrokerConfig
 from ..definition_forms import to_plain
 from ..definitions import QueueDefinition
 from ..errors import DurableError, RecordDamaged, StoreFailed, StoreInUse, UnknownVhost
-from ..log.bodies import decode_definitions
+from ..log.bodies import decode_definitions, decode_moved
 from ..log.checkpoint import directory_name
 from ..log.checkpoints import Checkpoints
 from ..log.config import LogConfig
@@ -121,6 +121,8 @@ class Offline:
         """The first log position of each."""
         self.recalled: dict[int, list[tuple[int, int]]] = {}
         """By lane, what only checkpoint files know to be settled: the records have been freed."""
+        self.moved: list[tuple[int, int]] = []
+        """Of each record that compaction carried forward the log position it had first, and its own."""
         self.undecrypted = 0
         """Records that were taken as they stand, for want of a key."""
         self._as_written = encryption.as_written
@@ -145,6 +147,9 @@ class Offline:
             return
         if header.kind == Kind.DEFINITIONS:
             self._note_lanes(record)
+        if header.kind == Kind.MOVED:
+            with suppress(RecordDamaged):
+                self.moved.append((decode_moved(record).position, header.position))
         self.replay(record)
 
     def _note_lanes(self, record: Record) -> None:

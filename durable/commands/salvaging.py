@@ -23,9 +23,10 @@ from ..log.bodies import encode_acks_in_parts, encode_definitions
 from ..log.encryption import alike, is_encrypted
 from ..log.log import Log, open_log
 from ..log.real_disk import RealDisk
-from ..log.record import Draft, Kind, Record
+from ..log.record import Draft, Kind
 from ..queues.queue import Queue
 from ..vhost import changes
+from .carried import Carried
 from .findings import as_json
 from .offline import (
     ADOPTED,
@@ -48,8 +49,8 @@ def add(commands: Commands) -> None:
     command = commands.add_parser(
         "salvage", help="copy what can be read of a damaged directory into a new one",
         description="Copy every record that can be read into a new directory, in order: "
-        "definitions, messages, what is\nsettled. DIR is not changed. What could not be read is "
-        "said. Where the settlement of a message is\nlost, the message comes again; where the "
+        "definitions, messages, what is\nsettled. What compaction carried forward stands at its place "
+        "again. DIR is not changed. What could not be\nread is said. Where the settlement of a message is\nlost, the message comes again; where the "
         "declaration of a queue is lost, its messages are in a\nqueue called salvaged.N, to be "
         "deleted if that queue had been. NEW is encrypted if DIR is. Exit status 0\nwhen all that can "
         "be read is in NEW.",
@@ -110,15 +111,10 @@ async def _copy(
     if is_encrypted(place.log):
         encryption = alike(place.log, keyring_of(settings(args)))
     async with open_log(RealDisk(new), log_config(args), encryption=encryption) as log:
-        position = 0
-        while records := await trio.to_thread.run_sync(
-            partial(offline.store.reader.some, position, offline.end, READ_BYTES)
-        ):
-            drafts = [_draft(one) for one in records if one.position not in offline.replay.void]
-            if drafts:
-                await _append(log, drafts)
-            position = records[-1].position + 1
-            for one in records:
+        drafts = Carried(offline).drafts(offline.records())
+        while some := await trio.to_thread.run_sync(_some, drafts):
+            await _append(log, some)
+            for one in some:
                 kind = kind_name(one.kind)
                 copied[kind] = copied.get(kind, 0) + 1
         for draft in _declared(adopted):
@@ -126,6 +122,17 @@ async def _copy(
         for body in encode_acks_in_parts(offline.recalled, {}, log.append_bytes_max // 4):
             await _append(log, [Draft(Kind.ACKS, body)])
     return copied
+
+
+def _some(drafts: Iterator[Draft]) -> list[Draft]:
+    """The next of them. Blocks: they are read meanwhile."""
+    some, size_bytes = [], 0
+    for one in drafts:
+        some.append(one)
+        size_bytes += one.size_bytes
+        if size_bytes >= READ_BYTES:
+            break
+    return some
 
 
 async def _append(log: Log, drafts: list[Draft]) -> None:
@@ -140,10 +147,6 @@ async def _append(log: Log, drafts: list[Draft]) -> None:
         await _append(log, drafts[half:])
     else:
         await log.durable(last)
-
-
-def _draft(record: Record) -> Draft:
-    return Draft(Kind(record.kind), record.body, record.targets, record.header.time_us)
 
 
 def _declared(adopted: Iterable[Queue]) -> Iterator[Draft]:

@@ -50,7 +50,7 @@ def messages(offline: Offline, member: Queue | Stream) -> Iterator[Message | int
 def _of_lane(
     offline: Offline, lane: Lane, ranges: list[tuple[int, int]]
 ) -> Iterator[Message | int]:
-    read = _Reading(offline)
+    read = Reading(offline)
     for low, high in ranges:
         for run in lane.index.runs(low, high):
             start, end = max(low, run.first), min(high, run.first + run.count)
@@ -83,7 +83,7 @@ def _cut(batch: Batch, lane: Lane, run: Run, start: int, end: int) -> Iterator[M
         )  # fmt: skip
 
 
-class _Reading:
+class Reading:
     """Records by position, some at a time: neighbours are wanted next."""
 
     def __init__(self, offline: Offline) -> None:
@@ -92,10 +92,14 @@ class _Reading:
 
     def batch(self, run: Run) -> Batch:
         """Raises DurableError, RemoteProtocolError: it cannot be read."""
-        record = self._near.get(run.position)
+        return Batch(batch_bytes(self.record(run.position)))
+
+    def record(self, position: int) -> Record:
+        """Raises RecordDamaged, NotInLog: it cannot be read."""
+        record = self._near.get(position)
         if record is None:
             reader, end = self._offline.store.reader, self._offline.end
-            near = reader.some(run.position, end, READ_BYTES)
+            near = reader.some(position, end, READ_BYTES)
             self._near = {one.position: one for one in near}
-            record = self._near.get(run.position) or reader.record(run.position, end)
-        return Batch(batch_bytes(record))
+            record = self._near.get(position) or reader.record(position, end)
+        return record

@@ -20,6 +20,7 @@ from durable.log.record import Draft, Kind, Target
 from durable.queues.journal import Journal
 from durable.queues.lane import Lane
 from mesh.protocol.batch import batch_pieces
+from tests.captures import Captured
 from tests.logs import PUBLISHER, STORE_ID
 from tests.offline import MESSAGES, Offline
 from tests.stores import LANE, QUEUE, declared, flip, make_store, message, payload
@@ -173,6 +174,35 @@ def test_a_sector_that_cannot_be_read_costs_what_is_in_it(
     assert (status, "lost: log positions 8 to 8" in said) == (0, True)
     _, out, _ = directory.run("inspect", "new", "--queue", QUEUE)
     assert len(sequences(out)) == MESSAGES - 5 - 1
+
+
+def test_what_compaction_carried_is_salvaged_at_its_place(directory: Offline) -> None:
+    """Found: it named log positions of the old log, by which Spark took it for a copy of something else:
+    of this queue, 68 of 120 messages were read."""
+    captured = Captured(Path("moved"))
+    captured.declare("jobs", 1)
+    captured.declare("other", 2)
+    positions = [captured.publish([1, 2], [b"%d" % number, b"x" * 50]) for number in range(60)]
+    freed = [one for one in positions if captured.segment_of(one) <= 2]
+    for position in (*freed, positions[-20], freed[3]):  # One stands, one was carried twice.
+        captured.carry(position, 1)
+    captured.snapshot()
+    captured.free(1, 2)
+    captured.close()
+    for old, new in (("moved", "first"), ("first", "second")):
+        status, found = directory.json("salvage", old, "--to", new, "--segment-size", "4K")
+        assert (status, found["vhosts"][0]["problems"]) == (0, [])
+        copied = found["vhosts"][0]["copied"]
+        assert copied == {"publish": 60, "definitions": copied["definitions"]}
+        records = [
+            json.loads(line)
+            for line in directory.run("inspect", new, "--records", "--json")[1].splitlines()
+        ]
+        runs = [
+            (one["lane"], one["first"]) for record in records for one in record.get("targets", ())
+        ]
+        assert [first for lane, first in runs if lane == 1] == [*range(0, 120, 2)]
+        assert [first for lane, first in runs if lane == 2] == [*range(2 * len(freed), 120, 2)]
 
 
 def test_salvage_into_segments_smaller_than_what_is_read_at_once(tmp_path: Path) -> None:
