@@ -1,10 +1,10 @@
 """Which offsets of a lane went with their segments.
 
-    segments  | 1 |     | 4 |     |     a hole is seen by log positions
+    segments  | 1 |     | 4 |     |     a hole is seen by log positions, or by offsets alone
     lane      0..28     57..86    114   28 to 56 were in one, for a segment has offsets in a row
     copies          · ··            ·   compaction carried some of them
 
-What is damaged is no hole: it is told where it is read.
+Log positions have no holes in what was salvaged. What is damaged is no hole: it is told where it is read.
 """
 
 from __future__ import annotations
@@ -39,14 +39,15 @@ def freed(
 
 
 def _holes(contents: Sequence[Contents], lane: int, end: int) -> Iterator[Stretch]:
-    offset, position, hole = 0, FIRST_POSITION, False
+    offset, position, hole, damaged = 0, FIRST_POSITION, False, False
     for one in contents:
         hole |= one.first > position
+        damaged |= one.lossy
         position = max(one.end, one.until)
         span = one.lanes.get(lane)
         if span is not None:
-            if hole:
+            if hole or not damaged:
                 yield offset, span.first
-            offset, hole = span.end, False
-    if hole:
+            offset, hole, damaged = span.end, False, one.lossy
+    if hole or not damaged:
         yield offset, end
