@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidOption, UnknownColumn
 from .options import check_batch, read_options
-from .plan import Times, Work
+from .plan import Selected, Times, Work
 from .query import Query
 from .rows import SQL, all_columns, ddl
 
@@ -47,12 +47,16 @@ def read_capture(
     check_batch(asked)
     names = all_columns(headers=asked.include_headers) if columns is None else chosen(columns)
     query = Query(asked, names)
-    selected = query.selected()
+    return frame_of(session, query, query.selected())
+
+
+def frame_of(session: SparkSession, query: Query, selected: Selected) -> DataFrame:
+    """What has been `selected` by this query, or by one like it for other columns."""
     context = context_of(session)
     # As many cores as Spark's own files are shared out to; Spark Connect cannot say.
     works = query.works(selected, cores=1 if context is None else context.defaultParallelism)
     rows = sent(session, works) if context is None else parallelized(session, context, works)
-    return rows.mapInArrow(reading(query, selected.times), ddl(names))
+    return rows.mapInArrow(reading(query, selected.times), ddl(query.columns))
 
 
 def chosen(columns: Iterable[str]) -> tuple[str, ...]:

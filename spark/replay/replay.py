@@ -9,7 +9,7 @@ import json
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,17 +18,19 @@ from uuid import uuid4
 from mesh.errors import InvalidName
 from mesh.names import TOPIC_BYTES_MAX, check_topic
 
-from ..capture.frame import read_capture
+from ..capture.frame import frame_of
+from ..capture.options import Options, read_options
+from ..capture.query import Query
 from ..capture.rows import SQL
 from ..errors import CaptureError, InvalidOption, said
 from ..settings import key_options
-from ..sink.messages import REPLAYED_FROM
+from ..sink.messages import REPLAYED_FROM, lane_name
 from ..sink.noting import noted
 from ..sink.options import PAUSES_MAX, read_sink_options
 from ..sink.pacing import cut_pauses
 from ..sink.report import Report, decode_reports
 from .errors import QueueMissing, ReplayFailed, ReplayInterrupted, TooManyPauses, TopicRefused
-from .plan import TOPICS, Destination, ReplayPlan
+from .plan import QUEUES, TOPICS, Destination, ReplayPlan
 from .preflight import destination_names
 
 if TYPE_CHECKING:
@@ -103,9 +105,10 @@ def replay(
     slots = session.sparkContext.defaultParallelism
     with one_line():
         check_renaming(session, plan.to)
-        keys = key_options(joining)
-        frame = selected(session, plan, slots, keys)
-        stored = times(session, plan, slots, keys)
+        source = Source(
+            session, read_options({**plan.source_options(slots), **key_options(joining)})
+        )
+        frame, stored = selected(source, plan), times(source, plan)
         survey = surveyed(stored)
     if names is None:
         names = destination_names(checked)
@@ -121,6 +124,8 @@ def replay(
         return found
     with one_line():
         pauses = [] if plan.max_gap_s is None else _pauses(stored, plan.max_gap_s)
+        if plan.to.kind == QUEUES:
+            joining = {**joining, "lanes": json.dumps(source.lanes(survey.lanes))}
         options = {**plan.sink_options(name, 0, tasks), **joining}
         lead_s = max(LEAD_S, rehearse(frame, options)) if plan.speed else 0.0
     for loop in range(plan.loop):
@@ -151,20 +156,37 @@ def check_renaming(session: SparkSession, to: Destination) -> None:
         raise InvalidOption("--to", to.pattern, "a regular expression of Java's") from None
 
 
-def selected(
-    session: SparkSession, plan: ReplayPlan, slots: int, keys: Mapping[str, str]
-) -> DataFrame:
+class Source:
+    """What is stored, as it was when this was made: of all frames the same rows."""
+
+    def __init__(self, session: SparkSession, options: Options) -> None:
+        self._session, self._options = session, options
+        self._selected = Query(options, ()).selected()
+
+    def frame(self, columns: Sequence[str]) -> DataFrame:
+        query = Query(self._options, tuple(columns))
+        return frame_of(self._session, query, self._selected)
+
+    def lanes(self, wanted: Collection[tuple[str, int]]) -> dict[str, str]:
+        """As the sink's option: which of all queues that ever had this name, in which of all stores."""
+        found = self._selected
+        return {
+            lane_name(one.queue, one.partition): f"{found.log.digest}/{number}"
+            for number, one in found.lanes.items()
+            if (one.queue, one.partition) in wanted
+        }
+
+
+def selected(source: Source, plan: ReplayPlan) -> DataFrame:
     """The rows, under the topics that they are sent to, and of their columns what the sink needs."""
     columns = plan.columns()
-    return _renamed(_chosen(session, plan, slots, columns, keys), plan.to).select(*columns)
+    return _renamed(_chosen(source, plan, columns), plan.to).select(*columns)
 
 
-def times(
-    session: SparkSession, plan: ReplayPlan, slots: int, keys: Mapping[str, str]
-) -> DataFrame:
+def times(source: Source, plan: ReplayPlan) -> DataFrame:
     """When the same rows were stored, and in which queue; the topics that they are sent to, if any."""
     columns = (*SURVEYED, "topic") if plan.to.kind == TOPICS else SURVEYED
-    return _renamed(_chosen(session, plan, slots, columns, keys), plan.to).select(*columns)
+    return _renamed(_chosen(source, plan, columns), plan.to).select(*columns)
 
 
 def _renamed(frame: DataFrame, to: Destination) -> DataFrame:
@@ -175,17 +197,12 @@ def _renamed(frame: DataFrame, to: Destination) -> DataFrame:
     return frame.withColumn("topic", f.regexp_replace("topic", to.pattern, to.replacement))
 
 
-def _chosen(
-    session: SparkSession, plan: ReplayPlan, slots: int, columns: Sequence[str],
-    keys: Mapping[str, str],
-) -> DataFrame:  # fmt: skip
+def _chosen(source: Source, plan: ReplayPlan, columns: Sequence[str]) -> DataFrame:
     """Spark reads all columns that a source has, so it has those that are needed; a condition may
     need any."""
     needed = {*columns, *(SAMPLED if plan.sample_sql() else ())}
-    frame = read_capture(
-        session, **plan.source_options(slots), **keys,
-        columns=SQL if plan.where is not None else [one for one in SQL if one in needed],
-    )  # fmt: skip
+    every = plan.where is not None
+    frame = source.frame([one for one in SQL if every or one in needed])
     for condition in (plan.where, plan.sample_sql()):
         if condition is not None:
             frame = frame.where(condition)

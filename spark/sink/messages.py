@@ -37,7 +37,11 @@ class Address(NamedTuple):
 
     @property
     def lane(self) -> str:
-        return f"{self.queue}/{self.partition}"
+        return lane_name(self.queue, self.partition)
+
+
+def lane_name(queue: str, partition: int) -> str:
+    return f"{queue}/{partition}"
 
 
 class Messages(NamedTuple):

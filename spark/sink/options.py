@@ -42,6 +42,8 @@ class SinkOptions:
     """What is done again under the same id is stored once; empty: one for each query."""
     numbering: str = ROWS
     """What a row's sequence is: its number in its partition, or where it was captured."""
+    lanes: Mapping[str, str] = field(default_factory=dict)
+    """By queue/partition: which of all that ever had this name, where offsets number."""
     replay: bool = False
     """Mark every message as one of a replay."""
     replays: str = SKIP
@@ -158,6 +160,16 @@ def _pauses(name: str, text: str) -> tuple[tuple[int, int], ...]:
     return found
 
 
+def _lanes(name: str, text: str) -> dict[str, str]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or not all(isinstance(one, str) for one in found.values()):
+        raise InvalidOption(name, text[:80], 'JSON, as {"orders/0": "of May"}')
+    return found
+
+
 READERS: Readers = {
     "to": ("to", _target),
     "topic": ("topic", _topic),
@@ -168,6 +180,7 @@ READERS: Readers = {
     "mandatory": ("mandatory", flag),
     "id": ("id", _text),
     "numbering": ("numbering", choice(ROWS, OFFSETS)),
+    "lanes": ("lanes", _lanes),
     "replay": ("replay", flag),
     "replays": ("replays", choice(SKIP, SEND)),
     "speed": ("speed", _number),

@@ -171,14 +171,18 @@ class BrokerTarget(Target):
         by_offset = messages.offsets is not None
         for start, end in pairwise(edges):
             address = addresses[int(which[start])]
-            name = f"{self._options.id}/{address.lane}" if by_offset else self._publisher
-            line = await self._named(name)
+            line = await self._named(self._name(address) if by_offset else self._publisher)
             if by_offset:
                 known = self._forgotten(line.publisher, int(sequences[start]), end - start)
                 self.counts.duplicates += known
                 start += known
             if start < end:
                 await self._send_run(line, messages, address, int(sequences[start]), start, end)
+
+    def _name(self, address: Address) -> str:
+        options, lane = self._options, address.lane
+        which = options.lanes.get(lane)
+        return f"{options.id}/{lane}" if which is None else f"{options.id}/{lane}/{which}"
 
     def _forgotten(self, publisher: NumberedPublisher, first: int, count: int) -> int:
         """How many from `first` on are stored, though the broker remembers no more what of them is not:

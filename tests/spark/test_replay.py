@@ -83,6 +83,26 @@ async def test_a_replay_stores_everything_once_in_order_and_again_nothing(
         assert all(total == 440 for _, total in told)
 
 
+async def test_another_queue_of_the_same_name_is_no_duplicate(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    """Found: of a queue that was declared anew, or is in another directory, nothing was sent any more
+    under an id that had been used: offsets begin with 0 again."""
+    found = plan(tmp_path, id="nightly", queues=("jobs",))
+    async with two_brokers(tmp_path) as (source, target, broker):
+        await target.declare_queue("jobs")
+        for life in range(2):
+            await source.declare_queue("jobs")
+            await source.publish_many("", "jobs", numbered(20, first=100 * life))
+            assert (await replayed(session, tmp_path, broker, found)).report.counts.sent == 20
+            await source.publish("", "jobs", b"late")
+            counts = (await replayed(session, tmp_path, broker, found)).report.counts
+            assert (counts.sent, counts.duplicates) == (1, 20)
+            await source.delete_queue("jobs")
+        expected = [[*numbered(20, first=100 * life), b"late"] for life in range(2)]
+        assert await drain(target, "jobs") == [one for life in expected for one in life]
+
+
 async def test_a_replay_to_topics_is_marked_and_is_not_replayed_again(
     session: SparkSession, tmp_path: Path
 ) -> None:

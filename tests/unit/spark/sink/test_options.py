@@ -28,6 +28,8 @@ def test_names_come_in_lower_case() -> None:
         ({"mesh.sedes": "1"}, UnknownOption, "did you mean mesh.seeds"),
         ({"to": "kafka"}, InvalidOption, "topics, queues"),
         ({"speed": "-1"}, InvalidOption, "0 or more"),
+        ({"lanes": "[1]"}, InvalidOption, "want JSON"),
+        ({"lanes": '{"jobs/0": 7}'}, InvalidOption, "want JSON"),
         ({"speed": "nan"}, InvalidOption, "0 or more"),
         ({"ratePerTask": "fast"}, InvalidOption, "0 or more"),
         ({"topic": "a b"}, InvalidOption, "tokens"),
