@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from .errors import ContradictoryOptions, InvalidOption, UnknownOption
 from .settings import JOINING, read_setting
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Reader = Callable[[str, str], Any]
 """From the name of an option and its text to its value. Raises InvalidOption."""
 Readers = Mapping[str, tuple[str, Reader]]
@@ -65,6 +66,15 @@ def read_given(
     return Given(values, joining, frozenset(names))
 
 
+def check_text(name: str, text: str) -> str:
+    """Raises InvalidOption: it has bytes in it that are none, as an argument of a shell may."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidOption(name, text, "text, UTF-8") from None
+    return text
+
+
 def flag(name: str, text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise InvalidOption(name, text, "true or false")
@@ -83,7 +93,8 @@ def choice(*allowed: str) -> Reader:
 
 
 def iso(at_us: int) -> str:
-    return datetime.fromtimestamp(at_us / 1e6, UTC).isoformat()
+    """Raises OverflowError: no calendar has it."""
+    return (EPOCH + timedelta(microseconds=at_us)).isoformat()
 
 
 def read_time(name: str, text: str) -> int:
@@ -94,7 +105,9 @@ def read_time(name: str, text: str) -> int:
         else:
             found = datetime.fromisoformat(text)
             found = found if found.tzinfo else found.replace(tzinfo=UTC)
-        return round(found.timestamp() * 1e6)
+        at_us = (found - EPOCH) // timedelta(microseconds=1)
+        iso(at_us)  # In UTC it may be of the year 0, or 10,000.
+        return at_us
     except (ValueError, OverflowError, OSError):
         allowed = "a time as 2026-11-21T20:15:00, with or without a zone, or seconds since 1970"
         raise InvalidOption(name, text, allowed) from None

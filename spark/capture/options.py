@@ -14,7 +14,7 @@ from mesh.errors import InvalidName
 from mesh.names import check_pattern
 
 from ..errors import ContradictoryOptions, InvalidOption
-from ..options import Readers, choice, flag, read_given
+from ..options import Readers, check_text, choice, flag, read_given
 from ..settings import JOINING
 from .decryption import KeyFiles
 
@@ -134,7 +134,7 @@ def _text(name: str, text: str) -> str:
 def _vhost(name: str, text: str) -> str:
     if not text:
         raise InvalidOption(name, text, f"a name, as {DEFAULT_VHOST}")
-    return text
+    return check_text(name, text)
 
 
 def _names(name: str, text: str) -> tuple[str, ...]:

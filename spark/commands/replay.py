@@ -128,14 +128,15 @@ def _run(
     joining: dict[str, str],
     names: frozenset[str] | None,
 ) -> int:
-    from ..replay.replay import replay
+    from ..replay.replay import one_line, replay
     from ..sessions import session
 
     began = time.monotonic()
     shown = sys.stderr.isatty() and not args.json
     if shown:
         words("starting Spark, up to a minute")
-    spark = session(args.master, **{"spark.log.level": "OFF"})
+    with one_line():
+        spark = session(args.master, **{"spark.log.level": "OFF"})
     try:
         with _bar(shown) as progress:
             found = replay(

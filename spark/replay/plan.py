@@ -12,7 +12,7 @@ from mesh.errors import InvalidName
 from mesh.names import check_cluster, check_pattern
 
 from ..errors import ContradictoryOptions, InvalidOption
-from ..options import iso
+from ..options import check_text, iso
 
 TOPICS, QUEUES = "topics", "queues"
 LOOPS_MAX = 1_000_000
@@ -67,6 +67,11 @@ class ReplayPlan:
 
     def check(self) -> None:
         """Raises InvalidOption, ContradictoryOptions."""
+        for name, text in (
+            ("--to", self.to.pattern + self.to.replacement), ("--where", self.where or ""),
+            ("--id", self.id),
+        ):  # fmt: skip
+            check_text(name, text)
         if self.max_gap_s is not None and not self.speed:
             why = "pauses are kept, and can be cut, only with --speed"
             raise ContradictoryOptions(("--max-gap", "--speed"), why)
@@ -212,5 +217,5 @@ def read_pattern(name: str, text: str) -> str:
     try:
         check_pattern(text)
     except InvalidName as error:
-        raise InvalidOption(name, text, str(error).partition("want ")[2]) from None
+        raise InvalidOption(name, text, str(error).partition("want ")[2] or "text, UTF-8") from None
     return text

@@ -12,7 +12,10 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install '.[spark]'")
 
+from pyspark.errors import PySparkRuntimeError
+
 from spark.commands.replay import _run, _shown
+from spark.errors import CaptureError
 from spark.replay.plan import ReplayPlan, read_destination
 from spark.replay.replay import _write
 from spark.sink.noting import Noted, note
@@ -55,6 +58,19 @@ def test_an_interrupted_replay_tells_what_it_has_sent(
     told = json.loads(capsys.readouterr().out)
     assert told["error"] == "interrupted; 300 messages at least were sent before it ended"
     assert not told["complete"]
+
+
+def test_a_spark_that_does_not_start_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found: a stack trace, of `--master` with a mistake in it."""
+
+    def start(*_: Any, **__: Any) -> None:
+        raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
+
+    monkeypatch.setattr("spark.sessions.session", start)
+    plan = ReplayPlan(directory="data", to=read_destination("broker2"))
+    with pytest.raises(CaptureError, match="Java gateway process exited") as caught:
+        _run(Namespace(master="bogus", json=True), plan, {}, None)
+    assert "\n" not in str(caught.value)
 
 
 class Started(Exception):

@@ -84,6 +84,20 @@ def test_what_would_be_rounded_away_or_cut_is_refused(wrong: dict[str, Any]) -> 
     plan(sample=1e-6, loop=1_000_000).check()
 
 
+@pytest.mark.parametrize(
+    ("wrong", "option"),
+    [
+        ({"where": "topic = '\udcff'"}, "--where"),
+        ({"id": "\udcff"}, "--id"),
+        ({"to": Destination(TOPICS, "", "\udcff", "x")}, "--to"),
+    ],
+)
+def test_what_is_no_text_is_said(wrong: dict[str, Any], option: str) -> None:
+    """Found: a stack trace, of what Spark is told it in."""
+    with pytest.raises(InvalidOption, match=f"{option} is .*: want text, UTF-8"):
+        plan(**wrong).check()
+
+
 def test_what_contradicts_is_said() -> None:
     with pytest.raises(ContradictoryOptions, match="--max-gap"):
         plan(max_gap_s=5.0).check()
