@@ -122,7 +122,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start.store != log.digest:
             if lossy:
                 absent = tuple(log.absent(FIRST_POSITION, log.end))
-                return Progress(log.digest, FIRST_POSITION, absent)
+                return Progress(log.digest, FIRST_POSITION, absent, since_us=start.since_us)
             raise DataLost("another store stands in this directory than the query has read before")
         # Not the end of what is known to be on stable storage: that goes back when a sync fails.
         if log.end < start.position:
@@ -152,7 +152,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if ended.position > log.end:
                 self._same_store(ended)
         if begun.store != ended.store:
-            begun = Progress(ended.store, FIRST_POSITION, ((FIRST_POSITION, ended.position),))
+            absent = ((FIRST_POSITION, ended.position),)
+            begun = Progress(ended.store, FIRST_POSITION, absent, since_us=ended.since_us)
         gone = begun.missed(log.absent(begun.position, ended.position))
         if gone and self._options.fail_on_data_loss:
             told = ", ".join(f"{low} to {high - 1}" for low, high in gone)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 Stretch = tuple[int, int]
+END: Stretch = (1 << 63, 1 << 63)
 
 
-def without(stretches: Iterable[Stretch], others: Collection[Stretch]) -> Iterator[Stretch]:
-    """What is in one of `stretches` and in none of the others."""
+def without(stretches: Iterable[Stretch], others: Iterable[Stretch]) -> Iterator[Stretch]:
+    """What is in one of `stretches` and in none of the others; each of the two in order, and disjoint."""
+    following = iter(others)
+    first, after = next(following, END)
     for low, high in stretches:
-        for first, after in others:
-            if first < high and after > low:
-                if low < first:
-                    yield low, first
+        while low < high:
+            if after <= low:
+                first, after = next(following, END)
+            elif low < first:
+                yield low, min(first, high)
+                low = first
+            else:
                 low = after
-        if low < high:
-            yield low, high

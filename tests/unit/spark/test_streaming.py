@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -100,6 +101,27 @@ def test_from_a_time_on_what_was_carried_comes_too(captured: Captured) -> None:
         assert Counter(stream.messages) == Counter(
             one for one in captured.messages if one.time_us >= time_us
         )
+
+
+def test_in_another_store_older_messages_than_asked_for_do_not_come_either(tmp_path: Path) -> None:
+    """Found: all of them came, for its place in the log was forgotten, and the time with it."""
+    time_us = T0_US + 4 * SECOND_US
+    streams: list[Stream] = []
+    for store in (b"a" * 16, b"b" * 16):
+        captured = Captured(tmp_path / "data", store_id=store)
+        captured.declare("jobs", 1)
+        for number in range(6):
+            captured.publish([1], [store[:1] + b"%d" % number])
+        captured.close()
+        if not streams:
+            given = {"startingTimestamp": time_us // 1000, "failOnDataLoss": "false"}
+            streams.append(Stream(captured.data, **given))
+        (stream,) = streams
+        stream.run()
+        expected = [one.value for one in captured.messages if one.time_us >= time_us]
+        assert [one.value for one in stream.messages] == expected
+        stream.messages.clear()
+        shutil.rmtree(captured.data)
 
 
 @pytest.mark.parametrize("limit", [1, 10, 1000])
