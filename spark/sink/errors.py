@@ -2,6 +2,7 @@
 
 SinkError (CaptureError)
 ├── MissingColumn     the rows lack what has to be sent
+├── WrongColumn       a column is of a type that cannot be sent
 ├── MissingValue      rows have nothing in a column that says where they go, or when
 ├── Unreachable       nobody there to send to: no member, no broker, no keys that fit
 ├── Disordered        rows of one queue came from two tasks, or not in the order of their offsets
@@ -25,6 +26,14 @@ class MissingColumn(SinkError, ValueError):
     def __init__(self, name: str, why: str, known: Iterable[str]) -> None:
         super().__init__(f"no column {name!r}, {why}: the rows have {', '.join(known)}")
         self.name = name
+
+
+class WrongColumn(SinkError, ValueError):
+    """Column `name` is of Spark's `type`."""
+
+    def __init__(self, name: str, type: str, wanted: str) -> None:  # noqa: A002
+        super().__init__(f"column {name!r} is {type}: want {wanted}; cast it")
+        self.name, self.type = name, type
 
 
 class MissingValue(SinkError, ValueError):

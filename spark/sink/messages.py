@@ -3,7 +3,7 @@ arrays can do."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from mesh.message import encode_headers
 
-from .errors import MissingColumn, MissingValue
+from .errors import MissingValue
 from .numbering import Ints
 from .options import EXCHANGE, OFFSETS, QUEUES, SKIP, SinkOptions
 from .pacing import Times
@@ -135,23 +135,6 @@ class Reader:
         ]
 
 
-def check_columns(names: Iterable[str], options: SinkOptions) -> None:
-    """Raises MissingColumn: rows with these columns cannot be sent as the options say."""
-    found = list(names)
-    needed = {"value": "the payload"}
-    if options.to == QUEUES and options.queue is None:
-        needed["queue"] = "and no option queue"
-    if options.to != QUEUES and options.topic is None:
-        needed["topic"] = "and no option topic"
-    if options.speed:
-        needed["timestamp"] = "by which speed goes"
-    if options.numbering == OFFSETS:
-        needed |= dict.fromkeys(("queue", "partition", "offset"), "by which offsets number")
-    for name, why in needed.items():
-        if name not in found:
-            raise MissingColumn(name, why, found)
-
-
 def payloads(column: pa.Array) -> list[bytes]:
     """Null is empty."""
     if not pa.types.is_binary(column.type):
@@ -206,7 +189,14 @@ def _times(batch: pa.RecordBatch) -> Times:
 
 
 def _header_lists(batch: pa.RecordBatch) -> pa.Array | None:
-    return batch.column("headers") if "headers" in batch.schema.names else None
+    """Raises MissingValue: one has no name."""
+    if "headers" not in batch.schema.names:
+        return None
+    found = batch.column("headers")
+    nameless = _keys(found).null_count
+    if nameless:
+        raise MissingValue("headers.key", nameless)
+    return found
 
 
 def _marked(lists: pa.Array) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -23,8 +24,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from ..errors import InvalidOption
+from .columns import check_columns
 from .commits import Told, check_lanes, collect, task_context, write_report
-from .messages import check_columns
 from .options import SinkOptions, read_sink_options
 from .streaming import StreamWriter, check_streaming
 
@@ -79,5 +80,7 @@ class MeshSink(DataSource):
         if overwrite:
             raise InvalidOption("mode", "overwrite", "append: what was sent cannot be taken back")
         options = read_sink_options(self.options)
-        check_columns(schema.names, options)
+        if options.report and not Path(options.report).parent.is_dir():
+            raise InvalidOption("report", options.report, "a file in a directory that is there")
+        check_columns({one.name: one.dataType.simpleString() for one in schema.fields}, options)
         return options

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark.sink import messages as messages_of_the_sink
-from spark.sink.errors import MissingColumn, MissingValue
-from spark.sink.messages import KEPT_BYTES, Reader, check_columns, payloads
+from spark.sink.errors import MissingValue
+from spark.sink.messages import KEPT_BYTES, Reader, payloads
 from spark.sink.options import read_sink_options
 
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -120,22 +120,11 @@ def test_large_headers_are_not_kept() -> None:
     assert messages_of_the_sink._kept.cache_info().currsize == before + 1
 
 
-@pytest.mark.parametrize(
-    ("columns", "options", "missing"),
-    [
-        (["topic"], {}, "value"),
-        (["value"], {}, "topic"),
-        (["value"], {"to": "queues"}, "queue"),
-        (["value", "topic"], {"speed": "1", "startMicros": "1"}, "timestamp"),
-        (["value", "topic", "queue", "partition"], {"id": "r", "numbering": "offsets"}, "offset"),
-    ],
-)
-def test_a_column_that_is_missing_is_named(
-    columns: list[str], options: dict[str, str], missing: str
-) -> None:
-    with pytest.raises(MissingColumn, match=f"no column '{missing}'"):
-        check_columns(columns, read_sink_options(options))
-    check_columns([*columns, missing], read_sink_options(options))
+def test_a_header_without_a_name_is_an_error() -> None:
+    """Found: a TypeError, with its stack."""
+    lists = pa.array([[{"key": None, "value": b"x"}]], HEADERS)
+    with pytest.raises(MissingValue, match=r"headers\.key"):
+        Reader(read_sink_options({})).read(batch([("jobs", 0, "", "a", b"1")], headers=lists))
 
 
 BY_OFFSET = {"to": "queues", "id": "r", "numbering": "offsets"}

@@ -1,0 +1,50 @@
+"""Whether rows with these columns can be sent: looked at before there are any."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from .errors import MissingColumn, WrongColumn
+from .options import EXCHANGE, OFFSETS, QUEUES, SinkOptions
+
+TEXT, WHOLE = r"(string|varchar|char)\b.*", r"(tiny|small|big)?int"
+UNPACKED = r"(date|time|decimal|interval|variant)"
+"""What msgpack has no form for."""
+TYPES: Mapping[str, tuple[str, str]] = {
+    # column: as Spark writes its type, and for people
+    "value": (rf"binary|{TEXT}", "binary or string"),
+    **dict.fromkeys(("queue", "exchange", "topic"), (TEXT, "string")),
+    **dict.fromkeys(("partition", "offset"), (WHOLE, "an integer")),
+    "timestamp": (r"timestamp(_\w+)?", "timestamp"),
+    "headers": (
+        rf"map<string,(?!{UNPACKED}).+>|array<struct<(?=.*\bkey:string)(?=.*\bvalue:(?!{UNPACKED})).+>>",
+        "a map from string, or an array of (key string, value), with values that are text, bytes, numbers or booleans",
+    ),
+}
+
+
+def check_columns(types: Mapping[str, str], options: SinkOptions) -> None:
+    """
+    Args:
+        types: of each column, as `DataFrame.dtypes` has it.
+    Raises:
+        MissingColumn, WrongColumn: rows with these cannot be sent as the options say.
+    """
+    needed = {"value": "the payload"}
+    if options.to == QUEUES and options.queue is None:
+        needed["queue"] = "and no option queue"
+    if options.to != QUEUES and options.topic is None:
+        needed["topic"] = "and no option topic"
+    if options.speed:
+        needed["timestamp"] = "by which speed goes"
+    if options.numbering == OFFSETS:
+        needed |= dict.fromkeys(("queue", "partition", "offset"), "by which offsets number")
+    for name, why in needed.items():
+        if name not in types:
+            raise MissingColumn(name, why, types)
+    used = (*needed, "queue", "partition", "headers", *(["exchange"] * (options.to == EXCHANGE)))
+    for name in dict.fromkeys(used):
+        pattern, wanted = TYPES[name]
+        if name in types and not re.fullmatch(pattern, types[name]):
+            raise WrongColumn(name, types[name], wanted)
