@@ -28,7 +28,14 @@ def anomalies(
             deviation is at least that of as many messages at random (the root of the mean), or 1.
     Returns:
         start, topic, messages, mean, deviation, score (in deviations), anomaly (boolean).
+    Raises:
+        ValueError: no topic would ever be flagged, for `baseline` is all that is known of one's age.
     """
+    least = max(1, windows_min)
+    if baseline < least:
+        raise ValueError(
+            f"a baseline of {baseline} windows: want {least} at least, see windows_min"
+        )
     counted = watermarked(df, late_s).groupBy(window(every_s), "topic").agg(f.count("*").alias("n"))
     first = f.col("window.end")  # Of what is in the span.
     if not df.isStreaming:
@@ -67,14 +74,9 @@ def anomalies(
     score = (f.col("messages") - f.col("mean")) / f.col("deviation")
     stands_out = (f.abs(score) >= deviations) & (f.col("windows") >= windows_min)
     flagged = scored.select(
-        "start",
-        "topic",
-        "messages",
-        "mean",
-        "deviation",
-        score.alias("score"),
+        "start", "topic", "messages", "mean", "deviation", score.alias("score"),
         stands_out.alias("anomaly"),
-    )
+    )  # fmt: skip
     if df.isStreaming:
         return flagged
     # What comes after the last message of all is not silence, but the end of the table.

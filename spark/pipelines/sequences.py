@@ -37,6 +37,7 @@ def sequences(
         raise ValueError("sequences of a stream: want every_s, the length of a window")
     spans = [] if every_s is None else [window(every_s)]
     sequence = f.col("sequence")
+    df = df.where("sequence IS NOT NULL")  # What is damaged, and was kept, has none.
     # Sets of 32,768 sequences as bitmaps: exact, and 4 KB each, however many windows are open.
     pieces = watermarked(df, late_s) if spans else df
     pieces = pieces.groupBy(*spans, *by, f.bitmap_bucket_number(sequence).alias("piece")).agg(

@@ -175,6 +175,21 @@ def test_gaps_and_duplicates_per_publisher(table: DataFrame, traffic: Traffic) -
     assert max(row["duplicates"] for row in found) == len(TWICE)
 
 
+def test_damaged_rows_that_were_kept_are_no_duplicates(session: SparkSession) -> None:
+    """Found: of a publisher that is NULL, one each."""
+    from spark import pipelines
+
+    rows = [
+        (b"p", 1, "a", 5),
+        (None, None, None, None),
+        (None, None, None, None),
+        (b"p", 1, "a", 8),
+    ]
+    columns = "publisher binary, epoch bigint, topic string, sequence bigint"
+    (told,) = pipelines.sequences(session.createDataFrame(rows, columns)).collect()
+    assert (told["messages"], told["missing"], told["duplicates"]) == (2, 2, 0)
+
+
 def test_sessions_end_with_silence(table: DataFrame) -> None:
     from spark import pipelines
 
@@ -213,6 +228,18 @@ def test_a_burst_is_an_anomaly(session: SparkSession, table: DataFrame) -> None:
         more = more.union(burst)
     flagged = pipelines.anomalies(more).where("anomaly and score > 0").collect()
     assert [(row["topic"], second(row)) for row in flagged] == [("orders.eu", 50)]
+
+
+@pytest.mark.parametrize(("baseline", "windows_min"), [(5, 10), (0, 0), (-1, 0)])
+def test_a_baseline_by_which_nothing_is_flagged_is_refused(
+    table: DataFrame, baseline: int, windows_min: int
+) -> None:
+    """Found: none was, and nobody was told."""
+    from spark import pipelines
+
+    with pytest.raises(ValueError, match=f"a baseline of {baseline} windows: want "):
+        pipelines.anomalies(table, baseline=baseline, windows_min=windows_min)
+    pipelines.anomalies(table, baseline=10, windows_min=10)
 
 
 @pytest.mark.parametrize("every_s", [1.0, 2 / 3])
