@@ -14,11 +14,14 @@ if TYPE_CHECKING:
 
 
 DAY_S = 24 * 60 * 60
+WHOLE_TIME = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
+"""By itself JSON of Spark's ends with milliseconds."""
 
 
 def messages(df: DataFrame, topic: str) -> DataFrame:
     """Rows as messages for the sink `mesh`: `topic`, and the row as JSON in `value`."""
-    row = f.to_json(f.struct(*(f.col(f"`{name}`") for name in df.columns)))
+    columns = (f.col("`{}`".format(name.replace("`", "``"))) for name in df.columns)
+    row = f.to_json(f.struct(*columns), {"timestampFormat": WHOLE_TIME})
     return df.select(f.lit(topic).alias("topic"), f.encode(row, "utf-8").alias("value"))
 
 

@@ -328,6 +328,19 @@ def test_results_become_messages(table: DataFrame) -> None:
     )
 
 
+def test_messages_have_whole_times_and_columns_of_any_name(session: SparkSession) -> None:
+    """Found: microseconds were cut off, and a name with a backtick in it was an error of Spark's."""
+    from pyspark.sql import functions as f
+
+    from spark import pipelines
+
+    at = f.timestamp_micros(f.lit(START_US + 7)).alias("at")
+    (row,) = pipelines.messages(session.range(1).select(at, f.lit(1).alias("a`b.c")), "t").collect()
+    found = json.loads(row["value"])
+    assert datetime.fromisoformat(found["at"]).microsecond == (START_US + 7) % 1_000_000
+    assert found["a`b.c"] == 1
+
+
 @pytest.mark.timeout(120)
 def test_parquet_has_folders_by_date_and_topic_and_a_stream_writes_each_row_once(
     session: SparkSession, table: DataFrame, files: str, tmp_path: Path
