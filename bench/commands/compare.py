@@ -86,7 +86,7 @@ def add_latency(parser: argparse.ArgumentParser) -> None:
         help="at least so many a run: 1e7 go as deep as 99.9999 %%",
     )  # fmt: skip
     parser.add_argument(
-        "--keep-samples", action="store_true", help="keep the samples themselves, as .npy"
+        "--keep-samples", action="store_true", help="keep the samples themselves, as .npz"
     )
 
 
@@ -115,7 +115,8 @@ def run(args: argparse.Namespace) -> int:
         # Here, not above: who only asks what is installed may have no numpy.
         from bench.comparison.histograms import write_histograms
 
-        write_histograms(out, keep=args.keep_samples)
+        files = {run["file"] for figure in figures for run in figure.runs if "file" in run}
+        write_histograms(out, files, keep=args.keep_samples)
     say(f"written to {out}/")
     return status
 

@@ -54,8 +54,9 @@ def results(directory: Path, *figures: dict[str, Any]) -> Path:
     return directory
 
 
-def samples(file: Path, row: Nanoseconds) -> None:
+def samples(file: Path, row: Nanoseconds) -> str:
     np.savez(file, response=row, uncorrected=row, delay=row)
+    return file.name
 
 
 def page(directory: Path, *figures: dict[str, Any]) -> str:
@@ -146,20 +147,33 @@ def test_who_was_not_measured_is_named(tmp_path: Path) -> None:
 
 
 def test_rounds_are_pooled_into_one_histogram(tmp_path: Path) -> None:
-    for number in (1, 2):
-        row = np.full(100, number * 1_000_000, dtype=np.int64)
-        samples(tmp_path / f"zeromq-L2-r{number:02}.npz", row)
-    write_histograms(tmp_path, keep=False)
+    files = [
+        samples(tmp_path / f"zeromq-L2-r{number:02}.npz", np.full(100, number * 1_000_000))
+        for number in (1, 2)
+    ]
+    write_histograms(tmp_path, files, keep=False)
     assert sorted(file.name for file in tmp_path.iterdir()) == [
         "delay_zeromq-L2.hgrm", "uncorrected_zeromq-L2.hgrm", "zeromq-L2.hgrm",
     ]  # fmt: skip
     assert "Total count    =          200]" in (tmp_path / "zeromq-L2.hgrm").read_text()
 
 
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_run_that_was_cut_short_is_in_no_histogram(tmp_path: Path, keep: bool) -> None:
+    """Found: Ctrl-C while samples were saved left half a file, and no histogram of anybody."""
+    whole = samples(tmp_path / "zeromq-L2-r01.npz", np.full(100, 1_000_000))
+    (tmp_path / "zeromq-L2-r02.npz").write_bytes((tmp_path / whole).read_bytes()[:500])
+    write_histograms(tmp_path, [whole], keep=keep)
+    assert "Total count    =          100]" in (tmp_path / "zeromq-L2.hgrm").read_text()
+    assert [file.name for file in tmp_path.glob("*.npz")] == [whole] * keep
+
+
 def test_curves_and_growth_are_drawn(tmp_path: Path) -> None:
-    for workload in ("L2", "L4"):
+    files = [
         samples(tmp_path / f"zeromq-{workload}-r01.npz", np.arange(5000, dtype=np.int64) + 1000)
-    write_histograms(tmp_path, keep=False)
+        for workload in ("L2", "L4")
+    ]
+    write_histograms(tmp_path, files, keep=False)
     axis = {"name": "links", "unit": "links", "lines": {"memory, MB": [[1, 2.0], [2, 3.0]]}}
     (tmp_path / "scale.json").write_text(json.dumps({"axes": [axis]}))
     text = page(tmp_path, latency("zeromq", 50))
