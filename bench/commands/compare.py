@@ -16,7 +16,7 @@ from bench.plan import Family, Scale
 from bench.systems import CLIENTS, PACKAGES, SYSTEMS
 from bench.systems.system import System
 
-from .usage import UsageError, positive, report, run_rounds, say, seconds, surroundings
+from .usage import UsageError, made, positive, report, run_rounds, say, seconds, surroundings
 
 ROUNDS = {"throughput": 1, "latency": 1, "compare": 5}
 HELP = {
@@ -92,14 +92,13 @@ def add_latency(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     systems, notes = pick(args.systems)
-    workloads = [
-        named(WORKLOADS, name, "workload")
-        for name in dict.fromkeys(getattr(args, "workloads", "").split(","))
-        if name
-    ]
+    names = dict.fromkeys(args.workloads.split(",")) if "workloads" in args else []
+    workloads = [named(WORKLOADS, name, "workload") for name in names]
     families: list[Family] = []
     if "size" in args and args.size < throughput.SIZE_BYTES_MIN:
         raise UsageError(f"--size {args.size}: want at least {throughput.SIZE_BYTES_MIN}")
+    if not any(measures(args, system) for system in systems):
+        raise UsageError(f"{', '.join(one.name for one in systems)}: nothing that is measured here")
     out = directory(args.out, args.command)
     if "size" in args:
         families.append(throughput.family(systems, args.size, args.count, args.seconds_max))
@@ -121,18 +120,19 @@ def run(args: argparse.Namespace) -> int:
     return status
 
 
+def measures(args: argparse.Namespace, system: System) -> bool:
+    """Whether the command has a run of it: some are there for full throttle only, or for the load."""
+    return ("size" in args and system.throughput) or ("workloads" in args and system.latency)
+
+
 def directory(wanted: Path | None, command: str) -> Path:
     """Made, and without results of another run: these would be taken for this one's.
 
     Raises:
         UsageError: it cannot be had.
     """
-    out = (wanted or Path("bench-results") / default_name()).resolve()
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        held = [file.name for file in out.iterdir() if file.suffix in RESULTS]
-    except OSError as error:
-        raise UsageError(f"--out {out}: {error.strerror}") from None
+    out = made((wanted or Path("bench-results") / default_name()).resolve(), "--out")
+    held = [file.name for file in out.iterdir() if file.suffix in RESULTS]
     if f"{command}.json" in held or any(not name.endswith(".json") for name in held):
         raise UsageError(f"--out {out}: there are results of another run in it")
     return out

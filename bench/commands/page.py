@@ -35,5 +35,7 @@ def run(args: argparse.Namespace) -> int:
         write(args.results, args.to)
     except FileNotFoundError as error:
         raise UsageError(str(error)) from None
+    except ValueError as error:
+        raise UsageError(f"{args.results}: not what mesh-bench writes: {error}") from None
     say(f"written to {args.to}")
     return 0

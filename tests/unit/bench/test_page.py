@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench import cli
 from bench.comparison.histograms import write_histograms
 from bench.comparison.latency import row_name as latency_row
 from bench.comparison.throughput import VALUES
@@ -234,6 +235,15 @@ def test_a_comparison_keeps_the_marks_of_its_page(tmp_path: Path) -> None:
         write(directory, to)
     assert "| good |" in to.read_text()
     assert "# Performance" in to.read_text()
+
+
+def test_a_file_of_somebody_else_is_told_in_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "compare.json").write_text("{")
+    assert cli.main(["page", str(tmp_path), "--to", str(tmp_path / "page.md")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{tmp_path}: not what mesh-bench writes" in line
 
 
 def test_no_results_is_an_error(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -187,6 +188,19 @@ def test_ctrl_c_keeps_what_was_measured(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert status == 130
     assert content["figures"][0]["value"] == 6
     assert content["figures"][0]["ratio"] == 3
+
+
+def test_whoever_stops_reading_the_table_costs_no_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Found: `mesh-bench ... | head` lost all that was measured."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as stdout:
+        monkeypatch.setattr("sys.stdout", stdout)
+        mesh, raw = Script(rate(6), rate(6)), Script(rate(2), rate(2))
+        status, content = run_command(monkeypatch, tmp_path, mesh, raw)
+    assert (status, content["figures"][0]["value"]) == (0, 6)
 
 
 def test_an_unknown_name_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
