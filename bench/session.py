@@ -71,8 +71,9 @@ class Session:
         self._outcomes.setdefault(case.name, {})[number] = outcome
         self._took_s[case.name] = time.monotonic() - began_s
         words = ", ".join(f"{name} {value:,.6g}" for name, value in outcome.values.items())
-        wrong = f", WRONG {outcome.wrong:,}" if outcome.wrong else ""
-        self._say(f"{place}: {words}{wrong} ({time.monotonic() - began_s:.1f} s)")
+        if outcome.wrong:
+            words = f"LOST OR WRONG {outcome.wrong:,}"
+        self._say(f"{place}: {words} ({time.monotonic() - began_s:.1f} s)")
 
     @property
     def _runs(self) -> int:

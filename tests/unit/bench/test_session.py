@@ -90,8 +90,12 @@ def test_several_rounds_are_printed_with_the_least_and_the_most_and_one_without(
 
 
 def test_a_loss_prints_no_rate() -> None:
-    run = session(family(Script(rate(6, wrong=4)), Script(rate(2))), 1)
+    said: list[str] = []
+    run = session(family(Script(rate(6, wrong=4)), Script(rate(2))), 1, said)
     run.run()
+    assert sorted(line.partition(" (")[0] for line in said) == [
+        "round 1/1  mesh: LOST OR WRONG 4", "round 1/1  raw: per_s 2",
+    ]  # fmt: skip
     (figure,) = run.figures()
     assert (figure.value, figure.wrong, figure.holds) == (None, 4, False)
     assert "LOST OR WRONG 4" in render([figure])
