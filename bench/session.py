@@ -64,7 +64,7 @@ class Session:
         try:
             with Troupe(self._profile) as troupe:
                 outcome = case.run(troupe, self._scale)
-        except MeasurementFailed as error:
+        except (MeasurementFailed, OSError) as error:
             self.failures.append(f"{case.name}, round {number + 1}: {error}")
             self._say("\n".join([f"{place}: FAILED: {error}", *getattr(error, "__notes__", ())]))
             return

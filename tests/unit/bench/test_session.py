@@ -108,11 +108,13 @@ def test_a_reference_that_lost_messages_is_no_reference() -> None:
     assert (figure.value, figure.reference, figure.ratio) == (6.0, None, None)
 
 
-def test_a_failed_run_is_told_and_the_rest_goes_on() -> None:
-    run = session(family(Script(MeasurementFailed("died"), rate(9)), Script(rate(2), rate(3))), 2)
+@pytest.mark.parametrize("error", [MeasurementFailed("no room"), OSError("no room")])
+def test_a_failed_run_is_told_and_the_rest_goes_on(error: Exception) -> None:
+    """Found: a disk that was full ended the bench by a stack trace, with nothing written."""
+    run = session(family(Script(error, rate(9)), Script(rate(2), rate(3))), 2)
     run.run()
     (figure,) = run.figures()
-    assert run.failures == ["mesh, round 1: died"]
+    assert run.failures == ["mesh, round 1: no room"]
     assert [entry["value"] for entry in figure.runs] == [9]
 
 
