@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from .figure import Figure, Round, make_figure
@@ -42,6 +43,7 @@ class Session:
         self._begun = 0
         self._took_s: dict[str, float] = {}
         self._outcomes: dict[str, dict[int, Outcome]] = {}
+        self._failed: Counter[str] = Counter()
         self.failures: list[str] = []
 
     def run(self) -> None:
@@ -65,6 +67,7 @@ class Session:
             with Troupe(self._profile) as troupe:
                 outcome = case.run(troupe, self._scale)
         except (MeasurementFailed, OSError) as error:
+            self._failed[case.name] += 1
             self.failures.append(f"{case.name}, round {number + 1}: {error}")
             self._say("\n".join([f"{place}: FAILED: {error}", *getattr(error, "__notes__", ())]))
             return
@@ -105,7 +108,8 @@ class Session:
                     detail=outcome.detail,
                 )
             )
-        return make_figure(row.name, row.unit, rounds, row.bounds, worst=row.worst)
+        failed = self._failed[row.case]
+        return make_figure(row.name, row.unit, rounds, row.bounds, worst=row.worst, failed=failed)
 
 
 def value_of(row: Row, reference: Outcome | None) -> float | None:

@@ -41,7 +41,8 @@ def measured(figure: Figure) -> str:
     """The value and its unit, or why there is none."""
     if figure.value is not None:
         values = [run["value"] for run in figure.runs]
-        return f"{number(figure.value)} {figure.unit}{spread(values)}"
+        failed = f", FAILED rounds {figure.failed}" if figure.failed else ""
+        return f"{number(figure.value)} {figure.unit}{spread(values)}{failed}"
     return f"LOST OR WRONG {figure.wrong:,}" if figure.wrong else "not measured"
 
 

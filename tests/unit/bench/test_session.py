@@ -116,6 +116,9 @@ def test_a_failed_run_is_told_and_the_rest_goes_on(error: Exception) -> None:
     (figure,) = run.figures()
     assert run.failures == ["mesh, round 1: no room"]
     assert [entry["value"] for entry in figure.runs] == [9]
+    assert (figure.value, figure.failed) == (9, 1)
+    assert "| 9 msg/s, FAILED rounds 1 " in render([figure])
+    assert figure.holds is False  # It would, by what is left.
 
 
 def test_a_family_may_want_fewer_rounds() -> None:
