@@ -13,6 +13,7 @@ from bench import machine
 from bench.comparison import latency, throughput
 from bench.latency.workloads import WORKLOADS
 from bench.plan import Family, Scale
+from bench.report.results import COMPARISONS
 from bench.systems import CLIENTS, PACKAGES, SYSTEMS
 from bench.systems.system import System
 
@@ -26,7 +27,7 @@ HELP = {
 }
 THROUGHPUT_S_MAX = 20.0
 LATENCY_S = 30.0
-RESULTS = {".json", ".hgrm", ".npz"}
+SAMPLES = {".hgrm", ".npz"}
 
 
 def add(commands: Any) -> None:
@@ -132,8 +133,11 @@ def directory(wanted: Path | None, command: str) -> Path:
         UsageError: it cannot be had.
     """
     out = made((wanted or Path("bench-results") / default_name()).resolve(), "--out")
-    held = [file.name for file in out.iterdir() if file.suffix in RESULTS]
-    if f"{command}.json" in held or any(not name.endswith(".json") for name in held):
+    held = {
+        file.name for file in out.iterdir() if file.suffix in SAMPLES or file.name in COMPARISONS
+    }
+    # Loads may stand beside full throttle: they are other figures, which a page tells together.
+    if held - ({"throughput.json"} if command == "latency" else set()):
         raise UsageError(f"--out {out}: there are results of another run in it")
     return out
 

@@ -93,6 +93,7 @@ def run_rounds(
         session.run()
     except KeyboardInterrupt as interrupt:
         progress.say("interrupted: what was measured until now")
+        session.failures.append("what would have come after the interrupt")
         status = interrupted_status(interrupt)
     finally:
         progress.end()

@@ -78,5 +78,5 @@ def draw(results: Results, to: Path) -> None:
         distributions(
             files, "from when it was due, and as who waits for each reply sees it", to / "corrected"
         )
-    for axis in results.scale:
+    for axis in results.scale.get("axes", ()):
         growth(axis, to / f"scale-{axis['name']}")

@@ -176,7 +176,8 @@ def test_curves_and_growth_are_drawn(tmp_path: Path) -> None:
     ]
     write_histograms(tmp_path, files, keep=False)
     axis = {"name": "links", "unit": "links", "lines": {"memory, MB": [[1, 2.0], [2, 3.0]]}}
-    (tmp_path / "scale.json").write_text(json.dumps({"axes": [axis]}))
+    scale = {"machine": MACHINE, "commit": "0123456789", "figures": [], "axes": [axis]}
+    (tmp_path / "scale.json").write_text(json.dumps(scale))
     text = page(tmp_path, latency("zeromq", 50))
     for name in ("L2-direct", "scale-links", "corrected"):
         assert f"(figures/performance/{name}.svg)" in text
@@ -244,6 +245,59 @@ def test_a_file_of_somebody_else_is_told_in_a_line(
     assert cli.main(["page", str(tmp_path), "--to", str(tmp_path / "page.md")]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert f"{tmp_path}: not what mesh-bench writes" in line
+
+
+def test_each_file_tells_where_it_is_from_and_what_it_lacks(tmp_path: Path) -> None:
+    """Found: of full throttle and loads in one directory the page told the first file's settings and failures."""
+    for name, asked, figures in (
+        ("throughput", {"count": 1234567, "seconds_max": 4.0}, throughput("zeromq", 3.0)),
+        ("latency", {"seconds": 9.0, "warm": 2.0, "samples": 70_000}, [latency("zeromq", 50)]),
+    ):
+        machine = {**MACHINE, "command": f"mesh-bench {name}", "asked": {"runs": 1, **asked},
+                   "versions": {f"of {name}": "1"}, "failures": [f"{name} died"]}  # fmt: skip
+        content = {"machine": machine, "commit": f"{name[:3]}0000", "figures": figures}
+        (tmp_path / f"{name}.json").write_text(json.dumps(content))
+    scale = {"machine": {**MACHINE, "failures": ["64 nodes died"]}, "commit": "sca0000", "axes": [],
+             "figures": [{"name": "8 links: memory", "runs": [{"wrong": 3}]}]}  # fmt: skip
+    (tmp_path / "scale.json").write_text(json.dumps(scale))
+    to = tmp_path / "page.md"
+    write(tmp_path, to)
+    text = to.read_text()
+    for words in (
+        "Commit thr0000, ", "Commit lat0000, ", "commit sca0000", "of throughput 1, of latency 1",
+        "- not measured: throughput died\n", "- not measured: latency died\n",
+        "- not measured: 64 nodes died\n", "- 8 links: memory: lost or wrong: 3\n",
+        "9 s of each load after 2 s, at least 70,000 requests of each;",
+        "`mesh-bench throughput --size 1024 --count 1234567 --seconds-max 4`",
+        "`mesh-bench latency --workloads L2 --seconds 9 --warm 2 --samples 70000`",
+    ):  # fmt: skip
+        assert words in text, words
+
+
+def test_short_runs_are_told_to_be_no_figures(tmp_path: Path) -> None:
+    content = json.loads((results(tmp_path, latency("zeromq", 50)) / "compare.json").read_text())
+    content["machine"]["asked"]["quick"] = True
+    (tmp_path / "compare.json").write_text(json.dumps(content))
+    to = tmp_path / "page.md"
+    write(tmp_path, to)
+    assert "to try the bench: no figures to quote**" in to.read_text()
+    assert "`mesh-bench latency --workloads L2 --seconds 3 --warm 1 --quick`" in to.read_text()
+
+
+def test_nothing_is_won_where_nothing_was_measured(tmp_path: Path) -> None:
+    """Found: "Nowhere by more than a fifth." of peers alone, and where all of ours had died."""
+    assert "Nowhere by more" in page(
+        tmp_path, *throughput("zeromq", 3.0), *throughput("mesh-topics", 3.0)
+    )
+    alone = page(tmp_path, *throughput("zeromq", 3.0), *throughput("mesh-durable", 3.0))
+    assert "Not measured: no figure of ours beside one of a peer" in alone
+    dead = [
+        {**figure, "runs": [], "failed": 1, "value": None}
+        for figure in throughput("mesh-topics", None)
+    ]
+    assert "**zeromq**: CPU, where ours lost messages or could not be measured" in page(
+        tmp_path, *throughput("zeromq", 3.0), *dead
+    )
 
 
 def test_no_results_is_an_error(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -161,7 +161,7 @@ class Module:
 
 def run_command(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mesh: Script, raw: Script
-) -> tuple[int, dict[str, list[dict[str, object]]]]:
+) -> tuple[int, dict[str, Any]]:
     monkeypatch.setattr(marks, "BENCHES", {"mesh": (Module(family(mesh, raw)),)})
     out = tmp_path / "out.json"
     status = cli.main(["mesh", "--rounds", "2", "--json", str(out)])
@@ -195,6 +195,7 @@ def test_ctrl_c_keeps_what_was_measured(monkeypatch: pytest.MonkeyPatch, tmp_pat
     mesh, raw = Script(rate(6), KeyboardInterrupt()), Script(rate(2), KeyboardInterrupt())
     status, content = run_command(monkeypatch, tmp_path, mesh, raw)
     assert status == 130
+    assert content["machine"]["failures"] == ["what would have come after the interrupt"]
     assert content["figures"][0]["value"] == 6
     assert content["figures"][0]["ratio"] == 3
 
