@@ -82,5 +82,7 @@ def serving(
             place.summon("server", *roles)
             place.start("server")
             yield place
-        finally:
-            place.end_all()
+        except BaseException as error:
+            troupe.abandon(error)
+            raise
+        place.end_all()

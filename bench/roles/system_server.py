@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -22,6 +24,8 @@ Server = subprocess.Popen[bytes]
 
 def run(stage: Stage) -> None:
     system, place = SYSTEMS[stage.settings["system"]], place_of(stage.settings)
+    # Killed by the kernel once this process is gone, it might still write to a directory that goes, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     with ExitStack() as stack:
         processes = [
             stack.enter_context(running(command, Path(place.directory)))
