@@ -34,9 +34,9 @@ class Lasting:
 
     def counts(self, workload: Workload, scale: Scale) -> tuple[int, int]:
         """Requests that count, and before them those that do not."""
-        lasting_s = max(scale.seconds(self.seconds), self.samples / workload.rate_per_s)
+        counted = int(workload.rate_per_s * scale.seconds(self.seconds))
         warm = int(workload.rate_per_s * scale.seconds(self.warm_s))
-        return int(workload.rate_per_s * lasting_s), warm
+        return max(counted, self.samples), warm
 
 
 def case(system: System, workload: Workload, lasting: Lasting, directory: Path) -> Case:

@@ -7,10 +7,13 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from bench.comparison import latency
 from bench.latency.distribution import Distribution, arrays
 from bench.latency.generator import TURN, Load, Run, connected, generate
 from bench.latency.samples import Samples
 from bench.latency.schedule import NS, Schedule
+from bench.latency.workloads import WORKLOADS, Workload
+from bench.plan import Scale
 from bench.systems.fake import FakeRequester, VirtualLoop
 from bench.systems.system import Received
 
@@ -171,3 +174,12 @@ def test_due_times_do_not_drift() -> None:
         assert schedule.due_count(schedule.due_ns(number)) == number + 1
         assert schedule.due_count(schedule.due_ns(number) - 1) == number
     assert schedule.due_count(1000 * NS) == 100
+
+
+@pytest.mark.parametrize("workload", WORKLOADS.values(), ids=lambda one: one.name)
+def test_as_many_samples_as_were_asked_for(workload: Workload) -> None:
+    """Found: one fewer, of numbers that a float of seconds does not hold."""
+    for samples in (1, 27, 29, 1001, 10_000_000):
+        assert latency.Lasting(0.01, 1.0, samples).counts(workload, Scale())[0] >= samples
+    seconds = latency.Lasting(30.0, 3.0, 1)
+    assert seconds.counts(workload, Scale()) == (30 * workload.rate_per_s, 3 * workload.rate_per_s)

@@ -1,0 +1,83 @@
+"""Full throttle: how many messages, and how long the bench waits for them. Roles are stood in for."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from bench.comparison.throughput import stream
+from bench.plan import Outcome
+from bench.processes import ANSWER_S_MAX, Troupe
+from bench.systems import SYSTEMS
+from bench.usage import Usage
+
+PER_S = 10_000
+NS = 1_000_000_000
+
+
+class Client:
+    """Takes as long as PER_S messages a second take, and loses none."""
+
+    def __init__(self) -> None:
+        self.counts, self.waits_s = list[int](), list[float]()
+
+    def tell(self, do: str, *, start: int, count: int) -> None:
+        self.counts.append(count)
+
+    def hear(self, timeout_s: float) -> dict[str, Any]:
+        self.waits_s.append(timeout_s)
+        end_ns = self.counts[-1] * NS // PER_S
+        return {"start_ns": 0, "end_ns": end_ns, "reports": [{"lost": 0}]}
+
+    def ask(self, do: str) -> dict[str, Any]:
+        return {"heard": 1}
+
+
+class Place:
+    """Both ends, whose orders are the same."""
+
+    system = SYSTEMS["zeromq"]
+
+    def __init__(self) -> None:
+        self.clients = {"consumer": Client(), "producer": Client()}
+
+    def start(self, role: str, **_: Any) -> Client:
+        return self.clients[role]
+
+    def end(self, *_: Client) -> None: ...
+
+
+class Spending:
+    def usage(self) -> dict[str, Usage]:
+        return {"all": Usage(1.0, 1, 1)}
+
+
+def measured(count: int, seconds_max: float) -> tuple[Outcome, Client]:
+    place = Place()
+    outcome = stream(
+        cast("Troupe", Spending()), cast("Any", place), 100, count, seconds_max, seconds_max / 2
+    )
+    return outcome, place.clients["producer"]
+
+
+@pytest.mark.parametrize(
+    ("count", "seconds_max", "sent"),
+    [(50_000, 20.0, 50_000), (1_000_000, 20.0, 200_000), (100, 20.0, 100), (5000, 0.01, 2000)],
+)
+def test_so_many_as_were_asked_for_or_as_the_time_allows(
+    count: int, seconds_max: float, sent: int
+) -> None:
+    """Found: 2,000, where fewer were asked for. So many are sent however slow they are."""
+    outcome, producer = measured(count, seconds_max)
+    assert outcome.detail["count"] == producer.counts[-1] == sent
+    assert outcome.values["per_s"] == PER_S
+
+
+def test_a_run_may_take_as_long_as_was_asked_for() -> None:
+    """Found: one of more than three minutes was given up after three, each time."""
+    _, producer = measured(10**9, 1000.0)
+    probe_s, warm_s, run_s = producer.waits_s
+    assert probe_s == ANSWER_S_MAX
+    assert warm_s >= 500 + ANSWER_S_MAX
+    assert run_s >= 1000 + ANSWER_S_MAX
