@@ -72,6 +72,15 @@ def test_a_system_that_is_not_installed_is_skipped_by_name(
     assert "zenoh is skipped: no Python module zenoh" in capsys.readouterr().err
 
 
+def test_ctrl_c_while_it_loads_has_the_answer_that_it_has_later() -> None:
+    """Found: a stack trace, in the third of a second until the commands were loaded."""
+    loaded = "import bench.cli, sys; print({'trio', 'zmq', 'bench.commands'} & set(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", loaded], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "set()\n"
+
+
 @pytest.mark.slow
 def test_systems_are_compared_on_real_processes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
