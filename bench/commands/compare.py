@@ -17,7 +17,7 @@ from bench.report.results import COMPARISONS
 from bench.systems import CLIENTS, PACKAGES, SYSTEMS
 from bench.systems.system import System
 
-from .usage import UsageError, made, positive, report, run_rounds, say, seconds, surroundings
+from .usage import UsageError, made, needs, positive, report, run_rounds, say, seconds, surroundings
 
 ROUNDS = {"throughput": 1, "latency": 1, "compare": 5}
 HELP = {
@@ -100,6 +100,8 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--size {args.size}: want at least {throughput.SIZE_BYTES_MIN}")
     if not any(measures(args, system) for system in systems):
         raise UsageError(f"{', '.join(one.name for one in systems)}: nothing that is measured here")
+    if "workloads" in args:
+        needs("numpy")
     out = directory(args.out, args.command)
     if "size" in args:
         families.append(throughput.family(systems, args.size, args.count, args.seconds_max))

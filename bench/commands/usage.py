@@ -9,6 +9,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,14 @@ def made(directory: Path, option: str) -> Path:
     except OSError as error:
         raise UsageError(f"{option} {directory}: {error.strerror}") from None
     return directory
+
+
+def needs(module: str) -> None:
+    """Raises UsageError: it is not installed, as it need not be for the other commands."""
+    try:
+        import_module(module)
+    except ModuleNotFoundError:
+        raise UsageError(f"no Python module {module}: pip install -e .[bench]") from None
 
 
 def surroundings(notes: Sequence[str]) -> dict[str, Any]:

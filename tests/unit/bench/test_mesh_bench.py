@@ -81,6 +81,23 @@ def test_ctrl_c_while_it_loads_has_the_answer_that_it_has_later() -> None:
     assert done.stdout == "set()\n"
 
 
+@pytest.mark.parametrize(
+    ("words", "module"),
+    [(["latency", "--systems", "zeromq"], "numpy"), (["page", "results"], "matplotlib")],
+)
+def test_a_module_that_is_not_there_is_told_before_anything_is_measured(
+    words: list[str], module: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """Found: a stack trace out of the first load, with nothing written."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, module, None)
+    assert cli.main(words) == 2
+    assert capsys.readouterr().err == (
+        f"mesh-bench: no Python module {module}: pip install -e .[bench]\n"
+    )
+
+
 @pytest.mark.slow
 def test_systems_are_compared_on_real_processes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
