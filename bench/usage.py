@@ -61,6 +61,8 @@ def stat(process: Path) -> list[str]:
 def usage(process: Path, cpu_s: float) -> Usage:
     # Not ru_maxrss: a child starts with its parent's peak there, the copy before exec counts.
     memory = dict(line.split(":", 1) for line in (process / "status").read_text().splitlines())
+    if "VmRSS" not in memory:
+        raise ProcessLookupError(f"process {process.name} has ended")
     return Usage(
         cpu_s=cpu_s,
         rss_bytes=int(memory["VmRSS"].split()[0]) * KIB,

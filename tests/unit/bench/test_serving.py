@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +14,7 @@ from bench.comparison.serving import serving
 from bench.durable import setting
 from bench.processes import MeasurementFailed, Role, Troupe
 from bench.systems import SYSTEMS
+from bench.usage import below
 
 SYSTEM = SYSTEMS["mesh-durable"]
 """It has a server, which is always there."""
@@ -76,6 +79,22 @@ def test_ctrl_c_while_a_broker_begins_ends_it_before_its_directory(
     with pytest.raises(KeyboardInterrupt), Troupe() as troupe, setting.serving(troupe):
         pass
     assert left == [False]
+
+
+def test_a_server_that_ended_is_told_as_that() -> None:
+    """Found: as a line that is missing in a file of the kernel's; also before its status is there."""
+    with (
+        pytest.raises(
+            MeasurementFailed, match=r"process \d+ has ended|the server ended with status -9"
+        ),
+        Troupe() as troupe,
+        serving(troupe, SYSTEM, 1),
+    ):
+        (role,) = troupe._roles
+        (server,) = below(role.pid)
+        os.kill(server, signal.SIGKILL)
+        while True:  # Until the kernel has ended it.
+            troupe.usage()
 
 
 def is_alive(role: Role) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any, cast
 
 import pytest
@@ -9,7 +10,11 @@ import pytest
 from bench.comparison.throughput import stream
 from bench.plan import Outcome
 from bench.processes import ANSWER_S_MAX, Troupe
+from bench.roles.stage import Order
+from bench.roles.system_producer import act
+from bench.sequence import Ring
 from bench.systems import SYSTEMS
+from bench.systems.system import Place
 from bench.usage import Usage
 
 PER_S = 10_000
@@ -34,7 +39,7 @@ class Client:
         return {"heard": 1}
 
 
-class Place:
+class Ends:
     """Both ends, whose orders are the same."""
 
     system = SYSTEMS["zeromq"]
@@ -54,7 +59,7 @@ class Spending:
 
 
 def measured(count: int, seconds_max: float) -> tuple[Outcome, Client]:
-    place = Place()
+    place = Ends()
     outcome = stream(
         cast("Troupe", Spending()), cast("Any", place), 100, count, seconds_max, seconds_max / 2
     )
@@ -81,3 +86,46 @@ def test_a_run_may_take_as_long_as_was_asked_for() -> None:
     assert probe_s == ANSWER_S_MAX
     assert warm_s >= 500 + ANSWER_S_MAX
     assert run_s >= 1000 + ANSWER_S_MAX
+
+
+class Producing:
+    """A system's producer and loop, and the stage of its role: one order, of so many messages."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.did = list[str]()
+        cut = Ring.slice
+
+        def noted(ring: Ring, start: int, count: int) -> list[bytes]:
+            self.did.append("cut")
+            return cut(ring, start, count)
+
+        monkeypatch.setattr(Ring, "slice", noted)
+        self.sent = list[bytes]()
+
+    def producer(self, *_: Any) -> Producing:
+        return self
+
+    async def publish(self, payloads: list[bytes]) -> None:
+        self.did.append("publish")
+        self.sent += payloads
+
+    async def nothing(self) -> None: ...
+
+    setup = flush = teardown = nothing
+
+    async def orders_beside(self, _: Any) -> AsyncIterator[Order]:
+        yield {"do": "run", "start": 7, "count": 1200}
+
+    def ready(self) -> None: ...
+
+    def done(self, **_: int) -> None: ...
+
+
+async def test_what_is_published_is_no_memory_before_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Found: 8 bytes a message, told as the system's memory: 24 MB of 45, of three million."""
+    both: Any = Producing(monkeypatch)
+    await act(both, both, Place(ports=[], secret="", size_bytes=100, directory=""), both)
+    assert both.did == ["cut", "publish"] * 3
+    assert both.sent == Ring(100).payloads[7:1207]
