@@ -43,7 +43,9 @@ def measured(figure: Figure) -> str:
         values = [run["value"] for run in figure.runs]
         failed = f", FAILED rounds {figure.failed}" if figure.failed else ""
         return f"{number(figure.value)} {figure.unit}{spread(values)}{failed}"
-    return f"LOST OR WRONG {figure.wrong:,}" if figure.wrong else "not measured"
+    if figure.wrong:
+        return f"LOST OR WRONG {figure.wrong:,}"
+    return "too few samples" if figure.runs else "not measured"
 
 
 def ratio(figure: Figure) -> str:

@@ -101,6 +101,12 @@ def test_a_loss_prints_no_rate() -> None:
     assert "LOST OR WRONG 4" in render([figure])
 
 
+def test_a_quantile_that_has_too_few_samples_was_measured_all_the_same() -> None:
+    run = session(family(Script(Outcome({"p50_us": 1.0})), Script(rate(2))), 1)
+    run.run()
+    assert "| too few samples " in render(run.figures())
+
+
 def test_a_reference_that_lost_messages_is_no_reference() -> None:
     run = session(family(Script(rate(6)), Script(rate(2, wrong=1))), 1)
     run.run()
