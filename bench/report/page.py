@@ -152,6 +152,12 @@ def told_of(loss: Loss) -> str:
     return f"{loss.what} {loss.ratio:.1f}x ({loss.ours})"
 
 
+def lost_in(figures: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for figure in figures:
+        if wrong := sum(run["wrong"] for run in figure["runs"]):
+            yield f"- {figure['name']}: lost or wrong: {wrong:,}"
+
+
 def scale(results: Results, figures: str) -> Iterator[str]:
     if not results.scale:
         return
@@ -160,11 +166,10 @@ def scale(results: Results, figures: str) -> Iterator[str]:
     machine, commit = results.scale["machine"], results.scale["commit"]
     yield f"`{machine['command']}`, {machine['time']}, commit {commit[:7]}."
     yield ""
-    yield from not_measured(machine)
-    for figure in results.scale.get("figures", ()):
-        if wrong := sum(run["wrong"] for run in figure["runs"]):
-            yield f"- {figure['name']}: lost or wrong: {wrong:,}"
-    yield ""
+    told = [*not_measured(machine), *lost_in(results.scale.get("figures", ()))]
+    if told:
+        yield from told
+        yield ""
     for axis in results.scale["axes"]:
         yield f"![{axis['unit']}]({figures}/scale-{axis['name']}.svg)"
         yield ""
