@@ -13,6 +13,7 @@ from bench.processes import ANSWER_S_MAX, Troupe
 from bench.roles.stage import Order
 from bench.roles.system_producer import act
 from bench.sequence import Ring
+from bench.stream import measure_stream
 from bench.systems import SYSTEMS
 from bench.systems.system import Place
 from bench.usage import Usage
@@ -54,8 +55,14 @@ class Ends:
 
 
 class Spending:
+    """A second more each time."""
+
+    def __init__(self) -> None:
+        self._cpu_s = 0.0
+
     def usage(self) -> dict[str, Usage]:
-        return {"all": Usage(1.0, 1, 1)}
+        self._cpu_s += 1.0
+        return {"all": Usage(self._cpu_s, 1, 1)}
 
 
 def measured(count: int, seconds_max: float) -> tuple[Outcome, Client]:
@@ -129,3 +136,10 @@ async def test_what_is_published_is_no_memory_before_its_turn(
     await act(both, both, Place(ports=[], secret="", size_bytes=100, directory=""), both)
     assert both.did == ["cut", "publish"] * 3
     assert both.sent == Ring(100).payloads[7:1207]
+
+
+def test_no_warm_up_is_none() -> None:
+    """Found: of fewer than ten messages it was none, which the receiver waited five seconds for."""
+    client: Any = Client()
+    measure_stream(cast("Troupe", Spending()), client, [client], size_bytes=1, count=9)
+    assert set(client.counts) == {9}
