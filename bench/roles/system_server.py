@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from bench.roles.stage import Stage, die_with_parent, play
+from bench.roles.stage import Stage, die_with_parent, leave_on_sigterm, play
 from bench.roles.system_client import place_of
 from bench.systems import SYSTEMS
 from bench.systems.system import HOST, Command
@@ -25,7 +23,7 @@ Server = subprocess.Popen[bytes]
 def run(stage: Stage) -> None:
     system, place = SYSTEMS[stage.settings["system"]], place_of(stage.settings)
     # Killed by the kernel once this process is gone, it might still write to a directory that goes, too.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    leave_on_sigterm()
     with ExitStack() as stack:
         processes = [
             stack.enter_context(running(command, Path(place.directory)))
