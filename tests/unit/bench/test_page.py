@@ -178,7 +178,9 @@ def test_curves_and_growth_are_drawn(tmp_path: Path) -> None:
     axis = {"name": "links", "unit": "links", "lines": {"memory, MB": [[1, 2.0], [2, 3.0]]}}
     scale = {"machine": MACHINE, "commit": "0123456789", "figures": [], "axes": [axis]}
     (tmp_path / "scale.json").write_text(json.dumps(scale))
-    text = page(tmp_path, latency("zeromq", 50))
+    text = page(tmp_path, latency("zeromq", 50, wrong=34))
+    drawn = (tmp_path / "figures" / "performance" / "L2-direct.svg").read_text()
+    assert "zeromq, 34 without a right reply, n=5,000" in drawn
     for name in ("L2-direct", "scale-links", "corrected"):
         assert f"(figures/performance/{name}.svg)" in text
         assert (
