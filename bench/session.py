@@ -76,6 +76,7 @@ class Session:
         words = ", ".join(f"{name} {value:,.6g}" for name, value in outcome.values.items())
         if outcome.wrong:
             words = f"LOST OR WRONG {outcome.wrong:,}"
+        words = ", ".join(filter(None, [words, outcome.caveat]))
         self._say(f"{place}: {words} ({time.monotonic() - began_s:.1f} s)")
 
     @property
@@ -105,7 +106,7 @@ class Session:
                     value=None if outcome.wrong else outcome.values.get(row.value),
                     reference=value_of(row, reference),
                     wrong=outcome.wrong,
-                    detail=outcome.detail,
+                    detail={**outcome.detail, "caveat": outcome.caveat},
                 )
             )
         failed = self._failed[row.case]

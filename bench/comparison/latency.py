@@ -57,7 +57,12 @@ def case(system: System, workload: Workload, lasting: Lasting, directory: Path) 
             for name in SHOWN
             if name in found["response"]
         }
-        return Outcome(shown, wrong=wrong, detail=found)
+        caveat = ""
+        if not found["kept_the_schedule"]:
+            caveat = (
+                f"SCHEDULE NOT KEPT: {found['kept']:.0%}, {found['late_ns'] / 1e6:,.0f} ms late"
+            )
+        return Outcome(shown, wrong=wrong, detail=found, caveat=caveat)
 
     def lasting_s(scale: Scale) -> float:
         load_s = sum(lasting.counts(workload, scale)) / workload.rate_per_s
@@ -92,6 +97,7 @@ def load(
     late_ns = found["delay"].get("p99", found["delay"].get("max", 0))
     return {
         **found, **answer, **spent, "count": max(sent - warm, 0), "file": file.name,
+        "late_ns": late_ns,
         "kept_the_schedule": (
             sent == answer["asked"] and answer["kept"] >= KEPT_MIN and late_ns <= LATE_NS_MAX
         ),

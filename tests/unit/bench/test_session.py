@@ -101,6 +101,17 @@ def test_a_loss_prints_no_rate() -> None:
     assert "LOST OR WRONG 4" in render([figure])
 
 
+def test_a_load_that_was_not_what_was_asked_for_is_told_wherever_its_values_are() -> None:
+    """Found: on the page only."""
+    said: list[str] = []
+    late = [Outcome({"per_s": value}, caveat="SCHEDULE NOT KEPT") for value in (6.0, 8.0)]
+    run = session(family(Script(*late), Script(rate(2), rate(2))), 2, said)
+    run.run()
+    assert "| 7 msg/s (6 to 8), SCHEDULE NOT KEPT " in render(run.figures())
+    assert any("mesh: per_s 6, SCHEDULE NOT KEPT (" in line for line in said)
+    assert [entry["caveat"] for entry in run.figures()[0].runs] == ["SCHEDULE NOT KEPT"] * 2
+
+
 def test_a_quantile_that_has_too_few_samples_was_measured_all_the_same() -> None:
     run = session(family(Script(Outcome({"p50_us": 1.0})), Script(rate(2))), 1)
     run.run()
