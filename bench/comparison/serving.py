@@ -82,7 +82,7 @@ def serving(
             place.summon("server", *roles)
             place.start("server")
             yield place
+            place.end_all()
         except BaseException as error:
             troupe.abandon(error)
             raise
-        place.end_all()

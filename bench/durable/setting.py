@@ -70,10 +70,10 @@ def serving(troupe: Troupe) -> Iterator[Setting]:
         try:
             setting = Setting(troupe, data)
             yield setting
+            troupe.end(setting.broker)
         except BaseException as error:
             troupe.abandon(error)
             raise
-        troupe.end(setting.broker)
 
 
 def queue_names(count: int) -> list[str]:
