@@ -75,6 +75,8 @@ class Figure:
     mark: str
     holds: bool | None
     runs: list[dict[str, Any]]
+    failed: int = 0
+    """Rounds of which there is nothing: its case died, or was silent for too long."""
 
     @property
     def wrong(self) -> int:
@@ -92,10 +94,12 @@ def make_figure(
     bounds: Sequence[Bound] = (),
     *,
     worst: bool = False,
+    failed: int = 0,
 ) -> Figure:
     """Sum the rounds up. No value at all if one round lost messages: a loss has no rate.
 
     `worst`: the value is the highest of the rounds, for what must not happen even once.
+    `failed`: rounds that are not among them, as they could not be measured: no mark holds then.
     """
     values = [entry.value for entry in rounds]
     complete = bool(values) and None not in values
@@ -110,8 +114,9 @@ def make_figure(
         reference=middle([entry.reference for entry in rounds]),
         ratio=ratio,
         mark=" and ".join(map(str, bounds)) or REPORTED,
-        holds=all(bound.holds(value, ratio) for bound in bounds) if bounds else None,
+        holds=not failed and all(bound.holds(value, ratio) for bound in bounds) if bounds else None,
         runs=[entry.as_json() for entry in rounds],
+        failed=failed,
     )
 
 

@@ -5,6 +5,7 @@ Every node is encrypted, listens on 127.0.0.1 and knows its seeds; none uses zer
 
 from __future__ import annotations
 
+import os
 import random
 import secrets
 import socket
@@ -23,11 +24,17 @@ PORTS = range(20_000, 32_000, 10)
 
 
 class Network:
-    """One network secret for all nodes of a measurement."""
+    """One network secret for all nodes of a measurement, and the ports it holds until `close`."""
 
     def __init__(self) -> None:
         self._secret = format_network_secret(secrets.token_bytes(SECRET_BYTES))
         self._starts = random.sample(PORTS, len(PORTS))
+        self._claims: list[int] = []
+
+    def close(self) -> None:
+        """Other measurements may have its ports."""
+        while self._claims:
+            os.close(self._claims.pop())
 
     def node(self, cluster: str, *, seeds: list[str], **more: Any) -> dict[str, Any]:
         """Settings of a role that joins. It says its `endpoint` when it is ready."""
@@ -43,7 +50,11 @@ class Network:
         """Ports that were free a moment ago; given once, and to nobody who asks for any port."""
         while True:
             ports = Ports(self._starts.pop(), count)
-            if claim(ports.first) and all(map(is_free, ports)):
+            held = claim(ports.first)
+            if held is None:
+                continue
+            self._claims.append(held)
+            if all(map(is_free, ports)):
                 return ports
 
 
@@ -68,16 +79,15 @@ class Ports:
         return iter(range(self.first, self.first + self.count))
 
 
-def claim(port: int) -> bool:
-    """Take it, unless another process that measures has it. By a name of the kernel's, which stands
-    until this process ends: a port that is only looked at may be found free by two of them."""
+def claim(port: int) -> int | None:
+    """Take it, unless another measurement has it. By a name of the kernel's, which stands until the
+    descriptor is closed: a port that is only looked at may be found free by two of them."""
     with socket.socket(socket.AF_UNIX) as held:
         try:
             held.bind(f"\0mesh-bench-port-{port}")
         except OSError:
-            return False
-        held.detach()
-        return True
+            return None
+        return held.detach()
 
 
 def is_free(port: int) -> bool:

@@ -39,6 +39,8 @@ class Outcome:
     values: Mapping[str, float]
     wrong: int = 0
     detail: Mapping[str, Any] = field(default_factory=dict)
+    caveat: str = ""
+    """Why its values are not of what was asked for: said wherever they are."""
 
 
 @dataclass(frozen=True, slots=True)

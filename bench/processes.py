@@ -157,19 +157,27 @@ class Troupe:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        try:
+            if error is not None:
+                self.abandon(error)
+            for role in self._roles:
+                role.dismiss()
+            for role in self._roles:
+                role.end(LEAVE_S_MAX)
+        except BaseException as interrupt:  # Ctrl-C while they leave.
+            self.abandon(interrupt)
+            raise
+
+    def abandon(self, error: BaseException) -> None:
+        """End all of them now, whatever they are at: who waits has pressed Ctrl-C, or it has failed, which
+        gets their stderr as notes."""
         if isinstance(error, MeasurementFailed):
             for role in self._roles:
                 if words := role.last_words():
                     error.add_note(f"-- stderr of {role.name}:{words}")
-        try:
-            for role in self._roles:
-                role.dismiss()
-            for role in self._roles:
-                role.end(LEAVE_S_MAX if error is None else 0)
-        except BaseException:  # Ctrl-C while they leave.
-            for role in self._roles:
-                role.end(0)
-            raise
+        while self._roles:
+            self._roles[-1].end(0)
+            self._roles.pop()
 
     def start(self, name: str, settings: Mapping[str, Any], *, wait: bool = True) -> Role:
         """Start `bench.roles.<name>`; with `wait`, return once it said that it is ready."""

@@ -8,6 +8,7 @@ Beside raw pyzmq in the same run: DEALER to ROUTER through the same proxy.
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from . import raw
@@ -42,36 +43,40 @@ def behind_proxy(
 
 def resets(name: str, pattern: str, count: int = RESETS) -> Case:
     def run(troupe: Troupe, scale: Scale) -> Outcome:
-        network = Network()
-        sink_settings, sink_front, sink_routes = behind_proxy(network, "bench-sink")
-        load_settings, load_front, load_routes = behind_proxy(network, "bench-load")
-        sink_settings |= {"seeds": [load_front], "pattern": pattern}
-        load_settings |= {
-            "seeds": [sink_front],
-            "pattern": pattern,
-            "target": "bench-sink",
-            "size_bytes": SIZE_BYTES,
-        }
-        proxy = troupe.start("proxy", {"routes": sink_routes + load_routes})
-        sink = troupe.start("mesh_sink", sink_settings, wait=False)
-        load = troupe.start("mesh_load", load_settings)
-        if pattern == "publish":
-            knock_until_ready(load, [sink])
-        else:
-            sink.hear()
-        load.ask("load")
-        connections = raw.reset_all(proxy, count, TRAFFIC_BYTES)
-        sent = load.ask("stop")
-        report = sink.ask("settle", sent=sent["sent"])
-        return Outcome(
-            {"lost": report["lost"] + sent["failed"]},
-            # A loss is the figure here; what came twice or out of order would spoil it. Requests
-            # of many tasks have no order.
-            wrong=report["duplicated"] + (report["reordered"] if pattern != "request" else 0),
-            detail={"connections_reset": connections, **sent, **report},
-        )
+        with closing(Network()) as network:
+            return lost_over_resets(troupe, network, pattern, count)
 
     return Case(name, run)
+
+
+def lost_over_resets(troupe: Troupe, network: Network, pattern: str, count: int) -> Outcome:
+    sink_settings, sink_front, sink_routes = behind_proxy(network, "bench-sink")
+    load_settings, load_front, load_routes = behind_proxy(network, "bench-load")
+    sink_settings |= {"seeds": [load_front], "pattern": pattern}
+    load_settings |= {
+        "seeds": [sink_front],
+        "pattern": pattern,
+        "target": "bench-sink",
+        "size_bytes": SIZE_BYTES,
+    }
+    proxy = troupe.start("proxy", {"routes": sink_routes + load_routes})
+    sink = troupe.start("mesh_sink", sink_settings, wait=False)
+    load = troupe.start("mesh_load", load_settings)
+    if pattern == "publish":
+        knock_until_ready(load, [sink])
+    else:
+        sink.hear()
+    load.ask("load")
+    connections = raw.reset_all(proxy, count, TRAFFIC_BYTES)
+    sent = load.ask("stop")
+    report = sink.ask("settle", sent=sent["sent"])
+    return Outcome(
+        {"lost": report["lost"] + sent["failed"]},
+        # A loss is the figure here; what came twice or out of order would spoil it. Requests
+        # of many tasks have no order.
+        wrong=report["duplicated"] + (report["reordered"] if pattern != "request" else 0),
+        detail={"connections_reset": connections, **sent, **report},
+    )
 
 
 def family() -> list[Family]:

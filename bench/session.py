@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from .figure import Figure, Round, make_figure
@@ -42,6 +43,7 @@ class Session:
         self._begun = 0
         self._took_s: dict[str, float] = {}
         self._outcomes: dict[str, dict[int, Outcome]] = {}
+        self._failed: Counter[str] = Counter()
         self.failures: list[str] = []
 
     def run(self) -> None:
@@ -64,15 +66,18 @@ class Session:
         try:
             with Troupe(self._profile) as troupe:
                 outcome = case.run(troupe, self._scale)
-        except MeasurementFailed as error:
+        except (MeasurementFailed, OSError) as error:
+            self._failed[case.name] += 1
             self.failures.append(f"{case.name}, round {number + 1}: {error}")
             self._say("\n".join([f"{place}: FAILED: {error}", *getattr(error, "__notes__", ())]))
             return
         self._outcomes.setdefault(case.name, {})[number] = outcome
         self._took_s[case.name] = time.monotonic() - began_s
         words = ", ".join(f"{name} {value:,.6g}" for name, value in outcome.values.items())
-        wrong = f", WRONG {outcome.wrong:,}" if outcome.wrong else ""
-        self._say(f"{place}: {words}{wrong} ({time.monotonic() - began_s:.1f} s)")
+        if outcome.wrong:
+            words = f"LOST OR WRONG {outcome.wrong:,}"
+        words = ", ".join(filter(None, [words, outcome.caveat]))
+        self._say(f"{place}: {words} ({time.monotonic() - began_s:.1f} s)")
 
     @property
     def _runs(self) -> int:
@@ -101,10 +106,11 @@ class Session:
                     value=None if outcome.wrong else outcome.values.get(row.value),
                     reference=value_of(row, reference),
                     wrong=outcome.wrong,
-                    detail=outcome.detail,
+                    detail={**outcome.detail, "caveat": outcome.caveat},
                 )
             )
-        return make_figure(row.name, row.unit, rounds, row.bounds, worst=row.worst)
+        failed = self._failed[row.case]
+        return make_figure(row.name, row.unit, rounds, row.bounds, worst=row.worst, failed=failed)
 
 
 def value_of(row: Row, reference: Outcome | None) -> float | None:

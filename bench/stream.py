@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .plan import Outcome
-from .processes import READY_S_MAX, MeasurementFailed
+from .processes import ANSWER_S_MAX, READY_S_MAX, MeasurementFailed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,7 +34,8 @@ def measure_stream(
     subscriptions that is eight.
     """
     warm = count // WARM_PART
-    run_phase(sender, receivers, start=0, count=warm, **how)
+    if warm:  # Who waits for none would be told of them by a silence.
+        run_phase(sender, receivers, start=0, count=warm, **how)
     before = troupe.usage()
     start_ns, _, end_ns, reports = run_phase(sender, receivers, start=warm, count=count, **how)
     spent = spending(before, troupe.usage())
@@ -71,14 +72,15 @@ class Phase(NamedTuple):
 
 
 def run_phase(
-    sender: Role, receivers: Sequence[Role], *, start: int, count: int, **how: Any
-) -> Phase:
+    sender: Role, receivers: Sequence[Role], *, start: int, count: int,
+    answer_s_max: float = ANSWER_S_MAX, **how: Any,
+) -> Phase:  # fmt: skip
     """So many messages, from that sequence on."""
     for receiver in receivers:
         receiver.tell("run", start=start, count=count, **how)
     sender.tell("run", start=start, count=count, **how)
-    sent = sender.hear()
-    arrived = [receiver.hear() for receiver in receivers]
+    sent = sender.hear(answer_s_max)
+    arrived = [receiver.hear(answer_s_max) for receiver in receivers]
     reports = [report for answer in arrived for report in answer["reports"]]
     end_ns = max(answer["end_ns"] for answer in [sent, *arrived])
     return Phase(sent["start_ns"], sent["end_ns"], end_ns, reports)

@@ -38,11 +38,19 @@ def cells(figure: Figure) -> tuple[str, ...]:
 
 
 def measured(figure: Figure) -> str:
-    """The value and its unit, or why there is none."""
+    """The value and its unit, or why there is none; and what else is to be known of it."""
     if figure.value is not None:
-        values = [run["value"] for run in figure.runs]
-        return f"{number(figure.value)} {figure.unit}{spread(values)}"
-    return f"LOST OR WRONG {figure.wrong:,}" if figure.wrong else "not measured"
+        told = (
+            f"{number(figure.value)} {figure.unit}{spread([run['value'] for run in figure.runs])}"
+        )
+    elif figure.wrong:
+        told = f"LOST OR WRONG {figure.wrong:,}"
+    else:
+        told = "too few samples" if figure.runs else "not measured"
+    caveats = [run["caveat"] for run in figure.runs if run.get("caveat")]
+    if figure.failed:
+        caveats.append(f"FAILED rounds {figure.failed}")
+    return ", ".join([told, *dict.fromkeys(caveats)])
 
 
 def ratio(figure: Figure) -> str:

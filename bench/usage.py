@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import resource
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -29,15 +31,38 @@ def own_usage() -> Usage:
 
 
 def usage_of(pid: int) -> Usage:
-    """Of another process, in ticks of a hundredth of a second."""
-    process = Path("/proc") / str(pid)
-    words = (process / "stat").read_text().rpartition(")")[2].split()
-    return usage(process, (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK"))
+    """Of another process, in ticks of a hundredth of a second: its CPU and that of all it started, as
+    Redis forks one to rewrite its file; memory of its own, which a fork shares."""
+    ticks = 0
+    for one in (pid, *below(pid)):
+        with suppress(OSError):  # It has ended: who started it has its ticks.
+            user_system_waited = stat(Path("/proc") / str(one))[11:15]
+            ticks += sum(map(int, user_system_waited))
+    return usage(Path("/proc") / str(pid), ticks / os.sysconf("SC_CLK_TCK"))
+
+
+def below(pid: int) -> Iterator[int]:
+    """All processes that it started, and those that they did."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        with suppress(ValueError, OSError):
+            parents[int(entry.name)] = int(stat(entry)[1])
+    found = {pid}
+    while more := {one for one, over in parents.items() if over in found} - found:
+        found |= more
+    yield from found - {pid}
+
+
+def stat(process: Path) -> list[str]:
+    """What follows the name, which may have anything in it."""
+    return (process / "stat").read_text().rpartition(")")[2].split()
 
 
 def usage(process: Path, cpu_s: float) -> Usage:
     # Not ru_maxrss: a child starts with its parent's peak there, the copy before exec counts.
     memory = dict(line.split(":", 1) for line in (process / "status").read_text().splitlines())
+    if "VmRSS" not in memory:
+        raise ProcessLookupError(f"process {process.name} has ended")
     return Usage(
         cpu_s=cpu_s,
         rss_bytes=int(memory["VmRSS"].split()[0]) * KIB,

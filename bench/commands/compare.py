@@ -13,10 +13,11 @@ from bench import machine
 from bench.comparison import latency, throughput
 from bench.latency.workloads import WORKLOADS
 from bench.plan import Family, Scale
+from bench.report.results import COMPARISONS
 from bench.systems import CLIENTS, PACKAGES, SYSTEMS
 from bench.systems.system import System
 
-from .usage import UsageError, positive, report, run_rounds, say, seconds, surroundings
+from .usage import UsageError, made, needs, positive, report, run_rounds, say, seconds, surroundings
 
 ROUNDS = {"throughput": 1, "latency": 1, "compare": 5}
 HELP = {
@@ -26,7 +27,7 @@ HELP = {
 }
 THROUGHPUT_S_MAX = 20.0
 LATENCY_S = 30.0
-RESULTS = {".json", ".hgrm", ".npz"}
+SAMPLES = {".hgrm", ".npz"}
 
 
 def add(commands: Any) -> None:
@@ -86,20 +87,21 @@ def add_latency(parser: argparse.ArgumentParser) -> None:
         help="at least so many a run: 1e7 go as deep as 99.9999 %%",
     )  # fmt: skip
     parser.add_argument(
-        "--keep-samples", action="store_true", help="keep the samples themselves, as .npy"
+        "--keep-samples", action="store_true", help="keep the samples themselves, as .npz"
     )
 
 
 def run(args: argparse.Namespace) -> int:
     systems, notes = pick(args.systems)
-    workloads = [
-        named(WORKLOADS, name, "workload")
-        for name in dict.fromkeys(getattr(args, "workloads", "").split(","))
-        if name
-    ]
+    names = dict.fromkeys(args.workloads.split(",")) if "workloads" in args else []
+    workloads = [named(WORKLOADS, name, "workload") for name in names]
     families: list[Family] = []
     if "size" in args and args.size < throughput.SIZE_BYTES_MIN:
         raise UsageError(f"--size {args.size}: want at least {throughput.SIZE_BYTES_MIN}")
+    if not any(measures(args, system) for system in systems):
+        raise UsageError(f"{', '.join(one.name for one in systems)}: nothing that is measured here")
+    if "workloads" in args:
+        needs("numpy")
     out = directory(args.out, args.command)
     if "size" in args:
         families.append(throughput.family(systems, args.size, args.count, args.seconds_max))
@@ -115,9 +117,15 @@ def run(args: argparse.Namespace) -> int:
         # Here, not above: who only asks what is installed may have no numpy.
         from bench.comparison.histograms import write_histograms
 
-        write_histograms(out, keep=args.keep_samples)
+        files = {run["file"] for figure in figures for run in figure.runs if "file" in run}
+        write_histograms(out, files, keep=args.keep_samples)
     say(f"written to {out}/")
     return status
+
+
+def measures(args: argparse.Namespace, system: System) -> bool:
+    """Whether the command has a run of it: some are there for full throttle only, or for the load."""
+    return ("size" in args and system.throughput) or ("workloads" in args and system.latency)
 
 
 def directory(wanted: Path | None, command: str) -> Path:
@@ -126,13 +134,12 @@ def directory(wanted: Path | None, command: str) -> Path:
     Raises:
         UsageError: it cannot be had.
     """
-    out = (wanted or Path("bench-results") / default_name()).resolve()
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        held = [file.name for file in out.iterdir() if file.suffix in RESULTS]
-    except OSError as error:
-        raise UsageError(f"--out {out}: {error.strerror}") from None
-    if f"{command}.json" in held or any(not name.endswith(".json") for name in held):
+    out = made((wanted or Path("bench-results") / default_name()).resolve(), "--out")
+    held = {
+        file.name for file in out.iterdir() if file.suffix in SAMPLES or file.name in COMPARISONS
+    }
+    # Loads may stand beside full throttle: they are other figures, which a page tells together.
+    if held - ({"throughput.json"} if command == "latency" else set()):
         raise UsageError(f"--out {out}: there are results of another run in it")
     return out
 

@@ -11,7 +11,7 @@ from bench.durable import latency, memory, streaming
 from bench.plan import Scale, pick
 from bench.spark import reading, replaying
 
-from .usage import UsageError, positive, report, run_rounds, surroundings
+from .usage import UsageError, made, positive, report, run_rounds, surroundings
 
 ROUNDS = {"mesh": 5, "durable": 3, "spark": 3}
 BENCHES: dict[str, tuple[Any, ...]] = {
@@ -56,7 +56,11 @@ def run(args: argparse.Namespace) -> int:
     except ValueError as error:
         raise UsageError(str(error)) from None
     if args.profile:
-        args.profile.mkdir(parents=True, exist_ok=True)
+        made(args.profile, "--profile")
+    if args.json:
+        made(args.json.parent, "--json")
+        if args.json.is_dir():
+            raise UsageError(f"--json {args.json}: a directory")
     facts = surroundings([note for family in families for note in family.notes])
     figures, failures, status = run_rounds(
         families,

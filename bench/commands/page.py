@@ -10,7 +10,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from .usage import UsageError, say
+from .usage import UsageError, needs, say
 
 
 def add(commands: Any) -> None:
@@ -26,14 +26,15 @@ def add(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    try:
-        # Here, not above: who only measures needs no plotting library.
-        from bench.report.page import write
-    except ModuleNotFoundError as error:
-        raise UsageError(f"no Python module {error.name}: pip install -e .[bench]") from None
+    needs("matplotlib")
+    # Here, not above: who only measures needs no plotting library.
+    from bench.report.page import write
+
     try:
         write(args.results, args.to)
     except FileNotFoundError as error:
         raise UsageError(str(error)) from None
+    except ValueError as error:
+        raise UsageError(f"{args.results}: not what mesh-bench writes: {error}") from None
     say(f"written to {args.to}")
     return 0

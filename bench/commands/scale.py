@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
-from bench import machine
 from bench.figure import Figure
 from bench.plan import Scale
 from bench.scaling.axes import AXES, Axis
 
 from .compare import default_name
-from .usage import UsageError, positive, report, run_rounds, say, surroundings
+from .usage import UsageError, made, positive, report, run_rounds, say, surroundings
 
 NAMES = tuple(axis.name for axis in AXES)
 FILE = "scale.json"
@@ -38,17 +36,14 @@ def run(args: argparse.Namespace) -> int:
         if name not in NAMES:
             raise UsageError(f"no axis is called {name!r}; there are {', '.join(NAMES)}")
     axes = [axis for axis in AXES if axis.name in wanted]
-    out: Path = args.out or Path("bench-results") / default_name()
-    out.mkdir(parents=True, exist_ok=True)
+    out = made(args.out or Path("bench-results") / default_name(), "--out")
+    if (out / FILE).exists():
+        raise UsageError(f"--out {out}: there are results of another run in it")
     facts = surroundings([])
     figures, failures, status = run_rounds(
         [axis.family() for axis in axes], rounds=args.runs, scale=Scale(quick=args.quick)
     )
-    report(facts, figures, failures, None)
-    content = {
-        "machine": facts, "commit": machine.commit(), "axes": [lines(axis, figures) for axis in axes],
-    }  # fmt: skip
-    (out / FILE).write_text(json.dumps(content, indent=1) + "\n")
+    report(facts, figures, failures, out / FILE, axes=[lines(axis, figures) for axis in axes])
     say(f"written to {out}/{FILE}")
     return status
 

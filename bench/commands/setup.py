@@ -7,6 +7,8 @@ from typing import Any
 
 from bench.systems import PACKAGES, SYSTEMS
 
+from .usage import show
+
 CLIENTS = "pip install -r requirements-bench.txt"
 
 
@@ -17,7 +19,10 @@ def add(commands: Any) -> None:
 
 def run(_: argparse.Namespace) -> int:
     width = max(map(len, SYSTEMS))
-    for name, system in SYSTEMS.items():
-        print(f"{name:{width}}  {system.missing() or 'installed'}  ({system.client})")
-    print(f"\nAll of them, on Debian: apt-get install {' '.join(PACKAGES)} && {CLIENTS}")
+    lines = [
+        f"{name:{width}}  {system.missing() or 'installed'}  ({system.client})"
+        for name, system in SYSTEMS.items()
+    ]
+    install = f"All of them, on Debian: apt-get install {' '.join(PACKAGES)} && {CLIENTS}"
+    show("\n".join([*lines, "", install]))
     return 0

@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import sys
+import tempfile
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +45,33 @@ def say(words: str) -> None:
     print(words, file=sys.stderr, flush=True)
 
 
+def show(words: str) -> None:
+    """On stdout, where whoever reads may have had enough."""
+    try:
+        print(words, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def made(directory: Path, option: str) -> Path:
+    """Raises UsageError: nothing can be written there, which nobody wants to hear at the end."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory):
+            pass
+    except OSError as error:
+        raise UsageError(f"{option} {directory}: {error.strerror}") from None
+    return directory
+
+
+def needs(module: str) -> None:
+    """Raises UsageError: it is not installed, as it need not be for the other commands."""
+    try:
+        import_module(module)
+    except ModuleNotFoundError:
+        raise UsageError(f"no Python module {module}: pip install -e .[bench]") from None
+
+
 def surroundings(notes: Sequence[str]) -> dict[str, Any]:
     """What it is measured on, told before it begins."""
     facts = machine.facts()
@@ -72,6 +102,7 @@ def run_rounds(
         session.run()
     except KeyboardInterrupt as interrupt:
         progress.say("interrupted: what was measured until now")
+        session.failures.append("what would have come after the interrupt")
         status = interrupted_status(interrupt)
     finally:
         progress.end()
@@ -79,14 +110,17 @@ def run_rounds(
 
 
 def report(
-    facts: dict[str, Any], figures: Sequence[Figure], failures: Sequence[str], file: Path | None
-) -> None:
-    """The table, and the file where one is wanted."""
+    facts: dict[str, Any], figures: Sequence[Figure], failures: Sequence[str], file: Path | None,
+    **more: Any,
+) -> None:  # fmt: skip
+    """The file where one is wanted, with `more` in it; then the table."""
     facts["load_average_after"] = machine.load_average()
     facts["failures"] = list(failures)
-    print(render(figures))
-    if file:
-        content = document(facts, machine.commit(), figures)
-        file.write_text(json.dumps(content, indent=1) + "\n")
+    try:
+        if file:
+            content = document(facts, machine.commit(), figures) | more
+            file.write_text(json.dumps(content, indent=1) + "\n")
+    finally:
+        show(render(figures))
     for failure in failures:
         say(f"not measured: {failure}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -32,8 +32,15 @@ def quantiles(file: Path) -> dict[str, dict[str, int]]:
         }
 
 
-def write_histograms(directory: Path, *, keep: bool) -> None:
-    """`SYSTEM-WORKLOAD.hgrm`, and the other two kinds; the samples go unless they are to stay."""
+def write_histograms(directory: Path, measured: Container[str], *, keep: bool) -> None:
+    """`SYSTEM-WORKLOAD.hgrm`, and the other two kinds; the samples go unless they are to stay.
+
+    Args:
+        measured: names of the files of all runs that were: one that was cut short may have left half a file.
+    """
+    for file in directory.glob(f"*-r*{SAMPLES}"):
+        if file.name not in measured:
+            file.unlink()
     for name, files in sample_files(directory).items():
         loaded = [np.load(file) for file in files]
         for kind, prefix in PREFIX.items():

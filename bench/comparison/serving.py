@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from typing import Any
 
@@ -66,10 +66,13 @@ def serving(
     Args:
         roles: clients that will be started: they load their code beside the server.
     """
-    ports = list(Network().free_ports(max(system.ports(connections), 1)))
-    with tempfile.TemporaryDirectory(
-        prefix="bench-system-", ignore_cleanup_errors=True
-    ) as directory:
+    with (
+        closing(Network()) as network,
+        tempfile.TemporaryDirectory(
+            prefix="bench-system-", ignore_cleanup_errors=True
+        ) as directory,
+    ):
+        ports = list(network.free_ports(max(system.ports(connections), 1)))
         place = Serving(troupe, system, directory, ports)
         if not system.has_server:
             place.summon(*roles)
@@ -79,5 +82,7 @@ def serving(
             place.summon("server", *roles)
             place.start("server")
             yield place
-        finally:
             place.end_all()
+        except BaseException as error:
+            troupe.abandon(error)
+            raise

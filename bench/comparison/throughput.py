@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 
 from bench.plan import Case, Family, Outcome, Row, Scale
-from bench.processes import MeasurementFailed, Role, Troupe
+from bench.processes import ANSWER_S_MAX, MeasurementFailed, Role, Troupe
 from bench.roles.system_consumer import SILENCE_NS_MAX
 from bench.stream import faults, run_phase, spending
 from bench.systems import REFERENCE
@@ -59,9 +59,10 @@ def stream(
     introduce(producer, consumer)
     probe = place.system.probe_count
     start, per_s = warm_up(producer, consumer, probe, before_s)
-    count = max(min(count, int(per_s * seconds_max)), probe)
+    count = min(count, max(int(per_s * seconds_max), probe))
     before = troupe.usage()
-    run = run_phase(producer, [consumer], start=start, count=count)
+    lasting_s = ANSWER_S_MAX + seconds_max  # It may be slower than in the warm-up.
+    run = run_phase(producer, [consumer], start=start, count=count, answer_s_max=lasting_s)
     spent = spending(before, troupe.usage())
     (report,) = run.reports
     seconds = (run.end_ns - run.start_ns) / 1e9
@@ -86,7 +87,8 @@ def warm_up(producer: Role, consumer: Role, probe_count: int, seconds: float) ->
     """
     probe = run_phase(producer, [consumer], start=0, count=probe_count)
     count = max(int(probe_count / (probe.end_ns - probe.start_ns) * 1e9 * seconds), probe_count)
-    warm = run_phase(producer, [consumer], start=probe_count, count=count)
+    lasting_s = ANSWER_S_MAX + seconds
+    warm = run_phase(producer, [consumer], start=probe_count, count=count, answer_s_max=lasting_s)
     return probe_count + count, count / (warm.end_ns - warm.start_ns) * 1e9
 
 

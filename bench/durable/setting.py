@@ -23,7 +23,7 @@ SETTLE_S = 2.0
 @contextmanager
 def temporary_store() -> Iterator[str]:
     """A directory under the system's default one; gone after the block, whatever happened."""
-    with tempfile.TemporaryDirectory(prefix="bench-durable-") as path:
+    with tempfile.TemporaryDirectory(prefix="bench-durable-", ignore_cleanup_errors=True) as path:
         yield path
 
 
@@ -67,11 +67,13 @@ class Setting:
 def serving(troupe: Troupe) -> Iterator[Setting]:
     """A broker on a directory of its own, ended before that goes: it writes to the last."""
     with temporary_store() as data:
-        setting = Setting(troupe, data)
         try:
+            setting = Setting(troupe, data)
             yield setting
-        finally:
             troupe.end(setting.broker)
+        except BaseException as error:
+            troupe.abandon(error)
+            raise
 
 
 def queue_names(count: int) -> list[str]:

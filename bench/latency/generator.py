@@ -42,6 +42,21 @@ class Run:
     connections: int
     end_ns: int
 
+    @property
+    def sent_per_s(self) -> float:
+        last_ns = self.samples.sent_ns[self.samples.sent - 1] - self.schedule.start_ns
+        return (self.samples.sent - 1) / last_ns * NS
+
+    @property
+    def kept(self) -> float:
+        """The share of the schedule: of its rate and of its requests.
+
+        Who is blocked in the midst of it until it is given up has sent few, each of them in time.
+        """
+        return min(
+            self.sent_per_s / self.schedule.rate_per_s, self.samples.sent / self.schedule.count
+        )
+
 
 @asynccontextmanager
 async def connected(

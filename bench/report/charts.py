@@ -8,7 +8,7 @@ from bench.systems import REFERENCE
 from bench.systems.system import System
 
 from .plots import bars, distributions, growth
-from .results import Results
+from .results import Results, losses
 
 HARDEST = "L4"
 GROUPS = {
@@ -70,13 +70,20 @@ def draw(results: Results, to: Path) -> None:
     own = [system.name for system in results.systems if system.name.startswith("mesh")]
     if cpu := cpu_of(results):
         bars(cpu, "CPU seconds of all processes, a million messages", to / "throughput", own=own)
+    lost = {(system, workload): count for system, workload, count in losses(results)}
     for workload in results.workloads:
-        for group, files in curves(results, workload.name).items():
+        for group, found in curves(results, workload.name).items():
+            files = {
+                f"{name}, {lost[name, workload.name]:,} without a right reply"
+                if (name, workload.name) in lost
+                else name: file
+                for name, file in found.items()
+            }
             title = f"{workload.name}: {workload.words}, from when it was due; {GROUPS[group]}"
             distributions(files, title, to / f"{workload.name}-{group}")
     if files := both_ways(results):
         distributions(
             files, "from when it was due, and as who waits for each reply sees it", to / "corrected"
         )
-    for axis in results.scale:
+    for axis in results.scale.get("axes", ()):
         growth(axis, to / f"scale-{axis['name']}")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
 
+from bench.comparison.latency import row_name
 from bench.systems.system import System
 
 from .results import Results, quantile_us
@@ -47,7 +48,7 @@ class Loss:
     what: str
     peer: str
     ours: str
-    """The best of ours; empty if none of them has a figure: they lost messages."""
+    """The best of ours; empty if none of them has a figure: they lost messages, or died."""
     ratio: float
     """How many times better the peer is."""
     reason: str
@@ -91,6 +92,16 @@ def losing(results: Results) -> Iterator[Loss]:
                 yield Loss(what, peer.name, ours, min(known) / theirs, reason_of(peer, ours, what))
 
 
+def beside_peers(results: Results) -> bool:
+    """Whether any figure is there of one of ours and of a peer of the same promise."""
+    for what in figures(results):
+        there = [one for one in results.systems if value_of(results, one.name, what) is not None]
+        own = {one.promise for one in there if one.name.startswith(OURS)}
+        if own & {one.promise for one in there if not one.name.startswith(OURS)}:
+            return True
+    return False
+
+
 def figures(results: Results) -> list[str]:
     """What is compared; less is better in all of it."""
     return [
@@ -101,11 +112,12 @@ def figures(results: Results) -> list[str]:
 
 
 def was_run(results: Results, system: str, what: str) -> bool:
-    """It may have lost messages, and has no value then."""
+    """It may have lost messages or died, and has no value then."""
     if what.startswith("L"):
-        return bool(results.loads(system, what.split()[0]))
-    found = results.throughput(system, results.size_bytes, "received")
-    return bool(found and found["runs"])
+        found = results.figures.get(row_name(system, what.split()[0], "p50"))
+    else:
+        found = results.throughput(system, results.size_bytes, "received")
+    return bool(found and (found["runs"] or found.get("failed")))
 
 
 def value_of(results: Results, system: str, what: str) -> float | None:

@@ -10,7 +10,7 @@ from bench.table import number
 
 from . import marks
 from .charts import draw
-from .losing import Loss, losing
+from .losing import Loss, beside_peers, losing
 from .results import Results, compared, read
 from .tables import latency, throughput
 
@@ -54,25 +54,17 @@ def lines(results: Results, figures: str) -> Iterator[str]:
         figures: the directory of the plots, from the page.
     """
     yield from heading(results)
-    yield from where_we_lose(list(losing(results)))
+    yield from where_we_lose(list(losing(results)), beside_peers=beside_peers(results))
     yield from throughput(results, figures)
     yield from latency(results, figures)
     yield from scale(results, figures)
 
 
 def heading(results: Results) -> Iterator[str]:
-    machine = results.machine
     yield "# Performance, beside other systems"
     yield ""
-    yield (
-        f"Written by `mesh-bench page` from what was measured; not by hand. Commit {results.commit[:7]}, "
-        f"{machine['time']}, `{machine['command']}`. {machine['cpu']}, {machine['cores']} cores, "
-        f"kernel {machine['kernel']}, {machine['python']}, libzmq {machine['libzmq']}; "
-        f"{asked_words(machine['asked'])}; "
-        f"load {machine['load_average_before'][0]} before and {machine['load_average_after'][0]} after; "
-        f"an fdatasync takes {number(machine.get('disk_sync_p50_us'))} us (p50) on {machine['temporary_directory']}; "
-        f"10 M turns of an empty loop {machine['loop_10m_s']:.2f} s."
-    )
+    told = " ".join(measured_on(source["machine"], source["commit"]) for source in results.sources)
+    yield f"Written by `mesh-bench page` from what was measured; not by hand. {told}"
     yield ""
     yield (
         "One machine, loopback, one server and its clients on the same cores, the mesh with encryption, the others "
@@ -81,11 +73,32 @@ def heading(results: Results) -> Iterator[str]:
         "[elsewhere](performance.md#what-the-project-demands-of-itself); how the bench measures, in [bench/README.md](../bench/README.md)."
     )
     yield ""
-    yield f"Versions: {', '.join(f'{name} {version}' for name, version in machine['versions'].items())}."
+    machines = [source["machine"] for source in results.sources]
+    versions = {name: version for one in machines for name, version in one["versions"].items()}
+    yield f"Versions: {', '.join(f'{name} {version}' for name, version in versions.items())}."
     yield ""
-    for note in (*machine["notes"], *NOT_SHOWN, *machine.get("failures", ())):
+    for note in (*dict.fromkeys(note for one in machines for note in one["notes"]), *NOT_SHOWN):
         yield f"- {note}"
+    for one in machines:
+        yield from not_measured(one)
     yield ""
+
+
+def measured_on(machine: Mapping[str, Any], commit: str) -> str:
+    return (
+        f"Commit {commit[:7]}{' and what differs from it' * machine.get('dirty', False)}, "
+        f"{machine['time']}, `{machine['command']}`. {machine['cpu']}, {machine['cores']} cores, "
+        f"kernel {machine['kernel']}, {machine['python']}, libzmq {machine['libzmq']}; "
+        f"{asked_words(machine['asked'])}; "
+        f"load {machine['load_average_before'][0]} before and {machine['load_average_after'][0]} after; "
+        f"an fdatasync takes {number(machine.get('disk_sync_p50_us'))} us (p50) on {machine['temporary_directory']}; "
+        f"10 M turns of an empty loop {machine['loop_10m_s']:.2f} s."
+    )
+
+
+def not_measured(machine: Mapping[str, Any]) -> Iterator[str]:
+    for failure in machine.get("failures", ()):
+        yield f"- not measured: {failure}"
 
 
 def asked_words(asked: Mapping[str, Any]) -> str:
@@ -93,18 +106,30 @@ def asked_words(asked: Mapping[str, Any]) -> str:
     words = [f"{asked['runs']} round{'s' * (asked['runs'] > 1)}"]
     if "seconds" in asked:
         words.append(f"{asked['seconds']:g} s of each load after {asked['warm']:g} s")
+    if asked.get("samples", 1) > 1:
+        words.append(f"at least {asked['samples']:,} requests of each")
     if "seconds_max" in asked:
         words.append(
             f"up to {asked['count']:,} messages or {asked['seconds_max']:g} s at full throttle"
         )
+    if asked.get("quick"):
+        words.append("**of which a part was run, to try the bench: no figures to quote**")
     return ", ".join(words)
 
 
-def where_we_lose(found: Sequence[Loss]) -> Iterator[str]:
+def where_we_lose(found: Sequence[Loss], *, beside_peers: bool) -> Iterator[str]:
+    """
+    Args:
+        beside_peers: whether ours and a peer have any figure in common.
+    """
     yield "## Where the mesh loses"
     yield ""
     if not found:
-        yield "Nowhere by more than a fifth."
+        yield (
+            "Nowhere by more than a fifth."
+            if beside_peers
+            else "Not measured: no figure of ours beside one of a peer that promises the same."
+        )
         yield ""
         return
     yield (
@@ -123,8 +148,14 @@ def where_we_lose(found: Sequence[Loss]) -> Iterator[str]:
 
 def told_of(loss: Loss) -> str:
     if not loss.ours:
-        return f"{loss.what}, where ours lost messages"
+        return f"{loss.what}, where ours lost messages or could not be measured"
     return f"{loss.what} {loss.ratio:.1f}x ({loss.ours})"
+
+
+def lost_in(figures: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for figure in figures:
+        if wrong := sum(run["wrong"] for run in figure["runs"]):
+            yield f"- {figure['name']}: lost or wrong: {wrong:,}"
 
 
 def scale(results: Results, figures: str) -> Iterator[str]:
@@ -132,8 +163,13 @@ def scale(results: Results, figures: str) -> Iterator[str]:
         return
     yield "## How the mesh's costs grow"
     yield ""
-    yield "`mesh-bench scale`"
+    machine, commit = results.scale["machine"], results.scale["commit"]
+    yield f"`{machine['command']}`, {machine['time']}, commit {commit[:7]}."
     yield ""
-    for axis in results.scale:
+    told = [*not_measured(machine), *lost_in(results.scale.get("figures", ()))]
+    if told:
+        yield from told
+        yield ""
+    for axis in results.scale["axes"]:
         yield f"![{axis['unit']}]({figures}/scale-{axis['name']}.svg)"
         yield ""

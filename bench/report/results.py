@@ -22,11 +22,17 @@ Runs = Sequence[Mapping[str, Any]]
 @dataclass(frozen=True, slots=True)
 class Results:
     directory: Path
-    machine: Mapping[str, Any]
-    commit: str
+    sources: Sequence[Mapping[str, Any]]
+    """What each file of a comparison says of itself: `machine` and `commit`."""
     figures: Mapping[str, Mapping[str, Any]]
     """By name."""
-    scale: Sequence[Mapping[str, Any]]
+    scale: Mapping[str, Any]
+    """What its file holds: `machine`, `commit`, `figures` and `axes`; empty if there is none."""
+
+    def asked(self, option: str) -> Mapping[str, Any]:
+        """The options of the command that had this one; empty: none had."""
+        found = (source["machine"]["asked"] for source in self.sources)
+        return next((asked for asked in found if option in asked), {})
 
     @property
     def systems(self) -> list[System]:
@@ -74,10 +80,9 @@ def read(directory: Path) -> Results:
     scale = directory / SCALE
     return Results(
         directory=directory,
-        machine=contents[0]["machine"],
-        commit=contents[0]["commit"],
+        sources=contents,
         figures={figure["name"]: figure for content in contents for figure in content["figures"]},
-        scale=json.loads(scale.read_text())["axes"] if scale.exists() else [],
+        scale=json.loads(scale.read_text()) if scale.exists() else {},
     )
 
 

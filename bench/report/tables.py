@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 from bench.comparison.latency import row_name
-from bench.latency.generator import DRAIN_S_MAX
+from bench.latency.generator import DRAIN_S_MAX, QUIET_S_MAX
 from bench.systems import REFERENCE
 from bench.systems.system import Promise, System
 from bench.table import number, spread
@@ -39,7 +39,7 @@ def throughput(results: Results, figures: str) -> Iterator[str]:
     yield (
         f"{size} B messages, one producer, one consumer, each in a process of its own; every payload compared with "
         "what was sent. CPU is of all processes, the server's too: it holds on a busy machine, rates do less so. "
-        f"`mesh-bench throughput --size {size}`"
+        f"`mesh-bench throughput --size {size}{options(results, 'count', 'seconds_max')}`"
     )
     for promise in PROMISES:
         rows = [
@@ -105,7 +105,7 @@ def latency(results: Results, figures: str) -> Iterator[str]:
         yield ""
         yield f"### {workload.name}: {workload.words}"
         yield ""
-        yield f"`mesh-bench latency --workloads {workload.name}{how_long(results.machine['asked'])}`"
+        yield f"`mesh-bench latency --workloads {workload.name}{options(results, 'seconds', 'warm', 'samples')}`"
         yield ""
         yield f"| {' | '.join(LATENCY_HEADINGS)} |"
         yield "|---" * len(LATENCY_HEADINGS) + "|"
@@ -123,8 +123,8 @@ def latency(results: Results, figures: str) -> Iterator[str]:
     lost = [f"{system} {workload}: {count:,}" for system, workload, count in losses(results)]
     if lost:
         yield (
-            f"Requests without a right reply {DRAIN_S_MAX:.0f} s after the last of them was sent, lost or "
-            f"still waiting: {'; '.join(lost)}."
+            f"Requests without a right reply {DRAIN_S_MAX:.0f} s after the last of them was sent, or when nothing "
+            f"had come for {QUIET_S_MAX:.0f} s after that, lost or still waiting: {'; '.join(lost)}."
         )
         yield ""
 
@@ -156,8 +156,16 @@ def quantile(runs: Runs, name: str) -> str:
     return number(value) + spread(apart)
 
 
-def how_long(asked: Mapping[str, Any]) -> str:
-    return f" --seconds {asked['seconds']:g} --warm {asked['warm']:g}" if "seconds" in asked else ""
+def options(results: Results, *names: str) -> str:
+    """As the command was given them, for whoever measures it again; `samples` only if it was."""
+    asked = results.asked(names[0])
+    given = [(name, asked[name]) for name in names if name in asked]
+    words = [
+        f" --{name.replace('_', '-')} {value:{'' if isinstance(value, int) else 'g'}}"
+        for name, value in given
+        if (name, value) != ("samples", 1)
+    ]
+    return "".join([*words, " --quick" if asked.get("quick") else ""])
 
 
 def label(system: System) -> str:

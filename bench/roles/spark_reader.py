@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import spark
 from bench.roles.spark_workers import peak_rss_bytes
-from bench.roles.stage import Stage, play
+from bench.roles.stage import Stage, leave_on_sigterm, play
 from bench.spark import ceiling
 from spark.capture.rows import HEADERS, SQL, ddl
 
@@ -21,6 +21,7 @@ COLUMNS = [name for name in SQL if name != HEADERS]
 
 
 def run(stage: Stage) -> None:
+    leave_on_sigterm()  # Its directories.
     session = spark.session(MASTER, spark_driver_memory="2g")
     session.sparkContext.setLogLevel("OFF")
     session.dataSource.register(ceiling.SameBatch)

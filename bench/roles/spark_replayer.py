@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 import spark
-from bench.roles.stage import Stage, play
+from bench.roles.stage import Stage, leave_on_sigterm, play
 from spark.replay.plan import ReplayPlan, read_destination
 from spark.replay.replay import replay
 from spark.settings import joining_options
@@ -16,6 +16,7 @@ MASTER = "local[2]"
 
 def run(stage: Stage) -> None:
     settings = stage.settings
+    leave_on_sigterm()  # Its directories.
     session = spark.session(MASTER, spark_driver_memory="2g")
     session.sparkContext.setLogLevel("OFF")
     with tempfile.TemporaryDirectory() as directory:

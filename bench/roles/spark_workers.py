@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
-from bench.usage import usage_of
+from bench.usage import below, usage_of
 
 DAEMON = b"pyspark.daemon"
 
@@ -22,15 +21,3 @@ def workers(parent: int) -> Iterator[int]:
     for pid in below(parent):
         if DAEMON in (Path("/proc") / str(pid) / "cmdline").read_bytes():
             yield pid
-
-
-def below(parent: int) -> Iterator[int]:
-    parents: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        with suppress(ValueError, OSError):
-            pid = int(entry.name)
-            parents[pid] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-    found = {parent}
-    while more := {pid for pid, over in parents.items() if over in found} - found:
-        found |= more
-    yield from found - {parent}

@@ -17,8 +17,6 @@ from bench.roles.system_client import orders, play_client
 from bench.sequence import Ring
 from bench.systems.system import Place, Received, Requester, System
 
-NS = 1e9
-
 
 async def act(stage: Stage, system: System, place: Place, loop: Loop) -> None:
     settings = stage.settings
@@ -40,9 +38,8 @@ async def act(stage: Stage, system: System, place: Place, loop: Loop) -> None:
                 continue
             rows = arrays(found, load.warm_count)
             np.savez(order["file"], allow_pickle=False, **rows)
-            last_s = (samples.sent_ns[samples.sent - 1] - found.schedule.start_ns) / NS
             stage.done(
-                sent_per_s=(samples.sent - 1) / last_s, asked=load.count, sent=samples.sent,
+                sent_per_s=found.sent_per_s, kept=found.kept, asked=load.count, sent=samples.sent,
                 lost=samples.lost, duplicated=samples.duplicated, damaged=samples.damaged,
             )  # fmt: skip
 

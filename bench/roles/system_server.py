@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from bench.roles.stage import Stage, die_with_parent, play
+from bench.roles.stage import Stage, die_with_parent, leave_on_sigterm, play
 from bench.roles.system_client import place_of
 from bench.systems import SYSTEMS
 from bench.systems.system import HOST, Command
@@ -22,6 +22,8 @@ Server = subprocess.Popen[bytes]
 
 def run(stage: Stage) -> None:
     system, place = SYSTEMS[stage.settings["system"]], place_of(stage.settings)
+    # Killed by the kernel once this process is gone, it might still write to a directory that goes, too.
+    leave_on_sigterm()
     with ExitStack() as stack:
         processes = [
             stack.enter_context(running(command, Path(place.directory)))

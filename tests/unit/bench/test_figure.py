@@ -105,6 +105,7 @@ def test_the_file_has_exactly_this_shape() -> None:
                 "runs": [
                     {"value": 2.0, "reference": 1.0, "ratio": 2.0, "wrong": 0, "cpu_s": {"a": 1.5}}
                 ],
+                "failed": 0,
             }
         ],
     }

@@ -35,7 +35,14 @@ def test_setup_names_every_system_and_one_line_that_installs_them(
         (["throughput", "--systems", "zenho"], "; did you mean zenoh?"),
         (["latency", "--workloads", "L9"], "no workload is called 'L9'"),
         (["throughput", "--size", "8"], "want at least 16"),
+        (["latency", "--workloads", "L1,"], "no workload is called ''"),
+        (["throughput", "--systems", "mesh-requests"], "mesh-requests: nothing that is measured"),
+        (["latency", "--systems", "zeromq-packed"], "zeromq-packed: nothing that is measured"),
         (["scale", "--axes", "moons"], "no axis is called 'moons'"),
+        (["scale", "--out", "/dev/null"], "--out /dev/null: File exists"),
+        (["compare", "--systems", "zeromq", "--out", "/dev/null"], "--out /dev/null: File exists"),
+        (["mesh", "--json", "/dev/null/file.json"], "--json /dev/null: File exists"),
+        (["mesh", "--json", "."], "a directory"),
         (["page", "no-such-directory"], "compare.json"),
     ],
 )
@@ -63,6 +70,32 @@ def test_a_system_that_is_not_installed_is_skipped_by_name(
     monkeypatch.setattr(type(SYSTEMS["zenoh"]), "missing", lambda _: "no Python module zenoh")
     assert cli.main(["throughput", "--systems", "zenoh"]) == 2
     assert "zenoh is skipped: no Python module zenoh" in capsys.readouterr().err
+
+
+def test_ctrl_c_while_it_loads_has_the_answer_that_it_has_later() -> None:
+    """Found: a stack trace, in the third of a second until the commands were loaded."""
+    loaded = "import bench.cli, sys; print({'trio', 'zmq', 'bench.commands'} & set(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", loaded], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "set()\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "module"),
+    [(["latency", "--systems", "zeromq"], "numpy"), (["page", "results"], "matplotlib")],
+)
+def test_a_module_that_is_not_there_is_told_before_anything_is_measured(
+    words: list[str], module: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """Found: a stack trace out of the first load, with nothing written."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, module, None)
+    assert cli.main(words) == 2
+    assert capsys.readouterr().err == (
+        f"mesh-bench: no Python module {module}: pip install -e .[bench]\n"
+    )
 
 
 @pytest.mark.slow

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import socket
+from contextlib import closing
 
-from bench.network import LOOPBACK, Network, Ports, claim, is_free
+from bench.network import LOOPBACK, PORTS, Network, Ports, claim, is_free
 
 
 def test_ports_in_a_row_as_a_seed_and_as_places() -> None:
@@ -23,15 +25,27 @@ def test_a_port_in_use_is_not_free() -> None:
 def test_a_port_that_another_measurement_has_claimed_is_not_claimed_again() -> None:
     with socket.socket(socket.AF_UNIX) as other:
         other.bind("\0mesh-bench-port-19990")
-        assert not claim(19_990)
-    assert claim(19_990)
-    assert not claim(19_990)
+        assert claim(19_990) is None
+    held = claim(19_990)
+    assert held is not None
+    assert claim(19_990) is None
+    os.close(held)
 
 
 def test_free_ports_are_given_once() -> None:
-    network = Network()
-    given = [port for _ in range(100) for port in network.free_ports(2)]
+    with closing(Network()) as network:
+        given = [port for _ in range(100) for port in network.free_ports(2)]
     assert len(given) == len(set(given)) == 200
+
+
+def test_ports_and_descriptors_of_a_measurement_that_is_over_are_free() -> None:
+    """Found: held until the bench ended, which it did by that in its thousandth run."""
+    held = os.listdir("/proc/self/fd")
+    for _ in range(len(PORTS) // 100 + 1):
+        with closing(Network()) as network:
+            for _ in range(100):
+                network.free_ports(1)
+    assert os.listdir("/proc/self/fd") == held
 
 
 def test_nodes_of_a_network_share_its_secret_and_no_other_network_has_it() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench import cli
 from bench.comparison.histograms import write_histograms
 from bench.comparison.latency import row_name as latency_row
 from bench.comparison.throughput import VALUES
@@ -54,8 +55,9 @@ def results(directory: Path, *figures: dict[str, Any]) -> Path:
     return directory
 
 
-def samples(file: Path, row: Nanoseconds) -> None:
+def samples(file: Path, row: Nanoseconds) -> str:
     np.savez(file, response=row, uncorrected=row, delay=row)
+    return file.name
 
 
 def page(directory: Path, *figures: dict[str, Any]) -> str:
@@ -146,23 +148,39 @@ def test_who_was_not_measured_is_named(tmp_path: Path) -> None:
 
 
 def test_rounds_are_pooled_into_one_histogram(tmp_path: Path) -> None:
-    for number in (1, 2):
-        row = np.full(100, number * 1_000_000, dtype=np.int64)
-        samples(tmp_path / f"zeromq-L2-r{number:02}.npz", row)
-    write_histograms(tmp_path, keep=False)
+    files = [
+        samples(tmp_path / f"zeromq-L2-r{number:02}.npz", np.full(100, number * 1_000_000))
+        for number in (1, 2)
+    ]
+    write_histograms(tmp_path, files, keep=False)
     assert sorted(file.name for file in tmp_path.iterdir()) == [
         "delay_zeromq-L2.hgrm", "uncorrected_zeromq-L2.hgrm", "zeromq-L2.hgrm",
     ]  # fmt: skip
     assert "Total count    =          200]" in (tmp_path / "zeromq-L2.hgrm").read_text()
 
 
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_run_that_was_cut_short_is_in_no_histogram(tmp_path: Path, keep: bool) -> None:
+    """Found: Ctrl-C while samples were saved left half a file, and no histogram of anybody."""
+    whole = samples(tmp_path / "zeromq-L2-r01.npz", np.full(100, 1_000_000))
+    (tmp_path / "zeromq-L2-r02.npz").write_bytes((tmp_path / whole).read_bytes()[:500])
+    write_histograms(tmp_path, [whole], keep=keep)
+    assert "Total count    =          100]" in (tmp_path / "zeromq-L2.hgrm").read_text()
+    assert [file.name for file in tmp_path.glob("*.npz")] == [whole] * keep
+
+
 def test_curves_and_growth_are_drawn(tmp_path: Path) -> None:
-    for workload in ("L2", "L4"):
+    files = [
         samples(tmp_path / f"zeromq-{workload}-r01.npz", np.arange(5000, dtype=np.int64) + 1000)
-    write_histograms(tmp_path, keep=False)
+        for workload in ("L2", "L4")
+    ]
+    write_histograms(tmp_path, files, keep=False)
     axis = {"name": "links", "unit": "links", "lines": {"memory, MB": [[1, 2.0], [2, 3.0]]}}
-    (tmp_path / "scale.json").write_text(json.dumps({"axes": [axis]}))
-    text = page(tmp_path, latency("zeromq", 50))
+    scale = {"machine": MACHINE, "commit": "0123456789", "figures": [], "axes": [axis]}
+    (tmp_path / "scale.json").write_text(json.dumps(scale))
+    text = page(tmp_path, latency("zeromq", 50, wrong=34))
+    drawn = (tmp_path / "figures" / "performance" / "L2-direct.svg").read_text()
+    assert "zeromq, 34 without a right reply, n=5,000" in drawn
     for name in ("L2-direct", "scale-links", "corrected"):
         assert f"(figures/performance/{name}.svg)" in text
         assert (
@@ -220,6 +238,68 @@ def test_a_comparison_keeps_the_marks_of_its_page(tmp_path: Path) -> None:
         write(directory, to)
     assert "| good |" in to.read_text()
     assert "# Performance" in to.read_text()
+
+
+def test_a_file_of_somebody_else_is_told_in_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "compare.json").write_text("{")
+    assert cli.main(["page", str(tmp_path), "--to", str(tmp_path / "page.md")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{tmp_path}: not what mesh-bench writes" in line
+
+
+def test_each_file_tells_where_it_is_from_and_what_it_lacks(tmp_path: Path) -> None:
+    """Found: of full throttle and loads in one directory the page told the first file's settings and failures."""
+    for name, asked, figures in (
+        ("throughput", {"count": 1234567, "seconds_max": 4.0}, throughput("zeromq", 3.0)),
+        ("latency", {"seconds": 9.0, "warm": 2.0, "samples": 70_000}, [latency("zeromq", 50)]),
+    ):
+        machine = {**MACHINE, "command": f"mesh-bench {name}", "asked": {"runs": 1, **asked},
+                   "versions": {f"of {name}": "1"}, "failures": [f"{name} died"]}  # fmt: skip
+        content = {"machine": machine, "commit": f"{name[:3]}0000", "figures": figures}
+        (tmp_path / f"{name}.json").write_text(json.dumps(content))
+    scale = {"machine": {**MACHINE, "failures": ["64 nodes died"]}, "commit": "sca0000", "axes": [],
+             "figures": [{"name": "8 links: memory", "runs": [{"wrong": 3}]}]}  # fmt: skip
+    (tmp_path / "scale.json").write_text(json.dumps(scale))
+    to = tmp_path / "page.md"
+    write(tmp_path, to)
+    text = to.read_text()
+    for words in (
+        "Commit thr0000, ", "Commit lat0000, ", "commit sca0000", "of throughput 1, of latency 1",
+        "- not measured: throughput died\n", "- not measured: latency died\n",
+        "- not measured: 64 nodes died\n", "- 8 links: memory: lost or wrong: 3\n",
+        "9 s of each load after 2 s, at least 70,000 requests of each;",
+        "`mesh-bench throughput --size 1024 --count 1234567 --seconds-max 4`",
+        "`mesh-bench latency --workloads L2 --seconds 9 --warm 2 --samples 70000`",
+    ):  # fmt: skip
+        assert words in text, words
+
+
+def test_short_runs_are_told_to_be_no_figures(tmp_path: Path) -> None:
+    content = json.loads((results(tmp_path, latency("zeromq", 50)) / "compare.json").read_text())
+    content["machine"]["asked"]["quick"] = True
+    (tmp_path / "compare.json").write_text(json.dumps(content))
+    to = tmp_path / "page.md"
+    write(tmp_path, to)
+    assert "to try the bench: no figures to quote**" in to.read_text()
+    assert "`mesh-bench latency --workloads L2 --seconds 3 --warm 1 --quick`" in to.read_text()
+
+
+def test_nothing_is_won_where_nothing_was_measured(tmp_path: Path) -> None:
+    """Found: "Nowhere by more than a fifth." of peers alone, and where all of ours had died."""
+    assert "Nowhere by more" in page(
+        tmp_path, *throughput("zeromq", 3.0), *throughput("mesh-topics", 3.0)
+    )
+    alone = page(tmp_path, *throughput("zeromq", 3.0), *throughput("mesh-durable", 3.0))
+    assert "Not measured: no figure of ours beside one of a peer" in alone
+    dead = [
+        {**figure, "runs": [], "failed": 1, "value": None}
+        for figure in throughput("mesh-topics", None)
+    ]
+    assert "**zeromq**: CPU, where ours lost messages or could not be measured" in page(
+        tmp_path, *throughput("zeromq", 3.0), *dead
+    )
 
 
 def test_no_results_is_an_error(tmp_path: Path) -> None:

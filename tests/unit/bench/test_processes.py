@@ -12,6 +12,7 @@ import pytest
 from bench.plan import Scale
 from bench.processes import MeasurementFailed, Role, Troupe
 from bench.raw import publish_subscribe, push_pull, request_reply
+from bench.roles.stage import leave_on_sigterm
 
 TINY = 2000
 
@@ -88,6 +89,17 @@ def test_ctrl_c_while_the_roles_leave_ends_them_all_the_same() -> None:
     with pytest.raises(KeyboardInterrupt), Troupe() as troupe:
         started += [troupe.start("raw_reply", {"window": 1}) for _ in range(2)]
     assert not any(is_alive(role.pid) for role in started)
+
+
+def test_a_role_that_holds_directories_leaves_by_sigterm_as_it_should() -> None:
+    """Found: Ctrl-C while Spark was measured left its home behind."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        leave_on_sigterm()
+        with pytest.raises(SystemExit):
+            signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_a_role_that_fails_says_why() -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+import os
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -89,11 +90,32 @@ def test_several_rounds_are_printed_with_the_least_and_the_most_and_one_without(
 
 
 def test_a_loss_prints_no_rate() -> None:
-    run = session(family(Script(rate(6, wrong=4)), Script(rate(2))), 1)
+    said: list[str] = []
+    run = session(family(Script(rate(6, wrong=4)), Script(rate(2))), 1, said)
     run.run()
+    assert sorted(line.partition(" (")[0] for line in said) == [
+        "round 1/1  mesh: LOST OR WRONG 4", "round 1/1  raw: per_s 2",
+    ]  # fmt: skip
     (figure,) = run.figures()
     assert (figure.value, figure.wrong, figure.holds) == (None, 4, False)
     assert "LOST OR WRONG 4" in render([figure])
+
+
+def test_a_load_that_was_not_what_was_asked_for_is_told_wherever_its_values_are() -> None:
+    """Found: on the page only."""
+    said: list[str] = []
+    late = [Outcome({"per_s": value}, caveat="SCHEDULE NOT KEPT") for value in (6.0, 8.0)]
+    run = session(family(Script(*late), Script(rate(2), rate(2))), 2, said)
+    run.run()
+    assert "| 7 msg/s (6 to 8), SCHEDULE NOT KEPT " in render(run.figures())
+    assert any("mesh: per_s 6, SCHEDULE NOT KEPT (" in line for line in said)
+    assert [entry["caveat"] for entry in run.figures()[0].runs] == ["SCHEDULE NOT KEPT"] * 2
+
+
+def test_a_quantile_that_has_too_few_samples_was_measured_all_the_same() -> None:
+    run = session(family(Script(Outcome({"p50_us": 1.0})), Script(rate(2))), 1)
+    run.run()
+    assert "| too few samples " in render(run.figures())
 
 
 def test_a_reference_that_lost_messages_is_no_reference() -> None:
@@ -103,12 +125,17 @@ def test_a_reference_that_lost_messages_is_no_reference() -> None:
     assert (figure.value, figure.reference, figure.ratio) == (6.0, None, None)
 
 
-def test_a_failed_run_is_told_and_the_rest_goes_on() -> None:
-    run = session(family(Script(MeasurementFailed("died"), rate(9)), Script(rate(2), rate(3))), 2)
+@pytest.mark.parametrize("error", [MeasurementFailed("no room"), OSError("no room")])
+def test_a_failed_run_is_told_and_the_rest_goes_on(error: Exception) -> None:
+    """Found: a disk that was full ended the bench by a stack trace, with nothing written."""
+    run = session(family(Script(error, rate(9)), Script(rate(2), rate(3))), 2)
     run.run()
     (figure,) = run.figures()
-    assert run.failures == ["mesh, round 1: died"]
+    assert run.failures == ["mesh, round 1: no room"]
     assert [entry["value"] for entry in figure.runs] == [9]
+    assert (figure.value, figure.failed) == (9, 1)
+    assert "| 9 msg/s, FAILED rounds 1 " in render([figure])
+    assert figure.holds is False  # It would, by what is left.
 
 
 def test_a_family_may_want_fewer_rounds() -> None:
@@ -151,7 +178,7 @@ class Module:
 
 def run_command(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mesh: Script, raw: Script
-) -> tuple[int, dict[str, list[dict[str, object]]]]:
+) -> tuple[int, dict[str, Any]]:
     monkeypatch.setattr(marks, "BENCHES", {"mesh": (Module(family(mesh, raw)),)})
     out = tmp_path / "out.json"
     status = cli.main(["mesh", "--rounds", "2", "--json", str(out)])
@@ -185,8 +212,22 @@ def test_ctrl_c_keeps_what_was_measured(monkeypatch: pytest.MonkeyPatch, tmp_pat
     mesh, raw = Script(rate(6), KeyboardInterrupt()), Script(rate(2), KeyboardInterrupt())
     status, content = run_command(monkeypatch, tmp_path, mesh, raw)
     assert status == 130
+    assert content["machine"]["failures"] == ["what would have come after the interrupt"]
     assert content["figures"][0]["value"] == 6
     assert content["figures"][0]["ratio"] == 3
+
+
+def test_whoever_stops_reading_the_table_costs_no_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Found: `mesh-bench ... | head` lost all that was measured."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as stdout:
+        monkeypatch.setattr("sys.stdout", stdout)
+        mesh, raw = Script(rate(6), rate(6)), Script(rate(2), rate(2))
+        status, content = run_command(monkeypatch, tmp_path, mesh, raw)
+    assert (status, content["figures"][0]["value"]) == (0, 6)
 
 
 def test_an_unknown_name_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
