@@ -47,6 +47,8 @@ from .timers import Timers
 PROOF_FAILURES = 3
 """Dials that a refused probe counts as."""
 ANSWER_FIRST_S = 0.005
+OVERHEARD_S = 1.0
+"""How long the goodbye of one that has left, as others say, may take: twice what a leaver waits for us."""
 
 
 class Ending(Enum):
@@ -56,6 +58,7 @@ class Ending(Enum):
     LEFT = "left"
     """The peer said goodbye, and with it acknowledged all that it will ever take."""
     HEARSAY = "left, as others say"
+    """And it has not said goodbye itself."""
 
 
 class Listener(Protocol):
@@ -64,6 +67,7 @@ class Listener(Protocol):
     def link_up(self, link: Link, peer: Peer, idempotent: Sequence[str]) -> None: ...
     def path_lost(self, link: Link) -> None: ...
     def path_back(self, link: Link) -> None: ...
+    def overheard(self, link: Link) -> None: ...
     def link_down(self, link: Link, reason: str, ending: Ending) -> None: ...
     def warn(self, kind: str, text: str) -> None: ...
 
@@ -103,10 +107,10 @@ class Peering:
         if peer is None or not news:
             return peer
         if peer.announcement.left:
-            if peer.link is not None:
-                # Only its own goodbye says what it took; hearsay may overtake that it ran something.
-                ending = Ending.LEFT if relay == peer.node else Ending.HEARSAY
-                self.fail(peer.link, ending.value, now_s=now_s, ending=ending)
+            if peer.link is not None and relay == peer.node:
+                self.fail(peer.link, Ending.LEFT.value, now_s=now_s, ending=Ending.LEFT)
+            elif peer.link is not None:
+                self._overheard(peer.link, now_s)
             self._roster.bury(peer.node, now_s=now_s, left=True)
             self._gossip(raw, relay)
             return None
@@ -121,6 +125,21 @@ class Peering:
         if self.links.get(link.peer) is link:
             self.fail(link, Ending.LEFT.value, now_s=now_s, ending=Ending.LEFT)
             self._roster.bury(link.peer, now_s=now_s, left=True)
+
+    def _overheard(self, link: Link, now_s: float) -> None:
+        """Others say that it left: nothing more goes there, but only its own goodbye says what it took.
+
+        That is on its way. Without it all that is under way there may have been executed.
+        """
+        if not link.connected:
+            self._no_goodbye(link, now_s)
+            return
+        self._listener.overheard(link)
+        self._timers.at(now_s + OVERHEARD_S, lambda now: self._no_goodbye(link, now))
+
+    def _no_goodbye(self, link: Link, now_s: float) -> None:
+        if self.links.get(link.peer) is link:
+            self.fail(link, Ending.HEARSAY.value, now_s=now_s, ending=Ending.HEARSAY)
 
     def _gossip(self, raw: bytes, relay: bytes) -> None:
         # Everybody hears news from whoever links to the newcomer; three more copies are enough to
@@ -180,6 +199,9 @@ class Peering:
         if not link.dialled and not link.heard:
             # Its dialler gave it up before it had our WELCOME: it will not resume what it has not.
             self.fail(link, "its dialler was never heard", now_s=now_s)
+            return
+        if peer is None and link.control.conn is None:
+            self._no_goodbye(link, now_s)  # It has left, as others say, and can say nothing more.
             return
         self._listener.path_lost(link)
         if link.dialled:

@@ -18,7 +18,7 @@ from mesh.protocol.hello import (
     encode_announcements,
 )
 from mesh.protocol.instructions import Dial
-from mesh.protocol.peering import ANSWER_FIRST_S, Ending
+from mesh.protocol.peering import ANSWER_FIRST_S, OVERHEARD_S, Ending
 from security.keys import DOOR
 from tests.machines import LANES, LIMITS, ME, OTHER, take_records
 
@@ -342,17 +342,67 @@ def test_the_first_frame_of_a_stranger_is_a_greeting() -> None:
         bench.peering.greeted(b"c", "x", twice, bench.now_s)
 
 
-@pytest.mark.parametrize(("relay", "ending"), [(LARGER, Ending.LEFT), (SMALLER, Ending.HEARSAY)])
-def test_a_goodbye_ends_the_link_and_says_whose_word_it_is(relay: bytes, ending: Ending) -> None:
+def test_its_own_goodbye_ends_the_link_at_once() -> None:
     bench = Bench()
     accept(bench)
     goodbye = announce(LARGER, 2, endpoints=WAY_IN, left=True)
-    assert bench.peering.heard_of(goodbye, bench.now_s, relay=relay) is None
-    assert bench.told == [("down", LARGER, ending.value, ending)]
+    assert bench.peering.heard_of(goodbye, bench.now_s, relay=LARGER) is None
+    assert bench.told == [("down", LARGER, "left", Ending.LEFT)]
     assert not bench.roster.peers
     bench.take()
     bench.run_to(30.0)
     assert bench.dials() == []
+
+
+def overhear(bench: Bench) -> None:
+    accept(bench)
+    goodbye = announce(LARGER, 2, endpoints=WAY_IN, left=True)
+    assert bench.peering.heard_of(goodbye, bench.now_s, relay=SMALLER) is None
+    assert bench.told == [("overheard", LARGER)]
+    assert not bench.roster.peers
+    bench.told.clear()
+
+
+def test_a_goodbye_that_others_tell_of_is_waited_for() -> None:
+    """What it took only its own says: hearsay that came first made the rest maybe executed."""
+    bench = Bench()
+    overhear(bench)
+    bench.run_to(OVERHEARD_S - 0.01)
+    assert not bench.told
+    bench.peering.said_goodbye(bench.peering.links[LARGER], bench.now_s)
+    assert bench.told == [("down", LARGER, "left", Ending.LEFT)]
+    bench.take()
+    bench.run_to(30.0)
+    assert len(bench.told) == 1
+    assert bench.dials() == []
+
+
+def test_a_goodbye_that_only_others_tell_of_ends_the_link_all_the_same() -> None:
+    bench = Bench()
+    overhear(bench)
+    bench.run_to(OVERHEARD_S)
+    assert bench.told == [("down", LARGER, "left, as others say", Ending.HEARSAY)]
+
+
+def test_after_hearsay_a_lost_path_ends_the_link_when_the_goodbye_cannot_come_by_it() -> None:
+    bench = Bench()
+    overhear(bench)
+    control, data = (bench.peering.links[LARGER].lane(lane).conn for lane in LANES)
+    bench.peering.lost(data, bench.now_s)
+    assert bench.told == [("path lost", LARGER)]
+    bench.peering.lost(control, bench.now_s)
+    assert bench.told[1:] == [("down", LARGER, "left, as others say", Ending.HEARSAY)]
+    bench.run_to(30.0)
+    assert len(bench.told) == 2
+
+
+def test_of_a_lost_path_hearsay_is_believed_at_once() -> None:
+    bench = Bench()
+    accept(bench)
+    bench.peering.lost(bench.peering.links[LARGER].control.conn, bench.now_s)
+    goodbye = announce(LARGER, 2, endpoints=WAY_IN, left=True)
+    bench.peering.heard_of(goodbye, bench.now_s, relay=SMALLER)
+    assert bench.told[-1] == ("down", LARGER, "left, as others say", Ending.HEARSAY)
 
 
 def test_news_is_told_to_three_others_and_not_to_who_told_it() -> None:
