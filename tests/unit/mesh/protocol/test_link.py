@@ -207,6 +207,15 @@ def test_a_gap_is_refused() -> None:
         feed(make_link(), sequence=2)
 
 
+@pytest.mark.parametrize("kind", [Kind.BATCH, Kind.REQUEST, Kind.TUNNEL_DATA, Kind.GOSSIP])
+def test_what_no_window_bounds_is_refused(kind: Kind) -> None:
+    """A link half up kept all of it, 80 MB where the window was 64 KB."""
+    link = make_link()
+    assert len(feed(link, pack_record(Kind.HEARTBEAT, 0, b"\x91\x80"), sequence=0)) == 1
+    with pytest.raises(RemoteProtocolError, match="outside the sequence"):
+        feed(link, pack_record(kind, 1, b"body"), sequence=0)
+
+
 def test_every_frame_acknowledges_both_lanes() -> None:
     link = make_link()
     feed(link)
