@@ -46,9 +46,8 @@ SECONDS_MAX = 1e10
 
 
 class Node:
-    """Made by `mesh.join`. All verbs raise NodeClosed once the node is leaving.
-
-    `request` only when it has left: handlers that still run may have to ask others.
+    """Made by `mesh.join`. All verbs raise NodeClosed once the node has left, and so do those that
+    publish as soon as it is leaving: handlers that still run may only have to ask others.
     """
 
     def __init__(self, driver: Driver, config: MeshConfig) -> None:
@@ -315,7 +314,7 @@ class Node:
         size = _size_bytes(payload, headers)
         await trio.lowlevel.checkpoint()
         while (ahead := self._publisher.ahead(stream, size)) is not None:
-            self._core.check_open()
+            self._publisher.check_open()
             await self._driver.topics_freed.setdefault(ahead, Bell()).wait()
         return self._publisher.stream(stream.topic)  # Idle meanwhile, it may have been evicted.
 

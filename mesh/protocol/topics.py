@@ -114,8 +114,7 @@ class Publisher:
 
     def stream(self, topic: str) -> TopicStream:
         """The stream of `topic`, opened when it is new. Raises InvalidName, LimitReached, NodeClosed."""
-        if self._draining:
-            raise NodeClosed("the node is leaving, or has left")
+        self.check_open()
         stream = self.streams.get(topic) if isinstance(topic, str) else None
         if stream is None:
             raw = check_topic(topic)
@@ -127,6 +126,11 @@ class Publisher:
             self._next_epoch += 1
             self.refresh(stream)
         return stream
+
+    def check_open(self) -> None:
+        """Raises NodeClosed once the node is leaving."""
+        if self._draining:
+            raise NodeClosed("the node is leaving, or has left")
 
     def _evict(self) -> None:
         for stream in self._evictable:
