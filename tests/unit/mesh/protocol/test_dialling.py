@@ -11,6 +11,7 @@ from mesh.protocol.dialling import (
     BACKOFF_S,
     BACKOFF_S_MAX,
     HURRIED_MAX,
+    OURS_S,
     SEED_MISSES_MAX,
     SEED_STALE_S,
     SEEDS_MAX,
@@ -358,6 +359,11 @@ def test_a_seed_is_asked_again_unless_it_is_linked_or_ourselves() -> None:
     bench.introduced(again, bench.peering.announcement)
     bench.dialler.found(SEED, bench.now_s)
     assert bench.dials() == [], "ourselves"
+    bench.run_to(bench.now_s + OURS_S)
+    bench.take()
+    bench.dialler.found(SEED, bench.now_s)
+    (dial,) = bench.dials()
+    assert dial.endpoint == SEED, "behind a balancer there may be others"
 
 
 def test_a_silent_seed_is_tried_under_every_key_then_waits_to_be_found_again() -> None:
