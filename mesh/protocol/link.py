@@ -343,6 +343,8 @@ def agreed(ours: LinkLimits, theirs: Limits) -> LinkLimits:
     window = min(ours.window_bytes, theirs.window)
     if frame < FRAME_BYTES_MIN or window < 2 * frame:
         raise RemoteProtocolError(f"window of {window} bytes for frames of {frame}")
+    if theirs.record_max < RECORD_EXTRA_BYTES:
+        raise RemoteProtocolError(f"records of {theirs.record_max} bytes")
     return replace(
         ours, window_bytes=window, frame_bytes_max=frame,
         chunk_bytes=min(ours.chunk_bytes, frame // 2),

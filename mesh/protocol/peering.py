@@ -17,6 +17,7 @@ from enum import Enum
 from random import Random
 from typing import Protocol
 
+from security.announcement import SIZE_BYTES_MAX
 from security.errors import BadAnnouncement
 from security.keys import DOOR
 
@@ -44,6 +45,8 @@ from .link import Link, agreed
 from .roster import Peer, Roster
 from .timers import Timers
 
+TOLD_BYTES_MAX = SIZE_BYTES_MAX + 8
+"""What an announcement takes in a record of several."""
 PROOF_FAILURES = 3
 """Dials that a refused probe counts as."""
 ANSWER_FIRST_S = 0.005
@@ -391,11 +394,12 @@ class Peering:
             self.tell(self._rng.choice(up))
 
     def tell(self, link: Link) -> None:
-        """Tell the peer of nodes that we know, as many as a record has.
+        """Tell the peer of nodes that we know, as many as a record may have.
 
         If each told all it knows to each, a thousand nodes would tell a billion. What is left out
         when a link comes up follows in the end, with a record to somebody at every beat.
         """
         known = self._roster.some(link.peer, ANNOUNCEMENTS_MAX, self._rng)
-        if known:
-            link.send_control(Kind.GOSSIP, 0, encode_announcements(known))
+        most = link.limits.record_bytes_max // TOLD_BYTES_MAX  # Where payloads are small, fewer.
+        for at in range(0, len(known), most):
+            link.send_control(Kind.GOSSIP, 0, encode_announcements(known[at : at + most]))

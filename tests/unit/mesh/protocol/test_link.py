@@ -90,6 +90,11 @@ def test_agreed_limits_are_the_smaller_of_each() -> None:
     assert small.payload_bytes_max == 100_000 - RECORD_EXTRA_BYTES
 
 
+def test_records_with_no_room_for_a_name_are_refused() -> None:
+    with pytest.raises(RemoteProtocolError, match="records of"):
+        agreed(LIMITS, theirs(1 << 20, 1 << 20, record=RECORD_EXTRA_BYTES - 1))
+
+
 @pytest.mark.parametrize(("window", "frame"), [(2047, 1024), (1 << 20, 1023), (1, 1), (0, 0)])
 def test_limits_that_leave_no_room_are_refused(window: int, frame: int) -> None:
     with pytest.raises(RemoteProtocolError, match="window of"):

@@ -15,9 +15,11 @@ from mesh.protocol.hello import (
     NOT_ME,
     UNTRUSTED,
     Hello,
+    decode_announcements,
     encode_announcements,
 )
 from mesh.protocol.instructions import Dial
+from mesh.protocol.link import RECORD_EXTRA_BYTES
 from mesh.protocol.peering import ANSWER_FIRST_S, OVERHEARD_S, Ending
 from security.keys import DOOR
 from tests.machines import LANES, LIMITS, ME, OTHER, take_records
@@ -418,6 +420,25 @@ def test_news_is_told_to_three_others_and_not_to_who_told_it() -> None:
     assert nodes[0] not in told
     bench.peering.heard_of(raw, bench.now_s, relay=nodes[1])
     assert not any(take_records(link) for link in links), "once"
+
+
+def test_what_is_told_of_many_fits_the_records_that_a_peer_of_small_payloads_takes() -> None:
+    """Found: 32 announcements of 4 KB in one record, which cost the link."""
+    bench = Bench(peers_max=100)
+    link = bench.link_to()
+    bench.take()
+    take_records(link)
+    link.limits = replace(link.limits, record_bytes_max=RECORD_EXTRA_BYTES + 1)
+    uri = "tcp://" + 200 * "a" + ":1"
+    long = [replace(place("127.0.0.1:2"), uri=uri)] * 16
+    raws = {announce(bytes([number]) * 16, endpoints=long) for number in range(1, 31)}
+    for raw in raws:
+        bench.peering.heard_of(raw, bench.now_s, dial=False)
+    take_records(link)
+    bench.peering.tell(link)
+    bodies = [body for kind, _, body in take_records(link) if kind == Kind.GOSSIP]
+    assert max(map(len, bodies)) <= link.limits.record_bytes_max < sum(map(len, bodies))
+    assert {raw for body in bodies for raw in decode_announcements(body)} == raws
 
 
 def test_peers_whose_announcement_ran_out_are_forgotten() -> None:
