@@ -336,6 +336,7 @@ class Peering:
         if link is not None and link.link_id == hello.link_id:
             if link.cluster != cluster or link.dialled:
                 return BAD
+            link.lane(hello.lane).check_resume(hello.expects)  # Or the link would be half for ever.
             old = link.lane(hello.lane).conn
             if old is not None:
                 self.dialler.hang_up(old)

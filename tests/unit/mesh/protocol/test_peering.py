@@ -137,6 +137,17 @@ def test_a_lane_is_resumed_on_a_new_connection_and_the_old_one_forgotten() -> No
     assert ("down", LARGER) not in [told[:2] for told in bench.told]
 
 
+def test_who_resumes_a_lane_where_it_cannot_be_changes_nothing() -> None:
+    """Found: the old connection was gone by then, and no timer ended the half of a link."""
+    bench = Bench()
+    accept(bench)
+    link = bench.peering.links[LARGER]
+    with pytest.raises(RemoteProtocolError, match="expects frame 99"):
+        say(bench, replace(HELLO, resume=True, expects=99), b"new")
+    assert link.connected
+    assert link.control.conn != b"new"
+
+
 def test_nobody_resumes_our_own_dial_or_on_behalf_of_another_cluster() -> None:
     bench = Bench()
     link = bench.link_to(SMALLER)
