@@ -223,7 +223,6 @@ class World:
         assert len(among) == len(nodes) * (len(nodes) - 1), f"{len(among)} connections"
         assert all(end in everybody for one in linked for end in one.ends)
 
-
     def _ended(self) -> bool:
         """No connection is closed at one end only."""
         return all(all(one.known) for one in self.network.connections if one.state == OPEN)
