@@ -219,7 +219,7 @@ class Dialler:
         peer.retry = self._timers.at(now_s + delay_s, lambda now: self.connect(peer, now))
 
     def hurry(self, now_s: float) -> None:
-        """A link came up: what kept others away may be over too, so some of them are tried soon."""
+        """A link came up, or its path is back: what kept others away may be over too, so some of them are tried soon."""
         for peer in self._roster.lost.draw(HURRIED_MAX, self._rng):
             if peer.attempt is None:
                 self.later(peer, now_s, self._rng.uniform(0, BACKOFF_S))

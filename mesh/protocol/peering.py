@@ -180,6 +180,7 @@ class Peering:
             self._listener.link_up(link, peer, idempotent)
         elif link.connected and not was_connected:
             link.patience.cancel()
+            self.dialler.hurry(now_s)
             self._listener.path_back(link)
 
     def unbind(self, conn: Conn) -> None:

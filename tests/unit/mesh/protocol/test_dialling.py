@@ -154,6 +154,19 @@ def test_a_link_that_comes_up_hurries_some_of_those_that_could_not_be_reached() 
     assert sum(peer.attempt is not None for peer in peers) == HURRIED_MAX
 
 
+def test_a_path_that_is_back_hurries_them_too() -> None:
+    """Found: two that a partition had kept from ever meeting met 4 s after it, linked to all others."""
+    bench = Bench()
+    raw, link = announce(SMALLER, endpoints=WAY_IN), bench.link_to()
+    (peer,) = failed_twice(bench, 1)
+    assert link.data.conn is not None
+    bench.peering.lost(link.data.conn, bench.now_s)
+    bench.welcomed(bench.take(), raw)
+    assert bench.told[-1] == ("path back", SMALLER)
+    bench.run_to(bench.now_s + BACKOFF_S)
+    assert peer.attempt is not None
+
+
 def test_who_is_being_dialled_is_hurried_once_that_has_failed() -> None:
     bench = Bench()
     (peer,) = failed_twice(bench, 1)
