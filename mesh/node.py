@@ -46,9 +46,8 @@ SECONDS_MAX = 1e10
 
 
 class Node:
-    """Made by `mesh.join`. All verbs raise NodeClosed once the node is leaving.
-
-    `request` only when it has left: handlers that still run may have to ask others.
+    """Made by `mesh.join`. All verbs raise NodeClosed once the node has left, and so do those that
+    publish as soon as it is leaving: handlers that still run may only have to ask others.
     """
 
     def __init__(self, driver: Driver, config: MeshConfig) -> None:
@@ -223,7 +222,7 @@ class Node:
         await trio.lowlevel.checkpoint_if_cancelled()
         stream, packed = self._prepare(topic, payload, headers)
         while not self._append(stream, payload, packed):
-            stream = await self._wait_room(stream)
+            stream = await self._wait_room(stream, payload, packed)
         await trio.lowlevel.cancel_shielded_checkpoint()
 
     @enable_ki_protection
@@ -273,7 +272,7 @@ class Node:
         batches = self._publisher.batches
         for payload, packed in zip(payloads, repeat(None) if headers is None else headers):  # noqa: B905
             while not self._append(stream, payload, packed):
-                stream = await self._wait_room(stream)
+                stream = await self._wait_room(stream, payload, packed)
             if self._publisher.batches != batches:  # Once per batch, let it leave and others run.
                 batches = self._publisher.batches
                 await trio.lowlevel.checkpoint()
@@ -302,19 +301,21 @@ class Node:
 
     def _append(self, stream: TopicStream, payload: bytes, headers: bytes | None) -> bool:
         """Add one message; False: a subscriber makes us wait."""
-        size = len(payload) + (len(headers) if headers else 0)
-        room = self._publisher.make_room(stream, size)
+        room = self._publisher.make_room(stream, _size_bytes(payload, headers))
         if room and self._publisher.append(stream, payload, headers):
             self._driver.gathers()
         if self._core.touched:  # A batch was handed on: it leaves now, while more gathers.
             self._driver.settle()
         return room
 
-    async def _wait_room(self, stream: TopicStream) -> TopicStream:
+    async def _wait_room(
+        self, stream: TopicStream, payload: bytes, headers: bytes | None
+    ) -> TopicStream:
+        size = _size_bytes(payload, headers)
         await trio.lowlevel.checkpoint()
-        while stream.blocked:
-            self._core.check_open()
-            await self._driver.topics_freed.setdefault(stream, Bell()).wait()
+        while (ahead := self._publisher.ahead(stream, size)) is not None:
+            self._publisher.check_open()
+            await self._driver.topics_freed.setdefault(ahead, Bell()).wait()
         return self._publisher.stream(stream.topic)  # Idle meanwhile, it may have been evicted.
 
     def subscribe(
@@ -444,6 +445,10 @@ class Node:
     def statistics(self) -> NodeStatistics:
         """Plain counters of everything, frozen at this moment."""
         return node_statistics(self._core)
+
+
+def _size_bytes(payload: bytes, headers: bytes | None) -> int:
+    return len(payload) + (len(headers) if headers else 0)
 
 
 def _if_trio_runs(soon: Callable[..., object], call: Callable[..., object], what: object) -> None:

@@ -424,6 +424,9 @@ class Core:
             self.patterns.requests.members_came(cluster, self._now_s)
         self._shell.grew()
 
+    def overheard(self, link: Link) -> None:
+        self.membership.gone(link.peer, State.LEFT, Ending.LEFT.value)
+
     def link_down(self, link: Link, reason: str, ending: Ending) -> None:
         self.rotation.changed()
         if ending is Ending.LOST:
@@ -449,9 +452,9 @@ class Core:
     # What the application asks for
 
     def check_open(self) -> None:
-        """Raises NodeClosed once the node is leaving."""
-        if self.closing:
-            raise NodeClosed("the node is leaving, or has left")
+        """Raises NodeClosed once the node has left: while it only drains, handlers may need others."""
+        if self.left:
+            raise NodeClosed("the node has left")
 
     def choose(self, cluster: str, tried: Sequence[bytes]) -> Candidate | None:
         """A member that may take a tunnel and was not tried, None when there is none."""
@@ -464,8 +467,7 @@ class Core:
         expires_s: float, wake: Callable[[], object], only: Candidate | None = None,
     ) -> Pending:  # fmt: skip
         """Begin a request. Raises InvalidName, LimitReached, NodeClosed."""
-        if self.left:  # While it only drains, the handlers that it waits for may need others.
-            raise NodeClosed("the node has left")
+        self.check_open()
         return self.patterns.requests.start(
             target, payload, now_s=now_s, deadline_s=deadline_s, expires_s=expires_s, wake=wake,
             only=only,

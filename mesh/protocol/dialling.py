@@ -9,6 +9,7 @@ connection, and a connection belongs to one lane of one link for good.
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -47,6 +48,8 @@ HURRIED_MAX = 16
 SEEDS_MAX = 1024
 SEED_STALE_S = 300.0
 """Finders repeat themselves far sooner: by then none of them names the address any more."""
+OURS_S = 15.0
+"""An address at which we met ourselves is not asked again for so long."""
 GONE_MAX = 1024
 REASON_MAX = 40
 """Letters of a refusal that are worth telling: those of hello.py are shorter."""
@@ -70,7 +73,8 @@ class Seed:
     endpoint: str
     tries: int = 0
     busy: bool = False
-    ours: bool = False
+    ours_s: float = -math.inf
+    """When we answered there ourselves. Behind a balancer's address there may be others."""
     node: bytes = b""
     """Who answered there last."""
     named_s: float = 0.0
@@ -148,7 +152,8 @@ class Dialler:
         return stale
 
     def _ask(self, seed: Seed, now_s: float) -> None:
-        if seed.busy or seed.ours or seed.node in self._exchange.links or self._exchange.closing:
+        ours = now_s - seed.ours_s < OURS_S
+        if seed.busy or ours or seed.node in self._exchange.links or self._exchange.closing:
             return
         keys = self._roster.keyring.introduction_keys()
         if not keys:
@@ -214,7 +219,7 @@ class Dialler:
         peer.retry = self._timers.at(now_s + delay_s, lambda now: self.connect(peer, now))
 
     def hurry(self, now_s: float) -> None:
-        """A link came up: what kept others away may be over too, so some of them are tried soon."""
+        """A link came up, or its path is back: what kept others away may be over too, so some of them are tried soon."""
         for peer in self._roster.lost.draw(HURRIED_MAX, self._rng):
             if peer.attempt is None:
                 self.later(peer, now_s, self._rng.uniform(0, BACKOFF_S))
@@ -389,7 +394,7 @@ class Dialler:
             if at == 0 and peer is not None:
                 peer.knows_us = True
             if at == 0 and isinstance(owner, Seed):
-                owner.ours = raw == self._exchange.announcement
+                owner.ours_s = now_s if raw == self._exchange.announcement else -math.inf
                 owner.node = peer.node if peer is not None else b""
                 owner.misses = 0
         if isinstance(owner, Seed):

@@ -24,6 +24,7 @@ from .values import clip, encode_values
 
 SOFT_MARGIN = 2
 """Requests over `concurrency` that are still taken although the caller could go elsewhere."""
+RETRY_MS_MAX = 60_000
 
 
 @dataclass(slots=True, eq=False)
@@ -112,11 +113,13 @@ class Dispatcher:
         if (job.link, job.ident) in self._jobs:  # The first could not be cancelled any more.
             raise RemoteProtocolError(f"request {job.ident} came twice")
         endpoint = self.requests.get(job.endpoint)
-        if endpoint is None:
+        if not job.link.outbox.takes(REQUESTS, 0):  # First: a refusal is an answer, too.
+            self._busy(job, hard=True)
+        elif endpoint is None:
             self._error(job, "no_such_endpoint", f"{self.cluster} has no endpoint {job.endpoint!r}")
         elif endpoint.allow is not None and job.caller not in endpoint.allow:
             self._error(job, "not_allowed", f"{job.caller} may not call {job.endpoint!r}")
-        elif self.draining or self._full(job) or not job.link.outbox.takes(REQUESTS, 0):
+        elif self.draining or self._full(job):
             self._busy(job, hard=True)
         elif flags & MAY_BE_BUSY and self.load >= self.concurrency + SOFT_MARGIN:
             self._busy(job, hard=False)
@@ -229,7 +232,7 @@ class Dispatcher:
     def _busy(self, job: Job, *, hard: bool) -> None:
         self.busy += 1
         turns = max(1.0, self.load / self.concurrency)
-        retry_after_ms = min(60_000, max(1, int(1000 * self._service_s * turns)))
+        retry_after_ms = min(RETRY_MS_MAX, max(1, int(1000 * self._service_s * turns)))
         body = encode_values(self.load, retry_after_ms, hard)
         job.link.send_control(Kind.BUSY, job.ident, body)
         self.touched(job.link)

@@ -16,7 +16,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from ..errors import RemoteProtocolError
-from .frame import CONTROL, DATA, FRAME_BYTES, MORE, Buffer, Frame, Part, pack_frame, pack_record
+from .frame import (
+    CONTROL,
+    DATA,
+    FRAME_BYTES,
+    MORE,
+    Buffer,
+    Frame,
+    Kind,
+    Part,
+    pack_frame,
+    pack_record,
+)
 from .hello import Limits
 from .instructions import Instruction
 from .lane import Conn, Lane
@@ -262,7 +273,8 @@ class Link:
         """Take one frame; return the records it completes, in order.
 
         Raises:
-            RemoteProtocolError: a gap, credit that was never given, a record over its limit.
+            RemoteProtocolError: a gap, credit that was never given, a record over its limit, or
+                outside the sequence although it is no heartbeat.
         """
         self._frames_received += 1
         self._bytes_received += size_bytes
@@ -280,6 +292,8 @@ class Link:
                 )
             if self.ack_due_s is None:
                 self.ack_due_s = now_s + self.limits.ack_delay_s
+        elif any(record[0] != Kind.HEARTBEAT for record in frame.records):
+            raise RemoteProtocolError("records outside the sequence, where no window bounds them")
         data = frame.data
         whole: list[Received] = []
         pieces = self._pieces
@@ -329,6 +343,8 @@ def agreed(ours: LinkLimits, theirs: Limits) -> LinkLimits:
     window = min(ours.window_bytes, theirs.window)
     if frame < FRAME_BYTES_MIN or window < 2 * frame:
         raise RemoteProtocolError(f"window of {window} bytes for frames of {frame}")
+    if theirs.record_max < RECORD_EXTRA_BYTES:
+        raise RemoteProtocolError(f"records of {theirs.record_max} bytes")
     return replace(
         ours, window_bytes=window, frame_bytes_max=frame,
         chunk_bytes=min(ours.chunk_bytes, frame // 2),

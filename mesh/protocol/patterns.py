@@ -19,7 +19,7 @@ from ..errors import InvalidName, RemoteProtocolError
 from ..names import check_pattern, check_topic
 from .balancer import Choose
 from .batch import NUMBERS_END, Batch
-from .dispatch import Dispatcher, Job
+from .dispatch import RETRY_MS_MAX, Dispatcher, Job
 from .frame import Kind
 from .inbox import Delivery, Inbox
 from .interest import BLOCK, POLICIES, Interest, RemoteSubscription
@@ -151,12 +151,15 @@ class Patterns:
         deadline_s = now_s + left_ms / 1000 if left_ms else None
         job = Job(link, ident, endpoint, bytes(data[at:end]), deadline_s)
         dispatcher = self.dispatchers.get(cluster)
-        if dispatcher is None:
+        if dispatcher is not None:
+            dispatcher.offer(job, flags, now_s)
+            return
+        if link.outbox.takes(REQUESTS, 0):
             body = encode_values("no_such_endpoint", f"this member serves no {cluster!r}")
             link.outbox.push(REQUESTS, Kind.ERROR, ident, body, prefix=bytes(6))
-            self._touched(link)
-        else:
-            dispatcher.offer(job, flags, now_s)
+        else:  # Who takes no answers gets no more of them.
+            link.send_control(Kind.BUSY, ident, encode_values(0, RETRY_MS_MAX, True))
+        self._touched(link)
 
     def _on_reply(self, link: Link, record: Received, _now_s: float) -> None:
         _, ident, data, start, end = record

@@ -17,6 +17,7 @@ from enum import Enum
 from random import Random
 from typing import Protocol
 
+from security.announcement import SIZE_BYTES_MAX
 from security.errors import BadAnnouncement
 from security.keys import DOOR
 
@@ -44,9 +45,13 @@ from .link import Link, agreed
 from .roster import Peer, Roster
 from .timers import Timers
 
+TOLD_BYTES_MAX = SIZE_BYTES_MAX + 8
+"""What an announcement takes in a record of several."""
 PROOF_FAILURES = 3
 """Dials that a refused probe counts as."""
 ANSWER_FIRST_S = 0.005
+OVERHEARD_S = 1.0
+"""How long the goodbye of one that has left, as others say, may take: twice what a leaver waits for us."""
 
 
 class Ending(Enum):
@@ -56,6 +61,7 @@ class Ending(Enum):
     LEFT = "left"
     """The peer said goodbye, and with it acknowledged all that it will ever take."""
     HEARSAY = "left, as others say"
+    """And it has not said goodbye itself."""
 
 
 class Listener(Protocol):
@@ -64,6 +70,7 @@ class Listener(Protocol):
     def link_up(self, link: Link, peer: Peer, idempotent: Sequence[str]) -> None: ...
     def path_lost(self, link: Link) -> None: ...
     def path_back(self, link: Link) -> None: ...
+    def overheard(self, link: Link) -> None: ...
     def link_down(self, link: Link, reason: str, ending: Ending) -> None: ...
     def warn(self, kind: str, text: str) -> None: ...
 
@@ -103,10 +110,10 @@ class Peering:
         if peer is None or not news:
             return peer
         if peer.announcement.left:
-            if peer.link is not None:
-                # Only its own goodbye says what it took; hearsay may overtake that it ran something.
-                ending = Ending.LEFT if relay == peer.node else Ending.HEARSAY
-                self.fail(peer.link, ending.value, now_s=now_s, ending=ending)
+            if peer.link is not None and relay == peer.node:
+                self.fail(peer.link, Ending.LEFT.value, now_s=now_s, ending=Ending.LEFT)
+            elif peer.link is not None:
+                self._overheard(peer.link, now_s)
             self._roster.bury(peer.node, now_s=now_s, left=True)
             self._gossip(raw, relay)
             return None
@@ -121,6 +128,21 @@ class Peering:
         if self.links.get(link.peer) is link:
             self.fail(link, Ending.LEFT.value, now_s=now_s, ending=Ending.LEFT)
             self._roster.bury(link.peer, now_s=now_s, left=True)
+
+    def _overheard(self, link: Link, now_s: float) -> None:
+        """Others say that it left: nothing more goes there, but only its own goodbye says what it took.
+
+        That is on its way. Without it all that is under way there may have been executed.
+        """
+        if not link.connected:
+            self._no_goodbye(link, now_s)
+            return
+        self._listener.overheard(link)
+        self._timers.at(now_s + OVERHEARD_S, lambda now: self._no_goodbye(link, now))
+
+    def _no_goodbye(self, link: Link, now_s: float) -> None:
+        if self.links.get(link.peer) is link:
+            self.fail(link, Ending.HEARSAY.value, now_s=now_s, ending=Ending.HEARSAY)
 
     def _gossip(self, raw: bytes, relay: bytes) -> None:
         # Everybody hears news from whoever links to the newcomer; three more copies are enough to
@@ -158,6 +180,7 @@ class Peering:
             self._listener.link_up(link, peer, idempotent)
         elif link.connected and not was_connected:
             link.patience.cancel()
+            self.dialler.hurry(now_s)
             self._listener.path_back(link)
 
     def unbind(self, conn: Conn) -> None:
@@ -180,6 +203,9 @@ class Peering:
         if not link.dialled and not link.heard:
             # Its dialler gave it up before it had our WELCOME: it will not resume what it has not.
             self.fail(link, "its dialler was never heard", now_s=now_s)
+            return
+        if peer is None and link.control.conn is None:
+            self._no_goodbye(link, now_s)  # It has left, as others say, and can say nothing more.
             return
         self._listener.path_lost(link)
         if link.dialled:
@@ -311,6 +337,7 @@ class Peering:
         if link is not None and link.link_id == hello.link_id:
             if link.cluster != cluster or link.dialled:
                 return BAD
+            link.lane(hello.lane).check_resume(hello.expects)  # Or the link would be half for ever.
             old = link.lane(hello.lane).conn
             if old is not None:
                 self.dialler.hang_up(old)
@@ -369,11 +396,12 @@ class Peering:
             self.tell(self._rng.choice(up))
 
     def tell(self, link: Link) -> None:
-        """Tell the peer of nodes that we know, as many as a record has.
+        """Tell the peer of nodes that we know, as many as a record may have.
 
         If each told all it knows to each, a thousand nodes would tell a billion. What is left out
         when a link comes up follows in the end, with a record to somebody at every beat.
         """
         known = self._roster.some(link.peer, ANNOUNCEMENTS_MAX, self._rng)
-        if known:
-            link.send_control(Kind.GOSSIP, 0, encode_announcements(known))
+        most = link.limits.record_bytes_max // TOLD_BYTES_MAX  # Where payloads are small, fewer.
+        for at in range(0, len(known), most):
+            link.send_control(Kind.GOSSIP, 0, encode_announcements(known[at : at + most]))

@@ -114,8 +114,7 @@ class Publisher:
 
     def stream(self, topic: str) -> TopicStream:
         """The stream of `topic`, opened when it is new. Raises InvalidName, LimitReached, NodeClosed."""
-        if self._draining:
-            raise NodeClosed("the node is leaving, or has left")
+        self.check_open()
         stream = self.streams.get(topic) if isinstance(topic, str) else None
         if stream is None:
             raw = check_topic(topic)
@@ -127,6 +126,11 @@ class Publisher:
             self._next_epoch += 1
             self.refresh(stream)
         return stream
+
+    def check_open(self) -> None:
+        """Raises NodeClosed once the node is leaving."""
+        if self._draining:
+            raise NodeClosed("the node is leaving, or has left")
 
     def _evict(self) -> None:
         for stream in self._evictable:
@@ -176,7 +180,20 @@ class Publisher:
         self.refresh(stream)
         if not stream.wanted and not stream.payloads:
             return True
-        return self.flush(stream) if stream.payloads else not stream.blocked
+        return self.flush(stream) if stream.payloads else self.ahead(stream, size_bytes) is None
+
+    def ahead(self, stream: TopicStream, size_bytes: int) -> TopicStream | None:
+        """The stream that has to go on before this one takes another message; None: none has to.
+
+        Itself, if it is blocked; or the last of those that wait for one who has no room for this one
+        either. Else a message of each of ever new topics would wait there.
+        """
+        if stream.blocked:
+            return stream
+        size = HEADER_BYTES + len(stream.raw) + PER_MESSAGE_BYTES + size_bytes
+        blocker = self._blocker(stream, size)
+        waiting = self._blocked.get(blocker) if blocker is not None else None
+        return waiting[-1] if waiting else None
 
     def append(self, stream: TopicStream, payload: bytes, headers: bytes | None) -> bool:
         """Add one message; `make_room` came before. True: it is the first since the last flush."""
@@ -352,7 +369,7 @@ class Publisher:
         return bool(self._freed)
 
     def retry(self) -> list[TopicStream]:
-        """Flush the streams that wait for what was freed; those that may go on."""
+        """Flush the streams that wait for what was freed; those that may go on, or wait for others now."""
         may_go_on: list[TopicStream] = []
         if not self._freed:
             return may_go_on
@@ -362,12 +379,12 @@ class Publisher:
             while waiting:
                 stream = waiting.popleft()
                 self._unblock(stream)
-                if self.flush(stream):
-                    may_go_on.append(stream)
-                elif blocker in self._blocked:  # For the same one: all behind it wait as well.
+                if not self.flush(stream) and blocker in self._blocked:
+                    # For the same one: all behind it wait as well.
                     waiting.extendleft(self._blocked[blocker])
                     self._blocked[blocker] = waiting
                     break
+                may_go_on.append(stream)
         return may_go_on
 
     def forget(self, link: Link) -> None:

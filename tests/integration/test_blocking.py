@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import trio
 import trio.testing
 
@@ -35,6 +36,34 @@ async def test_a_subscription_takes_as_much_of_its_own_node_as_of_another() -> N
             await until(lambda: not pub._core.patterns.interest.match("t"))
     assert 10 < max(taken) <= 2000 // 100
     assert abs(taken[0] - taken[1]) < 5
+
+
+async def test_who_publishes_to_ever_new_topics_waits_as_well() -> None:
+    """Found: one message of each was taken, however many."""
+    async with node("pub") as pub, node("sub", pub) as sub:
+        await linked(pub, sub)
+        async with (
+            sub.subscribe("t.*", when_full="block", limit_bytes=2000) as messages,
+            trio.open_nursery() as nursery,
+        ):
+            await subscribed(pub, "t.1")
+            count = 0
+
+            async def publish() -> None:
+                nonlocal count
+                while True:
+                    await pub.publish(f"t.{count}", bytes(500))
+                    count += 1
+
+            nursery.start_soon(publish)
+            await until(lambda: bool(pub._driver.topics_freed))
+            assert count <= 2000 // 500 + 1
+            with pytest.raises(trio.WouldBlock):
+                pub.publish_nowait("t.new", bytes(500))
+            for number in range(100):
+                message = await anext(messages)
+                assert (message.topic, message.lost) == (f"t.{number}", 0)
+            nursery.cancel_scope.cancel()
 
 
 class Turns(trio.abc.Instrument):

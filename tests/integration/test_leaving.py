@@ -145,6 +145,56 @@ async def test_a_tunnel_that_was_closed_is_complete_although_its_node_is_gone() 
     assert read == [b"%d" % n for n in range(100)]
 
 
+async def test_handlers_that_still_run_reach_others_by_every_verb() -> None:
+    """Found: `request` did, all others raised NodeClosed as soon as the node was leaving."""
+    shop, begun, goes_on = mesh.Service("shop"), trio.Event(), trio.Event()
+    here: list[mesh.Node] = []
+
+    @shop.request
+    async def sell(request: mesh.Request) -> bytes:
+        me = here[0]
+        begun.set()
+        await goes_on.wait()
+        answers = [answer async for _, answer in me.gather("archive/ask", b"?")]
+        told = await me.broadcast("archive/tell", b"!")
+        async with me.open_tunnel("archive") as tunnel:
+            await tunnel.send(b"part")
+        async with me.subscribe("t") as messages:
+            await until(lambda: other._core.patterns.interest.match("t"))
+            await other.publish("t", b"message")
+            message = await anext(messages)
+        return repr((answers, told, message.payload)).encode()
+
+    read: list[bytes] = []
+    store = archive(read, [])
+
+    @store.request("ask")
+    async def ask(request: mesh.Request) -> bytes:
+        return b"answer"
+
+    @store.broadcast("tell")
+    async def tell(request: mesh.Request) -> None: ...
+
+    async with node(store) as other, trio.open_nursery() as nursery:
+
+        async def stay() -> None:
+            async with node(shop, other) as me:
+                here.append(me)
+                await begun.wait()
+
+        async def ask_shop() -> None:
+            reply = await other.request("shop", b"", timeout=10)
+            assert reply == repr(([b"answer"], 1, b"message")).encode()
+
+        nursery.start_soon(stay)
+        await other.wait_members("shop")
+        nursery.start_soon(ask_shop)
+        await begun.wait()
+        await until(lambda: here[0]._core.closing)
+        goes_on.set()
+    assert read == [b"part"]
+
+
 async def test_nothing_more_is_published_once_a_node_is_leaving() -> None:
     """Found: to a topic in use it was."""
     async with node("shop") as shop, shop.subscribe("t") as messages:

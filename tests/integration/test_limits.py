@@ -155,8 +155,9 @@ def test_small_payloads_are_no_limit_to_gossip() -> None:
         MeshConfig(clusters=("small",), payload_bytes_max=1000, reassembly_bytes_max=len(told))
 
 
-def record(kind: Kind, ident: int, body: bytes) -> bytes:
-    return pack_frame(DATA, 0, 0, 0, 1, [pack_record(kind, ident, body)])
+def record(kind: Kind, ident: int, body: bytes, *, sequence: int = 1) -> bytes:
+    """A frame with just that: the first one on its lane."""
+    return pack_frame(DATA, sequence, 0, 0, 1, [pack_record(kind, ident, body)])
 
 
 BAD_FRAMES = {
@@ -173,6 +174,7 @@ BAD_FRAMES = {
     "an unknown policy": record(Kind.SUBSCRIBE, 1, b"\x93\xa1*\x09\x01"),
     "ends no subscription": record(Kind.UNSUBSCRIBE, 77, b""),
     "a second hello": record(Kind.HELLO, 1, b""),
+    "what no window bounds": record(Kind.CANCEL, 1, b"", sequence=0),
 }
 
 

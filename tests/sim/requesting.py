@@ -15,6 +15,7 @@ from mesh.errors import LimitReached, MeshError, NodeClosed, NoMembers, Overload
 from mesh.names import DEFAULT_ENDPOINT
 from mesh.protocol.balancer import Candidate
 from mesh.protocol.dispatch import Job
+from mesh.protocol.peering import OVERHEARD_S
 from mesh.protocol.request import DONE, Pending
 
 from .sim_node import FAIL, NEVER, REPLY, Plan, SimNode
@@ -67,7 +68,8 @@ class RequestBook:
         self._network, self._rng = network, rng
         self.asked: list[Asked] = []
         self.refused = 0
-        self._lost: list[Asked] = []
+        self._lost: list[tuple[float, Asked]] = []
+        """Those whose one member is gone, and by when they have been told."""
         self.broadcasts: dict[int, int] = {}
         """How many members each was told to."""
         self.heard: dict[tuple[int, bytes], int] = {}
@@ -172,16 +174,22 @@ class RequestBook:
         return Plan(delay_us / 1e6, outcome, make_reply(number, node, reply_size))
 
     def link_broke(self, node: bytes, peer: bytes) -> None:
-        self._lost += [one for one in self.asked if one.only == peer and one.caller.id == node]
+        # Of one that has left, as others say, its own goodbye is waited for.
+        due_s = self._network.now_s + OVERHEARD_S
+        asked = [one for one in self.asked if one.only == peer and one.caller.id == node]
+        self._lost += [(due_s, one) for one in asked]
 
     # Invariants
 
     def check_now(self) -> None:
         """What must hold at any moment: nothing is asked for longer than its deadline and a bit."""
         now_s = self._network.now_s
-        for one in self._lost:
-            assert one.wakes or one.caller.dead, f"its one member is gone: {one}"
-        self._lost.clear()
+        for due_s, one in self._lost:
+            told = one.wakes or one.caller.dead or now_s <= due_s
+            assert told or one.caller.was_paused(one.asked_s, now_s), (
+                f"its one member is gone: {one}"
+            )
+        self._lost = [(due_s, one) for due_s, one in self._lost if now_s <= due_s]
         for one in self.asked:
             late = now_s > one.deadline_s + LATE_S
             if one.wakes == 0 and late and not one.caller.dead and not one.gave_up:

@@ -13,6 +13,8 @@ import pytest
 from mesh.protocol.lane import Lane
 
 from .story import Story
+from .wire import OPEN
+from .world import World
 
 
 def test_one_seed_tells_the_same_story_in_every_process() -> None:
@@ -48,3 +50,29 @@ def test_a_broken_lane_does_not_pass(
     with pytest.raises(AssertionError):
         for seed in range(12, 18):
             Story(seed).tell()
+
+
+def test_an_introduction_that_has_just_been_hung_up_is_no_connection_too_many() -> None:
+    """Found: of a restarted node, to its own addresses, which it had heard of as another's."""
+    world = World(1)
+    node, _ = world.start_all(2)
+    world.network.run(5)
+    node.core.found(node.addresses[0], b"", node.now_s)
+    node.settle()
+    while all(all(one.known) for one in world.network.connections if one.state == OPEN):
+        world.network.run(1e-4)
+    world.check_quiet()
+
+
+def test_what_publishers_had_waiting_is_read_before_the_last_messages_are_published() -> None:
+    """Found: a small subscription that drops dropped the last one with all that came at once."""
+    world = World(2)
+    publisher, burst, reader = world.start_all(3)
+    small = world.topics.subscribe(reader, "a.>", "drop_oldest", 1 << 10, 0.02)
+    stuck = world.topics.subscribe(reader, "a.c", "block", 1 << 10, 60.0)
+    world.network.run(0.5)
+    world.topics.publish(publisher, "a.b", [8])
+    world.topics.publish(burst, "a.c", [7000] * 40)
+    world.network.after(9.0, lambda: world.topics.unsubscribe(stuck))
+    world.finish()
+    assert small.lost

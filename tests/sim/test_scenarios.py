@@ -290,6 +290,22 @@ def test_a_goodbye_by_hearsay_asks_nobody_again() -> None:
     world.finish()
 
 
+def test_hearsay_of_a_goodbye_that_is_on_its_way_fails_nothing() -> None:
+    """What was on the way to the member is asked elsewhere, whoever tells first that it has left."""
+    world = World(10)
+    caller, member, _ = world.start_all(3)
+    world.network.cut_path(member.host, caller.host)
+    asked = [world.requests.ask(caller, "x", timeout_s=5.0) for _ in range(20)]
+    world.leave(member)
+    world.network.run_until(lambda: not seen(world, member), 3.0, "overheard")
+    asked += [world.requests.ask(caller, "x", timeout_s=5.0) for _ in range(20)]
+    world.network.heal()
+    world.finish()
+    assert len(world.requests.asked) == len(asked)
+    assert not world.requests.failures()
+    assert all(len(one.ran_at) == 1 for one in asked)
+
+
 def test_clusters_that_differ_share_one_network() -> None:
     world = World(9)
     shop = [world.start(Setup(("shop",), dict(SMALL))) for _ in range(2)]

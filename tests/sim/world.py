@@ -44,6 +44,8 @@ class World:
         self.hooks = Hooks(self.requests.serve, self._opened, self.topics.freed, self._link_down)
         self._dead_s: dict[bytes, float] = {}
         self._names = 0
+        self._started_s = 0.0
+        """When the youngest node did."""
         self.liars: set[bytes] = set()
         network.after(WATCH_S, self._watch)
 
@@ -51,6 +53,7 @@ class World:
 
     def start(self, setup: Setup | None = None, name: str = "") -> SimNode:
         self._names += 1
+        self._started_s = self.network.now_s
         setup = setup or Setup(settings=SMALL)
         node = SimNode(self.network, name or f"n{self._names}", setup, self.hooks)
         self.nodes.append(node)
@@ -183,11 +186,12 @@ class World:
         network.run_until(lambda: all(node.dead for node in gone), 8.0, "leavers drain")
         started_s = network.now_s
         while not self.converged():
-            assert network.now_s - started_s < CONVERGE_S, f"not converged:\n{self.apart()}"
+            waited_s = network.now_s - max(started_s, self._started_s)
+            assert waited_s < CONVERGE_S, f"not converged:\n{self.apart()}"
             network.run(0.01)
         network.note("world", "converged")
-        network.run(8)  # Longest deadline, slowest reader.
         network.run_until(lambda: not self.topics.waits(self.honest()), 90.0, "a publisher waits")
+        network.run(8)  # Longest deadline, slowest reader of what had waited.
         self.topics.finish(self.honest())
         network.run(20)
         assert self.converged(), f"did not stay converged:\n{self.apart()}"
@@ -211,11 +215,17 @@ class World:
                     assert mine.link_id == theirs.link_id
                     assert mine.dialled is not theirs.dialled
         everybody = [node for node in self.nodes if not node.dead]
+        # Introductions go on, to nodes that were: one just hung up has an end on the wire.
+        self.network.run_until(self._ended, 1.0, "what one end has closed is closed")
         open_now = [one for one in self.network.connections if one.state == OPEN]
         linked = [one for one in open_now if not is_call(one)]
         among = [one for one in linked if all(end in nodes for end in one.ends)]
         assert len(among) == len(nodes) * (len(nodes) - 1), f"{len(among)} connections"
         assert all(end in everybody for one in linked for end in one.ends)
+
+    def _ended(self) -> bool:
+        """No connection is closed at one end only."""
+        return all(all(one.known) for one in self.network.connections if one.state == OPEN)
 
 
 def is_call(connection: Connection) -> bool:

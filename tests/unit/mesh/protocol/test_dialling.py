@@ -11,6 +11,7 @@ from mesh.protocol.dialling import (
     BACKOFF_S,
     BACKOFF_S_MAX,
     HURRIED_MAX,
+    OURS_S,
     SEED_MISSES_MAX,
     SEED_STALE_S,
     SEEDS_MAX,
@@ -151,6 +152,19 @@ def test_a_link_that_comes_up_hurries_some_of_those_that_could_not_be_reached() 
     bench.run_to(bench.now_s + BACKOFF_S)
     assert len(bench.dials()) == len(LANES) * HURRIED_MAX
     assert sum(peer.attempt is not None for peer in peers) == HURRIED_MAX
+
+
+def test_a_path_that_is_back_hurries_them_too() -> None:
+    """Found: two that a partition had kept from ever meeting met 4 s after it, linked to all others."""
+    bench = Bench()
+    raw, link = announce(SMALLER, endpoints=WAY_IN), bench.link_to()
+    (peer,) = failed_twice(bench, 1)
+    assert link.data.conn is not None
+    bench.peering.lost(link.data.conn, bench.now_s)
+    bench.welcomed(bench.take(), raw)
+    assert bench.told[-1] == ("path back", SMALLER)
+    bench.run_to(bench.now_s + BACKOFF_S)
+    assert peer.attempt is not None
 
 
 def test_who_is_being_dialled_is_hurried_once_that_has_failed() -> None:
@@ -358,6 +372,11 @@ def test_a_seed_is_asked_again_unless_it_is_linked_or_ourselves() -> None:
     bench.introduced(again, bench.peering.announcement)
     bench.dialler.found(SEED, bench.now_s)
     assert bench.dials() == [], "ourselves"
+    bench.run_to(bench.now_s + OURS_S)
+    bench.take()
+    bench.dialler.found(SEED, bench.now_s)
+    (dial,) = bench.dials()
+    assert dial.endpoint == SEED, "behind a balancer there may be others"
 
 
 def test_a_silent_seed_is_tried_under_every_key_then_waits_to_be_found_again() -> None:

@@ -90,6 +90,11 @@ def test_agreed_limits_are_the_smaller_of_each() -> None:
     assert small.payload_bytes_max == 100_000 - RECORD_EXTRA_BYTES
 
 
+def test_records_with_no_room_for_a_name_are_refused() -> None:
+    with pytest.raises(RemoteProtocolError, match="records of"):
+        agreed(LIMITS, theirs(1 << 20, 1 << 20, record=RECORD_EXTRA_BYTES - 1))
+
+
 @pytest.mark.parametrize(("window", "frame"), [(2047, 1024), (1 << 20, 1023), (1, 1), (0, 0)])
 def test_limits_that_leave_no_room_are_refused(window: int, frame: int) -> None:
     with pytest.raises(RemoteProtocolError, match="window of"):
@@ -205,6 +210,15 @@ def test_delivers_once_in_order_and_wants_the_acknowledgement_repeated() -> None
 def test_a_gap_is_refused() -> None:
     with pytest.raises(RemoteProtocolError, match="frame 2 where 1 was due"):
         feed(make_link(), sequence=2)
+
+
+@pytest.mark.parametrize("kind", [Kind.BATCH, Kind.REQUEST, Kind.TUNNEL_DATA, Kind.GOSSIP])
+def test_what_no_window_bounds_is_refused(kind: Kind) -> None:
+    """A link half up kept all of it, 80 MB where the window was 64 KB."""
+    link = make_link()
+    assert len(feed(link, pack_record(Kind.HEARTBEAT, 0, b"\x91\x80"), sequence=0)) == 1
+    with pytest.raises(RemoteProtocolError, match="outside the sequence"):
+        feed(link, pack_record(kind, 1, b"body"), sequence=0)
 
 
 def test_every_frame_acknowledges_both_lanes() -> None:

@@ -15,10 +15,12 @@ from mesh.protocol.hello import (
     NOT_ME,
     UNTRUSTED,
     Hello,
+    decode_announcements,
     encode_announcements,
 )
 from mesh.protocol.instructions import Dial
-from mesh.protocol.peering import ANSWER_FIRST_S, Ending
+from mesh.protocol.link import RECORD_EXTRA_BYTES
+from mesh.protocol.peering import ANSWER_FIRST_S, OVERHEARD_S, Ending
 from security.keys import DOOR
 from tests.machines import LANES, LIMITS, ME, OTHER, take_records
 
@@ -133,6 +135,17 @@ def test_a_lane_is_resumed_on_a_new_connection_and_the_old_one_forgotten() -> No
     assert set(bench.peering.bound) == {b"0", b"again"}
     assert b"1" in bench.dialler.gone
     assert ("down", LARGER) not in [told[:2] for told in bench.told]
+
+
+def test_who_resumes_a_lane_where_it_cannot_be_changes_nothing() -> None:
+    """Found: the old connection was gone by then, and no timer ended the half of a link."""
+    bench = Bench()
+    accept(bench)
+    link = bench.peering.links[LARGER]
+    with pytest.raises(RemoteProtocolError, match="expects frame 99"):
+        say(bench, replace(HELLO, resume=True, expects=99), b"new")
+    assert link.connected
+    assert link.control.conn != b"new"
 
 
 def test_nobody_resumes_our_own_dial_or_on_behalf_of_another_cluster() -> None:
@@ -342,17 +355,67 @@ def test_the_first_frame_of_a_stranger_is_a_greeting() -> None:
         bench.peering.greeted(b"c", "x", twice, bench.now_s)
 
 
-@pytest.mark.parametrize(("relay", "ending"), [(LARGER, Ending.LEFT), (SMALLER, Ending.HEARSAY)])
-def test_a_goodbye_ends_the_link_and_says_whose_word_it_is(relay: bytes, ending: Ending) -> None:
+def test_its_own_goodbye_ends_the_link_at_once() -> None:
     bench = Bench()
     accept(bench)
     goodbye = announce(LARGER, 2, endpoints=WAY_IN, left=True)
-    assert bench.peering.heard_of(goodbye, bench.now_s, relay=relay) is None
-    assert bench.told == [("down", LARGER, ending.value, ending)]
+    assert bench.peering.heard_of(goodbye, bench.now_s, relay=LARGER) is None
+    assert bench.told == [("down", LARGER, "left", Ending.LEFT)]
     assert not bench.roster.peers
     bench.take()
     bench.run_to(30.0)
     assert bench.dials() == []
+
+
+def overhear(bench: Bench) -> None:
+    accept(bench)
+    goodbye = announce(LARGER, 2, endpoints=WAY_IN, left=True)
+    assert bench.peering.heard_of(goodbye, bench.now_s, relay=SMALLER) is None
+    assert bench.told == [("overheard", LARGER)]
+    assert not bench.roster.peers
+    bench.told.clear()
+
+
+def test_a_goodbye_that_others_tell_of_is_waited_for() -> None:
+    """What it took only its own says: hearsay that came first made the rest maybe executed."""
+    bench = Bench()
+    overhear(bench)
+    bench.run_to(OVERHEARD_S - 0.01)
+    assert not bench.told
+    bench.peering.said_goodbye(bench.peering.links[LARGER], bench.now_s)
+    assert bench.told == [("down", LARGER, "left", Ending.LEFT)]
+    bench.take()
+    bench.run_to(30.0)
+    assert len(bench.told) == 1
+    assert bench.dials() == []
+
+
+def test_a_goodbye_that_only_others_tell_of_ends_the_link_all_the_same() -> None:
+    bench = Bench()
+    overhear(bench)
+    bench.run_to(OVERHEARD_S)
+    assert bench.told == [("down", LARGER, "left, as others say", Ending.HEARSAY)]
+
+
+def test_after_hearsay_a_lost_path_ends_the_link_when_the_goodbye_cannot_come_by_it() -> None:
+    bench = Bench()
+    overhear(bench)
+    control, data = (bench.peering.links[LARGER].lane(lane).conn for lane in LANES)
+    bench.peering.lost(data, bench.now_s)
+    assert bench.told == [("path lost", LARGER)]
+    bench.peering.lost(control, bench.now_s)
+    assert bench.told[1:] == [("down", LARGER, "left, as others say", Ending.HEARSAY)]
+    bench.run_to(30.0)
+    assert len(bench.told) == 2
+
+
+def test_of_a_lost_path_hearsay_is_believed_at_once() -> None:
+    bench = Bench()
+    accept(bench)
+    bench.peering.lost(bench.peering.links[LARGER].control.conn, bench.now_s)
+    goodbye = announce(LARGER, 2, endpoints=WAY_IN, left=True)
+    bench.peering.heard_of(goodbye, bench.now_s, relay=SMALLER)
+    assert bench.told[-1] == ("down", LARGER, "left, as others say", Ending.HEARSAY)
 
 
 def test_news_is_told_to_three_others_and_not_to_who_told_it() -> None:
@@ -368,6 +431,25 @@ def test_news_is_told_to_three_others_and_not_to_who_told_it() -> None:
     assert nodes[0] not in told
     bench.peering.heard_of(raw, bench.now_s, relay=nodes[1])
     assert not any(take_records(link) for link in links), "once"
+
+
+def test_what_is_told_of_many_fits_the_records_that_a_peer_of_small_payloads_takes() -> None:
+    """Found: 32 announcements of 4 KB in one record, which cost the link."""
+    bench = Bench(peers_max=100)
+    link = bench.link_to()
+    bench.take()
+    take_records(link)
+    link.limits = replace(link.limits, record_bytes_max=RECORD_EXTRA_BYTES + 1)
+    uri = "tcp://" + 200 * "a" + ":1"
+    long = [replace(place("127.0.0.1:2"), uri=uri)] * 16
+    raws = {announce(bytes([number]) * 16, endpoints=long) for number in range(1, 31)}
+    for raw in raws:
+        bench.peering.heard_of(raw, bench.now_s, dial=False)
+    take_records(link)
+    bench.peering.tell(link)
+    bodies = [body for kind, _, body in take_records(link) if kind == Kind.GOSSIP]
+    assert max(map(len, bodies)) <= link.limits.record_bytes_max < sum(map(len, bodies))
+    assert {raw for body in bodies for raw in decode_announcements(body)} == raws
 
 
 def test_peers_whose_announcement_ran_out_are_forgotten() -> None:

@@ -91,6 +91,50 @@ def test_streams_that_wait_for_one_subscriber_go_in_order_as_it_takes_them() -> 
     assert not bench.publisher.waiting
 
 
+def test_a_new_topic_waits_behind_those_that_wait_for_the_same_subscriber() -> None:
+    """Found: one message of each of 20,000 topics was taken, 200 MB for a limit of 100 KB."""
+    bench = Bench()
+    stuck = bench.subscribe(bench.link(), "s.*", BLOCK, window=BATCH_BYTES + 2)
+    bench.subscribe(bench.link(2), "*.free", BLOCK)
+    publisher, size = bench.publisher, len(BODY)
+
+    def opens(topic: str) -> bool:
+        return publisher.make_room(publisher.stream(topic), size)
+
+    assert bench.publish("s.1", BODY)
+    assert opens("s.2"), "one waits for whoever is full"
+    assert not bench.publish("s.2", BODY)
+    assert not bench.publish("s.3", BODY)
+    assert not opens("s.4")
+    assert not opens("s.free")
+    assert opens("t.free"), "who has room is not to wait for it"
+    assert publisher.ahead(publisher.stream("s.2"), size) is publisher.streams["s.2"]
+    for topic in ("s.4", "s.free"):
+        assert publisher.ahead(publisher.stream(topic), size) is publisher.streams["s.3"]
+    stuck.credit_bytes = stuck.window_bytes
+    assert bench.freed(stuck) == [publisher.streams["s.2"]]
+    assert not opens("s.4")
+    stuck.credit_bytes = stuck.window_bytes
+    assert bench.freed(stuck) == [publisher.streams["s.3"]]
+    assert opens("s.4")
+
+
+def test_who_waits_behind_a_topic_that_waits_for_another_now_is_told() -> None:
+    """Or one stuck subscriber would stop those of topics that it has nothing to do with."""
+    bench = Bench()
+    slow = bench.subscribe(bench.link(), ">", BLOCK, window=BATCH_BYTES)
+    stuck = bench.subscribe(bench.link(2), "a", BLOCK, window=BATCH_BYTES)
+    publisher = bench.publisher
+    assert bench.publish("a", BODY)
+    assert not bench.publish("a", BODY)
+    a, b = publisher.streams["a"], publisher.stream("b")
+    assert publisher.ahead(b, len(BODY)) is a
+    slow.credit_bytes, stuck.credit_bytes = slow.window_bytes, 0
+    assert bench.freed(slow) == [a]
+    assert a.blocked
+    assert publisher.ahead(b, len(BODY)) is None
+
+
 def test_of_many_that_wait_only_the_first_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Found: 20,000 topics of a subscriber that stood still, and each request took 0.9 s more."""
     bench = Bench(topics_max=2000)
