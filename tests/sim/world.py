@@ -200,6 +200,7 @@ class World:
         self.requests.check_end()
         self.topics.check_end(self.honest())
         self.tunnels.check_end(self.honest())
+        network.run_until(self._acknowledged, 1.0, "announcements renewed are acknowledged")
         self.check_quiet()
 
     def check_quiet(self) -> None:
@@ -222,6 +223,10 @@ class World:
         among = [one for one in linked if all(end in nodes for end in one.ends)]
         assert len(among) == len(nodes) * (len(nodes) - 1), f"{len(among)} connections"
         assert all(end in everybody for one in linked for end in one.ends)
+
+    def _acknowledged(self) -> bool:
+        links = (link for node in self.honest() for link in node.core.peering.links.values())
+        return not any(link.control.unacked for link in links)
 
     def _ended(self) -> bool:
         """No connection is closed at one end only."""
