@@ -235,7 +235,11 @@ class Node:
             if stream is not None and stream.headers is None:
                 size = stream.size_bytes + len(payload) + PER_MESSAGE_BYTES
                 if size <= stream.limit_bytes:
-                    if self._publisher.append(stream, payload, None):
+                    stream.payloads.append(payload)
+                    stream.size_bytes = size
+                    if not stream.dirty:
+                        stream.dirty = True
+                        self._publisher.dirty.append(stream)
                         self._driver.gathers()
                     return
         stream, packed = self._prepare(topic, payload, headers)
