@@ -4,10 +4,15 @@ And which tests share a process where there are several."""
 from __future__ import annotations
 
 import os
+import signal
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Begun by a script with `&`: the programs under test would inherit that, and hear no Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile(
     "mesh", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
