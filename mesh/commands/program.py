@@ -22,7 +22,7 @@ from security.errors import SecurityError
 from ..entry import leaves, terminable
 from ..errors import CannotBind, ConfigError, MeshError
 from .options import WrongUsage
-from .terminal import show_every_name, speak_as, words
+from .terminal import show_every_name, speaking_as, words
 
 EXPECTED = (MeshError, SecurityError, DiscoveryError, OSError)
 DONE, REFUSED, MISUSED = 0, 1, 2
@@ -70,7 +70,11 @@ def _version() -> str:
 
 def run_program(parser: Parser, argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
-    speak_as(parser.prog)
+    with speaking_as(parser.prog):
+        return _run(parser, argv)
+
+
+def _run(parser: Parser, argv: Sequence[str] | None) -> int:
     show_every_name()
     args = parser.parse_args(argv)
     level = logging.INFO if args.verbose else logging.WARNING

@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
@@ -88,18 +89,22 @@ def show_every_name() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
-_speaker = "mesh"
+_speaker = ContextVar("speaker", default="mesh")
 
 
-def speak_as(program: str) -> None:
+@contextmanager
+def speaking_as(program: str) -> Iterator[None]:
     """What each line of `words` begins with."""
-    global _speaker
-    _speaker = program
+    before = _speaker.set(program)
+    try:
+        yield
+    finally:
+        _speaker.reset(before)
 
 
 def words(text: str) -> None:
     """Words go to stderr, one line; what peers wrote in them cannot steer the terminal."""
-    print(f"{_speaker}: {printable(text)}", file=sys.stderr, flush=True)
+    print(f"{_speaker.get()}: {printable(text)}", file=sys.stderr, flush=True)
 
 
 def printable(text: str) -> str:

@@ -109,16 +109,13 @@ def test_what_was_carried_whole_is_no_loss(tmp_path: Path, how: str) -> None:
 
 
 @both
-def test_what_was_freed_before_a_log_was_salvaged_is_told(
-    tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_freed_before_a_log_was_salvaged_is_told(tmp_path: Path, how: str) -> None:
     """Found: it was not, for a salvaged log has no hole in its log positions."""
     captured, positions = written(tmp_path / "old")
     gone = offsets_in(captured, positions, 1)
     captured.snapshot()
     captured.free(1)
     captured.close()
-    monkeypatch.setattr("mesh.commands.terminal._speaker", "mesh")  # Put back afterwards.
     assert main(["salvage", str(tmp_path / "old"), "--to", str(tmp_path / "new")]) == 0
     captured.data = tmp_path / "new"
     with pytest.raises(DataLost, match=f"offsets 2 to {gone[-1]} of 'jobs' were freed"):

@@ -85,6 +85,22 @@ def test_a_name_that_stdout_cannot_show_is_escaped(
     assert written.getvalue() == shown
 
 
+def test_words_name_the_program_that_runs_and_no_other(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Found: what ran after `mesh-broker` in the same process spoke as it did."""
+
+    def run(_: argparse.Namespace) -> int:
+        words("begun")
+        return 0
+
+    parser = make_parser("mesh-broker", "", "")
+    parser.set_defaults(run=run)
+    assert run_program(parser, []) == 0
+    words("after it")
+    assert capsys.readouterr().err == "mesh-broker: begun\nmesh: after it\n"
+
+
 def test_an_argument_is_taken_as_its_bytes() -> None:
     assert payload("\udcff") == b"\xff"
 
