@@ -49,6 +49,8 @@ class Driver:
         self._transport = transport
         self.finders: Sequence[Finder] = ()
         self._pump, self._pace = Waker(), Pace()
+        self._ready = False
+        """Whether the pump has anything to carry: it is woken for the pace alone, too."""
         self._due: dict[Callable[[], object], None] = {}
         self._sleep: trio.CancelScope | None = None
         self._nursery: trio.Nursery | None = None
@@ -98,10 +100,13 @@ class Driver:
         publisher = self.core.patterns.publisher
         while True:
             await self._pump.wait()
+            if not self._ready:
+                self._pace.turn(0)
+                continue
+            self._ready = False
             before = publisher.published
             self.settle()
-            if publisher.published > before:
-                self._pace.left(publisher.published - before, trio.current_time())
+            self._pace.turn(publisher.published - before)
             while self._transport.receive():
                 self.settle()
                 await trio.lowlevel.checkpoint()
@@ -175,14 +180,16 @@ class Driver:
 
     def wake_pump(self) -> None:
         """Something is ready to leave: in the pump's turn."""
+        self._ready = True
         self._pump.wake()
 
     def gathers(self) -> None:
         """A topic has a first message to leave: at once if they come one by one, else with others."""
-        if self._pace.leaves_now(trio.current_time()):
+        if self._pace.leaves_now():
             self.settle()
+            self._pump.wake()  # For the pace alone: what else comes before its turn is company.
         else:
-            self._pump.wake()
+            self.wake_pump()
 
     def soon(self, call: Callable[[], object]) -> None:
         """Call it, once, when all the frames at hand have been taken in and before anything leaves.
@@ -199,7 +206,7 @@ class Driver:
         if alone:
             self.settle()
         else:
-            self._pump.wake()
+            self.wake_pump()
 
     @enable_ki_protection
     def settle(self) -> None:
@@ -212,7 +219,7 @@ class Driver:
                 call()
         transport = self._transport
         if carry_out(self.core, transport, trio.current_time) and transport.poke():
-            self._pump.wake()
+            self.wake_pump()
 
     # Receiver
 

@@ -2,41 +2,55 @@
 
 from __future__ import annotations
 
-from mesh.pace import APART_S, Pace
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mesh.pace import Pace
 
 
-def times(pace: Pace, gaps_s: list[float]) -> list[bool]:
-    """Whether each of these messages, so far apart, leaves at once; the pump's turn comes after each."""
-    now_s, left = 0.0, []
-    for gap_s in gaps_s:
-        now_s += gap_s
-        left.append(pace.leaves_now(now_s))
-        if not left[-1]:
-            pace.left(1, now_s)
-    return left
+def turn(pace: Pace, published: int) -> int:
+    """How many of them left at once; the pump took the others in its turn."""
+    at_once = sum(pace.leaves_now() for _ in range(published))
+    pace.turn(published - at_once)
+    return at_once
 
 
 def test_messages_that_come_one_by_one_leave_at_once() -> None:
-    assert times(Pace(), [2 * APART_S] * 5) == [True] * 5
+    pace = Pace()
+    assert [turn(pace, 1) for _ in range(5)] == [1] * 5
 
 
-def test_a_second_message_close_behind_waits_for_others() -> None:
-    assert times(Pace(), [1.0, APART_S / 2]) == [True, False]
+def test_a_second_message_of_the_same_turn_waits_for_others() -> None:
+    """However long after the first: a loop that is busy sends thousands in one turn."""
+    pace = Pace()
+    assert [pace.leaves_now() for _ in range(3)] == [True, False, False]
 
 
 def test_pairs_leave_together_from_the_second_pair_on() -> None:
     pace = Pace()
-    assert pace.leaves_now(1.0)
-    assert not pace.leaves_now(1.0)  # The first pair is torn: nobody knew that it was one.
-    pace.left(1, 1.0)
-    for now_s in (2.0, 3.0, 4.0):
-        assert not pace.leaves_now(now_s)
-        pace.left(2, now_s)
+    assert turn(pace, 2) == 1  # The first pair is torn: nobody knew that it was one.
+    assert [turn(pace, 2) for _ in range(3)] == [0] * 3
 
 
 def test_after_company_the_first_one_alone_tells_that_it_is_over() -> None:
     pace = Pace()
-    pace.left(100, 1.0)
-    assert not pace.leaves_now(2.0)
-    pace.left(1, 2.0)
-    assert pace.leaves_now(3.0)
+    turn(pace, 100)
+    assert [turn(pace, 1) for _ in range(3)] == [0, 1, 1]
+
+
+def test_turns_in_which_nothing_left_say_nothing() -> None:
+    alone, company = Pace(), Pace()
+    turn(company, 100)
+    for pace in (alone, company):
+        turn(pace, 0)
+    assert turn(alone, 1) == 1
+    assert turn(company, 1) == 0
+
+
+@given(st.lists(st.integers(0, 5), max_size=30))
+def test_one_at_most_leaves_at_once_in_a_turn_and_only_after_one_alone(sizes: list[int]) -> None:
+    pace, before = Pace(), 1
+    for size in sizes:
+        at_once = turn(pace, size)
+        assert at_once == (size > 0 and before == 1)
+        before = size or before
