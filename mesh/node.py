@@ -213,8 +213,7 @@ class Node:
                 stream.payloads.append(payload)
                 stream.size_bytes = size
                 if not stream.dirty:
-                    stream.dirty = True
-                    self._publisher.dirty.append(stream)
+                    self._publisher.begin(stream)
                     self._driver.gathers()
                 return
         except (KeyError, TypeError):
@@ -238,8 +237,7 @@ class Node:
                     stream.payloads.append(payload)
                     stream.size_bytes = size
                     if not stream.dirty:
-                        stream.dirty = True
-                        self._publisher.dirty.append(stream)
+                        self._publisher.begin(stream)
                         self._driver.gathers()
                     return
         stream, packed = self._prepare(topic, payload, headers)

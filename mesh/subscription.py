@@ -13,6 +13,10 @@ from .message import Message, messages
 from .protocol.inbox import Delivery, Inbox, SubscriptionStatistics
 from .waker import Waker
 
+IN_A_ROW = 64
+"""So many messages one task may take before others have their turn, as it may when they come in one
+batch: from many publishers each batch is small, and a turn of the loop costs more than it."""
+
 
 class Subscription:
     """Made by `Node.subscribe`; receives from entering its `async with` block until leaving it.
@@ -26,6 +30,8 @@ class Subscription:
         self._when_full, self._limit_bytes = when_full, limit_bytes
         self._inbox: Inbox | None = None
         self._waker = Waker()
+        self._in_a_row = 0
+        """Messages taken since other tasks last had their turn, or since it was due."""
         self._messages: Iterator[Message] = iter(())
         self._closed = False
 
@@ -80,7 +86,11 @@ class Subscription:
         delivery = core.patterns.take(inbox, trio.current_time())
         if core.touched:  # Credit to return, or a publisher of this node that has room now.
             self._driver.wake_pump()
-        if not waits:  # Else others have had their turn.
+        if waits:  # Others have had their turn.
+            self._in_a_row = 0
+        self._in_a_row += len(delivery.payloads)
+        if not waits and self._in_a_row >= IN_A_ROW:
+            self._in_a_row = 0
             await trio.lowlevel.cancel_shielded_checkpoint()
         return delivery
 

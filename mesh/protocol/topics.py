@@ -225,9 +225,13 @@ class Publisher:
         stream.size_bytes += size_bytes
         if stream.dirty:
             return False
+        self.begin(stream)
+        return True
+
+    def begin(self, stream: TopicStream) -> None:
+        """It has its first message since the last flush: the next one takes it along."""
         stream.dirty = True
         self.dirty.append(stream)
-        return True
 
     def flush(self, stream: TopicStream) -> bool:
         """Pack what has gathered and hand it on. False: blocked by a subscriber without credit."""

@@ -1,0 +1,124 @@
+"""Publish-subscribe between nodes over real, encrypted links on loopback."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+import trio.testing
+
+import mesh
+from mesh.protocol.interest import POLICIES
+from mesh.subscription import IN_A_ROW
+from tests.nodes import linked, node, subscribed, until
+
+
+async def test_topics_match_at_the_publisher() -> None:
+    async with node("shop") as shop, node("audit", shop) as audit:
+        await linked(shop, audit)
+        async with audit.subscribe("orders.*.created") as created, audit.subscribe("orders.>") as every:  # fmt: skip
+            await subscribed(shop, "orders.x.created", 2)
+            sent_before, began_s = shop.statistics().links[0].frames_sent, trio.current_time()
+            for _ in range(50):
+                await shop.publish("unwanted.topic", b"x")
+            assert shop.statistics().publishing.nobody == 50
+            await shop.publish("orders.eu.created", b"1", headers={"trace": 7})
+            await shop.publish("orders.eu", b"2")
+            message = await anext(created)
+            assert (message.topic, message.payload) == ("orders.eu.created", b"1")
+            assert message.headers == {"trace": 7}
+            assert message.sender == shop.id
+            assert [(await anext(every)).payload for _ in range(2)] == [b"1", b"2"]
+            beats = 1 + int(
+                (trio.current_time() - began_s) / mesh.MeshConfig(clusters=("shop",)).heartbeat_s
+            )
+            assert shop.statistics().links[0].frames_sent - sent_before <= 4 + beats
+
+
+async def test_a_message_alone_is_on_its_way_before_any_other_task_runs() -> None:
+    async with node("shop") as shop, node("audit", shop) as audit:
+        await linked(shop, audit)
+        async with audit.subscribe("t") as subscription:
+            await subscribed(shop, "t")
+            await shop.publish("t", b"x")
+            assert shop.statistics().publishing.published == 1, "handed on, and not only gathered"
+            assert (await anext(subscription)).payload == b"x"
+
+
+async def test_a_node_hears_its_own_topics() -> None:
+    async with node("shop") as shop, shop.subscribe("a.>") as subscription:
+        await shop.publish("a.b", b"x")
+        assert (await anext(subscription)).payload == b"x"
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+async def test_slow_subscriber_under_each_policy(policy: str) -> None:
+    """Promise: every drop is counted and seen as a gap; `block` loses nothing."""
+    count, limit = 20_000, 64 * 1024
+    async with node("shop") as shop, node("audit", shop) as audit:
+        await linked(shop, audit)
+        async with audit.subscribe("t", when_full=policy, limit_bytes=limit) as slow:
+            await subscribed(shop, "t")
+            got = lost = sequence = 0
+            ended = False
+
+            async def publish() -> None:
+                for number in range(count):
+                    await shop.publish("t", number.to_bytes(4, "little") * 8)
+                while not ended:  # One of them finds room.
+                    await shop.publish("t", b"end")
+                    await trio.sleep(0.01)
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(publish)
+                if policy != "block":
+                    await until(lambda: slow.statistics().dropped > 0)
+                with trio.fail_after(40):
+                    async for message in slow:
+                        lost += message.lost
+                        got += 1
+                        sequence = message.sequence
+                        assert got + lost == sequence + 1
+                        if message.payload == b"end":
+                            break
+                        assert int.from_bytes(message.payload[:4], "little") == sequence
+                        assert slow.statistics().waiting_bytes <= limit
+                ended = True
+            assert sequence >= count
+            if policy == "block":
+                assert (got, lost) == (count + 1, 0)
+            else:
+                dropped = slow.statistics().dropped + shop.statistics().publishing.dropped
+                assert lost == dropped > 0
+
+
+async def test_one_stuck_subscriber_does_not_stop_the_others() -> None:
+    async with node("shop") as shop, node("audit", shop) as audit, node("stuck", shop) as stuck:
+        await linked(shop, audit, stuck)
+        async with audit.subscribe("t") as reading, stuck.subscribe("t", limit_bytes=1000):
+            await subscribed(shop, "t", 2)
+            for number in range(5000):
+                await shop.publish("t", str(number).encode())
+            for number in range(5000):
+                assert (await anext(reading)).payload == str(number).encode()
+
+
+async def test_small_batches_are_taken_in_a_row_and_leave_others_their_turn() -> None:
+    """Found: a turn of the loop for each batch, and from many publishers each has one message."""
+    turns, count = 0, 4 * IN_A_ROW
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await trio.lowlevel.checkpoint()
+
+    async with node("shop") as shop, shop.subscribe("t.*") as subscription:
+        for number in range(count):
+            await shop.publish(f"t.{number}", b"x")
+        await trio.testing.wait_all_tasks_blocked()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(others)
+            for _ in range(count):
+                await anext(subscription)
+            nursery.cancel_scope.cancel()
+    assert 3 <= turns <= 4
