@@ -165,12 +165,8 @@ class Control:
         wanted = read(BindingDefinition, definition)
         wanted.check()
         self._peer.check(for_bind(wanted))
-
-        def change() -> Sequence[Change]:
-            self._registry.router.check_bind(wanted)
-            return [[changes.BIND, to_plain(wanted)]]
-
-        await self._hosted.change(change)
+        check = partial(self._registry.router.check_bind, wanted)
+        await self._change([changes.BIND, to_plain(wanted)], check)
 
     async def unbind(self, definition: dict[str, Any]) -> None:
         wanted = read(BindingDefinition, definition)
@@ -218,22 +214,14 @@ class Control:
         wanted = read(PermissionDefinition, definition)
         wanted.check()
         self._peer.check(for_permissions(wanted.cluster))
-
-        def change() -> Sequence[Change]:
-            self._registry.permissions.check_administered([wanted])
-            return [[changes.PERMISSION, to_plain(wanted)]]
-
-        await self._hosted.change(change)
+        check = partial(self._registry.permissions.check_administered, [wanted])
+        await self._change([changes.PERMISSION, to_plain(wanted)], check)
 
     async def clear_permission(self, cluster: str) -> None:
         PermissionDefinition(cluster=cluster).check()
         self._peer.check(for_permissions(cluster))
-
-        def change() -> Sequence[Change]:
-            self._registry.permissions.check_administered((), forgotten=cluster)
-            return [[changes.PERMISSION_GONE, cluster]]
-
-        await self._hosted.change(change)
+        check = partial(self._registry.permissions.check_administered, (), forgotten=cluster)
+        await self._change([changes.PERMISSION_GONE, cluster], check)
 
     async def statistics(self) -> dict[str, Any]:
         """Of what the caller may do anything with."""
@@ -247,9 +235,14 @@ class Control:
         plain = unpack_definitions(definitions)
         return await take_in(self._hosted, self._peer, plain, check_patterns)
 
-    async def _change(self, wanted: Change) -> None:
-        """Something that can be done whatever has happened meanwhile."""
-        await self._hosted.change(lambda: [wanted])
+    async def _change(self, wanted: Change, check: Callable[[], object] = lambda: None) -> None:
+        """What can be done whatever has happened meanwhile, unless `check` raises when its turn comes."""
+
+        def change() -> Sequence[Change]:
+            check()
+            return [wanted]
+
+        await self._hosted.change(change)
 
     async def vhosts(self) -> list[str]:
         return self._hosting.names_for(self._peer.cluster)

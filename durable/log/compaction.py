@@ -4,9 +4,9 @@
                                                        then nothing refers to it and it is freed
 
 Whoever applies records does the work: for each record of `Log.to_compact()`, ask which of its targets
-are still alive; wait for the budget; append `bodies.move(record, targets, record.header.time_us)`, or
-the same draft again when it is a gap; wait until that is durable; refer to the new position, release the
-old one; in the end call `Log.free()`. Acks and definitions are not moved: a snapshot has what they did.
+are still alive; wait for the budget; append `bodies.move(record, targets, record.header.time_us)`; wait
+until that is durable; refer to the new position, release the old one; in the end call `Log.free()`.
+Acks, definitions and gaps are not moved: a snapshot has what they did.
 
 After a crash between the new record and the freeing, recovery sees both: the same lanes, the same
 sequences. Whoever applies them must keep the later one, and so must it when one was moved twice. What
