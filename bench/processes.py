@@ -28,7 +28,7 @@ from .machine import ROOT
 from .usage import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from types import TracebackType
 
 READY_S_MAX = 30.0
@@ -60,8 +60,6 @@ class Role:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._stdin, self._stdout = self._process.stdin, self._process.stdout
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self._stdout, selectors.EVENT_READ)
         self.ready: dict[str, Any] = {}
 
     @property
@@ -76,32 +74,46 @@ class Role:
         """Give an order. It is answered by one `hear`."""
         self._write({"do": do, **facts})
 
-    def hear(self, timeout_s: float = ANSWER_S_MAX) -> dict[str, Any]:
+    def hear(self, timeout_s: float = ANSWER_S_MAX, beside: Sequence[Role] = ()) -> dict[str, Any]:
         """The role's next answer.
 
+        Args:
+            beside: without these it may never answer: who of them dies meanwhile ends the wait.
+
         Raises:
-            MeasurementFailed: it said so, died, or took longer than `timeout_s`.
+            MeasurementFailed: it, or one beside it, said so or died; or it took longer than `timeout_s`.
         """
-        answer = self.poll(timeout_s)
+        answer = self.poll(timeout_s, beside)
         if answer is None:
             raise MeasurementFailed(f"{self.name}: no answer within {timeout_s:.0f} s")
         return answer
 
-    def poll(self, timeout_s: float) -> dict[str, Any] | None:
+    def poll(self, timeout_s: float, beside: Sequence[Role] = ()) -> dict[str, Any] | None:
         """As `hear`, but None when nothing was said within `timeout_s`."""
         deadline_s = time.monotonic() + timeout_s
-        while b"\n" not in self._pending:
-            if not self._selector.select(max(deadline_s - time.monotonic(), 0)):
-                return None
-            chunk = os.read(self._stdout.fileno(), 1 << 16)
-            if not chunk:
-                raise MeasurementFailed(f"{self.name}: died")
-            self._pending += chunk
+        with selectors.DefaultSelector() as selector:
+            for role in (self, *beside):
+                selector.register(role._stdout, selectors.EVENT_READ, role)
+            while b"\n" not in self._pending:
+                ready = selector.select(max(deadline_s - time.monotonic(), 0))
+                if not ready:
+                    return None
+                for key, _ in ready:
+                    key.data._read()
         line, _, self._pending = self._pending.partition(b"\n")
         answer: dict[str, Any] = json.loads(line)
-        if answer.pop("say") == "failed":
-            raise MeasurementFailed(f"{self.name}: {answer['why']}")
+        del answer["say"]
         return answer
+
+    def _read(self) -> None:
+        """What it said meanwhile, kept for who hears it; raises MeasurementFailed: there is nobody to hear."""
+        chunk = os.read(self._stdout.fileno(), 1 << 16)
+        self._pending += chunk
+        for line in self._pending.splitlines(keepends=True):
+            if line.endswith(b"\n") and (said := json.loads(line))["say"] == "failed":
+                raise MeasurementFailed(f"{self.name}: {said['why']}")
+        if not chunk:
+            raise MeasurementFailed(f"{self.name}: died")
 
     def ask(self, do: str, **facts: Any) -> dict[str, Any]:
         self.tell(do, **facts)
@@ -129,7 +141,6 @@ class Role:
             except subprocess.TimeoutExpired:
                 stop()
         self._process.wait()
-        self._selector.close()
         self._stdout.close()
         self._stderr.close()
 

@@ -79,7 +79,7 @@ def run_phase(
     for receiver in receivers:
         receiver.tell("run", start=start, count=count, **how)
     sender.tell("run", start=start, count=count, **how)
-    sent = sender.hear(answer_s_max)
+    sent = sender.hear(answer_s_max, beside=receivers)
     arrived = [receiver.hear(answer_s_max) for receiver in receivers]
     reports = [report for answer in arrived for report in answer["reports"]]
     end_ns = max(answer["end_ns"] for answer in [sent, *arrived])

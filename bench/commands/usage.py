@@ -75,6 +75,7 @@ def needs(module: str) -> None:
 def surroundings(notes: Sequence[str]) -> dict[str, Any]:
     """What it is measured on, told before it begins."""
     facts = machine.facts()
+    facts["commit"] = machine.commit()
     say(f"{facts['cpu']}, {facts['cores']} cores, load {facts['load_average_before'][0]}")
     directory = facts["temporary_directory"]
     say(f"10 M turns of an empty loop: {facts['loop_10m_s']:.2f} s; files on {directory}")
@@ -114,11 +115,14 @@ def report(
     **more: Any,
 ) -> None:  # fmt: skip
     """The file where one is wanted, with `more` in it; then the table."""
+    # Each run starts processes anew: what is committed or changed meanwhile was measured, too.
+    commit = facts.pop("commit")
+    facts["dirty"] = facts["dirty"] or machine.is_dirty() or machine.commit() != commit
     facts["load_average_after"] = machine.load_average()
     facts["failures"] = list(failures)
     try:
         if file:
-            content = document(facts, machine.commit(), figures) | more
+            content = document(facts, commit, figures) | more
             file.write_text(json.dumps(content, indent=1) + "\n")
     finally:
         show(render(figures))

@@ -24,14 +24,13 @@ REASONS = {
         "Routing, credit and delivery of the mesh are Python; this peer's are Rust or C, called once a message."
     ),
     "floor": (
-        "A floor, no client: bytes prepared once and counted by length. It marks what this server could "
-        "do for a client that costs nothing."
+        "A floor, no client: bytes prepared once and counted by length. It marks what a client could "
+        "have that costs nothing."
     ),
     "requests": (
         "A request of the mesh is a task of its own in an event loop, with a deadline, a choice of "
-        "member and a reply that finds its task; this peer's is a message there and a message back, "
-        "which its client sends and receives in C or in a thread that does nothing else. Alone, each "
-        "of them pays for a wake-up of trio's loop on both sides; nothing gathers to share it."
+        "member and a reply that finds its task; this peer's is a message there and a message back, {how}. "
+        "Alone, each of them pays for a wake-up of trio's loop on both sides; nothing gathers to share it."
     ),
     "topics": (
         "A message alone costs the mesh a turn of trio's loop on both sides, with credit and routing in "
@@ -40,7 +39,21 @@ REASONS = {
     "durable": (
         "Both wait for the disk. The broker of the mesh is Python and its links are encrypted."
     ),
+    "each": (
+        "Both wait for the disk. Ours sends one message at a time, which shares no turn of an event loop with "
+        "another, neither in the client nor in the broker; that is Python and its links are encrypted."
+    ),
+    "outstanding": "This peer's server syncs each message of many that are outstanding: it waits for no client.",
+    "nothing": (
+        "A run that lost messages, died, or was given up because it fell behind its schedule has no figure "
+        "to be set beside this peer's; which it was is said above or in the tables."
+    ),
 }
+HOW = {
+    "blocking": "which its client sends and receives in C or in a thread that does nothing else",
+    "asyncio": "for each of which its client, Python in an event loop as well, calls a function and makes no task",
+}
+"""By the loop of the peer's client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,22 +61,28 @@ class Loss:
     what: str
     peer: str
     ours: str
-    """The best of ours; empty if none of them has a figure: they lost messages, or died."""
+    """The best of ours; empty if none of them has a figure: they lost messages, died, or were given up."""
     ratio: float
     """How many times better the peer is."""
     reason: str
 
 
 def reason_of(peer: System, ours: str, what: str) -> str:
+    if not ours:
+        return REASONS["nothing"]
     if peer.floor:
         return REASONS["floor"]
+    if peer.promise == "fsync each":
+        more = f" {REASONS['outstanding']}" if peer.name.startswith("jetstream") else ""
+        return REASONS["each"] + more
     if peer.promise != "memory":
         return REASONS["durable"]
     reasons = []
     if peer.name in ("zenoh", "zenoh-tcp"):
         reasons.append(REASONS["interpreter"])
     elif what.startswith("L"):
-        reasons.append(REASONS["requests" if ours == "mesh-requests" else "topics"])
+        told = REASONS["requests" if ours == "mesh-requests" else "topics"]
+        reasons.append(told.format(how=HOW.get(peer.loop, "")))
     if not peer.name.endswith("-curve"):
         reasons.append(REASONS["encryption"])
     return " ".join(reasons)
@@ -112,7 +131,7 @@ def figures(results: Results) -> list[str]:
 
 
 def was_run(results: Results, system: str, what: str) -> bool:
-    """It may have lost messages or died, and has no value then."""
+    """It may have lost messages, died or been given up, and has no value then."""
     if what.startswith("L"):
         found = results.figures.get(row_name(system, what.split()[0], "p50"))
     else:
@@ -128,4 +147,7 @@ def value_of(results: Results, system: str, what: str) -> float | None:
         found = results.throughput(system, results.size_bytes, "received")
         return 1e6 / found["value"] if found and found["value"] else None
     workload, quantile = what.split()
-    return quantile_us(results.loads(system, workload), "response", quantile)
+    runs = results.loads(system, workload)
+    if any(run["sent"] < run["asked"] for run in runs):
+        return None  # Given up: those that would have waited longest were never sent.
+    return quantile_us(runs, "response", quantile)

@@ -10,6 +10,8 @@ from typing import Any
 from bench.figure import Figure
 from bench.table import HEADINGS, cells
 
+from .origin import hardware, not_measured
+
 TIERS = ("mesh", "durable", "spark")
 """In this order; each is TIER.json."""
 BEGIN = "<!-- Below: the marks, written by mesh-bench page. -->"
@@ -38,9 +40,8 @@ def lines(marks: Marks) -> Iterator[str]:
         yield f"### {tier.capitalize()}: measured at {content['commit'][:7]}"
         yield ""
         yield (
-            f"`{machine['command']}`, {machine['time']}; {machine['cpu']}, {machine['cores']} cores, "
-            f"kernel {machine['kernel']}, {machine['python']}; load {machine['load_average_before'][0]} "
-            f"before; 10 M turns of an empty loop {machine['loop_10m_s']:.2f} s"
+            f"`{machine['command']}`, {machine['time']}; {hardware(machine)}; "
+            f"load {machine['load_average_before'][0]} before; 10 M turns of an empty loop {machine['loop_10m_s']:.2f} s"
             f"{'; files differ from the commit' if machine['dirty'] else ''}."
         )
         yield ""
@@ -49,7 +50,6 @@ def lines(marks: Marks) -> Iterator[str]:
         for figure in content["figures"]:
             yield f"| {' | '.join(cells(Figure(**figure)))} |"
         yield ""
-        for failure in machine["failures"]:
-            yield f"- not measured: {failure}"
+        yield from not_measured(machine)
         if machine["failures"]:
             yield ""

@@ -11,6 +11,7 @@ from bench.table import number
 from . import marks
 from .charts import draw
 from .losing import Loss, beside_peers, losing
+from .origin import hardware, not_measured
 from .results import Results, compared, read
 from .tables import latency, throughput
 
@@ -19,7 +20,7 @@ END = "<!-- Above: written by mesh-bench page. Below: by hand, and kept. -->"
 NOT_SHOWN = (
     "Zenoh as it comes hands payloads of 3 KB and more (L3, L5) over in shared memory, which no socket is a floor of; it is one of Zenoh over TCP",
     "at 1 MB (L5) a floor joins and cuts payloads in Python, which a library may not: there it is no bound",
-    "the mesh has no mode that confirms from the page cache; who syncs each message is sent one at a time, and not measured under an open load",
+    "the mesh has no mode that confirms from the page cache; who syncs each message is sent one at a time, but for JetStream, and not measured under an open load",
     "Redis streams are read without acks, the other stored ones with acks",
 )
 
@@ -86,9 +87,8 @@ def heading(results: Results) -> Iterator[str]:
 
 def measured_on(machine: Mapping[str, Any], commit: str) -> str:
     return (
-        f"Commit {commit[:7]}{' and what differs from it' * machine.get('dirty', False)}, "
-        f"{machine['time']}, `{machine['command']}`. {machine['cpu']}, {machine['cores']} cores, "
-        f"kernel {machine['kernel']}, {machine['python']}, libzmq {machine['libzmq']}; "
+        f"Commit {named(commit, machine)}, "
+        f"{machine['time']}, `{machine['command']}`. {hardware(machine)}, libzmq {machine['libzmq']}; "
         f"{asked_words(machine['asked'])}; "
         f"load {machine['load_average_before'][0]} before and {machine['load_average_after'][0]} after; "
         f"an fdatasync takes {number(machine.get('disk_sync_p50_us'))} us (p50) on {machine['temporary_directory']}; "
@@ -96,9 +96,8 @@ def measured_on(machine: Mapping[str, Any], commit: str) -> str:
     )
 
 
-def not_measured(machine: Mapping[str, Any]) -> Iterator[str]:
-    for failure in machine.get("failures", ()):
-        yield f"- not measured: {failure}"
+def named(commit: str, machine: Mapping[str, Any]) -> str:
+    return f"{commit[:7]}{' and what differs from it' * machine.get('dirty', False)}"
 
 
 def asked_words(asked: Mapping[str, Any]) -> str:
@@ -164,7 +163,7 @@ def scale(results: Results, figures: str) -> Iterator[str]:
     yield "## How the mesh's costs grow"
     yield ""
     machine, commit = results.scale["machine"], results.scale["commit"]
-    yield f"`{machine['command']}`, {machine['time']}, commit {commit[:7]}."
+    yield f"`{machine['command']}`, {machine['time']}, commit {named(commit, machine)}."
     yield ""
     told = [*not_measured(machine), *lost_in(results.scale.get("figures", ()))]
     if told:

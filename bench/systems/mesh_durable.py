@@ -23,6 +23,7 @@ from .system import HOST, UNREAD_BYTES_MAX, Command, Place, Producer, Received
 
 QUEUE = "bench"
 SECRET_FILE = "network.secret"
+ACK_S_MAX = 60.0
 
 
 class MeshDurable(StoredSystem):
@@ -121,7 +122,8 @@ class OneByOne(_Client):
 class Taker(_Client):
     def __init__(self, place: Place, received: Received) -> None:
         super().__init__(place)
-        self._received, self._acking = received, trio.Lock()
+        self._received = received
+        self._taking, self._settled = trio.CancelScope(), trio.Event()
 
     async def setup(self) -> None:
         await super().setup()
@@ -130,14 +132,21 @@ class Taker(_Client):
 
     async def _follow(self) -> None:
         while True:
-            batch = await self._deliveries.take()
-            async with self._acking:
-                await self._received(batch.payloads)
-                await batch.ack()
+            with self._taking:
+                while True:
+                    batch = await self._deliveries.take()
+                    await self._received(batch.payloads)
+                    await batch.ack()
+            self._taking = trio.CancelScope()
+            await self._deliveries.synced()
+            self._settled.set()
 
     async def settle(self) -> None:
-        async with self._acking:
-            return
+        """The acks are on the broker's disk. Only the task that takes may ask for that."""
+        self._settled = trio.Event()
+        self._taking.cancel()
+        with trio.fail_after(ACK_S_MAX):
+            await self._settled.wait()
 
 
 SYSTEMS = (MeshDurable(), MeshDurable(each=True))

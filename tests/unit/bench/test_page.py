@@ -44,7 +44,8 @@ def latency(system: str, p50_us: float, wrong: int = 0, kept: float = 1.0) -> di
     quantiles = {"p50": p50_us * 1e3, "p99": p50_us * 2e3, "max": p50_us * 9e3}
     load = {
         "response": quantiles, "uncorrected": quantiles, "delay": quantiles, "wrong": wrong,
-        "kept": kept, "kept_the_schedule": kept > 0.99, "cpu_s_per_million": 50.0,
+        "kept": kept, "kept_the_schedule": kept > 0.99, "cpu_s_per_million": 50.0, "asked": 100,
+        "sent": round(100 * kept),
     }  # fmt: skip
     return {"name": latency_row(system, "L2", "p50"), "value": 1, "runs": [load]}
 
@@ -94,6 +95,35 @@ def test_losses_to_a_peer_come_first_with_their_reason(tmp_path: Path) -> None:
 def test_a_peer_with_a_figure_where_ours_lost_messages_wins(tmp_path: Path) -> None:
     text = page(tmp_path, latency("mesh-requests", 50, wrong=3), latency("zeromq", 50))
     assert "**zeromq**: L2 p50, where ours lost messages" in text
+
+
+@pytest.mark.parametrize(("peer", "why"), [("nats", "Python in an event loop"), ("nng", "in C or")])
+def test_a_reason_is_true_of_the_peer(tmp_path: Path, peer: str, why: str) -> None:
+    """Found: nats-py, which is asyncio, was said to be in C or a thread that does nothing else."""
+    text = page(tmp_path, latency("mesh-requests", 300), latency(peer, 100))
+    assert why in next(line for line in text.splitlines() if "Why: A request of the mesh" in line)
+
+
+def test_who_may_have_many_outstanding_where_ours_may_not_is_told(tmp_path: Path) -> None:
+    text = page(
+        tmp_path, *throughput("mesh-durable-each", 9.0), *throughput("redis-streams-each", 3.0),
+        *throughput("jetstream-each", 3.0),
+    )  # fmt: skip
+    whys = [line for line in text.splitlines() if "Why: Both wait for the disk" in line]
+    assert ["outstanding" in why for why in whys] == [False, True]
+
+
+@pytest.mark.parametrize(("ours", "theirs", "loses"), [(0.2, 1.0, True), (1.0, 0.2, False)])
+def test_a_load_that_was_given_up_is_beside_none(
+    tmp_path: Path, ours: float, theirs: float, loses: bool
+) -> None:
+    """Those sent before are no worse for it: the others, which would have waited, never left."""
+    text = page(
+        tmp_path, latency("mesh-topics", 50 + 50 * ours, kept=ours), latency("zeromq", 55, kept=theirs)
+    )  # fmt: skip
+    assert ("**zeromq**: L2 p50, where ours" in text) is loses
+    assert ("**zeromq**:" in text) is loses
+    assert ("Why: A run that lost messages, died, or was given up" in text) is loses
 
 
 def test_only_equal_promises_are_compared(tmp_path: Path) -> None:
@@ -259,14 +289,14 @@ def test_each_file_tells_where_it_is_from_and_what_it_lacks(tmp_path: Path) -> N
                    "versions": {f"of {name}": "1"}, "failures": [f"{name} died"]}  # fmt: skip
         content = {"machine": machine, "commit": f"{name[:3]}0000", "figures": figures}
         (tmp_path / f"{name}.json").write_text(json.dumps(content))
-    scale = {"machine": {**MACHINE, "failures": ["64 nodes died"]}, "commit": "sca0000", "axes": [],
+    scale = {"machine": {**MACHINE, "failures": ["64 nodes died"], "dirty": True}, "commit": "sca0000", "axes": [],
              "figures": [{"name": "8 links: memory", "runs": [{"wrong": 3}]}]}  # fmt: skip
     (tmp_path / "scale.json").write_text(json.dumps(scale))
     to = tmp_path / "page.md"
     write(tmp_path, to)
     text = to.read_text()
     for words in (
-        "Commit thr0000, ", "Commit lat0000, ", "commit sca0000", "of throughput 1, of latency 1",
+        "Commit thr0000, ", "Commit lat0000, ", "commit sca0000 and what differs from it", "of throughput 1, of latency 1",
         "- not measured: throughput died\n", "- not measured: latency died\n",
         "- not measured: 64 nodes died\n", "- 8 links: memory: lost or wrong: 3\n",
         "9 s of each load after 2 s, at least 70,000 requests of each;",

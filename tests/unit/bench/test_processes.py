@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import threading
+import time
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from bench.plan import Scale
 from bench.processes import MeasurementFailed, Role, Troupe
 from bench.raw import publish_subscribe, push_pull, request_reply
 from bench.roles.stage import leave_on_sigterm
+from bench.stream import run_phase
 
 TINY = 2000
 
@@ -131,6 +134,33 @@ def test_a_role_that_is_killed_is_a_failed_measurement() -> None:
         os.kill(role.pid, 9)
         with pytest.raises(MeasurementFailed, match="died"):
             role.hear()
+
+
+def test_a_receiver_that_dies_is_told_though_its_sender_waits_for_it() -> None:
+    """Found: after the three minutes that an answer may take, as the sender's silence."""
+    ring = {"size_bytes": 100_000, "ring_count": 10}
+    with Troupe() as troupe:
+        pull = troupe.start("raw_pull", ring)
+        push = troupe.start("raw_push", {**ring, "endpoint": pull.ready["endpoint"]})
+        os.kill(pull.pid, signal.SIGSTOP)
+        death = threading.Timer(0.5, os.kill, (pull.pid, signal.SIGKILL))
+        death.start()
+        began_s = time.monotonic()
+        with pytest.raises(MeasurementFailed, match="raw_pull: died"):
+            run_phase(push, [pull], start=0, count=10**6, answer_s_max=20)
+        assert time.monotonic() - began_s < 10
+        death.join()
+
+
+def test_what_others_say_meanwhile_is_kept_for_who_hears_them() -> None:
+    with Troupe() as troupe:
+        early, late = (troupe.start("raw_reply", {"window": 1}) for _ in range(2))
+        early.tell("usage")
+        with pytest.raises(MeasurementFailed, match="no answer"):
+            late.hear(0.5, beside=[early])
+        late.tell("usage")
+        assert late.hear(beside=[early])["cpu_s"] > 0
+        assert early.hear(0)["cpu_s"] > 0
 
 
 def test_a_silent_role_is_a_failed_measurement() -> None:

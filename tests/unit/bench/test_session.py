@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bench import cli
+from bench import cli, machine
 from bench.commands import marks
 from bench.figure import Bound
 from bench.plan import Case, Family, Outcome, Row, Scale, pick
@@ -215,6 +215,25 @@ def test_ctrl_c_keeps_what_was_measured(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert content["machine"]["failures"] == ["what would have come after the interrupt"]
     assert content["figures"][0]["value"] == 6
     assert content["figures"][0]["ratio"] == 3
+
+
+@pytest.mark.parametrize(
+    ("heads", "changes", "dirty"),
+    [("aa", (False, False), False), ("ab", (False, False), True), ("aa", (False, True), True)],
+)
+def test_the_commit_is_that_of_the_beginning_and_what_came_meanwhile_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    heads: str,
+    changes: tuple[bool, ...],
+    dirty: bool,
+) -> None:
+    """Found: who committed while it was measured had all figures told as those of that commit."""
+    monkeypatch.setattr(machine, "commit", iter(heads).__next__)
+    monkeypatch.setattr(machine, "is_dirty", iter(changes).__next__)
+    mesh, raw = Script(rate(6), rate(6)), Script(rate(2), rate(2))
+    _, content = run_command(monkeypatch, tmp_path, mesh, raw)
+    assert (content["commit"], content["machine"]["dirty"]) == ("a", dirty)
 
 
 def test_whoever_stops_reading_the_table_costs_no_file(

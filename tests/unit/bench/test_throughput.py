@@ -31,7 +31,7 @@ class Client:
     def tell(self, do: str, *, start: int, count: int) -> None:
         self.counts.append(count)
 
-    def hear(self, timeout_s: float) -> dict[str, Any]:
+    def hear(self, timeout_s: float, beside: Any = ()) -> dict[str, Any]:
         self.waits_s.append(timeout_s)
         end_ns = self.counts[-1] * NS // PER_S
         return {"start_ns": 0, "end_ns": end_ns, "reports": [{"lost": 0}]}
