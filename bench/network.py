@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 LOOPBACK = "127.0.0.1"
 PORTS = range(20_000, 32_000, 10)
-"""Below Linux' range for ports that nobody chose (32768 and up)."""
+"""Each stands for itself and those until the next. Below Linux' range for ports that nobody chose (32768 and up)."""
 
 
 class Network:
@@ -50,12 +50,16 @@ class Network:
         """Ports that were free a moment ago; given once, and to nobody who asks for any port."""
         while True:
             ports = Ports(self._starts.pop(), count)
-            held = claim(ports.first)
-            if held is None:
-                continue
-            self._claims.append(held)
-            if all(map(is_free, ports)):
+            if self._claim(ports) and all(map(is_free, ports)):
                 return ports
+
+    def _claim(self, ports: Ports) -> bool:
+        for start in range(ports.first, ports.first + ports.count, PORTS.step):
+            held = claim(start)
+            if held is None:
+                return False
+            self._claims.append(held)
+        return True
 
 
 @dataclass(frozen=True, slots=True)

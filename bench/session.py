@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import time
+import traceback
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -66,10 +67,11 @@ class Session:
         try:
             with Troupe(self._profile) as troupe:
                 outcome = case.run(troupe, self._scale)
-        except (MeasurementFailed, OSError) as error:
+        except Exception as error:  # Whatever it is, hours may have been measured before.
+            why, more = explained(error)
             self._failed[case.name] += 1
-            self.failures.append(f"{case.name}, round {number + 1}: {error}")
-            self._say("\n".join([f"{place}: FAILED: {error}", *getattr(error, "__notes__", ())]))
+            self.failures.append(f"{case.name}, round {number + 1}: {why}")
+            self._say("\n".join([f"{place}: FAILED: {why}", *more]))
             return
         self._outcomes.setdefault(case.name, {})[number] = outcome
         self._took_s[case.name] = time.monotonic() - began_s
@@ -111,6 +113,13 @@ class Session:
             )
         failed = self._failed[row.case]
         return make_figure(row.name, row.unit, rounds, row.bounds, worst=row.worst, failed=failed)
+
+
+def explained(error: Exception) -> tuple[str, list[str]]:
+    """In a line, and what is to be said below it: of a fault of the bench's own, where it is."""
+    if isinstance(error, MeasurementFailed | OSError):
+        return str(error), list(getattr(error, "__notes__", ()))
+    return f"{type(error).__name__}: {error}", traceback.format_exception(error)
 
 
 def value_of(row: Row, reference: Outcome | None) -> float | None:

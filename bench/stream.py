@@ -56,8 +56,9 @@ def knock_until_ready(publisher: Role, readers: Sequence[Role]) -> None:
     deadline_s = time.monotonic() + READY_S_MAX
     waiting = list(readers)
     while waiting:
-        publisher.ask("knock")
-        waiting = [reader for reader in waiting if reader.poll(KNOCK_S) is None]
+        publisher.tell("knock")
+        publisher.hear(beside=readers)
+        waiting = [reader for reader in waiting if reader.poll(KNOCK_S, [publisher]) is None]
         if time.monotonic() > deadline_s:
             raise MeasurementFailed(f"{len(waiting)} subscribers heard nothing")
 

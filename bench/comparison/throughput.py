@@ -97,11 +97,18 @@ def introduce(producer: Role, consumer: Role) -> None:
     # A time and not a number of messages: on a machine that others use, too, both sides may be slow.
     deadline_s = time.monotonic() + INTRODUCE_S_MAX
     while time.monotonic() < deadline_s:
-        producer.ask("knock")
-        if consumer.ask("listen")["heard"]:
-            consumer.ask("listen")
+        producer.tell("knock")
+        producer.hear(beside=[consumer])
+        if has_heard(consumer, producer):
+            has_heard(consumer, producer)
             return
     raise MeasurementFailed(f"nothing arrived within {INTRODUCE_S_MAX:.0f} s")
+
+
+def has_heard(consumer: Role, producer: Role) -> bool:
+    """Whether anything came since it was last asked."""
+    consumer.tell("listen")
+    return bool(consumer.hear(beside=[producer])["heard"])
 
 
 def row_name(system: str, size_bytes: int, words: str) -> str:

@@ -38,6 +38,13 @@ def test_free_ports_are_given_once() -> None:
     assert len(given) == len(set(given)) == 200
 
 
+def test_a_long_row_of_ports_overlaps_nobody() -> None:
+    """Found: only its first ten were claimed, and a system of 25 connections has 26."""
+    with closing(Network()) as network, closing(Network()) as other:
+        given = [port for _ in range(10) for one in (network, other) for port in one.free_ports(26)]
+    assert len(given) == len(set(given)) == 520
+
+
 def test_ports_and_descriptors_of_a_measurement_that_is_over_are_free() -> None:
     """Found: held until the bench ended, which it did by that in its thousandth run."""
     held = os.listdir("/proc/self/fd")

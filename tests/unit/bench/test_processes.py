@@ -15,7 +15,7 @@ from bench.plan import Scale
 from bench.processes import MeasurementFailed, Role, Troupe
 from bench.raw import publish_subscribe, push_pull, request_reply
 from bench.roles.stage import leave_on_sigterm
-from bench.stream import run_phase
+from bench.stream import knock_until_ready, run_phase
 
 TINY = 2000
 
@@ -150,6 +150,16 @@ def test_a_receiver_that_dies_is_told_though_its_sender_waits_for_it() -> None:
             run_phase(push, [pull], start=0, count=10**6, answer_s_max=20)
         assert time.monotonic() - began_s < 10
         death.join()
+
+
+def test_a_reader_that_dies_is_told_before_it_has_heard_of_the_publisher() -> None:
+    """Found: as the publisher's silence, or as a reader's that waits for no message any more."""
+    with Troupe() as troupe:
+        publisher, reader = (troupe.start("raw_reply", {"window": 1}) for _ in range(2))
+        os.kill(publisher.pid, signal.SIGSTOP)
+        os.kill(reader.pid, signal.SIGKILL)
+        with pytest.raises(MeasurementFailed, match="died"):
+            knock_until_ready(publisher, [reader])
 
 
 def test_what_others_say_meanwhile_is_kept_for_who_hears_them() -> None:

@@ -138,6 +138,18 @@ def test_a_failed_run_is_told_and_the_rest_goes_on(error: Exception) -> None:
     assert figure.holds is False  # It would, by what is left.
 
 
+def test_a_fault_of_the_bench_costs_its_own_run_and_says_where_it_is() -> None:
+    """Found: all that had been measured was lost by it."""
+    said: list[str] = []
+    run = session(family(Script(KeyError("size"), rate(9)), Script(rate(2), rate(3))), 2, said)
+    run.run()
+    (figure,) = run.figures()
+    assert run.failures == ["mesh, round 1: KeyError: 'size'"]
+    assert (figure.value, figure.failed) == (9, 1)
+    (told,) = [one for one in said if "FAILED" in one]
+    assert "in __call__" in told
+
+
 def test_a_family_may_want_fewer_rounds() -> None:
     entry = family(Script(rate(1)), Script(rate(1)))
     run = session(Family(name="x", cases=entry.cases, rows=entry.rows, rounds_max=1), 3)
