@@ -153,6 +153,11 @@ class Delivery:
         return self._batch.redelivered
 
     @property
+    def published(self) -> datetime:
+        """When it was packed, by the publisher's clock."""
+        return self._batch.published
+
+    @property
     def properties(self) -> Properties:
         return self._batch.properties
 

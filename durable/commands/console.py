@@ -6,12 +6,23 @@ from collections.abc import Sequence
 
 from mesh.commands.program import Parser, make_parser, run_program
 
-from . import declaring, defining, inspecting, messages, salvaging, serving, status, verifying
+from . import (
+    administering,
+    declaring,
+    defining,
+    inspecting,
+    messages,
+    reading,
+    salvaging,
+    serving,
+    status,
+    verifying,
+)
 
 EPILOG = """\
 exit status: 0 done, and for verify: all is well; 1 refused, failed, or damage was found; 2 wrong
 usage, or a wrong setting; 130 interrupted; 143 terminated, but 0 where a command waits for that:
-serve, consume.
+serve, consume, read.
 
 serve and the commands that talk to a broker join the mesh: their settings come from options, then
 MESH_* variables, then mesh.toml. inspect, verify and salvage read a directory that no broker has
@@ -24,7 +35,8 @@ def parser() -> Parser:
     )
     commands = top.add_subparsers(required=True, metavar="COMMAND", title="commands")
     for family in (
-        serving, inspecting, verifying, salvaging, status, declaring, defining, messages,
+        serving, inspecting, verifying, salvaging, status, declaring, administering, defining,
+        messages, reading,
     ):  # fmt: skip
         family.add(commands)
     return top

@@ -7,7 +7,14 @@ import json
 from contextlib import AsyncExitStack
 
 from mesh.commands.messages import JSON_HELP
-from mesh.commands.options import Commands, WrongUsage, add_count, add_payloads
+from mesh.commands.options import (
+    Commands,
+    WrongUsage,
+    add_count,
+    add_headers,
+    add_payloads,
+    seconds,
+)
 from mesh.commands.terminal import (
     jsonable,
     out_line,
@@ -39,6 +46,13 @@ def add(commands: Commands) -> None:
     command.add_argument(
         "--priority", type=int, choices=range(10), default=0, metavar="0-9", help="default 0"
     )
+    command.add_argument(
+        "--ttl",
+        type=seconds,
+        metavar="SECONDS",
+        help="how long it may wait (default: as the queue says)",
+    )
+    add_headers(command)
     add_reaching(command)
     command.set_defaults(run=publish)
     command = commands.add_parser(
@@ -61,18 +75,23 @@ async def publish(args: argparse.Namespace) -> int:
     if args.lines and args.payload is not None:
         raise WrongUsage("--lines takes its messages from stdin: leave the payload out")
     data = b"" if args.lines else payload("-" if args.payload is None else args.payload)
-    properties = Properties(args.exchange, args.priority, None, mandatory=True)
-    sent = 0
+    ttl_us = None if args.ttl is None else int(args.ttl * 1e6)
+    properties = Properties(args.exchange, args.priority, ttl_us, mandatory=True)
+    headers, sent = dict(args.header) or None, 0
     async with reached(args) as broker:
         publisher = broker.publisher()
         try:
             async with publisher:
                 if args.lines:
                     async for line in stdin_lines():
-                        await publisher.send(args.exchange, args.key, line, properties=properties)
+                        await publisher.send(
+                            args.exchange, args.key, line, headers=headers, properties=properties
+                        )
                         sent += 1
                 else:
-                    await publisher.send(args.exchange, args.key, data, properties=properties)
+                    await publisher.send(
+                        args.exchange, args.key, data, headers=headers, properties=properties
+                    )
                     sent = 1
         except BaseException:  # Ctrl-C, too: how far it came must not stay unknown.
             if args.lines and sent:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from mesh.commands.options import add_joining, joined, named, some_seconds
+from mesh.commands.options import Commands, add_joining, joined, named, some_seconds
 from mesh.commands.reaching import tell_why_nobody
 
 from ..broker.directory import DEFAULT_VHOST
 from ..client.connection import Connection, connect
 from ..errors import BrokerLost
 
+Do = Callable[[Connection, argparse.Namespace], Awaitable[None]]
 BROKER = "broker"
 TIMEOUT_S = 10.0
 SIZE = re.compile(r"(\d+)(?:([KMG])(?:i?B)?|B)?", re.IGNORECASE)
@@ -56,6 +57,23 @@ def add_reaching(
         help=f"how long an answer may take (default {TIMEOUT_S:g})",
     )  # fmt: skip
     add_joining(command)
+
+
+def add_command(commands: Commands, name: str, text: str) -> argparse.ArgumentParser:
+    """One that needs no more words than its line in the list."""
+    return commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+
+
+def do_in(command: argparse.ArgumentParser, do: Do) -> None:
+    """It does that with a running broker, and its exit status is 0 unless that raises."""
+
+    async def run(args: argparse.Namespace) -> int:
+        async with reached(args) as broker:
+            await do(broker, args)
+        return 0
+
+    add_reaching(command)
+    command.set_defaults(run=run)
 
 
 @asynccontextmanager

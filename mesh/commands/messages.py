@@ -16,6 +16,7 @@ from .options import (
     Commands,
     WrongUsage,
     add_count,
+    add_headers,
     add_joining,
     add_payloads,
     joined,
@@ -87,6 +88,7 @@ def _add_publish(commands: Commands) -> None:
         "--wait", type=seconds, default=LOOK_S, metavar="SECONDS",
         help=f"time to find subscribers before the first message (default {LOOK_S:g})",
     )  # fmt: skip
+    add_headers(command)
     add_joining(command)
     command.set_defaults(run=publish)
 
@@ -179,16 +181,17 @@ async def publish(args: argparse.Namespace) -> int:
     if args.lines and args.payload is not None:
         raise WrongUsage("--lines takes its messages from stdin: leave the payload out")
     data = b"" if args.lines else payload("-" if args.payload is None else args.payload)
+    headers = dict(args.header) or None
     async with joined(args) as node:
         await trio.sleep(args.wait)
         published = 0
         try:
             if args.lines:
                 async for line in stdin_lines():
-                    await node.publish(args.topic, line)
+                    await node.publish(args.topic, line, headers=headers)
                     published += 1
             else:
-                await node.publish(args.topic, data)
+                await node.publish(args.topic, data, headers=headers)
                 published = 1
             await trio.lowlevel.checkpoint()
         except BaseException:  # Ctrl-C, too: how far it came must not stay unknown.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import math
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -11,8 +12,10 @@ from typing import Any, TypeAlias
 
 from security.errors import NoKey
 
-from ..errors import KeyMissing, NoMembers
+from ..config import HEADERS_BYTES_MAX
+from ..errors import KeyMissing, NoMembers, TooLarge
 from ..joining import Joins, join
+from ..message import encode_headers
 from ..node import Node
 from .reaching import tell_why_nobody
 
@@ -119,6 +122,35 @@ def add_count(command: argparse.ArgumentParser, what: str) -> None:
     command.add_argument(
         "--count", type=count, metavar="N", help=f"end after N {what} (default: go on for ever)"
     )
+
+
+def add_headers(command: argparse.ArgumentParser) -> None:
+    """For commands that publish; `dict(args.header) or None` is what goes along."""
+    command.add_argument(
+        "--header", action="append", default=[], type=header, metavar="NAME=VALUE",
+        help="goes along; repeatable; values are JSON, or else text",
+    )  # fmt: skip
+
+
+def header(text: str) -> tuple[str, Any]:
+    """As `setting`, and can be sent."""
+    name, value = setting(text)
+    try:
+        encode_headers({name: value}, HEADERS_BYTES_MAX)
+    except (TypeError, TooLarge) as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return name, value
+
+
+def setting(text: str) -> tuple[str, Any]:
+    """NAME=VALUE, the value as JSON where it is some, else as text."""
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"want NAME=VALUE, got {text!r}")
+    try:
+        return name, json.loads(value)
+    except (ValueError, RecursionError):
+        return name, value
 
 
 def settings(args: argparse.Namespace) -> dict[str, Any]:

@@ -55,11 +55,13 @@ def test_publish_and_subscribe(shell: Shell) -> None:
         done = shell.run("publish", "--wait", "2", "--lines", "orders.eu", stdin=b"one\n\xff")
         assert done.returncode == 0, done.stderr
         assert b"published: 2, of these to nobody: 0" in done.stderr
-        done = shell.run("publish", "orders.eu", "--wait", "2", "two\n")
+        tagged = ("--header", "n=1", "--header", "who=me", "--header", 'more={"a": [null]}')
+        done = shell.run("publish", "orders.eu", "--wait", "2", "two\n", *tagged)
         assert subscriber.stdout is not None
         rows = [json.loads(subscriber.stdout.readline()) for _ in range(3)]
         assert [row.get("payload") for row in rows] == ["one", None, "two\n"]
         assert base64.b64decode(rows[1]["payload_base64"]) == b"\xff"
+        assert rows[2]["headers"] == {"n": 1, "who": "me", "more": {"a": [None]}}
         assert subscriber.wait(10) == 0
     done = shell.run("publish", "orders.eu", "three")
     assert done.returncode == 1, "nobody is there any more"

@@ -1,0 +1,86 @@
+"""`mesh-broker vhosts`, `declare-vhost`, `permissions` and so on: who may do what, and where, from a shell."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from mesh.commands.options import Commands
+from mesh.commands.terminal import printable, words
+
+from ..client.connection import Connection
+from .options import add_command, do_in
+
+KINDS = ("configure", "write", "read")
+SETS = """\
+Say what a cluster may do in a vhost. This replaces what was said of it before. Patterns are regular
+expressions that whole names must match; one that is not given allows nothing.
+Everything is allowed until the first is set, from then on only what was said, of `console` too, as
+which these commands join: begin with --configure '.*' --write '.*' --read '.*' for it."""
+
+
+def add(commands: Commands) -> None:
+    command = add_command(commands, "vhosts", "names of all vhosts of a running broker")
+    command.add_argument("--json", action="store_true", help="one JSON document")
+    do_in(command, _vhosts)
+    command = add_command(commands, "declare-vhost", "make a vhost, or make sure that it is there")
+    command.add_argument("name", help="--vhost NAME leads there afterwards")
+    do_in(command, _declare_vhost)
+    command = add_command(commands, "delete-vhost", "delete a vhost, with everything in it")
+    command.add_argument("name")
+    do_in(command, _delete_vhost)
+    command = add_command(commands, "permissions", "what clusters may do in a vhost")
+    command.add_argument("--json", action="store_true", help="one JSON document")
+    do_in(command, _permissions)
+    command = commands.add_parser(
+        "set-permission", help="say what a cluster may do in a vhost", description=SETS
+    )
+    command.add_argument("of", metavar="CLUSTER", help="of the mesh; not the broker's, --broker")
+    for kind in KINDS:
+        command.add_argument(f"--{kind}", default="", metavar="PATTERN", help="default: nothing")
+    do_in(command, _set_permission)
+    command = add_command(commands, "clear-permission", "forget what a cluster may do in a vhost")
+    command.add_argument("of", metavar="CLUSTER")
+    do_in(command, _clear_permission)
+
+
+async def _vhosts(broker: Connection, args: argparse.Namespace) -> None:
+    found = await broker.vhosts()
+    if args.json:
+        print(json.dumps(found))
+        return
+    for name in found:
+        print(printable(name))
+
+
+async def _declare_vhost(broker: Connection, args: argparse.Namespace) -> None:
+    await broker.create_vhost(args.name)
+    words(f"vhost {args.name} is there")
+
+
+async def _delete_vhost(broker: Connection, args: argparse.Namespace) -> None:
+    await broker.delete_vhost(args.name)
+    words(f"vhost {args.name} is not there any more")
+
+
+async def _permissions(broker: Connection, args: argparse.Namespace) -> None:
+    found = (await broker.export_definitions())["permissions"]
+    if args.json:
+        print(json.dumps(found))
+        return
+    for one in found:
+        allowed = (f"{kind} {one[kind]!r}" for kind in KINDS if one.get(kind))
+        print(printable(f"{one['cluster']}: {', '.join(allowed) or 'nothing'}"))
+    if not found:
+        words("no permissions are set: every trusted cluster may do everything")
+
+
+async def _set_permission(broker: Connection, args: argparse.Namespace) -> None:
+    allowed = {kind: getattr(args, kind) for kind in KINDS}
+    await broker.set_permission(args.of, **allowed)
+    words(f"permission of {args.of} is set")
+
+
+async def _clear_permission(broker: Connection, args: argparse.Namespace) -> None:
+    await broker.clear_permission(args.of)
+    words(f"permission of {args.of} is not set any more")

@@ -1,0 +1,96 @@
+"""`mesh-broker read`: a stream of a running broker, from a shell."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+
+from mesh.commands.messages import JSON_HELP
+from mesh.commands.options import Commands, add_count, named
+from mesh.commands.terminal import (
+    jsonable,
+    out_line,
+    payload_fields,
+    until_told,
+    words,
+)
+
+from ..client.delivery import Delivery
+from ..client.records import Records
+from .options import add_reaching, reached
+
+PLACES = ("first", "last", "next")
+
+
+def add(commands: Commands) -> None:
+    command = commands.add_parser(
+        "read", help="print messages of a stream",
+        description="Print the payloads of a stream's messages, a line end after each, and go on with "
+        "those that come,\nuntil SIGTERM or Ctrl-C. They stay in the stream. Where a broker is not running, "
+        "`mesh capture cat`\nreads its directory.",
+    )  # fmt: skip
+    command.add_argument("stream")
+    command.add_argument(
+        "--start", type=_start, default="first", metavar="WHERE",
+        help="first, last, next, an offset, or a time as 2026-11-21T20:15, UTC unless it says else "
+        "(default first)",
+    )  # fmt: skip
+    command.add_argument(
+        "--cursor", type=named, metavar="NAME",
+        help="under which the broker keeps how far it was printed; when it knows that, --start does "
+        "not matter",
+    )  # fmt: skip
+    add_count(command, "messages")
+    command.add_argument("--json", action="store_true", help=f"a line each, payload {JSON_HELP}")
+    add_reaching(command)
+    command.set_defaults(run=read)
+
+
+def _start(text: str) -> str | int | datetime:
+    if text in PLACES:
+        return text
+    if text.isascii() and text.isdecimal():
+        return int(text)
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"want first, last, next, an offset or a time, got {text!r}"
+        ) from None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+async def read(args: argparse.Namespace) -> int:
+    with until_told() as told:
+        async with reached(args) as broker, AsyncExitStack() as storing:
+            # As with consume: for an answer, but not for the cursor to get there.
+            with told.waiting:
+                records = await storing.enter_async_context(
+                    broker.read(args.stream, start=args.start, cursor=args.cursor or "")
+                )
+                await _print(records, args)
+    return 0
+
+
+async def _print(records: Records, args: argparse.Namespace) -> None:
+    seen = 0
+    async for record in records:
+        if record.lost:
+            words(f"not captured before offset {record.tag}: {record.lost} messages")
+        await out_line(_shown(record) if args.json else record.payload)
+        if args.cursor:
+            await records.store()
+        seen += 1
+        if args.count is not None and seen >= args.count:
+            return
+
+
+def _shown(record: Delivery) -> bytes:
+    row = {
+        "offset": record.tag, "published": record.published.isoformat(), "key": record.routing_key,
+        **payload_fields(record.payload), "headers": jsonable(record.headers),
+        "lost": record.lost,
+    }  # fmt: skip
+    return json.dumps(row).encode()

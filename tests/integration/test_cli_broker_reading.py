@@ -1,0 +1,111 @@
+"""`mesh-broker read`, and what decides who may: vhosts and permissions from a shell."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.integration.test_cli_broker import good, refused, served
+from tests.shell import Shell
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    shell = Shell(tmp_path, "durable.cli")
+    shell.environment["MESH_SETTLE_S"] = "5"
+    return shell
+
+
+def test_a_stream_is_read_from_where_was_said_and_goes_on_under_its_cursor(shell: Shell) -> None:
+    lines = [f"event {number}".encode() for number in range(10)]
+    with served(shell):
+        good(shell, "declare-stream", "audit")
+        good(shell, "publish", "audit", "--lines", "--header", "n=1", "--header", "who=me", stdin=b"\n".join(lines))  # fmt: skip
+        count = ("--count", "3")
+        assert good(shell, "read", "audit", *count).stdout.splitlines() == lines[:3]
+        done = good(shell, "read", "audit", "--count", "1", "--json", "--start", "7")
+        row = json.loads(done.stdout)
+        assert (row["offset"], row["key"], row["payload"]) == (7, "audit", "event 7")
+        assert (row["headers"], row["lost"]) == ({"n": 1, "who": "me"}, 0)
+        since = ("--start", row["published"])
+        assert good(shell, "read", "audit", *since, "--count", "1").stdout.splitlines()[0] in lines
+        under = ("--cursor", "me")
+        assert good(shell, "read", "audit", *under, *count).stdout.splitlines() == lines[:3]
+        assert good(shell, "read", "audit", *under, *count).stdout.splitlines() == lines[3:6]
+        reader = shell.start("read", "audit", "--start", "last")
+        try:
+            assert reader.stdout is not None
+            assert reader.stdout.readline() == b"event 9\n"
+            good(shell, "publish", "audit", "one more")
+            assert reader.stdout.readline() == b"one more\n"
+            reader.send_signal(signal.SIGTERM)
+            assert reader.wait(10) == 0
+        finally:
+            reader.kill()
+            reader.communicate()
+        assert "did you mean 'audit'?" in refused(shell, "read", "audti")
+        good(shell, "declare-queue", "jobs")
+        assert "is consumed, not read" in refused(shell, "read", "jobs")
+
+
+def test_a_message_may_be_given_little_time(shell: Shell) -> None:
+    with served(shell):
+        good(shell, "declare-queue", "dead")
+        good(
+            shell, "declare-queue", "jobs", "dead_letter_exchange=", "dead_letter_routing_key=dead"
+        )
+        good(shell, "publish", "jobs", "late", "--ttl", "0")
+        done = good(shell, "consume", "dead", "--count", "1", "--json")
+        (death,) = json.loads(done.stdout)["deaths"]
+        assert (death["queue"], death["reason"]) == ("jobs", "expired")
+        assert "ttl" in refused(shell, "publish", "jobs", "x", "--ttl", "1e300")
+
+
+def test_vhosts_come_and_go(shell: Shell) -> None:
+    with served(shell):
+        good(shell, "declare-vhost", "test")
+        assert good(shell, "vhosts").stdout == b"/\ntest\n"
+        good(shell, "delete-vhost", "test")
+        assert json.loads(good(shell, "vhosts", "--json").stdout) == ["/"]
+        assert "'/'" in refused(shell, "delete-vhost", "/")
+
+
+def test_permissions_are_set_shown_and_forgotten(shell: Shell) -> None:
+    everything = ("--configure", ".*", "--write", ".*", "--read", ".*")
+    with served(shell):
+        good(shell, "declare-queue", "jobs")
+        assert b"every trusted cluster may do everything" in good(shell, "permissions").stderr
+        refused(shell, "set-permission", "shop", "--read", "jobs")
+        good(shell, "set-permission", "console", *everything)
+        good(shell, "set-permission", "shop", "--read", "jobs")
+        shown = good(shell, "permissions").stdout.decode().splitlines()
+        assert shown == ["console: configure '.*', write '.*', read '.*'", "shop: read 'jobs'"]
+        assert "shop" in refused(shell, "publish", "jobs", "x", "--cluster", "shop")
+        good(shell, "clear-permission", "shop")
+        (left,) = json.loads(good(shell, "permissions", "--json").stdout)
+        assert left["cluster"] == "console"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["read", "audit", "--start", "yesterday"], "a time, got 'yesterday'"),
+        (["read", "audit", "--start", "-1"], "--start"),
+        (["read", "audit", "--cursor", ""], "want a name"),
+        (["publish", "jobs", "x", "--header", "n"], "want NAME=VALUE, got 'n'"),
+        (
+            ["publish", "jobs", "x", "--header", f"n={1 << 64}"],
+            "headers: 'n': Integer value out of",
+        ),
+        (["publish", "jobs", "x", "--ttl", "-1"], "want seconds, 0 or more"),
+    ],
+)
+def test_what_cannot_be_is_wrong_usage(shell: Shell, words: list[str], says: str) -> None:
+    done = shell.run(*words)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert says in done.stderr.decode()
