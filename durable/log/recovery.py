@@ -297,13 +297,10 @@ class _Recovery:
 
     def _write_again(self, one: _Scanned) -> None:
         """What no record says was synced: at most a commit, and only in the last segment, for the one
-        before was synced first. Where that failed, pages count as clean, and no sync writes them."""
+        before was synced first. Where that failed, pages count as clean, and no sync writes them. On a
+        file system that copies what is written over, this may take space, and must not go without."""
         segment, synced_end = one.segment, self._course.synced_end
         begin = 0 if synced_end <= segment.first else segment.near(synced_end)
-        try:
-            for at in range(begin, segment.end_at, WINDOW_BYTES):
-                data = one.file.pread(min(WINDOW_BYTES, segment.end_at - at), at)
-                one.file.pwritev([data], at)
-        except OSError as error:  # Where even that takes space.
-            if error.errno not in NO_SPACE:
-                raise
+        for at in range(begin, segment.end_at, WINDOW_BYTES):
+            data = one.file.pread(min(WINDOW_BYTES, segment.end_at - at), at)
+            one.file.pwritev([data], at)

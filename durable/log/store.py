@@ -141,6 +141,8 @@ def open_store(
     except OSError as error:
         disk.close()
         advice = "`mesh-broker salvage` copies what can be read"
+        if error.errno in NO_SPACE:
+            advice = "free some space, then start again"
         raise StoreFailed(f"{disk.path} cannot be opened: {error}; {advice}") from error
     except BaseException:
         disk.close()

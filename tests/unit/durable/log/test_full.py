@@ -151,6 +151,25 @@ def test_what_a_failed_sync_has_left_in_the_cache_is_written_by_the_next_start(
         assert not left.report.gaps
 
 
+def test_a_start_that_finds_no_room_to_write_that_confirms_nothing() -> None:
+    """Found by reading: where writing over takes space, as where files are copied on write, it was left
+    out on a full disk. What only the cache had was there for all to read, and gone after a power cut."""
+    volume = Volume()
+    disk = FaultyDisk(volume)
+    log = PlainLog(disk)
+    log.append(publish(0))
+    disk.faults.sync_error_at = disk.faults.syncs + 1
+    with pytest.raises(OSError, match="fdatasync"):
+        log.commit()
+    log.close()
+    with pytest.raises(StoreFailed, match="free some space"):
+        PlainLog(FaultyDisk(volume, Faults(write_error=errno.ENOSPC)))
+    log = PlainLog(FaultyDisk(volume))
+    assert len(log.records()) == 1
+    log.close()
+    assert len(PlainLog(MemoryDisk(volume.after_power_cut(Random(0)))).records()) == 1
+
+
 def test_the_memory_disk_tells_the_truth_about_a_failed_sync() -> None:
     """What a second fdatasync would have confirmed is not there: the reason for the rule above."""
     volume = Volume()
