@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from dataclasses import replace
 from random import Random
 from zlib import crc32
@@ -11,6 +12,7 @@ import pytest
 
 from durable.errors import ForeignStore, NewerFormat, StoreBusy, StoreFailed, StoreFull, StoreInUse
 from durable.log.committing import Sync
+from durable.log.disk import File
 from durable.log.faulty_disk import Faults, FaultyDisk
 from durable.log.header import STORE_NAME, encode_store, segment_name
 from durable.log.memory_disk import MemoryDisk, Volume
@@ -104,6 +106,26 @@ def test_no_space_in_the_middle_of_a_write_loses_nothing() -> None:
     log.committer.done()
     log.write(publish(2))
     assert [one.position for one in log.records()] == [1, ack, 3]
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_disk_without_room_for_another_name_is_full_and_no_more(
+    monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """Found by reading: bytes were free, but no inode, and the store stopped for good."""
+    log, create = PlainLog(MemoryDisk()), MemoryDisk.create
+
+    def refuse(self: MemoryDisk, name: str) -> File:
+        raise OSError(code, os.strerror(code), name)
+
+    monkeypatch.setattr(MemoryDisk, "create", refuse)
+    with pytest.raises(StoreFull):
+        for number in range(100):
+            log.write(publish(number))
+    log.write(acks(7, 0, 1))
+    monkeypatch.setattr(MemoryDisk, "create", create)
+    log.make_segment()
+    log.write(publish(100))
 
 
 def test_nothing_is_confirmed_after_a_failed_sync() -> None:
