@@ -1,23 +1,25 @@
 """Snapshots and checkpoints of a running vhost, and the way back from them at its start.
 
-In one moment: whatever is settled is appended, then a snapshot. Then, with nobody waiting for it: every
-queue that has changed is encoded, some at a time, each as of the records that have been applied by
-then; all of that becomes durable, the files are written, the root last. Only after that the log may
-give up segments.
+With nobody waiting for it: every queue that has changed is encoded, some at a time, each as of the
+records that have been applied by then; all of that becomes durable, and the files are written. Then, in
+one moment: whatever is settled is appended, and a snapshot. The root is last, and only after it the log
+may give up segments.
+
+The snapshot comes behind the files: on a full disk it takes from the reserve, which is for what gives
+space back, and that would be in vain each time that there is no room for files.
 """
 
 from __future__ import annotations
 
 import logging
 from contextlib import suppress
-from typing import NamedTuple
 
 import trio
 
 from mesh.errors import TooLarge
 
 from ..errors import StoreError
-from ..log.checkpoints import Checkpoint, Checkpoints, Root
+from ..log.checkpoints import Checkpoints, Root
 from ..log.cipher import Cipher
 from ..log.disk import Disk
 from ..vhost.checkpointing import Checkpointing, Taking, decode_extra, load, recall
@@ -66,15 +68,6 @@ def begin_at(
     return 0
 
 
-class Round(NamedTuple):
-    """One checkpoint of everything, ready to be written to files."""
-
-    start: int
-    """The snapshot knows what records before this log position did."""
-    root: Root
-    taking: Taking
-
-
 class Checkpointer:
     """Writes them, every so many bytes and at the end."""
 
@@ -94,9 +87,6 @@ class Checkpointer:
         """That the snapshot is too large, since there was one that was not."""
         self._trouble: type[Exception] | None = None
         """Why there was none the last time: said once, for it is tried again all the time."""
-        self._unwritten: Round | None = None
-        """Its files could not be written. While the disk is full it is tried again as it is: a further
-        snapshot would be taken from the reserve, which is for what gives space back."""
         self._writing = trio.Lock()
 
     @property
@@ -129,6 +119,7 @@ class Checkpointer:
             StoreError, OSError: as `write`.
         """
         log = self._hosted.log
+        self._hosted.turn()  # What has just been settled is appended, with a snapshot or without.
         if not log.statistics().full or log.would_free:  # Else it would take the next one's place.
             await self.write()
 
@@ -143,7 +134,6 @@ class Checkpointer:
                 await self._write()
                 self._warned = False
             except TooLarge as error:
-                self._begun()  # Else it would be due at once, and no smaller.
                 if not self._warned:
                     logger.warning(
                         "no checkpoint of %s: its snapshot of %d bytes is more than a segment takes "
@@ -152,22 +142,22 @@ class Checkpointer:
                         self._hosted.vhost.name, error.size_bytes, error.limit_bytes,
                     )  # fmt: skip
                     self._warned = True
+            finally:
+                self._begin_again()
 
-    def _begun(self) -> None:
-        """The next one is due when as much has happened again."""
+    def _begin_again(self) -> None:
+        """The next one is due when as much has happened again, whatever became of this one."""
         self._segments = self._hosted.log.statistics().segments
         self._settled = self._hosted.vhost.settling.appended_bytes
 
     async def _write(self) -> None:
         """Raises TooLarge: the snapshot is more than a segment takes."""
         hosted, log = self._hosted, self._hosted.log
-        if self._unwritten is None or not log.statistics().full:
-            self._unwritten = None
-            self._unwritten = await self._take()
-        start, root, taking = self._unwritten
-        await trio.to_thread.run_sync(self._write_files, taking.changed, root)
-        self._unwritten = None
+        start, taking = await self._take()
+        await trio.to_thread.run_sync(self._write_files, taking)
         self._checkpointing.written(taking)
+        root = Root(await self._append_snapshot(), start, taking.extra)
+        await trio.to_thread.run_sync(self._write_root, root)
         # Not its own position: what was still on its way to the disk then, such as the settlement of
         # what was dead-lettered, it does not know.
         log.snapshot_at(start)
@@ -176,23 +166,29 @@ class Checkpointer:
         if freed:
             logger.info("%s: segments %s are free", hosted.vhost.name, freed)
 
-    async def _take(self) -> Round:
-        """With all that the log has to have of it; durable. Raises TooLarge."""
+    async def _take(self) -> tuple[int, Taking]:
+        """What has to be written, now that the log has all of it; records before this log position had
+        been applied when it began."""
         hosted, log = self._hosted, self._hosted.log
-
-        def append_snapshot() -> range:
-            self._flush()
-            return log.append_nowait(hosted.vhost.snapshot(hosted.clock.now_us()))
-
-        positions = await log.with_room(append_snapshot)
         start, taking = hosted.applied_end, self._checkpointing.begin()
-        self._begun()
         while taking.more:
             await log.with_room(self._flush)
             taking.take(hosted.applied_end, hosted.vhost.settling.last_position)
             await trio.lowlevel.checkpoint()
         await log.durable(log.end - 1)  # What is settled in a file has to be so in the log.
-        return Round(start, Root(positions[0], start, taking.extra), taking)
+        return start, taking
+
+    async def _append_snapshot(self) -> int:
+        """Its log position, durable. Raises TooLarge."""
+        hosted, log = self._hosted, self._hosted.log
+
+        def append() -> range:
+            self._flush()
+            return log.append_nowait(hosted.vhost.snapshot(hosted.clock.now_us()))
+
+        positions = await log.with_room(append)
+        await log.durable(positions[-1])
+        return positions[0]
 
     def _flush(self) -> None:
         """Append everything settled or returned so far. Raises StoreError."""
@@ -201,7 +197,10 @@ class Checkpointer:
         if refusal is not None:
             raise refusal
 
-    def _write_files(self, changed: list[Checkpoint], root: Root) -> None:
-        self._files.write_all(changed)
+    def _write_files(self, taking: Taking) -> None:
+        self._files.write_all(taking.changed)
+        self._files.make_room(taking.extra)
+
+    def _write_root(self, root: Root) -> None:
         self._files.write_root(root)
         self._files.remove_others([one.name for one in decode_extra(bytes(root.extra))])

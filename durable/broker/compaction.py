@@ -15,6 +15,7 @@ from ..log.bodies import MESSAGES, move
 from ..log.compaction import Budget, Chosen
 from ..log.reader import READ_BYTES
 from ..log.record import Draft, Record
+from ..log.scan import POSITION_MAX
 from ..queues.lane import Lane
 from ..vhost.store import record_bytes
 from .hosted import Hosted
@@ -121,12 +122,14 @@ async def _move(hosted: Hosted, some: list[tuple[Record, Draft]], budget: Budget
     await trio.sleep(budget.wait_s(size_bytes, trio.current_time()))
     budget.take(size_bytes, trio.current_time())
     positions = await hosted.log.append([draft for _, draft in some])
+    hosted.carried_from = positions[0]  # A checkpoint before lanes point there is as of before.
     await hosted.log.durable(positions[-1])
     hosted.log.refer_each(positions, 0)  # Else a checkpoint could free them before lanes do.
     for number, ((record, draft), moved) in enumerate(zip(some, positions, strict=True), 1):
         _point_to(hosted, record, draft, moved)
         if number % POINTED_AT_ONCE == 0:
             await trio.lowlevel.checkpoint()
+    hosted.carried_from = POSITION_MAX
     hosted.log.release_each(positions, 0)
     return size_bytes
 

@@ -30,6 +30,7 @@ from ..log.bodies import MESSAGES, batch_bytes
 from ..log.log import Log
 from ..log.reader import READ_BYTES
 from ..log.record import Buffer
+from ..log.scan import POSITION_MAX
 from ..queues.consumers import Consumer
 from ..queues.lane import Lane
 from ..queues.queue import Delivery, Queue
@@ -93,6 +94,8 @@ class Hosted:
         """For whoever captures: streams have been declared or deleted."""
         self.applied_end = log.durable_end
         """Records before this log position have reached their lanes."""
+        self.carried_from = POSITION_MAX
+        """Records from this log position on are copies that lanes do not all point to yet."""
         self.leaving = False
         """Consumers go because the broker does; they will be back when it is."""
         self.lost = 0
@@ -118,8 +121,9 @@ class Hosted:
             self._tell_failure(self.log.failure)
         now_us, settling = self.clock.now_us(), self.vhost.settling
         durable = settling.durable
-        self.applied_end = self.log.durable_end
-        for publisher in self.vhost.committed(self.applied_end, now_us):
+        durable_end = self.log.durable_end
+        self.applied_end = min(durable_end, self.carried_from)
+        for publisher in self.vhost.committed(durable_end, now_us):
             session = self._publishers.get(publisher.id)
             if session is not None:
                 session.confirm()

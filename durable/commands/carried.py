@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 
+from ..errors import DurableError
 from ..log.bodies import decode_moved
 from ..log.record import Draft, Kind, Record, Target
 from .offline import Offline
@@ -30,12 +31,16 @@ class Carried:
         """What of the record that had this log position first is written already."""
 
     def drafts(self, records: Iterable[Record]) -> Iterator[Draft]:
-        """What is to be written of the next records. Raises RecordDamaged, NotInLog: one was moved, and
-        cannot be read any more."""
+        """What is to be written of the next records.
+
+        Raises:
+            RecordDamaged, NotInLog: one was moved, and cannot be read any more.
+            DurableError: one was moved that only a later release can put back.
+        """
         for record in records:
             yield from self._put_back(record.position, ())
             if record.kind != Kind.MOVED and record.position not in self._void:
-                yield Draft(Kind(record.kind), record.body, record.targets, record.header.time_us)
+                yield Draft(record.kind, record.body, record.targets, record.header.time_us)
             yield from self._put_back(record.position + 1, record.targets)
 
     def _put_back(self, end: int, standing: Collection[Target]) -> Iterator[Draft]:
@@ -50,4 +55,9 @@ class Carried:
             if targets:
                 self._known.update(targets)
                 moved = decode_moved(record)
-                yield Draft(Kind(moved.kind), bytes(moved.body), targets, record.header.time_us)
+                if moved.kind not in (Kind.PUBLISH, Kind.CAPTURE):  # They count as messages, moved.
+                    raise DurableError(
+                        f"the record at log position {position} was of kind {moved.kind} before it was "
+                        "moved, which this release does not know: use the one that wrote it"
+                    )
+                yield Draft(moved.kind, bytes(moved.body), targets, record.header.time_us)

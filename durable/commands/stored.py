@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -20,6 +21,8 @@ from ..vhost.stream import Stream
 from .offline import Offline
 
 READ_BYTES = 1 << 20
+PLACES = 4
+"""Where records are read in turn: what compaction has carried forward twice stands at two, side by side."""
 
 
 class Message(NamedTuple):
@@ -84,11 +87,11 @@ def _cut(batch: Batch, lane: Lane, run: Run, start: int, end: int) -> Iterator[M
 
 
 class Reading:
-    """Records by position, some at a time: neighbours are wanted next."""
+    """Records by position, some at a time: neighbours are wanted next, at a few places in turn."""
 
     def __init__(self, offline: Offline) -> None:
         self._offline = offline
-        self._near: dict[int, Record] = {}
+        self._near: deque[dict[int, Record]] = deque(maxlen=PLACES)
 
     def batch(self, run: Run) -> Batch:
         """Raises DurableError, RemoteProtocolError: it cannot be read."""
@@ -96,10 +99,10 @@ class Reading:
 
     def record(self, position: int) -> Record:
         """Raises RecordDamaged, NotInLog: it cannot be read."""
-        record = self._near.get(position)
-        if record is None:
-            reader, end = self._offline.store.reader, self._offline.end
-            near = reader.some(position, end, READ_BYTES)
-            self._near = {one.position: one for one in near}
-            record = self._near.get(position) or reader.record(position, end)
-        return record
+        for near in self._near:
+            if position in near:
+                return near[position]
+        reader, end = self._offline.store.reader, self._offline.end
+        some = {one.position: one for one in reader.some(position, end, READ_BYTES)}
+        self._near.append(some)
+        return some.get(position) or reader.record(position, end)

@@ -207,17 +207,22 @@ class Checkpoints:
         except FileNotFoundError:
             return []
 
+    def make_room(self, extra: Buffer) -> None:
+        """For a root that says this: on a full disk `write_root` finds it."""
+        self._write_new_root(Root(0, 0, extra))
+
     def write_root(self, root: Root) -> None:
         """Durable when it returns; the snapshot it names has to be so before."""
         assert root.snapshot < self._end(), "a snapshot that is durable"
-        snapshot, start, extra = root
-        file = self._encrypted(
-            CheckpointFile(FileKind.ROOT, self._store_id, NO_DIGEST, 0, snapshot, start, extra)
-        )
-        _write(self._disk, ROOT_NAME + NEW, file)
+        self._write_new_root(root)
         _sync(self._disk, ROOT_NAME + NEW)
         self._disk.rename(ROOT_NAME + NEW, ROOT_NAME)
         self._disk.sync_directory()
+
+    def _write_new_root(self, root: Root) -> None:
+        snapshot, start, extra = root
+        file = CheckpointFile(FileKind.ROOT, self._store_id, NO_DIGEST, 0, snapshot, start, extra)
+        _write(self._disk, ROOT_NAME + NEW, self._encrypted(file))
 
     def read_root(self) -> Root | None:
         """None: read the log from the front."""
@@ -277,13 +282,16 @@ class Checkpoints:
 
 
 def _write(folder: Directory, name: str, file: CheckpointFile) -> None:
+    pieces = encode_checkpoint(file)
+    size_bytes = sum(map(len, pieces))
     try:
         opened = folder.create(name)
-    except FileExistsError:  # Of an attempt that came to nothing.
-        folder.unlink(name)
-        opened = folder.create(name)
+    except FileExistsError:  # Of an attempt that came to nothing; and on a full disk it has room.
+        opened = folder.open(name)
     try:
-        opened.pwritev(encode_checkpoint(file), 0)
+        if opened.size_bytes > size_bytes:
+            opened.truncate(size_bytes)
+        opened.pwritev(pieces, 0)
     finally:
         opened.close()
 

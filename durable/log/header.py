@@ -67,9 +67,10 @@ def segment_number(name: str) -> int | None:
     return int(matched[1]) if matched else None
 
 
-def damaged_name(number: int, at: int) -> str:
-    """Of the file that keeps what stood damaged in a segment at byte `at`."""
-    return f"damaged.{number:010d}.{at}"
+def damaged_name(number: int, at: int, again: int = 1) -> str:
+    """Of the file that keeps what stood damaged in a segment at byte `at`, for the `again`th time."""
+    name = f"damaged.{number:010d}.{at}"
+    return name if again == 1 else f"{name}.{again}"
 
 
 def encode_store(store_id: bytes, time_us: int) -> bytes:

@@ -88,7 +88,8 @@ class Target(NamedTuple):
 class Draft(NamedTuple):
     """A record before it has a place in the log."""
 
-    kind: Kind
+    kind: int
+    """A Kind, or what it was in another log."""
     body: Buffer
     targets: Sequence[Target] = ()
     time_us: int = 0

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import count, pairwise
 
 from ..errors import StoreKeyMissing
 from .cipher import Cipher, as_written, damage
@@ -257,11 +257,15 @@ class _Recovery:
             self._damage.append(Damage(one.segment.number, part.at, part.end, kept_as))
 
     def _keep(self, number: int, file: File, at: int, end: int) -> str | None:
-        """Copy bytes [at, end) to a file of their own, unless they are zeros or it is there."""
-        name = damaged_name(number, at)
-        if name in self._disk.names():
-            return name
-        copy: File | None = None
+        """Copy bytes [at, end) to a file of their own, unless they are zeros or there is one. What was
+        cut there before, or an attempt that a crash cut off, is another one."""
+        names, copy = self._disk.names(), None
+        for again in count(1):
+            name = damaged_name(number, at, again)
+            if name not in names:
+                break
+            if self._is_copy(name, file, at, end):
+                return name
         try:
             for start in range(at, end, WINDOW_BYTES):
                 data = file.pread(min(WINDOW_BYTES, end - start), start)
@@ -278,6 +282,18 @@ class _Recovery:
                 self._disk.unlink(name)
             return None
         return None if copy is None else name
+
+    def _is_copy(self, name: str, file: File, at: int, end: int) -> bool:
+        """Zeros at its end may be missing."""
+        copy = self._disk.open(name)
+        try:
+            return copy.size_bytes <= end - at and all(
+                copy.pread(size, start - at).ljust(size, b"\0") == file.pread(size, start)
+                for start in range(at, end, WINDOW_BYTES)
+                for size in [min(WINDOW_BYTES, end - start)]
+            )
+        finally:
+            copy.close()
 
     def _make_ready(self, one: _Scanned, number: int) -> bool:
         """Whether this unused segment can be the next one; if not, it is removed."""
@@ -297,13 +313,10 @@ class _Recovery:
 
     def _write_again(self, one: _Scanned) -> None:
         """What no record says was synced: at most a commit, and only in the last segment, for the one
-        before was synced first. Where that failed, pages count as clean, and no sync writes them."""
+        before was synced first. Where that failed, pages count as clean, and no sync writes them. On a
+        file system that copies what is written over, this may take space, and must not go without."""
         segment, synced_end = one.segment, self._course.synced_end
         begin = 0 if synced_end <= segment.first else segment.near(synced_end)
-        try:
-            for at in range(begin, segment.end_at, WINDOW_BYTES):
-                data = one.file.pread(min(WINDOW_BYTES, segment.end_at - at), at)
-                one.file.pwritev([data], at)
-        except OSError as error:  # Where even that takes space.
-            if error.errno not in NO_SPACE:
-                raise
+        for at in range(begin, segment.end_at, WINDOW_BYTES):
+            data = one.file.pread(min(WINDOW_BYTES, segment.end_at - at), at)
+            one.file.pwritev([data], at)

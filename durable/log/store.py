@@ -73,22 +73,28 @@ class Store:
             StoreFull: not enough space; nothing is left of the attempt.
             OSError: the disk failed.
         """
-        size, disk, name = self._config.segment_bytes, self._disk, segment_name(number)
-        if disk.free_bytes() < size + self._config.free_bytes_min:
+        size = self._config.segment_bytes
+        if self._disk.free_bytes() < size + self._config.free_bytes_min:
             raise self._full(size)
-        file = disk.create(name)
         try:
-            file.preallocate(size)
-            file.fdatasync()
-            disk.sync_directory()
+            self._files[number] = self._allocated(segment_name(number))
         except OSError as error:
-            file.close()
-            with suppress(OSError):
-                disk.unlink(name)
             if error.errno not in NO_SPACE:
                 raise
             raise self._full(size) from error
-        self._files[number] = file
+
+    def _allocated(self, name: str) -> File:
+        file = self._disk.create(name)
+        try:
+            file.preallocate(self._config.segment_bytes)
+            file.fdatasync()
+            self._disk.sync_directory()
+        except OSError:
+            file.close()
+            with suppress(OSError):
+                self._disk.unlink(name)
+            raise
+        return file
 
     def remove(self, numbers: Iterable[int]) -> None:
         """Free these segments. Whoever is reading one goes on doing so."""
@@ -141,6 +147,8 @@ def open_store(
     except OSError as error:
         disk.close()
         advice = "`mesh-broker salvage` copies what can be read"
+        if error.errno in NO_SPACE:
+            advice = "free some space, then start again"
         raise StoreFailed(f"{disk.path} cannot be opened: {error}; {advice}") from error
     except BaseException:
         disk.close()

@@ -82,7 +82,7 @@ class Permissions:
     ) -> None:
         """Raises NoAdministrator: with this `said`, nobody could ever change anything of it.
 
-        Whoever may change what is said of them may let themselves change everything.
+        Whoever may change what is said of a cluster, be it another one, may let it change everything.
 
         Args:
             forgotten: a cluster of which nothing is said any more.
@@ -91,7 +91,9 @@ class Permissions:
         after = {**self._definitions, **{one.cluster: one for one in said}}
         after.pop(forgotten or "", None)
         if after and not any(
-            re.fullmatch(one.configure, _own(cluster)) for cluster, one in after.items()
+            re.fullmatch(one.configure, _own(cluster))
+            for one in after.values()
+            for cluster in after
         ):
             raise NoAdministrator(forgotten or said[-1].cluster)
 

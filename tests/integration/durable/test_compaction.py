@@ -10,10 +10,12 @@ import pytest
 import trio
 
 from durable.broker import compaction
+from durable.broker.checkpoints import Checkpointer
 from durable.broker.hosted import Hosted
 from durable.definition_forms import to_plain
 from durable.definitions import QueueDefinition
 from durable.log.compaction import BURST_S
+from durable.log.faulty_disk import FaultyDisk
 from durable.log.log import Log
 from durable.log.memory_disk import Volume
 from durable.log.record import Draft, Record
@@ -21,6 +23,7 @@ from durable.queues.consumers import Consumer
 from durable.queues.lane import Lane
 from durable.queues.queue import ACK
 from durable.vhost import changes
+from durable.vhost.checkpointing import Checkpointing
 from tests.power_cuts import CONFIG, run
 from tests.vhosts import PUBLISHER, anybody, make_batch
 
@@ -347,3 +350,54 @@ def test_what_is_settled_or_deleted_while_it_is_carried_forward_is_let_go_once(
         assert live_bytes(hosted) == [0] * len(numbers(hosted))
 
     run(Volume(), life, config=CONF)
+
+
+@pytest.mark.parametrize("pointed", [0, 1])
+def test_a_checkpoint_that_comes_in_between_knows_what_was_carried_forward(
+    monkeypatch: pytest.MonkeyPatch, pointed: int
+) -> None:
+    """Found by reading: its files still had the old log positions and its root said to read from behind the
+    new ones. After a kill the messages were there and could not be read, once the segment had been freed."""
+    volume, left = Volume(), list[Volume]()
+    point_to, calls = compaction._point_to, list[int]()
+    monkeypatch.setattr(compaction, "POINTED_AT_ONCE", 1)
+    config = replace(CONF, idle_s=LONG_S)  # No other checkpoint comes before the end.
+
+    async def life(hosted: Hosted) -> None:
+        client, under_way = Client(hosted), trio.Event()
+
+        def noting(hosted: Hosted, record: Record, draft: Draft, moved: int) -> None:
+            if len(calls) == pointed:
+                under_way.set()
+            calls.append(moved)
+            point_to(hosted, record, draft, moved)
+
+        monkeypatch.setattr(compaction, "_point_to", noting)
+        checkpointer = Checkpointer(
+            hosted, FaultyDisk(volume), Checkpointing(hosted.vhost.registry), bytes_max=1 << 30
+        )
+        await client.declare("kept", "slow", "fast")
+        while len(numbers(hosted)) < 2:
+            await client.publish("kept", [bytes(4000)])
+        for _ in range(8):
+            await client.publish("slow", [b"x"])
+        for _ in range(3):
+            await client.traffic()
+        await checkpointer.write()
+        await client.traffic()
+        with trio.fail_after(LONG_S / 4):
+            await under_way.wait()
+        await checkpointer.write()
+        await trio.sleep(LONG_S / 4)
+        assert numbers(hosted)[0] == 1
+        assert 2 not in numbers(hosted)
+        left.append(volume.copy())
+
+    async def again(hosted: Hosted) -> None:
+        (lane,) = hosted.vhost.registry.queue("slow").lanes
+        assert lane.ready_ranges() == [(0, 8)]
+        found = [await hosted.batch(lane, number) for number in range(8)]
+        assert None not in found
+
+    run(volume, life, config=config)
+    run(left[0], again, config=config)

@@ -15,8 +15,8 @@ import durable
 from durable.broker.checkpoints import Checkpointer
 from durable.broker.directory import vhost_path
 from durable.errors import StoreInUse, UnknownExchange
-from durable.log.checkpoints import Checkpoint, Root
 from durable.log.header import segment_name
+from durable.vhost.checkpointing import Taking
 from tests.brokers import (
     SMALL,
     at,
@@ -224,10 +224,10 @@ async def test_checkpoints_are_written_one_after_the_other(
     under_way: list[Checkpointer] = []
     go_on, write_files = threading.Event(), Checkpointer._write_files
 
-    def write(self: Checkpointer, changed: list[Checkpoint], root: Root) -> None:
+    def write(self: Checkpointer, taking: Taking) -> None:
         under_way.append(self)
         go_on.wait(PATIENCE_S)
-        write_files(self, changed, root)
+        write_files(self, taking)
 
     monkeypatch.setattr(Checkpointer, "_write_files", write)
     monkeypatch.setattr(Checkpointer, "due", True)
@@ -240,7 +240,7 @@ async def test_checkpoints_are_written_one_after_the_other(
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(under_way[0].write)
                 await trio.testing.wait_all_tasks_blocked()
-                assert log.end == end, "its snapshot waits for the other one's files"
+                assert log.end == end, "it waits for the other one's files"
                 go_on.set()
 
 

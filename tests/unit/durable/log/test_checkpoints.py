@@ -56,6 +56,19 @@ def test_what_was_written_comes_back() -> None:
     assert sorted(folder_of(volume, "jobs").seen) == ["ack", "enq"]
 
 
+def test_a_root_finds_the_room_that_was_made_for_it() -> None:
+    volume = Volume()
+    found = open_in(MemoryDisk(volume))
+    found.write_root(Root(9, 5, b"all"))
+    for extra in (b"more than before" * 99, b"less"):
+        found.make_room(extra)
+        assert found.read_root() != Root(12, 5, extra)
+        volume.capacity_bytes = volume.used_bytes
+        found.write_root(Root(12, 5, extra))
+        assert open_in(MemoryDisk(volume)).read_root() == Root(12, 5, extra)
+        volume.capacity_bytes *= 2
+
+
 def test_a_file_that_cannot_be_read_is_as_good_as_none() -> None:
     """Found: the broker did not start, for a file that it can do without."""
     volume, faults = Volume(), Faults()

@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from durable.log.header import segment_name
+from durable.log.header import SEGMENT_HEADER_BYTES, segment_name
 from durable.log.memory_disk import MemoryDisk, Volume
 from durable.log.record import Draft, Kind
 from tests.logs import SMALL, PlainLog, acks, definitions, publish
@@ -159,3 +159,31 @@ def test_a_payload_that_looks_like_records_is_not_taken_for_any() -> None:
         found = PlainLog(MemoryDisk(damaged))
         assert [one.position for one in found.records()] == [1, 2, 4]
         assert [(gap.start, gap.end) for gap in found.report.gaps] == [(3, 4)]
+
+
+def test_what_is_cut_where_something_was_cut_before_is_kept_as_well() -> None:
+    """Found: a crash had left half a record, so there was a file of that name, and what stood there later,
+    confirmed, was cut without a copy."""
+    volume, name = Volume(), segment_name(1)
+    PlainLog(MemoryDisk(volume)).close()
+    at, kept = SEGMENT_HEADER_BYTES, []
+    for number in range(1, 4):
+        log = PlainLog(MemoryDisk(volume))
+        log.write(publish(number))
+        log.close()
+        volume.flip(name, 8 * at)
+        kept.append(bytes(volume.seen[name].seen[at:]).rstrip(b"\0"))
+        for _ in range(2):  # The second time it has been cut.
+            log = PlainLog(MemoryDisk(volume))
+            log.close()
+    copies = [one for one in volume.seen if one.startswith("damaged")]
+    assert copies == [f"damaged.0000000001.{at}{again}" for again in ("", ".2", ".3")]
+    assert [bytes(volume.seen[one].seen).rstrip(b"\0") for one in copies] == kept
+
+
+def test_the_same_damage_is_kept_once() -> None:
+    volume = STORE.copy()
+    volume.flip(segment_name(1), 8 * SPANS[1][1])
+    for _ in range(3):
+        PlainLog(MemoryDisk(volume), TINY).close()
+    assert len([one for one in volume.seen if one.startswith("damaged")]) == 1

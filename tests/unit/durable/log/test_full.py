@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from dataclasses import replace
 from random import Random
 from zlib import crc32
@@ -11,6 +12,7 @@ import pytest
 
 from durable.errors import ForeignStore, NewerFormat, StoreBusy, StoreFailed, StoreFull, StoreInUse
 from durable.log.committing import Sync
+from durable.log.disk import File
 from durable.log.faulty_disk import Faults, FaultyDisk
 from durable.log.header import STORE_NAME, encode_store, segment_name
 from durable.log.memory_disk import MemoryDisk, Volume
@@ -106,6 +108,26 @@ def test_no_space_in_the_middle_of_a_write_loses_nothing() -> None:
     assert [one.position for one in log.records()] == [1, ack, 3]
 
 
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_disk_without_room_for_another_name_is_full_and_no_more(
+    monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """Found by reading: bytes were free, but no inode, and the store stopped for good."""
+    log, create = PlainLog(MemoryDisk()), MemoryDisk.create
+
+    def refuse(self: MemoryDisk, name: str) -> File:
+        raise OSError(code, os.strerror(code), name)
+
+    monkeypatch.setattr(MemoryDisk, "create", refuse)
+    with pytest.raises(StoreFull):
+        for number in range(100):
+            log.write(publish(number))
+    log.write(acks(7, 0, 1))
+    monkeypatch.setattr(MemoryDisk, "create", create)
+    log.make_segment()
+    log.write(publish(100))
+
+
 def test_nothing_is_confirmed_after_a_failed_sync() -> None:
     volume = Volume()
     disk = FaultyDisk(volume)
@@ -149,6 +171,25 @@ def test_what_a_failed_sync_has_left_in_the_cache_is_written_by_the_next_start(
         left = PlainLog(MemoryDisk(volume.after_power_cut(Random(seed))))
         assert left.contents() == confirmed
         assert not left.report.gaps
+
+
+def test_a_start_that_finds_no_room_to_write_that_confirms_nothing() -> None:
+    """Found by reading: where writing over takes space, as where files are copied on write, it was left
+    out on a full disk. What only the cache had was there for all to read, and gone after a power cut."""
+    volume = Volume()
+    disk = FaultyDisk(volume)
+    log = PlainLog(disk)
+    log.append(publish(0))
+    disk.faults.sync_error_at = disk.faults.syncs + 1
+    with pytest.raises(OSError, match="fdatasync"):
+        log.commit()
+    log.close()
+    with pytest.raises(StoreFailed, match="free some space"):
+        PlainLog(FaultyDisk(volume, Faults(write_error=errno.ENOSPC)))
+    log = PlainLog(FaultyDisk(volume))
+    assert len(log.records()) == 1
+    log.close()
+    assert len(PlainLog(MemoryDisk(volume.after_power_cut(Random(0)))).records()) == 1
 
 
 def test_the_memory_disk_tells_the_truth_about_a_failed_sync() -> None:

@@ -63,6 +63,16 @@ def test_somebody_may_always_change_what_was_said() -> None:
         permissions.check_administered((), forgotten="web")
 
 
+def test_who_administers_need_not_be_the_cluster_itself() -> None:
+    """Found: two clusters that could each change what is said of the other were refused, as nobody."""
+    permissions = Permissions()
+    of_web = PermissionDefinition(cluster="db", configure=r"mesh\.permissions\.web")
+    permissions.check_administered([of_web, PermissionDefinition(cluster="web")])
+    permissions.declare(of_web)
+    with pytest.raises(NoAdministrator):
+        permissions.check_administered([PermissionDefinition(cluster="crm", configure="web")])
+
+
 def test_what_is_said_last_counts_at_once() -> None:
     permissions = Permissions([PermissionDefinition(cluster="web", read="a")])
     assert permissions.may("web", "read", "a")
