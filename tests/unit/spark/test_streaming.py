@@ -12,7 +12,7 @@ pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
 from spark.capture.stored import StoredLog
 from spark.errors import DataLost
-from tests.captures import SECOND_US, T0_US, Captured
+from tests.captures import SECOND_US, T0_US, Captured, Message
 from tests.unit.spark.streams import Stream
 
 
@@ -122,6 +122,41 @@ def test_in_another_store_older_messages_than_asked_for_do_not_come_either(tmp_p
         assert [one.value for one in stream.messages] == expected
         stream.messages.clear()
         shutil.rmtree(captured.data)
+
+
+def store(data: Path, name: str, count: int) -> list[Message]:
+    """Another store in place of what is there; its messages."""
+    shutil.rmtree(data, ignore_errors=True)
+    captured = Captured(data, store_id=name.encode() * 16)
+    captured.declare("jobs", 1)
+    for number in range(count):
+        captured.publish([1], [f"{name}{number}".encode()])
+    captured.close()
+    return captured.messages
+
+
+@pytest.mark.parametrize("count", [3, 6, 9])
+def test_a_batch_planned_of_another_store_has_nothing_of_this_one(
+    tmp_path: Path, count: int
+) -> None:
+    """Found: the first rows of the new store came with that batch, and again with the next."""
+    data = tmp_path / "data"
+    before = store(data, "a", 6)
+    stream = Stream(
+        data, startingOffsets="earliest", failOnDataLoss="false", maxOffsetsPerTrigger=2
+    )
+    stream.step()
+    planned = stream.plan()
+    after = store(data, "b", count)
+    stream.restart(failOnDataLoss="false")
+    stream.take(planned)
+    stream.run()
+    assert stream.messages == before[:2] + after
+    stream.restart()
+    stream.at, other = planned, stream.at
+    with pytest.raises(DataLost, match="another store stands in this directory"):
+        stream.take(planned)
+    stream.take(other)
 
 
 @pytest.mark.parametrize("limit", [1, 10, 1000])
