@@ -14,14 +14,15 @@ if TYPE_CHECKING:
 
 
 DAY_S = 24 * 60 * 60
-WHOLE_TIME = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
+WHOLE_TIME = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
 """By itself JSON of Spark's ends with milliseconds."""
 
 
 def messages(df: DataFrame, topic: str) -> DataFrame:
     """Rows as messages for the sink `mesh`: `topic`, and the row as JSON in `value`."""
     columns = (f.col("`{}`".format(name.replace("`", "``"))) for name in df.columns)
-    row = f.to_json(f.struct(*columns), {"timestampFormat": WHOLE_TIME})
+    formats = {"timestampFormat": f"{WHOLE_TIME}XXX", "timestampNTZFormat": WHOLE_TIME}
+    row = f.to_json(f.struct(*columns), formats)
     return df.select(f.lit(topic).alias("topic"), f.encode(row, "utf-8").alias("value"))
 
 

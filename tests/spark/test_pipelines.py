@@ -329,15 +329,24 @@ def test_results_become_messages(table: DataFrame) -> None:
 
 
 def test_messages_have_whole_times_and_columns_of_any_name(session: SparkSession) -> None:
-    """Found: microseconds were cut off, and a name with a backtick in it was an error of Spark's."""
+    """Found: microseconds were cut off, with a zone and without, and a name with a backtick in it was
+    an error of Spark's."""
     from pyspark.sql import functions as f
 
     from spark import pipelines
 
     at = f.timestamp_micros(f.lit(START_US + 7)).alias("at")
-    (row,) = pipelines.messages(session.range(1).select(at, f.lit(1).alias("a`b.c")), "t").collect()
+    local = at.cast("timestamp_ntz").alias("local")
+    frame = session.range(1).select(
+        at, local, f.array(local).alias("list"), f.lit(1).alias("a`b.c")
+    )
+    (row,) = pipelines.messages(frame, "t").collect()
     found = json.loads(row["value"])
-    assert datetime.fromisoformat(found["at"]).microsecond == (START_US + 7) % 1_000_000
+    (stored,) = frame.collect()
+    assert stored["local"].microsecond == (START_US + 7) % 1_000_000
+    assert datetime.fromisoformat(found["at"]).timestamp() == stored["at"].timestamp()
+    assert [found["local"]] == found["list"]
+    assert datetime.fromisoformat(found["local"]) == stored["local"]
     assert found["a`b.c"] == 1
 
 
