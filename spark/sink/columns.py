@@ -9,8 +9,8 @@ from .errors import MissingColumn, WrongColumn
 from .options import EXCHANGE, OFFSETS, QUEUES, SinkOptions
 
 TEXT, WHOLE = r"(string|varchar|char)\b.*", r"(tiny|small|big)?int"
-UNPACKED = r"(date|time|decimal|interval|variant)"
-"""What msgpack has no form for."""
+UNPACKED = r"[<,:](date|time|timestamp\w*|decimal|interval|variant)\b(?!:)"
+"""What msgpack has no form for, at any depth; a field of a struct may have such a name."""
 TYPES: Mapping[str, tuple[str, str]] = {
     # column: as Spark writes its type, and for people
     "value": (rf"binary|{TEXT}", "binary or string"),
@@ -18,7 +18,7 @@ TYPES: Mapping[str, tuple[str, str]] = {
     **dict.fromkeys(("partition", "offset"), (WHOLE, "an integer")),
     "timestamp": (r"timestamp(_\w+)?", "timestamp"),
     "headers": (
-        rf"map<string,(?!{UNPACKED}).+>|array<struct<(?=.*\bkey:string)(?=.*\bvalue:(?!{UNPACKED})).+>>",
+        rf"(?!.*{UNPACKED})(map<string,.+>|array<struct<(?=.*\bkey:string)(?=.*\bvalue:).+>>)",
         "a map from string, or an array of (key string, value), with values that are text, bytes, numbers or booleans",
     ),
 }
@@ -43,7 +43,8 @@ def check_columns(types: Mapping[str, str], options: SinkOptions) -> None:
     for name, why in needed.items():
         if name not in types:
             raise MissingColumn(name, why, types)
-    used = (*needed, "queue", "partition", "headers", *(["exchange"] * (options.to == EXCHANGE)))
+    by_exchange = options.to == EXCHANGE and options.exchange is None
+    used = (*needed, "queue", "partition", "headers", *(["exchange"] * by_exchange))
     for name in dict.fromkeys(used):
         pattern, wanted = TYPES[name]
         if name in types and not re.fullmatch(pattern, types[name]):
