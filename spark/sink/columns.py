@@ -36,6 +36,8 @@ def check_columns(types: Mapping[str, str], options: SinkOptions) -> None:
         needed["queue"] = "and no option queue"
     if options.to != QUEUES and options.topic is None:
         needed["topic"] = "and no option topic"
+    if options.to == EXCHANGE and options.exchange is None:
+        needed["exchange"] = "and no option exchange"
     if options.speed:
         needed["timestamp"] = "by which speed goes"
     if options.numbering == OFFSETS:
@@ -43,9 +45,7 @@ def check_columns(types: Mapping[str, str], options: SinkOptions) -> None:
     for name, why in needed.items():
         if name not in types:
             raise MissingColumn(name, why, types)
-    by_exchange = options.to == EXCHANGE and options.exchange is None
-    used = (*needed, "queue", "partition", "headers", *(["exchange"] * by_exchange))
-    for name in dict.fromkeys(used):
+    for name in dict.fromkeys((*needed, "queue", "partition", "headers")):
         pattern, wanted = TYPES[name]
         if name in types and not re.fullmatch(pattern, types[name]):
             raise WrongColumn(name, types[name], wanted)

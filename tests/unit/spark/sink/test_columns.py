@@ -25,6 +25,7 @@ BY_OFFSET = {"to": "queues", "id": "r", "numbering": "offsets"}
         (["topic"], {}, "value"),
         (["value"], {}, "topic"),
         (["value"], {"to": "queues"}, "queue"),
+        (["value", "topic"], {"to": "exchange"}, "exchange"),
         (["value", "topic"], {"speed": "1", "startMicros": "1"}, "timestamp"),
         (["value", "topic", "queue", "partition"], {"id": "r", "numbering": "offsets"}, "offset"),
     ],
