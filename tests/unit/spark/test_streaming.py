@@ -183,3 +183,20 @@ def test_a_batch_may_end_at_a_record_whose_segment_was_freed(
     captured.free(2)
     with pytest.raises(DataLost, match=f"positions {second[0]} to {second[-1]} were freed"):
         other.run()
+
+
+@pytest.mark.parametrize("limit", [{"maxOffsetsPerTrigger": 3}, {"maxBytesPerTrigger": 200}])
+def test_a_record_that_was_carried_for_each_lane_by_itself_is_one_all_the_same(
+    captured: Captured, limit: dict[str, int]
+) -> None:
+    """Found: a batch with two copies of the first record was too large, and the stream stood still."""
+    positions = publish(captured, 60)
+    for position in positions:
+        if captured.segment_of(position) == 1:
+            captured.carry(position, 1)
+            captured.carry(position, 2)
+    captured.snapshot()
+    captured.free(1)
+    stream = Stream(captured.data, startingOffsets="earliest", **limit)
+    stream.run()
+    assert Counter(stream.messages) == Counter(captured.messages)
