@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 DAY_S = 24 * 60 * 60
 WHOLE_TIME = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
 """By itself JSON of Spark's ends with milliseconds."""
+QUOTED = {"+": "%20", "*": "%2A", "%7E": "~"}
+"""What Java's encoder of forms writes otherwise than paths are escaped, see folders.py."""
 
 
 def messages(df: DataFrame, topic: str) -> DataFrame:
@@ -41,7 +43,10 @@ def write_parquet(
         ValueError: a stream, and no checkpoint.
     """
     # Spark escapes less than this does.
-    too_long = f.length(f.url_encode("topic")) > FOLDER_BYTES_MAX
+    escaped = f.url_encode("topic")
+    for java, plain in QUOTED.items():
+        escaped = f.replace(escaped, f.lit(java), f.lit(plain))
+    too_long = f.length(escaped) > FOLDER_BYTES_MAX
     front = f.substring("topic", 1, FRONT_CHARACTERS)
     digits = f.substring(f.sha2(f.encode("topic", "utf-8"), 256), 1, HASH_DIGITS)
     short = f.when(too_long, f.concat(front, f.lit("~"), digits)).otherwise(f.col("topic"))
