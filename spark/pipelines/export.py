@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 
-from ..folders import FOLDER_BYTES_MAX, FRONT_CHARACTERS, FULL_TOPIC, HASH_DIGITS
+from ..folders import FOLDER_BYTES_MAX, FRONT_CHARACTERS, FULL_TOPIC, HASH_DIGITS, NO_TOPIC, NUL
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -33,7 +33,7 @@ def write_parquet(
 ) -> StreamingQuery | None:
     """To Parquet files, in folders by date (UTC) and topic; a table is appended to what is there.
 
-    A topic that is too long for a folder's name is shortened in `topic`; `full_topic` has all of it.
+    A topic that is too long for a folder's name, or none of one, is another in `topic`; `full_topic` has it.
 
     Args:
         checkpoint: of a stream, where Spark notes what has been written; each row is written once.
@@ -46,10 +46,11 @@ def write_parquet(
     escaped = f.url_encode("topic")
     for java, plain in QUOTED.items():
         escaped = f.replace(escaped, f.lit(java), f.lit(plain))
-    too_long = f.length(escaped) > FOLDER_BYTES_MAX
-    front = f.substring("topic", 1, FRONT_CHARACTERS)
+    topic, nul = f.col("topic"), f.lit(NUL)
+    fits = (f.length(escaped) <= FOLDER_BYTES_MAX) & ~topic.contains(nul) & (topic != NO_TOPIC)
+    front = f.substring(f.replace(topic, nul, f.lit("")), 1, FRONT_CHARACTERS)
     digits = f.substring(f.sha2(f.encode("topic", "utf-8"), 256), 1, HASH_DIGITS)
-    short = f.when(too_long, f.concat(front, f.lit("~"), digits)).otherwise(f.col("topic"))
+    short = f.when(~fits, f.concat(front, f.lit("~"), digits)).otherwise(topic)
     # `to_date` would be that of the session's zone.
     days = f.floor(f.unix_seconds("timestamp") / DAY_S).cast("int")
     dated = (

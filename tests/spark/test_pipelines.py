@@ -402,14 +402,18 @@ def test_folders_by_date_are_those_of_utc_whatever_the_session_shows(
 def test_topics_too_long_for_a_folder_are_whole_in_a_column(
     session: SparkSession, table: DataFrame, tmp_path: Path
 ) -> None:
-    """Found: such a topic ended the writing of all of them, and later one of many asterisks did. Both
-    ways to export name folders alike."""
+    """Found: such a topic ended the writing of all of them, and later one of many asterisks did, and one
+    with a NUL in it. Both ways to export name folders alike."""
     from spark import pipelines
-    from spark.folders import folder
+    from spark.folders import NO_TOPIC, folder
 
     topics = ["z" * 255, "ä" * 127, "a.b", "b/c.d%", "~" * 100, "x y*" * 40, "*" * 200]
+    topics += ["\0", "a\0b", "ab", NO_TOPIC]
     row = table.limit(1).drop("topic")
-    rows = row.crossJoin(session.createDataFrame([(one,) for one in topics], "topic string"))
+    given = [*topics, "", None]
+    rows = row.crossJoin(session.createDataFrame([(one,) for one in given], "topic string"))
     pipelines.write_parquet(rows, str(tmp_path / "table"))
-    found = session.read.parquet(str(tmp_path / "table")).select("topic", "full_topic").collect()
+    table = session.read.parquet(str(tmp_path / "table"))
+    found = table.where("topic IS NOT NULL").select("topic", "full_topic").collect()
+    assert table.count() == len(given)
     assert {(one.full_topic, one.topic) for one in found} == {(one, folder(one)) for one in topics}
