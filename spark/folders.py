@@ -9,6 +9,10 @@ from hashlib import sha256
 from urllib.parse import quote
 
 FOLDER_BYTES_MAX = 255 - len("topic=")
+NUL = "\0"
+"""No file's name has one."""
+NO_TOPIC = "__HIVE_DEFAULT_PARTITION__"
+"""The folder of what has none, as Spark and pyarrow name it."""
 FRONT_CHARACTERS, HASH_DIGITS = 19, 16
 """Of a topic that is too long: as many as fit if each takes 4 bytes, and each byte is escaped."""
 FULL_TOPIC = "full_topic"
@@ -16,8 +20,9 @@ FULL_TOPIC = "full_topic"
 
 
 def folder(topic: str) -> str:
-    """The topic itself wherever it fits."""
-    if len(quote(topic, safe="")) <= FOLDER_BYTES_MAX:
+    """The topic itself wherever it fits, and may be one."""
+    fits = len(quote(topic, safe="")) <= FOLDER_BYTES_MAX
+    if fits and NUL not in topic and topic != NO_TOPIC:
         return topic
     digits = sha256(topic.encode()).hexdigest()
-    return f"{topic[:FRONT_CHARACTERS]}~{digits[:HASH_DIGITS]}"
+    return f"{topic.replace(NUL, '')[:FRONT_CHARACTERS]}~{digits[:HASH_DIGITS]}"

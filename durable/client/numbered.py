@@ -132,7 +132,8 @@ class NumberedPublisher(Sender):
         )  # fmt: skip
         if first > self._taken_end:
             self._outbox.leave_out(self._taken_end, first)
-        self._taken_end = first + len(payloads)
+        # A send that was cancelled may have taken more than what is given again now.
+        self._taken_end = max(self._taken_end, first + len(payloads))
         self._given.append((first, self._taken_end, b"".join(pieces)))
         self._given_bytes += size
         self._work.wake()

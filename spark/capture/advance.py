@@ -20,6 +20,7 @@ def advance(selected: Selected, *, rows_max: int | None, bytes_max: int | None) 
         FileNotFoundError: a segment has been freed meanwhile.
     """
     rows = size_bytes = 0
+    first: int | None = None
     for one in ranges(selected, BLOCK_BYTES):
         file = open_segment(one.path)
         try:
@@ -38,7 +39,11 @@ def advance(selected: Selected, *, rows_max: int | None, bytes_max: int | None) 
                     over |= total_rows > rows_max
                 if bytes_max is not None:
                     over |= total_bytes > bytes_max
-                over &= taken & (total_rows > record_rows)  # Not the first of all.
+                if first is None and taken.any():
+                    first = int(found.origin[np.argmax(taken)])
+                over &= taken & (
+                    found.origin != first
+                )  # Of which there may be a copy for each lane.
                 if over.any():
                     return int(found.origin[np.argmax(over)])
                 rows, size_bytes = int(total_rows[-1]), int(total_bytes[-1])

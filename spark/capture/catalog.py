@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -39,28 +40,38 @@ class Catalog:
         self._options, self._data = options, Path(options.path)
         self.log = StoredLog(vhost_path(self._data, options.vhost) / "log", options.keys)
 
-    def look(self) -> None:
-        """Take in what has been written since.
-
-        Raises:
-            NoCapture: no broker ever stored anything here.
-            UnknownVhost: there is no such vhost.
-            ForeignStore, NewerFormat: it is not ours to read.
-            StoreKeyMissing, StoreKeyWrong, KeysUnusable: it is encrypted, see decryption.py.
-        """
+    def find(self) -> None:
+        """Raises NoCapture: no broker ever stored anything here; UnknownVhost: there is no such vhost."""
         data = self._data
         if not data.is_dir():
             raise NoCapture(str(data), "no such directory on this machine")
         if not (data / "vhosts").is_dir():
             raise NoCapture(str(data), "no broker's directory: there is no `vhosts` in it")
-        try:
+        with self._allowed():
             if not self.log.path.is_dir() or is_going(self.log.path.parent):
                 names = list(vhosts(data))
                 hint = f"there is {', '.join(names)}"
                 raise UnknownVhost(self._options.vhost, names, hint)
+
+    def look(self) -> None:
+        """Take in what has been written since.
+
+        Raises:
+            NoCapture, UnknownVhost: as `find` does.
+            ForeignStore, NewerFormat: it is not ours to read.
+            StoreKeyMissing, StoreKeyWrong, KeysUnusable: it is encrypted, see decryption.py.
+        """
+        self.find()
+        with self._allowed():
             self.log.look()
+
+    @contextmanager
+    def _allowed(self) -> Iterator[None]:
+        """Raises NoCapture: what the block opens is not for this user."""
+        try:
+            yield
         except PermissionError as error:
-            raise NoCapture(str(data), f"this user may not read it: {error}") from None
+            raise NoCapture(str(self._data), f"this user may not read it: {error}") from None
 
     def planned(self, plan: Callable[[], T]) -> T:
         """What `plan` makes of the log; made again when a segment it wants to read has been freed meanwhile.

@@ -163,13 +163,13 @@ def _patterns(name: str, text: str) -> tuple[str, ...]:
 def _regex(name: str, text: str) -> str:
     try:
         re.compile(text)
-    except re.error as error:
-        raise InvalidOption(name, text, f"a regular expression: {error}") from None
+    except (re.error, RecursionError) as error:
+        raise InvalidOption(name, text[:80], f"a regular expression: {error}") from None
     return text
 
 
 def _count(name: str, text: str) -> int:
-    if not text.isdecimal() or not 0 < int(text) < OFFSET_MAX:
+    if not re.fullmatch(r"\d{1,18}", text) or not int(text):
         raise InvalidOption(name, text, "a number above 0")
     return int(text)
 
@@ -198,7 +198,8 @@ def _positions(name: str, text: str) -> Positions:
     if text.lower() in (EARLIEST, LATEST):
         return text.lower()
     try:
-        read = json.loads(text)
+        # As text, numbers with a fraction, and those that are none, are no integers.
+        read = json.loads(text, parse_float=str, parse_constant=str)
         found = {
             str(queue): {int(one): int(offset) for one, offset in by.items()}
             for queue, by in read.items()

@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
 
 from durable.log.disk import File
+from durable.log.header import SEGMENT_HEADER_BYTES, decode_segment_header
+from durable.log.record import store_seed
 from durable.log.scan import Damaged
 
 from ..errors import CaptureCut, CaptureDamaged, DataLost
@@ -35,7 +38,8 @@ def read(
     Raises:
         StoreKeyMissing, StoreKeyWrong, KeysUnusable: it is encrypted, see decryption.py.
         CaptureDamaged, CaptureCut: with damaged=fail.
-        DataLost: a segment has been freed since the plan was made, with fail_on_data_loss.
+        DataLost: a segment has been freed since the plan was made, or is another store's, with
+            fail_on_data_loss.
         NewerFormat: a valid record of a later version.
     """
     tables = Tables(wanted)
@@ -43,19 +47,31 @@ def read(
     for one in work.ranges:
         decryption = decryption or Decryption(Path(one.path).parent, keys)
         try:
-            file = open_segment(one.path)
-        except FileNotFoundError:
-            what = (
-                f"{Path(one.path).name} was freed while it was to be read (retention or compaction)"
-            )
+            with _opened(one) as file:
+                yield from _range(file, one, work, tables, wanted, damaged, decryption)
+        except DataLost as gone:
             if fail_on_data_loss:
-                raise DataLost(what) from None
-            logger.warning("%s: %d bytes skipped", what, one.size_bytes)
-            continue
-        try:
-            yield from _range(file, one, work, tables, wanted, damaged, decryption)
-        finally:
-            file.close()
+                raise
+            logger.warning("%s: %d bytes skipped", gone, one.size_bytes)
+
+
+@contextmanager
+def _opened(one: Range) -> Iterator[File]:
+    """Raises DataLost: what was planned is not there any more."""
+    name = Path(one.path).name
+    try:
+        file = open_segment(one.path)
+    except FileNotFoundError:
+        raise DataLost(
+            f"{name} was freed while it was to be read (retention or compaction)"
+        ) from None
+    try:
+        header = decode_segment_header(file.pread(SEGMENT_HEADER_BYTES, 0), name)
+        if header is not None and store_seed(header.store_id) != one.seed:
+            raise DataLost(f"{name} is of another store than was planned")
+        yield file
+    finally:
+        file.close()
 
 
 def _range(

@@ -148,9 +148,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         log = self._catalog.log
         if log.end < ended.position or log.digest != ended.store:  # After a restart.
             self._look()
+            if self._same_store(ended).store != ended.store:
+                # What there is now is for the next batch, from its front.
+                return splits((), Times())
             begun = self._same_store(begun)
-            if ended.position > log.end:
-                self._same_store(ended)
         if begun.store != ended.store:
             absent = ((FIRST_POSITION, ended.position),)
             begun = Progress(ended.store, FIRST_POSITION, absent, since_us=ended.since_us)

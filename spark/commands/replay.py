@@ -105,9 +105,10 @@ def run(args: argparse.Namespace) -> int:
     )  # fmt: skip
     plan.check()
     check_spark()
-    from ..replay.preflight import destination_names
+    from ..replay.preflight import check_names, check_there, destination_names
     from ..sink.options import read_sink_options
 
+    check_there(plan)
     joining = {
         **joining_options(settings(args)), "cluster": args.cluster, "vhost": args.vhost,
         "timeoutSeconds": str(args.timeout),
@@ -115,6 +116,7 @@ def run(args: argparse.Namespace) -> int:
     names = destination_names(
         read_sink_options({**plan.sink_options("-", 0, 1), **joining, "startMicros": "1"})
     )
+    check_names(plan, (*plan.queues, *plan.streams), names)
     with (
         tempfile.NamedTemporaryFile(prefix="mesh-replay-", suffix=".log") as log,
         quiet(log.fileno()),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 
-from ..folders import FOLDER_BYTES_MAX, FRONT_CHARACTERS, FULL_TOPIC, HASH_DIGITS
+from ..folders import FOLDER_BYTES_MAX, FRONT_CHARACTERS, FULL_TOPIC, HASH_DIGITS, NO_TOPIC, NUL
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -14,14 +14,17 @@ if TYPE_CHECKING:
 
 
 DAY_S = 24 * 60 * 60
-WHOLE_TIME = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
+WHOLE_TIME = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
 """By itself JSON of Spark's ends with milliseconds."""
+QUOTED = {"+": "%20", "*": "%2A", "%7E": "~"}
+"""What Java's encoder of forms writes otherwise than paths are escaped, see folders.py."""
 
 
 def messages(df: DataFrame, topic: str) -> DataFrame:
     """Rows as messages for the sink `mesh`: `topic`, and the row as JSON in `value`."""
     columns = (f.col("`{}`".format(name.replace("`", "``"))) for name in df.columns)
-    row = f.to_json(f.struct(*columns), {"timestampFormat": WHOLE_TIME})
+    formats = {"timestampFormat": f"{WHOLE_TIME}XXX", "timestampNTZFormat": WHOLE_TIME}
+    row = f.to_json(f.struct(*columns), formats)
     return df.select(f.lit(topic).alias("topic"), f.encode(row, "utf-8").alias("value"))
 
 
@@ -30,7 +33,7 @@ def write_parquet(
 ) -> StreamingQuery | None:
     """To Parquet files, in folders by date (UTC) and topic; a table is appended to what is there.
 
-    A topic that is too long for a folder's name is shortened in `topic`; `full_topic` has all of it.
+    A topic that is too long for a folder's name, or none of one, is another in `topic`; `full_topic` has it.
 
     Args:
         checkpoint: of a stream, where Spark notes what has been written; each row is written once.
@@ -40,10 +43,14 @@ def write_parquet(
         ValueError: a stream, and no checkpoint.
     """
     # Spark escapes less than this does.
-    too_long = f.length(f.url_encode("topic")) > FOLDER_BYTES_MAX
-    front = f.substring("topic", 1, FRONT_CHARACTERS)
+    escaped = f.url_encode("topic")
+    for java, plain in QUOTED.items():
+        escaped = f.replace(escaped, f.lit(java), f.lit(plain))
+    topic, nul = f.col("topic"), f.lit(NUL)
+    fits = (f.length(escaped) <= FOLDER_BYTES_MAX) & ~topic.contains(nul) & (topic != NO_TOPIC)
+    front = f.substring(f.replace(topic, nul, f.lit("")), 1, FRONT_CHARACTERS)
     digits = f.substring(f.sha2(f.encode("topic", "utf-8"), 256), 1, HASH_DIGITS)
-    short = f.when(too_long, f.concat(front, f.lit("~"), digits)).otherwise(f.col("topic"))
+    short = f.when(~fits, f.concat(front, f.lit("~"), digits)).otherwise(topic)
     # `to_date` would be that of the session's zone.
     days = f.floor(f.unix_seconds("timestamp") / DAY_S).cast("int")
     dated = (

@@ -1,6 +1,9 @@
-"""Whether there is somebody to replay to: asked before Spark starts, from this process."""
+"""Whether there is something to replay, and somebody to replay it to: asked before Spark starts, from
+this process."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import trio
 
@@ -10,9 +13,13 @@ from durable.errors import DurableError
 from mesh.errors import MeshError
 from security.errors import SecurityError
 
+from ..capture.catalog import Catalog
+from ..capture.options import read_options
 from ..sink.errors import Unreachable
 from ..sink.options import QUEUES, SinkOptions
 from ..sink.targets import opened
+from .errors import QueueMissing
+from .plan import ReplayPlan
 
 
 async def _names(options: SinkOptions) -> frozenset[str] | None:
@@ -38,3 +45,15 @@ def destination_names(options: SinkOptions) -> frozenset[str] | None:
         raise
     except (MeshError, SecurityError, OSError) as error:
         raise Unreachable("the mesh", str(error)) from None
+
+
+def check_names(plan: ReplayPlan, wanted: Iterable[str], names: frozenset[str] | None) -> None:
+    """Raises QueueMissing: the broker has `names`, and not all of those."""
+    missing = [one for one in wanted if names is not None and one not in names]
+    if missing:
+        raise QueueMissing(plan.to.broker, missing)
+
+
+def check_there(plan: ReplayPlan) -> None:
+    """Raises what `Catalog.find` does."""
+    Catalog(read_options(plan.source_options(1))).find()

@@ -29,9 +29,9 @@ from ..sink.noting import noted
 from ..sink.options import PAUSES_MAX, read_sink_options
 from ..sink.pacing import cut_pauses
 from ..sink.report import Report, decode_reports
-from .errors import QueueMissing, ReplayFailed, ReplayInterrupted, TooManyPauses, TopicRefused
+from .errors import ReplayFailed, ReplayInterrupted, TooManyPauses, TopicRefused
 from .plan import QUEUES, TOPICS, Destination, ReplayPlan
-from .preflight import destination_names
+from .preflight import check_names, destination_names
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -112,9 +112,7 @@ def replay(
         survey = surveyed(stored)
     if names is None:
         names = destination_names(checked)
-    missing = [] if names is None else [one for one in survey.queues if one not in names]
-    if missing:
-        raise QueueMissing(plan.to.broker, missing)
+    check_names(plan, survey.queues, names)
     tasks = min(slots, len(survey.lanes))
     told = dry_run and plan.to.kind == TOPICS
     with one_line():

@@ -9,8 +9,8 @@ from .errors import MissingColumn, WrongColumn
 from .options import EXCHANGE, OFFSETS, QUEUES, SinkOptions
 
 TEXT, WHOLE = r"(string|varchar|char)\b.*", r"(tiny|small|big)?int"
-UNPACKED = r"(date|time|decimal|interval|variant)"
-"""What msgpack has no form for."""
+UNPACKED = r"[<,:](date|time|timestamp\w*|decimal|interval|variant)\b(?!:)"
+"""What msgpack has no form for, at any depth; a field of a struct may have such a name."""
 TYPES: Mapping[str, tuple[str, str]] = {
     # column: as Spark writes its type, and for people
     "value": (rf"binary|{TEXT}", "binary or string"),
@@ -18,7 +18,7 @@ TYPES: Mapping[str, tuple[str, str]] = {
     **dict.fromkeys(("partition", "offset"), (WHOLE, "an integer")),
     "timestamp": (r"timestamp(_\w+)?", "timestamp"),
     "headers": (
-        rf"map<string,(?!{UNPACKED}).+>|array<struct<(?=.*\bkey:string)(?=.*\bvalue:(?!{UNPACKED})).+>>",
+        rf"(?!.*{UNPACKED})(map<string,.+>|array<struct<(?=.*\bkey:string)(?=.*\bvalue:).+>>)",
         "a map from string, or an array of (key string, value), with values that are text, bytes, numbers or booleans",
     ),
 }
@@ -36,6 +36,8 @@ def check_columns(types: Mapping[str, str], options: SinkOptions) -> None:
         needed["queue"] = "and no option queue"
     if options.to != QUEUES and options.topic is None:
         needed["topic"] = "and no option topic"
+    if options.to == EXCHANGE and options.exchange is None:
+        needed["exchange"] = "and no option exchange"
     if options.speed:
         needed["timestamp"] = "by which speed goes"
     if options.numbering == OFFSETS:
@@ -43,8 +45,7 @@ def check_columns(types: Mapping[str, str], options: SinkOptions) -> None:
     for name, why in needed.items():
         if name not in types:
             raise MissingColumn(name, why, types)
-    used = (*needed, "queue", "partition", "headers", *(["exchange"] * (options.to == EXCHANGE)))
-    for name in dict.fromkeys(used):
+    for name in dict.fromkeys((*needed, "queue", "partition", "headers")):
         pattern, wanted = TYPES[name]
         if name in types and not re.fullmatch(pattern, types[name]):
             raise WrongColumn(name, types[name], wanted)

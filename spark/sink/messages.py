@@ -97,9 +97,9 @@ class Reader:
         if to_queues:
             exchange, key = "", options.queue or queue
         else:
-            exchange, key = options.exchange, options.topic
-            if exchange is None:
-                exchange = _column(batch, "exchange", "", needed=options.to == EXCHANGE)
+            exchange, key = options.exchange or "", options.topic
+            if options.to == EXCHANGE and options.exchange is None:
+                exchange = _column(batch, "exchange", "", needed=True)
             if key is None:
                 key = _column(batch, "topic", "", needed=True)
         partition = _column(batch, "partition", 0, needed=by_offset or options.replay)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,7 +20,7 @@ from .pacing import Schedule
 TOPICS, QUEUES, EXCHANGE = "topics", "queues", "exchange"
 ROWS, OFFSETS = "rows", "offsets"
 SKIP, SEND = "skip", "send"
-PAUSES_MAX = 10_000
+PAUSES_MAX, US_MAX = 10_000, 10**18
 OTHERS = frozenset({"checkpointlocation", "queryname"})
 """Options of Spark's own that it hands on to the sink."""
 
@@ -140,19 +141,21 @@ def _number(name: str, text: str) -> float:
 
 
 def _micros(name: str, text: str) -> int:
-    if not text.isascii() or not text.isdecimal() or int(text) >= 1 << 62:
+    if not re.fullmatch(r"[0-9]{1,18}", text):
         raise InvalidOption(name, text, "us since 1970")
     return int(text)
 
 
 def _pauses(name: str, text: str) -> tuple[tuple[int, int], ...]:
     try:
-        found = tuple((int(at), int(less)) for at, less in json.loads(text))
+        # As text, numbers with a fraction, and those that are none, are no integers.
+        read = json.loads(text, parse_float=str, parse_constant=str)
+        found = tuple((int(at), int(less)) for at, less in read)
     except (ValueError, TypeError, RecursionError):
         found = ((0, -1),)
     if (
         len(found) > PAUSES_MAX
-        or any(less < 0 for _, less in found)
+        or any(not (0 <= at < US_MAX and 0 <= less < US_MAX) for at, less in found)
         or list(found) != sorted(found)
     ):
         allowed = f"JSON, at most {PAUSES_MAX} pairs of us since 1970 and us, sorted"

@@ -24,6 +24,10 @@ KEPT_US = 20_000
 every 10 us leaves together."""
 
 
+NEVER_US = 1 << 60
+"""In 36,000 years: what would be due later is due then, lest no number can tell it."""
+
+
 class Schedule(NamedTuple):
     """The same for all tasks of a replay, so that they keep in step without talking."""
 
@@ -46,7 +50,7 @@ class Pacer:
         self._latest = schedule.start_us
         self._ends = np.array([at for at, _ in schedule.pauses], np.int64)
         self._less = np.array([0, *(less for _, less in schedule.pauses)], np.int64)
-        self._step_us = 1e6 / schedule.rate if schedule.rate else 0.0
+        self._step_us = min(1e6 / schedule.rate, NEVER_US) if schedule.rate else 0.0
 
     def due(self, times_us: Times, now_us: int) -> Times:
         """When the next messages are due, which came at `times_us`.
@@ -59,14 +63,17 @@ class Pacer:
             return times_us
         if schedule.speed:
             less = self._less[np.searchsorted(self._ends, times_us, "right")]
-            elapsed = (times_us - schedule.origin_us - less) / schedule.speed
+            with np.errstate(over="ignore"):
+                elapsed = (times_us - schedule.origin_us - less) / schedule.speed
+            elapsed = np.clip(elapsed, -NEVER_US, NEVER_US)
             due = schedule.start_us + elapsed.astype(np.int64)
         else:
             earliest = max(self._latest, now_us - int(self._step_us))
             due = np.full(len(times_us), earliest, np.int64)
         due[0] = max(int(due[0]), self._latest + int(self._step_us))
         steps = np.arange(len(due)) * self._step_us
-        spaced: Times = (np.maximum.accumulate(due - steps) + steps).astype(np.int64)
+        exact = np.maximum.accumulate(due - steps) + steps
+        spaced: Times = np.minimum(exact, NEVER_US).astype(np.int64)
         self._latest = int(spaced[-1])
         return spaced
 

@@ -80,7 +80,16 @@ class MeshSink(DataSource):
         if overwrite:
             raise InvalidOption("mode", "overwrite", "append: what was sent cannot be taken back")
         options = read_sink_options(self.options)
-        if options.report and not Path(options.report).parent.is_dir():
-            raise InvalidOption("report", options.report, "a file in a directory that is there")
         check_columns({one.name: one.dataType.simpleString() for one in schema.fields}, options)
+        if options.report:
+            _check_report(options.report)
         return options
+
+
+def _check_report(path: str) -> None:
+    """Raises InvalidOption: what has been sent could not be told there."""
+    try:
+        Path(path).open("a").close()
+    except (OSError, ValueError):
+        allowed = "a file that can be written, in a directory that is there"
+        raise InvalidOption("report", path, allowed) from None

@@ -102,20 +102,23 @@ class TopicsTarget(Target):
         self._before = node.statistics().publishing
 
     async def send(self, messages: Messages, sequences: Ints, low: int, high: int) -> None:
-        payloads, headers, addresses = messages.payloads, messages.headers, messages.addresses
-        which = messages.which[low:high]
-        if len(addresses) == 1 or (which == which[0]).all():
-            at = int(which[0])
+        payloads, headers = messages.payloads, messages.headers
+        found, which = np.unique(messages.which[low:high], return_inverse=True)
+        # Several addresses may have one topic, whose rows keep their order.
+        topics = [messages.addresses[at].key for at in found.tolist()]
+        numbers = {topic: number for number, topic in enumerate(dict.fromkeys(topics))}
+        if len(numbers) == 1:
             await self._node.publish_many(
-                addresses[at].key, payloads[low:high], headers=headers and headers[low:high]
+                topics[0], payloads[low:high], headers=headers and headers[low:high]
             )
         else:
-            order = np.argsort(which, kind="stable")
-            edges = np.flatnonzero(np.diff(which[order], prepend=-1))
-            for group in np.split(order, edges[1:]):
-                rows = (group + low).tolist()
+            of = np.array([numbers[topic] for topic in topics])[which]
+            order = np.argsort(of, kind="stable") + low
+            edges = np.cumsum(np.bincount(of))
+            for topic, group in zip(numbers, np.split(order, edges[:-1]), strict=True):
+                rows = group.tolist()
                 await self._node.publish_many(
-                    addresses[int(which[group[0]])].key, [payloads[row] for row in rows],
+                    topic, [payloads[row] for row in rows],
                     headers=headers and [headers[row] for row in rows],
                 )  # fmt: skip
         self.counts.sent += high - low

@@ -11,6 +11,7 @@ import pytest
 import trio
 
 import mesh
+from durable.broker.directory import make_vhost
 from security.files import format_network_secret
 from tests.brokers import node_of, serving
 from tests.nodes import node
@@ -60,8 +61,9 @@ def test_wrong_usage(args: list[str], text: str) -> None:
 
 
 def test_keys_that_are_not_there(tmp_path: Path) -> None:
+    make_vhost(tmp_path, "/")
     secret = ("--network-secret-file", str(tmp_path / "none"))
-    done = replay("orders.data", "--to", "b", "--timeout", "1", *secret)
+    done = replay(str(tmp_path), "--to", "b", "--timeout", "1", *secret)
     assert (done.returncode, done.stdout) == (1, "")
     assert "none" in done.stderr
     assert len(done.stderr.splitlines()) == 1

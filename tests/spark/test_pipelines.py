@@ -329,15 +329,24 @@ def test_results_become_messages(table: DataFrame) -> None:
 
 
 def test_messages_have_whole_times_and_columns_of_any_name(session: SparkSession) -> None:
-    """Found: microseconds were cut off, and a name with a backtick in it was an error of Spark's."""
+    """Found: microseconds were cut off, with a zone and without, and a name with a backtick in it was
+    an error of Spark's."""
     from pyspark.sql import functions as f
 
     from spark import pipelines
 
     at = f.timestamp_micros(f.lit(START_US + 7)).alias("at")
-    (row,) = pipelines.messages(session.range(1).select(at, f.lit(1).alias("a`b.c")), "t").collect()
+    local = at.cast("timestamp_ntz").alias("local")
+    frame = session.range(1).select(
+        at, local, f.array(local).alias("list"), f.lit(1).alias("a`b.c")
+    )
+    (row,) = pipelines.messages(frame, "t").collect()
     found = json.loads(row["value"])
-    assert datetime.fromisoformat(found["at"]).microsecond == (START_US + 7) % 1_000_000
+    (stored,) = frame.collect()
+    assert stored["local"].microsecond == (START_US + 7) % 1_000_000
+    assert datetime.fromisoformat(found["at"]).timestamp() == stored["at"].timestamp()
+    assert [found["local"]] == found["list"]
+    assert datetime.fromisoformat(found["local"]) == stored["local"]
     assert found["a`b.c"] == 1
 
 
@@ -393,13 +402,18 @@ def test_folders_by_date_are_those_of_utc_whatever_the_session_shows(
 def test_topics_too_long_for_a_folder_are_whole_in_a_column(
     session: SparkSession, table: DataFrame, tmp_path: Path
 ) -> None:
-    """Found: such a topic ended the writing of all of them. Both ways to export name folders alike."""
+    """Found: such a topic ended the writing of all of them, and later one of many asterisks did, and one
+    with a NUL in it. Both ways to export name folders alike."""
     from spark import pipelines
-    from spark.folders import folder
+    from spark.folders import NO_TOPIC, folder
 
-    topics = ["z" * 255, "ä" * 127, "a.b", "b/c.d%"]
+    topics = ["z" * 255, "ä" * 127, "a.b", "b/c.d%", "~" * 100, "x y*" * 40, "*" * 200]
+    topics += ["\0", "a\0b", "ab", NO_TOPIC]
     row = table.limit(1).drop("topic")
-    rows = row.crossJoin(session.createDataFrame([(one,) for one in topics], "topic string"))
+    given = [*topics, "", None]
+    rows = row.crossJoin(session.createDataFrame([(one,) for one in given], "topic string"))
     pipelines.write_parquet(rows, str(tmp_path / "table"))
-    found = session.read.parquet(str(tmp_path / "table")).select("topic", "full_topic").collect()
+    table = session.read.parquet(str(tmp_path / "table"))
+    found = table.where("topic IS NOT NULL").select("topic", "full_topic").collect()
+    assert table.count() == len(given)
     assert {(one.full_topic, one.topic) for one in found} == {(one, folder(one)) for one in topics}

@@ -197,6 +197,25 @@ async def test_a_sequence_that_goes_back_is_refused_at_once(tmp_path: Path) -> N
                 await publisher.send(7, "", "jobs", [b"y"])
 
 
+async def test_what_a_cancelled_send_had_handed_over_is_on_disk_when_flush_returns(
+    tmp_path: Path,
+) -> None:
+    """Found: given again in smaller pieces, it was waited for no longer, nor kept to be sent again."""
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        values = [b"%d" % one + b"x" * 1000 for one in range(6000)]
+        async with shop.numbered_publisher(NAME, window_bytes=1_500_000) as publisher:
+            with trio.CancelScope() as scope:
+                scope.cancel()
+                await publisher.send(0, "", "jobs", values)
+            taken = publisher._taken_end
+            assert 0 < taken < len(values)
+            await publisher.send(0, "", "jobs", values[:2])
+            await publisher.flush()
+            assert publisher._outbox.confirmed == taken
+        assert await drain(shop, "jobs") == values[:taken]
+
+
 async def test_nobody_waits_for_ever_for_a_broker_that_is_not_there() -> None:
     async with node("shop") as lonely:
         shop = durable.connect(lonely, timeout=0.2)

@@ -42,11 +42,18 @@ class Stream:
 
     def step(self) -> bool:
         """One batch; False: there is nothing to be read."""
-        end = self.reader.latestOffset(self.at, self.reader.getDefaultReadLimit())
+        end = self.plan()
         if end == self.at:
             return False
+        self.take(end)
+        return True
+
+    def plan(self) -> dict[str, Any]:
+        """Where the next batch ends."""
+        return self.reader.latestOffset(self.at, self.reader.getDefaultReadLimit())
+
+    def take(self, end: dict[str, Any]) -> None:
         for split in self.reader.partitions(self.at, end):
             for batch in self.reader.read(split):
                 self.messages += of_rows(batch.to_pylist())
         self.at = end
-        return True

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import pytest
 
-from spark.folders import folder
+from spark.folders import NO_TOPIC, folder
 
 NAME_BYTES_MAX = 255
 
@@ -14,6 +14,12 @@ NAME_BYTES_MAX = 255
 @pytest.mark.parametrize("topic", ["orders.eu", "x" * 249, "ä" * 41, "a/b.%"])
 def test_a_topic_that_fits_is_its_folder(topic: str) -> None:
     assert folder(topic) == topic
+
+
+@pytest.mark.parametrize("topic", ["\0", "a\0b", NO_TOPIC])
+def test_a_topic_that_is_no_folder_has_another(topic: str) -> None:
+    assert "\0" not in folder(topic)
+    assert folder(topic) not in (topic, NO_TOPIC)
 
 
 @pytest.mark.parametrize("one", ["x", "ä", "\U0001f600", "/"])

@@ -71,7 +71,9 @@ def test_names_with_commas_are_given_as_json() -> None:
         ("startingTimestamp", "yesterday"), ("startingTimestamp", "-1"), ("includeHeaders", "yes"),
         ("ordering", "topic"), ("maxPartitionBytes", "0"), ("maxPartitionBytes", "1.5g"),
         ("minPartitions", "0"), ("batchRows", "many"), ("maxOffsetsPerTrigger", "-5"),
-        ("damaged", "ignore"), ("failOnDataLoss", "1"),
+        ("damaged", "ignore"), ("failOnDataLoss", "1"), ("batchRows", "1" * 5000),
+        ("startingOffsets", '{"a": {"0": 1e400}}'), ("startingOffsets", '{"a": {"0": Infinity}}'),
+        ("startingOffsets", '{"a": {"0": 1.5}}'), ("subscribePattern", "(" * 5000),
     ],
 )  # fmt: skip
 def test_impossible_values_are_named(name: str, value: str) -> None:

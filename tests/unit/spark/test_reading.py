@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -238,6 +239,20 @@ def test_a_segment_freed_after_the_plan(tmp_path: Path) -> None:
     assert found
     assert found < Counter(captured.messages)
     captured.close()
+
+
+@pytest.mark.parametrize("damaged", ["fail", "skip", "keep"])
+def test_another_store_after_the_plan_is_a_loss_and_no_damage(tmp_path: Path, damaged: str) -> None:
+    """Found: its segments passed for damaged ones, so with `skip` nothing was read and nothing said."""
+    varied(tmp_path / "data", 2).close()
+    (work,) = planned(tmp_path / "data")
+    shutil.rmtree(tmp_path / "data")
+    other = Captured(tmp_path / "data", store_id=b"t" * 16)
+    other.declare("jobs", 1)
+    other.close()
+    with pytest.raises(DataLost, match=r"msgs\.0000000001 is of another store than was planned"):
+        rows_of(tmp_path / "data", work, damaged=damaged)
+    assert not rows_of(tmp_path / "data", work, damaged=damaged, failOnDataLoss="false")
 
 
 def test_offsets_that_are_gone_or_not_there_yet(tmp_path: Path) -> None:

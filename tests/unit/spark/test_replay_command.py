@@ -14,6 +14,8 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install '.[
 
 from pyspark.errors import PySparkRuntimeError
 
+from durable.broker.directory import make_vhost
+from mesh.cli import main
 from spark.commands.replay import _run, _shown
 from spark.errors import CaptureError
 from spark.replay.plan import ReplayPlan, read_destination
@@ -98,6 +100,42 @@ def test_a_terminal_is_told_what_it_waits_for(
     with pytest.raises(Started):
         _run(Namespace(master="local[1]", json=as_json), plan, {}, None)
     assert capsys.readouterr().err == said
+
+
+@pytest.fixture
+def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A replay of what stands here to a broker that has a queue `jobs`; it ends where Spark starts."""
+
+    def start(*_: Any, **__: Any) -> None:
+        raise Started
+
+    make_vhost(tmp_path, "/")
+    monkeypatch.setattr("spark.sessions.session", start)
+    monkeypatch.setattr("spark.commands.replay.check_spark", lambda: None)
+    monkeypatch.setattr("spark.replay.preflight.destination_names", lambda _: frozenset({"jobs"}))
+    return ["replay", str(tmp_path), "--to", "broker2"]
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        (["--queue", "jobs", "--stream", "gone"], "'broker2' has no queue or stream 'gone': "),
+        (["--vhost", "elsewhere"], "no vhost 'elsewhere'"),
+    ],
+)
+def test_what_is_not_there_is_told_before_spark_starts(
+    begun: list[str], more: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Found: a minute later."""
+    assert main([*begun, *more]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert text in line
+
+
+@pytest.mark.parametrize("more", [[], ["--queue", "jobs"]])
+def test_with_all_in_place_spark_starts(begun: list[str], more: list[str]) -> None:
+    with pytest.raises(Started):
+        main([*begun, *more])
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
 from spark.capture.stored import StoredLog
 from spark.errors import DataLost
-from tests.captures import SECOND_US, T0_US, Captured
+from tests.captures import SECOND_US, T0_US, Captured, Message
 from tests.unit.spark.streams import Stream
 
 
@@ -124,6 +124,41 @@ def test_in_another_store_older_messages_than_asked_for_do_not_come_either(tmp_p
         shutil.rmtree(captured.data)
 
 
+def store(data: Path, name: str, count: int) -> list[Message]:
+    """Another store in place of what is there; its messages."""
+    shutil.rmtree(data, ignore_errors=True)
+    captured = Captured(data, store_id=name.encode() * 16)
+    captured.declare("jobs", 1)
+    for number in range(count):
+        captured.publish([1], [f"{name}{number}".encode()])
+    captured.close()
+    return captured.messages
+
+
+@pytest.mark.parametrize("count", [3, 6, 9])
+def test_a_batch_planned_of_another_store_has_nothing_of_this_one(
+    tmp_path: Path, count: int
+) -> None:
+    """Found: the first rows of the new store came with that batch, and again with the next."""
+    data = tmp_path / "data"
+    before = store(data, "a", 6)
+    stream = Stream(
+        data, startingOffsets="earliest", failOnDataLoss="false", maxOffsetsPerTrigger=2
+    )
+    stream.step()
+    planned = stream.plan()
+    after = store(data, "b", count)
+    stream.restart(failOnDataLoss="false")
+    stream.take(planned)
+    stream.run()
+    assert stream.messages == before[:2] + after
+    stream.restart()
+    stream.at, other = planned, stream.at
+    with pytest.raises(DataLost, match="another store stands in this directory"):
+        stream.take(planned)
+    stream.take(other)
+
+
 @pytest.mark.parametrize("limit", [1, 10, 1000])
 def test_a_batch_may_end_at_a_record_whose_segment_was_freed(
     captured: Captured, limit: int
@@ -148,3 +183,20 @@ def test_a_batch_may_end_at_a_record_whose_segment_was_freed(
     captured.free(2)
     with pytest.raises(DataLost, match=f"positions {second[0]} to {second[-1]} were freed"):
         other.run()
+
+
+@pytest.mark.parametrize("limit", [{"maxOffsetsPerTrigger": 3}, {"maxBytesPerTrigger": 200}])
+def test_a_record_that_was_carried_for_each_lane_by_itself_is_one_all_the_same(
+    captured: Captured, limit: dict[str, int]
+) -> None:
+    """Found: a batch with two copies of the first record was too large, and the stream stood still."""
+    positions = publish(captured, 60)
+    for position in positions:
+        if captured.segment_of(position) == 1:
+            captured.carry(position, 1)
+            captured.carry(position, 2)
+    captured.snapshot()
+    captured.free(1)
+    stream = Stream(captured.data, startingOffsets="earliest", **limit)
+    stream.run()
+    assert Counter(stream.messages) == Counter(captured.messages)

@@ -25,6 +25,7 @@ BY_OFFSET = {"to": "queues", "id": "r", "numbering": "offsets"}
         (["topic"], {}, "value"),
         (["value"], {}, "topic"),
         (["value"], {"to": "queues"}, "queue"),
+        (["value", "topic"], {"to": "exchange"}, "exchange"),
         (["value", "topic"], {"speed": "1", "startMicros": "1"}, "timestamp"),
         (["value", "topic", "queue", "partition"], {"id": "r", "numbering": "offsets"}, "offset"),
     ],
@@ -54,6 +55,11 @@ def test_a_column_that_is_missing_is_named(
         ("headers", "map<string,decimal(2,1)>", {}),
         ("headers", "array<struct<key:string,value:timestamp>>", {}),
         ("headers", "array<struct<name:string,value:string>>", {}),
+        ("headers", "map<string,array<date>>", {}),
+        ("headers", "map<string,map<string,decimal(2,1)>>", {}),
+        ("headers", "map<string,struct<date:date>>", {}),
+        ("headers", "array<struct<key:string,value:array<timestamp_ntz>>>", {}),
+        ("headers", "array<struct<key:string,value:struct<a:int,b:interval day to second>>>", {}),
     ],
 )
 def test_a_type_that_cannot_be_sent_is_named(
@@ -79,6 +85,9 @@ def test_a_type_that_cannot_be_sent_is_named(
         ("headers", "map<string,bigint>", {}),
         ("headers", "array<struct<value:string,key:string>>", {}),
         ("headers", "map<string,map<string,double>>", {}),
+        ("headers", "map<string,struct<date:int,time:array<string>>>", {}),
+        ("exchange", "int", {}),
+        ("exchange", "int", {"to": "exchange", "exchange": "e"}),
     ],
 )
 def test_other_types_can_be_sent(column: str, kind: str, options: dict[str, str]) -> None:

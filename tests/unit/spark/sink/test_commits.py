@@ -8,13 +8,16 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install '.[spark]'")
 
+from pyspark.sql.types import StringType, StructField, StructType
+
+from spark.errors import InvalidOption
 from spark.sink.commits import Told
 from spark.sink.errors import Disordered
 from spark.sink.options import read_sink_options
 from spark.sink.pacing import Lateness
 from spark.sink.publishing import Sent
 from spark.sink.report import Counts, decode_reports
-from spark.sink.sink import BatchWriter
+from spark.sink.sink import BatchWriter, MeshSink
 
 
 def told(*lanes: str) -> Told:
@@ -38,3 +41,14 @@ def test_a_query_that_ends_well_has_one_that_is_complete(tmp_path: Path) -> None
     BatchWriter(read_sink_options({"report": str(path)})).commit([told("jobs/0"), told("jobs/1")])
     (report,) = decode_reports(path.read_text().splitlines())
     assert report.complete
+
+
+@pytest.mark.parametrize("name", ["nowhere/report", ".", "\0"])
+def test_a_report_that_cannot_be_written_is_told_before_anything_is_sent(
+    tmp_path: Path, name: str
+) -> None:
+    """Found: where a directory has that name, when all had been sent, by a stack."""
+    schema = StructType([StructField(one, StringType()) for one in ("topic", "value")])
+    MeshSink({"report": str(tmp_path / "report")}).writer(schema, overwrite=False)
+    with pytest.raises(InvalidOption, match="want a file that can be written, in a directory"):
+        MeshSink({"report": str(tmp_path / name)}).writer(schema, overwrite=False)

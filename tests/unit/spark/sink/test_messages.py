@@ -59,6 +59,16 @@ def test_to_queues_the_key_is_the_queue(found: list[tuple[str, int, str, str, by
     assert told == [("", one[0]) for one in found]
 
 
+def test_a_column_that_says_nothing_of_where_it_goes_may_be_of_any_type() -> None:
+    """Found: an exchange that was a number, where all goes to topics, was a stack of pyarrow's."""
+    for given_exchange, kind in ((1, pa.int64()), (None, pa.int64()), (None, pa.string())):
+        found = batch([("jobs", 0, "", "a", b"x")]).drop_columns("exchange")
+        found = found.append_column("exchange", pa.array([given_exchange], kind))
+        for options in ({}, {"to": "queues"}, {"to": "exchange", "exchange": "e"}):
+            (address,) = Reader(read_sink_options(options)).read(found).addresses
+            assert address.exchange == options.get("exchange", "")
+
+
 @given(st.lists(st.none() | st.binary(max_size=9)), st.integers(0, 5))
 def test_payloads_of_a_slice(values: list[bytes | None], first: int) -> None:
     array = pa.array(values, pa.binary())[first:]

@@ -78,3 +78,15 @@ def test_percentiles_are_2_percent_exact_whatever_was_merged(late: list[int], pe
 
 def test_nothing_sent_is_not_late() -> None:
     assert Lateness().percentile_us(99) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("speed", "rate"), [(1e-300, 0.0), (1e-12, 0.0), (0.0, 1e-300), (1.0, 1e-13)]
+)
+def test_what_would_be_due_after_all_time_is_not_due_at_once(speed: float, rate: float) -> None:
+    """Found: it went beyond the largest number, and came out as the least, or as a stack."""
+    pacer = Pacer(Schedule(5_000, 1_000, speed, rate))
+    due = pacer.due(np.array([1_000, 2_000_000, 3_000_000]), 0).tolist()
+    due += pacer.due(np.array([4_000_000]), 0).tolist()
+    assert due[1] > 1 << 59
+    assert due == sorted(due)
