@@ -363,8 +363,9 @@ class Connection:
 
     def _own_publisher(self) -> Publisher:
         if self._publisher is None or self._publisher.ended:
-            self._publisher = self.publisher()
-            self._publisher.start()
+            publisher = self.publisher()
+            publisher.start()
+            self._publisher = publisher
         return self._publisher
 
 
