@@ -238,7 +238,9 @@ class Sender(ABC):
     def _check_messages(
         self, payloads: Sequence[bytes], properties: bytes, headers_bytes: int
     ) -> None:
-        """Before any of them is taken."""
+        """Before any of them is taken. What can be gone through once only would be gone by then."""
+        if not isinstance(payloads, Sequence) or isinstance(payloads, bytes | str):
+            raise TypeError(f"payloads: want a list of bytes, got {type(payloads).__name__}")
         for kind in set(map(type, payloads)):
             if not issubclass(kind, bytes):
                 raise TypeError(f"payload: want bytes, got {kind.__name__}")

@@ -181,6 +181,19 @@ async def test_settings_that_are_misspelt_are_refused_by_name(tmp_path: Path) ->
         await shop.declare_queue("jobs", max_length=1)
 
 
+async def test_payloads_that_are_no_list_are_refused(tmp_path: Path) -> None:
+    """Found: a generator was used up by the check, and what it gave was lost without a word."""
+    async with serving(tmp_path) as broker, client(broker) as shop, shop.publisher() as publisher:
+        await shop.declare_queue("jobs")
+        wrong: list[Any] = [(one for one in [b"1"]), {b"1"}, {}, iter([b"1"]), b"1", b"", "", None]
+        for payloads in wrong:
+            for publish_many in (shop.publish_many, publisher.publish):
+                with pytest.raises(TypeError, match="payloads: want a list of bytes, got"):
+                    await publish_many("", "jobs", payloads)
+        await shop.publish_many("", "jobs", (b"1", b"2"))
+        assert await drain(shop, "jobs") == [b"1", b"2"]
+
+
 async def test_sequences_that_are_none_and_headers_that_are_missing(tmp_path: Path) -> None:
     """Found: a struct.error, with the publisher in between; nothing of it may have been taken."""
     async with serving(tmp_path) as broker, client(broker) as shop:
@@ -190,7 +203,8 @@ async def test_sequences_that_are_none_and_headers_that_are_missing(tmp_path: Pa
             for first in wrong:
                 with pytest.raises(InvalidDefinition, match=r"^message: sequence is"):
                     await publisher.send(first, "", "jobs", [b"bad"])
-            for headers in ([], [b"\x80"], [b"\x80"] * 3):
+            several: list[Any] = [[], [b"\x80"], [b"\x80"] * 3, ["a", "b"], [None, b"\x80"]]
+            for headers in several:
                 with pytest.raises(InvalidDefinition, match=r"^message: headers is"):
                     await publisher.send(0, "", "jobs", [b"bad", b"bad"], headers=headers)
             await publisher.send(0, "", "jobs", [b"good"], headers=[b"\x80"])
