@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from durable.broker.broker import Broker
 from durable.broker.control import Control
 from durable.broker.publishing import _Session as Session
 from durable.client.sending import UNDER_WAY_MAX
-from durable.errors import InUse, StoreFailed
+from durable.errors import BrokerLost, InUse, StoreFailed
 from durable.log.faulty_disk import Faults, FaultyDisk
 from durable.log.memory_disk import Volume
 from mesh.protocol.batch import Batch
@@ -192,6 +193,30 @@ async def test_while_a_sync_hangs_nothing_is_confirmed_and_then_everything(
                 released.set()
         assert sorted(confirmed) == list(range(20))
         assert len(await drain(connection, "jobs")) == 20
+
+
+async def test_who_leaves_while_a_sync_hangs_is_told_that_nobody_knows(
+    tmp_path: Path, faults: Faults
+) -> None:
+    """Found: it waited for as long as the disk hung, whatever it had said an answer may take."""
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        await shop.publish_many("", "jobs", numbered(3))
+        await _settled(broker)
+        released = threading.Event()
+        try:
+            with (
+                trio.fail_after(PATIENCE_S),
+                pytest.raises(BrokerLost, match="unknown whether all"),
+            ):
+                async with shop.consume("jobs") as deliveries:
+                    batch = await deliveries.take()
+                    faults.before_sync = partial(released.wait, PATIENCE_S)
+                    shop._channel.timeout_s = 0.1
+                    await batch.ack()
+        finally:
+            faults.before_sync = None
+            released.set()
 
 
 async def test_while_a_sync_takes_long_small_messages_gather_at_their_publisher(
