@@ -11,7 +11,7 @@ import trio
 
 from mesh.errors import MeshError, NodeClosed, TunnelBroken
 
-from ..errors import BrokerLost, DurableError, Malformed
+from ..errors import BrokerLost, ConsumerCancelled, DurableError, Malformed
 from ..protocol.calls import READ, greeted
 from ..protocol.failures import put_together
 from ..protocol.parts import (
@@ -110,7 +110,7 @@ class Records(Feed):
         try:
             part = await anext(self._tunnel)
         except StopAsyncIteration:
-            raise BrokerLost(self._channel.cluster, "the broker ended the tunnel") from None
+            raise ConsumerCancelled(self.stream, "the broker ended the tunnel") from None
         if part[:1] == DELIVER:
             for one in decode_slices(part):
                 self._batches.append(DeliveryBatch(one, self, tuple(self._gaps)))
