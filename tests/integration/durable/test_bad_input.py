@@ -11,6 +11,7 @@ import pytest
 
 import durable
 import durable.broker.reading
+import mesh
 from durable.client.connection import Connection
 from durable.definition_checks import NAME_BYTES_MAX
 from durable.errors import InvalidDefinition, TooManyCursors, UnknownQueue, UnknownStream
@@ -179,6 +180,16 @@ async def test_settings_that_are_misspelt_are_refused_by_name(tmp_path: Path) ->
             await shop.declare_stream("audit", patterns="a.>", max_age=1)
         assert (await shop.statistics())["queues"] == {}
         await shop.declare_queue("jobs", max_length=1)
+
+
+async def test_a_call_that_no_broker_takes_costs_itself_only(tmp_path: Path) -> None:
+    """Found: the broker ended the connection for it, and the exclusive queues with that."""
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("mine", exclusive=True)
+        with pytest.raises(mesh.TooLarge, match=r"^bind of [0-9]+ bytes exceeds"):
+            await shop.bind("amq.headers", "mine", arguments={"size": "x" * (1 << 20)})
+        await shop.bind("amq.headers", "mine", arguments={"size": "x" * (1 << 18)})
+        assert list((await shop.statistics())["queues"]) == ["mine"]
 
 
 async def test_payloads_that_are_no_list_are_refused(tmp_path: Path) -> None:
