@@ -228,8 +228,7 @@ class Sender(ABC):
         return scope.cancelled_caught and self._outbox.confirmed == decided
 
     def _silence(self) -> str:
-        trouble = self._channel.trouble
-        return f"no answer within {self._channel.timeout_s:g} s{': ' if trouble else ''}{trouble}"
+        return self._channel.silence(self._channel.timeout_s)
 
     def unknown(self, handed: Handed) -> int:
         """How many of them nobody has said anything of, so far."""

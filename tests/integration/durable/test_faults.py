@@ -220,6 +220,9 @@ async def test_who_leaves_while_a_sync_hangs_is_told_that_nobody_knows(
                     batch = await deliveries.take()
                     faults.before_sync = partial(released.wait, PATIENCE_S)
                     shop._channel.timeout_s = 0.1
+                    # Found: "not connected yet", behind that.
+                    with pytest.raises(BrokerLost, match=r"no answer within 0\.1 s$"):
+                        await shop.declare_queue("more")
                     await batch.ack()
         finally:
             faults.before_sync = None
