@@ -57,7 +57,7 @@ class NumberedPublisher(Sender):
         try:
             await self._until_known()
         except BaseException:  # It would go on to connect, and fence off those who come after it.
-            self._scope.cancel()
+            self.stop()
             raise
         return self
 

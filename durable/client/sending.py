@@ -155,7 +155,12 @@ class Sender(ABC):
             if error is None:
                 await self.flush()
         finally:
-            self._scope.cancel()
+            self.stop()
+
+    def stop(self) -> None:
+        """Take nothing more, from this moment on: nobody would send it."""
+        self._scope.cancel()
+        self._end(None)
 
     async def flush(self) -> None:
         """Return when everything handed over so far is on disk.
