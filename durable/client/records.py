@@ -31,6 +31,8 @@ from .channel import Channel
 from .delivery import DeliveryBatch
 from .feed import WINDOW_BYTES, Feed
 
+OUTSIDE = "records used outside of their `async with` block"
+
 
 class Records(Feed):
     """Made by `Connection.read`. A delivery's `tag` is its offset; there is nothing to settle.
@@ -72,6 +74,8 @@ class Records(Feed):
         It is on the broker's disk soon after, and when the block has been left: leaving raises BrokerLost
         when it is unknown whether it is. A reader that is killed begins with the last one that was.
         """
+        if not self._entered:
+            raise RuntimeError(OUTSIDE)
         if not self._cursor:
             raise ValueError(f"the reader of {self.stream!r} has no cursor: give it a name")
         self._stored = self.offset
@@ -106,7 +110,7 @@ class Records(Feed):
 
     async def _receive(self) -> None:
         if self._tunnel is None:
-            raise RuntimeError("records used outside of their `async with` block")
+            raise RuntimeError(OUTSIDE)
         try:
             part = await anext(self._tunnel)
         except StopAsyncIteration:

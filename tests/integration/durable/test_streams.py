@@ -235,6 +235,8 @@ async def test_a_cursor_is_kept_when_its_reader_has_been_left(tmp_path: Path) ->
                 await records.store()
         assert broker.hosted("/").vhost.registry.stream("audit").cursors == {"billing": 500}
         assert 1 <= log.statistics().commits - before <= 250  # Many with one sync.
+        with pytest.raises(RuntimeError, match="async with"):
+            await records.store()
         async with shop.read("audit", cursor="billing") as records:
             assert payloads(await take(records, 1)) == [b"500"]
 
