@@ -50,6 +50,10 @@ async def test_no_exchange_is_not_the_one_of_the_message_before(tmp_path: Path) 
     async with serving(tmp_path) as broker, client(broker) as shop:
         await shop.declare_queue("jobs")
         async with shop.publisher() as publisher:
+            wrong: list[Any] = [{"priority": 1}, 5, ("amq.fanout",)]
+            for properties in wrong:
+                with pytest.raises(InvalidDefinition, match=r"^message: properties is"):
+                    await publisher.send("", "jobs", b"bad", properties=properties)
             await publisher.send("", "jobs", b"good", properties=Properties("amq.fanout"))
             nothing: Any = None
             with pytest.raises(InvalidDefinition, match="message: exchange is None"):
