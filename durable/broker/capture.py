@@ -54,13 +54,20 @@ class Capture:
         self._running: dict[str, _Subscribed] = {}
         self._turns = count()
         self._interest: Interest[str] = Interest()
+        self._refused: set[str] = set()
+        """Patterns that the node takes no subscription for, each said once."""
 
     async def run(self) -> None:
         """Until cancelled."""
         async with trio.open_nursery() as nursery:
             while True:
                 wanted = self._hosted.vhost.registry.patterns
-                over = [one for one in self._running if one not in wanted]
+                self._refused.intersection_update(wanted)
+                over = [
+                    one
+                    for one, subscribed in self._running.items()
+                    if one not in wanted or subscribed.ended.is_set()  # There may be room now.
+                ]
                 gone = [(one, self._running.pop(one)) for one in over]
                 for pattern, subscribed in gone:
                     subscribed.scope.cancel()
@@ -87,8 +94,11 @@ class Capture:
                     subscription = await stack.enter_async_context(wanted)
                 except LimitReached as error:
                     # It is declared, and must not keep this broker from starting.
-                    logger.error("pattern %s is not captured: %s", pattern, error)
+                    if pattern not in self._refused:
+                        logger.error("pattern %s is not captured: %s", pattern, error)
+                    self._refused.add(pattern)
                     return task_status.started()
+                self._refused.discard(pattern)
                 subscribed.turn = next(self._turns)
                 task_status.started()
                 while True:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 
+import trio
+
 from mesh.nursery import open_nursery
 from mesh.tunnel import Tunnel
 from mesh.waker import Waker
 
 from ..definition_checks import check_reference
-from ..errors import ConsumerCancelled, Malformed, TooManyCursors
+from ..errors import ConsumerCancelled, Malformed, StoreFull, TooManyCursors
 from ..protocol.calls import Answer, Hello, encode_answer
 from ..protocol.failures import take_apart
 from ..protocol.parts import (
@@ -29,6 +31,7 @@ from ..vhost.changes import Change
 from ..vhost.deadletters import part_of
 from ..vhost.registry import Gap as Recorded
 from ..vhost.stream import Stream
+from .capture import FULL_PAUSE_S
 from .hosted import Hosted
 from .peer import Peer
 from .slices import Slices
@@ -86,13 +89,18 @@ class _Cursor:
 
     @ends_with_tunnel
     async def keep(self) -> None:
-        """Write it down, and tell the reader what is on disk, until cancelled."""
+        """Write it down when there is room, and tell the reader what is on disk, until cancelled."""
         while True:
             while self._told is not None:
                 offset, self._told = self._told, None
                 change = partial(_cursor_at, self._hosted, self._stream, self._name, offset)
-                await self._hosted.change(change)
-                await self._tunnel.send(encode_number(SETTLED, offset))
+                try:
+                    await self._hosted.change(change)
+                except StoreFull:  # Reading goes on meanwhile.
+                    self._told = offset if self._told is None else self._told
+                    await trio.sleep(FULL_PAUSE_S)
+                else:
+                    await self._tunnel.send(encode_number(SETTLED, offset))
             await self._work.wait()
 
 

@@ -75,10 +75,10 @@ class Channel:
         """What our node takes from another one."""
         return self._node.config.payload_bytes_max
 
-    @property
-    def trouble(self) -> str:
-        """Why there is no connection, if there is none."""
-        return "" if self.session else self._trouble
+    def silence(self, timeout_s: float) -> str:
+        """That nobody has answered, and why there is no connection, if there is none."""
+        why = "" if self.session else f": {self._trouble}"
+        return f"no answer within {timeout_s:g} s{why}"
 
     async def call(self, operation: str, **arguments: Any) -> Any:
         """The result of an operation; asked again when the connection ends before the answer.
@@ -104,7 +104,7 @@ class Channel:
             del self._asked[number]
         answer = asked.answer
         if answer is None:
-            raise BrokerLost(self.cluster, f"no answer within {self.timeout_s} s: {self._trouble}")
+            raise BrokerLost(self.cluster, self.silence(self.timeout_s))
         if answer.error:
             raise put_together(answer.error, answer.details)
         return answer.result

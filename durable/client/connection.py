@@ -351,20 +351,19 @@ class Connection:
             await publisher.hand_over(handed, exchange, key, payloads, headers, properties)
             await publisher.confirmed(handed)
         if scope.cancelled_caught:
-            trouble = self._channel.trouble
-            why = f"no answer within {timeout_s:g} s{': ' if trouble else ''}{trouble}"
             unknown, unsent = publisher.unknown(handed), len(payloads) - handed.count
             if not unknown and not unsent:  # The last answer came with the end of the time.
                 await publisher.confirmed(handed)
                 return
-            unconfirmed = Unconfirmed(unknown, why, unsent)
+            unconfirmed = Unconfirmed(unknown, self._channel.silence(timeout_s), unsent)
             handed.note_refused(unconfirmed)
             raise unconfirmed
 
     def _own_publisher(self) -> Publisher:
         if self._publisher is None or self._publisher.ended:
-            self._publisher = self.publisher()
-            self._publisher.start()
+            publisher = self.publisher()
+            publisher.start()
+            self._publisher = publisher
         return self._publisher
 
 

@@ -35,6 +35,7 @@ from .delivery import DeliveryBatch
 from .feed import WINDOW_BYTES, Feed
 
 UNSETTLED = "it broke before all was settled"
+UNKNOWN = "unknown whether all that was settled is stored"
 RANGES_MAX = 1000
 """Settled with one part: any broker's window and segments take that."""
 
@@ -132,21 +133,27 @@ class Deliveries(Feed):
         `prefetch_bytes`, or, where that is 0, whatever comes while the broker's disk is busy.
 
         Raises:
-            BrokerLost: a connection broke before; some of it may come again. Said once.
+            BrokerLost: a connection broke before; some of it may come again. Said once. Or the broker
+                says nothing for as long as one answer may take.
         """
-        session = self._session
+        session, timeout_s = self._session, self._channel.timeout_s
         while self._lost or (session is not None and not session.settled):
             if self._lost or session is None or not session.open:
                 # With this connection, or one before it, behind the iteration's back.
                 self._lost = False
                 raise BrokerLost(self._channel.cluster, UNSETTLED)
             try:
-                await self._receive()
+                with trio.move_on_after(timeout_s) as scope:
+                    await self._receive()
             except DurableError:
                 raise
             except MeshError as error:
                 session.end()
                 raise BrokerLost(self._channel.cluster, str(error)) from error
+            if scope.cancelled_caught:
+                raise BrokerLost(
+                    self._channel.cluster, f"{UNKNOWN}, no answer within {timeout_s:g} s"
+                )
 
     def _lose(self) -> None:
         self._lost = True

@@ -49,17 +49,25 @@ class NumberedPublisher(Sender):
         self._known = Known(0, (), 0)
         self._known_as, self._bell = b"", Bell()
         """The id under which that is known; empty: the broker has said nothing yet."""
+        self._turn = trio.Lock()
 
     async def __aenter__(self) -> Self:
         """Raises BrokerLost: nothing was heard in time."""
         await super().__aenter__()
+        try:
+            await self._until_known()
+        except BaseException:  # It would go on to connect, and fence off those who come after it.
+            self.stop()
+            raise
+        return self
+
+    async def _until_known(self) -> None:
         with trio.move_on_after(self._channel.timeout_s):
             while not self._known_as:
                 self._check()
                 await self._bell.wait()
         if not self._known_as:
             raise BrokerLost(self._channel.cluster, "it does not say what it has stored")
-        return self
 
     @property
     def known(self) -> Known:
@@ -70,7 +78,8 @@ class NumberedPublisher(Sender):
         self, first: int, exchange: str, key: str, payloads: Sequence[bytes], *,
         headers: Sequence[bytes] | None = None, properties: Properties | None = None,
     ) -> int:  # fmt: skip
-        """Hand over messages with sequences from `first` on; waits only while the window is full.
+        """Hand over messages with sequences from `first` on; waits only while the window is full, and
+        while another task hands over its own. Cancelled, some were taken, and may be given again.
 
         Args:
             headers: as packed by `mesh.message.encode_headers`, one for each payload.
@@ -91,13 +100,28 @@ class NumberedPublisher(Sender):
             first = index(first)
         except TypeError:
             raise InvalidDefinition("message", "sequence", first, "an integer") from None
-        if headers is not None and len(headers) != len(payloads):
-            allowed = f"one for each of {len(payloads)} payloads"
+        if headers is not None and (
+            len(headers) != len(payloads) or not {*map(type, headers)} <= {bytes}
+        ):
+            allowed = f"bytes, one for each of {len(payloads)} payloads"
             raise InvalidDefinition("message", "headers", headers, allowed)
-        if first < self._next:
-            raise ValueError(f"sequence {first} comes after {self._next - 1}")
         if first + len(payloads) > NUMBERS_END:
             raise ValueError(f"sequence {first} is too large, want less than {NUMBERS_END}")
+        try:  # No checkpoint where nobody else has it.
+            self._turn.acquire_nowait()
+        except trio.WouldBlock:
+            await self._turn.acquire()
+        try:
+            return await self._send_in_turn(first, exchange, key, payloads, headers, properties)
+        finally:
+            self._turn.release()
+
+    async def _send_in_turn(
+        self, first: int, exchange: str, key: str, payloads: Sequence[bytes],
+        headers: Sequence[bytes] | None, properties: Properties | None,
+    ) -> int:  # fmt: skip
+        if first < self._next:
+            raise ValueError(f"sequence {first} is too small, want {self._next} or more")
         self._check()
         self._raise_refused()
         if properties is not None:
@@ -107,6 +131,8 @@ class NumberedPublisher(Sender):
         end = first + len(payloads)
         sent = 0
         for low, high in self._known.missing(first, end):
+            sent += high - low
+            low = max(low, self._taken_end)  # The same again, from one who was cancelled half-way.
             some = payloads[low - first : high - first]
             some_headers = headers and headers[low - first : high - first]
             at = 0
@@ -118,7 +144,6 @@ class NumberedPublisher(Sender):
                 self._take(low + at, key, encoded, some[at : at + count],
                            some_headers and some_headers[at : at + count])  # fmt: skip
                 at += count
-            sent += high - low
         self._next = end
         return len(payloads) - sent
 
@@ -132,8 +157,7 @@ class NumberedPublisher(Sender):
         )  # fmt: skip
         if first > self._taken_end:
             self._outbox.leave_out(self._taken_end, first)
-        # A send that was cancelled may have taken more than what is given again now.
-        self._taken_end = max(self._taken_end, first + len(payloads))
+        self._taken_end = first + len(payloads)
         self._given.append((first, self._taken_end, b"".join(pieces)))
         self._given_bytes += size
         self._work.wake()

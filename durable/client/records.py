@@ -11,7 +11,7 @@ import trio
 
 from mesh.errors import MeshError, NodeClosed, TunnelBroken
 
-from ..errors import BrokerLost, DurableError, Malformed
+from ..errors import BrokerLost, ConsumerCancelled, DurableError, Malformed
 from ..protocol.calls import READ, greeted
 from ..protocol.failures import put_together
 from ..protocol.parts import (
@@ -30,6 +30,8 @@ from ..protocol.parts import (
 from .channel import Channel
 from .delivery import DeliveryBatch
 from .feed import WINDOW_BYTES, Feed
+
+OUTSIDE = "records used outside of their `async with` block"
 
 
 class Records(Feed):
@@ -72,6 +74,8 @@ class Records(Feed):
         It is on the broker's disk soon after, and when the block has been left: leaving raises BrokerLost
         when it is unknown whether it is. A reader that is killed begins with the last one that was.
         """
+        if not self._entered:
+            raise RuntimeError(OUTSIDE)
         if not self._cursor:
             raise ValueError(f"the reader of {self.stream!r} has no cursor: give it a name")
         self._stored = self.offset
@@ -106,11 +110,11 @@ class Records(Feed):
 
     async def _receive(self) -> None:
         if self._tunnel is None:
-            raise RuntimeError("records used outside of their `async with` block")
+            raise RuntimeError(OUTSIDE)
         try:
             part = await anext(self._tunnel)
         except StopAsyncIteration:
-            raise BrokerLost(self._channel.cluster, "the broker ended the tunnel") from None
+            raise ConsumerCancelled(self.stream, "the broker ended the tunnel") from None
         if part[:1] == DELIVER:
             for one in decode_slices(part):
                 self._batches.append(DeliveryBatch(one, self, tuple(self._gaps)))

@@ -155,7 +155,12 @@ class Sender(ABC):
             if error is None:
                 await self.flush()
         finally:
-            self._scope.cancel()
+            self.stop()
+
+    def stop(self) -> None:
+        """Take nothing more, from this moment on: nobody would send it."""
+        self._scope.cancel()
+        self._end(None)
 
     async def flush(self) -> None:
         """Return when everything handed over so far is on disk.
@@ -228,8 +233,7 @@ class Sender(ABC):
         return scope.cancelled_caught and self._outbox.confirmed == decided
 
     def _silence(self) -> str:
-        trouble = self._channel.trouble
-        return f"no answer within {self._channel.timeout_s:g} s{': ' if trouble else ''}{trouble}"
+        return self._channel.silence(self._channel.timeout_s)
 
     def unknown(self, handed: Handed) -> int:
         """How many of them nobody has said anything of, so far."""
@@ -238,7 +242,9 @@ class Sender(ABC):
     def _check_messages(
         self, payloads: Sequence[bytes], properties: bytes, headers_bytes: int
     ) -> None:
-        """Before any of them is taken."""
+        """Before any of them is taken. What can be gone through once only would be gone by then."""
+        if not isinstance(payloads, Sequence) or isinstance(payloads, bytes | str):
+            raise TypeError(f"payloads: want a list of bytes, got {type(payloads).__name__}")
         for kind in set(map(type, payloads)):
             if not issubclass(kind, bytes):
                 raise TypeError(f"payload: want bytes, got {kind.__name__}")

@@ -45,12 +45,9 @@ class Cipher:
 
     def encrypt(self, draft: Draft) -> Draft:
         """The draft as it is to be written. Bodies are copied."""
-        kind, body, targets, time_us, _ = draft
-        packed = b"".join([TARGET.pack(*target) for target in targets])
-        return Draft(
-            kind, self.encrypt_bytes(bytes(body), self._made_for(kind, time_us, packed)), targets,
-            time_us, encrypted=True,
-        )  # fmt: skip
+        packed = b"".join([TARGET.pack(*target) for target in draft.targets])
+        made_for = self._made_for(draft.kind, draft.time_us, packed)
+        return draft._replace(body=self.encrypt_bytes(bytes(draft.body), made_for), encrypted=True)
 
     def decrypt(self, record: Record) -> Record | None:
         """The record with its body as it was appended; None: the key, the body or the targets are others."""

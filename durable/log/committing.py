@@ -21,7 +21,7 @@ from ..errors import StoreBusy, StoreClosed, StoreFailed, StoreFull, afresh
 from .cipher import Cipher
 from .config import LogConfig
 from .header import SEGMENT_HEADER_BYTES, SegmentHeader, encode_segment_header
-from .placing import ESSENTIAL, Ahead, Cursor, Place, Placer
+from .placing import Ahead, Cursor, Place, Placer, essential
 from .record import SEAL_KIND, Buffer, Draft, encode_record, store_seed
 from .segments import Segment, Segments
 
@@ -95,7 +95,7 @@ class Committer:
         """
         self.check()
         size = sum(draft.size_bytes for draft in drafts)
-        if self._refused is not None and any(draft.kind not in ESSENTIAL for draft in drafts):
+        if self._refused is not None and not all(map(essential, drafts)):
             raise afresh(self._refused)
         if self.pending_bytes and self.pending_bytes + size > self.config.pending_bytes_max:
             raise StoreBusy(size, f"{self.pending_bytes} bytes wait to be written")

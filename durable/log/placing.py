@@ -24,7 +24,11 @@ from .header import SEGMENT_HEADER_BYTES
 from .record import Draft, Kind
 
 ESSENTIAL = frozenset({Kind.ACKS, Kind.DEFINITIONS})
-"""Kinds that may use the reserve: they are what gives space back."""
+
+
+def essential(draft: Draft) -> bool:
+    """Whether it may use the reserve: it is of a kind that gives space back."""
+    return draft.kind in ESSENTIAL and not draft.patient
 
 
 class Ahead(Enum):
@@ -96,7 +100,7 @@ class Placer:
 
     def _fits(self, cursor: Cursor, draft: Draft, size: int, ahead: Ahead) -> bool:
         limit = cursor.capacity_bytes - SEAL_BYTES
-        if draft.kind not in ESSENTIAL or ahead is Ahead.READY:
+        if not essential(draft) or ahead is Ahead.READY:
             limit -= self._config.reserve_bytes
         return not cursor.sealed and cursor.at + size <= limit
 

@@ -95,6 +95,8 @@ class Draft(NamedTuple):
     time_us: int = 0
     encrypted: bool = False
     """Whether the body is ciphertext."""
+    patient: bool = False
+    """It can wait for room: the reserve is not for it, whatever its kind."""
 
     @property
     def size_bytes(self) -> int:

@@ -19,11 +19,13 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgpack
 
+from mesh.errors import TooLarge
+
 from ..errors import Malformed, shown
 
 T = TypeVar("T")
 VERSION = 2
-HELLO_BYTES_MAX = 1 << 20
+HELLO_BYTES_MAX = CALL_BYTES_MAX = 1 << 20
 ANSWER_BYTES_MAX = 16 << 20
 """About a hundred thousand queues."""
 CONTROL, PUBLISH, CONSUME, READ = "control", "publish", "consume", "read"
@@ -83,7 +85,10 @@ def decode_hello(part: bytes) -> Hello:
 
 
 def encode_call(call: Call) -> bytes:
+    """Raises TooLarge: it would end the connection."""
     packed: bytes = msgpack.packb(tuple(call))
+    if len(packed) > CALL_BYTES_MAX:
+        raise TooLarge(call.operation, len(packed), CALL_BYTES_MAX)
     return packed
 
 

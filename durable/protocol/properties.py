@@ -60,9 +60,12 @@ NONE = Properties()
 
 
 def together(exchange: str, mandatory: bool, properties: Properties | None) -> Properties:
-    """What is said beside properties, and what they say. Raises InvalidDefinition: two exchanges."""
+    """What is said beside properties, and what they say. Raises InvalidDefinition: two exchanges, or
+    they are none."""
     if properties is None:
         return Properties(exchange, mandatory=mandatory)
+    if not isinstance(properties, Properties):
+        raise InvalidDefinition("message", "properties", properties, "Properties(...), or None")
     if exchange and properties.exchange and exchange != properties.exchange:
         allowed = f"{properties.exchange!r}, as the properties say, or nothing"
         raise InvalidDefinition("message", "exchange", exchange, allowed)

@@ -20,7 +20,7 @@ from ..queues.journal import Dead
 from ..queues.lane import Lane
 from ..queues.queue import Queue
 from .bodies import Bodies
-from .changes import QUEUE, Change
+from .changes import CURSOR, QUEUE, Change
 from .deadletters import dead_letter, part_of
 from .intake import Allowed, Intake
 from .publishers import Publisher, Publishers
@@ -59,7 +59,10 @@ class Vhost:
         if not changes:
             position = self._store.end - 1
         elif lasting:
-            draft = Draft(Kind.DEFINITIONS, encode_definitions(lasting), (), now_us)
+            # Readers say how far they are again and again, and none of it gives space back.
+            patient = all(word == CURSOR for word, *_ in lasting)
+            body = encode_definitions(lasting)
+            draft = Draft(Kind.DEFINITIONS, body, (), now_us, patient=patient)
             (position,) = self._store.append_nowait([draft])
         for change in changes:
             self.registry.apply(change)

@@ -20,7 +20,7 @@ from discovery.errors import DiscoveryError
 from security.errors import SecurityError
 
 from ..entry import leaves, terminable
-from ..errors import CannotBind, ConfigError, MeshError
+from ..errors import CannotBind, ConfigError, MeshError, NodeCrashed
 from .options import WrongUsage
 from .terminal import show_every_name, speaking_as, words
 
@@ -118,4 +118,7 @@ def _misset(error: BaseException) -> bool:
 def _text(error: BaseException) -> str:
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{os.fsdecode(error.filename)}: {error.strerror}"
+    if isinstance(error, NodeCrashed) and error.__cause__ is not None:
+        causes = (f"{type(one).__name__}: {one}" for one in leaves(error.__cause__))
+        return f"{error}: {'; '.join(causes)}"
     return str(error)

@@ -29,11 +29,23 @@ DEPTH_MAX = 32
 """Headers inside headers that are shown; msgpack lets a peer nest deeper than Python recurses."""
 
 
+@contextmanager
+def _named(stream: str) -> Iterator[None]:
+    """What the system refuses in the block says where: a full disk may be anybody's."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, stream) from None
+
+
 def payload(text: str) -> bytes:
     """The payload argument; `-` reads it from stdin, unchanged. Blocks: call it before joining."""
     if text != "-":
         return os.fsencode(text)
-    data = sys.stdin.buffer.read(STDIN_BYTES_MAX + 1)
+    with _named("stdin"):
+        data = sys.stdin.buffer.read(STDIN_BYTES_MAX + 1)
     if len(data) > STDIN_BYTES_MAX:
         raise TooLarge("stdin", len(data), STDIN_BYTES_MAX)
     return data
@@ -45,10 +57,8 @@ async def stdin_lines() -> AsyncIterator[bytes]:
     Read from the descriptor: a thread left inside `sys.stdin` holds its lock when Python ends,
     which then ends with a fatal error.
     """
-    descriptor, rest = sys.stdin.fileno(), b""
-    while piece := await trio.to_thread.run_sync(
-        os.read, descriptor, PIECE_BYTES, abandon_on_cancel=True
-    ):
+    rest = b""
+    while piece := await _stdin_piece():
         *lines, rest = (rest + piece).split(b"\n")
         for line in lines:
             yield line
@@ -58,12 +68,21 @@ async def stdin_lines() -> AsyncIterator[bytes]:
         yield rest
 
 
+async def _stdin_piece() -> bytes:
+    """Empty: there is no more."""
+    with _named("stdin"):
+        return await trio.to_thread.run_sync(
+            os.read, sys.stdin.fileno(), PIECE_BYTES, abandon_on_cancel=True
+        )
+
+
 def out(data: bytes) -> None:
     """Data goes to stdout as it is; a terminal gets a line end where there is none."""
     if sys.stdout.isatty() and not data.endswith(b"\n"):
         data += b"\n"
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
+    with _named("stdout"):
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
 
 
 async def out_line(data: bytes) -> None:
@@ -71,16 +90,17 @@ async def out_line(data: bytes) -> None:
 
     To the descriptor, for the reason that `stdin_lines` has.
     """
-    sys.stdout.flush()
-    descriptor, rest = sys.stdout.fileno(), memoryview(data + b"\n")
-    while rest:
-        if len(rest) <= select.PIPE_BUF and select.select((), (descriptor,), (), 0)[1]:
-            rest = rest[os.write(descriptor, rest) :]  # There is room: it does not block.
-        else:
-            written = await trio.to_thread.run_sync(
-                os.write, descriptor, rest, abandon_on_cancel=True
-            )
-            rest = rest[written:]
+    with _named("stdout"):
+        sys.stdout.flush()
+        descriptor, rest = sys.stdout.fileno(), memoryview(data + b"\n")
+        while rest:
+            if len(rest) <= select.PIPE_BUF and select.select((), (descriptor,), (), 0)[1]:
+                rest = rest[os.write(descriptor, rest) :]  # There is room: it does not block.
+            else:
+                written = await trio.to_thread.run_sync(
+                    os.write, descriptor, rest, abandon_on_cancel=True
+                )
+                rest = rest[written:]
 
 
 def show_every_name() -> None:

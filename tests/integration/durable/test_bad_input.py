@@ -11,6 +11,7 @@ import pytest
 
 import durable
 import durable.broker.reading
+import mesh
 from durable.client.connection import Connection
 from durable.definition_checks import NAME_BYTES_MAX
 from durable.errors import InvalidDefinition, TooManyCursors, UnknownQueue, UnknownStream
@@ -49,6 +50,10 @@ async def test_no_exchange_is_not_the_one_of_the_message_before(tmp_path: Path) 
     async with serving(tmp_path) as broker, client(broker) as shop:
         await shop.declare_queue("jobs")
         async with shop.publisher() as publisher:
+            wrong: list[Any] = [{"priority": 1}, 5, ("amq.fanout",)]
+            for properties in wrong:
+                with pytest.raises(InvalidDefinition, match=r"^message: properties is"):
+                    await publisher.send("", "jobs", b"bad", properties=properties)
             await publisher.send("", "jobs", b"good", properties=Properties("amq.fanout"))
             nothing: Any = None
             with pytest.raises(InvalidDefinition, match="message: exchange is None"):
@@ -181,6 +186,29 @@ async def test_settings_that_are_misspelt_are_refused_by_name(tmp_path: Path) ->
         await shop.declare_queue("jobs", max_length=1)
 
 
+async def test_a_call_that_no_broker_takes_costs_itself_only(tmp_path: Path) -> None:
+    """Found: the broker ended the connection for it, and the exclusive queues with that."""
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("mine", exclusive=True)
+        with pytest.raises(mesh.TooLarge, match=r"^bind of [0-9]+ bytes exceeds"):
+            await shop.bind("amq.headers", "mine", arguments={"size": "x" * (1 << 20)})
+        await shop.bind("amq.headers", "mine", arguments={"size": "x" * (1 << 18)})
+        assert list((await shop.statistics())["queues"]) == ["mine"]
+
+
+async def test_payloads_that_are_no_list_are_refused(tmp_path: Path) -> None:
+    """Found: a generator was used up by the check, and what it gave was lost without a word."""
+    async with serving(tmp_path) as broker, client(broker) as shop, shop.publisher() as publisher:
+        await shop.declare_queue("jobs")
+        wrong: list[Any] = [(one for one in [b"1"]), {b"1"}, {}, iter([b"1"]), b"1", b"", "", None]
+        for payloads in wrong:
+            for publish_many in (shop.publish_many, publisher.publish):
+                with pytest.raises(TypeError, match="payloads: want a list of bytes, got"):
+                    await publish_many("", "jobs", payloads)
+        await shop.publish_many("", "jobs", (b"1", b"2"))
+        assert await drain(shop, "jobs") == [b"1", b"2"]
+
+
 async def test_sequences_that_are_none_and_headers_that_are_missing(tmp_path: Path) -> None:
     """Found: a struct.error, with the publisher in between; nothing of it may have been taken."""
     async with serving(tmp_path) as broker, client(broker) as shop:
@@ -190,7 +218,8 @@ async def test_sequences_that_are_none_and_headers_that_are_missing(tmp_path: Pa
             for first in wrong:
                 with pytest.raises(InvalidDefinition, match=r"^message: sequence is"):
                     await publisher.send(first, "", "jobs", [b"bad"])
-            for headers in ([], [b"\x80"], [b"\x80"] * 3):
+            several: list[Any] = [[], [b"\x80"], [b"\x80"] * 3, ["a", "b"], [None, b"\x80"]]
+            for headers in several:
                 with pytest.raises(InvalidDefinition, match=r"^message: headers is"):
                     await publisher.send(0, "", "jobs", [b"bad", b"bad"], headers=headers)
             await publisher.send(0, "", "jobs", [b"good"], headers=[b"\x80"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,14 +14,21 @@ import trio.testing
 
 from durable.broker.broker import Broker
 from durable.broker.control import Control
+from durable.broker.hosted import Hosted
 from durable.broker.publishing import _Session as Session
+from durable.broker.reading import _cursor_at as reading_cursor_at
 from durable.client.sending import UNDER_WAY_MAX
-from durable.errors import InUse, StoreFailed
+from durable.errors import BrokerLost, InUse, StoreFailed, StoreFull
 from durable.log.faulty_disk import Faults, FaultyDisk
-from durable.log.memory_disk import Volume
+from durable.log.memory_disk import MemoryDisk, Volume
+from durable.vhost.changes import Change
+from durable.vhost.stream import Stream
 from mesh.protocol.batch import Batch
-from tests.brokers import SMALL, client, drain, numbered, serving
-from tests.nodes import PATIENCE_S
+from tests.brokers import SMALL, client, drain, numbered, serving, take
+from tests.nodes import PATIENCE_S, until
+
+LONG = "billing" * 30
+"""The name of a cursor that takes more room than a small message."""
 
 
 @pytest.fixture
@@ -194,6 +202,33 @@ async def test_while_a_sync_hangs_nothing_is_confirmed_and_then_everything(
         assert len(await drain(connection, "jobs")) == 20
 
 
+async def test_who_leaves_while_a_sync_hangs_is_told_that_nobody_knows(
+    tmp_path: Path, faults: Faults
+) -> None:
+    """Found: it waited for as long as the disk hung, whatever it had said an answer may take."""
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        await shop.publish_many("", "jobs", numbered(3))
+        await _settled(broker)
+        released = threading.Event()
+        try:
+            with (
+                trio.fail_after(PATIENCE_S),
+                pytest.raises(BrokerLost, match="unknown whether all"),
+            ):
+                async with shop.consume("jobs") as deliveries:
+                    batch = await deliveries.take()
+                    faults.before_sync = partial(released.wait, PATIENCE_S)
+                    shop._channel.timeout_s = 0.1
+                    # Found: "not connected yet", behind that.
+                    with pytest.raises(BrokerLost, match=r"no answer within 0\.1 s$"):
+                        await shop.declare_queue("more")
+                    await batch.ack()
+        finally:
+            faults.before_sync = None
+            released.set()
+
+
 async def test_while_a_sync_takes_long_small_messages_gather_at_their_publisher(
     tmp_path: Path, faults: Faults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,3 +264,34 @@ async def test_while_a_sync_takes_long_small_messages_gather_at_their_publisher(
                 released.set()
         assert parts == [*[1] * UNDER_WAY_MAX, 30 - UNDER_WAY_MAX]
         assert await drain(connection, "jobs") == numbered(31)
+
+
+async def test_a_reader_goes_on_while_there_is_no_room_for_its_cursor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found: the reader ended where it stored one."""
+    volume = Volume(capacity_bytes=4 * SMALL.log.segment_bytes)
+    monkeypatch.setattr("durable.broker.opening.RealDisk", lambda path: MemoryDisk(volume))
+    tried: list[int] = []
+
+    def cursor_at(hosted: Hosted, stream: Stream, cursor: str, offset: int) -> list[Change]:
+        tried.append(offset)
+        return reading_cursor_at(hosted, stream, cursor, offset)
+
+    monkeypatch.setattr("durable.broker.reading._cursor_at", cursor_at)
+    config = replace(SMALL, log=replace(SMALL.log, reserve_bytes=0))
+    async with serving(tmp_path, config=config) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        await shop.declare_stream("audit")
+        await shop.publish_many("", "audit", numbered(3))
+        for size in (1 << 16, 1 << 12, 1):
+            with pytest.raises(StoreFull):
+                while True:
+                    await shop.publish("", "jobs", bytes(size))
+        async with shop.read("audit", start="first", cursor=LONG) as records:
+            for _ in range(3):
+                await take(records, 1)
+                await records.store()
+            await until(lambda: tried)
+            volume.capacity_bytes *= 2
+        assert broker.hosted("/").vhost.registry.stream("audit").cursors == {LONG: 3}

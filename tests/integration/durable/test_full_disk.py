@@ -5,6 +5,7 @@ On a memory disk with segments of 8 KiB, in virtual time.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 
@@ -12,16 +13,20 @@ import pytest
 import trio
 
 from durable.broker.hosted import Hosted
+from durable.definition_forms import to_plain
+from durable.definitions import StreamDefinition
 from durable.errors import StoreFull
 from durable.log.memory_disk import Volume
 from durable.queues.consumers import Consumer
 from durable.queues.queue import ACK, REJECT
-from tests.integration.durable.test_too_large import declare, graves, publish, ready
+from durable.vhost import changes
+from tests.integration.durable.test_too_large import declare, graves, make, publish, ready
 from tests.power_cuts import CONFIG, run
 from tests.vhosts import make_batch
 
 SEGMENT = CONFIG.log.segment_bytes
 PATIENCE_S = 100 * CONFIG.idle_s
+AUDIT = StreamDefinition(name="audit")
 
 
 async def fill(hosted: Hosted) -> int:
@@ -63,6 +68,26 @@ def test_what_was_consumed_from_a_full_disk_makes_room_by_itself() -> None:
             await trio.sleep(3 * CONFIG.idle_s)  # A checkpoint, from which nothing is freed.
             await settle(hosted, "jobs", ACK)
             await until_space(hosted)
+
+    run(volume, life)
+
+
+def test_cursors_take_no_reserve_from_acks() -> None:
+    """Found: who stored one often enough used it up. No ack was taken any more, and no space came back."""
+    volume = Volume(capacity_bytes=4 * SEGMENT + SEGMENT // 2)
+
+    async def life(hosted: Hosted) -> None:
+        await declare(hosted, "jobs")
+        (lane,) = hosted.vhost.registry.new_lanes(AUDIT)
+        await make(hosted, changes.STREAM, lane, to_plain(AUDIT))
+        await fill(hosted)
+        for number in range(SEGMENT // 50):
+            with suppress(StoreFull):
+                await make(hosted, changes.CURSOR, "audit", "billing", number)
+        with trio.fail_after(PATIENCE_S):
+            await settle(hosted, "jobs", ACK)
+        await until_space(hosted)
+        await make(hosted, changes.CURSOR, "audit", "billing", 1)
 
     run(volume, life)
 

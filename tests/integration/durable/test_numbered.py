@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 import durable
 from durable.broker.publishing import _known
+from durable.client.numbered import NumberedPublisher
 from durable.errors import (
     Malformed,
     PublisherFenced,
@@ -25,6 +27,7 @@ from tests.brokers import SMALL, at, client, drain, numbered, serving, shop_at
 from tests.nodes import PATIENCE_S, free_ports, node, until
 
 NAME = "replay/orders/0"
+LARGE = [b"%d" % number * 1000 for number in range(6)]
 
 
 async def test_a_second_attempt_stores_what_the_first_did_not(tmp_path: Path) -> None:
@@ -214,6 +217,73 @@ async def test_what_a_cancelled_send_had_handed_over_is_on_disk_when_flush_retur
             await publisher.flush()
             assert publisher._outbox.confirmed == taken
         assert await drain(shop, "jobs") == values[:taken]
+
+
+class Narrow:
+    """A publisher that takes one of the messages, and finds no room for the others until it is told to."""
+
+    def __init__(self, publisher: NumberedPublisher) -> None:
+        self.publisher, self.waits, self.room = publisher, trio.Event(), trio.Event()
+        publisher._part_bytes_max = len(LARGE[0])
+        self._wait_room, publisher._wait_room = publisher._wait_room, self._held  # type: ignore[method-assign]
+
+    async def _held(self, patience_s: float | None) -> None:
+        self.waits.set()
+        await self.room.wait()
+        await self._wait_room(patience_s)
+
+    async def send(self, first: int, end: int) -> None:
+        await self.publisher.send(first, "", "jobs", LARGE[first:end])
+
+
+async def test_tasks_that_send_at_once_have_their_turns(tmp_path: Path) -> None:
+    """Found: while the first waited for room the others' sequences passed its own, which were lost."""
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        async with shop.numbered_publisher(NAME, window_bytes=0) as publisher:
+            narrow = Narrow(publisher)
+            with trio.fail_after(PATIENCE_S):
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(narrow.send, 0, 3)
+                    await narrow.waits.wait()
+                    nursery.start_soon(narrow.send, 3, 6)
+                    await wait_all_tasks_blocked()
+                    narrow.room.set()
+                with pytest.raises(ValueError, match="sequence 3 is too small, want 6 or more"):
+                    await narrow.send(3, 6)
+        assert await drain(shop, "jobs") == LARGE
+
+
+async def test_who_was_cancelled_half_way_gives_the_same_again(tmp_path: Path) -> None:
+    """Found: what had been taken was sent twice, and its place in the window was lost for ever."""
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        async with shop.numbered_publisher(NAME, window_bytes=0) as publisher:
+            narrow = Narrow(publisher)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(narrow.send, 0, 6)
+                await narrow.waits.wait()
+                nursery.cancel_scope.cancel()
+            narrow.room.set()
+            await publisher.flush()  # What was taken is confirmed before it comes again.
+            with trio.fail_after(PATIENCE_S):
+                await narrow.send(0, 6)
+        assert await drain(shop, "jobs") == LARGE
+
+
+async def test_who_gave_up_on_entering_fences_nobody_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found: it went on to connect for as long as its node lived, and ended who came after it."""
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        with trio.CancelScope() as scope:
+            publisher = shop.numbered_publisher(NAME)
+            monkeypatch.setattr(publisher, "_greeted", lambda _: scope.cancel())
+            await publisher.__aenter__()
+        assert scope.cancelled_caught
+        await until(lambda: publisher.ended)
+        await until(lambda: not broker.hosted("/")._publishers)
 
 
 async def test_nobody_waits_for_ever_for_a_broker_that_is_not_there() -> None:

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from durable.client.delivery import Delivery
-from durable.errors import InternalExchange, QueueFull, UnknownExchange, Unroutable
+from durable.errors import InternalExchange, QueueFull, Unconfirmed, UnknownExchange, Unroutable
 from durable.protocol.properties import Properties
 from durable.vhost.publishers import Publisher
 from tests.brokers import QUIET, SMALL, client, drain, numbered, payloads, serving, take
@@ -274,6 +274,16 @@ async def test_a_publisher_that_was_not_entered_says_so(tmp_path: Path) -> None:
         for attempt in (publisher.send("", "jobs", b"x"), publisher.flush()):
             with pytest.raises(RuntimeError, match="async with"):
                 await attempt
+
+
+async def test_a_publisher_takes_nothing_once_its_block_has_been_left(tmp_path: Path) -> None:
+    """Found: until its task had had a turn it did, and nobody sent that or said a word."""
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        async with shop.publisher() as publisher:
+            await publisher.send("", "jobs", b"x")
+        with pytest.raises(Unconfirmed, match="the publisher was closed"):
+            await publisher.send("", "jobs", b"y")
 
 
 async def test_pipelined_and_mandatory(tmp_path: Path) -> None:

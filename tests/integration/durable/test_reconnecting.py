@@ -308,6 +308,10 @@ async def test_those_who_wait_are_told_when_their_own_node_leaves(tmp_path: Path
         with trio.fail_after(10):
             while len(ends) < 3:
                 await trio.sleep(0.001)
+        # Found: only the first was told; the others' messages waited for a task that could not begin.
+        for _ in range(2):
+            with trio.fail_after(10), pytest.raises(mesh.NodeClosed):
+                await shop.publish("", "jobs", b"")
 
 
 GARBAGE = [

@@ -49,6 +49,38 @@ async def test_a_pattern_that_takes_the_place_of_another_finds_it_empty(
     assert not caplog.text
 
 
+async def test_a_pattern_for_which_there_was_no_room_is_captured_when_there_is(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Found: who deleted streams, as they were told to, waited for the next restart of the broker."""
+    there: set[str] = set()
+
+    @asynccontextmanager
+    async def subscribe(pattern: str, **_: object) -> AsyncIterator[Any]:
+        if len(there) == 2:
+            raise LimitReached("subscriptions_max", 2)
+        there.add(pattern)
+        try:
+            yield SimpleNamespace(take=trio.sleep_forever)
+        finally:
+            there.remove(pattern)
+
+    registry = SimpleNamespace(patterns=["t0", "t1", "t2", "t3"])
+    hosted: Any = SimpleNamespace(vhost=SimpleNamespace(registry=registry), streams_changed=Waker())
+    node: Any = SimpleNamespace(subscribe=subscribe)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(Capture(hosted, node, 1).run)
+        for patterns in (["t1", "t2", "t3"], ["t3"]):
+            await wait_all_tasks_blocked()
+            assert there == {*registry.patterns[:2]}
+            registry.patterns = patterns
+            hosted.streams_changed.wake()
+        await wait_all_tasks_blocked()
+        assert there == {"t3"}
+        nursery.cancel_scope.cancel()
+    assert [caplog.text.count(f"pattern {one} is not") for one in ("t0", "t2", "t3")] == [0, 1, 1]
+
+
 async def test_what_is_not_subscribed_to_takes_nothing_from_others() -> None:
     """Found by reading: `t.>` was the first to match, and had been refused."""
 

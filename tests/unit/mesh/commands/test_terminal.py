@@ -7,9 +7,12 @@ import base64
 import io
 import json
 import math
+import os
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 
 import msgpack
 import pytest
@@ -18,8 +21,18 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
+import mesh
 from mesh.commands.program import make_parser, run_program
-from mesh.commands.terminal import jsonable, payload, payload_fields, until_told, words
+from mesh.commands.terminal import (
+    jsonable,
+    out,
+    out_line,
+    payload,
+    payload_fields,
+    stdin_lines,
+    until_told,
+    words,
+)
 
 BOTH = {signal.SIGTERM: 0, signal.SIGINT: 130}
 TIMESTAMP = b"\x81\xa1t\xd6\xff\x00\x00\x00\x01"
@@ -159,3 +172,46 @@ async def test_ctrl_c_is_an_interrupt_for_who_leaves_it_out(unheard: list[int]) 
         signal.raise_signal(signal.SIGINT)
         await trio.testing.wait_all_tasks_blocked()
     assert (told.status, unheard) == (None, [signal.SIGINT])
+
+
+async def first_line() -> None:
+    async for _ in stdin_lines():
+        return
+
+
+@pytest.mark.parametrize("lines", [False, True])
+def test_what_fails_at_stdin_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: bool
+) -> None:
+    """Found: "Bad file descriptor", and not whose."""
+    descriptor = os.open(tmp_path / "closed", os.O_WRONLY | os.O_CREAT)
+    with os.fdopen(descriptor, "r") as unreadable:
+        monkeypatch.setattr(sys, "stdin", unreadable)
+        with pytest.raises(OSError, match="Bad file descriptor: 'stdin'"):
+            trio.run(first_line) if lines else payload("-")
+
+
+@pytest.mark.parametrize("lines", [False, True])
+def test_what_fails_at_stdout_says_so(monkeypatch: pytest.MonkeyPatch, lines: bool) -> None:
+    """Found: a full disk, and it might have been the broker's."""
+    with Path("/dev/full").open("w", buffering=1) as full:
+        with monkeypatch.context() as elsewhere:
+            elsewhere.setattr(sys, "stdout", full)
+            with pytest.raises(OSError, match="No space left on device: 'stdout'"):
+                trio.run(out_line, b"x") if lines else out(b"x")
+        with suppress(OSError):  # What it holds is tried again.
+            full.close()
+
+
+def test_a_node_that_crashed_says_of_what(capsys: pytest.CaptureFixture[str]) -> None:
+    """Found: it was to be reported, and nobody was told what."""
+
+    def crash(args: argparse.Namespace) -> int:
+        both = ExceptionGroup("", [OSError(24, "Too many open files"), ValueError("five")])
+        raise mesh.NodeCrashed("a background task of the node failed") from both
+
+    parser = make_parser("mesh", "", "")
+    parser.set_defaults(run=crash)
+    assert run_program(parser, []) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("failed: OSError: [Errno 24] Too many open files; ValueError: five")
