@@ -16,6 +16,7 @@ from ..names import split_target
 from .balancer import Candidate
 from .frame import Buffer
 from .outbox import Record
+from .timers import NO_TIMER
 
 PREFIX = struct.Struct("<IBBB")
 REPLY_PREFIX = struct.Struct("<IH")
@@ -76,6 +77,7 @@ class Pending:
         "record",
         "retry_after_s",
         "sequence",
+        "settled",
         "soft",
         "started_s",
         "state",
@@ -101,6 +103,8 @@ class Pending:
         self.ran_at = b""
         """The member that may have executed it, and was lost before one was asked again; empty: none."""
         self.retry_after_s = 0.0
+        self.settled = NO_TIMER
+        """While it waits for its cluster's first member."""
         self.sequence = 0
         """Of the data frame it left in."""
         self.soft = False

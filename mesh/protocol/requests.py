@@ -176,7 +176,8 @@ class RequestTable:
         if not 1 <= left_ms <= LEFT_MS_MAX:
             left_ms = min(max(left_ms, 1), LEFT_MS_MAX)
         flags = MAY_BE_BUSY if soft else 0
-        head = pack_head(pending.cluster, pending.endpoint, int(left_ms), flags)
+        # Rounded up: the member must not say that the time is over before it is.
+        head = pack_head(pending.cluster, pending.endpoint, math.ceil(left_ms), flags)
         pending.record = link.outbox.push(
             REQUESTS, Kind.REQUEST, pending.ident, pending.payload, prefix=head, owner=pending,
         )  # fmt: skip
@@ -192,7 +193,8 @@ class RequestTable:
         else:
             self._wait(pending)
             if settled_s < pending.deadline_s:
-                self._timers.at(settled_s, lambda now: self._settled(pending, now))
+                settled = self._timers.at(settled_s, lambda now: self._settled(pending, now))
+                pending.settled = settled
 
     def _wait(self, pending: Pending) -> None:
         """For a member, or for room on the way to one."""
@@ -227,6 +229,7 @@ class RequestTable:
         return not members and now_s >= pending.started_s + self._settle_s
 
     def _stop_waiting(self, pending: Pending) -> None:
+        pending.settled.cancel()  # Or it would keep the request, however soon that has ended.
         line = self._waiting[pending.cluster]
         line.remove(pending)
         if not line:
