@@ -44,6 +44,27 @@ async def test_a_message_alone_is_on_its_way_before_any_other_task_runs() -> Non
             assert (await anext(subscription)).payload == b"x"
 
 
+async def test_what_leaves_with_a_request_was_company_too() -> None:
+    """Found: gathered, it left before the pump's turn, and the first of every pair was taken for alone."""
+    service, pairs = mesh.Service("audit"), 5
+
+    @service.request
+    async def answer(request: mesh.Request) -> bytes:
+        return request.payload
+
+    async with node("shop") as shop, node(service, shop) as audit:
+        await linked(shop, audit)
+        async with audit.subscribe("t"):
+            await subscribed(shop, "t")
+            await shop.publish("t", b"of a new topic: others may run meanwhile")
+            await trio.testing.wait_all_tasks_blocked()
+            for _ in range(pairs):
+                await shop.publish("t", b"one")
+                await shop.publish("t", b"two")
+                await shop.request("audit", b"and a request takes both along")
+            assert shop.statistics().publishing.batches == 1 + 2 + (pairs - 1)
+
+
 async def test_a_node_hears_its_own_topics() -> None:
     async with node("shop") as shop, shop.subscribe("a.>") as subscription:
         await shop.publish("a.b", b"x")
