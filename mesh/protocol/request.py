@@ -106,7 +106,7 @@ class Pending:
         self.settled = NO_TIMER
         """While it waits for its cluster's first member."""
         self.sequence = 0
-        """Of the data frame it left in."""
+        """Of the data frame in which the last of it left; 0: that has not left."""
         self.soft = False
         """The member that has it may say BUSY although it has room."""
         self.record: Record | None = None
@@ -115,6 +115,10 @@ class Pending:
 
     def begins(self) -> None:
         """Its record begins to leave: the member may have seen it from now on."""
-        if self.state == QUEUED and self.candidate is not None:
+        if self.state == QUEUED:
             self.state = SENT
+
+    def ends(self) -> None:
+        """The last of it leaves: before, the member cannot have all of it."""
+        if self.candidate is not None:
             self.sequence = self.candidate.link.data.next_sequence

@@ -169,6 +169,9 @@ class RequestTable:
             self._finish(pending, error)
             return
         pending.candidate, pending.state, pending.soft = candidate, QUEUED, soft
+        pending.sequence = 0
+        if pending.record is not None:
+            pending.record.owner = None  # Some of it may be yet to leave for the member before.
         candidate.outstanding += 1
         link.outstanding += 1
         self.sent += 1
@@ -317,9 +320,8 @@ class RequestTable:
             one for one in self._pending.values()
             if one.candidate is not None and one.candidate.link is link
         ]:  # fmt: skip
-            executed = pending.state == SENT and not (
-                left and link.data.is_unacked(pending.sequence)
-            )
+            taken = not left or link.data.is_acked(pending.sequence)
+            executed = pending.state == SENT and taken
             node = link.peer
             self._take_back(pending)
             self._release(pending)
