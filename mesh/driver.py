@@ -97,20 +97,19 @@ class Driver:
 
     @enable_ki_protection
     async def _run_pump(self) -> None:
-        publisher = self.core.patterns.publisher
+        publisher, before = self.core.patterns.publisher, 0
         while True:
             await self._pump.wait()
-            if not self._ready:
-                self._pace.turn(0)
-                continue
-            self._ready = False
-            before = publisher.published
-            self.settle()
-            self._pace.turn(publisher.published - before)
-            while self._transport.receive():
+            ready, self._ready = self._ready, False
+            if ready:
                 self.settle()
-                await trio.lowlevel.checkpoint()
-            self.settle()
+            self._pace.turn(publisher.published - before)  # Whoever made them leave, and with what.
+            before = publisher.published
+            if ready:
+                while self._transport.receive():
+                    self.settle()
+                    await trio.lowlevel.checkpoint()
+                self.settle()
 
     @enable_ki_protection
     async def _keep_time(self) -> None:

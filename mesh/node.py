@@ -215,6 +215,8 @@ class Node:
                 if not stream.dirty:
                     self._publisher.begin(stream)
                     self._driver.gathers()
+                    if self._publisher.enough:
+                        await trio.lowlevel.cancel_shielded_checkpoint()
                 return
         except (KeyError, TypeError):
             pass  # A new topic, or something wrong that `_prepare` names.
@@ -270,6 +272,8 @@ class Node:
         if stream.size_bytes + total <= stream.limit_bytes:
             if self._publisher.extend(stream, payloads, total, headers):
                 self._driver.gathers()
+                if self._publisher.enough:
+                    await trio.lowlevel.checkpoint()
             return
         batches = self._publisher.batches
         for payload, packed in zip(payloads, repeat(None) if headers is None else headers):  # noqa: B905

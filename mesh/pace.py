@@ -23,7 +23,7 @@ class Pace:
         return True
 
     def turn(self, count: int) -> None:
-        """The pump had its turn, and so many left together in it."""
-        together = count + self._left
-        if together:
-            self._alone, self._left = together == 1, False
+        """The pump had its turn, and so many have left since the one before."""
+        self._left = False
+        if count:
+            self._alone = count == 1

@@ -350,10 +350,7 @@ class Core:
         self._now_s = now_s
         publisher = self.patterns.publisher
         if publisher.dirty:
-            dirty, publisher.dirty = publisher.dirty, []
-            for stream in dirty:
-                stream.dirty = False
-                publisher.flush(stream)
+            publisher.flush_gathered()
         if self._touched:
             self._flush_links()
         if freed := publisher.retry():

@@ -58,9 +58,10 @@ class Lane:
             self.unacked_bytes -= len(unacked.popleft()[1])
         return True
 
-    def is_unacked(self, sequence: int) -> bool:
-        """Whether the frame is still waiting for its acknowledgement."""
-        return bool(self.unacked) and sequence >= self.unacked[0][0]
+    def is_acked(self, sequence: int) -> bool:
+        """Whether the frame was sent, 0: none was, and has been acknowledged."""
+        oldest = self.unacked[0][0] if self.unacked else self.next_sequence
+        return 0 < sequence < oldest
 
     def accept(self, sequence: int, size_bytes: int) -> bool:
         """True: deliver it. False: seen before, drop it. Raises RemoteProtocolError on a gap."""

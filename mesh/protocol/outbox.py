@@ -36,6 +36,9 @@ class Owner(Protocol):
     def begins(self) -> None:
         """Its first piece enters a frame: from then on the peer may have seen it."""
 
+    def ends(self) -> None:
+        """Its last piece does, maybe in the same."""
+
 
 @dataclass(slots=True, eq=False)
 class Record:
@@ -241,6 +244,8 @@ class Outbox:
                     record.parts, record.size_bytes = record.rest.pop()
                     continue
                 records.popleft()
+                if record.owner is not None:
+                    record.owner.ends()
                 if size < record.total_bytes:
                     self._begun_bytes -= record.total_bytes
             skipped = 0 if quantum else skipped + 1

@@ -71,7 +71,8 @@ class Patterns:
         self.interest: Interest[Wanted] = Interest()
         self.publisher = Publisher(
             me, self.interest, frame_bytes_max=config.frame_bytes_max,
-            topics_max=config.topics_max, epoch=incarnation, wall_us=wall_us, touched=touched,
+            gathered_bytes_max=config.window_bytes // 2, topics_max=config.topics_max,
+            epoch=incarnation, wall_us=wall_us, touched=touched,
         )  # fmt: skip
         self.inboxes: dict[int, Inbox] = {}
         self.dispatchers: dict[str, Dispatcher] = {}

@@ -16,6 +16,7 @@ from ..names import split_target
 from .balancer import Candidate
 from .frame import Buffer
 from .outbox import Record
+from .timers import NO_TIMER
 
 PREFIX = struct.Struct("<IBBB")
 REPLY_PREFIX = struct.Struct("<IH")
@@ -76,6 +77,7 @@ class Pending:
         "record",
         "retry_after_s",
         "sequence",
+        "settled",
         "soft",
         "started_s",
         "state",
@@ -101,8 +103,10 @@ class Pending:
         self.ran_at = b""
         """The member that may have executed it, and was lost before one was asked again; empty: none."""
         self.retry_after_s = 0.0
+        self.settled = NO_TIMER
+        """While it waits for its cluster's first member."""
         self.sequence = 0
-        """Of the data frame it left in."""
+        """Of the data frame in which the last of it left; 0: that has not left."""
         self.soft = False
         """The member that has it may say BUSY although it has room."""
         self.record: Record | None = None
@@ -111,6 +115,10 @@ class Pending:
 
     def begins(self) -> None:
         """Its record begins to leave: the member may have seen it from now on."""
-        if self.state == QUEUED and self.candidate is not None:
+        if self.state == QUEUED:
             self.state = SENT
+
+    def ends(self) -> None:
+        """The last of it leaves: before, the member cannot have all of it."""
+        if self.candidate is not None:
             self.sequence = self.candidate.link.data.next_sequence

@@ -169,6 +169,9 @@ class RequestTable:
             self._finish(pending, error)
             return
         pending.candidate, pending.state, pending.soft = candidate, QUEUED, soft
+        pending.sequence = 0
+        if pending.record is not None:
+            pending.record.owner = None  # Some of it may be yet to leave for the member before.
         candidate.outstanding += 1
         link.outstanding += 1
         self.sent += 1
@@ -176,7 +179,8 @@ class RequestTable:
         if not 1 <= left_ms <= LEFT_MS_MAX:
             left_ms = min(max(left_ms, 1), LEFT_MS_MAX)
         flags = MAY_BE_BUSY if soft else 0
-        head = pack_head(pending.cluster, pending.endpoint, int(left_ms), flags)
+        # Rounded up: the member must not say that the time is over before it is.
+        head = pack_head(pending.cluster, pending.endpoint, math.ceil(left_ms), flags)
         pending.record = link.outbox.push(
             REQUESTS, Kind.REQUEST, pending.ident, pending.payload, prefix=head, owner=pending,
         )  # fmt: skip
@@ -192,7 +196,8 @@ class RequestTable:
         else:
             self._wait(pending)
             if settled_s < pending.deadline_s:
-                self._timers.at(settled_s, lambda now: self._settled(pending, now))
+                settled = self._timers.at(settled_s, lambda now: self._settled(pending, now))
+                pending.settled = settled
 
     def _wait(self, pending: Pending) -> None:
         """For a member, or for room on the way to one."""
@@ -227,6 +232,7 @@ class RequestTable:
         return not members and now_s >= pending.started_s + self._settle_s
 
     def _stop_waiting(self, pending: Pending) -> None:
+        pending.settled.cancel()  # Or it would keep the request, however soon that has ended.
         line = self._waiting[pending.cluster]
         line.remove(pending)
         if not line:
@@ -314,9 +320,8 @@ class RequestTable:
             one for one in self._pending.values()
             if one.candidate is not None and one.candidate.link is link
         ]:  # fmt: skip
-            executed = pending.state == SENT and not (
-                left and link.data.is_unacked(pending.sequence)
-            )
+            taken = not left or link.data.is_acked(pending.sequence)
+            executed = pending.state == SENT and taken
             node = link.peer
             self._take_back(pending)
             self._release(pending)

@@ -88,23 +88,28 @@ class Publisher:
     """All topic streams of one node."""
 
     def __init__(
-        self, me: bytes, interest: Interest[Wanted], *, frame_bytes_max: int, topics_max: int,
-        epoch: int, wall_us: Callable[[], int], touched: Callable[[Link], None],
+        self, me: bytes, interest: Interest[Wanted], *, frame_bytes_max: int,
+        gathered_bytes_max: int, topics_max: int, epoch: int, wall_us: Callable[[], int],
+        touched: Callable[[Link], None],
     ) -> None:  # fmt: skip
         """
         Args:
+            gathered_bytes_max: what all topics together gather before some of it should leave.
             epoch: of the first stream; greater than in any earlier life of this node id.
             touched: called with every link whose outbox got something.
         """
         self._me, self._interest = me, interest
         room = frame_bytes_max - FRAME_BYTES - RECORD_BYTES - BATCH_EXTRA_BYTES
         self._batch_bytes_max = min(room, PER_MESSAGE_BYTES * COUNT_MAX)
+        self._gathered_bytes_max, self._begun_bytes = gathered_bytes_max, 0
         self._topics_max, self._next_epoch = topics_max, epoch
         self._wall_us, self._touched = wall_us, touched
         self.streams: dict[str, TopicStream] = {}
         self._evictable: OrderedDict[TopicStream, None] = OrderedDict()
         """Those that are not blocked, idle longest first."""
         self.dirty: list[TopicStream] = []
+        self.enough = False
+        """Topics have begun with so much that it should leave before others do."""
         self._blocked: dict[Blocker, deque[TopicStream]] = {}
         self._freed: dict[Blocker, None] = {}
         self.losses: dict[Link, OrderedDict[TopicStream, Loss]] = {}
@@ -229,9 +234,26 @@ class Publisher:
         return True
 
     def begin(self, stream: TopicStream) -> None:
-        """It has its first message since the last flush: the next one takes it along."""
+        """It has its first message since the last flush: the next one takes it along.
+
+        The more topics gather, the less each may. With a frame's worth for each of a thousand, nothing
+        would leave and nobody else run before there was a quarter of a gigabyte.
+        """
         stream.dirty = True
         self.dirty.append(stream)
+        share = self._gathered_bytes_max // len(self.dirty)
+        if stream.limit_bytes > share:
+            stream.limit_bytes = share
+        self._begun_bytes += stream.size_bytes
+        self.enough = self._begun_bytes >= self._gathered_bytes_max
+
+    def flush_gathered(self) -> None:
+        """Hand on what has gathered, as far as nobody blocks it."""
+        dirty, self.dirty = self.dirty, []
+        self._begun_bytes, self.enough = 0, False
+        for stream in dirty:
+            stream.dirty = False
+            self.flush(stream)
 
     def flush(self, stream: TopicStream) -> bool:
         """Pack what has gathered and hand it on. False: blocked by a subscriber without credit."""

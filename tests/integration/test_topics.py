@@ -44,6 +44,27 @@ async def test_a_message_alone_is_on_its_way_before_any_other_task_runs() -> Non
             assert (await anext(subscription)).payload == b"x"
 
 
+async def test_what_leaves_with_a_request_was_company_too() -> None:
+    """Found: gathered, it left before the pump's turn, and the first of every pair was taken for alone."""
+    service, pairs = mesh.Service("audit"), 5
+
+    @service.request
+    async def answer(request: mesh.Request) -> bytes:
+        return request.payload
+
+    async with node("shop") as shop, node(service, shop) as audit:
+        await linked(shop, audit)
+        async with audit.subscribe("t"):
+            await subscribed(shop, "t")
+            await shop.publish("t", b"of a new topic: others may run meanwhile")
+            await trio.testing.wait_all_tasks_blocked()
+            for _ in range(pairs):
+                await shop.publish("t", b"one")
+                await shop.publish("t", b"two")
+                await shop.request("audit", b"and a request takes both along")
+            assert shop.statistics().publishing.batches == 1 + 2 + (pairs - 1)
+
+
 async def test_a_node_hears_its_own_topics() -> None:
     async with node("shop") as shop, shop.subscribe("a.>") as subscription:
         await shop.publish("a.b", b"x")
@@ -122,3 +143,31 @@ async def test_small_batches_are_taken_in_a_row_and_leave_others_their_turn() ->
                 await anext(subscription)
             nursery.cancel_scope.cancel()
     assert 3 <= turns <= 4
+
+
+@pytest.mark.parametrize("size_bytes", [1000, 100_000])
+async def test_publishing_to_many_topics_leaves_others_their_turn(size_bytes: int) -> None:
+    """Found: before one of them was full nothing left and nobody ran, however much had gathered."""
+    turns = waiting_bytes = 0
+    each, topics = 20_000_000 // (200 * size_bytes), [f"t.{number}" for number in range(200)]
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await trio.lowlevel.checkpoint()
+
+    async with node("shop") as shop, shop.subscribe("t.*"):
+        streams = shop._core.patterns.publisher.streams.values()
+        for topic in topics:
+            await shop.publish(topic, b"known")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(others)
+            for _ in range(each):
+                for topic in topics:
+                    await shop.publish(topic, bytes(size_bytes))
+                waiting_bytes = max(waiting_bytes, sum(stream.size_bytes for stream in streams))
+            nursery.cancel_scope.cancel()
+    window_bytes = shop.config.window_bytes
+    assert waiting_bytes <= window_bytes, f"{waiting_bytes} bytes, the window is {window_bytes}"
+    assert turns >= 20_000_000 // window_bytes

@@ -306,6 +306,21 @@ def test_hearsay_of_a_goodbye_that_is_on_its_way_fails_nothing() -> None:
     assert all(len(one.ran_at) == 1 for one in asked)
 
 
+def test_members_that_leave_one_after_the_other_fail_nothing() -> None:
+    """Nor what is so large that a member has only some of it when it leaves."""
+    world = World(18)
+    caller, *members = world.start_all(6)
+    for member in members[:-1]:
+        for size in (0, 6_000, 60_000):
+            for _ in range(10):
+                world.requests.ask(caller, "x", timeout_s=5.0, size=size)
+                world.network.run(0.002)
+        world.leave(member)
+        world.network.run_until(lambda one=member: not seen(world, one), 3.0, "gone")  # type: ignore[misc]
+    world.finish()
+    assert not world.requests.failures()
+
+
 def test_clusters_that_differ_share_one_network() -> None:
     world = World(9)
     shop = [world.start(Setup(("shop",), dict(SMALL))) for _ in range(2)]

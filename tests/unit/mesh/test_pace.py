@@ -11,7 +11,7 @@ from mesh.pace import Pace
 def turn(pace: Pace, published: int) -> int:
     """How many of them left at once; the pump took the others in its turn."""
     at_once = sum(pace.leaves_now() for _ in range(published))
-    pace.turn(published - at_once)
+    pace.turn(published)
     return at_once
 
 

@@ -36,12 +36,12 @@ def test_acknowledging_what_was_never_sent_is_refused() -> None:
         sent(b"a", b"b").acknowledge(3)
 
 
-def test_is_unacked() -> None:
+def test_is_acked() -> None:
     lane = sent(b"a", b"b", b"c")
     lane.acknowledge(1)
-    assert [lane.is_unacked(sequence) for sequence in (1, 2, 3)] == [False, True, True]
+    assert [lane.is_acked(sequence) for sequence in range(4)] == [False, True, False, False]
     lane.acknowledge(3)
-    assert not lane.is_unacked(3)
+    assert [lane.is_acked(sequence) for sequence in range(5)] == [False, True, True, True, False]
 
 
 def test_accepts_each_frame_once_and_in_order() -> None:

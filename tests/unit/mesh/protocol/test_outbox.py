@@ -117,22 +117,26 @@ def test_what_is_joined_fits_a_frame(size: int) -> None:
 
 
 class Leaving:
-    begun = 0
+    def __init__(self) -> None:
+        self.told: list[str] = []
 
     def begins(self) -> None:
-        self.begun += 1
+        self.told.append("begins")
+
+    def ends(self) -> None:
+        self.told.append("ends")
 
 
-def test_an_owner_is_told_once_when_the_first_piece_leaves() -> None:
+def test_an_owner_is_told_once_when_the_first_piece_leaves_and_the_last_one() -> None:
     outbox = make_outbox()
     large, small = Leaving(), Leaving()
     outbox.push("a", Kind.REPLY, 1, bytes(1200), owner=large)
     outbox.push("a", Kind.REPLY, 2, b"", owner=small)
-    assert (large.begun, small.begun) == (0, 0)
+    assert (large.told, small.told) == ([], [])
     take(outbox, CHUNK + RECORD_BYTES)
-    assert (large.begun, small.begun) == (1, 0)
+    assert (large.told, small.told) == (["begins"], [])
     take(outbox)
-    assert (large.begun, small.begun) == (1, 1)
+    assert large.told == small.told == ["begins", "ends"]
 
 
 def test_a_frame_holds_what_fits_and_at_least_one_record() -> None:

@@ -48,6 +48,14 @@ def test_time_left_always_fits_and_is_never_none(timeout_s: float, left_ms: int)
     assert prefix(bench.links()[0])[0] == left_ms
 
 
+@pytest.mark.parametrize("timeout_s", [0.0504, 0.05099, 0.051])
+def test_the_member_has_no_less_time_than_the_caller(timeout_s: float) -> None:
+    """Found: told in whole milliseconds, rounded down, it said that the time was over before it was."""
+    bench = Bench()
+    bench.ask(timeout_s=timeout_s)
+    assert prefix(bench.links()[0])[0] in (51, 52)
+
+
 def test_a_reply_ends_it_once_and_teaches_the_balancer() -> None:
     bench = Bench()
     (candidate,) = bench.candidates

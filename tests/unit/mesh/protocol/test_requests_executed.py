@@ -15,8 +15,8 @@ from mesh.errors import (
 from mesh.protocol.frame import Kind
 from mesh.protocol.link import Link
 from mesh.protocol.outbox import REQUESTS
-from mesh.protocol.request import EXPIRED, WAITING, Pending
-from tests.machines import take_records
+from mesh.protocol.request import EXPIRED, SENT, WAITING, Pending
+from tests.machines import take_frames, take_records
 
 from .request_bench import SETTLE_S, TIMEOUT_S, Bench, outcome
 
@@ -117,3 +117,42 @@ def test_the_node_leaves_while_it_waits_for_room() -> None:
     assert pending.state == WAITING
     bench.table.close("bye")
     assert getattr(pending.outcome, "maybe_executed", None) is True
+
+
+@pytest.mark.parametrize(
+    ("acknowledged", "executed"), [(0, False), (1, False), (7, False), (8, True)]
+)
+def test_one_that_left_never_took_what_it_has_not_all_of(acknowledged: int, executed: bool) -> None:
+    """Found: what a member had of a large request, when it left, was said to have been executed."""
+    bench = Bench(2)
+    leaving, other = bench.links()
+    pending = bench.ask(payload=bytes(12_000))
+    for frame in range(1, acknowledged + 1):
+        take_frames(leaving)  # As many as the window has room for, which is not all of them.
+        leaving.data.acknowledge(frame)
+    take_frames(leaving)
+    assert pending.state == SENT
+    del bench.candidates[0]
+    bench.table.lost(leaving, bench.now_s, left=True)
+    if executed:
+        check(pending, PeerLost, executed=True)
+    else:
+        assert len(take_records(other)) == 1
+
+
+def test_the_rest_of_it_that_leaves_for_one_that_is_back_says_nothing_of_the_next_one() -> None:
+    bench = Bench(2)
+    bench.idempotent.add("shop/get")
+    back, other = bench.links()
+    pending = bench.ask(payload=bytes(12_000))
+    take_frames(back)
+    del bench.candidates[0]
+    bench.table.lost(back, bench.now_s)
+    take_records(other)
+    sequence = pending.sequence
+    other.data.next_sequence += 1  # Something else leaves there.
+    back.data.acknowledge(1)
+    while take_frames(back):
+        back.data.acknowledge(back.data.next_sequence - 1)
+    assert not back.outbox
+    assert pending.sequence == sequence > 0

@@ -88,6 +88,14 @@ def test_requests_to_nobody_leave_nothing_behind() -> None:
     assert bench.table._waiting == {}
 
 
+def test_cancelled_they_leave_nothing_behind_either() -> None:
+    """Found: each stayed, payload and all, until it would have been settled; there is no limit of those."""
+    bench = Bench(members=0)
+    for _ in range(10_000):
+        bench.table.cancel(bench.ask())
+    assert len(bench.timers._heap) <= 1024
+
+
 # No room
 
 

@@ -342,3 +342,28 @@ def test_what_was_noted_for_a_lost_link_is_forgotten() -> None:
     bench.subscribe(fresh, "a")
     bench.publish("a", BODY)
     assert arrive(fresh) == [("a", 5, [BODY])]
+
+
+def test_the_more_topics_gather_the_less_each_may() -> None:
+    """Found: each of them gathered a frame's worth, a quarter of a gigabyte of a thousand topics."""
+    bench = Bench(gathered_bytes_max=3000)
+    bench.inbox(">")
+    streams = [bench.publisher.stream(topic) for topic in "abc"]
+    whole = streams[0].limit_bytes
+    for stream in streams:
+        assert bench.publisher.append(stream, b"x", None)
+    assert [stream.limit_bytes for stream in streams] == [whole, 1500, 1000]
+    bench.publisher.flush_gathered()
+    assert [stream.limit_bytes for stream in streams] == [whole] * 3
+
+
+def test_topics_that_begin_with_much_are_enough_before_any_is_full() -> None:
+    bench = Bench(gathered_bytes_max=3000)
+    bench.inbox(">")
+    enough: list[bool] = []
+    for topic in "abc":
+        bench.publisher.append(bench.publisher.stream(topic), bytes(1000), None)
+        enough.append(bench.publisher.enough)
+    assert enough == [False, False, True]
+    bench.publisher.flush_gathered()
+    assert not bench.publisher.enough

@@ -25,11 +25,12 @@ BATCH_BYTES = 64 + 1 + 4 + len(BODY)
 class Bench:
     """A publisher, and links whose outboxes hold three batches of one BODY each."""
 
-    def __init__(self, topics_max: int = 100) -> None:
+    def __init__(self, topics_max: int = 100, gathered_bytes_max: int = 1 << 20) -> None:
         self.interest: Interest[Wanted] = Interest()
         self.touched: list[Link] = []
         self.publisher = Publisher(
-            ME, self.interest, frame_bytes_max=2048, topics_max=topics_max, epoch=100,
+            ME, self.interest, frame_bytes_max=2048,
+            gathered_bytes_max=gathered_bytes_max, topics_max=topics_max, epoch=100,
             wall_us=lambda: 7, touched=self.touched.append,
         )  # fmt: skip
 
