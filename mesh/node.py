@@ -252,7 +252,8 @@ class Node:
     ) -> None:
         """Publish several messages of one topic, cheaper than one by one.
 
-        If cancelled, a prefix of `payloads` was published. Raises as `publish` does.
+        If cancelled, a prefix of `payloads` was published. Raises as `publish` does, but NodeClosed
+        and LimitReached may come on the way, after a prefix, too.
 
         Args:
             headers: one for each payload, as `mesh.message.encode_headers` packs them; at most 60 KiB.

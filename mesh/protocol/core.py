@@ -43,7 +43,6 @@ from .values import decode_values, encode_values
 
 OWN_KINDS = frozenset((int(Kind.HEARTBEAT), int(Kind.GOSSIP), int(Kind.BYE)))
 TICK_S = 0.25
-LEAVING_LOAD = 1_000_000_000
 LOOK_AGAIN_S = (0.002, 0.02, 0.2)
 """After a monitor's word that a connection ended: its socket is told a little later."""
 SUSPECT_GRACE_S = 0.5
@@ -330,8 +329,7 @@ class Core:
                     self.touch(link)
 
     def _tell_loads(self) -> None:
-        dispatchers = self.patterns.dispatchers.items()
-        loads = {name: LEAVING_LOAD if one.draining else one.load for name, one in dispatchers}
+        loads = {name: one.told_load for name, one in self.patterns.dispatchers.items()}
         record = pack_record(Kind.HEARTBEAT, 0, encode_values(loads))
         for link in self.peering.links.values():
             link.unsequenced(self.out, [record])

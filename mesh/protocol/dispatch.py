@@ -25,6 +25,7 @@ from .values import clip, encode_values
 SOFT_MARGIN = 2
 """Requests over `concurrency` that are still taken although the caller could go elsewhere."""
 RETRY_MS_MAX = 60_000
+LEAVING_LOAD = 1_000_000_000
 
 
 @dataclass(slots=True, eq=False)
@@ -105,8 +106,13 @@ class Dispatcher:
 
     @property
     def load(self) -> int:
-        """What callers weigh: requests that run or wait."""
+        """Requests that run or wait."""
         return self.running + len(self._queue)
+
+    @property
+    def told_load(self) -> int:
+        """What callers weigh. Who leaves takes none, however little it has to do."""
+        return LEAVING_LOAD if self.draining else self.load
 
     def offer(self, job: Job, flags: int, now_s: float) -> None:
         """A request arrived. Raises RemoteProtocolError: one of its number is being worked on."""
@@ -221,7 +227,7 @@ class Dispatcher:
         if job.cancelled or not job.reply or not job.link.up:
             return
         service_us = min(int((now_s - job.started_s) * 1e6), 0xFFFFFFFF) if job.started_s else 0
-        prefix = REPLY_PREFIX.pack(service_us, min(max(self.load - 1, 0), 0xFFFF))
+        prefix = REPLY_PREFIX.pack(service_us, min(max(self.told_load - 1, 0), 0xFFFF))
         job.link.outbox.push(REQUESTS, kind, job.ident, body, prefix=prefix)
         self.touched(job.link)
 
@@ -233,7 +239,7 @@ class Dispatcher:
         self.busy += 1
         turns = max(1.0, self.load / self.concurrency)
         retry_after_ms = min(RETRY_MS_MAX, max(1, int(1000 * self._service_s * turns)))
-        body = encode_values(self.load, retry_after_ms, hard)
+        body = encode_values(self.told_load, retry_after_ms, hard)
         job.link.send_control(Kind.BUSY, job.ident, body)
         self.touched(job.link)
 

@@ -9,9 +9,9 @@ import pytest
 
 from mesh.config import MeshConfig
 from mesh.errors import NodeClosed
-from mesh.protocol.core import LEAVING_LOAD, LOOK_AGAIN_S, Core, Identity
+from mesh.protocol.core import LOOK_AGAIN_S, Core, Identity
 from mesh.protocol.dialling import greeting
-from mesh.protocol.dispatch import Dispatcher
+from mesh.protocol.dispatch import LEAVING_LOAD, Dispatcher
 from mesh.protocol.frame import CONTROL, DATA, Frame, Kind, pack_frame, pack_record
 from mesh.protocol.hello import Hello, Welcome, decode_hello, encode_announcements
 from mesh.protocol.instructions import Dial

@@ -3,7 +3,14 @@ from __future__ import annotations
 import pytest
 
 from mesh.errors import RemoteProtocolError
-from mesh.protocol.dispatch import SOFT_MARGIN, Dispatcher, Endpoint, Job, ServiceStatistics
+from mesh.protocol.dispatch import (
+    LEAVING_LOAD,
+    SOFT_MARGIN,
+    Dispatcher,
+    Endpoint,
+    Job,
+    ServiceStatistics,
+)
 from mesh.protocol.frame import Kind
 from mesh.protocol.link import Link
 from mesh.protocol.request import MAY_BE_BUSY, REPLY_PREFIX
@@ -218,6 +225,18 @@ def test_a_draining_service_finishes_what_it_took() -> None:
         bench.reply(job)
     assert (bench.started, len(bench.answers())) == (jobs, 3)
     assert bench.counts() == {"served": 3, "busy": 1, "dropped": 1}
+
+
+def test_a_draining_service_says_so_with_every_answer() -> None:
+    """Found: one refusal told callers how little it had to do, and they came until the next heartbeat."""
+    bench = Bench()
+    bench.offer()
+    bench.dispatcher.draining = True
+    bench.offer()
+    bench.reply(bench.started[0])
+    (_, _, busy), (_, _, reply) = sorted(take_records(bench.link), reverse=True)
+    assert decode_values(busy, "BUSY", (int, int, bool))[::2] == [LEAVING_LOAD, True]
+    assert REPLY_PREFIX.unpack_from(reply)[1] == 0xFFFF
 
 
 # Deadlines and callers that give up
