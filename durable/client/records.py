@@ -31,6 +31,8 @@ from .channel import Channel
 from .delivery import DeliveryBatch
 from .feed import WINDOW_BYTES, Feed
 
+PLACES = ("first", "last", "next")
+"""Where reading may start, besides at an offset or a time."""
 OUTSIDE = "records used outside of their `async with` block"
 
 
