@@ -99,7 +99,8 @@ class Records(Feed):
                     await self._close()
                 self._batches.clear()  # Nobody is going to take them.
         if self._kept != self._stored:
-            why = f"unknown whether cursor {self._cursor!r} is stored, no answer within {timeout_s:g} s"
+            unknown = f"unknown whether cursor {self._cursor!r} is stored"
+            why = f"{unknown}, {self._channel.silence(timeout_s)}"
             raise BrokerLost(self._channel.cluster, why)
 
     def settle(self, outcome: int, start: int, end: int) -> None:
