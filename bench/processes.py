@@ -78,10 +78,11 @@ class Role:
         """The role's next answer.
 
         Args:
-            beside: without these it may never answer: who of them dies meanwhile ends the wait.
+            beside: roles without which it may never answer: one of them that fails ends the wait.
 
         Raises:
-            MeasurementFailed: it, or one beside it, said so or died; or it took longer than `timeout_s`.
+            MeasurementFailed: it, or one beside it, said that it failed, or died; or it took longer than
+                `timeout_s`.
         """
         answer = self.poll(timeout_s, beside)
         if answer is None:
@@ -106,7 +107,7 @@ class Role:
         return answer
 
     def _read(self) -> None:
-        """What it said meanwhile, kept for who hears it; raises MeasurementFailed: there is nobody to hear."""
+        """Keep what it has said for who hears it. Raises MeasurementFailed: it failed, or died."""
         chunk = os.read(self._stdout.fileno(), 1 << 16)
         self._pending += chunk
         for line in self._pending.splitlines(keepends=True):
