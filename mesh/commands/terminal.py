@@ -31,7 +31,7 @@ DEPTH_MAX = 32
 
 @contextmanager
 def _named(stream: str) -> Iterator[None]:
-    """What the system refuses in the block says where: a full disk may be anybody's."""
+    """Errors of the system in the block name the stream: a full disk may be anybody's."""
     try:
         yield
     except BrokenPipeError:

@@ -109,7 +109,7 @@ class Publisher:
         """Those that are not blocked, idle longest first."""
         self.dirty: list[TopicStream] = []
         self.enough = False
-        """Topics have begun with so much that it should leave before others do."""
+        """What topics have begun with is `gathered_bytes_max` or more: it should leave before others begin."""
         self._blocked: dict[Blocker, deque[TopicStream]] = {}
         self._freed: dict[Blocker, None] = {}
         self.losses: dict[Link, OrderedDict[TopicStream, Loss]] = {}
