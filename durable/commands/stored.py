@@ -12,6 +12,7 @@ from mesh.protocol.batch import Batch
 
 from ..errors import DurableError, Malformed
 from ..log.bodies import batch_bytes
+from ..log.reader import READ_BYTES
 from ..log.record import Record
 from ..protocol.properties import Properties, decode_properties
 from ..queues.index import Run
@@ -20,7 +21,6 @@ from ..queues.queue import Queue
 from ..vhost.stream import Stream
 from .offline import Offline
 
-READ_BYTES = 1 << 20
 NEAR_MAX = 4
 """Places at which records are read in turn: of what compaction has carried forward twice, one copy stands
 far from the other."""
