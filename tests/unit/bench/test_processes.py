@@ -174,6 +174,18 @@ def test_what_others_say_meanwhile_is_kept_for_who_hears_them() -> None:
         assert early.hear()["cpu_s"] > 0
 
 
+def test_a_role_that_has_failed_stays_failed_whoever_asks() -> None:
+    """Found: asked again, it gave why it had failed as an answer."""
+    with Troupe() as troupe:
+        fails, other = (troupe.start("raw_reply", {"window": 1}) for _ in range(2))
+        fails.tell("nonsense")
+        with pytest.raises(MeasurementFailed, match="raw_reply: KeyError"):
+            other.hear(beside=[fails])
+        for _ in range(2):
+            with pytest.raises(MeasurementFailed, match="raw_reply: KeyError"):
+                fails.hear()
+
+
 def test_a_silent_role_is_a_failed_measurement() -> None:
     with Troupe() as troupe:
         role = troupe.start("raw_reply", {"window": 1})
