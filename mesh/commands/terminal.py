@@ -34,9 +34,9 @@ def _named(stream: str) -> Iterator[None]:
     """Errors of the system in the block name the stream: a full disk may be anybody's."""
     try:
         yield
-    except BrokenPipeError:
-        raise
     except OSError as error:
+        if isinstance(error, BrokenPipeError) or error.errno is None:
+            raise
         raise OSError(error.errno, error.strerror, stream) from None
 
 
