@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 LOOPBACK = "127.0.0.1"
 PORTS = range(20_000, 32_000, 10)
-"""Each stands for itself and those until the next. Below Linux' range for ports that nobody chose (32768 and up)."""
+"""First ports of rows of ten, each claimed as a whole. Below Linux' range for ports that nobody chose
+(32768 and up)."""
 
 
 class Network:

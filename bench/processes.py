@@ -78,10 +78,11 @@ class Role:
         """The role's next answer.
 
         Args:
-            beside: without these it may never answer: who of them dies meanwhile ends the wait.
+            beside: roles without which it may never answer: one of them that fails ends the wait.
 
         Raises:
-            MeasurementFailed: it, or one beside it, said so or died; or it took longer than `timeout_s`.
+            MeasurementFailed: it, or one beside it, said that it failed, or died; or it took longer than
+                `timeout_s`.
         """
         answer = self.poll(timeout_s, beside)
         if answer is None:
@@ -100,20 +101,26 @@ class Role:
                     return None
                 for key, _ in ready:
                     key.data._read()
-        line, _, self._pending = self._pending.partition(b"\n")
-        answer: dict[str, Any] = json.loads(line)
-        del answer["say"]
+        line, _, rest = self._pending.partition(b"\n")
+        answer = self._decoded(line)
+        self._pending = rest
         return answer
 
     def _read(self) -> None:
-        """What it said meanwhile, kept for who hears it; raises MeasurementFailed: there is nobody to hear."""
+        """Keep what it has said for who hears it. Raises MeasurementFailed: it failed, or died."""
         chunk = os.read(self._stdout.fileno(), 1 << 16)
         self._pending += chunk
-        for line in self._pending.splitlines(keepends=True):
-            if line.endswith(b"\n") and (said := json.loads(line))["say"] == "failed":
-                raise MeasurementFailed(f"{self.name}: {said['why']}")
+        for line in self._pending.split(b"\n")[:-1]:
+            self._decoded(line)
         if not chunk:
             raise MeasurementFailed(f"{self.name}: died")
+
+    def _decoded(self, line: bytes) -> dict[str, Any]:
+        """An answer. Raises MeasurementFailed: it says that it failed."""
+        said: dict[str, Any] = json.loads(line)
+        if said.pop("say") == "failed":
+            raise MeasurementFailed(f"{self.name}: {said['why']}")
+        return said
 
     def ask(self, do: str, **facts: Any) -> dict[str, Any]:
         self.tell(do, **facts)

@@ -13,9 +13,9 @@ from .message import Message, messages
 from .protocol.inbox import Delivery, Inbox, SubscriptionStatistics
 from .waker import Waker
 
-IN_A_ROW = 64
-"""So many messages one task may take before others have their turn, as it may when they come in one
-batch: from many publishers each batch is small, and a turn of the loop costs more than it."""
+IN_A_ROW_MAX = 64
+"""Messages that a task may take before others have their turn, however small the batches they come in:
+with many publishers most are of one message, and a turn of the loop costs more than that."""
 
 
 class Subscription:
@@ -31,7 +31,7 @@ class Subscription:
         self._inbox: Inbox | None = None
         self._waker = Waker()
         self._in_a_row = 0
-        """Messages taken since other tasks last had their turn, or since it was due."""
+        """Messages taken since other tasks last had their turn."""
         self._messages: Iterator[Message] = iter(())
         self._closed = False
 
@@ -89,7 +89,7 @@ class Subscription:
         if waits:  # Others have had their turn.
             self._in_a_row = 0
         self._in_a_row += len(delivery.payloads)
-        if not waits and self._in_a_row >= IN_A_ROW:
+        if not waits and self._in_a_row >= IN_A_ROW_MAX:
             self._in_a_row = 0
             await trio.lowlevel.cancel_shielded_checkpoint()
         return delivery

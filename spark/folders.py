@@ -12,7 +12,7 @@ FOLDER_BYTES_MAX = 255 - len("topic=")
 NUL = "\0"
 """No file's name has one."""
 NO_TOPIC = "__HIVE_DEFAULT_PARTITION__"
-"""The folder of what has none, as Spark and pyarrow name it."""
+"""The folder of rows without a topic, as Spark and pyarrow name it."""
 FRONT_CHARACTERS, HASH_DIGITS = 19, 16
 """Of a topic that is too long: as many as fit if each takes 4 bytes, and each byte is escaped."""
 FULL_TOPIC = "full_topic"
@@ -20,7 +20,7 @@ FULL_TOPIC = "full_topic"
 
 
 def folder(topic: str) -> str:
-    """The topic itself wherever it fits, and may be one."""
+    """The topic itself wherever it fits and can be a folder's name."""
     fits = len(quote(topic, safe="")) <= FOLDER_BYTES_MAX
     if fits and NUL not in topic and topic != NO_TOPIC:
         return topic

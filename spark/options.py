@@ -5,6 +5,7 @@ Spark hands over text by names in lower case; errors use the names people write.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime, timedelta
@@ -73,6 +74,15 @@ def check_text(name: str, text: str) -> str:
     except UnicodeEncodeError:
         raise InvalidOption(name, text, "text, UTF-8") from None
     return text
+
+
+def whole_numbers(text: str) -> Any:
+    """JSON, in which numbers with a fraction, NaN and infinities are text, of which `int` makes none.
+
+    Raises:
+        ValueError, RecursionError: it is no JSON, or nested too deeply.
+    """
+    return json.loads(text, parse_float=str, parse_constant=str)
 
 
 def flag(name: str, text: str) -> bool:

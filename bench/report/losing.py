@@ -41,7 +41,7 @@ REASONS = {
     ),
     "each": (
         "Both wait for the disk. Ours sends one message at a time, which shares no turn of an event loop with "
-        "another, neither in the client nor in the broker; that is Python and its links are encrypted."
+        "another, neither in the client nor in the broker. The broker is Python and its links are encrypted."
     ),
     "outstanding": "This peer's server syncs each message of many that are outstanding: it waits for no client.",
     "nothing": (

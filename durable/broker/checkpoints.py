@@ -6,7 +6,7 @@ one moment: whatever is settled is appended, and a snapshot. The root is last, a
 may give up segments.
 
 The snapshot comes behind the files: on a full disk it takes from the reserve, which is for what gives
-space back, and that would be in vain each time that there is no room for files.
+space back. Where there is no room for the files, each attempt would take some of it in vain.
 """
 
 from __future__ import annotations
@@ -167,8 +167,8 @@ class Checkpointer:
             logger.info("%s: segments %s are free", hosted.vhost.name, freed)
 
     async def _take(self) -> tuple[int, Taking]:
-        """What has to be written, now that the log has all of it; records before this log position had
-        been applied when it began."""
+        """A log position before which all records had been applied when it began, and the files to be
+        written, with everything in them durable in the log."""
         hosted, log = self._hosted, self._hosted.log
         start, taking = hosted.applied_end, self._checkpointing.begin()
         while taking.more:

@@ -122,7 +122,7 @@ async def _move(hosted: Hosted, some: list[tuple[Record, Draft]], budget: Budget
     await trio.sleep(budget.wait_s(size_bytes, trio.current_time()))
     budget.take(size_bytes, trio.current_time())
     positions = await hosted.log.append([draft for _, draft in some])
-    hosted.carried_from = positions[0]  # A checkpoint before lanes point there is as of before.
+    hosted.carried_from = positions[0]  # Until lanes point there, checkpoints are of before.
     await hosted.log.durable(positions[-1])
     hosted.log.refer_each(positions, 0)  # Else a checkpoint could free them before lanes do.
     for number, ((record, draft), moved) in enumerate(zip(some, positions, strict=True), 1):

@@ -236,7 +236,7 @@ class Control:
         return await take_in(self._hosted, self._peer, plain, check_patterns)
 
     async def _change(self, wanted: Change, check: Callable[[], object] = lambda: None) -> None:
-        """What can be done whatever has happened meanwhile, unless `check` raises when its turn comes."""
+        """Make a change that may be made whatever has happened before its turn, unless `check` raises then."""
 
         def change() -> Sequence[Change]:
             check()

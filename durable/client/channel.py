@@ -76,7 +76,7 @@ class Channel:
         return self._node.config.payload_bytes_max
 
     def silence(self, timeout_s: float) -> str:
-        """That nobody has answered, and why there is no connection, if there is none."""
+        """That nobody has answered for so long, and why there is no connection, where there is none."""
         why = "" if self.session else f": {self._trouble}"
         return f"no answer within {timeout_s:g} s{why}"
 

@@ -42,7 +42,7 @@ from .channel import Channel
 from .deliveries import Deliveries
 from .numbered import EPOCH, NumberedPublisher
 from .publisher import Publisher
-from .records import Records
+from .records import PLACES, Records
 from .sending import Handed
 
 WINDOW_BYTES = 8 << 20
@@ -327,7 +327,7 @@ class Connection:
         check_reference("reader", "cursor", cursor)
         if not (
             isinstance(start, datetime)
-            or start in ("first", "last", "next")
+            or start in PLACES
             or (type(start) is int and start in range(NUMBERS_END))
         ):
             raise ValueError(

@@ -133,8 +133,8 @@ class Deliveries(Feed):
         `prefetch_bytes`, or, where that is 0, whatever comes while the broker's disk is busy.
 
         Raises:
-            BrokerLost: a connection broke before; some of it may come again. Said once. Or the broker
-                says nothing for as long as one answer may take.
+            BrokerLost: a connection broke before, which is said once, or the broker says nothing for as
+                long as one answer may take; some of it may come again.
         """
         session, timeout_s = self._session, self._channel.timeout_s
         while self._lost or (session is not None and not session.settled):
@@ -151,9 +151,8 @@ class Deliveries(Feed):
                 session.end()
                 raise BrokerLost(self._channel.cluster, str(error)) from error
             if scope.cancelled_caught:
-                raise BrokerLost(
-                    self._channel.cluster, f"{UNKNOWN}, no answer within {timeout_s:g} s"
-                )
+                why = f"{UNKNOWN}, {self._channel.silence(timeout_s)}"
+                raise BrokerLost(self._channel.cluster, why)
 
     def _lose(self) -> None:
         self._lost = True

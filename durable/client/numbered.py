@@ -78,8 +78,10 @@ class NumberedPublisher(Sender):
         self, first: int, exchange: str, key: str, payloads: Sequence[bytes], *,
         headers: Sequence[bytes] | None = None, properties: Properties | None = None,
     ) -> int:  # fmt: skip
-        """Hand over messages with sequences from `first` on; waits only while the window is full, and
-        while another task hands over its own. Cancelled, some were taken, and may be given again.
+        """Hand over messages with sequences from `first` on.
+
+        Waits only while the window is full, or another task hands over its own. Cancelled: some of them
+        may have been taken, and all may be given again.
 
         Args:
             headers: as packed by `mesh.message.encode_headers`, one for each payload.
@@ -87,7 +89,8 @@ class NumberedPublisher(Sender):
             how many of them were on disk before: they are not sent.
         Raises:
             ValueError: `first` has been given before, or is too large.
-            InvalidDefinition: it is no number, or there are not as many headers as payloads.
+            InvalidDefinition: it is no integer, or `headers` are not bytes, one for each payload.
+            TypeError: `payloads` is no list of bytes.
             TooLarge: one is larger than the broker takes; none was taken.
             PublishError: messages given before were refused, and all that was given after the first
                 of these; what gives them again is another attempt.
@@ -107,7 +110,7 @@ class NumberedPublisher(Sender):
             raise InvalidDefinition("message", "headers", headers, allowed)
         if first + len(payloads) > NUMBERS_END:
             raise ValueError(f"sequence {first} is too large, want less than {NUMBERS_END}")
-        try:  # No checkpoint where nobody else has it.
+        try:  # Without a checkpoint where no other task sends.
             self._turn.acquire_nowait()
         except trio.WouldBlock:
             await self._turn.acquire()

@@ -31,6 +31,8 @@ from .channel import Channel
 from .delivery import DeliveryBatch
 from .feed import WINDOW_BYTES, Feed
 
+PLACES = ("first", "last", "next")
+"""Where reading may start, besides at an offset or a time."""
 OUTSIDE = "records used outside of their `async with` block"
 
 
@@ -97,7 +99,8 @@ class Records(Feed):
                     await self._close()
                 self._batches.clear()  # Nobody is going to take them.
         if self._kept != self._stored:
-            why = f"unknown whether cursor {self._cursor!r} is stored, no answer within {timeout_s:g} s"
+            unknown = f"unknown whether cursor {self._cursor!r} is stored"
+            why = f"{unknown}, {self._channel.silence(timeout_s)}"
             raise BrokerLost(self._channel.cluster, why)
 
     def settle(self, outcome: int, start: int, end: int) -> None:

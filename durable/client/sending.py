@@ -158,7 +158,7 @@ class Sender(ABC):
             self.stop()
 
     def stop(self) -> None:
-        """Take nothing more, from this moment on: nobody would send it."""
+        """From this moment on take nothing more: nobody would send it."""
         self._scope.cancel()
         self._end(None)
 
@@ -242,7 +242,12 @@ class Sender(ABC):
     def _check_messages(
         self, payloads: Sequence[bytes], properties: bytes, headers_bytes: int
     ) -> None:
-        """Before any of them is taken. What can be gone through once only would be gone by then."""
+        """Before any of them is taken.
+
+        Raises:
+            TypeError: `payloads` is no list of bytes; a generator would be used up by these checks.
+            TooLarge: one is larger than the broker takes.
+        """
         if not isinstance(payloads, Sequence) or isinstance(payloads, bytes | str):
             raise TypeError(f"payloads: want a list of bytes, got {type(payloads).__name__}")
         for kind in set(map(type, payloads)):

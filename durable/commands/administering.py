@@ -9,7 +9,7 @@ from mesh.commands.options import Commands
 from mesh.commands.terminal import printable, words
 
 from ..client.connection import Connection
-from .options import add_command, do_in
+from .options import add_command, do_with_broker
 
 KINDS = ("configure", "write", "read")
 SETS = """\
@@ -22,26 +22,26 @@ which these commands join: begin with --configure '.*' --write '.*' --read '.*' 
 def add(commands: Commands) -> None:
     command = add_command(commands, "vhosts", "names of all vhosts of a running broker")
     command.add_argument("--json", action="store_true", help="one JSON document")
-    do_in(command, _vhosts)
+    do_with_broker(command, _vhosts)
     command = add_command(commands, "declare-vhost", "make a vhost, or make sure that it is there")
     command.add_argument("name", help="--vhost NAME leads there afterwards")
-    do_in(command, _declare_vhost)
+    do_with_broker(command, _declare_vhost)
     command = add_command(commands, "delete-vhost", "delete a vhost, with everything in it")
     command.add_argument("name")
-    do_in(command, _delete_vhost)
+    do_with_broker(command, _delete_vhost)
     command = add_command(commands, "permissions", "what clusters may do in a vhost")
     command.add_argument("--json", action="store_true", help="one JSON document")
-    do_in(command, _permissions)
+    do_with_broker(command, _permissions)
     command = commands.add_parser(
         "set-permission", help="say what a cluster may do in a vhost", description=SETS
     )
     command.add_argument("of", metavar="CLUSTER", help="of the mesh; not the broker's, --broker")
     for kind in KINDS:
         command.add_argument(f"--{kind}", default="", metavar="PATTERN", help="default: nothing")
-    do_in(command, _set_permission)
+    do_with_broker(command, _set_permission)
     command = add_command(commands, "clear-permission", "forget what a cluster may do in a vhost")
     command.add_argument("of", metavar="CLUSTER")
-    do_in(command, _clear_permission)
+    do_with_broker(command, _clear_permission)
 
 
 async def _vhosts(broker: Connection, args: argparse.Namespace) -> None:

@@ -55,7 +55,7 @@ class Carried:
             if targets:
                 self._known.update(targets)
                 moved = decode_moved(record)
-                if moved.kind not in (Kind.PUBLISH, Kind.CAPTURE):  # They count as messages, moved.
+                if moved.kind not in (Kind.PUBLISH, Kind.CAPTURE):  # Moved, it counts as messages.
                     raise DurableError(
                         f"the record at log position {position} was of kind {moved.kind} before it was "
                         "moved, which this release does not know: use the one that wrote it"

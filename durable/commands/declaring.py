@@ -6,12 +6,12 @@ import argparse
 from functools import partial
 from typing import Any
 
-from mesh.commands.options import Commands, setting
+from mesh.commands.options import Commands, name_and_value
 from mesh.commands.terminal import words
 
 from ..client.connection import Connection
 from ..definition_forms import from_plain
-from .options import add_command, do_in
+from .options import add_command, do_with_broker
 
 MADE = {
     "queue": "max_length=1000 ttl_s=60 durability=memory",
@@ -32,7 +32,7 @@ def add(commands: Commands) -> None:
             "settings", nargs="*", metavar="FIELD=VALUE", type=_field,
             help=f"as {example}; values are JSON, or else text",
         )  # fmt: skip
-        do_in(command, partial(_declare, kind))
+        do_with_broker(command, partial(_declare, kind))
     for kind, one in ONE.items():
         command = add_command(commands, f"delete-{kind}", f"delete {one}, if it is there")
         command.add_argument("name")
@@ -40,7 +40,7 @@ def add(commands: Commands) -> None:
             command.add_argument("--if-unused", action="store_true", help="only if nobody uses it")
         if kind == "queue":
             command.add_argument("--if-empty", action="store_true", help="only without messages")
-        do_in(command, partial(_delete, kind))
+        do_with_broker(command, partial(_delete, kind))
     for verb in ("bind", "unbind"):
         command = add_command(
             commands, verb, "route from an exchange" if verb == "bind" else "end that"
@@ -50,23 +50,23 @@ def add(commands: Commands) -> None:
         command.add_argument("key", nargs="?", default="", help="routing key or pattern")
         command.add_argument("--to-exchange", action="store_true", help="it is an exchange")
         command.add_argument(
-            "--argument", action="append", default=[], type=setting, metavar="NAME=VALUE",
+            "--argument", action="append", default=[], type=name_and_value, metavar="NAME=VALUE",
             help="of a headers exchange; repeatable",
         )  # fmt: skip
-        do_in(command, partial(_bind, verb))
+        do_with_broker(command, partial(_bind, verb))
     command = add_command(
         commands, "delete-cursor", "forget how far a named reader came in a stream"
     )
     command.add_argument("stream")
     command.add_argument("cursor", help="as `status --json` shows it")
-    do_in(command, _delete_cursor)
+    do_with_broker(command, _delete_cursor)
     command = add_command(commands, "purge", "drop what is ready in a queue")
     command.add_argument("name")
-    do_in(command, _purge)
+    do_with_broker(command, _purge)
 
 
 def _field(text: str) -> tuple[str, Any]:
-    name, value = setting(text)
+    name, value = name_and_value(text)
     if name == "name":
         raise argparse.ArgumentTypeError(f"the name stands before the settings, got {text!r}")
     return name, value

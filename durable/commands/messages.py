@@ -47,11 +47,9 @@ def add(commands: Commands) -> None:
         "--priority", type=int, choices=range(10), default=0, metavar="0-9", help="default 0"
     )
     command.add_argument(
-        "--ttl",
-        type=seconds,
-        metavar="SECONDS",
+        "--ttl", type=seconds, metavar="SECONDS",
         help="how long it may wait (default: as the queue says)",
-    )
+    )  # fmt: skip
     add_headers(command)
     add_reaching(command)
     command.set_defaults(run=publish)

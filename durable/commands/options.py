@@ -60,12 +60,12 @@ def add_reaching(
 
 
 def add_command(commands: Commands, name: str, text: str) -> argparse.ArgumentParser:
-    """One that needs no more words than its line in the list."""
+    """A command whose line in the list, `text`, describes all of it."""
     return commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
 
 
-def do_in(command: argparse.ArgumentParser, do: Do) -> None:
-    """It does that with a running broker, and its exit status is 0 unless that raises."""
+def do_with_broker(command: argparse.ArgumentParser, do: Do) -> None:
+    """The command reaches a running broker and does this; it ends with 0, unless that raises."""
 
     async def run(args: argparse.Namespace) -> int:
         async with reached(args) as broker:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime
 
 from mesh.commands.messages import JSON_HELP
@@ -16,12 +16,11 @@ from mesh.commands.terminal import (
     until_told,
     words,
 )
+from mesh.protocol.batch import NUMBERS_END
 
 from ..client.delivery import Delivery
-from ..client.records import Records
+from ..client.records import PLACES, Records
 from .options import add_reaching, reached
-
-PLACES = ("first", "last", "next")
 
 
 def add(commands: Commands) -> None:
@@ -51,21 +50,19 @@ def add(commands: Commands) -> None:
 def _start(text: str) -> str | int | datetime:
     if text in PLACES:
         return text
-    if text.isascii() and text.isdecimal():
-        return int(text)
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"want first, last, next, an offset or a time, got {text!r}"
-        ) from None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    with suppress(ValueError):
+        if not text.isdecimal():
+            found = datetime.fromisoformat(text)
+            return found if found.tzinfo else found.replace(tzinfo=UTC)
+        if (offset := int(text)) < NUMBERS_END:
+            return offset
+    raise argparse.ArgumentTypeError(f"want first, last, next, an offset or a time, got {text!r}")
 
 
 async def read(args: argparse.Namespace) -> int:
     with until_told() as told:
         async with reached(args) as broker, AsyncExitStack() as storing:
-            # As with consume: for an answer, but not for the cursor to get there.
+            # For an answer, too; not for the cursor to get there.
             with told.waiting:
                 records = await storing.enter_async_context(
                     broker.read(args.stream, start=args.start, cursor=args.cursor or "")

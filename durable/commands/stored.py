@@ -12,6 +12,7 @@ from mesh.protocol.batch import Batch
 
 from ..errors import DurableError, Malformed
 from ..log.bodies import batch_bytes
+from ..log.reader import READ_BYTES
 from ..log.record import Record
 from ..protocol.properties import Properties, decode_properties
 from ..queues.index import Run
@@ -20,9 +21,9 @@ from ..queues.queue import Queue
 from ..vhost.stream import Stream
 from .offline import Offline
 
-READ_BYTES = 1 << 20
-PLACES = 4
-"""Where records are read in turn: what compaction has carried forward twice stands at two, side by side."""
+NEAR_MAX = 4
+"""Places at which records are read in turn: of what compaction has carried forward twice, one copy stands
+far from the other."""
 
 
 class Message(NamedTuple):
@@ -91,7 +92,7 @@ class Reading:
 
     def __init__(self, offline: Offline) -> None:
         self._offline = offline
-        self._near: deque[dict[int, Record]] = deque(maxlen=PLACES)
+        self._near: deque[dict[int, Record]] = deque(maxlen=NEAR_MAX)
 
     def batch(self, run: Run) -> Batch:
         """Raises DurableError, RemoteProtocolError: it cannot be read."""

@@ -257,8 +257,8 @@ class _Recovery:
             self._damage.append(Damage(one.segment.number, part.at, part.end, kept_as))
 
     def _keep(self, number: int, file: File, at: int, end: int) -> str | None:
-        """Copy bytes [at, end) to a file of their own, unless they are zeros or there is one. What was
-        cut there before, or an attempt that a crash cut off, is another one."""
+        """The file that keeps bytes [at, end), a new one unless there is one; None: they are zeros, or there
+        is no room. Files of what was cut there before, and of attempts that crashed, stay as they are."""
         names, copy = self._disk.names(), None
         for again in count(1):
             name = damaged_name(number, at, again)
@@ -284,7 +284,7 @@ class _Recovery:
         return None if copy is None else name
 
     def _is_copy(self, name: str, file: File, at: int, end: int) -> bool:
-        """Zeros at its end may be missing."""
+        """Whether the file `name` keeps bytes [at, end) of `file`; zeros at its end may be missing."""
         copy = self._disk.open(name)
         try:
             return copy.size_bytes <= end - at and all(

@@ -25,7 +25,8 @@ from ..errors import Malformed, shown
 
 T = TypeVar("T")
 VERSION = 2
-HELLO_BYTES_MAX = CALL_BYTES_MAX = 1 << 20
+CALL_BYTES_MAX = 1 << 20
+"""Of a greeting as well."""
 ANSWER_BYTES_MAX = 16 << 20
 """About a hundred thousand queues."""
 CONTROL, PUBLISH, CONSUME, READ = "control", "publish", "consume", "read"
@@ -85,7 +86,7 @@ def decode_hello(part: bytes) -> Hello:
 
 
 def encode_call(call: Call) -> bytes:
-    """Raises TooLarge: it would end the connection."""
+    """Raises TooLarge: no broker takes it, and it would end the connection."""
     packed: bytes = msgpack.packb(tuple(call))
     if len(packed) > CALL_BYTES_MAX:
         raise TooLarge(call.operation, len(packed), CALL_BYTES_MAX)
@@ -127,7 +128,7 @@ def decode_answer(part: bytes) -> Answer:
     raise Malformed("an answer that is none")
 
 
-def _unpack(part: bytes, kind: type, bytes_max: int = HELLO_BYTES_MAX) -> Any:
+def _unpack(part: bytes, kind: type, bytes_max: int = CALL_BYTES_MAX) -> Any:
     if len(part) > bytes_max:
         raise Malformed(f"{len(part)} bytes where at most {bytes_max} are")
     try:

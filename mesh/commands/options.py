@@ -128,13 +128,13 @@ def add_headers(command: argparse.ArgumentParser) -> None:
     """For commands that publish; `dict(args.header) or None` is what goes along."""
     command.add_argument(
         "--header", action="append", default=[], type=header, metavar="NAME=VALUE",
-        help="goes along; repeatable; values are JSON, or else text",
+        help="sent along; repeatable; values are JSON, or else text",
     )  # fmt: skip
 
 
 def header(text: str) -> tuple[str, Any]:
-    """As `setting`, and can be sent."""
-    name, value = setting(text)
+    """As `name_and_value`, of what can be sent. Raises ArgumentTypeError: it cannot."""
+    name, value = name_and_value(text)
     try:
         encode_headers({name: value}, HEADERS_BYTES_MAX)
     except (TypeError, TooLarge) as error:
@@ -142,8 +142,8 @@ def header(text: str) -> tuple[str, Any]:
     return name, value
 
 
-def setting(text: str) -> tuple[str, Any]:
-    """NAME=VALUE, the value as JSON where it is some, else as text."""
+def name_and_value(text: str) -> tuple[str, Any]:
+    """NAME=VALUE: the value as JSON where it is some, else as text."""
     name, equals, value = text.partition("=")
     if not name or not equals:
         raise argparse.ArgumentTypeError(f"want NAME=VALUE, got {text!r}")

@@ -31,12 +31,12 @@ DEPTH_MAX = 32
 
 @contextmanager
 def _named(stream: str) -> Iterator[None]:
-    """What the system refuses in the block says where: a full disk may be anybody's."""
+    """Errors of the system in the block name the stream: a full disk may be anybody's."""
     try:
         yield
-    except BrokenPipeError:
-        raise
     except OSError as error:
+        if isinstance(error, BrokenPipeError) or error.errno is None:
+            raise
         raise OSError(error.errno, error.strerror, stream) from None
 
 

@@ -59,7 +59,7 @@ class Lane:
         return True
 
     def is_acked(self, sequence: int) -> bool:
-        """Whether the frame was sent, 0: none was, and has been acknowledged."""
+        """Whether the frame of this sequence was sent and has been acknowledged; 0 is that of none."""
         oldest = self.unacked[0][0] if self.unacked else self.next_sequence
         return 0 < sequence < oldest
 

@@ -196,8 +196,9 @@ class RequestTable:
         else:
             self._wait(pending)
             if settled_s < pending.deadline_s:
-                settled = self._timers.at(settled_s, lambda now: self._settled(pending, now))
-                pending.settled = settled
+                pending.settled = self._timers.at(
+                    settled_s, lambda now: self._settled(pending, now)
+                )
 
     def _wait(self, pending: Pending) -> None:
         """For a member, or for room on the way to one."""

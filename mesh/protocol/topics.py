@@ -40,8 +40,8 @@ class TopicStream:
     """One topic of this publisher. The application's hot path appends to it and no more.
 
     `limit_bytes` is what `size_bytes` may reach before `flush` must be called: a frame's worth, or
-    less while a `block` subscriber has little credit; negative while nobody wants the topic or the
-    stream is blocked, so that one comparison guards the hot path.
+    less while a `block` subscriber has little credit or many topics gather; negative while nobody
+    wants the topic or the stream is blocked, so that one comparison guards the hot path.
     """
 
     topic: str
@@ -109,7 +109,7 @@ class Publisher:
         """Those that are not blocked, idle longest first."""
         self.dirty: list[TopicStream] = []
         self.enough = False
-        """Topics have begun with so much that it should leave before others do."""
+        """What topics have begun with is `gathered_bytes_max` or more: it should leave before others begin."""
         self._blocked: dict[Blocker, deque[TopicStream]] = {}
         self._freed: dict[Blocker, None] = {}
         self.losses: dict[Link, OrderedDict[TopicStream, Loss]] = {}

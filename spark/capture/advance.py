@@ -20,7 +20,7 @@ def advance(selected: Selected, *, rows_max: int | None, bytes_max: int | None) 
         FileNotFoundError: a segment has been freed meanwhile.
     """
     rows = size_bytes = 0
-    first: int | None = None
+    first: int | None = None  # By its origin, for compaction may have left a copy for each lane.
     for one in ranges(selected, BLOCK_BYTES):
         file = open_segment(one.path)
         try:
@@ -41,9 +41,7 @@ def advance(selected: Selected, *, rows_max: int | None, bytes_max: int | None) 
                     over |= total_bytes > bytes_max
                 if first is None and taken.any():
                     first = int(found.origin[np.argmax(taken)])
-                over &= taken & (
-                    found.origin != first
-                )  # Of which there may be a copy for each lane.
+                over &= taken & (found.origin != first)
                 if over.any():
                     return int(found.origin[np.argmax(over)])
                 rows, size_bytes = int(total_rows[-1]), int(total_bytes[-1])

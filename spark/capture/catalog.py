@@ -40,7 +40,7 @@ class Catalog:
         self._options, self._data = options, Path(options.path)
         self.log = StoredLog(vhost_path(self._data, options.vhost) / "log", options.keys)
 
-    def find(self) -> None:
+    def check_there(self) -> None:
         """Raises NoCapture: no broker ever stored anything here; UnknownVhost: there is no such vhost."""
         data = self._data
         if not data.is_dir():
@@ -57,11 +57,11 @@ class Catalog:
         """Take in what has been written since.
 
         Raises:
-            NoCapture, UnknownVhost: as `find` does.
+            NoCapture, UnknownVhost: as `check_there` does.
             ForeignStore, NewerFormat: it is not ours to read.
             StoreKeyMissing, StoreKeyWrong, KeysUnusable: it is encrypted, see decryption.py.
         """
-        self.find()
+        self.check_there()
         with self._allowed():
             self.log.look()
 

@@ -14,7 +14,7 @@ from mesh.errors import InvalidName
 from mesh.names import check_pattern
 
 from ..errors import ContradictoryOptions, InvalidOption
-from ..options import Readers, check_text, choice, flag, read_given
+from ..options import Readers, check_text, choice, flag, read_given, whole_numbers
 from ..settings import JOINING
 from .decryption import KeyFiles
 
@@ -198,11 +198,9 @@ def _positions(name: str, text: str) -> Positions:
     if text.lower() in (EARLIEST, LATEST):
         return text.lower()
     try:
-        # As text, numbers with a fraction, and those that are none, are no integers.
-        read = json.loads(text, parse_float=str, parse_constant=str)
         found = {
             str(queue): {int(one): int(offset) for one, offset in by.items()}
-            for queue, by in read.items()
+            for queue, by in whole_numbers(text).items()
         }
     except (ValueError, TypeError, AttributeError, RecursionError):
         found = {}

@@ -38,8 +38,8 @@ def read(
     Raises:
         StoreKeyMissing, StoreKeyWrong, KeysUnusable: it is encrypted, see decryption.py.
         CaptureDamaged, CaptureCut: with damaged=fail.
-        DataLost: a segment has been freed since the plan was made, or is another store's, with
-            fail_on_data_loss.
+        DataLost: with fail_on_data_loss, a segment has been freed since the plan was made, or is
+            another store's.
         NewerFormat: a valid record of a later version.
     """
     tables = Tables(wanted)
@@ -49,15 +49,15 @@ def read(
         try:
             with _opened(one) as file:
                 yield from _range(file, one, work, tables, wanted, damaged, decryption)
-        except DataLost as gone:
+        except DataLost as error:
             if fail_on_data_loss:
                 raise
-            logger.warning("%s: %d bytes skipped", gone, one.size_bytes)
+            logger.warning("%s: %d bytes skipped", error, one.size_bytes)
 
 
 @contextmanager
 def _opened(one: Range) -> Iterator[File]:
-    """Raises DataLost: what was planned is not there any more."""
+    """The segment of a range. Raises DataLost: it has been freed, or another store stands there."""
     name = Path(one.path).name
     try:
         file = open_segment(one.path)

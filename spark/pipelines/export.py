@@ -33,7 +33,8 @@ def write_parquet(
 ) -> StreamingQuery | None:
     """To Parquet files, in folders by date (UTC) and topic; a table is appended to what is there.
 
-    A topic that is too long for a folder's name, or none of one, is another in `topic`; `full_topic` has it.
+    A topic that cannot be a folder's name, being too long or for what is in it, stands changed in
+    `topic`; `full_topic` has each as it was published.
 
     Args:
         checkpoint: of a stream, where Spark notes what has been written; each row is written once.

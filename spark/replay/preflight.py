@@ -55,5 +55,5 @@ def check_names(plan: ReplayPlan, wanted: Iterable[str], names: frozenset[str] |
 
 
 def check_there(plan: ReplayPlan) -> None:
-    """Raises what `Catalog.find` does."""
-    Catalog(read_options(plan.source_options(1))).find()
+    """Raises what `Catalog.check_there` does."""
+    Catalog(read_options(plan.source_options(1))).check_there()

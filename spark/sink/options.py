@@ -14,13 +14,14 @@ from mesh.names import check_cluster, check_topic
 from mesh.settings import TYPES
 
 from ..errors import ContradictoryOptions, InvalidOption
-from ..options import Readers, choice, flag, read_given
+from ..options import Readers, choice, flag, read_given, whole_numbers
 from .pacing import Schedule
 
 TOPICS, QUEUES, EXCHANGE = "topics", "queues", "exchange"
 ROWS, OFFSETS = "rows", "offsets"
 SKIP, SEND = "skip", "send"
 PAUSES_MAX, US_MAX = 10_000, 10**18
+"""Of one replay; a time in us since 1970, or a pause in us, is less."""
 OTHERS = frozenset({"checkpointlocation", "queryname"})
 """Options of Spark's own that it hands on to the sink."""
 
@@ -148,9 +149,7 @@ def _micros(name: str, text: str) -> int:
 
 def _pauses(name: str, text: str) -> tuple[tuple[int, int], ...]:
     try:
-        # As text, numbers with a fraction, and those that are none, are no integers.
-        read = json.loads(text, parse_float=str, parse_constant=str)
-        found = tuple((int(at), int(less)) for at, less in read)
+        found = tuple((int(at), int(less)) for at, less in whole_numbers(text))
     except (ValueError, TypeError, RecursionError):
         found = ((0, -1),)
     if (

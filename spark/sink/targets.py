@@ -112,9 +112,9 @@ class TopicsTarget(Target):
                 topics[0], payloads[low:high], headers=headers and headers[low:high]
             )
         else:
-            of = np.array([numbers[topic] for topic in topics])[which]
-            order = np.argsort(of, kind="stable") + low
-            edges = np.cumsum(np.bincount(of))
+            number_of = np.array([numbers[topic] for topic in topics])[which]
+            order = np.argsort(number_of, kind="stable") + low
+            edges = np.cumsum(np.bincount(number_of))
             for topic, group in zip(numbers, np.split(order, edges[:-1]), strict=True):
                 rows = group.tolist()
                 await self._node.publish_many(

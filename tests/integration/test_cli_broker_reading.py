@@ -96,6 +96,8 @@ def test_permissions_are_set_shown_and_forgotten(shell: Shell) -> None:
     [
         (["read", "audit", "--start", "yesterday"], "a time, got 'yesterday'"),
         (["read", "audit", "--start", "-1"], "--start"),
+        (["read", "audit", "--start", str(1 << 63)], f"a time, got '{1 << 63}'"),
+        (["read", "audit", "--start", "1" * 5000], "a time, got '1111"),
         (["read", "audit", "--cursor", ""], "want a name"),
         (["publish", "jobs", "x", "--header", "n"], "want NAME=VALUE, got 'n'"),
         (
@@ -106,6 +108,7 @@ def test_permissions_are_set_shown_and_forgotten(shell: Shell) -> None:
     ],
 )
 def test_what_cannot_be_is_wrong_usage(shell: Shell, words: list[str], says: str) -> None:
+    """Found: an offset beyond all that there are was a stack trace, when a broker had been reached."""
     done = shell.run(*words)
     assert (done.returncode, done.stdout) == (2, b"")
     assert says in done.stderr.decode()

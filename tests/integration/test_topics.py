@@ -8,7 +8,7 @@ import trio.testing
 
 import mesh
 from mesh.protocol.interest import POLICIES
-from mesh.subscription import IN_A_ROW
+from mesh.subscription import IN_A_ROW_MAX
 from tests.nodes import linked, node, subscribed, until
 
 
@@ -125,7 +125,7 @@ async def test_one_stuck_subscriber_does_not_stop_the_others() -> None:
 
 async def test_small_batches_are_taken_in_a_row_and_leave_others_their_turn() -> None:
     """Found: a turn of the loop for each batch, and from many publishers each has one message."""
-    turns, count = 0, 4 * IN_A_ROW
+    turns, count = 0, 4 * IN_A_ROW_MAX
 
     async def others() -> None:
         nonlocal turns

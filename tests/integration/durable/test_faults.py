@@ -12,11 +12,11 @@ import pytest
 import trio
 import trio.testing
 
+from durable.broker import reading
 from durable.broker.broker import Broker
 from durable.broker.control import Control
 from durable.broker.hosted import Hosted
 from durable.broker.publishing import _Session as Session
-from durable.broker.reading import _cursor_at as reading_cursor_at
 from durable.client.sending import UNDER_WAY_MAX
 from durable.errors import BrokerLost, InUse, StoreFailed, StoreFull
 from durable.log.faulty_disk import Faults, FaultyDisk
@@ -272,13 +272,13 @@ async def test_a_reader_goes_on_while_there_is_no_room_for_its_cursor(
     """Found: the reader ended where it stored one."""
     volume = Volume(capacity_bytes=4 * SMALL.log.segment_bytes)
     monkeypatch.setattr("durable.broker.opening.RealDisk", lambda path: MemoryDisk(volume))
-    tried: list[int] = []
+    cursor_at, tried = reading._cursor_at, list[int]()
 
-    def cursor_at(hosted: Hosted, stream: Stream, cursor: str, offset: int) -> list[Change]:
+    def noted(hosted: Hosted, stream: Stream, cursor: str, offset: int) -> list[Change]:
         tried.append(offset)
-        return reading_cursor_at(hosted, stream, cursor, offset)
+        return cursor_at(hosted, stream, cursor, offset)
 
-    monkeypatch.setattr("durable.broker.reading._cursor_at", cursor_at)
+    monkeypatch.setattr(reading, "_cursor_at", noted)
     config = replace(SMALL, log=replace(SMALL.log, reserve_bytes=0))
     async with serving(tmp_path, config=config) as broker, client(broker) as shop:
         await shop.declare_queue("jobs")

@@ -27,7 +27,7 @@ class Batch:
 
 
 class Disk:
-    """Deliveries of so many messages, whose acks a slow disk takes a minute for."""
+    """Deliveries of so many messages, whose acks a slow disk takes `SYNC_S` for."""
 
     def __init__(self, count: int) -> None:
         self._count = count

@@ -187,9 +187,8 @@ def test_the_keyring_is_the_one_that_joining_would_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv(
-        "MESH_NETWORK_SECRET_FILE", raising=False
-    )  # Whoever runs this may have a network.
+    # Whoever runs this may have a network.
+    monkeypatch.delenv("MESH_NETWORK_SECRET_FILE", raising=False)
     assert keyring_of({}) is None
     assert keyring_of({"zeroconf": False}) is None
     found = keyring_of({"network_secret": format_network_secret(SECRET)})

@@ -191,6 +191,13 @@ def test_what_fails_at_stdin_says_so(
             trio.run(first_line) if lines else payload("-")
 
 
+def test_what_has_no_descriptor_keeps_its_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found: "[Errno None] None: 'stdin'", where a program calls `main` with a stdin of its own."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"x")))
+    with pytest.raises(OSError, match="fileno"):
+        trio.run(first_line)
+
+
 @pytest.mark.parametrize("lines", [False, True])
 def test_what_fails_at_stdout_says_so(monkeypatch: pytest.MonkeyPatch, lines: bool) -> None:
     """Found: a full disk, and it might have been the broker's."""
