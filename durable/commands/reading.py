@@ -16,6 +16,7 @@ from mesh.commands.terminal import (
     until_told,
     words,
 )
+from mesh.protocol.batch import NUMBERS_END
 
 from ..client.delivery import Delivery
 from ..client.records import Records
@@ -51,9 +52,9 @@ def add(commands: Commands) -> None:
 def _start(text: str) -> str | int | datetime:
     if text in PLACES:
         return text
-    if text.isascii() and text.isdecimal():
-        return int(text)
     try:
+        if text.isascii() and text.isdecimal() and int(text) < NUMBERS_END:
+            return int(text)
         found = datetime.fromisoformat(text)
     except ValueError:
         raise argparse.ArgumentTypeError(

@@ -96,6 +96,7 @@ def test_permissions_are_set_shown_and_forgotten(shell: Shell) -> None:
     [
         (["read", "audit", "--start", "yesterday"], "a time, got 'yesterday'"),
         (["read", "audit", "--start", "-1"], "--start"),
+        (["read", "audit", "--start", f"{1 << 64}"], f"a time, got '{1 << 64}'"),
         (["read", "audit", "--cursor", ""], "want a name"),
         (["publish", "jobs", "x", "--header", "n"], "want NAME=VALUE, got 'n'"),
         (
