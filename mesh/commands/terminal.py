@@ -25,6 +25,8 @@ STDIN_BYTES_MAX = 1 << 30
 PIECE_BYTES = 1 << 16
 LEAVING: Mapping[signal.Signals, int] = {signal.SIGTERM: 0}
 """Exit status by signal. Ctrl-C stays what it is: an interrupt, status 130."""
+DEFAULTS = ("strict", "surrogateescape")
+"""What Python does with such characters unless it is told; the latter in the locale C."""
 DEPTH_MAX = 32
 """Headers inside headers that are shown; msgpack lets a peer nest deeper than Python recurses."""
 
@@ -85,6 +87,17 @@ def out(data: bytes) -> None:
         sys.stdout.buffer.flush()
 
 
+def flush_out() -> None:
+    """What was printed goes out now. What cannot is dropped: Python would try it again when it ends, say
+    so in lines of its own, and end with status 120."""
+    try:
+        with _named("stdout"):
+            sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise
+
+
 async def out_line(data: bytes) -> None:
     """A line to stdout; whoever reads it may take their time, the node goes on meanwhile.
 
@@ -105,7 +118,7 @@ async def out_line(data: bytes) -> None:
 
 def show_every_name() -> None:
     """What stdout has no character for is escaped, as on stderr: names may hold any."""
-    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors in DEFAULTS:
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
