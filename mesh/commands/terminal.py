@@ -25,8 +25,6 @@ STDIN_BYTES_MAX = 1 << 30
 PIECE_BYTES = 1 << 16
 LEAVING: Mapping[signal.Signals, int] = {signal.SIGTERM: 0}
 """Exit status by signal. Ctrl-C stays what it is: an interrupt, status 130."""
-DEFAULTS = ("strict", "surrogateescape")
-"""What Python does with such characters unless it is told; the latter in the locale C."""
 DEPTH_MAX = 32
 """Headers inside headers that are shown; msgpack lets a peer nest deeper than Python recurses."""
 
@@ -118,7 +116,11 @@ async def out_line(data: bytes) -> None:
 
 def show_every_name() -> None:
     """What stdout has no character for is escaped, as on stderr: names may hold any."""
-    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors in DEFAULTS:
+    if not isinstance(sys.stdout, io.TextIOWrapper):
+        return
+    # In the locale C what is no UTF-8 goes out as it came, and Python may have been told to take ASCII.
+    plain = sys.stdout.errors == "surrogateescape" and sys.stdout.encoding != "utf-8"
+    if sys.stdout.errors == "strict" or plain:
         sys.stdout.reconfigure(errors="backslashreplace")
 
 

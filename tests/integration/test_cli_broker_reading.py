@@ -75,15 +75,6 @@ def test_vhosts_come_and_go(shell: Shell) -> None:
         assert "'/'" in refused(shell, "delete-vhost", "/")
 
 
-def test_names_are_escaped_in_a_locale_without_characters_for_them(shell: Shell) -> None:
-    """Found: a stack trace in the locale C, where Python was kept from taking UTF-8 instead."""
-    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": ""}
-    with served(shell):
-        good(shell, "declare-vhost", "caf\u00e9")
-        done = shell.run("vhosts", environment=plain)
-        assert (done.returncode, done.stdout) == (0, b"/\ncaf\\xe9\n")
-
-
 def test_permissions_are_set_shown_and_forgotten(shell: Shell) -> None:
     everything = ("--configure", ".*", "--write", ".*", "--read", ".*")
     with served(shell):
