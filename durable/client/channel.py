@@ -155,7 +155,7 @@ class Channel:
                         raise
                     self._trouble = str(error)
                 await trio.sleep(RETRY_S)
-        raise BrokerLost(self.cluster, f"no other within {self.timeout_s} s: {self._trouble}")
+        raise BrokerLost(self.cluster, f"none within {self.timeout_s} s: {self._trouble}")
 
     async def connected(self) -> bytes:
         """The session, once there is one. Raises BrokerLost: not within `timeout_s`."""

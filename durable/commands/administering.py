@@ -26,7 +26,9 @@ def add(commands: Commands) -> None:
     command = add_command(commands, "declare-vhost", "make a vhost, or make sure that it is there")
     command.add_argument("name", help="--vhost NAME leads there afterwards")
     do_with_broker(command, _declare_vhost)
-    command = add_command(commands, "delete-vhost", "delete a vhost, with everything in it")
+    command = add_command(
+        commands, "delete-vhost", "delete a vhost, if it is there, with everything in it"
+    )
     command.add_argument("name")
     do_with_broker(command, _delete_vhost)
     command = add_command(commands, "permissions", "what clusters may do in a vhost")

@@ -11,6 +11,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NoReturn
 
@@ -22,7 +23,7 @@ from security.errors import SecurityError
 from ..entry import leaves, terminable
 from ..errors import CannotBind, ConfigError, MeshError, NodeCrashed
 from .options import WrongUsage
-from .terminal import show_every_name, speaking_as, words
+from .terminal import flush_out, show_every_name, speaking_as, words
 
 EXPECTED = (MeshError, SecurityError, DiscoveryError, OSError)
 DONE, REFUSED, MISUSED = 0, 1, 2
@@ -81,9 +82,10 @@ def _run(parser: Parser, argv: Sequence[str] | None) -> int:
     logging.basicConfig(level=level, format=f"{parser.prog}: %(message)s", stream=sys.stderr)
     try:
         with terminable():
-            if inspect.iscoroutinefunction(args.run):
-                return int(trio.run(args.run, args))
-            return int(args.run(args))
+            waits = inspect.iscoroutinefunction(args.run)
+            status = int(trio.run(args.run, args) if waits else args.run(args))
+            flush_out()
+            return status
     except WrongUsage as error:
         return _misused(args.parser, error)
     except BaseException as error:
@@ -96,13 +98,14 @@ def _misused(command: argparse.ArgumentParser, error: WrongUsage) -> NoReturn:
 
 def _explain(error: BaseException) -> int:
     """One line and a status for what may happen; anything else is raised on."""
+    with suppress(OSError):  # Said already, or of less weight than what is said now.
+        flush_out()
     found = list(leaves(error))
     for leaf in found:
         if isinstance(leaf, KeyboardInterrupt):
             raise leaf
     if any(isinstance(leaf, BrokenPipeError) for leaf in found):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Whoever read has enough.
-        return DONE
+        return DONE  # Whoever read has enough.
     if not all(isinstance(leaf, EXPECTED) for leaf in found):
         raise error
     for leaf in found:

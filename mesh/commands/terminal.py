@@ -85,6 +85,17 @@ def out(data: bytes) -> None:
         sys.stdout.buffer.flush()
 
 
+def flush_out() -> None:
+    """What was printed goes out now. What cannot is dropped: Python would try it again when it ends, say
+    so in lines of its own, and end with status 120."""
+    try:
+        with _named("stdout"):
+            sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise
+
+
 async def out_line(data: bytes) -> None:
     """A line to stdout; whoever reads it may take their time, the node goes on meanwhile.
 
@@ -105,7 +116,11 @@ async def out_line(data: bytes) -> None:
 
 def show_every_name() -> None:
     """What stdout has no character for is escaped, as on stderr: names may hold any."""
-    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+    if not isinstance(sys.stdout, io.TextIOWrapper):
+        return
+    # In the locale C what is no UTF-8 goes out as it came, and Python may have been told to take ASCII.
+    plain = sys.stdout.errors == "surrogateescape" and sys.stdout.encoding != "utf-8"
+    if sys.stdout.errors == "strict" or plain:
         sys.stdout.reconfigure(errors="backslashreplace")
 
 

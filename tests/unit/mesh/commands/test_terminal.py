@@ -75,6 +75,7 @@ def test_words_are_one_line_that_cannot_steer(capsys: pytest.CaptureFixture[str]
     ("how", "shown"),
     [
         (("ascii", "strict"), b"gr\\xf6\\xdfe \\udcff"),
+        (("ascii", "surrogateescape"), b"gr\\xf6\\xdfe \\udcff"),
         (("utf-8", "strict"), "größe \\udcff".encode()),
         (("utf-8", "surrogateescape"), "größe ".encode() + b"\xff"),
     ],
