@@ -79,11 +79,11 @@ async def _recovered(
         async with open_log(
             disk, config.log, start=begin, visit=replay, encryption=encryption
         ) as log:
-            if replay.holds(log.report.start, log.end):
+            if replay.holds(log.report.start, log.report.found_end):
                 yield log, disk, replay
                 return
             logger.warning(
                 "%s: reading the whole log instead of checkpoints, which do not go with what was "
                 "found: %s", path, log.report,
             )  # fmt: skip
-            end = log.end
+            end = log.report.found_end

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,13 +22,15 @@ from ..definitions import QueueDefinition
 from ..errors import DurableError, RecordDamaged, StoreFailed, StoreInUse, UnknownVhost
 from ..log.bodies import decode_definitions, decode_moved
 from ..log.checkpoint import directory_name
-from ..log.checkpoints import Checkpoints
+from ..log.checkpoints import NOWHERE, Checkpoints
+from ..log.cipher import Cipher
 from ..log.config import LogConfig
 from ..log.disk import Disk
 from ..log.encryption import Encryption, is_encrypted
 from ..log.header import STORE_NAME
 from ..log.read_only_disk import ReadOnlyDisk
 from ..log.record import Draft, Kind, Record
+from ..log.recovery import Beginning
 from ..log.report import RecoveryReport
 from ..log.store import open_store
 from ..vhost import changes
@@ -130,7 +133,7 @@ class Offline:
         """Lanes of all queues and streams that ever were declared."""
         self.store = open_store(
             disk, LogConfig(), new_store_id=bytes(16), now_us=0, clock=time.perf_counter,
-            visit=self._visit, encryption=encryption,
+            start=partial(_begin, disk), visit=self._visit, encryption=encryption,
         )  # fmt: skip
 
     def _visit(self, record: Record) -> None:
@@ -168,7 +171,9 @@ class Offline:
 
     def recall(self, disk: Disk) -> None:
         """Take over what checkpoint files say is settled. Before `finish`."""
-        files = Checkpoints(disk, self.report.store_id, lambda: self.end, self.store.cipher)
+        files = Checkpoints(
+            disk, self.report.store_id, lambda: self.report.found_end, self.store.cipher
+        )
         for ack in files.acks():
             with suppress(ValueError, TypeError, KeyError):  # Not needed, as ever.
                 self.recalled |= recall_settled(self.registry, ack)
@@ -185,6 +190,11 @@ class Offline:
     def records(self) -> Iterator[Record]:
         """All that can be read, in order."""
         return self.store.reader.records(0, self.end)
+
+
+def _begin(disk: ReadOnlyDisk, store_id: bytes, cipher: Cipher | None) -> Beginning:
+    """At the front, and what checkpoint files name has to be there."""
+    return Beginning(0, Checkpoints(disk, store_id, lambda: NOWHERE, cipher).kept())
 
 
 class _NoStore:
