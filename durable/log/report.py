@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
 from .header import FIRST_NUMBER, SegmentHeader
 from .record import FIRST_POSITION, SEAL_KIND, Header
@@ -71,6 +72,10 @@ class RecoveryReport:
     torn: TornTail | None
     encrypted: bool = False
     """Whether what is written from now on is."""
+
+    def with_lost(self, lost: Iterable[Gap]) -> RecoveryReport:
+        """The same, when these turn out to be lost."""
+        return replace(self, gaps=tuple(sorted({*self.gaps, *lost}, key=lambda gap: gap.start)))
 
     def __str__(self) -> str:
         rate = self.bytes_read / self.seconds / 1e6 if self.seconds else 0.0

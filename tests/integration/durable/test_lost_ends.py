@@ -163,3 +163,30 @@ def test_the_first_segment_removed(tmp_path: Path, capsys: pytest.CaptureFixture
     status, row, _ = verify(volume, tmp_path / "look", capsys)
     assert (status, row["gaps"]) == (1, [{"start": lost.start, "end": lost.end, "synced": True}])
     assert serve(volume).gaps == (lost,)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_segment_removed_that_is_older_than_the_checkpoint(
+    number: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Found: it had been freed, and all was well, though the checkpoint had messages in it. Of the first
+    one a broker told nothing, either; others it does not miss before their messages are due."""
+    volume, spans, _, _ = make_store(SEGMENTS)
+    name = f"msgs.{number:010}"
+    take_away(volume, name, emptied=False)
+    first, end = spans[name]
+    lost = Gap(max(first, 2), end, synced=True)  # The first record declares the queue.
+    status, row, _ = verify(volume, tmp_path / "look", capsys)
+    assert (status, row["gaps"]) == (1, [{"start": lost.start, "end": lost.end, "synced": True}])
+    if number == 1:
+        assert serve(volume).gaps == (lost,)
+        return
+
+    async def read(hosted: Hosted) -> None:
+        (lane,) = hosted.vhost.registry.queue("jobs").lanes
+        for low, high in lane.ready_ranges():
+            for sequence in range(low, high):
+                await hosted.batch(lane, sequence)
+        assert hosted.lost == lost.end - lost.start
+
+    run(volume, read, config=STILL)
