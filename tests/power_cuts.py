@@ -109,6 +109,8 @@ class Found:
             ]
             returned = dict(zip(contents["jobs"], times, strict=True))
         assert not hosted.lost
+        report = hosted.log.report
+        assert report.found_end == report.end, "what checkpoints name is there"
         return cls(contents, returned)
 
 

@@ -19,9 +19,10 @@ import trio
 from mesh.errors import TooLarge
 
 from ..errors import StoreError
-from ..log.checkpoints import Checkpoints, Root
+from ..log.checkpoints import NOWHERE, Checkpoints, Root
 from ..log.cipher import Cipher
 from ..log.disk import Disk
+from ..log.recovery import Beginning
 from ..vhost.checkpointing import Checkpointing, Taking, decode_extra, load, recall
 from ..vhost.replay import Replay
 from .hosted import Hosted
@@ -31,20 +32,27 @@ logger = logging.getLogger("durable")
 
 def begin_at(
     disk: Disk, store_id: bytes, cipher: Cipher | None, replay: Replay, *, end: int | None
-) -> int:
-    """Load what the checkpoints know; the log position from which the rest has to be read.
+) -> Beginning:
+    """Load what the checkpoints know; the log position from which the rest has to be read, and what of
+    it has to be there.
 
     Called in a worker thread, once the directory is locked, before anything is read. 0: from the
     front, and all that is known is what was settled, which holds whatever else does not.
 
     Args:
-        end: where the log ends: it has been read, and what was loaded before that did not hold.
-            What is ahead of it is removed. None: nobody knows yet.
+        end: where the log was found to end: it has been read, and what was loaded before that did
+            not hold. What queues have ahead of it is removed; the root stays for what it says has to
+            be there, until there is another one. None: nobody knows yet.
     """
-    files = Checkpoints(disk, store_id, lambda: 1 << 64 if end is None else end, cipher)
-    root, registry = files.read_root(), replay.registry
+    files, registry = Checkpoints(disk, store_id, lambda: NOWHERE, cipher), replay.registry
     returns: dict[int, int] = {}
-    if root is not None and end is None:
+    if end is not None:
+        kept = files.kept()
+        files = Checkpoints(disk, store_id, lambda: end, cipher)
+        _recall(files, replay)
+        return Beginning(0, kept)
+    root = files.read_root()
+    if root is not None:
         try:
             named = decode_extra(bytes(root.extra))
             for name, lane, position in named:
@@ -60,12 +68,18 @@ def begin_at(
             for _ in files.acks(besides=[one.name for one in named]):
                 pass  # Not loaded, but they must not be ahead of the log either.
             replay.begins(root.start, root.snapshot, returns, files.reach)
-            return root.start
+            return Beginning(root.start, range(root.start, files.reach))
+    _recall(files, replay)
+    return Beginning(0, range(files.reach if root is None else root.start, files.reach))
+
+
+def _recall(files: Checkpoints, replay: Replay) -> None:
+    """What was settled, whatever else there is."""
+    returns: dict[int, int] = {}
     for ack in files.acks():
         with suppress(ValueError, TypeError, KeyError):  # Not needed, as ever.
-            returns |= recall(registry, ack)
+            returns |= recall(replay.registry, ack)
     replay.begins(0, 0, returns, files.reach)
-    return 0
 
 
 class Checkpointer:

@@ -85,6 +85,8 @@ def check_ours(data: Path) -> None:
     Raises:
         ForeignStore: something else is in there.
     """
+    if data.exists() and not data.is_dir():
+        raise ForeignStore(str(data), "it is no directory")
     if not data.is_dir() or (data / "vhosts").is_dir():
         return
     strange = sorted(

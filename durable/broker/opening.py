@@ -17,6 +17,7 @@ from ..errors import StoreError
 from ..log.encryption import Encryption
 from ..log.log import Log, open_log
 from ..log.real_disk import RealDisk
+from ..log.report import Gap
 from ..vhost.bodies import Bodies
 from ..vhost.checkpointing import Checkpointing
 from ..vhost.publishers import Publishers
@@ -72,6 +73,7 @@ async def _recovered(
 ) -> AsyncGenerator[tuple[Log, RealDisk, Replay]]:
     """From the checkpoints if they hold, else from the front of the log and what was settled."""
     end: int | None = None
+    lost: list[Gap] = []
     while True:  # Twice at most: what is left then is nothing but true.
         replay = Replay(Registry(config.queues_max), Publishers(config.publishers_max))
         disk = RealDisk(path)
@@ -79,11 +81,13 @@ async def _recovered(
         async with open_log(
             disk, config.log, start=begin, visit=replay, encryption=encryption
         ) as log:
-            if replay.holds(log.report.start, log.end):
+            lost += replay.missing(log.report)
+            log.lost(lost)
+            if replay.holds(log.report.start, log.report.found_end):
                 yield log, disk, replay
                 return
             logger.warning(
                 "%s: reading the whole log instead of checkpoints, which do not go with what was "
                 "found: %s", path, log.report,
             )  # fmt: skip
-            end = log.end
+            end = log.report.found_end

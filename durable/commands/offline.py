@@ -8,12 +8,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from mesh.commands.terminal import words
 from security.keyring import Keyring
 
+from ..broker.checkpoints import begin_at
 from ..broker.directory import DEFAULT_VHOST, NAME_FILE, is_going
 from ..config import BrokerConfig
 from ..definition_forms import to_plain
@@ -22,12 +24,14 @@ from ..errors import DurableError, RecordDamaged, StoreFailed, StoreInUse, Unkno
 from ..log.bodies import decode_definitions, decode_moved
 from ..log.checkpoint import directory_name
 from ..log.checkpoints import Checkpoints
+from ..log.cipher import Cipher
 from ..log.config import LogConfig
 from ..log.disk import Disk
 from ..log.encryption import Encryption, is_encrypted
 from ..log.header import STORE_NAME
 from ..log.read_only_disk import ReadOnlyDisk
 from ..log.record import Draft, Kind, Record
+from ..log.recovery import Beginning
 from ..log.report import RecoveryReport
 from ..log.store import open_store
 from ..vhost import changes
@@ -114,8 +118,8 @@ class Offline:
     """One vhost as its log says it is. Raises as `open_store`; to be closed by way of `store`."""
 
     def __init__(self, disk: ReadOnlyDisk, encryption: Encryption) -> None:
-        self.registry, self.publishers = Registry(), Publishers(BrokerConfig().publishers_max)
-        self.replay = Replay(self.registry, self.publishers)
+        self.replay = _new_replay()
+        self.registry, self.publishers = self.replay.registry, self.replay.publishers
         self.kinds: dict[int, KindCount] = {}
         self.epochs: dict[int, int] = {}
         """The first log position of each."""
@@ -128,10 +132,19 @@ class Offline:
         self._as_written = encryption.as_written
         self._declared: set[int] = set()
         """Lanes of all queues and streams that ever were declared."""
+        self._loaded, self._start = _new_replay(), 0
         self.store = open_store(
             disk, LogConfig(), new_store_id=bytes(16), now_us=0, clock=time.perf_counter,
-            visit=self._visit, encryption=encryption,
+            start=partial(self._begin, disk), visit=self._visit,
+            encryption=encryption,
         )  # fmt: skip
+        self.store.report = self.report.with_lost(self._loaded.missing(self.report))
+
+    def _begin(self, disk: ReadOnlyDisk, store_id: bytes, cipher: Cipher | None) -> Beginning:
+        """At the front. What a broker would load of checkpoints is loaded beside, to see what of all that
+        they need is missing."""
+        self._start, kept = begin_at(disk, store_id, cipher, self._loaded, end=None)
+        return Beginning(0, kept)
 
     def _visit(self, record: Record) -> None:
         header = record.header
@@ -151,6 +164,8 @@ class Offline:
             with suppress(RecordDamaged):
                 self.moved.append((decode_moved(record).position, header.position))
         self.replay(record)
+        if 0 < self._start <= record.position:
+            self._loaded(record)
 
     def _note_lanes(self, record: Record) -> None:
         with suppress(RecordDamaged, LookupError, TypeError):
@@ -168,7 +183,9 @@ class Offline:
 
     def recall(self, disk: Disk) -> None:
         """Take over what checkpoint files say is settled. Before `finish`."""
-        files = Checkpoints(disk, self.report.store_id, lambda: self.end, self.store.cipher)
+        files = Checkpoints(
+            disk, self.report.store_id, lambda: self.report.found_end, self.store.cipher
+        )
         for ack in files.acks():
             with suppress(ValueError, TypeError, KeyError):  # Not needed, as ever.
                 self.recalled |= recall_settled(self.registry, ack)
@@ -185,6 +202,10 @@ class Offline:
     def records(self) -> Iterator[Record]:
         """All that can be read, in order."""
         return self.store.reader.records(0, self.end)
+
+
+def _new_replay() -> Replay:
+    return Replay(Registry(), Publishers(BrokerConfig().publishers_max))
 
 
 class _NoStore:

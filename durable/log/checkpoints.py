@@ -30,6 +30,8 @@ from .disk import Directory
 from .record import Buffer
 
 FOLDER_NAME, ROOT_NAME = "queues", "checkpoint"
+NOWHERE = 1 << 64
+"""Where a log ends that has not been read yet: nothing is ahead of it."""
 NEW = ".new"
 """Ending of files that are not complete yet."""
 KINDS = {"enq": FileKind.ENQ, "ack": FileKind.ACK}
@@ -231,6 +233,14 @@ class Checkpoints:
             self._count(self._disk, ROOT_NAME, file)
             return None
         return Root(file.position, file.lane, file.payload)
+
+    def kept(self) -> range:
+        """Log positions that were durable when all this was written. From the root's start on nothing has
+        been freed since: that takes a later root. Without one it is known only how far they went."""
+        root = self.read_root()
+        for _ in self.acks():
+            pass
+        return range(self.reach if root is None else root.start, self.reach)
 
     def _usable(
         self, folder: Directory, name: str, kind: FileKind, digest: str

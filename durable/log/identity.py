@@ -89,12 +89,21 @@ def _make_room(disk: Disk, names: list[str], numbers: list[int]) -> dict[int, Se
             found = strange + [segment_name(number) for number in used]
             raise ForeignStore(disk.path, f"it holds {', '.join(found[:5])}")
     else:
-        disk.rename(STORE_NAME, "damaged.store")
+        _set_aside(disk, STORE_NAME, "damaged.store")
         if KEYS_NAME in names:
-            disk.rename(KEYS_NAME, "damaged.keys")
+            _set_aside(disk, KEYS_NAME, "damaged.keys")
     for number in used:
-        disk.rename(segment_name(number), damaged_name(number, 0))
+        _set_aside(disk, segment_name(number), damaged_name(number, 0))
     return {number: None for number in numbers if number not in used}
+
+
+def _set_aside(disk: Disk, name: str, aside: str) -> None:
+    """What is there from an earlier time stays: it is the only copy."""
+    names, free, again = disk.names(), aside, 1
+    while free in names:
+        again += 1
+        free = f"{aside}.{again}"
+    disk.rename(name, free)
 
 
 def _write_store(disk: Disk, store_id: bytes, now_us: int) -> None:

@@ -14,7 +14,7 @@ import heapq
 import logging
 import os
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import count
@@ -36,7 +36,7 @@ from .encryption import Encryption
 from .follower import Follower
 from .record import Draft, Record
 from .recovery import Begin, Visit
-from .report import RecoveryReport
+from .report import Gap, RecoveryReport
 from .scarcity import Scarcity
 from .statistics import LogStatistics
 from .store import Store, open_store
@@ -119,6 +119,10 @@ class Log:
     def report(self) -> RecoveryReport:
         """How the store was found when it was opened."""
         return self._store.report
+
+    def lost(self, gaps: Iterable[Gap]) -> None:
+        """Whoever was shown the records needs these, too, and they have not been found."""
+        self._store.report = self.report.with_lost(gaps)
 
     @property
     def cipher(self) -> Cipher | None:

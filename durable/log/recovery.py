@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count, pairwise
+from typing import NamedTuple
 
 from ..errors import StoreKeyMissing
 from .cipher import Cipher, as_written, damage
@@ -31,8 +32,19 @@ from .segments import Segment, Segments
 from .store_keys import KEYS_NAME
 
 Visit = Callable[[Record], object]
-Begin = Callable[[bytes, Cipher | None], int]
-"""From a store id, and what decrypts checkpoints, to the log position that recovery may begin at."""
+
+
+class Beginning(NamedTuple):
+    """What is known before anything is read."""
+
+    start: int
+    """Log position that recovery may begin at."""
+    kept: range = range(0)
+    """Log positions that were durable; from the first of them on nothing has been freed."""
+
+
+Begin = Callable[[bytes, Cipher | None], Beginning]
+"""From a store id, and what decrypts checkpoints."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,19 +100,19 @@ def recover(
     begun_s = clock()
     identity = identify(disk, new_store_id=new_store_id, now_us=now_us)
     cipher = read_cipher(disk, identity.store_id, encryption)
-    if not isinstance(start, int):
-        start = start(identity.store_id, cipher)
-    recovery = _Recovery(disk, config, identity, start, visit, cipher, encryption)
+    begin = Beginning(start) if isinstance(start, int) else start(identity.store_id, cipher)
+    recovery = _Recovery(disk, config, identity, begin, visit, cipher, encryption)
     return recovery.run(lambda: clock() - begun_s)
 
 
 class _Recovery:
     def __init__(
-        self, disk: Disk, config: LogConfig, identity: Identity, start: int, visit: Visit | None,
+        self, disk: Disk, config: LogConfig, identity: Identity, begin: Beginning, visit: Visit | None,
         cipher: Cipher | None, encryption: Encryption | None,
     ) -> None:  # fmt: skip
         self._disk, self._config, self._identity = disk, config, identity
-        self._start, self._visit = start, visit
+        self._start, self._kept = begin
+        self._visit = visit
         self._cipher, self._encryption = cipher, encryption
         self._decrypt: Decrypt | None = None if cipher is None else cipher.decrypt
         if encryption is not None and encryption.as_written:
@@ -127,6 +139,9 @@ class _Recovery:
         for one in scanned:
             self._segments.add(one.segment)
             one.segment.sealed = True
+        course = self._course
+        found_end = course.expected or FIRST_POSITION
+        course.end(self._kept, self._segments.start or None)
         cursor, torn = self._end(scanned)
         for one in scanned:
             self._keep_damage(one)
@@ -134,10 +149,9 @@ class _Recovery:
         self._make_stable(scanned[-2:])
         for one in (*scanned, *ahead):
             one.file.close()
-        course = self._course
         report = RecoveryReport(
             self._identity.store_id, self._identity.formatted, self._segments.start or cursor.position,
-            cursor.position, course.epoch + 1, len(self._segments), course.records,
+            cursor.position, found_end, course.epoch + 1, len(self._segments), course.records,
             self._bytes_read, elapsed_s(), course.all_gaps(), tuple(course.absent),
             tuple(self._damage), torn, encrypted=cipher is not None and cipher.encrypting,
         )  # fmt: skip

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
 from .header import FIRST_NUMBER, SegmentHeader
 from .record import FIRST_POSITION, SEAL_KIND, Header
@@ -56,6 +57,8 @@ class RecoveryReport:
     formatted: bool
     start: int
     end: int
+    found_end: int
+    """Behind the last record that is there: before `end`, where what stood behind it is lost."""
     epoch: int
     """Of the records that will be written from now on."""
     segments: int
@@ -69,6 +72,10 @@ class RecoveryReport:
     torn: TornTail | None
     encrypted: bool = False
     """Whether what is written from now on is."""
+
+    def with_lost(self, lost: Iterable[Gap]) -> RecoveryReport:
+        """The same, when these turn out to be lost."""
+        return replace(self, gaps=tuple(sorted({*self.gaps, *lost}, key=lambda gap: gap.start)))
 
     def __str__(self) -> str:
         rate = self.bytes_read / self.seconds / 1e6 if self.seconds else 0.0
@@ -108,6 +115,7 @@ class Course:
     records: int = 0
     gaps: list[Gap] = field(default_factory=list)
     absent: list[Gap] = field(default_factory=list)
+    _kept_end: int = 0
     _number: int | None = None
     _hole: bool = False
 
@@ -146,8 +154,31 @@ class Course:
             self.expected, self.chain = position, None
         self._hole = False
 
+    def end(self, kept: range, first: int | None) -> None:
+        """All has been fed. What is missing of `kept` is lost, and its log positions are not given
+        again: so whoever reads the log later finds the gap.
+
+        Args:
+            kept: log positions that were durable; from the first of them on nothing has been freed.
+            first: where the log begins, if anything is there.
+        """
+        missing, self.absent = self.absent, []
+        if kept and first is not None and first > kept.start:
+            missing = [Gap(kept.start, first), *missing]
+        for one in missing:
+            freed_end = min(max(one.start, kept.start), one.end) if kept else one.end
+            if one.start < freed_end:
+                self.absent.append(Gap(one.start, freed_end))
+            if freed_end < one.end:
+                self.gaps.append(Gap(freed_end, one.end))
+        found_end = self.expected or max(kept.start, FIRST_POSITION)
+        if found_end < kept.stop:
+            self.gaps.append(Gap(found_end, kept.stop))
+            self.expected = kept.stop
+        self.gaps.sort(key=lambda gap: gap.start)
+        self._kept_end = kept.stop
+
     def all_gaps(self) -> tuple[Gap, ...]:
         """With what is known of them in the end."""
-        return tuple(
-            Gap(gap.start, gap.end, synced=gap.end <= self.synced_end) for gap in self.gaps
-        )
+        synced_end = max(self.synced_end, self._kept_end)
+        return tuple(Gap(gap.start, gap.end, synced=gap.end <= synced_end) for gap in self.gaps)

@@ -24,11 +24,13 @@ from ..log.bodies import (
     decode_moved,
 )
 from ..log.record import Kind, Record
+from ..log.report import Gap, RecoveryReport
 from ..protocol.properties import decode_properties
 from .changes import Change
 from .publishers import Publishers
 from .recovering import Recovering
-from .registry import Gap, Registry
+from .registry import Gap as Uncaptured
+from .registry import Registry
 from .snapshot import Snapshots
 from .store import Store, record_bytes
 
@@ -94,12 +96,40 @@ class Replay:
             )
         )
 
+    def missing(self, report: RecoveryReport) -> list[Gap]:
+        """Now that all has been read: what was not there, and cannot have been freed, for messages that
+        `begins` knows of are needed still."""
+        if self._snapshot not in self._snapshots.whole:
+            return []
+        self._settle_down()
+        needed = [
+            positions
+            for lane in self.registry.lanes.values()
+            for positions, *_ in lane.referenced()
+        ]
+        missing: list[Gap] = []
+        for one in (Gap(0, report.start), *report.absent):
+            found = [
+                position
+                for positions in needed
+                if min(positions[0], positions[-1]) < one.end
+                and max(positions[0], positions[-1]) >= one.start
+                for position in positions
+                if one.start <= position < one.end
+            ]
+            if found:
+                missing.append(Gap(min(found), max(found) + 1, synced=True))
+        return missing
+
+    def _settle_down(self) -> None:
+        for recovering in self._recovering.values():
+            recovering.finish()
+        self.registry.drop_undeclared()
+
     def finish(self, store: Store, now_us: int) -> None:
         """All has been read: put everything in its place, and tell the log what is still needed."""
         registry = self.registry
-        for recovering in self._recovering.values():
-            recovering.finish()
-        registry.drop_undeclared()
+        self._settle_down()
         registry.journal.take()  # The log knows all of it.
         for queue in registry.queues.values():
             queue.recovered(now_us)
@@ -123,7 +153,7 @@ class Replay:
                     self._change(change, record.position, torn=torn)
         elif kind == Kind.GAP:
             for lane_id, offset in record.targets:
-                self.registry.note_gap(Gap(lane_id, offset, decode_gap(record)))
+                self.registry.note_gap(Uncaptured(lane_id, offset, decode_gap(record)))
         else:
             self.unknown_kinds += 1
 

@@ -165,6 +165,9 @@ def test_other_peoples_directories_are_left_alone(shell: Shell) -> None:
     (shell.directory / "data").mkdir()
     (shell.directory / "data/thesis.tex").write_text("x")
     assert "it holds thesis.tex" in refused(shell, "serve", "--data", "data")
+    assert "thesis.tex is not a store of ours: it is no directory" in refused(
+        shell, "serve", "--data", "data/thesis.tex"
+    )
     assert os.listdir(shell.directory / "data") == ["thesis.tex"]
     for words in (["inspect"], ["verify"], ["salvage", "--to", "new"]):
         assert "no broker's directory" in refused(shell, *words, "data")

@@ -209,8 +209,9 @@ def test_files_ahead_of_a_log_whose_end_was_damaged_are_gone() -> None:
         kills.wanted = False
 
     async def again(hosted: Hosted) -> None:
-        ahead.append(reach(before) > hosted.log.durable_end)
-        assert reach(left) <= hosted.log.durable_end
+        found_end = hosted.log.report.found_end
+        ahead.append(reach(before) > found_end)
+        assert reach(left) <= found_end
         await client.publish(hosted, "other", *[b"not for you"] * 3)
         lane = lane_of(hosted, "late")
         for low, high in lane.ready_ranges():

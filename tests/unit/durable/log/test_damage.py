@@ -187,3 +187,22 @@ def test_the_same_damage_is_kept_once() -> None:
     for _ in range(3):
         PlainLog(MemoryDisk(volume), TINY).close()
     assert len([one for one in volume.seen if one.startswith("damaged")]) == 1
+
+
+def test_what_was_set_aside_stays_when_the_store_id_is_lost_again() -> None:
+    """Found: the second time took the place of the first, which had been the only copy."""
+    volume, aside = Volume(), dict[str, bytes]()
+    for number in range(3):
+        log = PlainLog(MemoryDisk(volume))
+        log.write(publish(number))
+        log.close()
+        for name in ("store", segment_name(1)):
+            volume.flip(name, 8 * 20)
+        mark = f".{number + 1}" if number else ""
+        aside[f"damaged.store{mark}"] = bytes(volume.seen["store"].seen)
+        aside[f"damaged.0000000001.0{mark}"] = bytes(volume.seen[segment_name(1)].seen)
+    PlainLog(MemoryDisk(volume)).close()
+    kept = {
+        name: bytes(one.seen) for name, one in volume.seen.items() if name.startswith("damaged")
+    }
+    assert kept == aside
