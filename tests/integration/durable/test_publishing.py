@@ -70,7 +70,7 @@ async def test_one_at_a_time_the_pump_runs_once_for_each(
         first = hosted.log.end
         for _ in range(10):
             await shop.publish("", "jobs", b"x")
-        assert sorted(set(ends)) == list(range(first + 1, first + 11))
+        assert set(ends) >= set(range(first + 1, first + 11))
         assert len(ends) < 15, (
             "not two for each; something else may wake it, too, on a busy machine"
         )
