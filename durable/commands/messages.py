@@ -10,7 +10,6 @@ from mesh.commands.messages import JSON_HELP
 from mesh.commands.options import (
     Commands,
     WrongUsage,
-    add_count,
     add_headers,
     add_payloads,
     seconds,
@@ -28,7 +27,7 @@ from mesh.commands.terminal import (
 from ..client.deliveries import Deliveries
 from ..client.delivery import Delivery
 from ..protocol.properties import Properties
-from .options import add_reaching, reached
+from .options import add_ending, add_reaching, reached, until_enough
 
 PREFETCH_BYTES = 16 << 20
 
@@ -59,7 +58,7 @@ def add(commands: Commands) -> None:
         "Ctrl-C,\nand acknowledge each when it has been printed.",
     )  # fmt: skip
     command.add_argument("queue")
-    add_count(command, "messages")
+    add_ending(command)
     command.add_argument(
         "--ack", action=argparse.BooleanOptionalAction, default=True,
         help="with --no-ack all of them are back in the queue afterwards (default: --ack)",
@@ -114,14 +113,10 @@ async def consume(args: argparse.Namespace) -> int:
 
 
 async def _print(deliveries: Deliveries, args: argparse.Namespace) -> None:
-    seen = 0
-    async for delivery in deliveries:
+    async for delivery in until_enough(deliveries, args):
         await out_line(_shown(delivery, as_json=args.json))
         if args.ack:
             await delivery.ack()
-        seen += 1
-        if args.count is not None and seen >= args.count:
-            return
 
 
 def _shown(delivery: Delivery, *, as_json: bool) -> bytes:

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime
 
 from mesh.commands.messages import JSON_HELP
-from mesh.commands.options import Commands, add_count, named
+from mesh.commands.options import Commands, named
 from mesh.commands.terminal import (
     jsonable,
     out_line,
@@ -20,7 +20,7 @@ from mesh.protocol.batch import NUMBERS_END
 
 from ..client.delivery import Delivery
 from ..client.records import PLACES, Records
-from .options import add_reaching, reached
+from .options import add_ending, add_reaching, reached, until_enough
 
 
 def add(commands: Commands) -> None:
@@ -41,7 +41,7 @@ def add(commands: Commands) -> None:
         help="under which the broker keeps how far it was printed; when it knows that, --start does "
         "not matter",
     )  # fmt: skip
-    add_count(command, "messages")
+    add_ending(command)
     command.add_argument("--json", action="store_true", help=f"a line each, payload {JSON_HELP}")
     add_reaching(command)
     command.set_defaults(run=read)
@@ -72,16 +72,12 @@ async def read(args: argparse.Namespace) -> int:
 
 
 async def _print(records: Records, args: argparse.Namespace) -> None:
-    seen = 0
-    async for record in records:
+    async for record in until_enough(records, args):
         if record.lost:
             words(f"not captured before offset {record.tag}: {record.lost} messages")
         await out_line(_shown(record) if args.json else record.payload)
         if args.cursor:
             await records.store()
-        seen += 1
-        if args.count is not None and seen >= args.count:
-            return
 
 
 def _shown(record: Delivery) -> bytes:

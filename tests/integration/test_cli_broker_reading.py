@@ -37,6 +37,9 @@ def test_a_stream_is_read_from_where_was_said_and_goes_on_under_its_cursor(shell
         under = ("--cursor", "me")
         assert good(shell, "read", "audit", *under, *count).stdout.splitlines() == lines[:3]
         assert good(shell, "read", "audit", *under, *count).stdout.splitlines() == lines[3:6]
+        left = good(shell, "read", "audit", *under, "--idle", "1").stdout.splitlines()
+        assert left == lines[6:], "to the end"
+        assert good(shell, "read", "audit", *under, "--idle", "0.5").stdout == b"", "all were"
         reader = shell.start("read", "audit", "--start", "last")
         try:
             assert reader.stdout is not None
@@ -64,6 +67,14 @@ def test_a_message_may_be_given_little_time(shell: Shell) -> None:
         (death,) = json.loads(done.stdout)["deaths"]
         assert (death["queue"], death["reason"]) == ("jobs", "expired")
         assert "ttl" in refused(shell, "publish", "jobs", "x", "--ttl", "1e300")
+
+
+def test_a_queue_is_emptied_by_who_knows_no_number(shell: Shell) -> None:
+    with served(shell):
+        good(shell, "declare-queue", "jobs")
+        good(shell, "publish", "jobs", "--lines", stdin=b"1\n2\n3")
+        assert good(shell, "consume", "jobs", "--idle", "1").stdout == b"1\n2\n3\n"
+        assert good(shell, "consume", "jobs", "--idle", "0.5").stdout == b"", "acknowledged"
 
 
 def test_vhosts_come_and_go(shell: Shell) -> None:
