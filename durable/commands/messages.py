@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from contextlib import AsyncExitStack
+from functools import partial
 
-from mesh.commands.messages import JSON_HELP
 from mesh.commands.options import (
     Commands,
     WrongUsage,
@@ -20,14 +19,15 @@ from mesh.commands.terminal import (
     payload,
     payload_fields,
     stdin_lines,
-    until_told,
     words,
 )
 
+from ..client.connection import Connection
 from ..client.deliveries import Deliveries
 from ..client.delivery import Delivery
 from ..protocol.properties import Properties
-from .options import add_ending, add_reaching, reached, until_enough
+from .options import add_reaching, reached
+from .printing import add_printing, print_messages
 
 PREFETCH_BYTES = 16 << 20
 
@@ -58,12 +58,11 @@ def add(commands: Commands) -> None:
         "Ctrl-C,\nand acknowledge each when it has been printed.",
     )  # fmt: skip
     command.add_argument("queue")
-    add_ending(command)
+    add_printing(command)
     command.add_argument(
         "--ack", action=argparse.BooleanOptionalAction, default=True,
         help="with --no-ack all of them are back in the queue afterwards (default: --ack)",
     )  # fmt: skip
-    command.add_argument("--json", action="store_true", help=f"a line each, payload {JSON_HELP}")
     add_reaching(command)
     command.set_defaults(run=consume)
 
@@ -77,18 +76,17 @@ async def publish(args: argparse.Namespace) -> int:
     headers, sent = dict(args.header) or None, 0
     async with reached(args) as broker:
         publisher = broker.publisher()
+        send = partial(
+            publisher.send, args.exchange, args.key, headers=headers, properties=properties
+        )
         try:
             async with publisher:
                 if args.lines:
                     async for line in stdin_lines():
-                        await publisher.send(
-                            args.exchange, args.key, line, headers=headers, properties=properties
-                        )
+                        await send(line)
                         sent += 1
                 else:
-                    await publisher.send(
-                        args.exchange, args.key, data, headers=headers, properties=properties
-                    )
+                    await send(data)
                     sent = 1
         except BaseException:  # Ctrl-C, too: how far it came must not stay unknown.
             if args.lines and sent:
@@ -101,22 +99,16 @@ async def publish(args: argparse.Namespace) -> int:
 async def consume(args: argparse.Namespace) -> int:
     # 0 is no limit: who settles nothing would else see the first of them only.
     prefetch, prefetch_bytes = args.count or (1000 if args.ack else 0), PREFETCH_BYTES * args.ack
-    with until_told() as told:
-        async with reached(args) as broker, AsyncExitStack() as settling:
-            # For an answer, too; not for what has been acknowledged to get there.
-            with told.waiting:
-                deliveries = await settling.enter_async_context(
-                    broker.consume(args.queue, prefetch=prefetch, prefetch_bytes=prefetch_bytes)
-                )
-                await _print(deliveries, args)
-    return 0
 
+    def deliveries(broker: Connection) -> Deliveries:
+        return broker.consume(args.queue, prefetch=prefetch, prefetch_bytes=prefetch_bytes)
 
-async def _print(deliveries: Deliveries, args: argparse.Namespace) -> None:
-    async for delivery in until_enough(deliveries, args):
+    async def show(_: Deliveries, delivery: Delivery) -> None:
         await out_line(_shown(delivery, as_json=args.json))
         if args.ack:
             await delivery.ack()
+
+    return await print_messages(args, deliveries, show)
 
 
 def _shown(delivery: Delivery, *, as_json: bool) -> bytes:

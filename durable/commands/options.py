@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import math
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TypeVar
 
-import trio
-
-from mesh.commands.options import Commands, add_count, add_joining, joined, named, some_seconds
+from mesh.commands.options import Commands, add_joining, joined, named, some_seconds
 from mesh.commands.reaching import tell_why_nobody
 
 from ..broker.directory import DEFAULT_VHOST
 from ..client.connection import Connection, connect
 from ..errors import BrokerLost
 
-T = TypeVar("T")
 Do = Callable[[Connection, argparse.Namespace], Awaitable[None]]
 BROKER = "broker"
 TIMEOUT_S = 10.0
@@ -62,27 +57,6 @@ def add_reaching(
         help=f"how long an answer may take (default {TIMEOUT_S:g})",
     )  # fmt: skip
     add_joining(command)
-
-
-def add_ending(command: argparse.ArgumentParser) -> None:
-    """For commands that print messages, see `until_enough`."""
-    add_count(command, "messages")
-    command.add_argument(
-        "--idle", type=some_seconds, default=math.inf, metavar="SECONDS",
-        help="end when none has come for so long (default: go on for ever)",
-    )  # fmt: skip
-
-
-async def until_enough(messages: AsyncIterator[T], args: argparse.Namespace) -> AsyncIterator[T]:
-    """As many as --count says, and as long as they come within --idle."""
-    seen = 0
-    while args.count is None or seen < args.count:
-        with trio.move_on_after(args.idle) as scope:
-            message = await anext(messages)
-        if scope.cancelled_caught:
-            return
-        yield message
-        seen += 1
 
 
 def add_command(commands: Commands, name: str, text: str) -> argparse.ArgumentParser:

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import argparse
 import json
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 from datetime import UTC, datetime
 
-from mesh.commands.messages import JSON_HELP
 from mesh.commands.options import Commands, named
 from mesh.commands.terminal import (
     jsonable,
     out_line,
     payload_fields,
-    until_told,
     words,
 )
 from mesh.protocol.batch import NUMBERS_END
 
+from ..client.connection import Connection
 from ..client.delivery import Delivery
 from ..client.records import PLACES, Records
-from .options import add_ending, add_reaching, reached, until_enough
+from .options import add_reaching
+from .printing import add_printing, print_messages
 
 
 def add(commands: Commands) -> None:
@@ -41,8 +41,7 @@ def add(commands: Commands) -> None:
         help="under which the broker keeps how far it was printed; when it knows that, --start does "
         "not matter",
     )  # fmt: skip
-    add_ending(command)
-    command.add_argument("--json", action="store_true", help=f"a line each, payload {JSON_HELP}")
+    add_printing(command)
     add_reaching(command)
     command.set_defaults(run=read)
 
@@ -60,24 +59,17 @@ def _start(text: str) -> str | int | datetime:
 
 
 async def read(args: argparse.Namespace) -> int:
-    with until_told() as told:
-        async with reached(args) as broker, AsyncExitStack() as storing:
-            # For an answer, too; not for the cursor to get there.
-            with told.waiting:
-                records = await storing.enter_async_context(
-                    broker.read(args.stream, start=args.start, cursor=args.cursor or "")
-                )
-                await _print(records, args)
-    return 0
+    def records_of(broker: Connection) -> Records:
+        return broker.read(args.stream, start=args.start, cursor=args.cursor or "")
 
-
-async def _print(records: Records, args: argparse.Namespace) -> None:
-    async for record in until_enough(records, args):
+    async def show(records: Records, record: Delivery) -> None:
         if record.lost:
             words(f"not captured before offset {record.tag}: {record.lost} messages")
         await out_line(_shown(record) if args.json else record.payload)
         if args.cursor:
             await records.store()
+
+    return await print_messages(args, records_of, show)
 
 
 def _shown(record: Delivery) -> bytes:

@@ -1,0 +1,60 @@
+"""Messages on stdout until a signal, `--count` or `--idle`: what `consume` and `read` have in common."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import TypeVar
+
+import trio
+
+from mesh.commands.messages import JSON_HELP
+from mesh.commands.options import add_count, some_seconds
+from mesh.commands.terminal import until_told
+
+from ..client.connection import Connection
+from ..client.delivery import Delivery
+from ..client.feed import Feed
+from .options import reached
+
+F = TypeVar("F", bound=Feed)
+
+
+def add_printing(command: argparse.ArgumentParser) -> None:
+    """When it ends, and what of each message is printed."""
+    add_count(command, "messages")
+    command.add_argument(
+        "--idle", type=some_seconds, default=math.inf, metavar="SECONDS",
+        help="end when none has come for so long (default: go on for ever)",
+    )  # fmt: skip
+    command.add_argument("--json", action="store_true", help=f"a line each, payload {JSON_HELP}")
+
+
+async def print_messages(
+    args: argparse.Namespace, open_feed: Callable[[Connection], F],
+    handle: Callable[[F, Delivery], Awaitable[None]],
+) -> int:  # fmt: skip
+    """Hand each message of what is opened to `handle`, one after the other. Returns the exit status."""
+    with until_told() as told:
+        async with reached(args) as broker, AsyncExitStack() as leaving:
+            # For an answer, too; not for what was acknowledged, or a cursor, to get there.
+            with told.waiting:
+                feed = open_feed(broker)
+                await leaving.enter_async_context(feed)
+                async for message in _until_enough(feed, args):
+                    await handle(feed, message)
+    return 0
+
+
+async def _until_enough(feed: Feed, args: argparse.Namespace) -> AsyncIterator[Delivery]:
+    """As many as --count says, and as long as they come within --idle."""
+    seen = 0
+    while args.count is None or seen < args.count:
+        with trio.move_on_after(args.idle) as scope:
+            message = await anext(feed)
+        if scope.cancelled_caught:
+            return
+        yield message
+        seen += 1
