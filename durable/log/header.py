@@ -31,6 +31,8 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Iterator
+from itertools import count
 from typing import NamedTuple
 
 from ..errors import NewerFormat
@@ -67,10 +69,16 @@ def segment_number(name: str) -> int | None:
     return int(matched[1]) if matched else None
 
 
-def damaged_name(number: int, at: int, again: int = 1) -> str:
-    """Of the file that keeps what stood damaged in a segment at byte `at`, for the `again`th time."""
-    name = f"damaged.{number:010d}.{at}"
-    return name if again == 1 else f"{name}.{again}"
+def damaged_name(number: int, at: int) -> str:
+    """Of the file that keeps what stood damaged in a segment at byte `at`."""
+    return f"damaged.{number:010d}.{at}"
+
+
+def names_after(name: str) -> Iterator[str]:
+    """The name, then those to take in turn while the ones before are taken: NAME.2, NAME.3, for ever."""
+    yield name
+    for again in count(2):
+        yield f"{name}.{again}"
 
 
 def encode_store(store_id: bytes, time_us: int) -> bytes:

@@ -16,6 +16,7 @@ from .header import (
     decode_segment_header,
     decode_store,
     encode_store,
+    names_after,
     segment_name,
     segment_number,
 )  # fmt: skip
@@ -99,11 +100,8 @@ def _make_room(disk: Disk, names: list[str], numbers: list[int]) -> dict[int, Se
 
 def _set_aside(disk: Disk, name: str, aside: str) -> None:
     """What is there from an earlier time stays: it is the only copy."""
-    names, free, again = disk.names(), aside, 1
-    while free in names:
-        again += 1
-        free = f"{aside}.{again}"
-    disk.rename(name, free)
+    names = disk.names()
+    disk.rename(name, next(one for one in names_after(aside) if one not in names))
 
 
 def _write_store(disk: Disk, store_id: bytes, now_us: int) -> None:

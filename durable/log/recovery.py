@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import count, pairwise
+from itertools import pairwise
 from typing import NamedTuple
 
 from ..errors import StoreKeyMissing
@@ -22,7 +22,7 @@ from .cipher import Cipher, as_written, damage
 from .config import LogConfig
 from .disk import NO_SPACE, Disk, File
 from .encryption import Encryption, keep_cipher, read_cipher
-from .header import SEGMENT_HEADER_BYTES, SegmentHeader, damaged_name, segment_name
+from .header import SEGMENT_HEADER_BYTES, SegmentHeader, damaged_name, names_after, segment_name
 from .identity import Identity, identify
 from .placing import Cursor
 from .record import FIRST_POSITION, SEAL_KIND, Record, store_seed
@@ -274,8 +274,7 @@ class _Recovery:
         """The file that keeps bytes [at, end), a new one unless there is one; None: they are zeros, or there
         is no room. Files of what was cut there before, and of attempts that crashed, stay as they are."""
         names, copy = self._disk.names(), None
-        for again in count(1):
-            name = damaged_name(number, at, again)
+        for name in names_after(damaged_name(number, at)):
             if name not in names:
                 break
             if self._is_copy(name, file, at, end):
