@@ -46,12 +46,12 @@ def begin_at(
     """
     files, registry = Checkpoints(disk, store_id, lambda: NOWHERE, cipher), replay.registry
     returns: dict[int, int] = {}
-    if end is not None:
-        kept = files.kept()
-        files = Checkpoints(disk, store_id, lambda: end, cipher)
-        _recall(files, replay)
-        return Beginning(0, kept)
     root = files.read_root()
+    if end is not None:
+        for _ in files.acks():
+            pass  # For what they say has to be there, before those ahead of the end are removed.
+        _recall(Checkpoints(disk, store_id, lambda: end, cipher), replay)
+        return Beginning(0, files.kept(root))
     if root is not None:
         try:
             named = decode_extra(bytes(root.extra))
@@ -68,9 +68,9 @@ def begin_at(
             for _ in files.acks(besides=[one.name for one in named]):
                 pass  # Not loaded, but they must not be ahead of the log either.
             replay.begins(root.start, root.snapshot, returns, files.reach)
-            return Beginning(root.start, range(root.start, files.reach))
+            return Beginning(root.start, files.kept(root))
     _recall(files, replay)
-    return Beginning(0, range(files.reach if root is None else root.start, files.reach))
+    return Beginning(0, files.kept(root))
 
 
 def _recall(files: Checkpoints, replay: Replay) -> None:

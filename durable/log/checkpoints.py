@@ -234,12 +234,10 @@ class Checkpoints:
             return None
         return Root(file.position, file.lane, file.payload)
 
-    def kept(self) -> range:
-        """Log positions that were durable when all this was written. From the root's start on nothing has
-        been freed since: that takes a later root. Without one it is known only how far they went."""
-        root = self.read_root()
-        for _ in self.acks():
-            pass
+    def kept(self, root: Root | None) -> range:
+        """Log positions that were durable when what has been read so far was written. From the root's start
+        on nothing has been freed since: that takes a later root. Without one it is known only how far
+        they went."""
         return range(self.reach if root is None else root.start, self.reach)
 
     def _usable(

@@ -9,7 +9,7 @@ that came before it still holds.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from mesh.errors import RemoteProtocolError
 from mesh.protocol.batch import Batch
@@ -89,11 +89,7 @@ class Replay:
         return not self._snapshot or (
             self._start <= end
             and self._snapshot in self._snapshots.whole
-            and all(
-                start <= min(positions[0], positions[-1])
-                for lane in self.registry.lanes.values()
-                for positions, *_ in lane.referenced()
-            )
+            and all(start <= min(one[0], one[-1]) for one in self._needed())
         )
 
     def missing(self, report: RecoveryReport) -> list[Gap]:
@@ -102,11 +98,7 @@ class Replay:
         if self._snapshot not in self._snapshots.whole:
             return []
         self._settle_down()
-        needed = [
-            positions
-            for lane in self.registry.lanes.values()
-            for positions, *_ in lane.referenced()
-        ]
+        needed = list(self._needed())
         missing: list[Gap] = []
         for one in (Gap(0, report.start), *report.absent):
             found = [
@@ -120,6 +112,12 @@ class Replay:
             if found:
                 missing.append(Gap(min(found), max(found) + 1, synced=True))
         return missing
+
+    def _needed(self) -> Iterator[range]:
+        """Log positions of records of which something is not settled yet."""
+        for lane in self.registry.lanes.values():
+            for positions, *_ in lane.referenced():
+                yield positions
 
     def _settle_down(self) -> None:
         for recovering in self._recovering.values():
