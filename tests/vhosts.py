@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from durable.broker.hosted import Hosted
 from durable.log.record import HEADER_BYTES, Draft, Record, encode_record, read_header
 from durable.protocol.properties import Properties, encode_properties
 from durable.vhost.bodies import Bodies
@@ -116,3 +117,12 @@ def make_batch(
 
 def anybody(_exchange: str) -> None:
     """Everybody may publish."""
+
+
+async def flushed(hosted: Hosted) -> None:
+    """Return when everything settled so far is on disk."""
+    settling = hosted.vhost.settling
+    flush = settling.next_flush()
+    hosted.wake()
+    while settling.durable < flush:
+        await hosted.settled.wait()

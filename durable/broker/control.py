@@ -134,9 +134,7 @@ class Control:
         self._peer.check(for_read("queue", name))
         queue = self._registry.queue(name)
         self._peer.check_own(queue)
-        purged = queue.purge()
-        await self._hosted.flushed()
-        return purged
+        return await self._hosted.purge(queue)
 
     async def declare_exchange(self, definition: dict[str, Any]) -> None:
         wanted = read(ExchangeDefinition, definition)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Protocol
 
 from mesh.errors import TooLarge
@@ -231,14 +232,24 @@ class Hosted:
             self.endings.add(queue, "its last consumer left", stays=stays)
             await self.endings.end(queue)
 
-    async def flushed(self) -> None:
-        """Return when everything settled so far is on disk. Raises StoreFailed."""
-        flush = self.vhost.settling.next_flush()
+    async def purge(self, queue: Queue) -> int:
+        """Settle all that is ready, and return how many once that is on disk.
+
+        Raises:
+            StoreFull: there is no room to write it down. All of it stays, or, where it takes several
+                records, what the last of them would have said.
+            StoreFailed, StoreClosed: it is unknown what comes back.
+        """
         self.wake()
-        while self.vhost.settling.durable < flush:
-            if self.log.failure is not None:
-                raise StoreFailed(self.log.failure)
-            await self.settled.wait()
+        if not queue.logged:
+            return queue.purge()
+        purged = 0
+        for lane, end in [(lane, lane.index.end) for lane in queue.lanes]:
+            settle = partial(self.vhost.purge, lane, end, self.clock.now_us())
+            while count := await self.log.with_room(settle):
+                purged += count
+        await self.log.durable(self.log.end - 1)
+        return purged
 
     # Sessions
 

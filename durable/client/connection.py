@@ -101,7 +101,7 @@ class Connection:
         return ready
 
     async def purge_queue(self, name: str) -> int:
-        """Drop what is ready; how many it was. Raises UnknownQueue."""
+        """Drop what is ready; how many it was. Raises UnknownQueue; StoreFull: all of it stays, or some."""
         check_key("queue", "name", name)
         return int(await self._channel.call("purge_queue", name=name))
 

@@ -72,11 +72,15 @@ class Settling:
             self._releases.append((self._store.end - 1, released))
         self.committed(self._store.durable_end)
 
+    @property
+    def record_bytes_max(self) -> int:
+        """Of settlements in one record."""
+        return min(RECORD_BYTES_MAX, self._store.append_bytes_max // 4)
+
     def _take(self, now_us: int) -> None:
         """Records of everything settled since the last ones."""
         settled, returned = self._journal.take_settled()
-        bytes_max = min(RECORD_BYTES_MAX, self._store.append_bytes_max // 4)
-        for body in encode_acks_in_parts(settled, returned, bytes_max):
+        for body in encode_acks_in_parts(settled, returned, self.record_bytes_max):
             self._unappended.append(Draft(Kind.ACKS, body, (), now_us))
 
     def _append(self) -> None:

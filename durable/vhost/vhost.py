@@ -13,7 +13,14 @@ from collections.abc import Iterable, Sequence
 from mesh.protocol.batch import Batch
 
 from ..errors import DurableError
-from ..log.bodies import Missed, encode_definitions, encode_moved_on, gap_draft
+from ..log.bodies import (
+    RANGE,
+    Missed,
+    encode_acks,
+    encode_definitions,
+    encode_moved_on,
+    gap_draft,
+)
 from ..log.record import Draft, Kind
 from ..protocol.parts import Refusal
 from ..queues.journal import Dead
@@ -166,6 +173,18 @@ class Vhost:
             self._burying.append((position, queue, dead))
         else:
             queue.buried(dead)
+
+    def purge(self, lane: Lane, end: int, now_us: int) -> int:
+        """Settle what is ready of a logged lane before `end`, or as much as one record says; how many.
+
+        Raises:
+            StoreBusy, StoreFull, StoreFailed, StoreClosed: nothing was settled.
+        """
+        ranges = lane.ready_ranges(end)[: self.settling.record_bytes_max // RANGE.size]
+        if ranges:
+            body = encode_acks({lane.id: ranges})
+            self._store.append_nowait([Draft(Kind.ACKS, body, (), now_us)])
+        return sum(lane.settle(low, high, known=True) for low, high in ranges)
 
     def snapshot(self, now_us: int) -> list[Draft]:
         """See snapshot.py. To be called, and appended, right after a flush.

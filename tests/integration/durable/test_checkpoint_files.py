@@ -24,7 +24,7 @@ from durable.vhost.checkpointing import Checkpointing
 from tests.integration.durable.test_full_disk import settle
 from tests.integration.durable.test_too_large import declare
 from tests.power_cuts import CONFIG, run
-from tests.vhosts import PUBLISHER, anybody, make_batch
+from tests.vhosts import PUBLISHER, anybody, flushed, make_batch
 
 STILL = replace(CONFIG, log=replace(CONFIG.log, compaction_share_max=0.0))
 """Nothing is carried forward: what is in the first segment keeps it, and it alone."""
@@ -112,7 +112,7 @@ def test_a_kill_between_two_renames_brings_nothing_back(monkeypatch: pytest.Monk
         for outcome, numbers in ((ACK, ACKED), (REQUEUE, RETURNED)):
             for number in numbers:
                 queue.settle(consumer, number, number + 1, outcome)
-        await hosted.flushed()
+        await flushed(hosted)
         told = hosted.vhost.settling.last_position
         await client.roll(hosted, lambda: not any(one.first <= told < one.end for one in segments))
         kills.wanted = True

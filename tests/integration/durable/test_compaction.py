@@ -25,7 +25,7 @@ from durable.queues.queue import ACK
 from durable.vhost import changes
 from durable.vhost.checkpointing import Checkpointing
 from tests.power_cuts import CONFIG, run
-from tests.vhosts import PUBLISHER, anybody, make_batch
+from tests.vhosts import PUBLISHER, anybody, flushed, make_batch
 
 SEGMENT_BYTES = 1 << 16
 CONF = replace(
@@ -73,7 +73,7 @@ class Client:
         queue.settle(consumer, but, consumer.next_tag, ACK)
         queue.unsubscribe(consumer, 0)
         hosted.wake(queue)
-        await hosted.flushed()
+        await flushed(hosted)
 
     async def traffic(self) -> None:
         """A segment of what is consumed at once."""

@@ -23,7 +23,7 @@ from durable.queues.queue import REJECT
 from tests.integration.durable.test_full_disk import PATIENCE_S, SEGMENT, fill
 from tests.integration.durable.test_too_large import declare, publish, ready
 from tests.power_cuts import CONFIG, Cuts, Ledger, run
-from tests.vhosts import make_batch
+from tests.vhosts import flushed, make_batch
 
 TO_GRAVES = {"dead_letter_exchange": "", "dead_letter_routing_key": "graves"}
 SMALL_DISK = 4 * SEGMENT + SEGMENT // 2
@@ -151,7 +151,7 @@ def test_a_queue_whose_dead_wait_is_not_empty() -> None:
         published = await fill(hosted)
         volume.capacity_bytes = volume.used_bytes
         reject_all(hosted, "jobs")
-        await hosted.flushed()
+        await flushed(hosted)
         why = f"{published} messages, {published} of them to be dead-lettered; .* without if_empty$"
         with pytest.raises(InUse, match=why):
             await control(hosted).delete_queue("jobs", if_empty=True)

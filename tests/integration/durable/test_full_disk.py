@@ -16,13 +16,14 @@ from durable.broker.hosted import Hosted
 from durable.definition_forms import to_plain
 from durable.definitions import StreamDefinition
 from durable.errors import StoreFull
+from durable.log.bodies import RANGE
 from durable.log.memory_disk import Volume
 from durable.queues.consumers import Consumer
-from durable.queues.queue import ACK, REJECT
+from durable.queues.queue import ACK, REJECT, REQUEUE
 from durable.vhost import changes
 from tests.integration.durable.test_too_large import declare, graves, make, publish, ready
 from tests.power_cuts import CONFIG, run
-from tests.vhosts import make_batch
+from tests.vhosts import flushed, make_batch
 
 SEGMENT = CONFIG.log.segment_bytes
 PATIENCE_S = 100 * CONFIG.idle_s
@@ -46,7 +47,12 @@ async def settle(hosted: Hosted, name: str, outcome: str) -> None:
     queue.take(0)
     queue.settle(consumer, 0, consumer.next_tag, outcome)
     queue.unsubscribe(consumer, 0)
-    await hosted.flushed()
+    await flushed(hosted)
+
+
+async def purge(hosted: Hosted) -> int:
+    with trio.fail_after(PATIENCE_S):
+        return await hosted.purge(hosted.vhost.registry.queue("jobs"))
 
 
 async def until_space(hosted: Hosted) -> None:
@@ -139,7 +145,7 @@ def test_checkpoints_that_find_no_room_take_no_reserve_from_acks() -> None:
         queue.subscribe(consumer)
         queue.take(0)
         queue.settle(consumer, 0, published // 2, ACK)
-        await hosted.flushed()
+        await flushed(hosted)
         await nothing(hosted)
 
     async def nothing(hosted: Hosted) -> None:
@@ -221,3 +227,55 @@ def test_what_was_rejected_on_a_full_disk_moves_when_there_is_room(
     run(volume, life)
     if restarted:
         run(volume, moved)
+
+
+def test_a_purge_without_room_says_so_and_drops_nothing() -> None:
+    """Found: all of it was gone from the queue, but not on the disk, and no answer came."""
+    volume = Volume(capacity_bytes=4 * SEGMENT + SEGMENT // 2)
+
+    async def life(hosted: Hosted) -> None:
+        await declare(hosted, "jobs")
+        published = await fill(hosted)
+        with pytest.raises(StoreFull):  # The reserve has gone.
+            while True:
+                await make(hosted, changes.QUEUE_GONE, "")
+        with pytest.raises(StoreFull):
+            await purge(hosted)
+        assert ready(hosted)["jobs"] == published
+        volume.capacity_bytes *= 2
+        await until_space(hosted)
+        assert await purge(hosted) == published
+        assert not ready(hosted)["jobs"]
+
+    async def nothing_comes_back(hosted: Hosted) -> None:
+        assert not ready(hosted)["jobs"]
+
+    run(volume, life)
+    run(volume, nothing_comes_back)
+
+
+def test_a_purge_of_more_than_a_record_says() -> None:
+    """Every other message is out, so that each of the rest is a range of its own."""
+    volume, ranges = Volume(), 2 * SEGMENT // 4 // RANGE.size
+
+    async def life(hosted: Hosted) -> None:
+        await declare(hosted, "jobs")
+        for number in range(0, 2 * ranges, 2):
+            await publish(hosted, make_batch(number, [b"", b""], key="jobs"))
+        queue = hosted.vhost.registry.queue("jobs")
+        consumer = Consumer("c", prefetch=0, prefetch_bytes=0)
+        queue.subscribe(consumer)
+        queue.take(0)
+        for tag in range(0, 2 * ranges, 2):
+            queue.settle(consumer, tag, tag + 1, REQUEUE)
+        await flushed(hosted)
+        end = hosted.log.end
+        assert await purge(hosted) == ranges
+        assert hosted.log.end > end + 2
+        assert await purge(hosted) == 0
+
+    async def the_others_are_there(hosted: Hosted) -> None:
+        assert ready(hosted)["jobs"] == ranges
+
+    run(volume, life)
+    run(volume, the_others_are_there)

@@ -25,7 +25,7 @@ from durable.vhost.deadletters import part_of
 from mesh.protocol.batch import Batch
 from tests.ledger import number_of, payload
 from tests.power_cuts import CONFIG, Cuts, Found, Ledger, run
-from tests.vhosts import PUBLISHER, anybody, make_batch
+from tests.vhosts import PUBLISHER, anybody, flushed, make_batch
 
 SEEDS = 1
 ROUNDS = 12
@@ -160,7 +160,7 @@ class Client:
                 queue.unsubscribe(consumer, hosted.clock.now_us())
                 hosted.wake(queue)
         if self.random.randrange(3):
-            await hosted.flushed()
+            await flushed(hosted)
             ledger.settled[name].update(acked)
             ledger.returned_for_certain.update({one: ledger.returned[one] for one in returned})
 

@@ -29,6 +29,7 @@ from tests.brokers import (
     take,
 )
 from tests.nodes import PATIENCE_S, free_ports, until
+from tests.vhosts import flushed
 
 
 async def test_everything_confirmed_is_there_and_nothing_settled_comes_back(tmp_path: Path) -> None:
@@ -81,7 +82,7 @@ async def test_segments_that_nobody_needs_hold_no_references(tmp_path: Path) -> 
         assert references(broker) == 10 + 5
         await drain(shop, "a")
         await shop.delete_queue("b")
-        await broker.hosted("/").flushed()
+        await flushed(broker.hosted("/"))
         assert references(broker) == 0
 
 
@@ -175,7 +176,7 @@ async def test_a_delivery_limit_holds_without_checkpoint_files(tmp_path: Path) -
             await take(deliveries, 1)
         queue = broker.hosted("/").vhost.registry.queue("jobs")
         await until(lambda: queue.ready == 1)
-        await broker.hosted("/").flushed()
+        await flushed(broker.hosted("/"))
         returned = segments()[-1]
         for _ in range(2):
             await fill_a_segment(shop)

@@ -24,7 +24,7 @@ from tests.brokers import SMALL, at, client, node_of, numbered, payloads, servin
 from tests.integration.durable.test_too_large import make, publish
 from tests.nodes import PATIENCE_S, free_ports, node, subscribed, until
 from tests.power_cuts import CONFIG, run
-from tests.vhosts import make_batch
+from tests.vhosts import flushed, make_batch
 
 
 async def read(
@@ -354,7 +354,7 @@ async def retained(tmp_path: Path, batches: Sequence[int], **limits: Any) -> lis
         hosted = broker.hosted("/")
         stream = hosted.vhost.registry.stream("audit")
         stream.retain(hosted.clock.now_us())
-        await hosted.flushed()
+        await flushed(hosted)
         expected = (stream.start, stream.end)
     async with serving(tmp_path) as broker, client(broker) as shop:
         stream = broker.hosted("/").vhost.registry.stream("audit")
