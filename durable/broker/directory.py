@@ -45,8 +45,8 @@ def make_vhost(data: Path, name: str) -> Path:
             out.flush()
             os.fsync(out.fileno())
         new.rename(file)
-        for directory in (path, path.parent, data):
-            _sync(directory)
+    for directory in (path, path.parent, data):
+        _sync(directory)  # Also what is there: it may be so in the cache only, after a SIGKILL.
     return log
 
 
