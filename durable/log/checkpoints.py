@@ -237,7 +237,7 @@ class Checkpoints:
     def kept(self, root: Root | None) -> range:
         """Log positions that were durable when what has been read so far was written. From the root's start
         on nothing has been freed since: that takes a later root. Without one it is known only how far
-        they went."""
+        they went; with nothing else left, all of it counts as lost."""
         return range(self.reach if root is None else root.start, self.reach)
 
     def _usable(

@@ -119,6 +119,16 @@ def test_the_only_segment_emptied(tmp_path: Path, capsys: pytest.CaptureFixture[
     check(volume, Gap(1, end, synced=True), tmp_path, capsys)
 
 
+def test_everything_removed_but_the_files_of_queues(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Found: all was well, as above. What had been freed of it nobody knows any more."""
+    volume, spans, _, end = make_store(SEGMENTS)
+    for name in (*spans, "checkpoint"):
+        volume.seen.pop(name)
+    check(volume, Gap(1, end - 1, synced=True), tmp_path, capsys)  # The root knew of its snapshot.
+
+
 def test_the_last_segment_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Found: that was the rest of a commit that a crash cut off, however far in front of its end."""
     volume, spans, _, end = make_store(SEGMENTS)
