@@ -81,9 +81,10 @@ async def _recovered(
         async with open_log(
             disk, config.log, start=begin, visit=replay, encryption=encryption
         ) as log:
-            lost += replay.missing(log.report)
+            missing = replay.missing(log.report)
+            lost += missing
             log.lost(lost)
-            if replay.holds(log.report.start, log.report.found_end):
+            if replay.holds(log.report, missing):
                 yield log, disk, replay
                 return
             logger.warning(

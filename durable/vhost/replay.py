@@ -9,7 +9,8 @@ that came before it still holds.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
 
 from mesh.errors import RemoteProtocolError
 from mesh.protocol.batch import Batch
@@ -77,41 +78,38 @@ class Replay:
         self._start, self._snapshot, self._reach = start, snapshot, reach
         self._snapshots.returns, self._snapshots.durable = returns, snapshot
 
-    def holds(self, start: int, end: int) -> bool:
-        """Whether what `begins` said was so, now that all up to `end` has been read.
-
-        Args:
-            start: the first log position there is. What was loaded may point to earlier ones when
-                a segment is gone that should be there.
-        """
-        if self._reach > end:
-            return False
-        return not self._snapshot or (
-            self._start <= end
-            and self._snapshot in self._snapshots.whole
-            and all(start <= min(one[0], one[-1]) for one in self._needed())
-        )
-
     def missing(self, report: RecoveryReport) -> list[Gap]:
         """Now that all has been read: what was not there, and cannot have been freed, for messages that
         `begins` knows of are needed still."""
         if self._snapshot not in self._snapshots.whole:
             return []
         self._settle_down()
-        needed = list(self._needed())
-        missing: list[Gap] = []
-        for one in (Gap(0, report.start), *report.absent):
-            found = [
-                position
-                for positions in needed
-                if min(positions[0], positions[-1]) < one.end
-                and max(positions[0], positions[-1]) >= one.start
-                for position in positions
-                if one.start <= position < one.end
-            ]
-            if found:
-                missing.append(Gap(min(found), max(found) + 1, synced=True))
-        return missing
+        parts = (Gap(0, report.start), *report.absent)
+        found: dict[Gap, tuple[int, int]] = {}
+        for positions in self._needed():
+            rising = positions if positions.step > 0 else positions[::-1]
+            for part in parts:
+                low, high = bisect_left(rising, part.start), bisect_left(rising, part.end)
+                if low < high:
+                    first, last = found.get(part, (rising[low], 0))
+                    found[part] = min(first, rising[low]), max(last, rising[high - 1])
+        return [Gap(first, last + 1, synced=True) for first, last in found.values()]
+
+    def holds(self, report: RecoveryReport, missing: Iterable[Gap]) -> bool:
+        """Whether what `begins` said was so. What was loaded may point to before the first log position
+        there is, when a segment is gone that should be there.
+
+        Args:
+            missing: what `missing` found.
+        """
+        end = report.found_end
+        if self._reach > end:
+            return False
+        return not self._snapshot or (
+            self._start <= end
+            and self._snapshot in self._snapshots.whole
+            and all(report.start <= gap.start for gap in missing)
+        )
 
     def _needed(self) -> Iterator[range]:
         """Log positions of records of which something is not settled yet."""
