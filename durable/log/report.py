@@ -115,6 +115,10 @@ class Course:
     records: int = 0
     gaps: list[Gap] = field(default_factory=list)
     absent: list[Gap] = field(default_factory=list)
+    _earlier: int = 0
+    """So many of the gaps were there before the life whose records come now."""
+    _followed: int = 0
+    """Behind so many a record has come."""
     _kept_end: int = 0
     _number: int | None = None
     _hole: bool = False
@@ -132,18 +136,29 @@ class Course:
 
     def record(self, header: Header) -> None:
         _, _, kind, _, _, _, _, _, chain, unsynced, epoch, position, _, _, checksum = header
+        if epoch > self.epoch:
+            self._begin(epoch)
         if position != self.expected or self._hole:
             self._reach(position)
+            self._followed = len(self.gaps)
         if chain != self.chain and self.chain is not None:
             self.gaps.append(Gap(position, position))
+            self._followed = len(self.gaps)
         follows = kind != SEAL_KIND
         self.expected, self.chain = position + follows, checksum
         self.records += follows
-        if epoch > self.epoch:
-            self.epoch = epoch
         synced_end = position - unsynced
         if synced_end > self.synced_end:
             self.synced_end = synced_end
+
+    def _begin(self, epoch: int) -> None:
+        """A later life. What of the gaps before it had been confirmed, only earlier ones know: it found them
+        there, and took all that it found for durable."""
+        self.epoch = epoch
+        for index in range(self._earlier, self._followed):
+            gap = self.gaps[index]
+            self.gaps[index] = replace(gap, synced=gap.end <= self.synced_end)
+        self._earlier = self._followed
 
     def _reach(self, position: int) -> None:
         if self.expected is None:
@@ -175,10 +190,11 @@ class Course:
         if found_end < kept.stop:
             self.gaps.append(Gap(found_end, kept.stop))
             self.expected = kept.stop
-        self.gaps.sort(key=lambda gap: gap.start)
         self._kept_end = kept.stop
 
     def all_gaps(self) -> tuple[Gap, ...]:
         """With what is known of them in the end."""
         synced_end = max(self.synced_end, self._kept_end)
-        return tuple(Gap(gap.start, gap.end, synced=gap.end <= synced_end) for gap in self.gaps)
+        earlier, later = self.gaps[: self._earlier], self.gaps[self._earlier :]
+        later = [replace(gap, synced=gap.end <= synced_end) for gap in later]
+        return tuple(sorted(earlier + later, key=lambda gap: gap.start))

@@ -229,9 +229,12 @@ def check(left: Volume, ledger: Ledger, client: Client) -> None:
     found: list[Found] = []
     sent = set().union(*ledger.sent.values())
 
-    async def first(hosted: Hosted) -> None:
+    async def look(hosted: Hosted) -> Found:
         assert not any(gap.synced for gap in hosted.log.report.gaps), "no cut is a loss"
-        found.append(await Found.of(hosted))
+        return await Found.of(hosted)
+
+    async def first(hosted: Hosted) -> None:
+        found.append(await look(hosted))
         ledger.check(found[0])
         await client.send_again(
             hosted, [one for one in client.batches if one.base_sequence in sent]
@@ -239,10 +242,10 @@ def check(left: Volume, ledger: Ledger, client: Client) -> None:
         found.append(await Found.of(hosted))
 
     async def without_checkpoints(hosted: Hosted) -> None:
-        ledger.check(await Found.of(hosted))
+        ledger.check(await look(hosted))
 
     async def second(hosted: Hosted) -> None:
-        found.append(await Found.of(hosted))
+        found.append(await look(hosted))
 
     run(bare, without_checkpoints)
     run(left, first)
