@@ -10,6 +10,7 @@ there is the old pair of a queue, or the new one; a mixture is noticed and count
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -34,6 +35,7 @@ NOWHERE = 1 << 64
 """Where a log ends that has not been read yet: nothing is ahead of it."""
 NEW = ".new"
 """Ending of files that are not complete yet."""
+DIGEST = re.compile("[0-9a-f]{40}")
 KINDS = {"enq": FileKind.ENQ, "ack": FileKind.ACK}
 
 
@@ -203,9 +205,9 @@ class Checkpoints:
             self._folder.sync_directory()
 
     def digests(self) -> list[str]:
-        """SHA-1 in hex of the names of all queues that have files here."""
+        """SHA-1 in hex of the names of all queues that have files here; anything else is not ours."""
         try:
-            return self._folder.names()
+            return list(filter(DIGEST.fullmatch, self._folder.names()))
         except FileNotFoundError:
             return []
 
