@@ -33,7 +33,7 @@ class Settling:
         """Taken from the journal. The log had no room for them, or for what was before them."""
         self._flushed: deque[tuple[int, int]] = deque()
         """(number of a flush, log position to be durable for it)"""
-        self.last_position = 0
+        self.last_position = store.end - 1
         """The log has all settlements and returns so far up to here."""
         self.appended_bytes = 0
         """Of settlements, since the start."""

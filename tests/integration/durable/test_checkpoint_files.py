@@ -142,6 +142,41 @@ def test_a_kill_between_two_renames_brings_nothing_back(monkeypatch: pytest.Monk
         run(rootless, same, config=STILL)
 
 
+def test_a_kill_in_the_first_checkpoint_of_a_life_counts_no_return_twice() -> None:
+    """Found: where nothing had been settled in that life, its files said that no return was in what they
+    counted. With a `delivery_limit` messages died, some for good, that had not come back so often."""
+    volume, client = Volume(), Client()
+    killed: list[Volume] = []
+
+    async def first(hosted: Hosted) -> None:
+        await declare(hosted, "jobs")
+        await client.publish(hosted, "jobs", *[b"x"] * 3)
+        for _ in range(2):
+            await settle(hosted, "jobs", REQUEUE)
+        killed.append(volume.copy())
+
+    async def then(hosted: Hosted) -> None:
+        checkpointer = Checkpointer(
+            hosted,
+            FaultyDisk(kills.volume, kills),
+            Checkpointing(hosted.vhost.registry),
+            bytes_max=1,
+        )
+        kills.wanted = True
+        await checkpointer.write()
+        kills.wanted = False
+
+    async def same(hosted: Hosted) -> None:
+        assert list(lane_of(hosted, "jobs").returned(0, 3)) == [(0, 3, 2)]
+
+    run(volume, first, config=STILL)
+    kills = Kills(killed[0])
+    run(kills.volume, then, kills, config=STILL)
+    assert len(kills.left) > 10
+    for left in kills.left:
+        run(left, same, config=STILL)
+
+
 def test_a_snapshot_frees_no_settlement_that_was_on_its_way_to_the_disk() -> None:
     """Found: what was dead-lettered is settled when that is durable; a snapshot in between did not know
     it, freed the segment with its settlement, and the message was in its queue again after a kill."""
