@@ -76,7 +76,7 @@ async def test_clients_of_a_full_disk_are_refused_ack_and_go_on_by_themselves(
             ledger.confirmed.add(number)
 
         for _ in range(2):
-            with pytest.raises(StoreFull, match="disk full: .* then send again"):
+            with pytest.raises(StoreFull, match=r"disk full: .* then send again"):
                 while True:
                     await confirm()
             async with shop.consume("jobs", prefetch=10) as deliveries:
