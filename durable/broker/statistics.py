@@ -28,7 +28,9 @@ def statistics_of(hosted: Hosted, sees: Callable[[str], bool]) -> dict[str, Any]
     received = counts.received_bytes + counts.captured_bytes
     return {
         "queues": {one.name: _queue(one, now_us) for one in queues},
-        "streams": {one.name: _stream(one, registry.gaps.get(one.lane.id, ())) for one in streams},
+        "streams": {
+            one.name: _stream(one, registry.gaps.get(one.lane.id, ()), now_us) for one in streams
+        },
         "hidden": there - len(queues) - len(streams),
         "publishers": len(hosted.vhost.publishers),
         "lost": hosted.lost,
@@ -44,25 +46,29 @@ def statistics_of(hosted: Hosted, sees: Callable[[str], bool]) -> dict[str, Any]
 
 
 def _queue(queue: Queue, now_us: int) -> dict[str, Any]:
-    oldest_us = queue.oldest_us()
     return {
         "ready": queue.ready,
         "unacked": queue.unacked,
         "dead": queue.dead,
         "size_bytes": queue.size_bytes,
         "consumers": len(queue.consumers),
-        "oldest_s": None if oldest_us is None else max(0, now_us - oldest_us) / 1e6,
+        "oldest_s": _age_s(queue.oldest_us(), now_us),
         "durability": "memory" if queue.definition.transient else "disk",
         **_counts(queue.counts),
     }
 
 
-def _stream(stream: Stream, gaps: Iterable[Gap]) -> dict[str, Any]:
+def _stream(stream: Stream, gaps: Iterable[Gap], now_us: int) -> dict[str, Any]:
     return {
         "start": stream.start, "end": stream.end, "size_bytes": stream.size_bytes,
+        "oldest_s": _age_s(stream.lane.oldest_us(), now_us),
         "cursors": dict(stream.cursors), "missed": sum(gap.missed.messages for gap in gaps),
         **_counts(stream.counts),
     }  # fmt: skip
+
+
+def _age_s(time_us: int | None, now_us: int) -> float | None:
+    return None if time_us is None else max(0, now_us - time_us) / 1e6
 
 
 def _counts(counts: Counts) -> dict[str, Any]:

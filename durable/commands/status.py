@@ -39,16 +39,15 @@ async def status(args: argparse.Namespace) -> int:
 def _lines(found: dict[str, Any]) -> Iterator[str]:
     log, intake = found["log"], found["intake"]
     for name, one in found["queues"].items():
-        oldest = "" if one["oldest_s"] is None else f", oldest {one['oldest_s']:.0f} s"
         dead = f"{one['dead']} to be dead-lettered, " if one.get("dead") else ""  # See `hidden`.
         yield (
             f"queue {name}: {one['ready']} ready, {one['unacked']} unacked, {dead}"
-            f"{sizes(one['size_bytes'])}, {one['consumers']} consumers{oldest}, {one['durability']}"
+            f"{sizes(one['size_bytes'])}, {one['consumers']} consumers{_oldest(one)}, {one['durability']}"
             f"{_rates(one, 'published', 'delivered', 'acked')}"
         )
     for name, one in found["streams"].items():
         held = (
-            f"offsets {one['start']} to {one['end'] - 1}, {sizes(one['size_bytes'])}"
+            f"offsets {one['start']} to {one['end'] - 1}, {sizes(one['size_bytes'])}{_oldest(one)}"
             if one["end"] > one["start"]
             else f"empty, the next offset is {one['end']}"
         )  # As `inspect` says it.
@@ -79,6 +78,12 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
         yield f"log: THE STORE HAS STOPPED: {log['failure']}"
     if found["lost"]:
         yield f"messages that could not be read: {found['lost']}"
+
+
+def _oldest(one: dict[str, Any]) -> str:
+    """Nothing of a stream from a broker of before, either."""
+    age_s = one.get("oldest_s")
+    return "" if age_s is None else f", oldest {age_s:.0f} s"
 
 
 def _rates(one: dict[str, Any], *names: str) -> str:

@@ -37,6 +37,8 @@ class Served:
     def __init__(self, shell: Shell, *words: str) -> None:
         listen = ("--listen", shell.seed)
         self._buffer = b""
+        self.recovered: dict[str, Any] = {}
+        """What it said of its first vhost."""
         self.process = shell.start("serve", "--data", "data", "--json", *listen, *words)
 
     def event(self, wanted: str) -> dict[str, Any]:
@@ -71,6 +73,7 @@ def served(shell: Shell, *words: str) -> Iterator[Served]:
     """A broker that is ready."""
     broker = Served(shell, *words)
     try:
+        broker.recovered = broker.event("recovered")
         broker.event("ready")
         yield broker
     finally:
@@ -121,7 +124,12 @@ def test_what_was_confirmed_survives_sigkill(shell: Shell) -> None:
     looked = json.loads(good(shell, "inspect", "data", "--json").stdout)
     (queue,) = looked["vhosts"][0]["queues"]
     assert (queue["name"], queue["ready"]) == ("jobs", 990)
-    with served(shell, "--segment-size", "1M"):
+    with served(shell, "--segment-size", "1M") as broker:
+        read = broker.recovered
+        assert read["records"] >= 3
+        assert read["bytes_read"] > len(b"".join(LINES))
+        rate = read["bytes_read"] / read["seconds"] / 1e6
+        assert read["megabytes_per_s"] == pytest.approx(rate, abs=0.1)
         done = good(shell, "consume", "jobs", "--count", "990", "--no-ack")
         assert done.stdout.splitlines() == LINES[10:]
         done = good(shell, "consume", "jobs", "--count", "1", "--json")
@@ -150,6 +158,16 @@ def test_publishing_lines_says_how_far_it_came_when_it_is_interrupted(
         finally:
             publisher.kill()
             publisher.communicate()
+
+
+def test_a_broker_of_another_name_is_found_by_it(shell: Shell) -> None:
+    """Each has its own cluster: one named `broker` is not there."""
+    with served(shell, "--cluster", "archive"):
+        by_name = ("--broker", "archive")
+        good(shell, "declare-queue", "jobs", *by_name)
+        good(shell, "publish", "jobs", "x", *by_name)
+        assert good(shell, "consume", "jobs", "--count", "1", *by_name).stdout == b"x\n"
+        assert "broker" in refused(shell, "publish", "jobs", "x", "--timeout", "0.5")
 
 
 def test_only_one_broker_has_a_directory_and_nobody_looks_into_it_meanwhile(shell: Shell) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import select
 import signal
 from pathlib import Path
 
@@ -75,6 +76,39 @@ def test_a_queue_is_emptied_by_who_knows_no_number(shell: Shell) -> None:
         good(shell, "publish", "jobs", "--lines", stdin=b"1\n2\n3")
         assert good(shell, "consume", "jobs", "--idle", "1").stdout == b"1\n2\n3\n"
         assert good(shell, "consume", "jobs", "--idle", "0.5").stdout == b"", "acknowledged"
+
+
+def test_what_a_killed_consumer_held_is_redelivered_at_once(shell: Shell) -> None:
+    """SIGKILL: it says nothing to anybody. Who waits beside it gets everything, in the old order."""
+    lines = [f"order {number}".encode() for number in range(10)]
+    with served(shell):
+        good(shell, "declare-queue", "jobs")
+        good(shell, "publish", "jobs", "--lines", stdin=b"\n".join(lines))
+        holds = shell.start("consume", "jobs", "--no-ack")
+        assert holds.stdout is not None
+        held = [holds.stdout.readline().rstrip() for _ in lines]
+        waits = shell.start("consume", "jobs", "--count", "10", "--json")
+        try:
+            assert waits.stdout is not None
+            while (found := _jobs(shell))["consumers"] < 2:
+                pass
+            assert (held, found["unacked"]) == (lines, 10)
+            holds.kill()
+            assert select.select([waits.stdout], [], [], 2)[0], "nothing within 2 s"
+            rows = [json.loads(waits.stdout.readline()) for _ in lines]
+            assert [row["payload"].encode() for row in rows] == lines
+            assert {row["redelivered"] for row in rows} == {1}
+            assert waits.wait(10) == 0
+        finally:
+            for process in (holds, waits):
+                process.kill()
+                process.communicate()
+
+
+def _jobs(shell: Shell) -> dict[str, int]:
+    """What is counted of the queue."""
+    found: dict[str, int] = json.loads(good(shell, "status", "--json").stdout)["queues"]["jobs"]
+    return found
 
 
 def test_vhosts_come_and_go(shell: Shell) -> None:

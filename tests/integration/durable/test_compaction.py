@@ -240,11 +240,13 @@ def test_small_records_share_commits() -> None:
     run(Volume(), life, config=CONF)
 
 
-def test_what_is_appended_at_once_keeps_to_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    append, sizes = Log.append, list[tuple[int, int]]()
+def test_what_is_carried_forward_keeps_to_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At once, and over any time."""
+    append, appended, bytes_per_s = Log.append, list[tuple[float, int, int]](), 4000
 
     async def appending(self: Log, drafts: Sequence[Draft]) -> range:
-        sizes.append((len(drafts), sum(draft.size_bytes for draft in drafts)))
+        size_bytes = sum(draft.size_bytes for draft in drafts)
+        appended.append((trio.current_time(), len(drafts), size_bytes))
         return await append(self, drafts)
 
     async def life(hosted: Hosted) -> None:
@@ -258,10 +260,16 @@ def test_what_is_appended_at_once_keeps_to_the_budget(monkeypatch: pytest.Monkey
         await trio.sleep(LONG_S)
         assert 1 not in numbers(hosted)
 
-    slow = replace(CONF, log=replace(CONF.log, compaction_bytes_per_s=4000))
+    slow = replace(CONF, log=replace(CONF.log, compaction_bytes_per_s=bytes_per_s))
     run(Volume(), life, config=slow)
-    assert any(count > 1 for count, _ in sizes)
-    assert all(count == 1 or size_bytes <= 4000 * BURST_S for count, size_bytes in sizes)
+    assert any(count > 1 for _, count, _ in appended)
+    assert all(count == 1 or size <= bytes_per_s * BURST_S for _, count, size in appended)
+    assert sum(size for _, _, size in appended) > 2 * bytes_per_s, "it had to wait"
+    for first, (start_s, _, _) in enumerate(appended):
+        taken, largest = 0, 0
+        for end_s, _, size in appended[first:]:
+            taken, largest = taken + size, max(largest, size)
+            assert taken <= (end_s - start_s + BURST_S) * bytes_per_s + largest
 
 
 class Turns(trio.abc.Instrument):

@@ -70,6 +70,30 @@ async def test_ack_nack_reject_singly_and_multiple(tmp_path: Path) -> None:
         assert await drain(shop, "jobs") == [b"3", b"5", b"7", b"8", b"9"]
 
 
+async def test_whole_batches_and_all_so_far_are_given_back_or_rejected(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("dead")
+        await shop.declare_queue("jobs", dead_letter_exchange="", dead_letter_routing_key="dead")
+        for first in range(0, 40, 10):
+            await shop.publish_many("", "jobs", numbered(10, first))
+        async with shop.consume("jobs") as deliveries:
+            back, rejected, refused, kept = [await deliveries.take() for _ in range(4)]
+            await rejected.reject()
+            await refused.nack(requeue=False)
+            await back.nack()
+            again = await take(deliveries, 10)
+            assert payloads(again) == numbered(10)
+            await again[5].ack()
+            await list(kept)[3].nack(requeue=False, multiple=True)  # Of the later ones none yet.
+            await again[8].nack(multiple=True)
+            await deliveries.synced()
+            assert payloads(await take(deliveries, 14)) == [
+                *numbered(5), *numbered(3, 6), *numbered(6, 34),
+            ]  # fmt: skip
+        assert await drain(shop, "jobs") == [*numbered(5), *numbered(4, 6), *numbered(6, 34)]
+        assert sorted(map(int, await drain(shop, "dead"))) == list(range(10, 34))
+
+
 async def test_batches(tmp_path: Path) -> None:
     async with serving(tmp_path) as broker, client(broker) as shop:
         await shop.declare_queue("jobs")
@@ -294,11 +318,19 @@ async def test_memory_queues_are_read_from_memory(tmp_path: Path) -> None:
 
 
 async def test_priorities(tmp_path: Path) -> None:
+    """All ten; each in the order in which it came. What is higher than the queue's has its highest."""
     async with serving(tmp_path) as broker, client(broker) as shop:
-        await shop.declare_queue("jobs", max_priority=5)
-        for priority in (1, 9, 3):
-            await shop.publish_many("", "jobs", [b"%d" % priority] * 2, priority=priority)
-        assert await drain(shop, "jobs") == [b"9", b"9", b"3", b"3", b"1", b"1"]
+        await shop.declare_queue("jobs", max_priority=9)
+        await shop.declare_queue("few", max_priority=5)
+        for priority in (3, 9, 0, 7, 1, 8, 5, 2, 6, 4):
+            for again in range(2):
+                await shop.publish("", "jobs", b"%d %d" % (priority, again), priority=priority)
+        for priority in (9, 1, 5):
+            await shop.publish("", "few", b"%d" % priority, priority=priority)
+        assert await drain(shop, "few") == [b"9", b"5", b"1"]
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        by_priority = [b"%d %d" % (one, again) for one in range(9, -1, -1) for again in range(2)]
+        assert await drain(shop, "jobs") == by_priority
 
 
 async def test_acks_without_waiting_survive_a_clean_stop(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from durable.errors import (
     UnknownExchange,
     UnknownQueue,
 )
-from tests.brokers import PROMPT, QUIET, SMALL, client, drain, numbered, serving, take
+from tests.brokers import PROMPT, QUIET, SMALL, client, drain, numbered, pass_time, serving, take
 from tests.nodes import until
 
 
@@ -228,11 +228,6 @@ async def test_more_queues_than_may_be_are_refused_with_their_number(tmp_path: P
         await connection.declare_queue("one")
         await connection.delete_stream("two")
         await connection.declare_queue("three")
-
-
-def pass_time(broker: durable.Broker, seconds: int) -> None:
-    """For the broker: a machine that stands still for a moment lets nothing expire."""
-    broker.hosted("/").clock._offset_ns += seconds * 10**9
 
 
 async def test_a_queue_that_nobody_uses_expires_with_what_is_in_it(tmp_path: Path) -> None:

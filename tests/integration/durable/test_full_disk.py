@@ -1,6 +1,6 @@
 """A disk that fills up under a running vhost, and what gives its space back.
 
-On a memory disk with segments of 8 KiB, in virtual time.
+On a memory disk with segments of 8 KiB, in virtual time; but for the clients'.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count
+from pathlib import Path
 
 import pytest
 import trio
@@ -17,11 +18,14 @@ from durable.definition_forms import to_plain
 from durable.definitions import StreamDefinition
 from durable.errors import StoreFull
 from durable.log.bodies import RANGE
-from durable.log.memory_disk import Volume
+from durable.log.memory_disk import MemoryDisk, Volume
 from durable.queues.consumers import Consumer
 from durable.queues.queue import ACK, REJECT, REQUEUE
 from durable.vhost import changes
+from tests.brokers import SMALL, client, drain, serving, take
 from tests.integration.durable.test_too_large import declare, graves, make, publish, ready
+from tests.ledger import Ledger, number_of, payload
+from tests.nodes import PATIENCE_S as REAL_PATIENCE_S
 from tests.power_cuts import CONFIG, run
 from tests.vhosts import flushed, make_batch
 
@@ -59,6 +63,48 @@ async def until_space(hosted: Hosted) -> None:
     with trio.fail_after(PATIENCE_S):
         while hosted.log.statistics().full:
             await trio.sleep(CONFIG.idle_s)
+
+
+@pytest.mark.parametrize("consumed", [True, False])
+async def test_clients_of_a_full_disk_are_refused_ack_and_go_on_by_themselves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, consumed: bool
+) -> None:
+    """Whether space comes from what they consume, or from who has the disk to himself again."""
+    volume = Volume(capacity_bytes=4 * SMALL.log.segment_bytes)
+    monkeypatch.setattr("durable.broker.opening.RealDisk", lambda path: MemoryDisk(volume))
+    ledger, numbers, padding = Ledger(), count(), bytes(30_000)
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+
+        async def confirm() -> None:
+            number = next(numbers)
+            await shop.publish("", "jobs", payload(number) + padding)
+            ledger.confirmed.add(number)
+
+        for _ in range(2):
+            with pytest.raises(StoreFull, match=r"disk full: .* then send again"):
+                while True:
+                    await confirm()
+            async with shop.consume("jobs", prefetch=10) as deliveries:
+                settled: list[int] = []
+                for _ in range(len(ledger.confirmed - ledger.settled) if consumed else 5):
+                    (one,) = await take(deliveries, 1)
+                    settled.append(number_of(one.payload[: -len(padding)]))
+                    ledger.delivered(settled[-1])
+                    await one.ack()
+                await deliveries.synced()
+                ledger.settled.update(settled)
+            if not consumed:
+                volume.capacity_bytes *= 2
+            with trio.fail_after(REAL_PATIENCE_S):
+                while (await shop.statistics())["log"]["full"]:
+                    await trio.sleep(0.01)
+            await confirm()
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        for found in await drain(shop, "jobs"):
+            ledger.delivered(number_of(found[: -len(padding)]))
+    ledger.check()
+    assert len(ledger.confirmed) > 100
 
 
 def test_what_was_consumed_from_a_full_disk_makes_room_by_itself() -> None:

@@ -245,6 +245,28 @@ async def test_checkpoints_are_written_one_after_the_other(
                 go_on.set()
 
 
+async def test_so_many_bytes_of_settlements_are_enough_for_a_checkpoint(tmp_path: Path) -> None:
+    """Without another segment: what they say need not be read again."""
+    config = replace(SMALL, checkpoint_bytes=1000, idle_s=0.01)
+    async with serving(tmp_path, config=config) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        await shop.publish_many("", "jobs", numbered(1000))
+        checkpoint = vhost_path(tmp_path, "/") / "log" / "checkpoint"
+        await until(checkpoint.exists)  # Of the first segments.
+        async with shop.consume("jobs", prefetch=0) as deliveries:
+            found = await take(deliveries, 1000)
+            before = checkpoint.read_bytes()
+            segments = broker.hosted("/").log.statistics().segments
+            await found[0].ack()
+            await deliveries.synced()
+            await trio.sleep(10 * config.idle_s)
+            assert checkpoint.read_bytes() == before
+            for one in found[1:200:2]:  # Each a range of its own.
+                await one.ack()
+            await until(lambda: checkpoint.read_bytes() != before)
+        assert broker.hosted("/").log.statistics().segments == segments
+
+
 async def test_two_brokers_on_one_directory(tmp_path: Path) -> None:
     async with serving(tmp_path) as broker, client(broker) as shop:
         await shop.declare_queue("jobs")

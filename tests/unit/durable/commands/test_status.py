@@ -10,7 +10,9 @@ QUIET = {"published_per_s": 0.0, "delivered_per_s": 0.0, "acked_per_s": 0.0}
 QUEUE = {
     "ready": 3, "unacked": 1, "size_bytes": 2048, "consumers": 2, "oldest_s": 61.0, "durability": "disk",
 }  # fmt: skip
-STREAM = {"start": 2, "end": 9, "size_bytes": 70, "cursors": {"a": 3}, "missed": 5}
+STREAM = {
+    "start": 2, "end": 9, "size_bytes": 70, "oldest_s": 7.0, "cursors": {"a": 3}, "missed": 5,
+}  # fmt: skip
 
 
 def lines(**changed: Any) -> list[str]:
@@ -30,7 +32,7 @@ def lines(**changed: Any) -> list[str]:
 def test_everything_that_is_asked_of_it_is_shown() -> None:
     queue, stream, received, log = lines()
     assert queue == "queue jobs: 3 ready, 1 unacked, 2.0 KiB, 2 consumers, oldest 61 s, disk"
-    assert stream == "stream audit: offsets 2 to 8, 70 B, 1 cursors, 5 missed"
+    assert stream == "stream audit: offsets 2 to 8, 70 B, oldest 7 s, 1 cursors, 5 missed"
     assert "duplicates 1, refused 2, routed nowhere 3" in received
     assert "1.25 bytes written per byte received" in log
 
@@ -42,7 +44,9 @@ def test_what_waits_to_be_dead_lettered_is_shown() -> None:
 
 
 def test_an_empty_stream_has_no_last_offset() -> None:
-    found = lines(streams={"audit": {**STREAM, **QUIET, "end": 2, "size_bytes": 0}})
+    found = lines(
+        streams={"audit": {**STREAM, **QUIET, "end": 2, "size_bytes": 0, "oldest_s": None}}
+    )
     assert found[1] == "stream audit: empty, the next offset is 2, 1 cursors, 5 missed"
 
 

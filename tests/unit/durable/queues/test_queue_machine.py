@@ -29,7 +29,7 @@ LogEntry = tuple[str, int, Any]
 definitions = st.builds(
     QueueDefinition,
     name=st.just("orders"),
-    max_priority=st.sampled_from([0, 0, 2]),
+    max_priority=st.sampled_from([0, 0, 2, 9]),
     max_length=st.sampled_from([None, None, 4, 9]),
     max_length_bytes=st.sampled_from([None, None, 60]),
     overflow=st.sampled_from([DROP_HEAD, REJECT_PUBLISH]),
@@ -67,17 +67,23 @@ class QueueMachine(RuleBasedStateMachine):
             if kind == "run":
                 run, time_us, expires_us = what
                 self.enqueue(lane, run, time_us, expires_us)
-            for start, end in what if kind != "run" else ():
+            elif kind == "moved":
+                lane.move(*what)
+            for start, end in what if kind in ("settled", "returned") else ():
                 if kind == "settled":
                     lane.settle(start, end, known=True)
                 else:
                     lane.apply_returned(start, end)
         queue.recovered(self.now_us)
+        self.used_us = self.now_us
         self.consumers: list[Consumer] = []
-        self.served: list[Consumer] = []  # Who got something, the latest last.
+        self.turns: list[Consumer] = []  # Whose turn is next.
         self.graves: list[Dead] = []
         taken = self.journal.take()
         assert (taken.settled, taken.returned, taken.dead) == ({}, {}, []), "the log has it all"
+
+    def left(self) -> list[Message]:
+        return [one for one in self.model.messages if one.state != SETTLED]
 
     def number(self, lane: Lane) -> int:
         return self.queue.lanes.index(lane)
@@ -94,10 +100,14 @@ class QueueMachine(RuleBasedStateMachine):
     # Messages come.
 
     @rule(
-        priority=st.integers(0, 3), count=st.integers(1, 5), size=st.integers(0, 40),
+        priority=st.integers(0, 10), count=st.integers(1, 5), size=st.integers(0, 40),
         expires_us=st.sampled_from([None, None, None, 60_000, 400_000]),
+        waits=st.sampled_from([False, False, True]),
     )  # fmt: skip
-    def publish(self, priority: int, count: int, size: int, expires_us: int | None) -> None:
+    def publish(
+        self, priority: int, count: int, size: int, expires_us: int | None, waits: bool
+    ) -> None:
+        """What waits is not durable yet; else all that did so is."""
         definition, queue, model = self.model.definition, self.queue, self.model
         runs = [run for _, run, _ in self.announced]
         length = len(model.those(READY)) + sum(run.count for run in runs) + count
@@ -114,6 +124,8 @@ class QueueMachine(RuleBasedStateMachine):
             run = Run(queue.expect(lane, count, size), count, self.position, size)
             expires_us = None if expires_us is None else self.now_us + expires_us
             self.announced.append((lane, run, expires_us))
+        if not waits:
+            self.commit(len(self.announced))
 
     @precondition(lambda self: self.announced)
     @rule(count=st.integers(1, 3))
@@ -145,6 +157,7 @@ class QueueMachine(RuleBasedStateMachine):
             return
         self.queue.subscribe(consumer)
         self.consumers.append(consumer)
+        self.turns.append(consumer)
 
     @precondition(lambda self: self.consumers)
     @rule(data=st.data())
@@ -152,14 +165,22 @@ class QueueMachine(RuleBasedStateMachine):
         consumer = data.draw(st.sampled_from(self.consumers))
         self.queue.unsubscribe(consumer, self.now_us)
         self.consumers.remove(consumer)
+        self.turns.remove(consumer)
         for one in self.model.unacked_of(consumer):
             self.model.come_back(one)
         assert not consumer.active
-        if not self.consumers:
-            assert self.queue.idle_since_us() == self.now_us
+        self.used_us = self.now_us
 
+    @rule()
+    def declare_again(self) -> None:
+        self.queue.touch(self.now_us)
+        self.used_us = self.now_us
+
+    @precondition(lambda self: self.model.those(READY))
     @rule(deliveries_max=st.sampled_from([1, 2, 1000, 1000]))
     def take(self, deliveries_max: int) -> None:
+        if not self.consumers:  # One at least: hypothesis leaves out some rules each time.
+            self.subscribe(exclusive=False, prefetch=7, prefetch_bytes=0, priority=0, no_ack=False)
         deliveries = self.queue.take(self.now_us, deliveries_max)
         for one in deliveries:
             self.model.expire(self.now_us)
@@ -173,16 +194,18 @@ class QueueMachine(RuleBasedStateMachine):
         return [one for one in self.consumers if one.active and self.model.has_credit(one)]
 
     def check_turn(self, consumer: Consumer) -> None:
-        """The highest priority, and of those who have it who waits longest."""
+        """The highest priority, and of those who have it the first who takes more; the others who were
+        before it have had their turn, too."""
         hungry = self.hungry()
         assert consumer in hungry
         assert consumer.priority == max(one.priority for one in hungry)
-        if consumer in self.served:
-            later = self.served[self.served.index(consumer) + 1 :]
-            equals = [one for one in hungry if one.priority == consumer.priority]
-            assert set(equals) <= {*later, consumer}, "who was never served comes first"
-            self.served.remove(consumer)
-        self.served.append(consumer)
+        if self.model.definition.single_active_consumer:
+            return
+        equals = [one for one in self.turns if one.priority == consumer.priority]
+        for one in equals[: equals.index(consumer) + 1]:
+            assert one is consumer or one not in hungry, "in turn"
+            self.turns.remove(one)
+            self.turns.append(one)
 
     def deliver(self, got: Delivery) -> None:
         model, consumer = self.model, got.consumer
@@ -230,10 +253,12 @@ class QueueMachine(RuleBasedStateMachine):
         """By more than a mark covers, so times are exact."""
         self.now_us += 60_000 * steps
 
+    @precondition(lambda self: self.model.those(READY))
     @rule()
     def expire(self) -> None:
         assert self.queue.expire(self.now_us) == self.model.expire(self.now_us)
 
+    @precondition(lambda self: self.model.those(READY))
     @rule()
     def purge(self) -> None:
         ready = self.model.those(READY)
@@ -256,8 +281,38 @@ class QueueMachine(RuleBasedStateMachine):
             one = self.message(lane, sequence)
             one.state, one.settled_in_log = SETTLED if done else READY, done
 
+    @precondition(lambda self: self.model.those(UNACKED))
+    @rule(outcome=st.sampled_from(["ack", "requeue", "reject"]))
+    def delete(self, outcome: str) -> None:
+        """While consumers hold some of it; and declare another one of that name, which knows of nothing."""
+        self.flush()
+        self.queue.retire()
+        for consumer in self.consumers:
+            self.queue.settle(consumer, 0, consumer.next_tag, outcome)
+            self.queue.unsubscribe(consumer, self.now_us)
+        taken = self.journal.take()
+        assert (taken.settled, taken.returned, taken.dead) == ({}, {}, []), "no concern of the log"
+        self.log, self.checkpoint = [], (0, [])
+        self.announced.clear()
+        self.model.messages.clear()
+        self.recover()
+
     # The log.
 
+    @precondition(lambda self: self.left())
+    @rule(data=st.data())
+    def carry_forward(self, data: st.DataObject) -> None:
+        """As compaction does with a record that is needed still."""
+        needed = sorted({(one.lane, one.run) for one in self.left()})
+        number, run = data.draw(st.sampled_from(needed))
+        self.position += 1
+        assert self.queue.lanes[number].move(run.first, self.position)
+        self.log.append(("moved", number, (run.first, self.position)))
+        for one in self.model.messages:
+            if (one.lane, one.run) == (number, run):
+                one.run = run._replace(position=self.position)
+
+    @precondition(lambda self: self.model.messages)
     @rule()
     def flush(self) -> None:
         taken = self.journal.take()
@@ -271,12 +326,14 @@ class QueueMachine(RuleBasedStateMachine):
             if not one.settled_in_log:
                 one.returned_in_log = one.returned
 
+    @precondition(lambda self: self.model.messages)
     @rule()
     def save(self) -> None:
         """A checkpoint is of one log position: nothing gathered is left out of the log before it."""
         self.flush()
         self.checkpoint = len(self.log), [lane.encode() for lane in self.queue.lanes]
 
+    @precondition(lambda self: self.model.messages)
     @rule(data=st.data(), damaged=st.booleans())
     def crash(self, data: st.DataObject, damaged: bool) -> None:
         self.announced.clear()
@@ -288,10 +345,12 @@ class QueueMachine(RuleBasedStateMachine):
     def damage(self, data: st.DataObject) -> None:
         """One record is lost, not the last of its lane, whose sequences the snapshot knows."""
         lasts = {number: at for at, (kind, number, _) in enumerate(self.log) if kind == "run"}
+        moved = {(number, what[0]) for kind, number, what in self.log if kind == "moved"}
         start = self.checkpoint[0]
         runs = [
-            at for at, (kind, number, _) in enumerate(self.log)
+            at for at, (kind, number, what) in enumerate(self.log)
             if kind == "run" and at != lasts[number] and at >= start
+            and (number, what[0].first) not in moved
         ]  # fmt: skip
         if runs:
             at = data.draw(st.sampled_from(runs))
@@ -307,12 +366,13 @@ class QueueMachine(RuleBasedStateMachine):
         assert queue.ready == len(model.those(READY))
         assert queue.ready_bytes == model.ready_bytes()
         assert queue.unacked == len(unacked)
-        left = [one for one in model.messages if one.state != SETTLED]
+        left = self.left()
         assert queue.dead == len(model.those(DYING))
         announced = sum(run.count for _, run, _ in self.announced)
         assert queue.unsettled == len(left) + announced
         assert queue.size_bytes == sum(one.size_bytes for one in left)
         assert (queue.oldest_us() is None) == (not left)
+        assert queue.idle_since_us() == (None if self.consumers else self.used_us)
         for consumer in self.consumers:
             assert consumer.unacked == len(model.unacked_of(consumer))
         assert len(queue.consumers) == len(self.consumers)
