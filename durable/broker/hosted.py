@@ -107,6 +107,11 @@ class Hosted:
             self._busy[queue] = None
         self._work.wake()
 
+    def hurry(self) -> None:
+        """Somebody waits for what has been settled until now."""
+        self.vhost.settling.hurry()
+        self._work.wake()
+
     async def run(self) -> None:
         """Until cancelled."""
         # At once: a hop to this task would be part of every confirm.
@@ -234,7 +239,7 @@ class Hosted:
     async def flushed(self) -> None:
         """Return when everything settled so far is on disk. Raises StoreFailed."""
         flush = self.vhost.settling.next_flush()
-        self.wake()
+        self.hurry()
         while self.vhost.settling.durable < flush:
             if self.log.failure is not None:
                 raise StoreFailed(self.log.failure)
