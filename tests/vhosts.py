@@ -37,8 +37,13 @@ class PlainStore:
         self.append_bytes_max = 1 << 30
         self.references: Counter[int] = Counter()
         self.refusal: Exception | None = None
+        self.hurried = False
+        """Whether somebody waits for what was appended last."""
 
-    def append_nowait(self, drafts: Sequence[Draft]) -> range:
+    def hurry(self) -> None:
+        self.hurried = True
+
+    def append_nowait(self, drafts: Sequence[Draft], *, hurry: bool = True) -> range:
         if self.refusal is not None:
             raise self.refusal
         size_bytes = sum(draft.size_bytes for draft in drafts)
@@ -49,6 +54,7 @@ class PlainStore:
             unsynced = self.end - self.durable_end
             self.records[self.end] = as_record(draft, self.end, unsynced)
             self.end += 1
+        self.hurried = hurry
         return range(first, self.end)
 
     def refer(self, position: int, count: int = 1, size_bytes: int = 0) -> None:

@@ -16,6 +16,7 @@ from ..protocol import parts
 from ..protocol.calls import Answer, Hello, encode_answer
 from ..protocol.failures import take_apart
 from ..protocol.parts import (
+    HURRY,
     SETTLE,
     SETTLED,
     decode_settlements,
@@ -145,6 +146,9 @@ class _Session:
 
     def settle(self, part: bytes) -> None:
         """What the client sent. Raises Malformed."""
+        if part == HURRY:
+            self._hosted.hurry()
+            return
         if part[:1] != SETTLE:
             raise Malformed("a part that is no settlement")
         for outcome, start, end in decode_settlements(part):

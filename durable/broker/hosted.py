@@ -108,6 +108,11 @@ class Hosted:
             self._busy[queue] = None
         self._work.wake()
 
+    def hurry(self) -> None:
+        """Somebody waits for what has been settled until now."""
+        self.vhost.settling.hurry()
+        self._work.wake()
+
     async def run(self) -> None:
         """Until cancelled."""
         # At once: a hop to this task would be part of every confirm.

@@ -23,6 +23,7 @@ from ..protocol.failures import put_together
 from ..protocol.parts import (
     DELIVER,
     ENDED,
+    HURRY,
     SETTLED,
     Settlement,
     decode_ended,
@@ -51,6 +52,7 @@ class _Session:
         self._tunnel, self._lost = tunnel, lost
         self._gathered: list[Settlement] = []
         self._work = Waker()
+        self._hurried = False
         self._sent = self._durable = 0
         self.open, self._told = True, False
 
@@ -74,8 +76,16 @@ class _Session:
                 del self._gathered[:RANGES_MAX]
                 self._sent += 1
                 await self._tunnel.send(part)
+            elif self._hurried:
+                self._hurried = False
+                await self._tunnel.send(HURRY)
             else:
                 await self._work.wait()
+
+    def hurry(self) -> None:
+        """Somebody waits until all of it is on the broker's disk."""
+        self._hurried = True
+        self._work.wake()
 
     def durable(self, parts: int) -> None:
         self._durable = parts
@@ -137,6 +147,8 @@ class Deliveries(Feed):
                 long as one answer may take; some of it may come again.
         """
         session, timeout_s = self._session, self._channel.timeout_s
+        if session is not None and not session.settled:
+            session.hurry()
         while self._lost or (session is not None and not session.settled):
             if self._lost or session is None or not session.open:
                 # With this connection, or one before it, behind the iteration's back.

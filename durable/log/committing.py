@@ -84,6 +84,11 @@ class Committer:
         """The log position that the next record gets."""
         return self.placer.cursor.position
 
+    @property
+    def gathered(self) -> bool:
+        """Whether there is anything for the commit after the one under way."""
+        return bool(self._gathered)
+
     def append(self, drafts: Sequence[Draft]) -> range:
         """Take records to be written; their log positions. All of them or none.
 

@@ -34,6 +34,10 @@ class LogConfig:
     pending_bytes_max: int = 64 * MIB
     """Most that waits in memory to be written; whoever appends more has to wait."""
 
+    company_s: float = 0.01
+    """Longest that what nobody waits for, settlements above all, waits for a commit to go with. A
+    consumer that keeps up with a publisher would else cost a second sync for each message."""
+
     commit_s_max: float = 5.0
     """A commit that takes longer is reported: the disk hangs, or is far too slow."""
 
@@ -61,7 +65,7 @@ class LogConfig:
                 f"segment_bytes ({self.segment_bytes})"
             )
         for name in (
-            "commit_bytes_max", "pending_bytes_max", "commit_s_max", "retry_s",
+            "commit_bytes_max", "pending_bytes_max", "company_s", "commit_s_max", "retry_s",
             "compaction_bytes_per_s",
         ):  # fmt: skip
             if getattr(self, name) <= 0:

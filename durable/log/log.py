@@ -18,7 +18,6 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Seque
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import count
-from math import inf
 from typing import Any, TypeVar
 
 import trio
@@ -34,6 +33,7 @@ from .config import LogConfig
 from .disk import Disk
 from .encryption import Encryption
 from .follower import Follower
+from .hanging import report_hanging
 from .record import Draft, Record
 from .recovery import Begin, Visit
 from .report import Gap, RecoveryReport
@@ -75,7 +75,8 @@ async def open_log(
     )  # fmt: skip
     log = Log(store, config, in_thread)
     try:
-        async with running(log._begin, log._finish, log._make_segments, log._watch):
+        watch = partial(report_hanging, log._committer, log._begun, log._changed)
+        async with running(log._begin, log._begin_alone, log._finish, log._make_segments, watch):
             try:
                 await log._ready()
                 yield log
@@ -96,6 +97,10 @@ class Log:
         self._committer = store.committer
         self._scarcity = Scarcity(f"the store in {store.path}", config.retry_s)
         self._work, self._wanted, self._begun = Waker(), Waker(), Waker()
+        self._lonely = Waker()
+        """Woken when something has gathered that nobody waits for, and no commit is under way."""
+        self._hurried = False
+        """Whether somebody waits for something that has gathered."""
         self._changed = Bell()
         """Rung after each commit, segment and failure: whoever waits looks again."""
         self._turn = trio.Lock()
@@ -149,12 +154,15 @@ class Log:
         """Most that is taken at once: what goes into an empty segment."""
         return self._committer.placer.append_bytes_max
 
-    def append_nowait(self, drafts: Sequence[Draft]) -> range:
+    def append_nowait(self, drafts: Sequence[Draft], *, hurry: bool = True) -> range:
         """Take records to be written and return their log positions; all of them or none.
 
         Bodies must not change any more; they are not copied. On its own this promises nothing: see
         `durable`.
 
+        Args:
+            hurry: False: nobody waits for them. The next commit takes them along; without one they
+                are committed after `company_s`, or when somebody hurries.
         Raises:
             TooLarge: more than an empty segment takes.
             StoreBusy: too much is waiting; `append` waits for room.
@@ -164,10 +172,18 @@ class Log:
         try:
             return self._committer.append(drafts)
         finally:
-            if not self._held and self._committer.commit is None:
-                self._work.wake()
+            if hurry:
+                self.hurry()
+            elif self._committer.commit is None:
+                self._lonely.wake()
             if self._committer.segment_pending:
                 self._wanted.wake()
+
+    def hurry(self) -> None:
+        """Somebody waits for what has been appended: it is committed as soon as the disk is free."""
+        self._hurried = True
+        if not self._held and self._committer.commit is None:
+            self._work.wake()
 
     def hold(self) -> None:
         """The caller will call `commit_nowait` before its turn is over: nobody else need begin."""
@@ -182,6 +198,7 @@ class Log:
         self._held = False
         commit = self._committer.begin(trio.current_time())
         if commit is not None:
+            self._hurried = self._committer.gathered  # More than one commit takes: on with it.
             self._start(commit)
 
     async def append(self, drafts: Sequence[Draft]) -> range:
@@ -221,6 +238,8 @@ class Log:
             await trio.lowlevel.checkpoint()
             return
         committer.check()
+        if committer.commit is None or position >= committer.commit.end:
+            self.hurry()
         event = trio.Event()
         heapq.heappush(self._waiters, (position, next(self._order), event))
         await event.wait()
@@ -312,16 +331,11 @@ class Log:
     def leave(self, position: int) -> None:
         """Do not compact the segment with this log position: one of its records is damaged, or more
         than an empty segment takes, now that they are smaller. Until the log is opened again."""
-        self._compact_below(position, 0.0)
+        self._store.segments.compact_below(position, 0.0)
 
     def put_off(self, position: int) -> None:
         """Do not compact the segment with this log position before half of what is live now is not."""
-        self._compact_below(position, 0.5)
-
-    def _compact_below(self, position: int, share: float) -> None:
-        segment = self._store.segments.find(position)
-        if segment is not None and position < segment.end:  # Else it has been freed meanwhile.
-            segment.compact_below = share * segment.live_bytes
+        self._store.segments.compact_below(position, 0.5)
 
     @property
     def would_free(self) -> bool:
@@ -367,6 +381,13 @@ class Log:
             await self._work.wait()
             self.commit_nowait()
 
+    async def _begin_alone(self) -> None:
+        """What nobody waits for, when it has had no company for a while."""
+        while not self._committer.stopped:
+            await self._lonely.wait()
+            await trio.sleep(self._config.company_s)
+            self.commit_nowait()
+
     async def _finish(self) -> None:
         """One commit after the other. It waits before they begin: then it is in nobody's way."""
         committer = self._committer
@@ -380,7 +401,10 @@ class Log:
                 self._calls -= 1
                 committer.done()
                 self._tell()
-            self.commit_nowait()
+            if self._hurried:
+                self.commit_nowait()
+            elif committer.gathered:
+                self._lonely.wake()
 
     async def _not_done(self, error: Exception) -> None:
         """Return when the commit under way has begun once more, or the disk has failed."""
@@ -439,28 +463,6 @@ class Log:
         with trio.move_on_after(self._config.retry_s):
             await self._space.wait()
 
-    async def _watch(self) -> None:
-        """Report a commit that takes too long: a disk that hangs says nothing by itself."""
-        committer = self._committer
-        while True:
-            commit = committer.commit
-            if commit is None or commit.begun_s == inf:
-                await self._begun.wait()
-                continue
-            begun_s = commit.begun_s
-            await trio.sleep_until(begun_s + self._config.commit_s_max)
-            if committer.stopped:
-                return
-            # A later one is under way, or this one again, perhaps for as long.
-            if committer.commit is not commit or commit.begun_s != begun_s:
-                continue
-            logger.error(
-                "a commit of %d bytes has been under way for %.1f s: the disk hangs or is too slow",
-                commit.size_bytes, self._config.commit_s_max,
-            )  # fmt: skip
-            while committer.commit is commit and commit.begun_s == begun_s:
-                await self._changed.wait()
-
     def _fail(self, what: str, error: Exception) -> None:
         self._committer.failed(f"{what}: {error}")
         logger.error("the store in %s has stopped: %s: %s", self._store.path, what, error)
@@ -476,6 +478,7 @@ class Log:
     async def _drain(self) -> None:
         """Commit what has been appended, unless that fails, is refused, or takes too long."""
         committer = self._committer
+        self._hurried = True
         self.commit_nowait()
         with trio.move_on_after(self._config.commit_s_max):
             while self._calls or not (

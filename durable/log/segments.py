@@ -104,6 +104,12 @@ class Segments:
         index = bisect_right(everything, position, key=lambda segment: segment.first) - 1
         return everything[index] if index >= 0 else None
 
+    def compact_below(self, position: int, share: float) -> None:
+        """Leave the segment with this log position alone until less than `share` of what is live is."""
+        segment = self.find(position)
+        if segment is not None and position < segment.end:  # Else it has been freed meanwhile.
+            segment.compact_below = share * segment.live_bytes
+
     def after(self, number: int) -> Segment | None:
         """The next segment there is."""
         everything = self._all

@@ -4,6 +4,7 @@ To the broker:
 
     publish   batches of mesh/protocol/batch.py, back to back
     settle    "A", then per range: u8 outcome (1 ack, 2 requeue, 3 reject), u64 first tag, u64 the one after the last
+    hurry     "H": the client waits until all it has settled is on disk; without it that may take a moment
     cursor    "K", u64 offset: all before it has been read
 
 From the broker:
@@ -33,7 +34,7 @@ from mesh.protocol.frame import Buffer
 
 from ..errors import Malformed
 
-SETTLE, CURSOR = b"A", b"K"
+SETTLE, HURRY, CURSOR = b"A", b"H", b"K"
 CONFIRM, DELIVER, SETTLED, GAP, ENDED = b"C", b"D", b"S", b"G", b"E"
 ACK, REQUEUE, REJECT = 1, 2, 3
 

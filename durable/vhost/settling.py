@@ -1,6 +1,7 @@
 """What consumers, limits and time have settled: as few records as take it, and what they free.
 
-Settlements gather in the journal until `flush`. Only when its last record is durable may the segments
+Settlements gather in the journal until `flush`, and travel with whatever is committed next: few
+wait for them, and who does says so. Only when its last record is durable may the segments
 they free go: a dead letter's original, for one, must not vanish before its copy is safe.
 """
 
@@ -39,7 +40,7 @@ class Settling:
         """Of settlements, since the start."""
         self.refusal: StoreError | None = None
         """Why the last flush could not append what has gathered, if it could not."""
-        self._flushes, self._wanted = 0, False
+        self._flushes, self._wanted, self._hurried = 0, False, False
         self.durable = 0
         """Everything settled up to this flush is on disk."""
 
@@ -48,21 +49,30 @@ class Settling:
         self._wanted = True
         return self._flushes + 1
 
+    def hurry(self) -> None:
+        """Somebody waits until what has been settled until now is durable."""
+        self._hurried = True
+
     def flush(self, now_us: int) -> None:
         """Append what has gathered, unless the log has no room: then after its next commit."""
         self.refusal = None
         if self._held:
             self._release_held()
-        if not (self._wanted or self._journal or self._unappended):
-            return
-        try:
-            self._append()
-            self._take(now_us)
-            self._append()
-        except StoreError as error:
-            # Full, or stopped: who publishes is told, and this goes on gathering.
-            self.refusal = error
-            return
+        if self._wanted or self._journal or self._unappended:
+            try:
+                self._append()
+                self._take(now_us)
+                self._append()
+            except StoreError as error:
+                # Full, or stopped: who publishes is told, and this goes on gathering.
+                self.refusal = error
+                return
+            self._note_flush()
+        if self._hurried:
+            self._hurried = False
+            self._store.hurry()
+
+    def _note_flush(self) -> None:
         self._flushes += 1
         self._wanted = False
         self._flushed.append((self._flushes, self.last_position))
@@ -86,7 +96,7 @@ class Settling:
     def _append(self) -> None:
         """One by one: together they may be more than a segment takes. Raises StoreError."""
         while self._unappended:
-            (self.last_position,) = self._store.append_nowait([self._unappended[0]])
+            (self.last_position,) = self._store.append_nowait([self._unappended[0]], hurry=False)
             self.appended_bytes += self._unappended.popleft().size_bytes
 
     def _release_held(self) -> None:

@@ -27,8 +27,11 @@ class Store(Protocol):
     def append_bytes_max(self) -> int:
         """What an empty segment takes at once."""
 
-    def append_nowait(self, drafts: Sequence[Draft]) -> range:
+    def append_nowait(self, drafts: Sequence[Draft], *, hurry: bool = True) -> range:
         """Log positions of all of them, or StoreBusy, StoreFull, StoreFailed, StoreClosed, TooLarge."""
+
+    def hurry(self) -> None:
+        """Somebody waits for what was appended with `hurry=False`."""
 
     def refer(self, position: int, count: int = 1, size_bytes: int = 0) -> None: ...
     def refer_each(self, positions: range, size_bytes: int) -> None: ...

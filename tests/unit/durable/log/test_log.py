@@ -80,6 +80,63 @@ async def test_who_holds_begins_the_commit_of_all_that_was_appended_in_the_turn(
     assert log.durable_end == last + 1, "the end of the block commits it"
 
 
+async def test_what_nobody_waits_for_goes_with_the_next_commit() -> None:
+    disk = FaultyDisk(Volume())
+    async with open_log(disk, replace(SMALL, commit_bytes_max=1 << 20), in_thread=inline) as log:
+        await log.durable(log.append_nowait([publish(9)])[0])
+        await wait_all_tasks_blocked()
+        syncs = disk.faults.syncs
+        for number in range(3):
+            log.append_nowait([acks(7, number, number + 1)], hurry=False)
+        await wait_all_tasks_blocked()
+        assert (log.durable_end, log.end) == (2, 5)
+        (position,) = log.append_nowait([publish(0)])
+        await wait_all_tasks_blocked()
+        assert (log.durable_end, disk.faults.syncs) == (position + 1, syncs + 1)
+
+
+async def test_what_nobody_waits_for_is_committed_after_a_while(
+    autojump_clock: MockClock,
+) -> None:
+    config = replace(SMALL, company_s=5.0)
+    async with open_log(MemoryDisk(), config, in_thread=inline) as log:
+        for number in range(2):
+            began_s = trio.current_time()
+            (position,) = log.append_nowait([acks(7, number, number + 1)], hurry=False)
+            assert await log.wait_durable(position)
+            assert trio.current_time() - began_s == pytest.approx(5.0)
+
+
+async def test_what_nobody_waited_for_is_committed_when_somebody_does(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_log(MemoryDisk(), replace(SMALL, company_s=5.0), in_thread=inline) as log:
+        (first,) = log.append_nowait([acks(7, 0, 1)], hurry=False)
+        await log.durable(first)
+        (second,) = log.append_nowait([acks(7, 1, 2)], hurry=False)
+        log.hurry()
+        assert await log.wait_durable(second)
+        assert trio.current_time() == 0
+
+
+async def test_what_nobody_waits_for_does_not_follow_a_commit_at_once() -> None:
+    gate = Gate()
+    disk = FaultyDisk(Volume())
+    async with open_log(disk, SMALL, in_thread=gate) as log:
+        await log.durable(log.append_nowait([publish(9)])[0])
+        await wait_all_tasks_blocked()
+        gate.open = trio.Event()
+        syncs = disk.faults.syncs
+        (position,) = log.append_nowait([publish(0)])
+        await wait_all_tasks_blocked()
+        log.append_nowait([acks(7, 0, 1)], hurry=False)
+        gate.open.set()
+        await log.durable(position)
+        await wait_all_tasks_blocked()
+        assert (log.durable_end, disk.faults.syncs) == (position + 1, syncs + 1)
+    assert (log.durable_end, disk.faults.syncs) == (position + 2, syncs + 2), "when it closes"
+
+
 async def test_append_waits_for_room_and_keeps_the_order() -> None:
     gate = Gate()
     async with open_log(MemoryDisk(), replace(SMALL, pending_bytes_max=400), in_thread=gate) as log:

@@ -23,11 +23,11 @@ class Cramped(PlainStore):
 
     room = 1000
 
-    def append_nowait(self, drafts: Sequence[Draft]) -> range:
+    def append_nowait(self, drafts: Sequence[Draft], *, hurry: bool = True) -> range:
         if not self.room:
             raise StoreBusy(1, "a test")
         self.room -= 1
-        return super().append_nowait(drafts)
+        return super().append_nowait(drafts, hurry=hurry)
 
 
 def cramped() -> tuple[PlainVhost, Cramped, Consumer]:
@@ -100,6 +100,24 @@ def test_what_is_settled_while_the_log_has_no_room_is_the_same_flush() -> None:
     one.commit()
     assert settling.durable == flush
     assert (1, 2) not in ready(one.restarted())
+
+
+def test_only_who_waits_for_settlements_makes_the_log_hurry() -> None:
+    one, store, consumer = cramped()
+    queue, settling = one.registry.queue("q"), one.vhost.settling
+    queue.settle(consumer, 0, 1, ACK)
+    settling.flush(0)
+    assert (store.end, store.hurried) == (settling.last_position + 1, False)
+    settling.hurry()  # Although there is nothing more to append.
+    settling.flush(0)
+    assert store.hurried
+    queue.settle(consumer, 1, 2, ACK)
+    store.room = 0
+    settling.hurry()
+    settling.flush(0)
+    store.room = 1000
+    settling.flush(0)
+    assert store.hurried, "who waited when there was no room still waits"
 
 
 def test_parts_say_together_what_one_says() -> None:

@@ -1,0 +1,42 @@
+"""Telling of a commit that takes too long: a disk that hangs says nothing by itself."""
+
+from __future__ import annotations
+
+import logging
+from math import inf
+
+import trio
+
+from mesh.waker import Bell, Waker
+
+from .committing import Committer
+
+logger = logging.getLogger("durable.log")
+
+
+async def report_hanging(committer: Committer, begun: Waker, changed: Bell) -> None:
+    """One line for each commit over its time, until the store stops.
+
+    Args:
+        begun: woken when a commit has begun.
+        changed: rung when one has ended.
+    """
+    limit_s = committer.config.commit_s_max
+    while True:
+        commit = committer.commit
+        if commit is None or commit.begun_s == inf:
+            await begun.wait()
+            continue
+        begun_s = commit.begun_s
+        await trio.sleep_until(begun_s + limit_s)
+        if committer.stopped:
+            return
+        # A later one is under way, or this one again, perhaps for as long.
+        if committer.commit is not commit or commit.begun_s != begun_s:
+            continue
+        logger.error(
+            "a commit of %d bytes has been under way for %.1f s: the disk hangs or is too slow",
+            commit.size_bytes, limit_s,
+        )  # fmt: skip
+        while committer.commit is commit and commit.begun_s == begun_s:
+            await changed.wait()
