@@ -64,11 +64,6 @@ async def subscribe(node: mesh.Node, pattern: str, options: dict[str, Any]) -> N
             received[f"{pattern} lost"] += message.lost
 
 
-def rss_kib() -> int:
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
-
-
 async def obey(node: mesh.Node, command: dict[str, Any], nursery: trio.Nursery) -> Any:
     what = command["do"]
     if what == "counts":
@@ -78,10 +73,8 @@ async def obey(node: mesh.Node, command: dict[str, Any], nursery: trio.Nursery) 
         return "subscribed"
     if what == "members":
         return {one.node.hex(): one.state.value for one in node.members(command["cluster"])}
-    if what == "refused":
-        return node.statistics().refused
-    if what == "memory":
-        return rss_kib()
+    if what == "problems":
+        return node.problems()
     raise ValueError(what)
 
 
