@@ -64,6 +64,12 @@ async def subscribe(node: mesh.Node, pattern: str, options: dict[str, Any]) -> N
             received[f"{pattern} lost"] += message.lost
 
 
+async def pour(node: mesh.Node, cluster: str) -> None:
+    async with node.open_tunnel(cluster) as tunnel:
+        while True:
+            await tunnel.send(bytes(10_000))
+
+
 async def obey(node: mesh.Node, command: dict[str, Any], nursery: trio.Nursery) -> Any:
     what = command["do"]
     if what == "counts":
@@ -71,6 +77,9 @@ async def obey(node: mesh.Node, command: dict[str, Any], nursery: trio.Nursery) 
     if what == "subscribe":
         nursery.start_soon(subscribe, node, command["pattern"], command.get("options", {}))
         return "subscribed"
+    if what == "pour":
+        nursery.start_soon(pour, node, command["cluster"])
+        return "pouring"
     if what == "members":
         return {one.node.hex(): one.state.value for one in node.members(command["cluster"])}
     if what == "problems":
