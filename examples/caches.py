@@ -6,12 +6,14 @@ python -m examples.caches      settings come from MESH_* variables
 from __future__ import annotations
 
 import sys
+from collections import Counter
 
 import trio
 
 import mesh
 
 service = mesh.Service("caches")
+heard: Counter[str] = Counter()
 
 
 def say(text: str) -> None:
@@ -22,13 +24,21 @@ def say(text: str) -> None:
 @service.broadcast
 async def flush(request: mesh.Request) -> None:
     """Forget everything."""
+    heard["flushes"] += 1
     say(f"told to {request.payload.decode()} by {request.caller}")
+
+
+@service.request("heard")
+async def count(request: mesh.Request) -> bytes:
+    """How many orders it has printed, and how often it was told to flush."""
+    return f"{heard['orders']} {heard['flushes']}".encode()
 
 
 async def main() -> None:
     async with mesh.join(service) as node, node.subscribe("orders.>") as orders:
         say(f"up at {node.endpoints[0]}")
         async for message in orders:
+            heard["orders"] += 1
             say(f"{message.topic} {message.payload.decode()}")
 
 

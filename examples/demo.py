@@ -141,6 +141,17 @@ def free_port() -> int:
         return int(server.getsockname()[1])
 
 
+def how_they_find_each_other(problem: str | None) -> tuple[dict[str, str], dict[str, str]]:
+    """Say so; return MESH_* variables of all processes, and those of the first one beside them."""
+    if problem is None:
+        print("processes find each other through zeroconf")
+        return {}, {}
+    seed = f"tcp://127.0.0.1:{free_port()}"
+    print(f"no multicast here ({problem}): using the seed {seed} instead")
+    every = {"MESH_ZEROCONF": "false", "MESH_SEEDS": seed, "MESH_LISTEN": "tcp://127.0.0.1:0"}
+    return every, {"MESH_LISTEN": seed}
+
+
 def main() -> int:
     """Exit status 0 only when everything that is promised held."""
     start_s = time.monotonic()
@@ -152,21 +163,13 @@ def main() -> int:
             **{name: value for name, value in os.environ.items() if not name.startswith("MESH_")},
             "MESH_NETWORK_SECRET_FILE": str(secret),
         }
-        first: dict[str, str] = {}
-        problem = trio.run(multicast_problem)
-        if problem is None:
-            print("processes find each other through zeroconf")
-        else:
-            seed = f"tcp://127.0.0.1:{free_port()}"
-            print(f"no multicast here ({problem}): using the seed {seed} instead")
-            environment |= {"MESH_ZEROCONF": "false", "MESH_SEEDS": seed}
-            environment["MESH_LISTEN"] = "tcp://127.0.0.1:0"
-            first = {"MESH_LISTEN": seed}
+        all_of_them, first = how_they_find_each_other(trio.run(multicast_problem))
+        environment |= all_of_them
         processes = Processes(environment)
         try:
-            processes.start("examples.databases", **first)
-            for module in ("databases", "databases", "caches"):
-                processes.start(f"examples.{module}")
+            processes.start("examples.caches", **first)  # Not a database: one of these is killed.
+            for _ in range(3):
+                processes.start("examples.databases")
             shop = processes.start("examples.shop")
             data = str(Path(directory) / "broker")
             status = follow_shop(processes, shop, data, start_s + SECONDS_MAX)

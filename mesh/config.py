@@ -221,7 +221,7 @@ class MeshConfig:
                 raise ConfigError(f"{name}: must be at most {most}, got {value}")
         for name, factor, other in RELATIONS:
             value, least = getattr(self, name), factor * getattr(self, other)
-            if value < least:
+            if not value >= least:  # Nor is NaN.
                 raise ConfigError(
                     f"{name}: {value} is too little for {other} of {getattr(self, other)}, "
                     f"want at least {least}"

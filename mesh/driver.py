@@ -235,9 +235,9 @@ class Driver:
         self.core.probed(node, endpoint, trio.current_time(), refused=refused)
 
     def refused(self, what: str, who: str = "", *, quiet: bool = False) -> None:
-        if self.core.refusals.count(what) and not quiet:
-            by = f" from {who}" if who else ""
-            logger.warning("refused %s%s; further ones are counted", what, by)
+        by = f" from {who}" if who else ""
+        text = "" if quiet else f"refused {what}{by}; further ones are counted"
+        self.core.refusals.count(what, text)
 
     # Shell
 

@@ -64,9 +64,10 @@ async def subscribe(node: mesh.Node, pattern: str, options: dict[str, Any]) -> N
             received[f"{pattern} lost"] += message.lost
 
 
-def rss_kib() -> int:
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
+async def pour(node: mesh.Node, cluster: str) -> None:
+    async with node.open_tunnel(cluster) as tunnel:
+        while True:
+            await tunnel.send(bytes(10_000))
 
 
 async def obey(node: mesh.Node, command: dict[str, Any], nursery: trio.Nursery) -> Any:
@@ -76,12 +77,13 @@ async def obey(node: mesh.Node, command: dict[str, Any], nursery: trio.Nursery) 
     if what == "subscribe":
         nursery.start_soon(subscribe, node, command["pattern"], command.get("options", {}))
         return "subscribed"
+    if what == "pour":
+        nursery.start_soon(pour, node, command["cluster"])
+        return "pouring"
     if what == "members":
         return {one.node.hex(): one.state.value for one in node.members(command["cluster"])}
-    if what == "refused":
-        return node.statistics().refused
-    if what == "memory":
-        return rss_kib()
+    if what == "problems":
+        return node.problems()
     raise ValueError(what)
 
 

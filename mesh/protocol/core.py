@@ -93,7 +93,7 @@ class Core:
         self._choose, self._rng = choose, rng
         self.out: list[Instruction] = []
         self.timers = Timers()
-        self.refusals = Refusals()
+        self.refusals = Refusals(shell.log)
         self.closing = self.left = False
         self._touched: dict[Link, None] = {}
         self._now_s = 0.0
@@ -216,11 +216,11 @@ class Core:
         """A frame came in on `conn`; `cluster` is the one ZAP admitted, None where we dialled."""
         self._now_s = now_s
         link = self.peering.bound.get(conn)
+        if link is None and conn in self.peering.dialler.gone:
+            return
         try:
             frame = Frame(data)
             if link is None:
-                if conn in self.peering.dialler.gone:
-                    return
                 self.peering.greeted(conn, cluster, frame, now_s)
                 return
             records = link.receive(frame, len(data), now_s)
@@ -251,8 +251,10 @@ class Core:
         who = one_of = "a connection"
         if link is not None:  # Counted by cluster: of node ids there are always more.
             who, one_of = f"node {short(link.peer)} of {link.cluster}", f"a node of {link.cluster}"
-        if self.refusals.count(f"protocol violation by {one_of}"):
-            self._shell.log(f"{who} broke the protocol and was cut off: {error}")
+        self.refusals.count(
+            f"protocol violation by {one_of}",
+            f"{who} broke the protocol and was cut off: {error}",
+        )
         if link is not None:
             self.peering.fail(link, f"broke the protocol: {error}", now_s=now_s)
         self.peering.dialler.lost(conn, now_s)  # If it was to answer a dial of ours: it did not.
@@ -431,9 +433,6 @@ class Core:
         self.patterns.link_down(link, reason, self._now_s, left=ending is Ending.LEFT)
         self.rotation.forget(link.peer)
         self._touched.pop(link, None)
-
-    def warn(self, kind: str, text: str) -> None:
-        self._shell.log(text)
 
     def _member_changed(self, change: Change) -> None:
         self.rotation.changed()

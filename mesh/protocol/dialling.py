@@ -112,7 +112,6 @@ class Exchange(Protocol):
     def fail(self, link: Link, reason: str, *, now_s: float, proof: bool = False) -> None: ...
     def probe(self, peer: Peer) -> None: ...
     def warn_bad(self, error: BadAnnouncement) -> None: ...
-    def warn(self, kind: str, text: str) -> None: ...
 
 
 class Dialler:
@@ -137,7 +136,8 @@ class Dialler:
         seed = self._seeds.pop(endpoint, None)
         if seed is None:
             if len(self._seeds) >= SEEDS_MAX and not self._forget_seed(now_s):
-                self._roster.refusals.count(f"seeds over {SEEDS_MAX}")
+                over = f"seeds over {SEEDS_MAX}"
+                self._roster.refusals.count(over, f"{over}: {endpoint} is not asked")
                 return
             seed = Seed(endpoint)
         self._seeds[endpoint], seed.named_s = seed, now_s
@@ -351,7 +351,7 @@ class Dialler:
             owner.knows_us = False
             owner.denials += 1
         if denied and owner.denials >= DENIALS_WORTH_A_WORD:
-            self._exchange.warn(
+            self._roster.refusals.count(
                 "denied", f"node {owner.node.hex()[:8]} does not take our key, or has another one"
             )
         if link is not None and call.resume:
@@ -462,7 +462,7 @@ class Dialler:
         """It does not believe what we say of ourselves. It may soon: once a clock has been set."""
         seed.busy = False
         why = f"seed {seed.endpoint} refused us: {reason[:REASON_MAX]!r}. Are both clocks right?"
-        self._exchange.warn("refused by a seed", why)
+        self._roster.refusals.count("refused by a seed", why)
         self._seek(seed, now_s)
 
 

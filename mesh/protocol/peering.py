@@ -72,7 +72,6 @@ class Listener(Protocol):
     def path_back(self, link: Link) -> None: ...
     def overheard(self, link: Link) -> None: ...
     def link_down(self, link: Link, reason: str, ending: Ending) -> None: ...
-    def warn(self, kind: str, text: str) -> None: ...
 
 
 class Peering:
@@ -155,12 +154,7 @@ class Peering:
     def warn_bad(self, error: BadAnnouncement) -> None:
         """Count a refused announcement, and say so once per kind."""
         kind = f"announcement {type(error).__name__.lower()}"
-        if self._roster.refusals.count(kind):
-            self._listener.warn(kind, f"refused an announcement: {error}")
-
-    def warn(self, kind: str, text: str) -> None:
-        if self._roster.refusals.count(kind):
-            self._listener.warn(kind, text)
+        self._roster.refusals.count(kind, f"refused an announcement: {error}")
 
     # Connections
 

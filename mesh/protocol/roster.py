@@ -7,6 +7,7 @@ has to say something newer. So a replay changes nothing, and who comes back is n
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
@@ -14,6 +15,7 @@ from security.announcement import Announcement, read_announcement
 from security.keyring import Keyring
 from security.keys import DOOR, ClusterKeys
 
+from ..names import short
 from .link import Link
 from .timers import Timer
 
@@ -97,12 +99,14 @@ class Pool:
 class Refusals:
     """Announcements and connections turned away, by reason. Plain counters."""
 
+    log: Callable[[str], None]
     counts: dict[str, int] = field(default_factory=dict)
 
-    def count(self, reason: str) -> bool:
-        """True for the first of its kind: log that one."""
+    def count(self, reason: str, text: str = "") -> None:
+        """`text` is logged for the first of its kind; without one it is nothing to worry about."""
         self.counts[reason] = self.counts.get(reason, 0) + 1
-        return self.counts[reason] == 1
+        if text and self.counts[reason] == 1:
+            self.log(text)
 
 
 class Roster:
@@ -141,22 +145,25 @@ class Roster:
         peer = self.peers.get(node)
         tombstone = self._tombstones.get(node)
         if tombstone is not None and tombstone.refuses(announcement, now_s):
-            left = tombstone.version is None
-            self.refusals.count(f"announcement {'of a node that left' if left else 'replayed'}")
+            if tombstone.version is None:  # Gossip is slower than a goodbye.
+                self.refusals.count("announcement of a node that left")
+            else:
+                self._refuse(node, "replayed")
             return None, False
         if peer is not None and announcement.version <= peer.announcement.version:
             if announcement.version < peer.announcement.version:
-                self.refusals.count("announcement replayed")
+                self._refuse(node, "replayed")
             return peer, False
         if peer is not None and announcement.clusters != peer.announcement.clusters:
             # A node keeps its clusters for life, so this is another cluster's key speaking for it.
-            self.refusals.count("announcement of another's node")
+            self._refuse(node, "of another's node")
             return None, False
         if peer is None:
             if announcement.left:
                 return None, False
             if len(self.peers) >= self._peers_max and not self._make_room():
-                self.refusals.count("peers_max")
+                full = f"peers_max is {self._peers_max}: node {short(node)} is one more"
+                self.refusals.count("peers_max", full)
                 return None, False
             peer = self.peers[node] = Peer(node, raw, announcement)
         else:
@@ -164,6 +171,11 @@ class Roster:
             peer.raw, peer.announcement = raw, announcement
         self._by_raw[raw] = peer
         return peer, True
+
+    def _refuse(self, node: bytes, why: str) -> None:
+        self.refusals.count(
+            f"announcement {why}", f"refused an announcement of node {short(node)}: {why}"
+        )
 
     def _make_room(self) -> bool:
         """Forget the peer that could least be reached: a crash leaves one for its lifetime."""

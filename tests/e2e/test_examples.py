@@ -41,3 +41,28 @@ def test_a_shop_that_says_nothing_does_not_hold_the_demo(capfd: pytest.CaptureFi
         if shop.stdin is not None:
             shop.stdin.close()
     assert "demo: not done within" in capfd.readouterr().err
+
+
+WITHOUT_MULTICAST = """
+import sys
+from examples import demo
+
+async def problem():
+    return "none for this test"
+
+demo.multicast_problem, demo.missing = problem, lambda: "left out of this test"
+sys.exit(demo.main())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_main_job_holds_without_multicast() -> None:
+    """Found: the database that was killed was the seed, so the restarted one found nobody."""
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_MULTICAST], capture_output=True, text=True, check=False,
+        env={**os.environ, "DEMO_SECONDS_MAX": "240"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "no multicast here (none for this test): using the seed" in done.stdout
+    assert "everything held" in done.stdout

@@ -15,6 +15,7 @@ import pytest
 import trio
 
 import mesh
+from tests.nodes import node, until
 from tests.processes import SECRET, Process, member
 
 MARGIN_S = 2.0
@@ -237,6 +238,31 @@ async def test_a_tunnel_breaks_when_its_other_end_is_killed() -> None:
             with trio.fail_after(2 + MARGIN_S):
                 while nursery.child_tasks:
                     await trio.sleep(0.01)
+
+
+async def test_a_handler_hears_that_the_opener_of_its_tunnel_was_killed() -> None:
+    """Promise: the same for the other side."""
+    broken: list[mesh.TunnelBroken] = []
+    service = mesh.Service("archive")
+
+    @service.tunnel
+    async def keep(tunnel: mesh.Tunnel) -> None:
+        try:
+            async for _ in tunnel:
+                pass
+        except mesh.TunnelBroken as error:
+            broken.append(error)
+            raise
+
+    async with node(service) as archive:
+        with member("databases", seeds=archive.endpoints) as opener:
+            opener.call("pour", cluster="archive")
+            await until(lambda: any(one.received_bytes for one in archive.statistics().tunnels))
+            opener.kill()
+            with trio.fail_after(2 + MARGIN_S):
+                while not broken:
+                    await trio.sleep(0.01)
+    assert broken[0].received_bytes > 0
 
 
 async def test_cancelling_a_request_cancels_its_handler() -> None:

@@ -41,6 +41,9 @@ def test_request_members_and_a_clean_end(shell: Shell) -> None:
         assert b"no_such_endpoint" in done.stderr
         done = shell.run("members", "--json")
         assert json.loads(done.stdout)["clusters"] == ["echo"]
+        assert shell.run("members").stdout.split()[1:3] == [b"echo", b"alive"]
+        done = shell.run("broadcast", "echo", "flush")
+        assert (done.stdout, done.stderr, done.returncode) == (b"", b"mesh: members told: 1\n", 0)
         done = shell.run("members", "nosuch")
         assert (b"no member of nosuch" in done.stderr, done.returncode) == (True, 1)
         done = shell.run("request", "echo/missing", "x")
@@ -48,6 +51,21 @@ def test_request_members_and_a_clean_end(shell: Shell) -> None:
         assert b"no_such_endpoint" in done.stderr
         server.send_signal(signal.SIGTERM)
         assert server.wait(10) == 0, "SIGTERM leaves properly"
+
+
+def test_members_that_are_watched_come_and_go(shell: Shell) -> None:
+    with shell.running("serve", "--echo", "--cluster", "echo", "--listen", shell.seed) as server:
+        watcher = shell.start("members", "echo", "--watch", "--json")
+        try:
+            assert watcher.stdout is not None
+            assert json.loads(watcher.stdout.readline())["state"] == "joined"
+            server.send_signal(signal.SIGTERM)
+            assert json.loads(watcher.stdout.readline())["state"] == "left"
+            watcher.send_signal(signal.SIGINT)
+            assert watcher.wait(10) == 130
+        finally:
+            watcher.kill()
+            watcher.communicate()
 
 
 def test_publish_and_subscribe(shell: Shell) -> None:

@@ -48,6 +48,13 @@ async def test_a_seed_that_comes_up_late() -> None:
             await linked(shop, late)
 
 
+async def test_a_name_that_leads_to_a_node() -> None:
+    async with node("databases") as db:
+        port = db.endpoints[0].rpartition(":")[2]
+        async with node("shop", dns=[f"dns://localhost:{port}"]) as shop:
+            await linked(shop, db)
+
+
 async def test_addresses_from_a_file_that_changes(tmp_path: Path) -> None:
     path = tmp_path / "seeds"
     path.write_text("# nobody yet\n")
@@ -125,14 +132,23 @@ def two_hosts() -> Iterator[tuple[str, str]]:
             subprocess.run(["ip", "netns", "delete", host], check=False, capture_output=True)
 
 
-@pytest.mark.parametrize("zeroconf", [False, True])
-def test_two_hosts(two_hosts: tuple[str, str], zeroconf: bool) -> None:
-    """By a seed with multicast out of use, and by zeroconf alone."""
+NO_GROUPS = "echo 0 > /proc/sys/net/ipv4/igmp_max_memberships"
+"""Of a namespace: whoever joins a multicast group there is refused."""
+
+
+@pytest.mark.parametrize(
+    ("zeroconf", "seeds", "blocked"),
+    [(False, True, False), (True, False, False), (True, True, True)],
+    ids=["by a seed", "by zeroconf", "by a seed where multicast is blocked"],
+)
+def test_two_hosts(two_hosts: tuple[str, str], zeroconf: bool, seeds: bool, blocked: bool) -> None:
     settings = {"network_secret": SECRET, "zeroconf": zeroconf, "listen": "tcp://0.0.0.0:5600"}
     first = {"cluster": "databases", "settings": settings}
     second = {"cluster": "shop", "settings": dict(settings)}
-    if not zeroconf:
+    if seeds:
         second["settings"] = {**settings, "seeds": ["tcp://10.99.0.1:5600"]}
+    for host in two_hosts if blocked else ():
+        run("ip", "netns", "exec", host, "sh", "-c", NO_GROUPS)
     prefix = [["ip", "netns", "exec", host, sys.executable] for host in two_hosts]
     with (
         Process("tests.member", first, python=prefix[0]) as database,
@@ -148,6 +164,8 @@ def test_two_hosts(two_hosts: tuple[str, str], zeroconf: bool) -> None:
                     break
                 time.sleep(0.05)
             assert other in one.call("members", cluster=cluster)
+            problem = one.call("problems").get("zeroconf", "")
+            assert ("no multicast" in problem) == blocked, problem
 
 
 async def test_a_node_that_gets_no_socket_to_ask_with_goes_on(

@@ -336,8 +336,9 @@ async def test_a_reader_that_stops_stops_the_writer() -> None:
                     sent += 50_000
             assert sent <= tunnel.window_bytes
             assert archive.statistics().tunnels[0].unread_bytes <= tunnel.window_bytes
-            with pytest.raises(mesh.TooLarge):
+            with pytest.raises(mesh.TooLarge) as caught:
                 await tunnel.send(bytes(tunnel.window_bytes + 1))
+            assert caught.value.limit_bytes == tunnel.part_bytes_max
 
 
 async def test_what_would_have_to_wait_is_not_sent_nowait() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ import mesh
 from mesh.protocol.frame import CONTROL, DATA, FRAME, Kind, pack_frame, pack_record
 from mesh.protocol.hello import encode_announcements
 from mesh.protocol.instructions import Dial
-from mesh.zmq_transport import ZmqTransport
+from mesh.zmq_transport import GREETING_BYTES_MAX, ZmqTransport
 from security.announcement import Announcement, Endpoint
 from security.files import drop_old_cluster, format_network_secret, new_cluster, rotate_cluster
 from security.keyring import FileKeyring, NetworkKeyring
@@ -100,28 +101,36 @@ async def test_a_stranger_without_a_key_is_refused(caplog: pytest.LogCaptureFixt
         assert await shop.request("databases", b"x") == b"x"
 
 
-async def test_a_plain_zmq_socket_is_refused() -> None:
+async def test_a_plain_zmq_socket_is_refused(caplog: pytest.LogCaptureFixture) -> None:
     async with node(echo_service()) as db, node("shop", db) as shop:
         await linked(shop, db)
         uri, _ = server_endpoint(db, "databases")
-        with Stranger(uri, None, None) as stranger:
-            stranger.socket.send(b"hello")
-            assert await stranger.answer() is None
-        # Which of the two sees first that they do not match is a matter of chance.
-        await until(lambda: counted(db, "does not speak our protocol") + counted(db, "broken off"))
+        for _ in range(3):
+            with Stranger(uri, None, None) as stranger:
+                stranger.socket.send(b"hello")
+                assert await stranger.answer() is None
+        # Which of the two sees first that they do not match is a matter of chance: the first is said.
+        await until(
+            lambda: counted(db, "does not speak our protocol") + counted(db, "broken off") >= 3
+        )
+        assert len(warnings(caplog)) == min(1, counted(db, "does not speak our protocol"))
         assert len(db.statistics().links) == 1
         assert await shop.request("databases", b"x") == b"x"
 
 
-async def test_a_node_of_another_network_is_refused() -> None:
+async def test_a_node_of_another_network_is_refused(caplog: pytest.LogCaptureFixture) -> None:
     async with node(echo_service()) as db, node("shop", db, network_secret=OTHER_SECRET) as alien:
         with pytest.raises(mesh.NoMembers):
             await alien.request("databases", b"x", timeout=1)
         assert not db.statistics().links
         assert not db.members("shop")
+        await until(lambda: counted(db, "a connection") >= 2)
+        assert len([line for line in warnings(caplog) if "refused a connection" in line]) == 1
 
 
-async def test_a_cluster_whose_key_is_not_trusted_is_refused(tmp_path: Path) -> None:
+async def test_a_cluster_whose_key_is_not_trusted_is_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Per-cluster files: `web` holds the public key of `databases`, which does not trust `web`."""
     databases, web = new_cluster(tmp_path, "databases"), new_cluster(tmp_path, "web")
     trusting = FileKeyring([databases, web.public_half()])
@@ -133,7 +142,8 @@ async def test_a_cluster_whose_key_is_not_trusted_is_refused(tmp_path: Path) -> 
     ):
         with pytest.raises(mesh.NoMembers):
             await one.request("databases", b"x", timeout=1)
-        await until(lambda: counted(db, "a connection"))
+        await until(lambda: counted(db, "a connection") >= 2)
+        assert len([line for line in warnings(caplog) if "refused a connection from" in line]) == 1
     async with node(echo_service(), keyring=trusting) as db, node("web", db, keyring=caller) as one:
         await linked(one, db)
         assert await one.request("databases", b"x") == b"x"
@@ -158,7 +168,10 @@ async def test_a_dial_refused_before_its_first_word_is_followed_by_the_next_key_
             await linked(one, db)
 
 
-async def test_forged_altered_replayed_and_expired_announcements() -> None:
+async def test_forged_altered_replayed_and_expired_announcements(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Each kind is counted whenever it comes, and said once."""
     async with node(echo_service()) as db, node("shop", db) as shop:
         await linked(shop, db)
         now_us = time.time_ns() // 1000
@@ -175,19 +188,21 @@ async def test_forged_altered_replayed_and_expired_announcements() -> None:
         good = announcement(ring.own("web")[0])
         altered = bytearray(good)
         altered[10] ^= 1
-        replayed = next(iter(db._core.roster.peers.values())).raw
+        shops = db._core.roster.peers[shop.id].announcement
+        replayed = replace(shops, issued_us=shops.issued_us - 1).sign(ring.own("shop"))
         expired = announcement(ring.own("web")[0], issued_us=now_us - 10**10)
         forged = announcement(derive(b"x" * 32, "web"))
         before = {one.node for one in db.members("web")}
-        for raw in (bytes(altered), expired, forged, replayed, b"garbage"):
-            db._core.found("", raw, trio.current_time())
         # A goodbye for the shop, signed by another cluster's key, must not remove it.
-        db._core.found("", announcement(ring.own("web")[0], node=shop.id, left=True), trio.current_time())  # fmt: skip
+        goodbye = announcement(ring.own("web")[0], node=shop.id, left=True)
+        for raw in (bytes(altered), expired, forged, replayed, b"garbage", goodbye) * 3:
+            db._core.found("", raw, trio.current_time())
         assert {one.node for one in db.members("web")} == before
         assert shop.id in {one.node for one in db.members("shop")}
         refused = db.statistics().refused
-        for reason in ("forged", "expired", "untrusted", "malformed", "another's node"):
-            assert any(reason in key for key in refused), (reason, refused)
+        reasons = ("forged", "expired", "untrusted", "replayed", "malformed", "of another's node")
+        assert refused == {f"announcement {reason}": 3 for reason in reasons}
+        assert len([line for line in warnings(caplog) if "an announcement" in line]) == len(reasons)
         assert await shop.request("databases", b"x") == b"x"
 
 
@@ -227,7 +242,10 @@ async def test_a_peer_with_a_key_that_sends_garbage(
                 insider.socket.send(frame)
             for _ in range(20):
                 assert await shop.request("databases", b"x", timeout=2) == b"x"
-        assert len(warnings(caplog)) <= 2
+            # libzmq itself hangs up on who sends more than MAXMSGSIZE.
+            cut_off = 0 if len(frame) > GREETING_BYTES_MAX else 1
+            await until(lambda: counted(db, "protocol violation") == cut_off)
+        assert len([line for line in warnings(caplog) if "was cut off" in line]) == cut_off
         assert len(db.statistics().links) == 1
 
 
@@ -256,7 +274,7 @@ async def test_a_flood_of_hellos_is_cut_off() -> None:
                 insider.socket.send(junk)
             for _ in range(20):
                 assert await shop.request("databases", b"x", timeout=2) == b"x"
-        assert counted(db, "violation") <= 2, "the connection is not heard after the first"
+        assert counted(db, "violation") == 1, "the connection is not heard after the first"
 
 
 async def test_captured_bytes_contain_none_of_the_payload() -> None:
@@ -311,8 +329,7 @@ async def test_rotation_with_two_generations(tmp_path: Path) -> None:
         only_new = FileKeyring([shop_pair, new.public_half()])
         async with node("shop", new_db, keyring=only_new) as later:
             await linked(later, new_db)
-            with trio.move_on_after(0.5):
-                await linked(later, old_db)
+            await until(lambda: counted(later, "a connection"))  # It was told of, and came.
             assert {member.node for member in later.members("databases")} == {new_db.id}
 
 

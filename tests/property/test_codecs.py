@@ -21,6 +21,7 @@ from mesh.protocol.hello import (
     decode_welcome,
     encode_announcements,
 )
+from mesh.protocol.request import MAY_BE_BUSY, REPLY_PREFIX, pack_head, read_head
 from security.announcement import Announcement, Endpoint, read_announcement
 from security.errors import BadAnnouncement
 from security.keyring import NetworkKeyring
@@ -144,13 +145,27 @@ HELLO = Hello(
     lane=1, node=ME, target=ME, link_id=ME, resume=False, expects=1, limits=LIMITS,
     announcement=b"a", idempotent=("x/y",),
 )  # fmt: skip
+WELCOME = Welcome(lane=0, node=ME, link_id=ME, expects=9, limits=LIMITS, announcement=b"")
 
 
 def test_hello_and_welcome_round_trip() -> None:
     assert decode_hello(HELLO.encode()) == HELLO
-    welcome = Welcome(lane=0, node=ME, link_id=ME, expects=9, limits=LIMITS, announcement=b"")
-    assert decode_welcome(welcome.encode()) == welcome
+    assert decode_welcome(WELCOME.encode()) == WELCOME
     assert decode_announcements(encode_announcements([b"a", b"b"])) == [b"a", b"b"]
+
+
+def test_golden_greetings() -> None:
+    hello, welcome, introduced = map(bytes.fromhex, (GOLDEN / "hello-v1.hex").read_text().split())
+    assert (HELLO.encode(), WELCOME.encode()) == (hello, welcome)
+    assert encode_announcements([b"a", b"b"]) == introduced
+    assert (decode_hello(hello), decode_welcome(welcome)) == (HELLO, WELCOME)
+
+
+def test_golden_request() -> None:
+    request, reply = map(bytes.fromhex, (GOLDEN / "request-v1.hex").read_text().split())
+    assert pack_head("databases", "get", 1500, MAY_BE_BUSY) + b"body" == request
+    assert read_head(request, 0, len(request)) == ("databases", "get", len(request) - 4, 1500, 1)
+    assert REPLY_PREFIX.pack(2500, 3) + b"body" == reply
 
 
 @given(st.one_of(st.binary(max_size=300), st.integers(0, 200).map(lambda n: b"\x91" * n)))

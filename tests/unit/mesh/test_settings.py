@@ -154,6 +154,19 @@ def test_every_limit_is_enforced_with_its_number(name: str) -> None:
     assert str(AT_LEAST[name]) in str(caught.value)
 
 
+@pytest.mark.parametrize(("name", "factor", "other"), RELATIONS)
+def test_every_limit_that_depends_on_another_is_enforced_with_its_number(
+    name: str, factor: float, other: str
+) -> None:
+    """Found: NaN, which is less than nothing, was taken."""
+    least = factor * getattr(MeshConfig(clusters=("x",)), other)
+    with pytest.raises(ConfigError, match=f"{name}: .* is too little for {other}") as caught:
+        MeshConfig(clusters=("x",), **{name: least - 0.01})
+    assert str(least) in str(caught.value)
+    with pytest.raises(ConfigError, match=f"{name}: .* got nan|{name}: nan is too little"):
+        MeshConfig(clusters=("x",), **{name: math.nan})  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("name", AT_MOST)
 def test_what_nothing_could_hold_is_refused_with_the_most_there_can_be(name: str) -> None:
     for value in (AT_MOST[name] + 1, 10**400):

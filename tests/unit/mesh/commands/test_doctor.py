@@ -1,10 +1,11 @@
-"""What the doctor says of addresses: just those are wrong that `join` cannot bind, or cannot tell."""
+"""What the doctor calls wrong where no other test can make it so."""
 
 from __future__ import annotations
 
 import socket
 
 import pytest
+import zmq
 
 from mesh.commands import doctor
 from mesh.config import MeshConfig
@@ -39,3 +40,31 @@ async def test_an_address_is_wrong_just_where_join_would_fail(
     name, good, text = await doctor._ports(config, NetworkKeyring([bytes(32)]))
     assert (name, good) == ("ports", ok), text
     assert says in text
+
+
+def test_no_multicast_is_wrong_where_nothing_else_finds_nodes() -> None:
+    assert doctor._multicast(None, alone=True)[1]
+    problem = "no multicast on this machine: eth0: no"
+    _, ok, text = doctor._multicast(problem, alone=True)
+    assert not ok
+    assert text.startswith(problem)
+    assert "MESH_SEEDS=" in text, "what to do"
+    _, ok, text = doctor._multicast(problem, alone=False)
+    assert ok
+    assert problem in text
+
+
+def test_a_clock_that_was_never_set_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert doctor._clock()[1]
+    monkeypatch.setattr(doctor, "EARLIEST_S", 10**12)
+    _, ok, text = doctor._clock()
+    assert not ok
+    assert "never set" in text
+
+
+def test_a_libzmq_without_encryption_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert doctor._versions()[1]
+    monkeypatch.setattr(zmq, "has", lambda what: what != "curve")
+    _, ok, text = doctor._versions()
+    assert not ok
+    assert "no CURVE" in text

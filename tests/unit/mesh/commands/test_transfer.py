@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mesh.commands import transfer
-from mesh.commands.transfer import NAME_BYTES_MAX, place, read_head, safe_name, store
+from mesh.commands.transfer import NAME_BYTES_MAX, Progress, place, read_head, safe_name, store
 from mesh.errors import MeshError, TunnelBroken
 
 
@@ -56,6 +57,22 @@ def test_the_first_free_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(transfer, "NAMESAKES_MAX", 2)
     with pytest.raises(MeshError, match="2 more of that name"):
         place(part, tmp_path, "a")
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+async def test_progress_is_a_bar_on_a_terminal_and_a_line_per_tenth_elsewhere(
+    terminal: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    progress = Progress(1000)
+    for _ in range(200):
+        progress.add(5)
+    said = capsys.readouterr().err
+    assert said.count("\n") == (1 if terminal else 11), "a bar stays in its line"
+    shown = said.split("\r" if terminal else "\n")
+    assert len([text for text in shown if "MB/s" in text]) == (101 if terminal else 11)
+    assert "100 %" in said.splitlines()[-1]
+    assert (f"[{'#' * 30}]" in said) == terminal
 
 
 async def test_a_file_whose_sender_has_gone_is_stored_and_told(tmp_path: Path) -> None:

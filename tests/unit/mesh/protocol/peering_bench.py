@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 
 from mesh.protocol.dialling import PeeringSettings, greeting
@@ -50,10 +50,13 @@ WAY_IN = [place("127.0.0.1:2")]
 """Without a door: whoever is larger dials at once."""
 
 
-def make_roster(*, me: bytes = ME, peers_max: int = 10, keyring: Keyring | None = None) -> Roster:
+def make_roster(
+    *, me: bytes = ME, peers_max: int = 10, keyring: Keyring | None = None,
+    log: Callable[[str], None] = lambda text: None,
+) -> Roster:  # fmt: skip
     return Roster(
         me, HOST, keyring or NetworkKeyring([SECRET]), skew_s=SKEW_S, tombstone_s=TOMBSTONE_S,
-        peers_max=peers_max, refusals=Refusals(),
+        peers_max=peers_max, refusals=Refusals(log),
     )  # fmt: skip
 
 
@@ -68,7 +71,10 @@ class Bench:
         self.told: list[tuple[object, ...]] = []
         keyring = NetworkKeyring(secrets)
         keyring.own("x")
-        self.roster = make_roster(me=me, keyring=keyring, peers_max=peers_max)
+        self.roster = make_roster(
+            me=me, keyring=keyring, peers_max=peers_max,
+            log=lambda text: self.told.append(("log", text)),
+        )  # fmt: skip
         settings = PeeringSettings(
             me=me, clusters=("x",), limits=LIMITS, idempotent=(), handshake_s=HANDSHAKE_S,
             resume_s=RESUME_S,
@@ -96,9 +102,6 @@ class Bench:
 
     def link_down(self, link: Link, reason: str, ending: Ending) -> None:
         self.told.append(("down", link.peer, reason, ending))
-
-    def warn(self, kind: str, text: str) -> None:
-        self.told.append(("warn", kind))
 
     # Time and instructions
 

@@ -354,7 +354,8 @@ def test_everybody_a_seed_tells_of_is_met() -> None:
     assert set(bench.roster.peers) == {LARGER, SMALLER}
     assert bench.roster.peers[LARGER].knows_us
     assert not bench.roster.peers[SMALLER].knows_us
-    assert bench.told == [("warn", "announcement malformed")]
+    assert [what for what, *_ in bench.told] == ["log"]
+    assert bench.roster.refusals.counts == {"announcement malformed": 1}
 
 
 def test_a_seed_is_asked_again_unless_it_is_linked_or_ourselves() -> None:

@@ -131,7 +131,8 @@ def test_denied_tries_the_other_generation_and_says_so_once() -> None:
         bench.lose(dials, denied=True)
     assert clients == [derive(SECRET, "x"), derive(bytes(32), "x")] * 2
     assert peer.denials == 4
-    assert bench.told == [("warn", "denied")]
+    assert [what for what, *_ in bench.told] == ["log"]
+    assert bench.roster.refusals.counts["denied"] > 1
 
 
 # Seeds
@@ -165,7 +166,7 @@ def test_a_seed_that_refuses_is_asked_again() -> None:
         waits.append(bench.run_to_dial())
     assert 0.5 * BACKOFF_S <= waits[0] <= 2 * BACKOFF_S
     assert 0.5 * BACKOFF_S_MAX <= waits[-1] <= 2 * BACKOFF_S_MAX
-    assert bench.told == [("warn", "refused by a seed")], "once"
+    assert [what for what, *_ in bench.told] == ["log"], "once"
     assert bench.roster.refusals.counts == {"refused by a seed": SEED_MISSES_MAX}
     bench.answer(bench.dials()[0].conn, Kind.REFUSE, UNTRUSTED.encode())
     bench.run_to(bench.now_s + 60.0)

@@ -100,7 +100,8 @@ def test_the_key_on_the_line_must_be_of_a_cluster_the_caller_claims() -> None:
     assert say(bench, HELLO, user="y") == UNTRUSTED
     assert say(bench, HELLO, user=DOOR) == BAD
     assert say(bench, replace(HELLO, announcement=b"garbage")) == UNTRUSTED
-    assert bench.told == [("warn", "announcement malformed")]
+    assert [what for what, *_ in bench.told] == ["log"]
+    assert bench.roster.refusals.counts == {"announcement malformed": 1}
 
 
 def test_nobody_gets_a_new_link_from_who_leaves() -> None:
@@ -255,7 +256,7 @@ def test_of_several_addresses_each_has_to_refuse() -> None:
     bench = Bench()
     uris = [f"tcp://{address}" for address in ("10.0.0.2:2", "172.17.0.1:2")]
     places = [place(uri.removeprefix("tcp://")) for uri in uris]
-    bench.hear(announce(LARGER, 2, endpoints=places, host=ELSEWHERE))
+    bench.hear(announce(LARGER, endpoints=places, host=ELSEWHERE))
     accept(bench)
     bench.take()
     for conn in (b"0", b"1"):

@@ -56,6 +56,22 @@ def test_a_replay_changes_nothing() -> None:
     assert roster.refusals.counts == {"announcement replayed": 1}
 
 
+def test_of_each_kind_of_refusal_the_first_is_logged() -> None:
+    """Found: replays, what another key said of a node, and nodes over the limit were counted only."""
+    said: list[str] = []
+    roster = make_roster(peers_max=1, log=said.append)
+    known(roster, announce(version=2))
+    for _ in range(3):
+        learn(roster, announce(version=1))
+        learn(roster, announce(version=3, clusters=("y",)))
+        learn(roster, announce(LARGER))
+    kinds = ("announcement replayed", "announcement of another's node", "peers_max")
+    assert roster.refusals.counts == dict.fromkeys(kinds, 3)
+    assert len(said) == 3
+    for line, words in zip(said, ("replayed", "another's node", "peers_max is 1"), strict=True):
+        assert words in line
+
+
 def test_the_same_version_said_otherwise_changes_nothing() -> None:
     roster = make_roster()
     peer = known(roster, announce(endpoints=[place("10.0.0.2:2")]))
