@@ -234,7 +234,9 @@ async def _run_tunnel(handler: Any, tunnel: Tunnel, driver: Driver) -> None:
             await handler(tunnel)
     except* TunnelBroken:
         pass  # The other end knows why; the counters know that.
-    except* Exception as error:
+    except* Exception as group:
+        # Of an exception that came without a group, Python makes one here, without a text.
+        error = group if group.message else group.exceptions[0]
         logger.error("tunnel handler of %r failed", tunnel.target, exc_info=error)
     finally:
         driver.handling.discard(tunnel)
