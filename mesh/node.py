@@ -13,6 +13,7 @@ from trio.lowlevel import enable_ki_protection
 
 from .config import HEADERS_BYTES_MAX, MeshConfig
 from .driver import Driver
+from .entering import AsyncBlock
 from .errors import (
     MeshError,
     NoMembers,
@@ -478,8 +479,10 @@ def _check_window(name: str, size_bytes: int) -> None:
         raise ValueError(f"{name}: want 1 to {WINDOW_BYTES_MAX}, got {size_bytes}")
 
 
-class _Opening:
+class _Opening(AsyncBlock):
     """The `async with` around opening a tunnel."""
+
+    used_as = "async with node.open_tunnel(...) as tunnel"
 
     def __init__(self, node: Node, target: str, window_bytes: int, timeout_s: float) -> None:
         self._open = functools.partial(node._open_tunnel, target, window_bytes, timeout_s)
