@@ -245,7 +245,8 @@ class Driver:
         self.tunnel_opened(end, cluster, endpoint)
 
     def changed(self, change: Change) -> None:
-        logger.info("%r: %s %s", change.member, change.kind, change.reason)
+        why = f", {change.reason}" if change.reason not in ("", change.kind) else ""
+        logger.info("%r: %s%s", change.member, change.kind, why)
         for watch in list(self.watches):
             watch.changed(change)
 

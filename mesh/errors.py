@@ -23,6 +23,10 @@ MeshError
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+CLUSTERS_SHOWN = 5
+
 
 class MeshError(Exception):
     """Root of all errors of the mesh and of its durable tier."""
@@ -74,11 +78,19 @@ class RequestError(MeshError):
 
 
 class NoMembers(RequestError):
-    """The cluster has no member that could be asked, after waiting `waited_s` for one."""
+    """The cluster has no member that could be asked, after waiting `waited_s` for one.
 
-    def __init__(self, cluster: str, waited_s: float) -> None:
-        super().__init__(f"no members of cluster {cluster!r} after {waited_s:.1f} s")
-        self.cluster, self.waited_s = cluster, waited_s
+    `present` are the clusters this node knows members of: with some, the name may be wrong, with none
+    it is more likely that this node finds nobody.
+    """
+
+    def __init__(self, cluster: str, waited_s: float, present: Sequence[str] = ()) -> None:
+        shown = ", ".join(present[:CLUSTERS_SHOWN]) + ", ..." * (len(present) > CLUSTERS_SHOWN)
+        hint = f"there are members of {shown}" if present else "nor of any other: see `mesh doctor`"
+        if cluster in present:
+            hint = "those there are cannot be asked now"
+        super().__init__(f"no members of cluster {cluster!r} after {waited_s:.1f} s; {hint}")
+        self.cluster, self.waited_s, self.present = cluster, waited_s, tuple(present)
 
 
 class RequestTimeout(RequestError, TimeoutError):

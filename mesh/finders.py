@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from ipaddress import IPv4Address
 
 from discovery.dns import DnsFinder
@@ -25,16 +27,24 @@ def make_finders(config: MeshConfig, node: bytes) -> tuple[Finder, ...]:
             wanted = "want IPv4 addresses of this machine"
             raise ConfigError(f"zeroconf_interfaces: {wanted}, got {interface!r}") from None
     finders: list[Finder] = []
-    try:
-        if config.seeds:
+    if config.seeds:
+        with _named("seeds"):
             finders.append(SeedFinder(config.seeds))
+    with _named("dns"):
         finders += [DnsFinder(name) for name in config.dns]
-        if config.seeds_file is not None:
-            finders.append(FileFinder(config.seeds_file))
-        if config.zeroconf:
-            # Here and now: 60 ms that nodes without it need not pay, and none when others are looked for.
-            load_zeroconf()
-            finders.append(MdnsFinder(node.hex(), interfaces=config.zeroconf_interfaces or None))
-    except DiscoveryError as error:
-        raise ConfigError(str(error)) from error
+    if config.seeds_file is not None:
+        finders.append(FileFinder(config.seeds_file))
+    if config.zeroconf:
+        # Here and now: 60 ms that nodes without it need not pay, and none when others are looked for.
+        load_zeroconf()
+        finders.append(MdnsFinder(node.hex(), interfaces=config.zeroconf_interfaces or None))
     return tuple(finders)
+
+
+@contextmanager
+def _named(setting: str) -> Iterator[None]:
+    """Raises ConfigError for what is no address; its text begins with the setting."""
+    try:
+        yield
+    except DiscoveryError as error:
+        raise ConfigError(f"{setting}: {error}") from error

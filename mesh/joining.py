@@ -9,7 +9,8 @@ from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from random import Random
 from secrets import token_bytes
-from typing import Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import trio
 
@@ -20,6 +21,7 @@ from security.keyring import Keyring
 
 from .config import MeshConfig
 from .driver import Driver
+from .entering import AsyncBlock
 from .errors import ConfigError, InvalidName, KeyMissing, NodeCrashed, TunnelBroken
 from .finders import make_finders
 from .node import Node
@@ -41,11 +43,40 @@ logger = logging.getLogger("mesh")
 Joins = str | Service | Sequence[str | Service]
 
 
-@asynccontextmanager
-async def join(
+class Joining(AsyncBlock):
+    """Made by `join`: the node's life is the `async with` block, which is entered once."""
+
+    used_as = "async with mesh.join(...) as node"
+
+    def __init__(
+        self, clusters: Joins, keyring: Keyring | None, choose: Choose,
+        transport: Transport | None, settings: Mapping[str, Any],
+    ) -> None:  # fmt: skip
+        self._life = _life(clusters, keyring, choose, transport, settings)
+        self._entered = False
+
+    async def __aenter__(self) -> Node:
+        if self._entered:
+            raise RuntimeError("a node joins once; call mesh.join again for another")
+        self._entered = True
+        return await self._life.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool | None:  # fmt: skip
+        return await self._life.__aexit__(kind, error, trace)
+
+    if not TYPE_CHECKING:  # Who checks types would take any name for one that this has.
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(f"no {name!r} here: the node is what `{self.used_as}` gives")
+
+
+def join(
     clusters: Joins, *, keyring: Keyring | None = None, choose: Choose = choose_of_two,
     transport: Transport | None = None, **settings: Any,
-) -> AsyncGenerator[Node]:  # fmt: skip
+) -> Joining:  # fmt: skip
     """Be a member of one or more clusters for the length of the `async with` block.
 
     Leaving the block drains: what runs is finished within `drain_s`, then goodbye is said. An
@@ -62,6 +93,14 @@ async def join(
         CannotBind: an address cannot be had; the text names it.
         NodeCrashed: one of our background tasks failed; the block was cancelled.
     """
+    return Joining(clusters, keyring, choose, transport, settings)
+
+
+@asynccontextmanager
+async def _life(
+    clusters: Joins, keyring: Keyring | None, choose: Choose, transport: Transport | None,
+    settings: Mapping[str, Any],
+) -> AsyncGenerator[Node]:  # fmt: skip
     check_in_trio()
     joined = _listed(clusters)
     names = tuple(one.cluster if isinstance(one, Service) else one for one in joined)
@@ -69,8 +108,7 @@ async def join(
     config = load_config(names, settings, has_keyring=keyring is not None)
     keyring = keyring or _load({name: getattr(config, name) for name in KEY_SOURCES})
     _check_keys(keyring, names)
-    driver = Driver(transport or ZmqTransport(config, keyring))
-    _make_core(driver, config, keyring, services, choose)
+    driver = _make_driver(config, keyring, services, choose, transport)
     node = Node(driver, config)
     crash: BaseException | None = None
     beside = trio.CancelScope()
@@ -151,22 +189,26 @@ def check_in_trio() -> None:
         raise RuntimeError("mesh runs in trio: start the program with trio.run(main)")
 
 
-def _make_core(
-    driver: Driver, config: MeshConfig, keyring: Keyring, services: Sequence[Service],
-    choose: Choose,
-) -> None:  # fmt: skip
-    """Give the driver its core, and the finders that the settings ask for."""
+def _make_driver(
+    config: MeshConfig, keyring: Keyring, services: Sequence[Service], choose: Choose,
+    transport: Transport | None,
+) -> Driver:  # fmt: skip
+    """With its core, and the finders that the settings ask for."""
     identity = Identity(node=token_bytes(16), incarnation=_wall_us(), host=host_id())
     idempotent = tuple(name for service in services for name in service.idempotent_targets())
     if len(idempotent) > NAMES_MAX:
         raise ConfigError(
             f"{len(idempotent)} idempotent endpoints, at most {NAMES_MAX} in one node"
         )
-    driver.finders = make_finders(config, identity.node)
+    finders = make_finders(config, identity.node)
+    # Last: what refuses the settings would leave its context open.
+    driver = Driver(transport or ZmqTransport(config, keyring))
+    driver.finders = finders
     driver.core = Core(
         identity, config, keyring, driver, Random(token_bytes(16)), _wall_us, choose=choose,
         idempotent=idempotent,
     )  # fmt: skip
+    return driver
 
 
 def _wall_us() -> int:
@@ -234,7 +276,9 @@ async def _run_tunnel(handler: Any, tunnel: Tunnel, driver: Driver) -> None:
             await handler(tunnel)
     except* TunnelBroken:
         pass  # The other end knows why; the counters know that.
-    except* Exception as error:
+    except* Exception as group:
+        # Of an exception that came without a group, Python makes one here, without a text.
+        error = group if group.message else group.exceptions[0]
         logger.error("tunnel handler of %r failed", tunnel.target, exc_info=error)
     finally:
         driver.handling.discard(tunnel)

@@ -13,6 +13,7 @@ from trio.lowlevel import enable_ki_protection
 
 from .config import HEADERS_BYTES_MAX, MeshConfig
 from .driver import Driver
+from .entering import AsyncBlock
 from .errors import (
     MeshError,
     NoMembers,
@@ -374,7 +375,7 @@ class Node:
     async def _open_tunnel(self, target: str, window_bytes: int, timeout_s: float) -> Tunnel:
         cluster, endpoint = split_target(target)
         tried: list[bytes] = []
-        cause: MeshError = NoMembers(cluster, timeout_s)
+        cause: MeshError | None = None
         with trio.move_on_after(timeout_s) as scope:
             while len(tried) < TUNNEL_TRIES:
                 self._core.check_open()
@@ -395,7 +396,7 @@ class Node:
                     cause = PeerLost(target, short(candidate.node), maybe_executed=True)
         if scope.cancelled_caught and tried:
             raise RequestTimeout(target, timeout_s, maybe_executed=True)
-        raise cause
+        raise cause or NoMembers(cluster, timeout_s, self._core.rotation.present())
 
     async def _ask_for_tunnel(
         self, candidate: Candidate, cluster: str, endpoint: str, window_bytes: int
@@ -416,7 +417,7 @@ class Node:
         with trio.move_on_after(settle_s):
             await self.wait_members(cluster)
             return
-        raise NoMembers(cluster, settle_s)
+        raise NoMembers(cluster, settle_s, self._core.rotation.present())
 
     # Members
 
@@ -478,8 +479,10 @@ def _check_window(name: str, size_bytes: int) -> None:
         raise ValueError(f"{name}: want 1 to {WINDOW_BYTES_MAX}, got {size_bytes}")
 
 
-class _Opening:
+class _Opening(AsyncBlock):
     """The `async with` around opening a tunnel."""
+
+    used_as = "async with node.open_tunnel(...) as tunnel"
 
     def __init__(self, node: Node, target: str, window_bytes: int, timeout_s: float) -> None:
         self._open = functools.partial(node._open_tunnel, target, window_bytes, timeout_s)

@@ -32,6 +32,8 @@ KEYWORD = "keyword"
 FILE_VARIABLE, FILE_NAME = "MESH_CONFIG", "mesh.toml"
 KEY_SOURCES = ("network_secret", "network_secret_file", "keys_dir")
 SECRETS = ("network_secret",)
+JOINED = ("cluster", "clusters", "service", "services")
+SECTION = "; it begins a section, and there are none: one setting a line"
 UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
 TYPES = {field.name: str(field.type) for field in fields(MeshConfig) if field.name != "clusters"}
 DEFAULTS = {
@@ -150,7 +152,8 @@ def _level(
     for name, value in values.items():
         shown = f"{prefix}{name.upper()}" if prefix else name
         if name not in TYPES:
-            raise ConfigError(f"{origin} {shown}: there is no such setting{_hint(name, prefix)}")
+            hint = SECTION if isinstance(value, dict) else _hint(name, prefix)
+            raise ConfigError(f"{origin} {shown}: there is no such setting{hint}")
         if as_text and value == "":
             continue
         converted[name] = convert(value, name, f"{origin} {shown}", as_text=as_text)
@@ -174,9 +177,12 @@ def _merge(levels: Sequence[Level]) -> dict[str, tuple[Any, str]]:
 
 
 def _hint(name: str, prefix: str) -> str:
-    if name in ("cluster", "clusters"):
-        return ": the program says it, mesh.join(CLUSTER), or on the command line --cluster"
-    near = difflib.get_close_matches(name, TYPES, n=1)
+    if name in JOINED:
+        return (
+            ": the program says it, mesh.join(CLUSTER or SERVICE), or on the command line --cluster"
+        )
+    near = [one for one in TYPES if f"_{name}_" in f"_{one}_"]  # `timeout`, of request_timeout_s.
+    near = difflib.get_close_matches(name, TYPES, n=1) or near
     return f"; did you mean {prefix}{near[0].upper() if prefix else near[0]}?" if near else ""
 
 

@@ -8,6 +8,7 @@ from types import TracebackType
 import trio
 
 from .driver import Driver
+from .entering import AsyncBlock
 from .errors import NodeClosed
 from .message import Message, messages
 from .protocol.inbox import Delivery, Inbox, SubscriptionStatistics
@@ -18,12 +19,14 @@ IN_A_ROW_MAX = 64
 with many publishers most are of one message, and a turn of the loop costs more than that."""
 
 
-class Subscription:
+class Subscription(AsyncBlock):
     """Made by `Node.subscribe`; receives from entering its `async with` block until leaving it.
 
     Iterate it for messages, or `batches()` for whole batches, which is several times faster. One
     task at a time may iterate.
     """
+
+    used_as = "async with node.subscribe(...) as subscription"
 
     def __init__(self, driver: Driver, pattern: str, when_full: str, limit_bytes: int) -> None:
         self._driver, self.pattern = driver, pattern

@@ -132,7 +132,7 @@ def read_announcement(
     proven = _proven(signed, signers, data[len(signed) :], keyring)
     clusters = tuple(cluster for cluster in claimed.clusters if cluster in proven)
     if not clusters:
-        raise Untrusted("of no cluster that is trusted here")
+        raise Untrusted(_unproven(claimed))
     who = f"node {claimed.node.hex()[:8]} of {clusters[0]}"
     late_us = now_us - claimed.expires_us
     if late_us > skew_s * 1_000_000:
@@ -143,6 +143,13 @@ def read_announcement(
     for cluster in clusters:
         keyring.learn(cluster)
     return replace(claimed, clusters=clusters)
+
+
+def _unproven(claimed: Announcement) -> str:
+    """Whose it says it is, for whoever has two networks, or forgot a key, on one wire."""
+    at = f" at {claimed.endpoints[0].uri}" if claimed.endpoints else ""
+    who = f"node {claimed.node.hex()[:8]}{at}, said to be of {claimed.clusters[0]}"
+    return f"{who}, has no key that is trusted here"
 
 
 def _proven(

@@ -14,10 +14,12 @@ class Rotation:
         self._membership, self._links = membership, links
         self._candidates: dict[tuple[bytes, str], Candidate] = {}
         self._lists: dict[str, list[Candidate]] = {}
+        self._present: tuple[str, ...] | None = None
 
     def changed(self) -> None:
         """Some member or link is not what it was."""
         self._lists.clear()
+        self._present = None
 
     def of_cluster(self, cluster: str) -> list[Candidate]:
         """Members that may take a request; do not modify."""
@@ -37,6 +39,13 @@ class Rotation:
             for member in self._membership.of_cluster(cluster)
             if (link := self._links.get(member.node)) is not None and link.up
         ]
+
+    def present(self) -> tuple[str, ...]:
+        """Clusters that have members now, whether they may take a request or not; sorted."""
+        if self._present is None:
+            members = self._membership.of_cluster(None)
+            self._present = tuple(sorted({one for member in members for one in member.clusters}))
+        return self._present
 
     def candidate(self, link: Link, cluster: str) -> Candidate:
         """The balancer's record of one linked member."""

@@ -113,14 +113,19 @@ async def test_an_exit_in_a_handler_ends_the_process_as_it_would_elsewhere() -> 
         assert [type(error) for error in ended] == [SystemExit]
 
 
-async def test_a_tunnel_handler_that_fails_at_once_is_no_overload() -> None:
-    """Found: the caller was told that the member was busy, and to try again."""
+async def test_a_tunnel_handler_that_fails_at_once_is_no_overload(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Found: the caller was told that the member was busy, and to try again; the log had a group."""
+    caplog.set_level(logging.ERROR, "mesh")
     async with node(service()) as db, node("shop", db) as shop:
         await linked(shop, db)
         async with shop.open_tunnel("databases/bad") as tunnel:
             with pytest.raises(mesh.TunnelBroken, match="other end: RuntimeError"):
                 async for _ in tunnel:
                     pass
+        ((kind, *_),) = [record.exc_info for record in caplog.records if record.exc_info]
+    assert kind is RuntimeError
 
 
 async def test_a_member_that_does_not_answer_a_tunnel_is_a_timeout() -> None:

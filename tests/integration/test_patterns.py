@@ -82,14 +82,24 @@ async def test_allow_and_caller() -> None:
 
 async def test_nobody_there() -> None:
     async with node("shop", settle_s=0.2) as shop:
-        with pytest.raises(mesh.NoMembers):
+        with pytest.raises(mesh.NoMembers, match="nor of any other: see `mesh doctor`"):
             await shop.request("databases", b"")
         assert [answer async for answer in shop.gather("databases", b"")] == []
         assert await shop.broadcast("databases", b"") == 0
         await shop.publish("orders.new", b"")
         assert shop.statistics().publishing.nobody == 1
-        with pytest.raises(mesh.NoMembers):
+        with pytest.raises(mesh.NoMembers, match="nor of any other"):
             async with shop.open_tunnel("databases"):
+                pass
+
+
+async def test_a_wrong_name_is_told_the_clusters_that_are_there() -> None:
+    async with node(databases()) as db, node("shop", db, settle_s=0.1) as shop:
+        await linked(shop, db)
+        with pytest.raises(mesh.NoMembers, match=r"there are members of databases$"):
+            await shop.request("database", b"")
+        with pytest.raises(mesh.NoMembers, match=r"there are members of databases$"):
+            async with shop.open_tunnel("database"):
                 pass
 
 

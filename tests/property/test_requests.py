@@ -53,7 +53,7 @@ class Requests(RuleBasedStateMachine):
         self.names = 0
         self.table = RequestTable(
             lambda cluster: list(self.candidates.values()), choose_of_two, self.timers, Random(1),
-            settle_s=SETTLE_S, requests_max=1000, touched=lambda link: None,
+            settle_s=SETTLE_S, requests_max=1000, touched=lambda link: None, present=tuple,
             idempotent=lambda node, target: target == "x/twice",
         )  # fmt: skip
         self.pending: list[Pending] = []

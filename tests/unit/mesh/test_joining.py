@@ -136,6 +136,46 @@ async def test_verbs_refuse_numbers_and_headers_that_are_none_and_take_all_other
         assert scope.cancelled_caught
 
 
+async def test_blocks_say_how_they_are_entered() -> None:
+    """Python's words named a class of contextlib for a join, and said nothing of `async with`."""
+    async with join(Nowhere()) as node:
+        blocks: dict[str, Any] = {
+            "mesh.join": join(Nowhere()), "node.subscribe": node.subscribe("t"),
+            "node.open_tunnel": node.open_tunnel("y"),
+        }  # fmt: skip
+        for call, block in blocks.items():
+            meant = rf"^want `async with {call}\(\.\.\.\) as \w+`, got "
+            with pytest.raises(TypeError, match=meant + "`await`"):
+                await block
+            with pytest.raises(TypeError, match=meant + "`with`"), block:
+                raise AssertionError("entered")
+
+
+async def test_a_join_is_no_node_and_is_entered_once() -> None:
+    block: Any = join(Nowhere())
+    with pytest.raises(AttributeError, match=r"^no 'request' here: .*`async with mesh\.join"):
+        await block.request("y", b"")
+    async with block:
+        pass
+    with pytest.raises(RuntimeError, match="a node joins once"):
+        await block.__aenter__()
+
+
+@pytest.mark.parametrize(
+    ("setting", "wrong"),
+    [("seeds", "127.0.0.1:4"), ("seeds", "nats://127.0.0.1:4222"), ("dns", "nodes:5600")],
+)
+async def test_no_address_is_refused_by_its_setting_before_there_is_a_context(
+    setting: str, wrong: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found: the text did not say which setting, and libzmq's context was never closed."""
+    monkeypatch.setattr("mesh.joining.ZmqTransport", lambda *_: pytest.fail("made"))
+    settings: dict[str, Any] = {setting: wrong, "zeroconf": False}
+    with pytest.raises(ConfigError, match=f"^{setting}: '{wrong}' is not an endpoint"):
+        async with mesh.join("x", keyring=NetworkKeyring([SECRET]), **settings):
+            raise AssertionError("not reached")
+
+
 async def test_what_cannot_start_says_so_itself() -> None:
     error = mesh.ConfigError("for the test")
     with pytest.raises(mesh.ConfigError) as caught:

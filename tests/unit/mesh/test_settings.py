@@ -68,6 +68,10 @@ def test_keywords_win_over_environment_over_file(tmp_path: Path) -> None:
         ({}, "listen = ''", {}, ["mesh.toml listen", "text"]),
         ({}, "", {"MESH_CLUSTER": "x"}, ["MESH_CLUSTER", "no such setting", "--cluster"]),
         ({}, "", {"MESH_FROB": ""}, ["MESH_FROB", "no such setting"]),
+        ({"service": "x"}, "", {}, ["keyword service", "mesh.join(CLUSTER or SERVICE)"]),
+        ({"seed": "x"}, "", {}, ["keyword seed", "did you mean seeds?"]),
+        ({"timeout": 1}, "", {}, ["keyword timeout", "did you mean request_timeout_s?"]),
+        ({}, "[mesh]\nheartbeat_s = 1", {}, ["mesh.toml mesh", "there are none"]),
         ({"lifetime_s": 8 * 86400}, "", {}, ["lifetime_s", "604800", "691200"]),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -114,9 +115,13 @@ def test_a_key_speaks_only_for_its_own_cluster() -> None:
 
 
 def test_keys_nobody_knows() -> None:
-    raw = make(("b",)).sign([THEIRS])
-    with pytest.raises(Untrusted):
+    nowhere = make(("b",))
+    raw = replace(nowhere, endpoints=(Endpoint("tcp://10.0.0.5:5600", bytes(8)),)).sign([THEIRS])
+    who = f"node {nowhere.node.hex()[:8]} at tcp://10.0.0.5:5600, said to be of b"
+    with pytest.raises(Untrusted, match=f"^{who}, has no key that is trusted here$"):
         read(raw, FileKeyring([MINE]))
+    with pytest.raises(Untrusted, match=r"^node [0-9a-f]{8}, said to be of b, has no key"):
+        read(nowhere.sign([THEIRS]), FileKeyring([MINE]))
     with pytest.raises(Untrusted):
         read(raw, NetworkKeyring([SECRET]))
 

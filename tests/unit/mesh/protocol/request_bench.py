@@ -31,6 +31,7 @@ class Bench:
             lambda cluster: list(self.candidates), lambda candidates, rng: candidates[0],
             self.timers, Random(1), settle_s=SETTLE_S, requests_max=requests_max,
             idempotent=lambda node, target: target in self.idempotent, touched=lambda link: None,
+            present=lambda: ("other",),
         )  # fmt: skip
         for name in range(1, members + 1):
             self.add(name)

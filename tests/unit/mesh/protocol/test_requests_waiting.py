@@ -36,6 +36,7 @@ def test_waits_for_the_first_member_until_settled() -> None:
     error = outcome(pending)
     assert isinstance(error, NoMembers)
     assert error.waited_s == pytest.approx(SETTLE_S)
+    assert error.present == ("other",)
 
 
 def test_goes_as_soon_as_somebody_comes() -> None:

@@ -36,6 +36,13 @@ def test_members_of_a_cluster() -> None:
     assert bench.nodes("nobody") == []
 
 
+def test_clusters_are_present_while_members_are_there() -> None:
+    bench = Bench()
+    assert bench.rotation.present() == ("depot", "shop")
+    bench.membership.gone(TWO, State.LEFT, "")
+    assert bench.rotation.present() == ("shop",)
+
+
 def test_a_stalled_one_gets_no_requests_but_is_told() -> None:
     bench = Bench()
     bench.membership.members[ONE].heard_s = 9.0
