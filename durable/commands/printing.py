@@ -12,7 +12,7 @@ import trio
 
 from mesh.commands.messages import JSON_HELP
 from mesh.commands.options import add_count, some_seconds
-from mesh.commands.terminal import until_told
+from mesh.commands.terminal import until_told, while_read
 
 from ..client.connection import Connection
 from ..client.delivery import Delivery
@@ -43,8 +43,9 @@ async def print_messages(
             with told.waiting:
                 feed = open_feed(broker)
                 await leaving.enter_async_context(feed)
-                async for message in _until_enough(feed, args):
-                    await handle(feed, message)
+                async with while_read():
+                    async for message in _until_enough(feed, args):
+                        await handle(feed, message)
     return 0
 
 

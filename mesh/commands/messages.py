@@ -32,6 +32,7 @@ from .terminal import (
     payload_fields,
     stdin_lines,
     until_told,
+    while_read,
     words,
 )
 
@@ -219,7 +220,8 @@ async def subscribe(args: argparse.Namespace) -> int:
         ):
             words(f"subscribed to {args.pattern}")
             with told.waiting:
-                await _print(messages, args)
+                async with while_read():
+                    await _print(messages, args)
     return 0
 
 

@@ -77,6 +77,27 @@ def test_a_queue_is_emptied_by_who_knows_no_number(shell: Shell) -> None:
         assert good(shell, "consume", "jobs", "--idle", "0.5").stdout == b"", "acknowledged"
 
 
+def test_whoever_prints_ends_when_nobody_reads_on(shell: Shell) -> None:
+    """Found: `... | head -1` went on until another message came, and that one was lost to the pipe."""
+    with served(shell):
+        good(shell, "declare-queue", "jobs")
+        good(shell, "declare-stream", "audit")
+        for words in (["consume", "jobs"], ["read", "audit", "--cursor", "me"]):
+            good(shell, "publish", words[1], "1")
+            printer = shell.start(*words)
+            try:
+                assert printer.stdout is not None
+                assert printer.stdout.readline() == b"1\n"
+                printer.stdout.close()
+                assert printer.wait(5) == 0
+            finally:
+                printer.kill()
+                printer.communicate()
+        good(shell, "publish", "jobs", "2")
+        assert good(shell, "consume", "jobs", "--idle", "1").stdout == b"2\n", "1 was acknowledged"
+        assert good(shell, "read", "audit", "--cursor", "me", "--idle", "1").stdout == b""
+
+
 def test_vhosts_come_and_go(shell: Shell) -> None:
     with served(shell):
         good(shell, "declare-vhost", "test")

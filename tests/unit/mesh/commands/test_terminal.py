@@ -31,6 +31,7 @@ from mesh.commands.terminal import (
     payload_fields,
     stdin_lines,
     until_told,
+    while_read,
     words,
 )
 
@@ -223,3 +224,35 @@ def test_a_node_that_crashed_says_of_what(capsys: pytest.CaptureFixture[str]) ->
     assert run_program(parser, []) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.endswith("failed: OSError: [Errno 24] Too many open files; ValueError: five")
+
+
+@pytest.mark.parametrize("writes", [False, True])
+async def test_who_prints_ends_when_nobody_reads_on(
+    monkeypatch: pytest.MonkeyPatch, writes: bool
+) -> None:
+    """Found: `consume ... | head -1` went on until there was another message, which nobody saw."""
+    reader, writer = os.pipe()
+    with os.fdopen(writer, "w") as stdout:
+        monkeypatch.setattr(sys, "stdout", stdout)
+        with trio.fail_after(5):
+            async with while_read():
+                await out_line(b"seen")
+                os.close(reader)
+                if writes:
+                    await out_line(b"not seen")
+                await trio.sleep_forever()
+
+
+@pytest.mark.parametrize("name", ["file", "/dev/null"])
+async def test_who_prints_to_a_file_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    name: str,
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    with (tmp_path / name).open("w") as stdout:
+        monkeypatch.setattr(sys, "stdout", stdout)
+        with trio.move_on_after(60) as waited:
+            async with while_read():
+                await trio.sleep_forever()
+    assert waited.cancelled_caught
