@@ -163,8 +163,10 @@ def speaking_as(program: str) -> Iterator[None]:
 
 
 def words(text: str) -> None:
-    """Words go to stderr, one line; what peers wrote in them cannot steer the terminal."""
-    print(f"{_speaker.get()}: {printable(text)}", file=sys.stderr, flush=True)
+    """Words go to stderr, one line; what peers wrote in them cannot steer the terminal. Where it takes
+    none they are lost: what was done is done, and the exit status says so."""
+    with suppress(OSError):
+        print(f"{_speaker.get()}: {printable(text)}", file=sys.stderr, flush=True)
 
 
 def printable(text: str) -> str:

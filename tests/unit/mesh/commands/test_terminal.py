@@ -116,6 +116,32 @@ def test_words_name_the_program_that_runs_and_no_other(
     assert capsys.readouterr().err == "mesh-broker: begun\nmesh: after it\n"
 
 
+@pytest.mark.parametrize("failing", [False, True])
+def test_where_no_words_go_the_status_is_that_of_what_was_done(
+    monkeypatch: pytest.MonkeyPatch, failing: bool
+) -> None:
+    """Found: `publish ... 2>/dev/full` ended with 1, and its message was stored; what had failed, with a
+    stack trace that nobody saw."""
+
+    def run(_: argparse.Namespace) -> int:
+        words("on disk: 1")
+        if failing:
+            raise mesh.MeshError("refused")
+        return 0
+
+    parser = make_parser("mesh-broker", "", "")
+    parser.set_defaults(run=run)
+    reader, writer = os.pipe()
+    os.close(reader)
+    for descriptor in (os.open("/dev/full", os.O_WRONLY), writer):
+        stderr = os.fdopen(descriptor, "w", buffering=1)
+        monkeypatch.setattr(sys, "stderr", stderr)
+        assert run_program(parser, []) == failing
+        monkeypatch.undo()
+        with suppress(OSError):  # What it holds is tried again.
+            stderr.close()
+
+
 def test_an_argument_is_taken_as_its_bytes() -> None:
     assert payload("\udcff") == b"\xff"
 
