@@ -100,7 +100,7 @@ async def consume(args: argparse.Namespace) -> int:
     # 0 is no limit: who settles nothing would else see the first of them only.
     prefetch, prefetch_bytes = args.count or (1000 if args.ack else 0), PREFETCH_BYTES * args.ack
 
-    def deliveries(broker: Connection) -> Deliveries:
+    async def deliveries(broker: Connection) -> Deliveries:
         return broker.consume(args.queue, prefetch=prefetch, prefetch_bytes=prefetch_bytes)
 
     async def show(_: Deliveries, delivery: Delivery) -> None:

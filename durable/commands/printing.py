@@ -33,7 +33,7 @@ def add_printing(command: argparse.ArgumentParser) -> None:
 
 
 async def print_messages(
-    args: argparse.Namespace, open_feed: Callable[[Connection], F],
+    args: argparse.Namespace, open_feed: Callable[[Connection], Awaitable[F]],
     handle: Callable[[F, Delivery], Awaitable[None]],
 ) -> int:  # fmt: skip
     """Hand each message of what is opened to `handle`, one after the other. Returns the exit status."""
@@ -41,7 +41,7 @@ async def print_messages(
         async with reached(args) as broker, AsyncExitStack() as leaving:
             # For an answer, too; not for what was acknowledged, or a cursor, to get there.
             with told.waiting:
-                feed = open_feed(broker)
+                feed = await open_feed(broker)
                 await leaving.enter_async_context(feed)
                 async with while_read():
                     async for message in _until_enough(feed, args):
