@@ -37,7 +37,7 @@ from ..definitions import (
 )
 from ..errors import InvalidDefinition, Unconfirmed
 from ..protocol.definition_bytes import pack_definitions, unpack_definitions
-from ..protocol.properties import TTL_US_MAX, Properties
+from ..protocol.properties import TTL_S_MAX, Properties
 from .channel import Channel
 from .deliveries import Deliveries
 from .numbered import EPOCH, NumberedPublisher
@@ -388,9 +388,8 @@ def _properties(
 ) -> Properties:  # fmt: skip
     ttl_us = None
     if ttl is not None:
-        seconds_max = TTL_US_MAX // 10**6
-        if not isinstance(ttl, int | float) or not 0 <= ttl <= seconds_max:  # NaN is not, either.
-            allowed = f"a number of seconds of 0 to {seconds_max}, or None"
+        if not isinstance(ttl, int | float) or not 0 <= ttl <= TTL_S_MAX:  # NaN is not, either.
+            allowed = f"a number of seconds of 0 to {TTL_S_MAX}, or None"
             raise InvalidDefinition("message", "ttl", ttl, allowed)
         ttl_us = int(ttl * 1e6)
     return Properties(exchange, priority, ttl_us, mandatory, _several(cc), _several(bcc))

@@ -9,7 +9,8 @@ from mesh.commands.options import Commands
 from mesh.commands.terminal import printable, words
 
 from ..client.connection import Connection
-from .options import add_command, do_with_broker
+from ..definitions import PermissionDefinition
+from .options import add_command, do_with_broker, wrong_usage
 
 KINDS = ("configure", "write", "read")
 SETS = """\
@@ -79,6 +80,8 @@ async def _permissions(broker: Connection, args: argparse.Namespace) -> None:
 
 async def _set_permission(broker: Connection, args: argparse.Namespace) -> None:
     allowed = {kind: getattr(args, kind) for kind in KINDS}
+    with wrong_usage():
+        PermissionDefinition(cluster=args.of, **allowed).check()
     await broker.set_permission(args.of, **allowed)
     words(f"permission of {args.of} is set")
 

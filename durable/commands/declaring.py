@@ -11,7 +11,7 @@ from mesh.commands.terminal import words
 
 from ..client.connection import Connection
 from ..definition_forms import from_plain
-from .options import add_command, do_with_broker
+from .options import add_command, do_with_broker, wrong_usage
 
 MADE = {
     "queue": "max_length=1000 ttl_s=60 durability=memory",
@@ -74,7 +74,8 @@ def _field(text: str) -> tuple[str, Any]:
 
 async def _declare(kind: str, broker: Connection, args: argparse.Namespace) -> None:
     fields = dict(args.settings)
-    from_plain(kind, {**fields, "name": args.name}).check()
+    with wrong_usage():
+        from_plain(kind, {**fields, "name": args.name}).check()
     await getattr(broker, f"declare_{kind}")(args.name, **fields)
     words(f"{kind} {args.name} is there")
 

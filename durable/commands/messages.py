@@ -11,7 +11,7 @@ from mesh.commands.options import (
     WrongUsage,
     add_headers,
     add_payloads,
-    seconds,
+    seconds_of,
 )
 from mesh.commands.terminal import (
     jsonable,
@@ -25,7 +25,7 @@ from mesh.commands.terminal import (
 from ..client.connection import Connection
 from ..client.deliveries import Deliveries
 from ..client.delivery import Delivery
-from ..protocol.properties import Properties
+from ..protocol.properties import TTL_S_MAX, Properties
 from .options import add_reaching, reached
 from .printing import add_printing, print_messages
 
@@ -46,8 +46,8 @@ def add(commands: Commands) -> None:
         "--priority", type=int, choices=range(10), default=0, metavar="0-9", help="default 0"
     )
     command.add_argument(
-        "--ttl", type=seconds, metavar="SECONDS",
-        help="how long it may wait (default: as the queue says)",
+        "--ttl", type=partial(seconds_of, wanted=f"0 to {TTL_S_MAX}", most=TTL_S_MAX),
+        metavar="SECONDS", help="how long it may wait (default: as the queue says)",
     )  # fmt: skip
     add_headers(command)
     add_reaching(command)
