@@ -111,11 +111,11 @@ class Connection:
             "declare_exchange", read(ExchangeDefinition, {"name": name, **settings})
         )
 
-    async def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
-        """Nothing happens when it is not there. Raises InUse."""
+    async def delete_exchange(self, name: str, *, if_unused: bool = False) -> bool:
+        """Nothing happens when it is not there; whether it was. Raises InUse."""
         check_key("exchange", "name", name)
         check_flags("exchange", if_unused=if_unused)
-        await self._channel.call("delete_exchange", name=name, if_unused=if_unused)
+        return await self._end("delete_exchange", name=name, if_unused=if_unused)
 
     async def bind(
         self, exchange: str, destination: str, key: str = "", *, to_exchange: bool = False,
@@ -148,16 +148,17 @@ class Connection:
         given = {"name": name, "patterns": _several(patterns), **settings}
         await self._declare("declare_stream", read(StreamDefinition, given))
 
-    async def delete_stream(self, name: str) -> None:
+    async def delete_stream(self, name: str) -> bool:
+        """Nothing happens when it is not there; whether it was."""
         check_key("stream", "name", name)
-        await self._channel.call("delete_stream", name=name)
+        return await self._end("delete_stream", name=name)
 
-    async def delete_cursor(self, stream: str, cursor: str) -> None:
-        """Forget how far a named reader came. Nothing happens when it is not there; a reader that
-        still stores it puts it back. Raises UnknownStream."""
+    async def delete_cursor(self, stream: str, cursor: str) -> bool:
+        """Forget how far a named reader came. Nothing happens when it is not there; whether it was. A
+        reader that still stores it puts it back. Raises UnknownStream."""
         check_key("stream", "name", stream)
         check_name("reader", "cursor", cursor)
-        await self._channel.call("delete_cursor", stream=stream, cursor=cursor)
+        return await self._end("delete_cursor", stream=stream, cursor=cursor)
 
     async def set_permission(
         self, cluster: str, *, configure: str = "", write: str = "", read: str = ""
@@ -171,9 +172,10 @@ class Connection:
         )
         await self._declare("set_permission", definition)
 
-    async def clear_permission(self, cluster: str) -> None:
+    async def clear_permission(self, cluster: str) -> bool:
+        """Whether anything had been said of it."""
         PermissionDefinition(cluster=cluster).check()
-        await self._channel.call("clear_permission", cluster=cluster)
+        return await self._end("clear_permission", cluster=cluster)
 
     async def vhosts(self) -> list[str]:
         """Names of all vhosts of the broker."""
@@ -189,10 +191,11 @@ class Connection:
         check_key("vhost", "name", name)
         await self._channel.call("create_vhost", name=name)
 
-    async def delete_vhost(self, name: str) -> None:
-        """With everything in it, and with the connections to it. Raises InUse: not this one."""
+    async def delete_vhost(self, name: str) -> bool:
+        """With everything in it, and with the connections to it; whether it was there. Raises InUse:
+        it is this one, or `/`."""
         check_key("vhost", "name", name)
-        await self._channel.call("delete_vhost", name=name)
+        return await self._end("delete_vhost", name=name)
 
     async def statistics(self) -> dict[str, Any]:
         """Per queue, stream and for the vhost: plain numbers, units in their names."""
@@ -338,6 +341,11 @@ class Connection:
     async def _declare(self, operation: str, definition: Definition) -> None:
         definition.check()
         await self._channel.call(operation, definition=to_plain(definition))
+
+    async def _end(self, operation: str, **arguments: Any) -> bool:
+        """Whether what it ends was there. Asked again after a broken connection it may not be any more;
+        a broker of before does not say."""
+        return await self._channel.call(operation, **arguments) is not False
 
     async def _publish(
         self, exchange: str, key: str, payloads: Sequence[bytes], headers: Headers,

@@ -20,6 +20,8 @@ MADE = {
 }
 ONE = {"queue": "a queue", "exchange": "an exchange", "stream": "a stream"}
 
+GONE = {True: "is not there any more", False: "was not there"}
+
 
 def add(commands: Commands) -> None:
     for kind, example in MADE.items():
@@ -90,15 +92,15 @@ async def _delete(kind: str, broker: Connection, args: argparse.Namespace) -> No
         )
         return
     if kind == "exchange":
-        await broker.delete_exchange(args.name, if_unused=args.if_unused)
+        there = await broker.delete_exchange(args.name, if_unused=args.if_unused)
     else:
-        await broker.delete_stream(args.name)
-    words(f"{kind} {args.name} is not there any more")
+        there = await broker.delete_stream(args.name)
+    words(f"{kind} {args.name} {GONE[there]}")
 
 
 async def _delete_cursor(broker: Connection, args: argparse.Namespace) -> None:
-    await broker.delete_cursor(args.stream, args.cursor)
-    words(f"cursor {args.cursor} of stream {args.stream} is not there any more")
+    there = await broker.delete_cursor(args.stream, args.cursor)
+    words(f"cursor {args.cursor} of stream {args.stream} {GONE[there]}")
 
 
 async def _bind(verb: str, broker: Connection, args: argparse.Namespace) -> None:

@@ -106,9 +106,18 @@ def test_vhosts_come_and_go(shell: Shell) -> None:
     with served(shell):
         good(shell, "declare-vhost", "test")
         assert good(shell, "vhosts").stdout == b"/\ntest\n"
+        missed = good(shell, "delete-vhost", "tets").stderr
+        assert missed == b"mesh-broker: vhost tets was not there: did you mean 'test'?\n"
         good(shell, "delete-vhost", "test")
         assert json.loads(good(shell, "vhosts", "--json").stdout) == ["/"]
-        assert "'/'" in refused(shell, "delete-vhost", "/")
+        for there in ([], ["--vhost", "other"]):
+            assert "'/' is in use: it is always there" in refused(
+                shell, "delete-vhost", "/", *there
+            )
+            good(shell, "declare-vhost", "other")
+        assert "delete it from another one" in refused(
+            shell, "delete-vhost", "other", "--vhost", "other"
+        )
 
 
 def test_permissions_are_set_shown_and_forgotten(shell: Shell) -> None:
@@ -122,6 +131,8 @@ def test_permissions_are_set_shown_and_forgotten(shell: Shell) -> None:
         shown = good(shell, "permissions").stdout.decode().splitlines()
         assert shown == ["console: configure '.*', write '.*', read '.*'", "shop: read 'jobs'"]
         assert "shop" in refused(shell, "publish", "jobs", "x", "--cluster", "shop")
+        missed = good(shell, "clear-permission", "shpo").stderr
+        assert missed == b"mesh-broker: no permission of shpo was set: did you mean 'shop'?\n"
         good(shell, "clear-permission", "shop")
         (left,) = json.loads(good(shell, "permissions", "--json").stdout)
         assert left["cluster"] == "console"

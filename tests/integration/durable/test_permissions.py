@@ -81,7 +81,8 @@ async def test_nobody_shuts_everybody_out(tmp_path: Path) -> None:
         await shop.set_permission("crm", write="amq.default")
         with pytest.raises(NoAdministrator):
             await shop.clear_permission("shop")
-        await shop.clear_permission("crm")
+        assert await shop.clear_permission("crm") is True
+        assert await shop.clear_permission("crm") is False
         await shop.clear_permission("shop")
         await shop.declare_queue("jobs")
 

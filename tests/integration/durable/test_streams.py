@@ -210,8 +210,8 @@ async def test_a_deleted_cursor_stays_so_over_restarts(tmp_path: Path) -> None:
                 await take(records, 2)
                 await records.store()
         assert cursors == {"billing": 2, "crm": 2}
-        await shop.delete_cursor("audit", "billing")
-        await shop.delete_cursor("audit", "billing")
+        assert await shop.delete_cursor("audit", "billing") is True
+        assert await shop.delete_cursor("audit", "billing") is False
         with pytest.raises(UnknownStream):
             await shop.delete_cursor("audits", "billing")
         assert cursors == {"crm": 2}
