@@ -62,7 +62,7 @@ class Control:
             "declare_stream": self.declare_stream, "delete_stream": self.delete_stream,
             "delete_cursor": self.delete_cursor,
             "set_permission": self.set_permission, "clear_permission": self.clear_permission,
-            "statistics": self.statistics, "export_definitions": self.export_definitions,
+            "statistics": self.statistics, "bindings": self.bindings, "export_definitions": self.export_definitions,
             "import_definitions": self.import_definitions, "vhosts": self.vhosts,
             "create_vhost": self.create_vhost, "delete_vhost": self.delete_vhost,
         }  # fmt: skip
@@ -222,6 +222,13 @@ class Control:
     async def statistics(self) -> dict[str, Any]:
         """Of what the caller may do anything with."""
         return statistics_of(self._hosted, self._peer.sees)
+
+    async def bindings(self) -> bytes:
+        """To what the caller may do anything with, those to queues in memory included."""
+        _, there = self._registry.router.definitions()
+        return pack_definitions(
+            [to_plain(one) for one in there if self._peer.sees(one.destination)]
+        )
 
     async def export_definitions(self) -> bytes:
         return pack_definitions(exported(self._hosted, self._peer))

@@ -202,6 +202,11 @@ class Connection:
         found: dict[str, Any] = await self._channel.call("statistics")
         return found
 
+    async def bindings(self) -> list[dict[str, Any]]:
+        """Fields of BindingDefinition of each, unlike in an export those to queues in memory, too."""
+        found: list[dict[str, Any]] = unpack_definitions(await self._channel.call("bindings"))
+        return found
+
     async def export_definitions(self) -> dict[str, Any]:
         """All that is declared and lasts, as a dict that JSON can hold: see definition_forms.py.
 

@@ -60,7 +60,7 @@ def add(commands: Commands) -> None:
         commands, "delete-cursor", "forget how far a named reader came in a stream"
     )
     command.add_argument("stream")
-    command.add_argument("cursor", help="as `status --json` shows it")
+    command.add_argument("cursor", help="as `cursors` shows it")
     do_with_broker(command, _delete_cursor)
     command = add_command(commands, "purge", "drop what is ready in a queue")
     command.add_argument("name")

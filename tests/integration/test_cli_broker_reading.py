@@ -120,6 +120,30 @@ def test_vhosts_come_and_go(shell: Shell) -> None:
         )
 
 
+def test_bindings_and_cursors_are_listed(shell: Shell) -> None:
+    with served(shell):
+        for words in (["bindings"], ["cursors"]):
+            nothing = good(shell, *words)
+            assert (nothing.stdout, b" no" in nothing.stderr) == (b"", True)
+        good(shell, "declare-queue", "jobs", "durability=memory")
+        good(shell, "declare-stream", "audit")
+        good(shell, "bind", "amq.topic", "audit", "orders.#")
+        good(shell, "bind", "amq.headers", "jobs", "--argument", "n=1")
+        good(shell, "publish", "audit", "--lines", stdin=b"1\n2\n3")
+        good(shell, "read", "audit", "--cursor", "me", "--count", "1")
+        assert sorted(good(shell, "bindings").stdout.splitlines()) == [
+            b"amq.headers -> jobs, key '', arguments {\"n\": 1}",
+            b"amq.topic -> audit, key 'orders.#'",
+        ]
+        rows = json.loads(good(shell, "bindings", "--json").stdout)
+        assert {row["destination"] for row in rows} == {"audit", "jobs"}
+        shown = good(shell, "cursors").stdout
+        assert shown == b"stream audit, cursor me: at offset 1, 2 behind\n"
+        (row,) = json.loads(good(shell, "cursors", "audit", "--json").stdout)
+        assert row == {"stream": "audit", "cursor": "me", "offset": 1, "lag": 2}
+        assert "did you mean 'audit'?" in refused(shell, "cursors", "audti")
+
+
 def test_permissions_are_set_shown_and_forgotten(shell: Shell) -> None:
     everything = ("--configure", ".*", "--write", ".*", "--read", ".*")
     with served(shell):
