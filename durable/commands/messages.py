@@ -6,9 +6,9 @@ import argparse
 import json
 from functools import partial
 
+from mesh.commands.messages import data_of, send_payloads
 from mesh.commands.options import (
     Commands,
-    WrongUsage,
     add_headers,
     add_payloads,
     seconds_of,
@@ -16,9 +16,7 @@ from mesh.commands.options import (
 from mesh.commands.terminal import (
     jsonable,
     out_line,
-    payload,
     payload_fields,
-    stdin_lines,
     words,
 )
 
@@ -68,30 +66,16 @@ def add(commands: Commands) -> None:
 
 
 async def publish(args: argparse.Namespace) -> int:
-    if args.lines and args.payload is not None:
-        raise WrongUsage("--lines takes its messages from stdin: leave the payload out")
-    data = b"" if args.lines else payload("-" if args.payload is None else args.payload)
+    data, headers = data_of(args), dict(args.header) or None
     ttl_us = None if args.ttl is None else int(args.ttl * 1e6)
     properties = Properties(args.exchange, args.priority, ttl_us, mandatory=True)
-    headers, sent = dict(args.header) or None, 0
-    async with reached(args) as broker:
-        publisher = broker.publisher()
+    async with reached(args) as broker, broker.publisher() as publisher:
         send = partial(
             publisher.send, args.exchange, args.key, headers=headers, properties=properties
         )
-        try:
-            async with publisher:
-                if args.lines:
-                    async for line in stdin_lines():
-                        await send(line)
-                        sent += 1
-                else:
-                    await send(data)
-                    sent = 1
-        except BaseException:  # Ctrl-C, too: how far it came must not stay unknown.
-            if args.lines and sent:
-                words(f"on disk: {publisher.stored} of {sent}")
-            raise
+        sent = await send_payloads(
+            args, data, send, publisher.flush, lambda sent: f"on disk: {publisher.stored} of {sent}"
+        )
         words(f"on disk: {sent}")
     return 0
 
