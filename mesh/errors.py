@@ -23,21 +23,6 @@ MeshError
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from difflib import get_close_matches
-from itertools import islice
-
-COMPARED_MAX = 10_000
-"""Characters an error compares for its hint: a peer that misspells must not cost a broker much."""
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """The one of `known` that was probably meant; empty when none is near."""
-    alike = (one for one in known if abs(len(one) - len(name)) <= 3)
-    return next(
-        iter(get_close_matches(name, islice(alike, COMPARED_MAX // (len(name) + 1)), n=1)), ""
-    )
-
 
 class MeshError(Exception):
     """Root of all errors of the mesh and of its durable tier."""
@@ -89,15 +74,11 @@ class RequestError(MeshError):
 
 
 class NoMembers(RequestError):
-    """The cluster has no member that could be asked, after waiting `waited_s` for one.
+    """The cluster has no member that could be asked, after waiting `waited_s` for one."""
 
-    `nearest` is a cluster of a like name that has some, or is empty.
-    """
-
-    def __init__(self, cluster: str, waited_s: float, nearest: str = "") -> None:
-        hint = f": did you mean {nearest!r}?" if nearest else ""
-        super().__init__(f"no members of cluster {cluster!r} after {waited_s:.1f} s{hint}")
-        self.cluster, self.waited_s, self.nearest = cluster, waited_s, nearest
+    def __init__(self, cluster: str, waited_s: float) -> None:
+        super().__init__(f"no members of cluster {cluster!r} after {waited_s:.1f} s")
+        self.cluster, self.waited_s = cluster, waited_s
 
 
 class RequestTimeout(RequestError, TimeoutError):

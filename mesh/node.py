@@ -15,6 +15,7 @@ from .config import HEADERS_BYTES_MAX, MeshConfig
 from .driver import Driver
 from .errors import (
     MeshError,
+    NoMembers,
     Overloaded,
     PeerLost,
     RequestTimeout,
@@ -373,7 +374,7 @@ class Node:
     async def _open_tunnel(self, target: str, window_bytes: int, timeout_s: float) -> Tunnel:
         cluster, endpoint = split_target(target)
         tried: list[bytes] = []
-        cause: MeshError | None = None
+        cause: MeshError = NoMembers(cluster, timeout_s)
         with trio.move_on_after(timeout_s) as scope:
             while len(tried) < TUNNEL_TRIES:
                 self._core.check_open()
@@ -394,7 +395,7 @@ class Node:
                     cause = PeerLost(target, short(candidate.node), maybe_executed=True)
         if scope.cancelled_caught and tried:
             raise RequestTimeout(target, timeout_s, maybe_executed=True)
-        raise cause or self._core.rotation.nobody(cluster, timeout_s)
+        raise cause
 
     async def _ask_for_tunnel(
         self, candidate: Candidate, cluster: str, endpoint: str, window_bytes: int
@@ -415,7 +416,7 @@ class Node:
         with trio.move_on_after(settle_s):
             await self.wait_members(cluster)
             return
-        raise self._core.rotation.nobody(cluster, settle_s)
+        raise NoMembers(cluster, settle_s)
 
     # Members
 

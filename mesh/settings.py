@@ -14,6 +14,7 @@ bytes may have a unit, "8MiB".
 
 from __future__ import annotations
 
+import difflib
 import math
 import os
 import re
@@ -24,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from .config import MeshConfig
-from .errors import ConfigError, nearest
+from .errors import ConfigError
 
 PREFIX = "MESH_"
 KEYWORD = "keyword"
@@ -175,8 +176,8 @@ def _merge(levels: Sequence[Level]) -> dict[str, tuple[Any, str]]:
 def _hint(name: str, prefix: str) -> str:
     if name in ("cluster", "clusters"):
         return ": the program says it, mesh.join(CLUSTER), or on the command line --cluster"
-    near = nearest(name, TYPES)
-    return f"; did you mean {prefix}{near.upper() if prefix else near}?" if near else ""
+    near = difflib.get_close_matches(name, TYPES, n=1)
+    return f"; did you mean {prefix}{near[0].upper() if prefix else near[0]}?" if near else ""
 
 
 def convert(value: Any, name: str, what: str, *, as_text: bool) -> Any:

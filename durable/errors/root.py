@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+from itertools import islice
 from typing import Any, TypeVar
 
 from mesh.errors import MeshError
-from mesh.errors import nearest as nearest
 
 SHOWN_MAX = 100
 """Characters of a wrong value that an error shows."""
+COMPARED_MAX = 10_000
+"""Characters an error compares for its hint: a client that misspells must not cost the broker much."""
 
 
 class DurableError(MeshError):
@@ -36,3 +40,11 @@ def shown(value: Any) -> str:
     except RecursionError:  # A peer may send whatever msgpack takes.
         return f"a {type(value).__name__} nested too deep to be shown"
     return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}..."
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The one of `known` that was probably meant; empty when none is near."""
+    alike = (one for one in known if abs(len(one) - len(name)) <= 3)
+    return next(
+        iter(get_close_matches(name, islice(alike, COMPARED_MAX // (len(name) + 1)), n=1)), ""
+    )

@@ -61,7 +61,7 @@ class Patterns:
         self._idempotent: dict[bytes, frozenset[str]] = {}
         self.requests = RequestTable(
             rotation.of_cluster, choose, timers, rng, settle_s=config.settle_s,
-            requests_max=config.requests_max, touched=touched, nobody=rotation.nobody,
+            requests_max=config.requests_max, touched=touched,
             idempotent=lambda node, target: target in self._idempotent.get(node, ()),
         )  # fmt: skip
         self.tunnels = TunnelTable(

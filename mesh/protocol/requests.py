@@ -64,18 +64,17 @@ class RequestTable:
     def __init__(
         self, rotation: Callable[[str], list[Candidate]], choose: Choose, timers: Timers,
         rng: Random, *, settle_s: float, requests_max: int, idempotent: Callable[[bytes, str], bool],
-        touched: Callable[[Link], None], nobody: Callable[[str, float], NoMembers] = NoMembers,
+        touched: Callable[[Link], None],
     ) -> None:  # fmt: skip
         """
         Args:
             rotation: members of a cluster that can take a request now.
-            nobody: says that a cluster has had none for so long.
             idempotent: whether a node declares a target safe to ask twice.
             touched: called with every link that got something to send.
         """
         self._rotation, self._choose, self._timers, self._rng = rotation, choose, timers, rng
         self._settle_s, self._requests_max = settle_s, requests_max
-        self._idempotent, self._touched, self._nobody_in = idempotent, touched, nobody
+        self._idempotent, self._touched = idempotent, touched
         self._pending: dict[int, Pending] = {}
         self._waiting: dict[str, Line] = {}
         """By cluster."""
@@ -193,7 +192,7 @@ class RequestTable:
             tried = len(pending.full)
             self._finish(pending, Overloaded(pending.target, tried, pending.retry_after_s))
         elif now_s >= settled_s:
-            self._finish(pending, self._nobody_in(pending.cluster, now_s - pending.started_s))
+            self._finish(pending, NoMembers(pending.cluster, now_s - pending.started_s))
         else:
             self._wait(pending)
             if settled_s < pending.deadline_s:
@@ -208,7 +207,7 @@ class RequestTable:
 
     def _settled(self, pending: Pending, now_s: float) -> None:
         if pending.state == WAITING and not self._rotation(pending.cluster):
-            self._finish(pending, self._nobody_in(pending.cluster, now_s - pending.started_s))
+            self._finish(pending, NoMembers(pending.cluster, now_s - pending.started_s))
 
     def room_came(self, now_s: float) -> None:
         """Frames have left: whoever waits for room goes, first come first."""
@@ -388,7 +387,7 @@ class RequestTable:
         executed = pending.state == SENT
         error: MeshError = RequestTimeout(pending.target, waited_s, maybe_executed=executed)
         if pending.state == WAITING and not self._rotation(pending.cluster):
-            error = self._nobody_in(pending.cluster, waited_s)
+            error = NoMembers(pending.cluster, waited_s)
         self._withdraw(pending)
         self._finish(pending, error)
 

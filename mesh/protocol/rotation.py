@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
-from ..errors import NoMembers, nearest
 from .balancer import Candidate
 from .link import Link
 from .membership import Member, Membership, State
-
-_nearest = lru_cache(maxsize=100)(nearest)
 
 
 class Rotation:
@@ -19,13 +14,10 @@ class Rotation:
         self._membership, self._links = membership, links
         self._candidates: dict[tuple[bytes, str], Candidate] = {}
         self._lists: dict[str, list[Candidate]] = {}
-        self._clusters: frozenset[str] | None = None
-        """That have members; None: not known since the last change."""
 
     def changed(self) -> None:
         """Some member or link is not what it was."""
         self._lists.clear()
-        self._clusters = None
 
     def of_cluster(self, cluster: str) -> list[Candidate]:
         """Members that may take a request; do not modify."""
@@ -45,14 +37,6 @@ class Rotation:
             for member in self._membership.of_cluster(cluster)
             if (link := self._links.get(member.node)) is not None and link.up
         ]
-
-    def nobody(self, cluster: str, waited_s: float) -> NoMembers:
-        """That none of them can be asked. Thousands of requests may be told so in one turn."""
-        if self._clusters is None:
-            members = self._membership.of_cluster(None)
-            self._clusters = frozenset(name for one in members for name in one.clusters)
-        near = "" if cluster in self._clusters else _nearest(cluster, self._clusters)
-        return NoMembers(cluster, waited_s, near)
 
     def candidate(self, link: Link, cluster: str) -> Candidate:
         """The balancer's record of one linked member."""

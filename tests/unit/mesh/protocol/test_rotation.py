@@ -101,13 +101,3 @@ def test_nothing_is_kept_of_a_node_that_is_gone() -> None:
     bench.rotation.forget(ONE)
     bench.rotation.forget(TWO)
     assert bench.rotation._candidates == {}
-
-
-def test_who_finds_nobody_is_told_of_a_cluster_of_a_like_name() -> None:
-    bench = Bench()
-    error = bench.rotation.nobody("shpo", 2.0)
-    assert str(error) == "no members of cluster 'shpo' after 2.0 s: did you mean 'shop'?"
-    for cluster in ("nothing", "shop"):  # Of the one there is somebody, who takes nothing just now.
-        assert bench.rotation.nobody(cluster, 2.0).nearest == ""
-    bench.membership.gone(TWO, State.LEFT, "it said so")
-    assert bench.rotation.nobody("depto", 2.0).nearest == "", "it has gone"
