@@ -62,7 +62,7 @@ class Control:
             "declare_stream": self.declare_stream, "delete_stream": self.delete_stream,
             "delete_cursor": self.delete_cursor,
             "set_permission": self.set_permission, "clear_permission": self.clear_permission,
-            "statistics": self.statistics, "export_definitions": self.export_definitions,
+            "statistics": self.statistics, "bindings": self.bindings, "export_definitions": self.export_definitions,
             "import_definitions": self.import_definitions, "vhosts": self.vhosts,
             "create_vhost": self.create_vhost, "delete_vhost": self.delete_vhost,
         }  # fmt: skip
@@ -147,17 +147,13 @@ class Control:
 
         await self._hosted.change(change)
 
-    async def delete_exchange(self, name: str, if_unused: bool = False) -> None:
+    async def delete_exchange(self, name: str, if_unused: bool = False) -> bool:
         self._peer.check(for_delete("exchange", name))
         router = self._registry.router
-
-        def change() -> Sequence[Change]:
-            if not router.has_exchange(name):
-                return []
-            router.check_delete(name, if_unused=if_unused)
-            return [[changes.EXCHANGE_GONE, name]]
-
-        await self._hosted.change(change)
+        return await self._end(
+            [changes.EXCHANGE_GONE, name], lambda: router.has_exchange(name),
+            lambda: router.check_delete(name, if_unused=if_unused),
+        )  # fmt: skip
 
     async def bind(self, definition: dict[str, Any]) -> None:
         wanted = read(BindingDefinition, definition)
@@ -191,22 +187,18 @@ class Control:
         stream = self._registry.stream(wanted.name)
         return {"start": stream.start, "end": stream.end}
 
-    async def delete_stream(self, name: str) -> None:
+    async def delete_stream(self, name: str) -> bool:
         self._peer.check(for_delete("stream", name))
-        if name in self._registry.streams:
-            await self._change([changes.STREAM_GONE, name])
+        return await self._end([changes.STREAM_GONE, name], lambda: name in self._registry.streams)
 
-    async def delete_cursor(self, stream: str, cursor: str) -> None:
+    async def delete_cursor(self, stream: str, cursor: str) -> bool:
         """Who may read the stream may store it there, too."""
         self._peer.check(for_read("stream", stream))
-        there = self._registry.stream(stream)
-
-        def change() -> Sequence[Change]:
-            if self._registry.streams.get(stream) is not there or cursor not in there.cursors:
-                return []
-            return [[changes.CURSOR, stream, cursor, None]]
-
-        await self._hosted.change(change)
+        of, streams = self._registry.stream(stream), self._registry.streams
+        return await self._end(
+            [changes.CURSOR, stream, cursor, None],
+            lambda: streams.get(stream) is of and cursor in of.cursors,
+        )  # fmt: skip
 
     async def set_permission(self, definition: dict[str, Any]) -> None:
         wanted = read(PermissionDefinition, definition)
@@ -215,15 +207,26 @@ class Control:
         check = partial(self._registry.permissions.check_administered, [wanted])
         await self._change([changes.PERMISSION, to_plain(wanted)], check)
 
-    async def clear_permission(self, cluster: str) -> None:
+    async def clear_permission(self, cluster: str) -> bool:
         PermissionDefinition(cluster=cluster).check()
         self._peer.check(for_permissions(cluster))
-        check = partial(self._registry.permissions.check_administered, (), forgotten=cluster)
-        await self._change([changes.PERMISSION_GONE, cluster], check)
+        permissions = self._registry.permissions
+        return await self._end(
+            [changes.PERMISSION_GONE, cluster],
+            lambda: any(one.cluster == cluster for one in permissions.definitions()),
+            partial(permissions.check_administered, (), forgotten=cluster),
+        )  # fmt: skip
 
     async def statistics(self) -> dict[str, Any]:
         """Of what the caller may do anything with."""
         return statistics_of(self._hosted, self._peer.sees)
+
+    async def bindings(self) -> bytes:
+        """To what the caller may do anything with, those to queues in memory included."""
+        _, there = self._registry.router.definitions()
+        return pack_definitions(
+            [to_plain(one) for one in there if self._peer.sees(one.destination)]
+        )
 
     async def export_definitions(self) -> bytes:
         return pack_definitions(exported(self._hosted, self._peer))
@@ -242,6 +245,22 @@ class Control:
 
         await self._hosted.change(change)
 
+    async def _end(
+        self, wanted: Change, is_there: Callable[[], bool], check: Callable[[], object] = lambda: None
+    ) -> bool:  # fmt: skip
+        """Make a change that ends something, unless `check` raises. Returns whether it was there."""
+        there = False
+
+        def change() -> Sequence[Change]:
+            nonlocal there
+            there = is_there()
+            if there:
+                check()
+            return [wanted] if there else []
+
+        await self._hosted.change(change)
+        return there
+
     async def vhosts(self) -> list[str]:
         return self._hosting.names_for(self._peer.cluster)
 
@@ -249,15 +268,17 @@ class Control:
         self._check_vhost(DEFAULT_VHOST, name)
         await self._hosting.create(name)
 
-    async def delete_vhost(self, name: str) -> None:
-        """Not the one this connection is to: it could not be answered."""
+    async def delete_vhost(self, name: str) -> bool:
+        """Not the one this connection is to: it could not be answered. Returns whether it was there."""
         self._check_vhost(DEFAULT_VHOST, name)
-        if name == self._hosted.vhost.name:
+        if name == self._hosted.vhost.name and name != DEFAULT_VHOST:
             raise InUse("vhost", name, "this connection is to it; delete it from another one")
         self._hosting.check_available(name)
-        if name in self._hosting.names:
-            self._check_vhost(name, name)
-            await self._delete_vhost(name)
+        if name not in self._hosting.names:
+            return False
+        self._check_vhost(name, name)
+        await self._delete_vhost(name)
+        return True
 
     def _check_vhost(self, of: str, name: str) -> None:
         """Whatever vhost this connection is to: one where nothing is said must not lead to the others."""

@@ -202,7 +202,7 @@ class Hosting:
             InUse: it is the one that is always there.
         """
         if name == DEFAULT_VHOST:
-            raise InUse("vhost", name, "it is always there")
+            raise InUse("vhost", name, "it is always there; delete what is in it, one by one")
         hosted, running = self.get(name), self._running[name]
         running.hosted, running.deleted = None, True
         running.ending.set()

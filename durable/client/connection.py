@@ -37,7 +37,7 @@ from ..definitions import (
 )
 from ..errors import InvalidDefinition, Unconfirmed
 from ..protocol.definition_bytes import pack_definitions, unpack_definitions
-from ..protocol.properties import TTL_US_MAX, Properties
+from ..protocol.properties import TTL_S_MAX, Properties
 from .channel import Channel
 from .deliveries import Deliveries
 from .numbered import EPOCH, NumberedPublisher
@@ -111,11 +111,11 @@ class Connection:
             "declare_exchange", read(ExchangeDefinition, {"name": name, **settings})
         )
 
-    async def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
-        """Nothing happens when it is not there. Raises InUse."""
+    async def delete_exchange(self, name: str, *, if_unused: bool = False) -> bool:
+        """Nothing happens when it is not there; whether it was. Raises InUse."""
         check_key("exchange", "name", name)
         check_flags("exchange", if_unused=if_unused)
-        await self._channel.call("delete_exchange", name=name, if_unused=if_unused)
+        return await self._end("delete_exchange", name=name, if_unused=if_unused)
 
     async def bind(
         self, exchange: str, destination: str, key: str = "", *, to_exchange: bool = False,
@@ -148,16 +148,17 @@ class Connection:
         given = {"name": name, "patterns": _several(patterns), **settings}
         await self._declare("declare_stream", read(StreamDefinition, given))
 
-    async def delete_stream(self, name: str) -> None:
+    async def delete_stream(self, name: str) -> bool:
+        """Nothing happens when it is not there; whether it was."""
         check_key("stream", "name", name)
-        await self._channel.call("delete_stream", name=name)
+        return await self._end("delete_stream", name=name)
 
-    async def delete_cursor(self, stream: str, cursor: str) -> None:
-        """Forget how far a named reader came. Nothing happens when it is not there; a reader that
-        still stores it puts it back. Raises UnknownStream."""
+    async def delete_cursor(self, stream: str, cursor: str) -> bool:
+        """Forget how far a named reader came. Nothing happens when it is not there; whether it was. A
+        reader that still stores it puts it back. Raises UnknownStream."""
         check_key("stream", "name", stream)
         check_name("reader", "cursor", cursor)
-        await self._channel.call("delete_cursor", stream=stream, cursor=cursor)
+        return await self._end("delete_cursor", stream=stream, cursor=cursor)
 
     async def set_permission(
         self, cluster: str, *, configure: str = "", write: str = "", read: str = ""
@@ -171,9 +172,10 @@ class Connection:
         )
         await self._declare("set_permission", definition)
 
-    async def clear_permission(self, cluster: str) -> None:
+    async def clear_permission(self, cluster: str) -> bool:
+        """Whether anything had been said of it."""
         PermissionDefinition(cluster=cluster).check()
-        await self._channel.call("clear_permission", cluster=cluster)
+        return await self._end("clear_permission", cluster=cluster)
 
     async def vhosts(self) -> list[str]:
         """Names of all vhosts of the broker."""
@@ -189,14 +191,20 @@ class Connection:
         check_key("vhost", "name", name)
         await self._channel.call("create_vhost", name=name)
 
-    async def delete_vhost(self, name: str) -> None:
-        """With everything in it, and with the connections to it. Raises InUse: not this one."""
+    async def delete_vhost(self, name: str) -> bool:
+        """With everything in it, and with the connections to it; whether it was there. Raises InUse:
+        it is this one, or `/`."""
         check_key("vhost", "name", name)
-        await self._channel.call("delete_vhost", name=name)
+        return await self._end("delete_vhost", name=name)
 
     async def statistics(self) -> dict[str, Any]:
         """Per queue, stream and for the vhost: plain numbers, units in their names."""
         found: dict[str, Any] = await self._channel.call("statistics")
+        return found
+
+    async def bindings(self) -> list[dict[str, Any]]:
+        """Fields of BindingDefinition of each, unlike in an export those to queues in memory, too."""
+        found: list[dict[str, Any]] = unpack_definitions(await self._channel.call("bindings"))
         return found
 
     async def export_definitions(self) -> dict[str, Any]:
@@ -339,6 +347,11 @@ class Connection:
         definition.check()
         await self._channel.call(operation, definition=to_plain(definition))
 
+    async def _end(self, operation: str, **arguments: Any) -> bool:
+        """Whether what it ends was there. Asked again after a broken connection it may not be any more;
+        a broker of before does not say."""
+        return await self._channel.call(operation, **arguments) is not False
+
     async def _publish(
         self, exchange: str, key: str, payloads: Sequence[bytes], headers: Headers,
         properties: Properties, timeout: float | None,
@@ -388,9 +401,8 @@ def _properties(
 ) -> Properties:  # fmt: skip
     ttl_us = None
     if ttl is not None:
-        seconds_max = TTL_US_MAX // 10**6
-        if not isinstance(ttl, int | float) or not 0 <= ttl <= seconds_max:  # NaN is not, either.
-            allowed = f"a number of seconds of 0 to {seconds_max}, or None"
+        if not isinstance(ttl, int | float) or not 0 <= ttl <= TTL_S_MAX:  # NaN is not, either.
+            allowed = f"a number of seconds of 0 to {TTL_S_MAX}, or None"
             raise InvalidDefinition("message", "ttl", ttl, allowed)
         ttl_us = int(ttl * 1e6)
     return Properties(exchange, priority, ttl_us, mandatory, _several(cc), _several(bcc))

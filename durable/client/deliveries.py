@@ -69,18 +69,21 @@ class _Session:
         self._work.wake()
 
     async def run(self) -> None:
-        """Send what gathers, until cancelled."""
-        while True:
-            if self._gathered:
-                part = encode_settlements(self._gathered[:RANGES_MAX])
-                del self._gathered[:RANGES_MAX]
-                self._sent += 1
-                await self._tunnel.send(part)
-            elif self._hurried:
-                self._hurried = False
-                await self._tunnel.send(HURRY)
-            else:
-                await self._work.wait()
+        """Send what gathers, until cancelled, or the tunnel breaks."""
+        try:
+            while True:
+                if self._gathered:
+                    part = encode_settlements(self._gathered[:RANGES_MAX])
+                    del self._gathered[:RANGES_MAX]
+                    self._sent += 1
+                    await self._tunnel.send(part)
+                elif self._hurried:
+                    self._hurried = False
+                    await self._tunnel.send(HURRY)
+                else:
+                    await self._work.wait()
+        except MeshError:
+            self.close()
 
     def hurry(self) -> None:
         """Somebody waits until all of it is on the broker's disk."""
@@ -197,16 +200,6 @@ class Deliveries(Feed):
                 )
             )
             session = _Session(tunnel, self._lose)
-            scope = trio.CancelScope()
-            stack.callback(scope.cancel)
+            self._run_until_closed(stack, session.run)
             stack.callback(session.close)
-
-            async def settle() -> None:
-                with scope:
-                    try:
-                        await session.run()
-                    except MeshError:
-                        session.close()
-
-            self._channel.run_beside(settle)
             self._tunnel, self._session, self._stack = tunnel, session, stack.pop_all()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self
+
+import trio
 
 from mesh.errors import MeshError, NodeClosed
 from mesh.tunnel import Tunnel
@@ -89,6 +91,19 @@ class Feed(ABC):
     @abstractmethod
     async def _receive(self) -> None:
         """Take one part of the tunnel in."""
+
+    def _run_until_closed(
+        self, stack: AsyncExitStack, task: Callable[[], Awaitable[None]]
+    ) -> None:  # fmt: skip
+        """What sends up the tunnel that `stack` ends, however long there is no room in it."""
+        scope = trio.CancelScope()
+        stack.callback(scope.cancel)
+
+        async def run() -> None:
+            with scope:
+                await task()
+
+        self._channel.run_beside(run)
 
     async def _close(self) -> None:
         stack, self._stack = self._stack, AsyncExitStack()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack, suppress
 from datetime import datetime
+from functools import partial
 from types import TracebackType
 from typing import Any
 
 import trio
 
-from mesh.errors import MeshError, NodeClosed, TunnelBroken
+from mesh.errors import MeshError, NodeClosed
+from mesh.tunnel import Tunnel
+from mesh.waker import Waker
 
 from ..errors import BrokerLost, ConsumerCancelled, DurableError, Malformed
 from ..protocol.calls import READ, greeted
@@ -48,6 +51,9 @@ class Records(Feed):
         self._stored: int | None = None
         """The cursor, as `store` was last called, and as the broker has it on disk."""
         self._kept: int | None = None
+        self._told: int | None = None
+        """The cursor as it was last sent by this connection."""
+        self._work = Waker()
         self._began: int | None = None
         """The offset at which the broker began: `start` may mean another one the next time."""
         self._life = b""
@@ -67,6 +73,9 @@ class Records(Feed):
         try:
             if error is None:
                 await self._until_kept()
+            elif self._tunnel is not None and self._stored is not None:
+                with suppress(MeshError, trio.WouldBlock):
+                    self._tunnel.send_nowait(encode_number(CURSOR, self._stored))
         finally:
             await super().__aexit__(kind, error, trace)
 
@@ -81,9 +90,18 @@ class Records(Feed):
         if not self._cursor:
             raise ValueError(f"the reader of {self.stream!r} has no cursor: give it a name")
         self._stored = self.offset
-        if self._tunnel is not None and self.offset is not None:
-            with suppress(TunnelBroken):  # Said again with the next connection.
-                await self._tunnel.send(encode_number(CURSOR, self.offset))
+        self._work.wake()
+
+    async def _tell(self, tunnel: Tunnel) -> None:
+        """The broker, of the latest cursor only: once for all that are stored in one turn."""
+        self._told = self._kept
+        with suppress(MeshError):  # Said again with the next connection.
+            while True:
+                if self._stored is not None and self._told != self._stored:
+                    self._told = self._stored
+                    await tunnel.send(encode_number(CURSOR, self._told))
+                else:
+                    await self._work.wait()
 
     async def _until_kept(self) -> None:
         timeout_s = self._channel.timeout_s
@@ -152,6 +170,6 @@ class Records(Feed):
             if self._began is None:
                 self._life = greeted(greeting, "life", bytes)
                 self._began = greeted(greeting, "offset", int)
-            if self._stored is not None and self._kept != self._stored:
-                await tunnel.send(encode_number(CURSOR, self._stored))
+            self._work = Waker()
+            self._run_until_closed(stack, partial(self._tell, tunnel))
             self._tunnel, self._stack = tunnel, stack.pop_all()

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterable
+from contextlib import suppress
 
 from mesh.commands.options import Commands
 from mesh.commands.terminal import printable, words
 
 from ..client.connection import Connection
-from .options import add_command, do_with_broker
+from ..definitions import PermissionDefinition
+from ..errors import AccessRefused
+from ..errors.root import nearest
+from .options import add_command, do_with_broker, wrong_usage
 
 KINDS = ("configure", "write", "read")
 SETS = """\
@@ -61,8 +66,10 @@ async def _declare_vhost(broker: Connection, args: argparse.Namespace) -> None:
 
 
 async def _delete_vhost(broker: Connection, args: argparse.Namespace) -> None:
-    await broker.delete_vhost(args.name)
-    words(f"vhost {args.name} is not there any more")
+    if await broker.delete_vhost(args.name):
+        words(f"vhost {args.name} is not there any more")
+    else:
+        words(f"vhost {args.name} was not there{_meant(args.name, await broker.vhosts())}")
 
 
 async def _permissions(broker: Connection, args: argparse.Namespace) -> None:
@@ -79,10 +86,23 @@ async def _permissions(broker: Connection, args: argparse.Namespace) -> None:
 
 async def _set_permission(broker: Connection, args: argparse.Namespace) -> None:
     allowed = {kind: getattr(args, kind) for kind in KINDS}
+    with wrong_usage():
+        PermissionDefinition(cluster=args.of, **allowed).check()
     await broker.set_permission(args.of, **allowed)
     words(f"permission of {args.of} is set")
 
 
 async def _clear_permission(broker: Connection, args: argparse.Namespace) -> None:
-    await broker.clear_permission(args.of)
-    words(f"permission of {args.of} is not set any more")
+    if await broker.clear_permission(args.of):
+        words(f"permission of {args.of} is not set any more")
+        return
+    known: list[str] = []
+    with suppress(AccessRefused):
+        set_ones = (await broker.export_definitions())["permissions"]
+        known = [one["cluster"] for one in set_ones]
+    words(f"no permission of {args.of} was set{_meant(args.of, known)}")
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    near = nearest(name, known)
+    return f": did you mean {near!r}?" if near else ""

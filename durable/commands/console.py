@@ -11,6 +11,7 @@ from . import (
     declaring,
     defining,
     inspecting,
+    listing,
     messages,
     reading,
     salvaging,
@@ -36,7 +37,7 @@ def parser() -> Parser:
     commands = top.add_subparsers(required=True, metavar="COMMAND", title="commands")
     for family in (
         serving, inspecting, verifying, salvaging, status, declaring, administering, defining,
-        messages, reading,
+        listing, messages, reading,
     ):  # fmt: skip
         family.add(commands)
     return top

@@ -11,7 +11,7 @@ from mesh.commands.terminal import words
 
 from ..client.connection import Connection
 from ..definition_forms import from_plain
-from .options import add_command, do_with_broker
+from .options import add_command, do_with_broker, wrong_usage
 
 MADE = {
     "queue": "max_length=1000 ttl_s=60 durability=memory",
@@ -19,6 +19,8 @@ MADE = {
     "stream": "max_age_s=86400 'patterns=[\"orders.>\"]'",
 }
 ONE = {"queue": "a queue", "exchange": "an exchange", "stream": "a stream"}
+
+GONE = {True: "is not there any more", False: "was not there"}
 
 
 def add(commands: Commands) -> None:
@@ -58,7 +60,7 @@ def add(commands: Commands) -> None:
         commands, "delete-cursor", "forget how far a named reader came in a stream"
     )
     command.add_argument("stream")
-    command.add_argument("cursor", help="as `status --json` shows it")
+    command.add_argument("cursor", help="as `cursors` shows it")
     do_with_broker(command, _delete_cursor)
     command = add_command(commands, "purge", "drop what is ready in a queue")
     command.add_argument("name")
@@ -74,7 +76,8 @@ def _field(text: str) -> tuple[str, Any]:
 
 async def _declare(kind: str, broker: Connection, args: argparse.Namespace) -> None:
     fields = dict(args.settings)
-    from_plain(kind, {**fields, "name": args.name}).check()
+    with wrong_usage():
+        from_plain(kind, {**fields, "name": args.name}).check()
     await getattr(broker, f"declare_{kind}")(args.name, **fields)
     words(f"{kind} {args.name} is there")
 
@@ -89,15 +92,15 @@ async def _delete(kind: str, broker: Connection, args: argparse.Namespace) -> No
         )
         return
     if kind == "exchange":
-        await broker.delete_exchange(args.name, if_unused=args.if_unused)
+        there = await broker.delete_exchange(args.name, if_unused=args.if_unused)
     else:
-        await broker.delete_stream(args.name)
-    words(f"{kind} {args.name} is not there any more")
+        there = await broker.delete_stream(args.name)
+    words(f"{kind} {args.name} {GONE[there]}")
 
 
 async def _delete_cursor(broker: Connection, args: argparse.Namespace) -> None:
-    await broker.delete_cursor(args.stream, args.cursor)
-    words(f"cursor {args.cursor} of stream {args.stream} is not there any more")
+    there = await broker.delete_cursor(args.stream, args.cursor)
+    words(f"cursor {args.cursor} of stream {args.stream} {GONE[there]}")
 
 
 async def _bind(verb: str, broker: Connection, args: argparse.Namespace) -> None:

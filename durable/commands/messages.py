@@ -6,26 +6,24 @@ import argparse
 import json
 from functools import partial
 
+from mesh.commands.messages import data_of, send_payloads
 from mesh.commands.options import (
     Commands,
-    WrongUsage,
     add_headers,
     add_payloads,
-    seconds,
+    seconds_of,
 )
 from mesh.commands.terminal import (
     jsonable,
     out_line,
-    payload,
     payload_fields,
-    stdin_lines,
     words,
 )
 
 from ..client.connection import Connection
 from ..client.deliveries import Deliveries
 from ..client.delivery import Delivery
-from ..protocol.properties import Properties
+from ..protocol.properties import TTL_S_MAX, Properties
 from .options import add_reaching, reached
 from .printing import add_printing, print_messages
 
@@ -46,8 +44,8 @@ def add(commands: Commands) -> None:
         "--priority", type=int, choices=range(10), default=0, metavar="0-9", help="default 0"
     )
     command.add_argument(
-        "--ttl", type=seconds, metavar="SECONDS",
-        help="how long it may wait (default: as the queue says)",
+        "--ttl", type=partial(seconds_of, wanted=f"0 to {TTL_S_MAX}", most=TTL_S_MAX),
+        metavar="SECONDS", help="how long it may wait (default: as the queue says)",
     )  # fmt: skip
     add_headers(command)
     add_reaching(command)
@@ -68,30 +66,16 @@ def add(commands: Commands) -> None:
 
 
 async def publish(args: argparse.Namespace) -> int:
-    if args.lines and args.payload is not None:
-        raise WrongUsage("--lines takes its messages from stdin: leave the payload out")
-    data = b"" if args.lines else payload("-" if args.payload is None else args.payload)
+    data, headers = data_of(args), dict(args.header) or None
     ttl_us = None if args.ttl is None else int(args.ttl * 1e6)
     properties = Properties(args.exchange, args.priority, ttl_us, mandatory=True)
-    headers, sent = dict(args.header) or None, 0
-    async with reached(args) as broker:
-        publisher = broker.publisher()
+    async with reached(args) as broker, broker.publisher() as publisher:
         send = partial(
             publisher.send, args.exchange, args.key, headers=headers, properties=properties
         )
-        try:
-            async with publisher:
-                if args.lines:
-                    async for line in stdin_lines():
-                        await send(line)
-                        sent += 1
-                else:
-                    await send(data)
-                    sent = 1
-        except BaseException:  # Ctrl-C, too: how far it came must not stay unknown.
-            if args.lines and sent:
-                words(f"on disk: {publisher.stored} of {sent}")
-            raise
+        sent = await send_payloads(
+            args, data, send, publisher.flush, lambda sent: f"on disk: {publisher.stored} of {sent}"
+        )
         words(f"on disk: {sent}")
     return 0
 
@@ -100,7 +84,7 @@ async def consume(args: argparse.Namespace) -> int:
     # 0 is no limit: who settles nothing would else see the first of them only.
     prefetch, prefetch_bytes = args.count or (1000 if args.ack else 0), PREFETCH_BYTES * args.ack
 
-    def deliveries(broker: Connection) -> Deliveries:
+    async def deliveries(broker: Connection) -> Deliveries:
         return broker.consume(args.queue, prefetch=prefetch, prefetch_bytes=prefetch_bytes)
 
     async def show(_: Deliveries, delivery: Delivery) -> None:

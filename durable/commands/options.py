@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
-from mesh.commands.options import Commands, add_joining, joined, named, some_seconds
+from mesh.commands.options import Commands, WrongUsage, add_joining, joined, named, some_seconds
 from mesh.commands.reaching import tell_why_nobody
 
 from ..broker.directory import DEFAULT_VHOST
 from ..client.connection import Connection, connect
-from ..errors import BrokerLost
+from ..errors import BrokerLost, InvalidDefinition
 
 Do = Callable[[Connection, argparse.Namespace], Awaitable[None]]
 BROKER = "broker"
@@ -74,6 +74,15 @@ def do_with_broker(command: argparse.ArgumentParser, do: Do) -> None:
 
     add_reaching(command)
     command.set_defaults(run=run)
+
+
+@contextmanager
+def wrong_usage() -> Iterator[None]:
+    """For checks in the block of what was typed: it is wrong whatever a broker would say."""
+    try:
+        yield
+    except InvalidDefinition as error:
+        raise WrongUsage(str(error)) from None
 
 
 @asynccontextmanager

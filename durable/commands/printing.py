@@ -12,7 +12,7 @@ import trio
 
 from mesh.commands.messages import JSON_HELP
 from mesh.commands.options import add_count, some_seconds
-from mesh.commands.terminal import until_told
+from mesh.commands.terminal import until_told, while_read
 
 from ..client.connection import Connection
 from ..client.delivery import Delivery
@@ -33,7 +33,7 @@ def add_printing(command: argparse.ArgumentParser) -> None:
 
 
 async def print_messages(
-    args: argparse.Namespace, open_feed: Callable[[Connection], F],
+    args: argparse.Namespace, open_feed: Callable[[Connection], Awaitable[F]],
     handle: Callable[[F, Delivery], Awaitable[None]],
 ) -> int:  # fmt: skip
     """Hand each message of what is opened to `handle`, one after the other. Returns the exit status."""
@@ -41,10 +41,11 @@ async def print_messages(
         async with reached(args) as broker, AsyncExitStack() as leaving:
             # For an answer, too; not for what was acknowledged, or a cursor, to get there.
             with told.waiting:
-                feed = open_feed(broker)
+                feed = await open_feed(broker)
                 await leaving.enter_async_context(feed)
-                async for message in _until_enough(feed, args):
-                    await handle(feed, message)
+                async with while_read():
+                    async for message in _until_enough(feed, args):
+                        await handle(feed, message)
     return 0
 
 

@@ -59,7 +59,9 @@ def _start(text: str) -> str | int | datetime:
 
 
 async def read(args: argparse.Namespace) -> int:
-    def records_of(broker: Connection) -> Records:
+    async def records_of(broker: Connection) -> Records:
+        if type(args.start) is int:
+            await _tell_when_beyond(broker, args)
         return broker.read(args.stream, start=args.start, cursor=args.cursor or "")
 
     async def show(records: Records, record: Delivery) -> None:
@@ -70,6 +72,15 @@ async def read(args: argparse.Namespace) -> int:
             await records.store()
 
     return await print_messages(args, records_of, show)
+
+
+async def _tell_when_beyond(broker: Connection, args: argparse.Namespace) -> None:
+    """Who mistypes an offset would wait for ever, and not know."""
+    stream = (await broker.statistics())["streams"].get(args.stream)
+    if stream is None or args.cursor in stream["cursors"] or args.start < stream["end"]:
+        return  # Where there is no such stream, whoever reads it is told.
+    end = stream["end"]
+    words(f"stream {args.stream} has no offset {args.start} yet, its next message gets {end}")
 
 
 def _shown(record: Delivery) -> bytes:

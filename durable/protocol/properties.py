@@ -28,7 +28,8 @@ from ..errors import InvalidDefinition, Malformed
 KEYS_MAX = 1000
 DEATHS_COUNTED_MAX = 2**32
 """Of one way out: from there on it is not counted any more."""
-TTL_US_MAX = 10**6 * 86400 * 365 * 100
+TTL_S_MAX = 86400 * 365 * 100
+TTL_US_MAX = 10**6 * TTL_S_MAX
 DEATHS_BYTES = 1 << 20
 """What a message may be longer when it is delivered than when it was published: where it has died."""
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 import trio
 import trio.lowlevel
@@ -32,6 +34,7 @@ from .terminal import (
     payload_fields,
     stdin_lines,
     until_told,
+    while_read,
     words,
 )
 
@@ -178,32 +181,52 @@ async def _wait_first(node: Node, target: str) -> None:
 
 
 async def publish(args: argparse.Namespace) -> int:
-    if args.lines and args.payload is not None:
-        raise WrongUsage("--lines takes its messages from stdin: leave the payload out")
-    data = b"" if args.lines else payload("-" if args.payload is None else args.payload)
-    headers = dict(args.header) or None
+    data, headers = data_of(args), dict(args.header) or None
     async with joined(args) as node:
         await trio.sleep(args.wait)
-        published = 0
-        try:
-            if args.lines:
-                async for line in stdin_lines():
-                    await node.publish(args.topic, line, headers=headers)
-                    published += 1
-            else:
-                await node.publish(args.topic, data, headers=headers)
-                published = 1
-            await trio.lowlevel.checkpoint()
-        except BaseException:  # Ctrl-C, too: how far it came must not stay unknown.
-            if args.lines and published:
-                words(_published(node, published))
-            raise
-        words(_published(node, published))
+        sent = await send_payloads(
+            args, data, partial(node.publish, args.topic, headers=headers),
+            trio.lowlevel.checkpoint, partial(_published, node),
+        )  # fmt: skip
+        words(_published(node, sent))
         nobody = node.statistics().publishing.nobody
-        if nobody < published or not published:
+        if nobody < sent or not sent:
             return 0
         await tell_why_nobody(node)
         return 1
+
+
+def data_of(args: argparse.Namespace) -> bytes:
+    """The payload of a command that sends; lines come later. Blocks: call it before joining."""
+    if args.lines and args.payload is not None:
+        raise WrongUsage("--lines takes its messages from stdin: leave the payload out")
+    return b"" if args.lines else payload("-" if args.payload is None else args.payload)
+
+
+async def send_payloads(
+    args: argparse.Namespace, data: bytes, send: Callable[[bytes], Awaitable[object]],
+    finish: Callable[[], Awaitable[object]], told: Callable[[int], str],
+) -> int:  # fmt: skip
+    """Send `data`, or each line as it comes, and `finish`. Returns how many.
+
+    Args:
+        told: what is said of so many lines when it ends before its time.
+    """
+    sent = 0
+    try:
+        if args.lines:
+            async for line in stdin_lines():
+                await send(line)
+                sent += 1
+        else:
+            await send(data)
+            sent = 1
+        await finish()
+    except BaseException:  # Ctrl-C, too: how far it came must not stay unknown.
+        if args.lines and sent:
+            words(told(sent))
+        raise
+    return sent
 
 
 def _published(node: Node, count: int) -> str:
@@ -219,7 +242,8 @@ async def subscribe(args: argparse.Namespace) -> int:
         ):
             words(f"subscribed to {args.pattern}")
             with told.waiting:
-                await _print(messages, args)
+                async with while_read():
+                    await _print(messages, args)
     return 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,6 +21,8 @@ from ..node import Node
 from .reaching import tell_why_nobody
 
 CLUSTER = "console"
+COUNT_DIGITS_MAX = 18
+"""A count of 64 bits takes them, whatever they are."""
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 """Where a family of commands puts its parsers; the class takes no parameter when Python runs."""
 
@@ -30,28 +33,32 @@ class WrongUsage(Exception):
 
 def seconds(text: str) -> float:
     """A time to wait, which may be none."""
-    return _seconds(text, "0 or more", least=0.0)
+    return seconds_of(text, "0 or more")
 
 
 def some_seconds(text: str) -> float:
     """A time that must be longer than none."""
-    return _seconds(text, "more than 0", least=math.ulp(0.0))
+    return seconds_of(text, "more than 0", least=math.ulp(0.0))
 
 
-def _seconds(text: str, wanted: str, *, least: float) -> float:
+def seconds_of(
+    text: str, wanted: str, *, least: float = 0.0, most: float = sys.float_info.max
+) -> float:
+    """Args: wanted: which ones may be, in words."""
     try:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not least <= value < math.inf:  # Nor is NaN.
+    if not least <= value <= most:  # Nor is NaN.
         raise argparse.ArgumentTypeError(f"want seconds, {wanted}, got {text!r}")
     return value
 
 
 def count(text: str) -> int:
     """How many, at least one."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"want a whole number, 1 or more, got {text!r}")
+    if not text.isdecimal() or len(text) > COUNT_DIGITS_MAX or int(text) < 1:
+        wanted = f"a whole number, 1 or more, of up to {COUNT_DIGITS_MAX} digits"
+        raise argparse.ArgumentTypeError(f"want {wanted}, got {text!r}")
     return int(text)
 
 

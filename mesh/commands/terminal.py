@@ -9,8 +9,8 @@ import os
 import select
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import FrameType
@@ -19,10 +19,13 @@ from typing import Any
 import trio
 
 from ..errors import TooLarge
+from ..nursery import open_nursery
 
 STDIN_BYTES_MAX = 1 << 30
 """More than any payload may have; what is longer is refused, not cut."""
 PIECE_BYTES = 1 << 16
+UNREAD_S = 0.25
+"""How often it is asked whether anybody reads on."""
 LEAVING: Mapping[signal.Signals, int] = {signal.SIGTERM: 0}
 """Exit status by signal. Ctrl-C stays what it is: an interrupt, status 130."""
 DEPTH_MAX = 32
@@ -114,6 +117,28 @@ async def out_line(data: bytes) -> None:
                 rest = rest[written:]
 
 
+@asynccontextmanager
+async def while_read() -> AsyncGenerator[None]:
+    """The block ends, as if it were done, soon after whoever read stdout has closed it.
+
+    Else a command that waits goes on until it has something to write: in `... | head -1`, for ever.
+    Asked from time to time: epoll takes no files, and terminals are readable when somebody types.
+    """
+    errors = select.poll()
+    errors.register(sys.stdout.fileno(), 0)  # They are told unasked.
+
+    async def watch() -> None:
+        while not errors.poll(0):  # noqa: ASYNC110  # Nobody sets an event.
+            await trio.sleep(UNREAD_S)
+        nursery.cancel_scope.cancel()
+
+    async with open_nursery() as nursery:
+        nursery.start_soon(watch)
+        with suppress(BrokenPipeError):  # It was found out by writing.
+            yield
+        nursery.cancel_scope.cancel()
+
+
 def show_every_name() -> None:
     """What stdout has no character for is escaped, as on stderr: names may hold any."""
     if not isinstance(sys.stdout, io.TextIOWrapper):
@@ -138,8 +163,10 @@ def speaking_as(program: str) -> Iterator[None]:
 
 
 def words(text: str) -> None:
-    """Words go to stderr, one line; what peers wrote in them cannot steer the terminal."""
-    print(f"{_speaker.get()}: {printable(text)}", file=sys.stderr, flush=True)
+    """Words go to stderr, one line; what peers wrote in them cannot steer the terminal. Where it takes
+    none they are lost: what was done is done, and the exit status says so."""
+    with suppress(OSError):
+        print(f"{_speaker.get()}: {printable(text)}", file=sys.stderr, flush=True)
 
 
 def printable(text: str) -> str:

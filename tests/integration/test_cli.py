@@ -81,6 +81,10 @@ def test_publish_and_subscribe(shell: Shell) -> None:
         assert base64.b64decode(rows[1]["payload_base64"]) == b"\xff"
         assert rows[2]["headers"] == {"n": 1, "who": "me", "more": {"a": [None]}}
         assert subscriber.wait(10) == 0
+    with shell.running("subscribe", "orders.>") as subscriber:
+        assert subscriber.stdout is not None
+        subscriber.stdout.close()
+        assert subscriber.wait(10) == 0, "nobody reads on"
     done = shell.run("publish", "orders.eu", "three")
     assert done.returncode == 1, "nobody is there any more"
     assert f"seed {shell.seed}: refused".encode() in done.stderr

@@ -33,11 +33,16 @@ def test_a_stream_is_read_from_where_was_said_and_goes_on_under_its_cursor(shell
         row = json.loads(done.stdout)
         assert (row["offset"], row["key"], row["payload"]) == (7, "audit", "event 7")
         assert (row["headers"], row["lost"]) == ({"n": 1, "who": "me"}, 0)
+        beyond = good(shell, "read", "audit", "--start", "50", "--idle", "0.5")
+        assert (beyond.stdout, beyond.stderr.splitlines()) == (
+            b"", [b"mesh-broker: stream audit has no offset 50 yet, its next message gets 10"],
+        )  # fmt: skip
         since = ("--start", row["published"])
         assert good(shell, "read", "audit", *since, "--count", "1").stdout.splitlines()[0] in lines
         under = ("--cursor", "me")
         assert good(shell, "read", "audit", *under, *count).stdout.splitlines() == lines[:3]
-        assert good(shell, "read", "audit", *under, *count).stdout.splitlines() == lines[3:6]
+        again = good(shell, "read", "audit", *under, *count, "--start", "50")
+        assert (again.stdout.splitlines(), again.stderr) == (lines[3:6], b""), "not from --start"
         left = good(shell, "read", "audit", *under, "--idle", "1").stdout.splitlines()
         assert left == lines[6:], "to the end"
         assert good(shell, "read", "audit", *under, "--idle", "0.5").stdout == b"", "all were"
@@ -67,7 +72,6 @@ def test_a_message_may_be_given_little_time(shell: Shell) -> None:
         done = good(shell, "consume", "dead", "--count", "1", "--json")
         (death,) = json.loads(done.stdout)["deaths"]
         assert (death["queue"], death["reason"]) == ("jobs", "expired")
-        assert "ttl" in refused(shell, "publish", "jobs", "x", "--ttl", "1e300")
 
 
 def test_a_queue_is_emptied_by_who_knows_no_number(shell: Shell) -> None:
@@ -111,13 +115,67 @@ def _jobs(shell: Shell) -> dict[str, int]:
     return found
 
 
+def test_whoever_prints_ends_when_nobody_reads_on(shell: Shell) -> None:
+    """Found: `... | head -1` went on until another message came, and that one was lost to the pipe."""
+    with served(shell):
+        good(shell, "declare-queue", "jobs")
+        good(shell, "declare-stream", "audit")
+        for words in (["consume", "jobs"], ["read", "audit", "--cursor", "me"]):
+            good(shell, "publish", words[1], "1")
+            printer = shell.start(*words)
+            try:
+                assert printer.stdout is not None
+                assert printer.stdout.readline() == b"1\n"
+                printer.stdout.close()
+                assert printer.wait(5) == 0
+            finally:
+                printer.kill()
+                printer.communicate()
+        good(shell, "publish", "jobs", "2")
+        assert good(shell, "consume", "jobs", "--idle", "1").stdout == b"2\n", "1 was acknowledged"
+        assert good(shell, "read", "audit", "--cursor", "me", "--idle", "1").stdout == b""
+
+
 def test_vhosts_come_and_go(shell: Shell) -> None:
     with served(shell):
         good(shell, "declare-vhost", "test")
         assert good(shell, "vhosts").stdout == b"/\ntest\n"
+        missed = good(shell, "delete-vhost", "tets").stderr
+        assert missed == b"mesh-broker: vhost tets was not there: did you mean 'test'?\n"
         good(shell, "delete-vhost", "test")
         assert json.loads(good(shell, "vhosts", "--json").stdout) == ["/"]
-        assert "'/'" in refused(shell, "delete-vhost", "/")
+        for there in ([], ["--vhost", "other"]):
+            assert "'/' is in use: it is always there" in refused(
+                shell, "delete-vhost", "/", *there
+            )
+            good(shell, "declare-vhost", "other")
+        assert "delete it from another one" in refused(
+            shell, "delete-vhost", "other", "--vhost", "other"
+        )
+
+
+def test_bindings_and_cursors_are_listed(shell: Shell) -> None:
+    with served(shell):
+        for words in (["bindings"], ["cursors"]):
+            nothing = good(shell, *words)
+            assert (nothing.stdout, b" no" in nothing.stderr) == (b"", True)
+        good(shell, "declare-queue", "jobs", "durability=memory")
+        good(shell, "declare-stream", "audit")
+        good(shell, "bind", "amq.topic", "audit", "orders.#")
+        good(shell, "bind", "amq.headers", "jobs", "--argument", "n=1")
+        good(shell, "publish", "audit", "--lines", stdin=b"1\n2\n3")
+        good(shell, "read", "audit", "--cursor", "me", "--count", "1")
+        assert sorted(good(shell, "bindings").stdout.splitlines()) == [
+            b"amq.headers -> jobs, key '', arguments {\"n\": 1}",
+            b"amq.topic -> audit, key 'orders.#'",
+        ]
+        rows = json.loads(good(shell, "bindings", "--json").stdout)
+        assert {row["destination"] for row in rows} == {"audit", "jobs"}
+        shown = good(shell, "cursors").stdout
+        assert shown == b"stream audit, cursor me: at offset 1, 2 behind\n"
+        (row,) = json.loads(good(shell, "cursors", "audit", "--json").stdout)
+        assert row == {"stream": "audit", "cursor": "me", "offset": 1, "lag": 2}
+        assert "did you mean 'audit'?" in refused(shell, "cursors", "audti")
 
 
 def test_permissions_are_set_shown_and_forgotten(shell: Shell) -> None:
@@ -131,6 +189,8 @@ def test_permissions_are_set_shown_and_forgotten(shell: Shell) -> None:
         shown = good(shell, "permissions").stdout.decode().splitlines()
         assert shown == ["console: configure '.*', write '.*', read '.*'", "shop: read 'jobs'"]
         assert "shop" in refused(shell, "publish", "jobs", "x", "--cluster", "shop")
+        missed = good(shell, "clear-permission", "shpo").stderr
+        assert missed == b"mesh-broker: no permission of shpo was set: did you mean 'shop'?\n"
         good(shell, "clear-permission", "shop")
         (left,) = json.loads(good(shell, "permissions", "--json").stdout)
         assert left["cluster"] == "console"
@@ -149,7 +209,18 @@ def test_permissions_are_set_shown_and_forgotten(shell: Shell) -> None:
             ["publish", "jobs", "x", "--header", f"n={1 << 64}"],
             "headers: 'n': Integer value out of",
         ),
-        (["publish", "jobs", "x", "--ttl", "-1"], "want seconds, 0 or more"),
+        (["publish", "jobs", "x", "--ttl", "-1"], "--ttl: want seconds, 0 to 3153600000, got '-1'"),
+        (["publish", "jobs", "x", "--ttl", "1e12"], "0 to 3153600000, got '1e12'"),
+        (
+            ["consume", "jobs", "--count", "1" * 19],
+            "--count: want a whole number, 1 or more, of up to 18",
+        ),
+        (["consume", "jobs", "--count", "1" * 5000], "of up to 18 digits"),
+        (["consume", "jobs", "--idle", "1e999"], "--idle: want seconds, more than 0"),
+        (["declare-queue", "jobs", "max_length=0"], "max_length is 0: want an integer of 1 to"),
+        (["declare-queue", "jobs", "max_lenght=9"], "did you mean max_length?"),
+        (["declare-stream", "audit", "max_age_s=1e300"], "seconds over 0, at most 10000000000"),
+        (["set-permission", "shop", "--read", "("], "read is '(': want a regular expression"),
     ],
 )
 def test_what_cannot_be_is_wrong_usage(shell: Shell, words: list[str], says: str) -> None:

@@ -65,9 +65,13 @@ async def test_what_cannot_be_declared(tmp_path: Path) -> None:
         with pytest.raises(UnknownQueue):
             await shop.purge_queue("nowhere")
         await shop.unbind("amq.direct", "nowhere")
-        await shop.delete_exchange("nowhere")
-        await shop.delete_stream("nowhere")
+        assert await shop.delete_exchange("nowhere") is False
+        assert await shop.delete_stream("nowhere") is False
         assert await shop.delete_queue("nowhere") is None
+        await shop.declare_exchange("events")
+        await shop.declare_stream("audit")
+        assert await shop.delete_exchange("events") is True
+        assert await shop.delete_stream("audit") is True
 
 
 async def test_many_at_once(tmp_path: Path) -> None:

@@ -81,7 +81,8 @@ async def test_nobody_shuts_everybody_out(tmp_path: Path) -> None:
         await shop.set_permission("crm", write="amq.default")
         with pytest.raises(NoAdministrator):
             await shop.clear_permission("shop")
-        await shop.clear_permission("crm")
+        assert await shop.clear_permission("crm") is True
+        assert await shop.clear_permission("crm") is False
         await shop.clear_permission("shop")
         await shop.declare_queue("jobs")
 
@@ -244,6 +245,9 @@ async def test_nobody_learns_of_what_it_may_do_nothing_with(tmp_path: Path) -> N
             ["crm-jobs"], [], 2,
         )  # fmt: skip
         assert (await shop.statistics())["hidden"] == 0
+        for name in ("crm-jobs", "salaries"):
+            await shop.bind("amq.direct", name)
+        assert [one["destination"] for one in await crm.bindings()] == ["crm-jobs"]
         with pytest.raises(AccessRefused):
             await crm.consume("salarie").__aenter__()
         with pytest.raises(AccessRefused):

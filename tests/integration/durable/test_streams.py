@@ -15,14 +15,14 @@ import durable
 from durable.broker.hosted import Hosted
 from durable.definition_forms import to_plain
 from durable.definitions import StreamDefinition
-from durable.errors import BrokerLost, ConsumerCancelled, TooManyPatterns, UnknownStream
+from durable.errors import ConsumerCancelled, TooManyPatterns, UnknownStream
 from durable.log.memory_disk import Volume
 from durable.protocol.parts import Gap
 from durable.vhost import changes
 from durable.vhost.stream import Stream
 from tests.brokers import SMALL, at, client, node_of, numbered, payloads, serving, shop_at, take
 from tests.integration.durable.test_too_large import make, publish
-from tests.nodes import PATIENCE_S, free_ports, node, subscribed, until
+from tests.nodes import free_ports, node, subscribed, until
 from tests.power_cuts import CONFIG, run
 from tests.vhosts import flushed, make_batch
 
@@ -199,69 +199,6 @@ async def test_more_patterns_than_a_node_may_subscribe_to_are_refused_before_any
         await shop.declare_stream("more", patterns=["b.>", "c.>"])
 
 
-async def test_a_deleted_cursor_stays_so_over_restarts(tmp_path: Path) -> None:
-    """Another one of its name begins where it says."""
-    async with serving(tmp_path) as broker, client(broker) as shop:
-        await shop.declare_stream("audit")
-        await shop.publish_many("", "audit", numbered(4))
-        cursors = broker.hosted("/").vhost.registry.stream("audit").cursors
-        for name in ("billing", "crm"):
-            async with shop.read("audit", start="first", cursor=name) as records:
-                await take(records, 2)
-                await records.store()
-        assert cursors == {"billing": 2, "crm": 2}
-        await shop.delete_cursor("audit", "billing")
-        await shop.delete_cursor("audit", "billing")
-        with pytest.raises(UnknownStream):
-            await shop.delete_cursor("audits", "billing")
-        assert cursors == {"crm": 2}
-    for _ in range(2):
-        async with serving(tmp_path) as broker, client(broker) as shop:
-            assert (await shop.statistics())["streams"]["audit"]["cursors"] == {"crm": 2}
-            async with shop.read("audit", start="first", cursor="billing") as records:
-                assert payloads(await take(records, 4)) == numbered(4)
-
-
-async def test_a_cursor_is_kept_when_its_reader_has_been_left(tmp_path: Path) -> None:
-    """Found: the next reader began where an earlier `store` had been."""
-    async with serving(tmp_path) as broker, client(broker) as shop:
-        await shop.declare_stream("audit")
-        await shop.publish_many("", "audit", numbered(1000))
-        log = broker.hosted("/").log
-        async with shop.read("audit", start="first", cursor="billing") as records:
-            before = log.statistics().commits
-            for _ in range(500):
-                await anext(records)
-                await records.store()
-        assert broker.hosted("/").vhost.registry.stream("audit").cursors == {"billing": 500}
-        assert 1 <= log.statistics().commits - before <= 250  # Many with one sync.
-        with pytest.raises(RuntimeError, match="async with"):
-            await records.store()
-        async with shop.read("audit", cursor="billing") as records:
-            assert payloads(await take(records, 1)) == [b"500"]
-
-
-async def test_a_reader_with_a_cursor_goes_on_where_it_was_when_its_broker_is_back(
-    tmp_path: Path,
-) -> None:
-    """Found: it began at its cursor again. What it stores while there is no broker is stored then."""
-    port = free_ports(1)
-    async with shop_at(port) as joined:
-        shop = durable.connect(joined, timeout=PATIENCE_S)
-        async with serving(tmp_path, **at(port)):
-            await shop.declare_stream("audit")
-            await shop.publish_many("", "audit", numbered(9))
-            records = await shop.read("audit", start="first", cursor="billing").__aenter__()
-            await take(records, 2)
-            await records.store()
-            await take(records, 3)
-        await records.store()
-        async with serving(tmp_path, **at(port)) as broker:
-            assert payloads(await take(records, 2)) == numbered(2, 5)
-            await records.__aexit__(None, None, None)
-            assert broker.hosted("/").vhost.registry.stream("audit").cursors == {"billing": 5}
-
-
 @pytest.mark.parametrize("start", ["next", "last", "cursor"])
 async def test_a_reader_that_has_taken_nothing_goes_on_where_it_began(
     tmp_path: Path, start: str
@@ -310,39 +247,6 @@ async def test_a_reader_ends_where_another_stream_has_the_name_of_its_own(
             with pytest.raises(ConsumerCancelled):  # Its cursor is kept nowhere.
                 await records.__aexit__(None, None, None)
             assert not broker.hosted("/").vhost.registry.stream("audit").cursors
-
-
-async def test_leaving_says_when_nobody_knows_whether_a_cursor_is_kept(tmp_path: Path) -> None:
-    port = free_ports(1)
-    async with shop_at(port) as joined:
-        shop = durable.connect(joined, timeout=PATIENCE_S)
-        async with serving(tmp_path, **at(port)):
-            await shop.declare_stream("audit")
-            await shop.publish("", "audit", b"")
-            records = await shop.read("audit", start="first", cursor="billing").__aenter__()
-            await take(records, 1)
-        await records.store()
-        records._channel.timeout_s = 0.2
-        with pytest.raises(BrokerLost):
-            await records.__aexit__(None, None, None)
-
-
-async def test_cursors_survive_a_restart(tmp_path: Path) -> None:
-    async with serving(tmp_path) as broker, client(broker) as shop:
-        await shop.declare_stream("audit")
-        await shop.publish_many("", "audit", numbered(10))
-        async with shop.read("audit", start="first", cursor="billing") as records:
-            await take(records, 4)
-            await records.store()
-        streams = broker.hosted("/").vhost.registry.streams
-        await until(lambda: streams["audit"].cursors == {"billing": 4})
-        async with shop.read("audit", start="first") as records:
-            with pytest.raises(ValueError, match="no cursor"):
-                await records.store()
-    async with serving(tmp_path) as broker, client(broker) as shop:
-        async with shop.read("audit", start="first", cursor="billing") as records:
-            assert payloads(await take(records, 6)) == numbered(6, 4)
-        assert (await shop.statistics())["streams"]["audit"]["cursors"] == {"billing": 4}
 
 
 async def retained(tmp_path: Path, batches: Sequence[int], **limits: Any) -> list[int]:

@@ -50,8 +50,8 @@ async def test_a_deleted_vhost_is_gone_with_its_files_and_its_connections(tmp_pa
         billing = durable.connect(joined, vhost="billing", timeout=1)
         await billing.declare_queue("jobs")
         async with billing.consume("jobs") as deliveries:
-            await home.delete_vhost("billing")
-            await home.delete_vhost("billing")
+            assert await home.delete_vhost("billing") is True
+            assert await home.delete_vhost("billing") is False
             with trio.fail_after(PATIENCE_S), pytest.raises(UnknownVhost):
                 await deliveries.take()
         assert await home.vhosts() == ["/"]

@@ -31,6 +31,7 @@ from mesh.commands.terminal import (
     payload_fields,
     stdin_lines,
     until_told,
+    while_read,
     words,
 )
 
@@ -113,6 +114,32 @@ def test_words_name_the_program_that_runs_and_no_other(
     assert run_program(parser, []) == 0
     words("after it")
     assert capsys.readouterr().err == "mesh-broker: begun\nmesh: after it\n"
+
+
+@pytest.mark.parametrize("failing", [False, True])
+def test_where_no_words_go_the_status_is_that_of_what_was_done(
+    monkeypatch: pytest.MonkeyPatch, failing: bool
+) -> None:
+    """Found: `publish ... 2>/dev/full` ended with 1, and its message was stored; what had failed, with a
+    stack trace that nobody saw."""
+
+    def run(_: argparse.Namespace) -> int:
+        words("on disk: 1")
+        if failing:
+            raise mesh.MeshError("refused")
+        return 0
+
+    parser = make_parser("mesh-broker", "", "")
+    parser.set_defaults(run=run)
+    reader, writer = os.pipe()
+    os.close(reader)
+    for descriptor in (os.open("/dev/full", os.O_WRONLY), writer):
+        stderr = os.fdopen(descriptor, "w", buffering=1)
+        monkeypatch.setattr(sys, "stderr", stderr)
+        assert run_program(parser, []) == failing
+        monkeypatch.undo()
+        with suppress(OSError):  # What it holds is tried again.
+            stderr.close()
 
 
 def test_an_argument_is_taken_as_its_bytes() -> None:
@@ -223,3 +250,35 @@ def test_a_node_that_crashed_says_of_what(capsys: pytest.CaptureFixture[str]) ->
     assert run_program(parser, []) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.endswith("failed: OSError: [Errno 24] Too many open files; ValueError: five")
+
+
+@pytest.mark.parametrize("writes", [False, True])
+async def test_who_prints_ends_when_nobody_reads_on(
+    monkeypatch: pytest.MonkeyPatch, writes: bool
+) -> None:
+    """Found: `consume ... | head -1` went on until there was another message, which nobody saw."""
+    reader, writer = os.pipe()
+    with os.fdopen(writer, "w") as stdout:
+        monkeypatch.setattr(sys, "stdout", stdout)
+        with trio.fail_after(5):
+            async with while_read():
+                await out_line(b"seen")
+                os.close(reader)
+                if writes:
+                    await out_line(b"not seen")
+                await trio.sleep_forever()
+
+
+@pytest.mark.parametrize("name", ["file", "/dev/null"])
+async def test_who_prints_to_a_file_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    name: str,
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    with (tmp_path / name).open("w") as stdout:
+        monkeypatch.setattr(sys, "stdout", stdout)
+        with trio.move_on_after(60) as waited:
+            async with while_read():
+                await trio.sleep_forever()
+    assert waited.cancelled_caught
