@@ -76,6 +76,14 @@ def check_text(name: str, text: str) -> str:
     return text
 
 
+def check_regex(name: str, text: str) -> re.Pattern[str]:
+    """Raises InvalidOption: it is no regular expression, or too large for one."""
+    try:
+        return re.compile(text)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise InvalidOption(name, text[:80], f"a regular expression: {error}") from None
+
+
 def whole_numbers(text: str) -> Any:
     """JSON, in which numbers with a fraction, NaN and infinities are text, of which `int` makes none.
 

@@ -14,7 +14,7 @@ from mesh.errors import InvalidName
 from mesh.names import check_pattern
 
 from ..errors import ContradictoryOptions, InvalidOption
-from ..options import Readers, check_text, choice, flag, read_given, whole_numbers
+from ..options import Readers, check_regex, check_text, choice, flag, read_given, whole_numbers
 from ..settings import JOINING
 from .decryption import KeyFiles
 
@@ -161,10 +161,7 @@ def _patterns(name: str, text: str) -> tuple[str, ...]:
 
 
 def _regex(name: str, text: str) -> str:
-    try:
-        re.compile(text)
-    except (re.error, RecursionError) as error:
-        raise InvalidOption(name, text[:80], f"a regular expression: {error}") from None
+    check_regex(name, text)
     return text
 
 

@@ -74,6 +74,7 @@ def test_names_with_commas_are_given_as_json() -> None:
         ("damaged", "ignore"), ("failOnDataLoss", "1"), ("batchRows", "1" * 5000),
         ("startingOffsets", '{"a": {"0": 1e400}}'), ("startingOffsets", '{"a": {"0": Infinity}}'),
         ("startingOffsets", '{"a": {"0": 1.5}}'), ("subscribePattern", "(" * 5000),
+        ("subscribePattern", f"a{{{2**64}}}"),
     ],
 )  # fmt: skip
 def test_impossible_values_are_named(name: str, value: str) -> None:
