@@ -22,7 +22,7 @@ from spark.errors import (
     UnknownOption,
     said,
 )
-from spark.options import read_time
+from spark.options import read_moment
 
 
 def read(**given: str) -> Options:
@@ -209,7 +209,7 @@ def test_times_of_commands_are_utc_unless_they_say_otherwise() -> None:
         "2026-11-21 20:15",
         str(second),
     ):
-        assert read_time("--from", text) == second * 1_000_000
+        assert read_moment("--from", text) == second * 1_000_000
     for text in ("", "yesterday", "12", "9" * 30):
         with pytest.raises(InvalidOption, match="--from"):
-            read_time("--from", text)
+            read_moment("--from", text)
