@@ -62,7 +62,7 @@ class Catalog:
         with opening(self._data):
             if not self.log.path.is_dir() or is_going(self.log.path.parent):
                 names = list(vhosts(self._data))
-                hint = f"there is {', '.join(names)}"
+                hint = f"there is {', '.join(names) or 'none'}"
                 raise UnknownVhost(self._options.vhost, names, hint)
 
     def look(self) -> None:

@@ -299,6 +299,7 @@ def test_offsets_that_are_gone_or_not_there_yet(tmp_path: Path) -> None:
         loaded(tmp_path, startingOffsets='{"jobs": {"0": 0}}')
     found = loaded(tmp_path, startingOffsets='{"jobs": {"0": 0}}', failOnDataLoss="false")
     assert [one.offset for one in found] == list(range(first, 100))
+    assert loaded(tmp_path, startingTimestamp=T0_US // 1000) == found, "a time names no message"
     with pytest.raises(DurableError, match="want at most 100, where it ends"):
         loaded(tmp_path, startingOffsets='{"jobs": {"0": 101}}')
     captured.close()
@@ -324,7 +325,7 @@ def test_what_is_no_capture(tmp_path: Path) -> None:
     for name, error, match in (
         ("nowhere", NoCapture, "no such directory"),
         ("empty", NoCapture, "there is no `vhosts` in it"),
-        ("hollow", UnknownVhost, "no vhost '/'"),
+        ("hollow", UnknownVhost, "no vhost '/': there is none$"),
         ("unused", NoCapture, "nothing was ever stored here"),
         ("foreign", ForeignStore, "it holds photo.jpg"),
     ):
