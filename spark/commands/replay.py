@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -148,7 +148,8 @@ def _run(
         _show({**error.report.plain(), "complete": False, "error": str(error)}, args.json)
         raise
     finally:
-        spark.stop()
+        with suppress(ConnectionError):  # Its JVM has been killed, and that is told.
+            spark.stop()
     told = {
         **found.plain(),
         "dry_run": args.dry_run,
