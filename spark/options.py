@@ -11,10 +11,11 @@ from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
+from mesh.times import EPOCH, read_time, since_epoch_us
+
 from .errors import ContradictoryOptions, InvalidOption, UnknownOption
 from .settings import JOINING, read_setting
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Reader = Callable[[str, str], Any]
 """From the name of an option and its text to its value. Raises InvalidOption."""
 Readers = Mapping[str, tuple[str, Reader]]
@@ -76,6 +77,14 @@ def check_text(name: str, text: str) -> str:
     return text
 
 
+def check_regex(name: str, text: str) -> re.Pattern[str]:
+    """Raises InvalidOption: it is no regular expression, or too large for one."""
+    try:
+        return re.compile(text)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise InvalidOption(name, text[:80], f"a regular expression: {error}") from None
+
+
 def whole_numbers(text: str) -> Any:
     """JSON, in which numbers with a fraction, NaN and infinities are text, of which `int` makes none.
 
@@ -107,15 +116,14 @@ def iso(at_us: int) -> str:
     return (EPOCH + timedelta(microseconds=at_us)).isoformat()
 
 
-def read_time(name: str, text: str) -> int:
+def read_moment(name: str, text: str) -> int:
     """us since 1970, of ISO 8601 or seconds; without a zone it is UTC. Raises InvalidOption."""
     try:
         if re.fullmatch(r"\d+(\.\d+)?", text) and len(text.partition(".")[0]) > 8:
             found = datetime.fromtimestamp(float(text), UTC)
         else:
-            found = datetime.fromisoformat(text)
-            found = found if found.tzinfo else found.replace(tzinfo=UTC)
-        at_us = (found - EPOCH) // timedelta(microseconds=1)
+            found = read_time(text)
+        at_us = since_epoch_us(found)
         iso(at_us)  # In UTC it may be of the year 0, or 10,000.
         return at_us
     except (ValueError, OverflowError, OSError):

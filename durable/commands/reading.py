@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 
 from mesh.commands.options import Commands, named
 from mesh.commands.terminal import (
@@ -15,6 +15,7 @@ from mesh.commands.terminal import (
     words,
 )
 from mesh.protocol.batch import NUMBERS_END
+from mesh.times import read_time
 
 from ..client.connection import Connection
 from ..client.delivery import Delivery
@@ -51,8 +52,7 @@ def _start(text: str) -> str | int | datetime:
         return text
     with suppress(ValueError):
         if not text.isdecimal():
-            found = datetime.fromisoformat(text)
-            return found if found.tzinfo else found.replace(tzinfo=UTC)
+            return read_time(text)
         if (offset := int(text)) < NUMBERS_END:
             return offset
     raise argparse.ArgumentTypeError(f"want first, last, next, an offset or a time, got {text!r}")

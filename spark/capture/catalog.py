@@ -33,6 +33,23 @@ ATTEMPTS = 5
 """To plan while a broker frees segments."""
 
 
+@contextmanager
+def opening(data: Path) -> Iterator[None]:
+    """For a block that opens what is in a broker's directory.
+
+    Raises:
+        NoCapture: it is not on this machine, or not for this user.
+    """
+    try:
+        if not data.is_dir():
+            raise NoCapture(str(data), "no such directory on this machine")
+        if not (data / "vhosts").is_dir():
+            raise NoCapture(str(data), "no broker's directory: there is no `vhosts` in it")
+        yield
+    except PermissionError as error:
+        raise NoCapture(str(data), f"this user may not read it: {error}") from None
+
+
 class Catalog:
     """What a query may read, kept up to date by `look`."""
 
@@ -42,15 +59,10 @@ class Catalog:
 
     def check_there(self) -> None:
         """Raises NoCapture: no broker ever stored anything here; UnknownVhost: there is no such vhost."""
-        data = self._data
-        if not data.is_dir():
-            raise NoCapture(str(data), "no such directory on this machine")
-        if not (data / "vhosts").is_dir():
-            raise NoCapture(str(data), "no broker's directory: there is no `vhosts` in it")
-        with self._allowed():
+        with opening(self._data):
             if not self.log.path.is_dir() or is_going(self.log.path.parent):
-                names = list(vhosts(data))
-                hint = f"there is {', '.join(names)}"
+                names = list(vhosts(self._data))
+                hint = f"there is {', '.join(names) or 'none'}"
                 raise UnknownVhost(self._options.vhost, names, hint)
 
     def look(self) -> None:
@@ -62,16 +74,8 @@ class Catalog:
             StoreKeyMissing, StoreKeyWrong, KeysUnusable: it is encrypted, see decryption.py.
         """
         self.check_there()
-        with self._allowed():
+        with opening(self._data):
             self.log.look()
-
-    @contextmanager
-    def _allowed(self) -> Iterator[None]:
-        """Raises NoCapture: what the block opens is not for this user."""
-        try:
-            yield
-        except PermissionError as error:
-            raise NoCapture(str(self._data), f"this user may not read it: {error}") from None
 
     def planned(self, plan: Callable[[], T]) -> T:
         """What `plan` makes of the log; made again when a segment it wants to read has been freed meanwhile.

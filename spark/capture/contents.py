@@ -76,6 +76,10 @@ class Contents:
     """When it was begun."""
     end: int = 0
     end_at: int = SEGMENT_HEADER_BYTES
+    last_at: int = 0
+    """Where its last record begins; 0: none was found yet."""
+    chain: int = 0
+    """The header checksum of that one."""
     synced_end: int = 0
     complete: bool = False
     """Nothing will be added."""
@@ -125,6 +129,7 @@ class Contents:
                 found.run_first[of_moved], found.messages[record], found.time_us[record],
             ))  # fmt: skip
         self.end, self.end_at = found.end, found.end_at
+        self.last_at, self.chain = int(found.at[-1]), found.chain
         self.synced_end = max(self.synced_end, found.synced_end)
         self.complete |= found.kind[-1] == SEAL_KIND
 

@@ -7,14 +7,14 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
-from datetime import UTC, datetime
 
 from durable.broker.directory import DEFAULT_VHOST
 from mesh.errors import InvalidName
 from mesh.names import check_pattern
+from mesh.times import read_time, since_epoch_us
 
 from ..errors import ContradictoryOptions, InvalidOption
-from ..options import Readers, check_text, choice, flag, read_given, whole_numbers
+from ..options import Readers, check_regex, check_text, choice, flag, read_given, whole_numbers
 from ..settings import JOINING
 from .decryption import KeyFiles
 
@@ -161,10 +161,7 @@ def _patterns(name: str, text: str) -> tuple[str, ...]:
 
 
 def _regex(name: str, text: str) -> str:
-    try:
-        re.compile(text)
-    except (re.error, RecursionError) as error:
-        raise InvalidOption(name, text[:80], f"a regular expression: {error}") from None
+    check_regex(name, text)
     return text
 
 
@@ -186,12 +183,10 @@ def _time(name: str, text: str) -> int:
     if re.fullmatch(r"\d{1,15}", text):
         return int(text) * 1000
     try:
-        found = datetime.fromisoformat(text)
+        return since_epoch_us(read_time(text))
     except ValueError:
         allowed = "milliseconds since 1970, or a time as 2026-01-31T12:00:00Z"
         raise InvalidOption(name, text, allowed) from None
-    found = found if found.tzinfo else found.replace(tzinfo=UTC)
-    return round(found.timestamp() * 1e6)
 
 
 def _positions(name: str, text: str) -> Positions:

@@ -29,6 +29,8 @@ from durable.log.identity import Identity, identify
 from durable.log.read_only_disk import ReadOnlyDisk
 from durable.log.real_disk import RealFile
 from durable.log.record import (
+    CHECKED_BYTES,
+    CHECKSUM,
     ENCRYPTED_VERSION,
     FIRST_POSITION,
     Record,
@@ -120,7 +122,7 @@ class StoredLog:
         expected = FIRST_POSITION
         for number, header in used:
             one = known.get(number)
-            if one is None:
+            if one is None or not (one.complete or self._goes_on(one)):
                 first = expected if header is None else header.first
                 one = Contents(number, first, 0 if header is None else header.time_us)
             if not one.complete:
@@ -143,6 +145,16 @@ class StoredLog:
     def _holds_something(self, number: int) -> bool:
         with self._opened(number) as file:
             return any(file.pread(SEGMENT_HEADER_BYTES + 4096, 0))
+
+    def _goes_on(self, one: Contents) -> bool:
+        """Whether its last record still stands, and with it all before, whose checksums it tells.
+
+        Not so when a power cut took away on another machine what was not synced, and what has been seen
+        here: then other records come in its place.
+        """
+        with self._opened(one.number) as file:
+            found = file.pread(CHECKSUM.size, one.last_at + CHECKED_BYTES)
+        return not one.last_at or found == CHECKSUM.pack(one.chain)
 
     def _read_on(self, one: Contents, *, closed: bool) -> None:
         with self._opened(one.number) as file:

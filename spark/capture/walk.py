@@ -60,6 +60,8 @@ class Block(NamedTuple):
     position: Ints
     end: int
     """The log position after the last."""
+    chain: int
+    """The header checksum of the last."""
     synced_end: int
     """All before this log position was on stable storage when these were written."""
     time_us: Ints
@@ -247,6 +249,6 @@ def _block(fronts: list[bytes], ats: list[int], end_at: int) -> Block:
     seal = int(kind[-1] == SEAL_KIND)
     return Block(
         np.array(ats, np.int64), end_at, kind, position, int(position[-1]) + 1 - seal,
-        int((position - unsynced).max()), numbers(data, at + 48, "<i8"), origin, messages,
-        runs, numbers(data, target_at, "<i8"), numbers(data, target_at + 8, "<i8"),
+        int(numbers(data, at[-1:] + CHECKED_BYTES, "<u4")[0]), int((position - unsynced).max()),
+        numbers(data, at + 48, "<i8"), origin, messages, runs, numbers(data, target_at, "<i8"), numbers(data, target_at + 8, "<i8"),
     )  # fmt: skip

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from mesh.commands.options import WrongUsage, add_keys, named, path, settings
 
 from ..errors import ContradictoryOptions, InvalidOption, OptionError
-from ..options import iso, read_time
+from ..options import iso, read_moment
 from ..replay.plan import read_pattern
 from ..settings import joining_options
 
@@ -60,11 +60,11 @@ def add_selection(command: argparse.ArgumentParser) -> None:
         help="as orders.*.created or orders.>",
     )  # fmt: skip
     command.add_argument(
-        "--from", dest="since", type=converted(read_time, "--from"), metavar="T",
+        "--from", dest="since", type=converted(read_moment, "--from"), metavar="T",
         help="stored at this time or later: 2026-11-21T20:15Z, or seconds since 1970",
     )  # fmt: skip
     command.add_argument(
-        "--until", type=converted(read_time, "--until"), metavar="T", help="stored before"
+        "--until", type=converted(read_moment, "--until"), metavar="T", help="stored before"
     )
     command.add_argument(
         "--skip-damaged", action="store_true", help="go on behind what has a wrong checksum"

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,7 +16,7 @@ from mesh.commands.options import Commands, add_joining, count, named, settings,
 from mesh.commands.terminal import words
 
 from ..installed import check_spark
-from ..options import read_time
+from ..options import read_moment
 from ..replay.errors import ReplayFailed, ReplayInterrupted
 from ..replay.plan import (
     SPEED_MAX,
@@ -67,9 +67,9 @@ def add(commands: Commands) -> None:
     )  # fmt: skip
     what.add_argument("--topic", type=converted(read_pattern, "--topic"), metavar="PATTERN",
                       help="of topics, as orders.*.created or orders.>")  # fmt: skip
-    what.add_argument("--from", dest="from_us", type=converted(read_time, "--from"), metavar="T",
+    what.add_argument("--from", dest="from_us", type=converted(read_moment, "--from"), metavar="T",
                       help="stored at this time or later: 2026-11-21T20:15, UTC unless it says else")  # fmt: skip
-    what.add_argument("--until", dest="until_us", type=converted(read_time, "--until"), metavar="T",
+    what.add_argument("--until", dest="until_us", type=converted(read_moment, "--until"), metavar="T",
                       help="stored before")  # fmt: skip
     what.add_argument("--where", metavar="SQL", help="a condition on the columns")
     what.add_argument("--sample", type=converted(read_number, "--sample", 1.0), default=1.0, metavar="SHARE",
@@ -148,7 +148,8 @@ def _run(
         _show({**error.report.plain(), "complete": False, "error": str(error)}, args.json)
         raise
     finally:
-        spark.stop()
+        with suppress(ConnectionError):  # Its JVM has been killed, and that is told.
+            spark.stop()
     told = {
         **found.plain(),
         "dry_run": args.dry_run,

@@ -12,7 +12,7 @@ from mesh.errors import InvalidName
 from mesh.names import check_cluster, check_pattern
 
 from ..errors import ContradictoryOptions, InvalidOption
-from ..options import check_text, iso
+from ..options import check_regex, check_text, iso
 
 TOPICS, QUEUES = "topics", "queues"
 LOOPS_MAX = 1_000_000
@@ -163,10 +163,7 @@ def read_destination(text: str) -> Destination:
 
 def _renamed(text: str, pattern: str, replacement: str) -> Destination:
     """Raises InvalidOption: what can be known of it without Java."""
-    try:
-        groups = re.compile(pattern).groups
-    except re.error as error:
-        raise InvalidOption("--to", text, f"a regular expression: {error}") from None
+    groups = check_regex("--to", pattern).groups
     strange = NOT_JAVA.search(pattern)
     if strange is not None:
         allowed = f"a regular expression of Java's, which knows no {strange[1]}"

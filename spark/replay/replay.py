@@ -293,13 +293,13 @@ def _write(
         try:
             with _telling(notes, tell), one_line():
                 writer.options(report=str(told), progress=str(notes)).save()
-        except CaptureError as error:
-            report.add(_told(told))
-            raise ReplayFailed(
-                str(error), report, report.counts.sent or noted(notes).sent
-            ) from None
-        except KeyboardInterrupt:
-            sent = report.counts.sent + noted(notes).sent  # Its tasks tell nothing any more.
+        except (CaptureError, KeyboardInterrupt) as error:
+            before, ended = report.counts.sent, _told(told)
+            report.add(ended)
+            # Tasks that did not end have noted it only; those that did, not the last of it.
+            sent = before + max(ended.counts.sent, noted(notes).sent)
+            if isinstance(error, CaptureError):
+                raise ReplayFailed(str(error), report, sent) from None
             raise ReplayInterrupted(report, sent) from None
         report.add(_told(told))
 
@@ -335,12 +335,15 @@ def _telling(directory: Path, tell: Callable[[int], None] | None) -> Iterator[No
 @contextmanager
 def one_line() -> Iterator[None]:
     """Spark's exceptions have our text between two stacks, or its own in the first line."""
+    from py4j.protocol import Py4JNetworkError
     from pyspark.errors import PySparkException
 
     try:
         yield
     except CaptureError:
         raise
+    except (Py4JNetworkError, ConnectionError):
+        raise CaptureError("Spark's JVM was killed, or there was no memory left for it") from None
     except PySparkException as error:
         found = said(error)
         lines = [one.strip() for one in str(error).splitlines() if one.strip()]

@@ -14,6 +14,7 @@ from durable.errors import DurableError, ForeignStore, NewerFormat, UnknownVhost
 from durable.log.checkpoints import Checkpoints, Root
 from durable.log.real_disk import RealDisk
 from durable.vhost import changes
+from spark.capture.plan import Times
 from spark.errors import CaptureDamaged, DataLost, NoCapture, NothingSelected
 from tests.captures import SECOND_US, T0_US, Captured, compacted, expected_of, of_rows, varied
 from tests.logs import LARGE
@@ -241,6 +242,36 @@ def test_a_segment_freed_after_the_plan(tmp_path: Path) -> None:
     captured.close()
 
 
+@pytest.mark.parametrize("lossy", ["true", "false"])
+def test_a_machine_without_the_directory_is_no_loss(tmp_path: Path, lossy: str) -> None:
+    """Found: an executor that it is not mounted on said of each segment that it was freed, and with
+    failOnDataLoss=false read nothing."""
+    varied(tmp_path / "data", 2).close()
+    (work,) = planned(tmp_path / "data")
+    found = query(tmp_path / "data", failOnDataLoss=lossy)
+    (tmp_path / "data").rename(tmp_path / "away")
+    with pytest.raises(NoCapture, match="data: no such directory on this machine"):
+        list(found.read(work, Times()))
+    (tmp_path / "data").mkdir()
+    with pytest.raises(NoCapture, match="data: no broker's directory"):
+        list(found.read(work, Times()))
+
+
+def test_a_segment_that_is_not_for_this_user_is_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found: of a task, a stack without one of our errors in it."""
+
+    def refuse(path: str) -> None:
+        raise PermissionError(13, "Permission denied", path)
+
+    varied(tmp_path, 2).close()
+    (work,) = planned(tmp_path)
+    monkeypatch.setattr("spark.capture.reading.open_segment", refuse)
+    with pytest.raises(NoCapture, match=r"this user may not read it: .*msgs"):
+        list(query(tmp_path).read(work, Times()))
+
+
 @pytest.mark.parametrize("damaged", ["fail", "skip", "keep"])
 def test_another_store_after_the_plan_is_a_loss_and_no_damage(tmp_path: Path, damaged: str) -> None:
     """Found: its segments passed for damaged ones, so with `skip` nothing was read and nothing said."""
@@ -268,6 +299,7 @@ def test_offsets_that_are_gone_or_not_there_yet(tmp_path: Path) -> None:
         loaded(tmp_path, startingOffsets='{"jobs": {"0": 0}}')
     found = loaded(tmp_path, startingOffsets='{"jobs": {"0": 0}}', failOnDataLoss="false")
     assert [one.offset for one in found] == list(range(first, 100))
+    assert loaded(tmp_path, startingTimestamp=T0_US // 1000) == found, "a time names no message"
     with pytest.raises(DurableError, match="want at most 100, where it ends"):
         loaded(tmp_path, startingOffsets='{"jobs": {"0": 101}}')
     captured.close()
@@ -293,7 +325,7 @@ def test_what_is_no_capture(tmp_path: Path) -> None:
     for name, error, match in (
         ("nowhere", NoCapture, "no such directory"),
         ("empty", NoCapture, "there is no `vhosts` in it"),
-        ("hollow", UnknownVhost, "no vhost '/'"),
+        ("hollow", UnknownVhost, "no vhost '/': there is none$"),
         ("unused", NoCapture, "nothing was ever stored here"),
         ("foreign", ForeignStore, "it holds photo.jpg"),
     ):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socketserver
 import sys
 from argparse import Namespace
 from pathlib import Path
@@ -12,22 +13,30 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install '.[spark]'")
 
+from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkRuntimeError
 
 from durable.broker.directory import make_vhost
 from mesh.cli import main
+from spark.commands.quiet import quiet
 from spark.commands.replay import _run, _shown
 from spark.errors import CaptureError
+from spark.replay.errors import ReplayFailed
 from spark.replay.plan import ReplayPlan, read_destination
 from spark.replay.replay import _write
 from spark.sink.noting import Noted, note
-from spark.sink.report import Report
+from spark.sink.report import Counts, Report
 
 
 class FakeSpark:
-    """One whose job is interrupted when its first task has noted 300 messages, and 700 left out."""
+    """One whose job ends by `error` when its first task has noted 300 messages, and 700 left out."""
 
-    def stop(self) -> None: ...
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def stop(self) -> None:
+        if not isinstance(self._error, KeyboardInterrupt):
+            raise ConnectionRefusedError(111, "Connection refused")  # As of a JVM that is no more.
 
     write = property(lambda self: self)
 
@@ -43,22 +52,34 @@ class FakeSpark:
 
     def save(self) -> None:
         note(self.progress, 0, Noted(1000, 300))
-        raise KeyboardInterrupt
+        raise self._error
 
 
-def test_an_interrupted_replay_tells_what_it_has_sent(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize("before", [0, 500])
+@pytest.mark.parametrize(
+    ("error", "caught", "text"),
+    [
+        (KeyboardInterrupt(), KeyboardInterrupt, "interrupted"),
+        (Py4JNetworkError("Error while receiving"), ReplayFailed, "Spark's JVM was killed, or there "
+         "was no memory left for it"),
+    ],
+)  # fmt: skip
+def test_a_replay_that_is_broken_off_tells_what_it_has_sent(
+    error: BaseException, caught: type[BaseException], text: str, before: int,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """Found: of a JVM that was killed, a stack and no report; and of a second loop nothing."""
+
     def replay(spark: Any, *_: Any, **__: Any) -> None:
-        _write(spark, {}, Report(), None)
+        _write(spark, {}, Report(Counts(sent=before)), None)
 
-    monkeypatch.setattr("spark.sessions.session", lambda *_, **__: FakeSpark())
+    monkeypatch.setattr("spark.sessions.session", lambda *_, **__: FakeSpark(error))
     monkeypatch.setattr("spark.replay.replay.replay", replay)
     plan = ReplayPlan(directory="data", to=read_destination(">"))
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(caught):
         _run(Namespace(master="local[1]", json=True, dry_run=False), plan, {}, None)
     told = json.loads(capsys.readouterr().out)
-    assert told["error"] == "interrupted; 300 messages at least were sent before it ended"
+    assert told["error"] == f"{text}; {before + 300} messages at least were sent before it ended"
     assert not told["complete"]
 
 
@@ -73,6 +94,18 @@ def test_a_spark_that_does_not_start_is_a_line(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(CaptureError, match="Java gateway process exited") as caught:
         _run(Namespace(master="bogus", json=True), plan, {}, None)
     assert "\n" not in str(caught.value)
+
+
+def test_what_pyspark_has_running_here_prints_no_stack(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Found: 20 lines when the JVM was killed, of the server that collects its workers' figures."""
+    with socketserver.TCPServer(("127.0.0.1", 0), socketserver.StreamRequestHandler) as server:
+        with (tmp_path / "log").open("w") as log, quiet(log.fileno()):
+            server.handle_error(None, ("127.0.0.1", 1))  # type: ignore[arg-type]
+        assert capfd.readouterr().err == ""
+        server.handle_error(None, ("127.0.0.1", 1))  # type: ignore[arg-type]
+        assert "Exception occurred" in capfd.readouterr().err
 
 
 class Started(Exception):

@@ -49,10 +49,12 @@ def test_destinations(text: str, found: Destination) -> None:
     [
         "", "Broker", "a b", "s/a/b", "s/(/b/", "a.*.>", "s//x/", "*",
         "s/(?P<a>jobs)/x/", r"s/\\(?P<a>jobs)/x/", "s/(?#why)a/x/", r"s/(a)/\2/",
+        f"s/{'(' * 5000}/x/", f"s/a{{{2**64}}}/x/",
     ],
 )  # fmt: skip
 def test_no_destination(text: str) -> None:
-    """Found: what Python knows and Java does not failed when the replay had begun."""
+    """Found: what Python knows and Java does not failed when the replay had begun; what is too large for
+    Python was a stack."""
     with pytest.raises(InvalidOption, match="--to") as caught:
         read_destination(text)
     assert "\n" not in str(caught.value)

@@ -1,0 +1,21 @@
+"""Times as people write them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def read_time(text: str) -> datetime:
+    """Of ISO 8601, as 2026-11-21T20:15 or 2026-11-21T20:15:00.5+01:00; UTC unless it says else.
+
+    Raises ValueError.
+    """
+    found = datetime.fromisoformat(text)
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def since_epoch_us(time: datetime) -> int:
+    """Of one with a zone; exact, and of all that a calendar has."""
+    return (time - EPOCH) // timedelta(microseconds=1)

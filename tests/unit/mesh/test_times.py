@@ -1,0 +1,35 @@
+"""Times as people write them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from mesh.times import read_time, since_epoch_us
+
+
+@pytest.mark.parametrize(
+    ("text", "us"),
+    [
+        ("1970-01-01", 0),
+        ("2026-11-21T20:15", 1_795_292_100_000_000),
+        ("2026-11-21 20:15:00.000001", 1_795_292_100_000_001),
+        ("2026-11-21T20:15Z", 1_795_292_100_000_000),
+        ("2026-11-21T21:15+01:00", 1_795_292_100_000_000),
+        ("0001-01-01T00:00+14:00", -62_135_647_200_000_000),
+        ("9999-12-31T23:59:59.999999-14:00", 253_402_351_199_999_999),
+    ],
+)
+def test_a_time_without_a_zone_is_utc(text: str, us: int) -> None:
+    assert since_epoch_us(read_time(text)) == us
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "2026-13-01", "2026-11-21T25:00", "12:00"])
+def test_what_is_no_time(text: str) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        read_time(text)
+
+
+def test_a_time_of_a_calendar_is_exact() -> None:
+    assert since_epoch_us(datetime.max.replace(tzinfo=UTC)) == 253_402_300_799_999_999
