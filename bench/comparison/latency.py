@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,7 @@ def case(system: System, workload: Workload, lasting: Lasting, directory: Path) 
     Args:
         directory: where the samples go: response, uncorrected and delay, in ns.
     """
+    lasting = replace(lasting, warm_s=max(lasting.warm_s, system.warm_s))
 
     def run(troupe: Troupe, scale: Scale) -> Outcome:
         counted, warm = lasting.counts(workload, scale)
