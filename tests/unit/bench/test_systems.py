@@ -61,7 +61,9 @@ def test_a_sync_for_each_is_promised_by_those_whose_names_say_so() -> None:
 
 def test_the_long_loads_are_of_all_of_ours_and_of_clients_that_there_are() -> None:
     """And of no floor: they take most of an hour as it is."""
-    (line,) = re.findall(r"^SUSTAINED_SYSTEMS := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    (line,) = re.findall(
+        r"^SUSTAINED_SYSTEMS := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE
+    )
     named = line.split(",")
     assert set(named) <= SYSTEMS.keys()
     assert {name for name in SYSTEMS if name.startswith("mesh")} <= set(named)
