@@ -16,7 +16,7 @@ from bench.comparison.throughput import VALUES
 from bench.comparison.throughput import row_name as throughput_row
 from bench.figure import Bound, Round, make_figure
 from bench.latency.distribution import Nanoseconds
-from bench.report import marks
+from bench.report import marks, plots
 from bench.report.charts import CURVES_MAX, curves
 from bench.report.losing import losing
 from bench.report.page import END, write
@@ -273,6 +273,27 @@ def test_curves_and_growth_are_drawn(tmp_path: Path) -> None:
         assert (
             (tmp_path / "figures" / "performance" / f"{name}.svg").read_text().startswith("<?xml")
         )
+        png = (tmp_path / "figures" / "performance" / f"{name}.png").read_bytes()
+        assert png.startswith(b"\x89PNG")
+
+
+def test_a_curve_is_dashed_where_fewer_than_ten_samples_lie_beyond(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[Any] = []
+    monkeypatch.setattr(plots, "save", lambda figure, _: drawn.append(figure))
+    found = samples(tmp_path / "zeromq-L2-r01.npz", np.arange(5000, dtype=np.int64) + 1000)
+    write_histograms(tmp_path, [found], keep=False)
+    plots.distributions({"zeromq": tmp_path / "zeromq-L2.hgrm"}, "L2", tmp_path / "L2")
+    (axes,) = drawn[0].axes
+    solid, dashed = axes.lines
+    assert (solid.get_linestyle(), dashed.get_linestyle()) == ("-", "--")
+    assert 250 < max(solid.get_xdata()) <= 500  # 1 / (1 - quantile) with 10 of 5,000 beyond it
+    assert min(dashed.get_xdata()) == max(solid.get_xdata())
+    assert max(dashed.get_xdata()) >= 4000
+    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+    ticks = [label.get_text() for label in axes.get_xticklabels()]
+    assert (ticks[0], ticks[-1]) == ("0 %", "99.9999 %")
 
 
 def test_curves_are_drawn_in_groups_that_can_be_told_apart(tmp_path: Path) -> None:
