@@ -107,7 +107,7 @@ class System(ABC):
     """What its clients run in."""
     promise: Promise = "memory"
     floor = False
-    """Its clients are protocol bytes over a socket: what no library of that protocol can beat."""
+    """Its clients are protocol bytes over a socket: what a library of that protocol comes down to."""
     replies = True
     """A responder answers requests; if not, the reply is the server's confirm."""
     throughput = True
