@@ -106,8 +106,8 @@ def commit() -> str:
 
 
 def is_dirty() -> bool:
-    """Whether files under version control differ from the commit."""
-    return bool(git("status", "--porcelain", "--untracked-files=no").strip())
+    """Whether files under version control differ from the commit: not docs, where a page was written meanwhile."""
+    return bool(git("status", "--porcelain", "--untracked-files=no", ".", ":!docs").strip())
 
 
 def git(*words: str) -> str:

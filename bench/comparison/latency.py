@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,7 @@ def case(system: System, workload: Workload, lasting: Lasting, directory: Path) 
     Args:
         directory: where the samples go: response, uncorrected and delay, in ns.
     """
+    lasting = replace(lasting, warm_s=max(lasting.warm_s, system.warm_s))
 
     def run(troupe: Troupe, scale: Scale) -> Outcome:
         counted, warm = lasting.counts(workload, scale)
@@ -98,11 +99,14 @@ def load(
     return {
         **found, **answer, **spent, "count": max(sent - warm, 0), "file": file.name,
         "late_ns": late_ns,
-        "kept_the_schedule": (
-            sent == answer["asked"] and answer["kept"] >= KEPT_MIN and late_ns <= LATE_NS_MAX
-        ),
+        "kept_the_schedule": as_asked(sent, answer, late_ns),
         "cpu_s_per_million": sum(spent["cpu_s"].values()) / sent * 1e6,
     }  # fmt: skip
+
+
+def as_asked(sent: int, answer: Mapping[str, Any], late_ns: int) -> bool:
+    """Whether the load was the schedule: all of it sent, at its rate, each request about when it was due."""
+    return sent == answer["asked"] and answer["kept"] >= KEPT_MIN and late_ns <= LATE_NS_MAX
 
 
 def row_name(system: str, workload: str, quantile: str) -> str:

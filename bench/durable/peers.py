@@ -23,7 +23,7 @@ COUNT = 20_000
 PEERS = {
     "RabbitMQ classic queue, pika": "rabbitmq-durable",
     "RabbitMQ quorum queue, pika": "rabbitmq-quorum",
-    "NATS JetStream file, nats-py": "jetstream",
+    "NATS JetStream file (page cache), nats-py": "jetstream",
 }
 """The systems, by the names they have in the table."""
 CONFIRM_SAYS: dict[Promise, str] = {

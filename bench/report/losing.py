@@ -1,4 +1,4 @@
-"""Where the mesh loses to a peer that promises the same, and why: what the page says first."""
+"""Where the mesh loses to a peer that promises the same, and why."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ REASONS = {
     "outstanding": "This peer's server syncs each message of many that are outstanding: it waits for no client.",
     "nothing": (
         "A run that lost messages, died, or was given up because it fell behind its schedule has no figure "
-        "to be set beside this peer's; which it was is said above or in the tables."
+        "to be set beside this peer's; which it was is said below, in the tables or before them."
     ),
 }
 HOW = {
@@ -64,19 +64,19 @@ class Loss:
     """The best of ours; empty if none of them has a figure: they lost messages, died, or were given up."""
     ratio: float
     """How many times better the peer is."""
-    reason: str
+    reasons: tuple[str, ...]
 
 
-def reason_of(peer: System, ours: str, what: str) -> str:
+def reasons_of(peer: System, ours: str, what: str) -> tuple[str, ...]:
     if not ours:
-        return REASONS["nothing"]
+        return (REASONS["nothing"],)
     if peer.floor:
-        return REASONS["floor"]
+        return (REASONS["floor"],)
     if peer.promise == "fsync each":
-        more = f" {REASONS['outstanding']}" if peer.name.startswith("jetstream") else ""
-        return REASONS["each"] + more
+        more = (REASONS["outstanding"],) if peer.name.startswith("jetstream") else ()
+        return (REASONS["each"], *more)
     if peer.promise != "memory":
-        return REASONS["durable"]
+        return (REASONS["durable"],)
     reasons = []
     if peer.name in ("zenoh", "zenoh-tcp"):
         reasons.append(REASONS["interpreter"])
@@ -85,7 +85,7 @@ def reason_of(peer: System, ours: str, what: str) -> str:
         reasons.append(told.format(how=HOW.get(peer.loop, "")))
     if not peer.name.endswith("-curve"):
         reasons.append(REASONS["encryption"])
-    return " ".join(reasons)
+    return tuple(reasons)
 
 
 def losing(results: Results) -> Iterator[Loss]:
@@ -105,10 +105,10 @@ def losing(results: Results) -> Iterator[Loss]:
             if theirs is None:
                 continue
             if not known and any(was_run(results, one.name, what) for one in mine):
-                yield Loss(what, peer.name, "", inf, reason_of(peer, "", what))
+                yield Loss(what, peer.name, "", inf, reasons_of(peer, "", what))
             elif known and min(known) > CLEAR * theirs:
                 ours = known[min(known)]
-                yield Loss(what, peer.name, ours, min(known) / theirs, reason_of(peer, ours, what))
+                yield Loss(what, peer.name, ours, min(known) / theirs, reasons_of(peer, ours, what))
 
 
 def beside_peers(results: Results) -> bool:

@@ -10,9 +10,9 @@ from bench.table import number
 
 from . import marks
 from .charts import draw
-from .losing import Loss, beside_peers, losing
 from .origin import hardware, not_measured
 from .results import Results, compared, read
+from .summary import summary
 from .tables import latency, throughput
 
 END = "<!-- Above: written by mesh-bench page. Below: by hand, and kept. -->"
@@ -22,6 +22,8 @@ NOT_SHOWN = (
     "at 1 MB (L5) a floor joins and cuts payloads in Python, which a library may not: there it is no bound",
     "the mesh has no mode that confirms from the page cache; who syncs each message is sent one at a time, but for JetStream, and not measured under an open load",
     "Redis streams are read without acks, the other stored ones with acks",
+    "limits beyond which a message is dropped, a subscriber cut off or a request refused are raised for all, the mesh's too "
+    "(requests that wait at a member: 100,000); all else is as it comes or as `client` says, and stands in bench/systems/",
 )
 
 
@@ -55,7 +57,8 @@ def lines(results: Results, figures: str) -> Iterator[str]:
         figures: the directory of the plots, from the page.
     """
     yield from heading(results)
-    yield from where_we_lose(list(losing(results)), beside_peers=beside_peers(results))
+    yield from summary(results)
+    yield from where_measured(results)
     yield from throughput(results, figures)
     yield from latency(results, figures)
     yield from scale(results, figures)
@@ -64,14 +67,24 @@ def lines(results: Results, figures: str) -> Iterator[str]:
 def heading(results: Results) -> Iterator[str]:
     yield "# Performance, beside other systems"
     yield ""
-    told = " ".join(measured_on(source["machine"], source["commit"]) for source in results.sources)
-    yield f"Written by `mesh-bench page` from what was measured; not by hand. {told}"
+    commits = dict.fromkeys(source["commit"][:7] for source in results.sources)
+    yield (
+        f"Written by `mesh-bench page` from what was measured at {', '.join(commits)} ([where and how](#where-and-how)); "
+        "not by hand. One machine, loopback, one server and its clients on the same cores, the mesh with encryption, the "
+        "others without (but for zeromq-curve): programs in Python are compared, not servers. What the project demands of "
+        "itself stands [elsewhere](performance.md#what-the-project-demands-of-itself)."
+    )
+    yield ""
+
+
+def where_measured(results: Results) -> Iterator[str]:
+    yield "## Where and how"
+    yield ""
+    yield " ".join(measured_on(source["machine"], source["commit"]) for source in results.sources)
     yield ""
     yield (
-        "One machine, loopback, one server and its clients on the same cores, the mesh with encryption, the others "
-        "without (but for zeromq-curve): programs in Python are compared, not servers. The systems take turns: differences "
-        "below a fifth say nothing, and nor do figures of different pages, days or machines beside each other. What the project demands of itself stands "
-        "[elsewhere](performance.md#what-the-project-demands-of-itself); how the bench measures, in [bench/README.md](../bench/README.md)."
+        "The systems take turns: differences below a fifth say nothing, and nor do figures of different pages, days or "
+        "machines beside each other. How the bench measures: [bench/README.md](../bench/README.md)."
     )
     yield ""
     machines = [source["machine"] for source in results.sources]
@@ -114,41 +127,6 @@ def asked_words(asked: Mapping[str, Any]) -> str:
     if asked.get("quick"):
         words.append("**of which a part was run, to try the bench: no figures to quote**")
     return ", ".join(words)
-
-
-def where_we_lose(found: Sequence[Loss], *, beside_peers: bool) -> Iterator[str]:
-    """
-    Args:
-        beside_peers: whether ours and a peer have any figure in common.
-    """
-    yield "## Where the mesh loses"
-    yield ""
-    if not found:
-        yield (
-            "Nowhere by more than a fifth."
-            if beside_peers
-            else "Not measured: no figure of ours beside one of a peer that promises the same."
-        )
-        yield ""
-        return
-    yield (
-        "To a peer that promises the same, by more than a fifth; beside it the best of ours. CPU and time are those "
-        "of a message at full throttle."
-    )
-    yield ""
-    for reason in dict.fromkeys(loss.reason for loss in found):
-        for peer in dict.fromkeys(loss.peer for loss in found if loss.reason == reason):
-            told = [told_of(loss) for loss in found if (loss.reason, loss.peer) == (reason, peer)]
-            yield f"- **{peer}**: {', '.join(told)}."
-        yield ""
-        yield f"  Why: {reason}"
-        yield ""
-
-
-def told_of(loss: Loss) -> str:
-    if not loss.ours:
-        return f"{loss.what}, where ours lost messages or could not be measured"
-    return f"{loss.what} {loss.ratio:.1f}x ({loss.ours})"
 
 
 def lost_in(figures: Sequence[Mapping[str, Any]]) -> Iterator[str]:

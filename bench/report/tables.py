@@ -24,6 +24,11 @@ PROMISE_WORDS = {
 }
 
 
+THROUGHPUT_HEADINGS = (
+    "system", "client", "CPU s / M msg", "producer + consumer + server", f"beside {REFERENCE}", "received/s",
+    "sent/s", "peak MB",
+)  # fmt: skip
+ROLES = ("producer", "consumer", "server")
 RATIOS = ("p50", "p99")
 LATENCY_HEADINGS = (
     "system", "promise", "p50 us", "p99 us", "p99.9 us", "max us",
@@ -52,8 +57,8 @@ def throughput(results: Results, figures: str) -> Iterator[str]:
         yield ""
         yield f"### {PROMISE_WORDS[promise]}"
         yield ""
-        yield "| system | client | CPU s / M msg | beside zeromq | received/s | sent/s | peak MB |"
-        yield "|---|---|---|---|---|---|---|"
+        yield f"| {' | '.join(THROUGHPUT_HEADINGS)} |"
+        yield "|---" * len(THROUGHPUT_HEADINGS) + "|"
         yield from rows
     yield ""
     if cpu_of(results):
@@ -67,15 +72,33 @@ def throughput_row(results: Results, system: System) -> str | None:
         return None
     if cpu["value"] is None:
         wrong = sum(run["wrong"] for run in cpu["runs"])
-        return f"| {label(system)} | {system.client} | lost or wrong: {wrong:,} | | | | |"
+        empty = " |" * (len(THROUGHPUT_HEADINGS) - 3)
+        return f"| {label(system)} | {system.client} | lost or wrong: {wrong:,} |{empty}"
     others = [
         measured(found)
         if (found := results.throughput(system.name, results.size_bytes, words))
         else ""
         for words in ("received", "sent", "peak memory of all processes")
     ]
-    cells = (label(system), system.client, measured(cpu), beside(cpu), *others)
+    cells = (
+        label(system),
+        system.client,
+        measured(cpu),
+        of_each(cpu["runs"]),
+        beside(cpu),
+        *others,
+    )
     return f"| {' | '.join(cells)} |"
+
+
+def of_each(runs: Runs) -> str:
+    """CPU seconds a million messages of each process, as the median of the rounds."""
+    spent: dict[str, list[float]] = {role: [] for role in ROLES}
+    for run in runs:
+        for name, cpu_s in run.get("cpu_s", {}).items():
+            role = name.partition(".")[0].removeprefix("system_")
+            spent[role].append(cpu_s / run["count"] * 1e6)
+    return " + ".join(number(median(values)) for values in spent.values() if values)
 
 
 def measured(figure: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Protocol bytes over a socket: what no client library of that protocol can beat.
+"""Protocol bytes over a socket: what a client library of that protocol comes down to.
 
 A connection that the server ends loses what was to come and what is sent from then on. That is
 counted where it does not arrive, so nothing is raised here.

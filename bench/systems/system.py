@@ -107,7 +107,7 @@ class System(ABC):
     """What its clients run in."""
     promise: Promise = "memory"
     floor = False
-    """Its clients are protocol bytes over a socket: what no library of that protocol can beat."""
+    """Its clients are protocol bytes over a socket: what a library of that protocol comes down to."""
     replies = True
     """A responder answers requests; if not, the reply is the server's confirm."""
     throughput = True
@@ -115,7 +115,7 @@ class System(ABC):
     latency = True
     """It is measured under an open load; not a mode that only differs at full throttle."""
     warm_s = 0.0
-    """At full throttle before what counts, at least: some servers are compiled while they run."""
+    """Before what counts, at least: some servers are compiled while they run."""
     probe_count = 2000
     """Messages that it sends in a few seconds at most, however slow it is."""
 

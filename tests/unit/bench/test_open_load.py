@@ -176,6 +176,17 @@ def test_due_times_do_not_drift() -> None:
     assert schedule.due_count(1000 * NS) == 100
 
 
+@pytest.mark.parametrize(
+    ("sent", "kept", "late_ms", "as_asked"),
+    [(100, 1.0, 0, True), (99, 1.0, 0, False), (100, 0.98, 0, False), (100, 1.0, 11, False)],
+)
+def test_a_load_is_as_asked_if_all_of_it_left_at_its_rate_and_in_time(
+    sent: int, kept: float, late_ms: int, as_asked: bool
+) -> None:
+    answer = {"asked": 100, "kept": kept}
+    assert latency.as_asked(sent, answer, late_ms * 1_000_000) is as_asked
+
+
 @pytest.mark.parametrize("workload", WORKLOADS.values(), ids=lambda one: one.name)
 def test_as_many_samples_as_were_asked_for(workload: Workload) -> None:
     """Found: one fewer, of numbers that a float of seconds does not hold."""

@@ -16,7 +16,7 @@ from bench.comparison.throughput import VALUES
 from bench.comparison.throughput import row_name as throughput_row
 from bench.figure import Bound, Round, make_figure
 from bench.latency.distribution import Nanoseconds
-from bench.report import marks
+from bench.report import marks, plots
 from bench.report.charts import CURVES_MAX, curves
 from bench.report.losing import losing
 from bench.report.page import END, write
@@ -88,20 +88,76 @@ def test_who_sent_nothing_after_the_warm_up_is_said_to_have(tmp_path: Path) -> N
 def test_losses_to_a_peer_come_first_with_their_reason(tmp_path: Path) -> None:
     text = page(tmp_path, *throughput("mesh-topics", 9.0), *throughput("zenoh", 3.0))
     losing_at, table_at = text.index("## Where the mesh loses"), text.index("## Full throttle")
-    assert losing_at < text.index("**zenoh**: CPU 3.0x (mesh-topics)") < table_at
-    assert "Why:" in text[losing_at:table_at]
+    assert (
+        losing_at
+        < text.index("| to | CPU | why |\n|---|---|---|\n| zenoh | 3.0x | 1, 2 |")
+        < table_at
+    )
+    assert "\n1. Routing, credit and delivery of the mesh are Python" in text[losing_at:table_at]
+    assert text.index("2. Every link of the mesh is encrypted") < text.index("## Where and how")
+
+
+def test_ours_is_set_beside_the_best_mode_of_each_peer(tmp_path: Path) -> None:
+    text = page(
+        tmp_path, *throughput("mesh-topics", 9.0), *throughput("mesh-topics-batch", 4.0),
+        *throughput("redis", 30.0), *throughput("redis-pipelined", 8.0), *throughput("zeromq", 3.8),
+        *throughput("zeromq-packed", None, wrong=3), *throughput("nng", None, wrong=3),
+        *throughput("nats-raw", 1.0), *throughput("jetstream", 1.0),
+    )  # fmt: skip
+    row = "| 1024 B at full throttle: CPU s / M msg | even with zeromq | 4 topics-batch | **3.8** | none | 8 pipelined |"
+    assert "| | the mesh | mesh | zeromq | nng | redis |\n" in text
+    assert row in text.splitlines()
+    assert text.index(row) < text.index("### To whom it loses")
+
+
+@pytest.mark.parametrize(
+    ("ours", "told", "count"),
+    [
+        (240.0, "loses 2.4x to nats", "loses 2, wins 0 of 2"),
+        (110.0, "even with nats", "loses 0, wins 0 of 2"),
+        (50.0, "wins 2.0x over nats", "loses 0, wins 2 of 2"),
+    ],
+)
+def test_who_wins_is_told_by_more_than_a_fifth(
+    tmp_path: Path, ours: float, told: str, count: str
+) -> None:
+    text = page(tmp_path, latency("mesh-requests", ours), latency("nats", 100))
+    assert f"### Nothing is stored: {count}\n" in text
+    assert f"| L2, 1 KB at 3,000/s: p50, us | {told} |" in text
+
+
+def test_ours_without_a_figure_loses(tmp_path: Path) -> None:
+    text = page(tmp_path, latency("mesh-requests", 50, wrong=3), latency("nats", 100))
+    assert "| L2, 1 KB at 3,000/s: p99, us | loses to nats | none | **200** |" in text
+
+
+def test_a_single_round_is_told_to_say_little_of_a_p99(tmp_path: Path) -> None:
+    figures = [latency("mesh-requests", 300), latency("nats", 100)]
+    assert "Of a single round, a p99" in page(tmp_path, *figures)
+    content = json.loads((tmp_path / "compare.json").read_text())
+    content["machine"]["asked"]["runs"] = 5
+    (tmp_path / "compare.json").write_text(json.dumps(content))
+    write(tmp_path, tmp_path / "page.md")
+    assert "Of a single round" not in (tmp_path / "page.md").read_text()
+
+
+def test_what_each_process_took_is_beside_the_sum(tmp_path: Path) -> None:
+    figures = throughput("nats", 8.0)
+    spent = {"system_server.0": 1.0, "system_consumer.1": 2.5, "system_producer.2": 0.5}
+    figures[0]["runs"][0] |= {"cpu_s": spent, "count": 500_000}
+    assert "| 8 | 1 + 5 + 2 | 1.00x |" in page(tmp_path, *figures)
 
 
 def test_a_peer_with_a_figure_where_ours_lost_messages_wins(tmp_path: Path) -> None:
     text = page(tmp_path, latency("mesh-requests", 50, wrong=3), latency("zeromq", 50))
-    assert "**zeromq**: L2 p50, where ours lost messages" in text
+    assert "| zeromq | ours: none | ours: none | 1 |" in text
 
 
 @pytest.mark.parametrize(("peer", "why"), [("nats", "Python in an event loop"), ("nng", "in C or")])
 def test_a_reason_is_true_of_the_peer(tmp_path: Path, peer: str, why: str) -> None:
     """Found: nats-py, which is asyncio, was said to be in C or a thread that does nothing else."""
     text = page(tmp_path, latency("mesh-requests", 300), latency(peer, 100))
-    assert why in next(line for line in text.splitlines() if "Why: A request of the mesh" in line)
+    assert why in next(line for line in text.splitlines() if "A request of the mesh" in line)
 
 
 def test_who_may_have_many_outstanding_where_ours_may_not_is_told(tmp_path: Path) -> None:
@@ -109,8 +165,9 @@ def test_who_may_have_many_outstanding_where_ours_may_not_is_told(tmp_path: Path
         tmp_path, *throughput("mesh-durable-each", 9.0), *throughput("redis-streams-each", 3.0),
         *throughput("jetstream-each", 3.0),
     )  # fmt: skip
-    whys = [line for line in text.splitlines() if "Why: Both wait for the disk" in line]
-    assert ["outstanding" in why for why in whys] == [False, True]
+    assert "| redis-streams-each | 3.0x | 1 |" in text
+    assert "| jetstream-each | 3.0x | 1, 2 |" in text
+    assert "\n2. This peer's server syncs each message of many that are outstanding" in text
 
 
 @pytest.mark.parametrize(("ours", "theirs", "loses"), [(0.2, 1.0, True), (1.0, 0.2, False)])
@@ -121,9 +178,9 @@ def test_a_load_that_was_given_up_is_beside_none(
     text = page(
         tmp_path, latency("mesh-topics", 50 + 50 * ours, kept=ours), latency("zeromq", 55, kept=theirs)
     )  # fmt: skip
-    assert ("**zeromq**: L2 p50, where ours" in text) is loses
-    assert ("**zeromq**:" in text) is loses
-    assert ("Why: A run that lost messages, died, or was given up" in text) is loses
+    assert ("| zeromq | ours: none |" in text) is loses
+    assert ("| zeromq |" in text.partition("### To whom")[2].partition("## Where and")[0]) is loses
+    assert ("1. A run that lost messages, died, or was given up" in text) is loses
 
 
 def test_only_equal_promises_are_compared(tmp_path: Path) -> None:
@@ -162,7 +219,7 @@ def test_rounds_are_told_with_the_least_and_the_most_and_beside_raw_zeromq(tmp_p
         "| zenoh | memory | 120 (100 to 190) | 240 (200 to 380) |  | 1,710 | 2.50x (2.00 to 3.00) |  |"
         in text
     )
-    assert "| 4 (3 to 5) | 1.50x (1.50 to 2.50) |" in text
+    assert "| 4 (3 to 5) |  | 1.50x (1.50 to 2.50) |" in text
 
 
 def test_one_round_has_neither_least_nor_most(tmp_path: Path) -> None:
@@ -216,6 +273,27 @@ def test_curves_and_growth_are_drawn(tmp_path: Path) -> None:
         assert (
             (tmp_path / "figures" / "performance" / f"{name}.svg").read_text().startswith("<?xml")
         )
+        png = (tmp_path / "figures" / "performance" / f"{name}.png").read_bytes()
+        assert png.startswith(b"\x89PNG")
+
+
+def test_a_curve_is_dashed_where_fewer_than_ten_samples_lie_beyond(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[Any] = []
+    monkeypatch.setattr(plots, "save", lambda figure, _: drawn.append(figure))
+    found = samples(tmp_path / "zeromq-L2-r01.npz", np.arange(5000, dtype=np.int64) + 1000)
+    write_histograms(tmp_path, [found], keep=False)
+    plots.distributions({"zeromq": tmp_path / "zeromq-L2.hgrm"}, "L2", tmp_path / "L2")
+    (axes,) = drawn[0].axes
+    solid, dashed = axes.lines
+    assert (solid.get_linestyle(), dashed.get_linestyle()) == ("-", "--")
+    assert 250 < max(solid.get_xdata()) <= 500  # 1 / (1 - quantile) with 10 of 5,000 beyond it
+    assert min(dashed.get_xdata()) == max(solid.get_xdata())
+    assert max(dashed.get_xdata()) >= 4000
+    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+    ticks = [label.get_text() for label in axes.get_xticklabels()]
+    assert (ticks[0], ticks[-1]) == ("0 %", "99.9999 %")
 
 
 def test_curves_are_drawn_in_groups_that_can_be_told_apart(tmp_path: Path) -> None:
@@ -296,7 +374,7 @@ def test_each_file_tells_where_it_is_from_and_what_it_lacks(tmp_path: Path) -> N
     write(tmp_path, to)
     text = to.read_text()
     for words in (
-        "Commit thr0000, ", "Commit lat0000, ", "commit sca0000 and what differs from it", "of throughput 1, of latency 1",
+        "measured at thr0000, lat0000 (", "Commit thr0000, ", "Commit lat0000, ", "commit sca0000 and what differs from it", "of throughput 1, of latency 1",
         "- not measured: throughput died\n", "- not measured: latency died\n",
         "- not measured: 64 nodes died\n", "- 8 links: memory: lost or wrong: 3\n",
         "9 s of each load after 2 s, at least 70,000 requests of each;",
@@ -318,7 +396,7 @@ def test_short_runs_are_told_to_be_no_figures(tmp_path: Path) -> None:
 
 def test_nothing_is_won_where_nothing_was_measured(tmp_path: Path) -> None:
     """Found: "Nowhere by more than a fifth." of peers alone, and where all of ours had died."""
-    assert "Nowhere by more" in page(
+    assert "To nobody by more" in page(
         tmp_path, *throughput("zeromq", 3.0), *throughput("mesh-topics", 3.0)
     )
     alone = page(tmp_path, *throughput("zeromq", 3.0), *throughput("mesh-durable", 3.0))
@@ -327,7 +405,7 @@ def test_nothing_is_won_where_nothing_was_measured(tmp_path: Path) -> None:
         {**figure, "runs": [], "failed": 1, "value": None}
         for figure in throughput("mesh-topics", None)
     ]
-    assert "**zeromq**: CPU, where ours lost messages or could not be measured" in page(
+    assert "| zeromq | ours: none | ours: none | 1 |" in page(
         tmp_path, *throughput("zeromq", 3.0), *dead
     )
 

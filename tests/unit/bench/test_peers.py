@@ -7,15 +7,17 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench.comparison import throughput
+from bench.comparison import latency, throughput
+from bench.latency.workloads import WORKLOADS
 from bench.loops.blocking_loop import BlockingLoop
 from bench.plan import Scale
 from bench.systems import SYSTEMS, jetstream, mesh_durable, rabbitmq_durable, redis_streams
-from bench.systems.system import HOST, Place
+from bench.systems.system import HOST, Place, System
 from bench.systems.topics import TopicSystem
 
 CONNECTED_MQTT = b"\x20\x02\x00\x00"
@@ -84,12 +86,25 @@ def test_redis_does_not_rewrite_its_file_within_a_usual_load(name: str) -> None:
     )
 
 
-def test_a_server_that_is_compiled_while_it_runs_gets_more_time_before_what_counts() -> None:
+def test_a_server_that_is_compiled_while_it_runs_gets_more_time_before_what_counts(
+    tmp_path: Path,
+) -> None:
     """ActiveMQ needed a quarter more of CPU for each message in its first second."""
     nats, activemq = SYSTEMS["nats"], SYSTEMS["activemq"]
     assert throughput.warm_s(nats, 1.0, Scale()) == throughput.WARM_PART
     assert throughput.warm_s(activemq, 1.0, Scale()) == activemq.warm_s > 1.0
     assert throughput.warm_s(activemq, 20.0, Scale()) == throughput.warm_s(nats, 20.0, Scale())
+    assert before_load_s(activemq, 0.3, tmp_path) - before_load_s(nats, 0.3, tmp_path) == (
+        pytest.approx(activemq.warm_s - 0.3)
+    )
+    assert before_load_s(activemq, 5.0, tmp_path) == before_load_s(nats, 5.0, tmp_path)
+
+
+def before_load_s(system: System, warm_s: float, directory: Path) -> float:
+    """How long a run may take of which nothing but the warm-up differs."""
+    case = latency.case(system, WORKLOADS["L1"], latency.Lasting(1.0, warm_s, 1), directory)
+    assert case.seconds_max is not None
+    return case.seconds_max(Scale())
 
 
 def test_what_an_open_load_stores_and_nobody_reads_is_bounded_alike() -> None:

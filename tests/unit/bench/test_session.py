@@ -248,6 +248,26 @@ def test_the_commit_is_that_of_the_beginning_and_what_came_meanwhile_is_told(
     assert (content["commit"], content["machine"]["dirty"]) == ("a", dirty)
 
 
+def test_a_page_written_meanwhile_leaves_the_commit_that_is_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Found: make bench-marks after make bench told that files differed from the commit: the page did."""
+    monkeypatch.setattr(machine, "ROOT", tmp_path)
+    names = [tmp_path / "docs" / "performance.md", tmp_path / "code.py"]
+    names[0].parent.mkdir()
+    for name in names:
+        name.write_text("before\n")
+    someone = ("-c", "user.name=n", "-c", "user.email=e@localhost")
+    for words in (("init", "--quiet"), ("add", "."), (*someone, "commit", "--quiet", "-m", "m")):
+        machine.git(*words)
+    assert not machine.is_dirty()
+    told = []
+    for name in names:
+        name.write_text("after\n")
+        told.append(machine.is_dirty())
+    assert told == [False, True]
+
+
 def test_whoever_stops_reading_the_table_costs_no_file(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

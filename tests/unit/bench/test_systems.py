@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from bench.comparison import latency, throughput
 from bench.latency.workloads import Workload
+from bench.machine import ROOT
 from bench.plan import Scale
 from bench.processes import Troupe
 from bench.systems import SYSTEMS
@@ -55,6 +57,17 @@ def test_a_sync_for_each_is_promised_by_those_whose_names_say_so() -> None:
     assert each == {name for name in SYSTEMS if name.endswith(ONE_AT_A_TIME)}
     assert "mesh-durable-each" in each
     assert not [name for name in each if SYSTEMS[name].latency]
+
+
+def test_the_long_loads_are_of_all_of_ours_and_of_clients_that_there_are() -> None:
+    """And of no floor: they take most of an hour as it is."""
+    (line,) = re.findall(
+        r"^SUSTAINED_SYSTEMS := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE
+    )
+    named = line.split(",")
+    assert set(named) <= SYSTEMS.keys()
+    assert {name for name in SYSTEMS if name.startswith("mesh")} <= set(named)
+    assert not [name for name in named if SYSTEMS[name].floor]
 
 
 def skip_if_missing(system: System) -> None:

@@ -23,9 +23,10 @@ NS = 1_000_000_000
 
 
 class Client:
-    """Takes as long as PER_S messages a second take, and loses none."""
+    """Takes as long as PER_S messages a second take, and loses `lost` of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, lost: int = 0) -> None:
+        self._lost = lost
         self.counts, self.waits_s = list[int](), list[float]()
         self._running = False
 
@@ -39,7 +40,7 @@ class Client:
             return {"heard": 1}
         self.waits_s.append(timeout_s)
         end_ns = self.counts[-1] * NS // PER_S
-        return {"start_ns": 0, "end_ns": end_ns, "reports": [{"lost": 0}]}
+        return {"start_ns": 0, "end_ns": end_ns, "reports": [{"lost": self._lost}]}
 
 
 class Ends:
@@ -47,8 +48,8 @@ class Ends:
 
     system = SYSTEMS["zeromq"]
 
-    def __init__(self) -> None:
-        self.clients = {"consumer": Client(), "producer": Client()}
+    def __init__(self, lost: int) -> None:
+        self.clients = {"consumer": Client(lost), "producer": Client(lost)}
 
     def start(self, role: str, **_: Any) -> Client:
         return self.clients[role]
@@ -64,11 +65,11 @@ class Spending:
 
     def usage(self) -> dict[str, Usage]:
         self._cpu_s += 1.0
-        return {"all": Usage(self._cpu_s, 1, 1)}
+        return {name: Usage(self._cpu_s, 1, 30_000_000) for name in ("one", "other")}
 
 
-def measured(count: int, seconds_max: float) -> tuple[Outcome, Client]:
-    place = Ends()
+def measured(count: int, seconds_max: float, lost: int = 0) -> tuple[Outcome, Client]:
+    place = Ends(lost)
     outcome = stream(
         cast("Troupe", Spending()), cast("Any", place), 100, count, seconds_max, seconds_max / 2
     )
@@ -86,6 +87,14 @@ def test_so_many_as_were_asked_for_or_as_the_time_allows(
     outcome, producer = measured(count, seconds_max)
     assert outcome.detail["count"] == producer.counts[-1] == sent
     assert outcome.values["per_s"] == PER_S
+
+
+def test_cpu_and_memory_are_of_all_processes_and_losses_are_told() -> None:
+    outcome, _ = measured(50_000, 20.0, lost=7)
+    assert outcome.values["cpu_s_per_million"] == 2 / 50_000 * 1e6
+    assert outcome.detail["cpu_s"] == {"one": 1.0, "other": 1.0}
+    assert outcome.values["peak_mb"] == 60
+    assert outcome.wrong == 7
 
 
 def test_a_run_may_take_as_long_as_was_asked_for() -> None:
