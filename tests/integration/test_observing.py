@@ -60,7 +60,7 @@ async def test_events_are_logged_once_and_messages_never(
             assert len(caplog.records) == before
         await until(lambda: not db.members("shop"))
     said = [one.getMessage() for one in caplog.records]
-    for event, count in ((" joined ", 2), (" left ", 1)):  # Each saw the other come; one saw it go.
+    for event, count in ((": joined", 2), (": left", 1)):  # Each saw the other come; one saw it go.
         assert len([line for line in said if event in line]) == count, said
 
 
