@@ -25,6 +25,7 @@ from ..log.disk import Disk
 from ..log.recovery import Beginning
 from ..vhost.checkpointing import Checkpointing, Taking, decode_extra, load, recall
 from ..vhost.replay import Replay
+from ..vhost.store import append_twice
 from .hosted import Hosted
 
 logger = logging.getLogger("durable")
@@ -198,7 +199,7 @@ class Checkpointer:
 
         def append() -> range:
             self._flush()
-            return log.append_nowait(hosted.vhost.snapshot(hosted.clock.now_us()))
+            return append_twice(log, hosted.vhost.snapshot(hosted.clock.now_us()))
 
         positions = await log.with_room(append)
         await log.durable(positions[-1])

@@ -6,8 +6,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from mesh.errors import TooLarge
 from mesh.protocol.batch import HEADER_BYTES as BATCH_BYTES
 
+from ..errors import StoreFull
 from ..log.record import HEADER_BYTES, TARGET_BYTES, Draft
 
 LENGTH_BYTES = 4
@@ -36,6 +38,21 @@ class Store(Protocol):
     def refer(self, position: int, count: int = 1, size_bytes: int = 0) -> None: ...
     def refer_each(self, positions: range, size_bytes: int) -> None: ...
     def release_each(self, positions: range, size_bytes: int) -> None: ...
+
+
+def append_twice(store: Store, drafts: Sequence[Draft]) -> range:
+    """Append what nothing else in the log says, and all of it again right behind: one damaged record
+    would cost what it declares with all its messages.
+
+    The copy takes nothing from the reserve. Where there is no room for both, one has to do.
+
+    Raises:
+        TooLarge, StoreBusy, StoreFull, StoreFailed, StoreClosed: nothing was appended.
+    """
+    try:
+        return store.append_nowait([*drafts, *(one._replace(patient=True) for one in drafts)])
+    except (StoreFull, TooLarge):
+        return store.append_nowait(drafts)
 
 
 def record_bytes(messages: int, bodies_bytes: int) -> int:

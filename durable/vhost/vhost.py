@@ -34,7 +34,7 @@ from .publishers import Publisher, Publishers
 from .registry import Gap, Registry
 from .settling import Settling
 from .snapshot import snapshot
-from .store import Store
+from .store import Store, append_twice
 from .stream import Stream
 
 
@@ -70,7 +70,10 @@ class Vhost:
             patient = all(word == CURSOR for word, *_ in lasting)
             body = encode_definitions(lasting)
             draft = Draft(Kind.DEFINITIONS, body, (), now_us, patient=patient)
-            (position,) = self._store.append_nowait([draft])
+            if patient:
+                (position,) = self._store.append_nowait([draft])
+            else:
+                position = append_twice(self._store, [draft])[-1]
         for change in changes:
             self.registry.apply(change)
             if change[0] == QUEUE:  # The time in which nobody uses it begins.
@@ -187,7 +190,7 @@ class Vhost:
         return sum(lane.settle(low, high, known=True) for low, high in ranges)
 
     def snapshot(self, now_us: int) -> list[Draft]:
-        """See snapshot.py. To be called, and appended, right after a flush.
+        """See snapshot.py. To be called, and appended twice, right after a flush.
 
         Raises:
             StoreBusy, StoreFull, StoreFailed, StoreClosed: that one was refused. Returns that are

@@ -1,0 +1,91 @@
+"""One bit flipped in any byte of a whole vhost: its record is lost, and said to be, and nothing else."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from durable.broker.hosted import Hosted
+from durable.log.memory_disk import Folder, Volume
+from tests.integration.durable.test_checkpoint_files import STILL, Client, Later
+from tests.integration.durable.test_too_large import declare
+from tests.power_cuts import run
+
+Ready = dict[tuple[str, int], int]
+"""By queue and sequence, the log position of each message that is ready."""
+
+
+def make(*, rolls: int) -> tuple[Volume, Ready]:
+    """What a kill left, after so many segments were filled and freed: then there is a snapshot of it."""
+    volume, client = Volume(), Client()
+    left: list[tuple[Volume, Ready]] = []
+
+    async def life(hosted: Hosted) -> None:
+        for name in ("jobs", "other", "fill"):
+            await declare(hosted, name)
+        if not rolls:  # Else it would keep the segment in which everything was declared.
+            await client.publish(hosted, "other", b"kept")
+        for _ in range(rolls):
+            await client.roll(hosted, Later(hosted.log._store.segments))
+        for number in range(5):
+            await client.publish(hosted, "jobs", b"%d" % number, b"and")
+        left.append((volume.copy(), ready(hosted)))
+
+    run(volume, life, config=STILL)
+    return left[0]
+
+
+def ready(hosted: Hosted) -> Ready:
+    return {
+        (name, sequence): run.position
+        for name, queue in hosted.vhost.registry.queues.items()
+        for lane in queue.lanes
+        for low, high in lane.ready_ranges()
+        for run in lane.index.runs(low, high)
+        for sequence in range(max(low, run.first), min(high, run.first + run.count))
+    }
+
+
+def written(folder: Folder) -> Iterator[tuple[Folder, str, int]]:
+    """Each file in it, and how long it is without the zeros at its end."""
+    for name, inode in folder.seen.items():
+        yield folder, name, len(inode.seen.rstrip(b"\0"))
+    for inner in folder.folders.seen.values():
+        yield from written(inner)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rolls", [0, 3])
+def test_one_bit_flipped_costs_nothing_outside_its_record(
+    rolls: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Found: of a queue nothing else was known than the record that declared it, or its snapshot."""
+    caplog.set_level(logging.CRITICAL)
+    volume, before = make(rolls=rolls)
+    assert ("msgs.0000000001" in volume.seen) is (not rolls)
+    for place, (_, _, size) in enumerate(list(written(volume))):
+        for at in range(
+            0, size, 5
+        ):  # Of every record and each of its fields; all bytes take a minute.
+            copy = volume.copy()
+            folder, name, _ = list(written(copy))[place]
+            for data in (folder.seen[name].seen, folder.seen[name].stable):
+                data[at] ^= 1 << (at // 5 % 8)
+            check(copy, before, f"{name}, byte {at}")
+
+
+def check(volume: Volume, before: Ready, where: str) -> None:
+    async def look(hosted: Hosted) -> None:
+        found, report = ready(hosted), hosted.log.report
+        lost = {position for gap in report.gaps for position in range(gap.start, gap.end)}
+        torn_from = report.torn.position if report.torn else hosted.log.end
+        missing = {
+            message for message, position in before.items()
+            if message not in found and position not in lost and position < torn_from
+        }  # fmt: skip
+        assert not missing, where
+        assert found.keys() <= before.keys(), where
+
+    run(volume, look, config=STILL)
