@@ -371,6 +371,7 @@ def test_names_that_are_not_there(tmp_path: Path) -> None:
         ),
         ({"queues": "audit"}, "no queue 'audit'"),
         ({"startingOffsets": '{"nobody": {"0": 1}}'}, "no queue or stream 'nobody'"),
+        ({"startingOffsets": '{"nobody": {}}'}, "no queue or stream 'nobody'"),
         ({"startingOffsets": '{"jobs": {"5": 1}}'}, "no partition 5 of 'jobs'"),
     ):
         with pytest.raises(NothingSelected) as caught:
