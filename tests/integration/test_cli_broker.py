@@ -318,7 +318,9 @@ def test_definitions_go_out_and_come_in_the_same(shell: Shell) -> None:
         assert broker.stop() == 0
     records = good(shell, "inspect", "data", "--records", "--json").stdout.splitlines()
     changes = [row["what"] for row in map(json.loads, records) if row["kind"] == "definitions"]
-    assert changes[0] == changes[1] == "1 x exchange, 3 x queue, 1 x stream, 2 x bind, 1 x permission"
+    assert (
+        changes[0] == changes[1] == "1 x exchange, 3 x queue, 1 x stream, 2 x bind, 1 x permission"
+    )
     assert all("snapshot" in one for one in changes[2:]), "one import is one record, written twice"
 
 
