@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterable
 from contextlib import suppress
+from typing import Any
 
 from mesh.commands.options import Commands
-from mesh.commands.terminal import printable, words
+from mesh.commands.terminal import words
 
 from ..client.connection import Connection
 from ..definitions import PermissionDefinition
 from ..errors import AccessRefused
 from ..errors.root import nearest
-from .options import add_command, do_with_broker, wrong_usage
+from .listing import show_all
+from .options import add_command, add_json, do_with_broker, wrong_usage
 
 KINDS = ("configure", "write", "read")
 SETS = """\
@@ -26,7 +27,7 @@ which these commands join: begin with --configure '.*' --write '.*' --read '.*' 
 
 def add(commands: Commands) -> None:
     command = add_command(commands, "vhosts", "names of all vhosts of a running broker")
-    command.add_argument("--json", action="store_true", help="one JSON document")
+    add_json(command)
     do_with_broker(command, _vhosts)
     command = add_command(commands, "declare-vhost", "make a vhost, or make sure that it is there")
     command.add_argument("name", help="--vhost NAME leads there afterwards")
@@ -37,7 +38,7 @@ def add(commands: Commands) -> None:
     command.add_argument("name")
     do_with_broker(command, _delete_vhost)
     command = add_command(commands, "permissions", "what clusters may do in a vhost")
-    command.add_argument("--json", action="store_true", help="one JSON document")
+    add_json(command)
     do_with_broker(command, _permissions)
     command = commands.add_parser(
         "set-permission", help="say what a cluster may do in a vhost", description=SETS
@@ -52,12 +53,7 @@ def add(commands: Commands) -> None:
 
 
 async def _vhosts(broker: Connection, args: argparse.Namespace) -> None:
-    found = await broker.vhosts()
-    if args.json:
-        print(json.dumps(found))
-        return
-    for name in found:
-        print(printable(name))
+    show_all(args, await broker.vhosts(), str)
 
 
 async def _declare_vhost(broker: Connection, args: argparse.Namespace) -> None:
@@ -74,14 +70,13 @@ async def _delete_vhost(broker: Connection, args: argparse.Namespace) -> None:
 
 async def _permissions(broker: Connection, args: argparse.Namespace) -> None:
     found = (await broker.export_definitions())["permissions"]
-    if args.json:
-        print(json.dumps(found))
-        return
-    for one in found:
-        allowed = (f"{kind} {one[kind]!r}" for kind in KINDS if one.get(kind))
-        print(printable(f"{one['cluster']}: {', '.join(allowed) or 'nothing'}"))
-    if not found:
-        words("no permissions are set: every trusted cluster may do everything")
+    nothing = "no permissions are set: every trusted cluster may do everything"
+    show_all(args, found, _permission_line, nothing)
+
+
+def _permission_line(one: dict[str, Any]) -> str:
+    allowed = (f"{kind} {one[kind]!r}" for kind in KINDS if one.get(kind))
+    return f"{one['cluster']}: {', '.join(allowed) or 'nothing'}"
 
 
 async def _set_permission(broker: Connection, args: argparse.Namespace) -> None:

@@ -4,61 +4,67 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 from mesh.commands.options import Commands
 from mesh.commands.terminal import printable, words
 
 from ..client.connection import Connection
 from ..errors import UnknownStream
-from .options import add_command, do_with_broker
+from .options import add_command, add_json, do_with_broker
+
+T = TypeVar("T")
 
 
 def add(commands: Commands) -> None:
     command = add_command(
         commands, "bindings", "what exchanges of a running broker route where, and by which keys"
     )
-    command.add_argument("--json", action="store_true", help="one JSON document")
+    add_json(command)
     do_with_broker(command, _bindings)
     command = add_command(
         commands, "cursors", "how far named readers of streams are, and how far behind"
     )
     command.add_argument("stream", nargs="?", help="default: all of them")
-    command.add_argument("--json", action="store_true", help="one JSON document")
+    add_json(command)
     do_with_broker(command, _cursors)
 
 
-async def _bindings(broker: Connection, args: argparse.Namespace) -> None:
-    found = await broker.bindings()
+def show_all(
+    args: argparse.Namespace, found: Sequence[T], line: Callable[[T], str], nothing: str = ""
+) -> None:
+    """All as one JSON document, or a line each; `nothing` is said to people where there is none."""
     if args.json:
         print(json.dumps(found))
         return
     for one in found:
-        given = f", arguments {json.dumps(one['arguments'])}" if one["arguments"] else ""
-        kind = "exchange " if one["to_exchange"] else ""
-        print(
-            printable(f"{one['exchange']} -> {kind}{one['destination']}, key {one['key']!r}{given}")
-        )
-    if not found:
-        words("nothing is bound: only the default exchange routes, to queues by their names")
+        print(printable(line(one)))
+    if nothing and not found:
+        words(nothing)
+
+
+async def _bindings(broker: Connection, args: argparse.Namespace) -> None:
+    nothing = "nothing is bound: only the default exchange routes, to queues by their names"
+    show_all(args, await broker.bindings(), _binding_line, nothing)
+
+
+def _binding_line(one: dict[str, Any]) -> str:
+    given = f", arguments {json.dumps(one['arguments'])}" if one["arguments"] else ""
+    kind = "exchange " if one["to_exchange"] else ""
+    return f"{one['exchange']} -> {kind}{one['destination']}, key {one['key']!r}{given}"
 
 
 async def _cursors(broker: Connection, args: argparse.Namespace) -> None:
     streams = (await broker.statistics())["streams"]
     if args.stream is not None and args.stream not in streams:
         raise UnknownStream(args.stream, streams)
-    found = list(_rows(streams, args.stream))
-    if args.json:
-        print(json.dumps(found))
-        return
-    for one in found:
-        print(printable(
-            f"stream {one['stream']}, cursor {one['cursor']}: at offset {one['offset']}, "
-            f"{one['lag']} behind"
-        ))  # fmt: skip
-    if not found:
-        words("there are no cursors")
+    show_all(args, list(_rows(streams, args.stream)), _cursor_line, "there are no cursors")
+
+
+def _cursor_line(one: dict[str, Any]) -> str:
+    where = f"stream {one['stream']}, cursor {one['cursor']}"
+    return f"{where}: at offset {one['offset']}, {one['lag']} behind"
 
 
 def _rows(streams: dict[str, Any], wanted: str | None) -> Iterator[dict[str, Any]]:

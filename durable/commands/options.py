@@ -76,6 +76,10 @@ def do_with_broker(command: argparse.ArgumentParser, do: Do) -> None:
     command.set_defaults(run=run)
 
 
+def add_json(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--json", action="store_true", help="one JSON document")
+
+
 @contextmanager
 def wrong_usage() -> Iterator[None]:
     """For checks in the block of what was typed: it is wrong whatever a broker would say."""

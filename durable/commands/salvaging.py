@@ -38,7 +38,7 @@ from .offline import (
     open_offline,
     places,
 )
-from .options import size
+from .options import add_json, size
 from .serving import log_config
 from .verifying import add_offline, problems_of
 
@@ -61,7 +61,7 @@ def add(commands: Commands) -> None:
         "--segment-size", dest="segment_bytes", type=size, metavar="SIZE",
         help="of NEW's segments (default 256.0 MiB)",
     )  # fmt: skip
-    command.add_argument("--json", action="store_true", help="one JSON document")
+    add_json(command)
     command.set_defaults(run=salvage)
 
 

@@ -15,6 +15,7 @@ from ..log.encryption import damaged_copies
 from ..log.store_keys import KEYS_NAME
 from .findings import as_json, findings, senseless, summary
 from .offline import Offline, Place, each_offline, places
+from .options import add_json
 
 
 def add(commands: Commands) -> None:
@@ -26,7 +27,7 @@ def add(commands: Commands) -> None:
         "been started.\nWithout any keys, of what is encrypted only the checksums are checked.",
     )  # fmt: skip
     add_offline(command)
-    command.add_argument("--json", action="store_true", help="one JSON document")
+    add_json(command)
     command.set_defaults(run=verify)
 
 

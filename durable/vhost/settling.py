@@ -1,8 +1,8 @@
 """What consumers, limits and time have settled: as few records as take it, and what they free.
 
-Settlements gather in the journal until `flush`, and travel with whatever is committed next: few
-wait for them, and who does says so. Only when its last record is durable may the segments
-they free go: a dead letter's original, for one, must not vanish before its copy is safe.
+Settlements gather in the journal until `flush`, and travel with whatever is committed next: few wait
+for them, and who does says so. Only when its last record is durable may the segments they free go: a
+dead letter's original, for one, must not vanish before its copy is safe.
 """
 
 from __future__ import annotations

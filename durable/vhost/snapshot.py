@@ -5,8 +5,9 @@
     ["snapshot end"]
 
 It is appended as one, in as many records as it takes, and where there is room once more right behind,
-each with its begin and its end: whichever is damaged, the other one says it. Once it is durable, older records that no
-message needs may go: what is declared in none of its changes does not exist, whatever they said.
+each with its begin and its end: whichever is damaged, the other one says it. Once it is durable, older
+records that no message needs may go: what is declared in none of its changes does not exist, whatever
+they said.
 """
 
 from __future__ import annotations

@@ -152,9 +152,12 @@ class StoredLog:
         Not so when a power cut took away on another machine what was not synced, and what has been seen
         here: then other records come in its place.
         """
+        if not one.last_at:
+            return True
         with self._opened(one.number) as file:
-            found = file.pread(CHECKSUM.size, one.last_at + CHECKED_BYTES)
-        return not one.last_at or found == CHECKSUM.pack(one.chain)
+            return file.pread(CHECKSUM.size, one.last_at + CHECKED_BYTES) == CHECKSUM.pack(
+                one.chain
+            )
 
     def _read_on(self, one: Contents, *, closed: bool) -> None:
         with self._opened(one.number) as file:
