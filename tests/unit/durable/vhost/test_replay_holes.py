@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
 from durable.definition_forms import to_plain
-from durable.definitions import QueueDefinition
+from durable.definitions import (
+    BindingDefinition,
+    ExchangeDefinition,
+    PermissionDefinition,
+    QueueDefinition,
+    StreamDefinition,
+)
+from durable.errors import StoreFull
+from durable.log.record import Draft, Kind
 from durable.log.report import Gap, RecoveryReport
 from durable.vhost import changes
+from durable.vhost.changes import Change
+from durable.vhost.store import append_twice
 from tests.unit.durable.vhost.test_replay import NAMES, Story
-from tests.vhosts import PUBLISHER, PlainVhost, make_batch
+from tests.vhosts import PUBLISHER, PlainStore, PlainVhost, make_batch
 
 
 def buried(story: Story) -> int:
@@ -132,3 +143,53 @@ def test_looking_for_what_is_missing_costs_no_memory_for_what_is_there() -> None
     assert [(one.start, one.end) for one in missing] == wanted
     assert not replay.holds(report, missing)
     assert replay.holds(report, missing[1:])
+
+
+@pytest.mark.parametrize("lost", [None, 0, 1])
+def test_a_change_holds_once_whichever_copy_is_left(lost: int | None) -> None:
+    """After each of them, with everything declared, deleted and declared anew."""
+    queue = to_plain(QueueDefinition(name="q"))
+    stream = to_plain(StreamDefinition(name="s", patterns=("t.>",)))
+    ending = to_plain(ExchangeDefinition(name="e", auto_delete=True))
+    other = to_plain(ExchangeDefinition(name="e", type="topic"))
+    binding = to_plain(BindingDefinition(exchange="e", destination="q", key="k"))
+    permission = to_plain(PermissionDefinition(cluster="c"))
+    one, damaged = PlainVhost(), list[int]()
+    wanted: list[Change] = [
+        [changes.QUEUE, [1], queue], [changes.EXCHANGE, ending], [changes.BIND, binding],
+        [changes.UNBIND, binding], [changes.EXCHANGE, other], [changes.BIND, binding],
+        [changes.QUEUE_GONE, "q"], [changes.QUEUE, [2], queue], [changes.BIND, binding],
+        [changes.EXCHANGE_GONE, "e"], [changes.STREAM, 3, stream], [changes.CURSOR, "s", "c", 7],
+        [changes.STREAM_GONE, "s"], [changes.STREAM, 4, stream], [changes.CURSOR, "s", "c", 9],
+        [changes.CURSOR, "s", "c", None], [changes.PERMISSION, permission],
+        [changes.PERMISSION_GONE, "c"], [changes.PERMISSION, permission],
+    ]  # fmt: skip
+    for change in wanted:
+        before = one.store.end
+        one.change(change)
+        one.commit()
+        written = one.store.end - before
+        assert written == (1 if change[0] == changes.CURSOR else 2)
+        if lost is not None and written == 2:
+            damaged.append(before + lost)
+        again = one.restarted(damaged)
+        assert list(again.registry.declared()) == list(one.registry.declared())
+        assert again.registry.patterns == one.registry.patterns
+
+
+def test_where_there_is_no_room_for_two_one_has_to_do() -> None:
+    draft = Draft(Kind.DEFINITIONS, b"x")
+
+    class Reserve(PlainStore):
+        """Of a full disk."""
+
+        def append_nowait(self, drafts: Sequence[Draft], *, hurry: bool = True) -> range:
+            if any(one.patient for one in drafts):
+                raise StoreFull(1, 1, 0)
+            return super().append_nowait(drafts, hurry=hurry)
+
+    small = PlainStore()
+    assert append_twice(small, [draft]) == range(2)
+    small.append_bytes_max = draft.size_bytes
+    assert append_twice(small, [draft]) == range(2, 3)
+    assert append_twice(Reserve(), [draft]) == range(1)
