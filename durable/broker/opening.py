@@ -48,6 +48,8 @@ async def open_vhost(
         replay.finish(log, clock.now_us())
         registry, bodies = replay.registry, Bodies(config.recent_bytes)
         hosted = Hosted(Vhost(name, registry, replay.publishers, log, bodies), log, clock)
+        snapshot = hosted.vhost.snapshot(clock.now_us())
+        log.keep_for_snapshot(sum(draft.size_bytes for draft in snapshot))
         checkpointer = Checkpointer(
             hosted, disk, Checkpointing(registry), bytes_max=config.checkpoint_bytes
         )

@@ -21,6 +21,7 @@ from ..broker.broker import Broker
 from ..broker.hosted import Hosted
 from ..config import BrokerConfig
 from ..log.config import LogConfig
+from ..log.placing import SEGMENT_PER_SNAPSHOT
 from ..protocol.parts import PART_OVERHEAD_BYTES
 from .findings import as_json, findings, summary
 from .options import BROKER, size, sizes
@@ -104,10 +105,11 @@ def config_of(args: argparse.Namespace, chunk_bytes: int) -> BrokerConfig:
     window = given.setdefault(
         "tunnel_window_bytes", min(BrokerConfig().tunnel_window_bytes, room // 2)
     )
-    if window > room:
+    most_window = room - log.segment_bytes // SEGMENT_PER_SNAPSHOT
+    if window > most_window:
         raise ConfigError(
             f"--window-size is {window}: a message of that size fits into no segment, which have "
-            f"{room} bytes of room"
+            f"{most_window} bytes of room beside what they keep for acks, definitions and a snapshot"
         )
     least_window = chunk_bytes + PART_OVERHEAD_BYTES
     if window < least_window and not sized and room // 2 < least_window:

@@ -154,6 +154,10 @@ class Log:
         """Most that is taken at once: what goes into an empty segment."""
         return self._committer.placer.append_bytes_max
 
+    def keep_for_snapshot(self, size_bytes: int) -> None:
+        """See Placer. To be said once: from then on it is known from what is appended."""
+        self._committer.placer.keep_for_snapshot(size_bytes)
+
     def append_nowait(self, drafts: Sequence[Draft], *, hurry: bool = True) -> range:
         """Take records to be written and return their log positions; all of them or none.
 
@@ -356,9 +360,7 @@ class Log:
             self._left = numbers
             try:
                 await self._in_thread(self._store.remove, numbers)
-            except (
-                OSError
-            ) as error:  # What is stored is well: it takes space for longer, that is all.
+            except OSError as error:  # What is stored is well: it takes space for longer.
                 logger.warning("freed segments stay on the disk for now: %s", error)
                 return []
             self._left = []

@@ -97,6 +97,8 @@ class Draft(NamedTuple):
     """Whether the body is ciphertext."""
     patient: bool = False
     """It can wait for room: the reserve is not for it, whatever its kind."""
+    snapshot: bool = False
+    """It is of a snapshot, for which the end of the reserve is kept."""
 
     @property
     def size_bytes(self) -> int:

@@ -95,14 +95,18 @@ def snapshot(registry: Registry, publishers: Publishers, now_us: int) -> list[Dr
     drafts: list[Draft] = []
     gathered: list[bytes] = []
     size = 0
+
+    def draft() -> Draft:
+        return Draft(Kind.DEFINITIONS, join_definitions(gathered), (), now_us, snapshot=True)
+
     for change in _changes(registry, publishers):
         packed = encode_definitions(change)
         gathered.append(packed)
         size += len(packed)
         if size >= RECORD_BYTES:
-            drafts.append(Draft(Kind.DEFINITIONS, join_definitions(gathered), (), now_us))
+            drafts.append(draft())
             gathered, size = [], 0
-    drafts.append(Draft(Kind.DEFINITIONS, join_definitions(gathered), (), now_us))
+    drafts.append(draft())
     return drafts
 
 

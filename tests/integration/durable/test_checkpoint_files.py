@@ -182,7 +182,6 @@ def test_a_snapshot_frees_no_settlement_that_was_on_its_way_to_the_disk() -> Non
     it, freed the segment with its settlement, and the message was in its queue again after a kill."""
     volume, client, left = Volume(), Client(), list[Volume]()
     config = replace(STILL, idle_s=60.0)
-    room = CONFIG.log.reserve_bytes + 900
 
     async def life(hosted: Hosted) -> None:
         log = hosted.log
@@ -191,6 +190,7 @@ def test_a_snapshot_frees_no_settlement_that_was_on_its_way_to_the_disk() -> Non
         await declare(hosted, "jobs", dead_letter_exchange="nowhere")
         await client.publish(hosted, "kept", b"so that the first segment stays")
         await client.publish(hosted, "jobs", b"x")
+        room = CONFIG.log.segment_bytes - log.append_bytes_max + 900
         cursor = log._committer.placer.cursor
         while cursor.number < 2 or cursor.capacity_bytes - cursor.at > room:
             await client.publish(hosted, "fill", bytes(200))

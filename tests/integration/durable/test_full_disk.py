@@ -213,6 +213,37 @@ def test_checkpoints_that_find_no_room_take_no_reserve_from_acks() -> None:
     run(volume, last, config=config)
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_snapshot_larger_than_the_reserve_makes_room_all_the_same(restarted: bool) -> None:
+    """Found: with so much declared that a snapshot outgrew the reserve, what was consumed from a full
+    disk gave no space back, not even after a restart."""
+    log = replace(CONFIG.log, segment_bytes=1 << 16, reserve_bytes=1 << 11)
+    config = replace(CONFIG, log=log)
+    volume = Volume(capacity_bytes=4 * log.segment_bytes + log.segment_bytes // 2)
+
+    async def first(hosted: Hosted) -> None:
+        await declare(hosted, "jobs")
+        for number in range(50):
+            await declare(hosted, f"queue {number}")
+        snapshot = sum(draft.size_bytes for draft in hosted.vhost.snapshot(0))
+        assert snapshot > 2 * log.reserve_bytes
+        await fill(hosted)
+        if not restarted:
+            await last(hosted)
+
+    async def last(hosted: Hosted) -> None:
+        await settle(hosted, "jobs", ACK)
+        with pytest.raises(StoreFull):  # What is kept for the snapshot is not for this.
+            for _ in range(log.reserve_bytes // RANGE.size):
+                hosted.vhost.change([[changes.QUEUE_GONE, ""]], 0)
+        await until_space(hosted)
+        assert await fill(hosted) > 10
+
+    run(volume, first, config=config)
+    if restarted:
+        run(volume, last, config=config)
+
+
 def test_what_was_settled_last_on_a_full_disk_stays_settled() -> None:
     """Found: where the last checkpoint of all was left out, so was what had been settled in the turn
     before: it was delivered again after a restart."""

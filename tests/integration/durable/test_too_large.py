@@ -30,8 +30,11 @@ from tests.power_cuts import CONFIG, run
 from tests.vhosts import PUBLISHER, anybody, make_batch
 
 Life = Callable[[Hosted], Awaitable[None]]
-TAKES = CONFIG.log.segment_bytes - CONFIG.log.reserve_bytes - 300
-"""Less than an empty segment takes, by no more than what stands around a batch."""
+
+
+def takes(hosted: Hosted) -> int:
+    """Less than an empty segment takes, by no more than what stands around a batch."""
+    return hosted.log.append_bytes_max - 160
 
 
 async def declare(hosted: Hosted, name: str, **settings: Any) -> None:
@@ -86,7 +89,7 @@ def test_dead_letters_that_do_not_go_together_go_in_pieces() -> None:
 
     async def life(hosted: Hosted) -> None:
         await graves(hosted)
-        await publish(hosted, make_batch(0, [bytes(TAKES // 8 - 6)] * 8, key="jobs"))
+        await publish(hosted, make_batch(0, [bytes(takes(hosted) // 8 - 6)] * 8, key="jobs"))
         await reject_all(hosted, "jobs")
         assert ready(hosted) == {"graves": 8, "jobs": 0}
 
@@ -109,7 +112,9 @@ def test_a_dead_letter_whose_story_is_long_forgets_the_keys_of_earlier_deaths() 
         await graves(hosted)
         before = Death("before", "rejected", 1, "", ("k" * 500,), 1)
         told = Properties(deaths=(before,))
-        await publish(hosted, make_batch(0, [bytes(TAKES - 600)], key="jobs", properties=told))
+        await publish(
+            hosted, make_batch(0, [bytes(takes(hosted) - 600)], key="jobs", properties=told)
+        )
         await reject_all(hosted, "jobs")
         latest, earlier = decode_properties(
             (await first_of(hosted, "graves")).shared_headers
@@ -125,7 +130,7 @@ def test_a_dead_letter_that_fits_nowhere_is_settled_and_counted(
 ) -> None:
     async def life(hosted: Hosted) -> None:
         await graves(hosted)
-        await publish(hosted, make_batch(0, [bytes(TAKES)], key="jobs"))
+        await publish(hosted, make_batch(0, [bytes(takes(hosted))], key="jobs"))
         await reject_all(hosted, "jobs")
         assert ready(hosted) == {"graves": 0, "jobs": 0}
         assert hosted.vhost.intake.counts.refused == 1
@@ -262,7 +267,11 @@ def test_a_live_message_that_is_too_large_is_a_gap() -> None:
     """Found: it ended the broker. What was sent with it is captured around it, in order."""
 
     async def life(hosted: Hosted) -> None:
-        batch = published(2, [10, 10, TAKES + 300, TAKES // 2, TAKES // 2 + 200, 10], lost=2)
+        batch = published(
+            2,
+            [10, 10, takes(hosted) + 300, takes(hosted) // 2, takes(hosted) // 2 + 200, 10],
+            lost=2,
+        )
         assert await captured(hosted, batch, published(8, [10, 10])) == [(0, 0, 2), (2, 4, 1)]
         (lane, *_) = [one.lane for one in hosted.vhost.registry.streams.values()]
         assert [run.count for run in lane.index.runs(0, lane.next)] == [1, 1, 1, 2, 2]

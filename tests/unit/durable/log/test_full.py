@@ -16,6 +16,7 @@ from durable.log.disk import File
 from durable.log.faulty_disk import Faults, FaultyDisk
 from durable.log.header import STORE_NAME, encode_store, segment_name
 from durable.log.memory_disk import MemoryDisk, Volume
+from durable.log.record import Kind
 from mesh.errors import TooLarge
 from tests.logs import SMALL, STORE_ID, PlainLog, acks, definitions, publish
 
@@ -56,6 +57,43 @@ def test_the_reserve_ends_too() -> None:
             log.write(acks(7, number, number + 1))
     assert number >= SMALL.reserve_bytes // acks(7, 0, 1).size_bytes - 1
     assert PlainLog(MemoryDisk(volume.copy())).contents() == log.contents()
+
+
+def test_what_is_kept_for_a_snapshot_is_for_nothing_else() -> None:
+    log = PlainLog(MemoryDisk(Volume(capacity_bytes=2 * SMALL.segment_bytes)))
+    log.committer.placer.keep_for_snapshot(300)
+    declared = definitions("x" * 60)
+    log.write(declared)
+    fill(log)
+    snapshot = definitions("y" * 250)._replace(snapshot=True)
+    while snapshot.size_bytes < 300 + declared.size_bytes:
+        snapshot = snapshot._replace(body=bytes(snapshot.body) + b"y")
+    for draft in (acks(7, 0, 1), definitions("again"), snapshot._replace(patient=True)):
+        with pytest.raises(StoreFull):
+            for _ in range(100):
+                log.write(draft)
+    log.write(snapshot)
+    for draft in (acks(7, 0, 1), snapshot):
+        with pytest.raises(StoreFull):
+            log.write(draft)
+
+
+def test_what_is_appended_at_once_leaves_what_is_kept_for_a_snapshot() -> None:
+    """But for the snapshot itself: however large, it takes most of a segment."""
+    log = PlainLog(MemoryDisk())
+    placer, everything = log.committer.placer, log.committer.placer.append_bytes_max
+    placer.keep_for_snapshot(800)
+    assert placer.append_bytes_max == everything - 800
+    placer.keep_for_snapshot(1 << 30)
+    assert placer.append_bytes_max == everything - SMALL.segment_bytes // 4
+    large = publish(1, everything - publish(1).size_bytes + 40)
+    with pytest.raises(TooLarge, match=f"exceeds the limit of {placer.append_bytes_max} bytes"):
+        log.append(large)
+    snapshot = large._replace(kind=Kind.DEFINITIONS, snapshot=True)
+    for drafts in ([snapshot, acks(7, 0, 1)], [snapshot, snapshot]):
+        with pytest.raises(TooLarge):
+            log.append(*drafts)
+    log.write(snapshot)
 
 
 def test_publishes_resume_when_there_is_space() -> None:
