@@ -199,7 +199,11 @@ class Checkpointer:
 
         def append() -> range:
             self._flush()
-            return append_twice(log, hosted.vhost.snapshot(hosted.clock.now_us()))
+            drafts = hosted.vhost.snapshot(hosted.clock.now_us())
+            try:
+                return append_twice(log, drafts)
+            except TooLarge:  # Once is better than no checkpoints at all.
+                return log.append_nowait(drafts)
 
         positions = await log.with_room(append)
         await log.durable(positions[-1])

@@ -167,7 +167,7 @@ class Hosted:
             wanted: called right before they are made, so that what it has checked still holds;
                 again when there was no room. No changes: return when earlier ones are on disk.
         Raises:
-            RecordTooLarge: together they are more than a segment takes. Nothing has changed.
+            RecordTooLarge: written twice they are more than a segment takes. Nothing has changed.
             StoreFull: nothing has changed.
             StoreFailed, StoreClosed: it is unknown whether anything has.
         """

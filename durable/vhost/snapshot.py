@@ -4,7 +4,7 @@
     ["returns", [[lane, up to which sequence, [[start, end, how often], ...]], ...]]  ["gaps", [...]]
     ["snapshot end"]
 
-It is appended as one, in as many records as it takes, and where there is room once more right behind,
+It is appended as one, in as many records as it takes, and where a segment takes it once more right behind,
 each with its begin and its end: whichever is damaged, the other one says it. Once it is durable, older
 records that no message needs may go: what is declared in none of its changes does not exist, whatever
 they said.

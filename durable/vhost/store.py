@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from mesh.errors import TooLarge
 from mesh.protocol.batch import HEADER_BYTES as BATCH_BYTES
 
 from ..errors import StoreFull
@@ -44,14 +43,15 @@ def append_twice(store: Store, drafts: Sequence[Draft]) -> range:
     """Append what nothing else in the log says, and all of it again right behind: one damaged record
     would cost what it declares with all its messages.
 
-    The copy takes nothing from the reserve. Where there is no room for both, one has to do.
+    The copy takes nothing from the reserve: on a full disk one has to do.
 
     Raises:
-        TooLarge, StoreBusy, StoreFull, StoreFailed, StoreClosed: nothing was appended.
+        TooLarge: both together are more than an empty segment takes. Nothing was appended.
+        StoreBusy, StoreFull, StoreFailed, StoreClosed: nothing was appended.
     """
     try:
         return store.append_nowait([*drafts, *(one._replace(patient=True) for one in drafts)])
-    except (StoreFull, TooLarge):
+    except StoreFull:
         return store.append_nowait(drafts)
 
 

@@ -59,7 +59,8 @@ class Vhost:
         for certain before it is on disk. What is transient is not written, and waits for nothing.
 
         Raises:
-            TooLarge, StoreBusy, StoreFull, StoreFailed, StoreClosed: nothing has changed.
+            TooLarge: written twice they are more than a segment takes. Nothing has changed.
+            StoreBusy, StoreFull, StoreFailed, StoreClosed: nothing has changed.
         """
         position = self._store.durable_end - 1
         lasting = self.registry.lasting(changes)

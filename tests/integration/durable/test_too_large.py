@@ -312,6 +312,28 @@ def test_a_snapshot_that_is_too_large_is_left_out(caplog: pytest.LogCaptureFixtu
     run(volume, still({names[0]: 0}))
 
 
+def test_a_snapshot_that_fits_a_segment_only_once_gives_space_back() -> None:
+    names = [f"a queue with quite a long name, number {number}" for number in range(16)]
+
+    async def life(hosted: Hosted) -> None:
+        for name in names:
+            await declare(hosted, name)
+        snapshot = sum(draft.size_bytes for draft in hosted.vhost.snapshot(0))
+        assert snapshot > hosted.log.append_bytes_max // 2
+        for number in range(9):
+            await publish(hosted, make_batch(number, [bytes(2000)], key=names[0]))
+        before = hosted.log.statistics().segments
+        await reject_all(hosted, names[0])
+        await publish(hosted, make_batch(9, [bytes(3000)], key=names[0]))
+        await reject_all(hosted, names[0])
+        await trio.sleep(3 * CONFIG.idle_s)
+        assert hosted.log.statistics().segments < before
+
+    volume = Volume()
+    run(volume, life)
+    run(volume, still(dict.fromkeys(names, 0)))
+
+
 def test_what_is_too_large_for_smaller_segments_stays_where_it_is(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
