@@ -10,6 +10,7 @@ there is the old pair of a queue, or the new one; a mixture is noticed and count
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -30,6 +31,7 @@ from .cipher import Cipher
 from .disk import Directory
 from .record import Buffer
 
+logger = logging.getLogger("durable.log")
 FOLDER_NAME, ROOT_NAME = "queues", "checkpoint"
 NOWHERE = 1 << 64
 """Where a log ends that has not been read yet: nothing is ahead of it."""
@@ -37,6 +39,8 @@ NEW = ".new"
 """Ending of files that are not complete yet."""
 DIGEST = re.compile("[0-9a-f]{40}")
 KINDS = {"enq": FileKind.ENQ, "ack": FileKind.ACK}
+OURS = frozenset(name + ending for name in KINDS for ending in ("", NEW))
+"""In the directory of a queue."""
 
 
 class Checkpoint(NamedTuple):
@@ -86,6 +90,8 @@ class Checkpoints:
         """How many files were as good as none, by reason."""
         self.reach = 0
         """The log ended here, or later, when what has been read so far was written."""
+        self._strange: set[str] = set()
+        """Directories that stay for what else is in them: said once."""
 
     def write(self, checkpoint: Checkpoint) -> None:
         """One of `write_all`."""
@@ -197,12 +203,21 @@ class Checkpoints:
         return len(others)
 
     def _remove(self, digest: str) -> None:
+        """What is ours; with it the directory, unless somebody else has put something there."""
         folder = self._folder.directory(digest)
         with suppress(FileNotFoundError):
-            for name in folder.names():
+            names = set(folder.names())
+            for name in names & OURS:
                 folder.unlink(name)
-            self._folder.remove_directory(digest)
-            self._folder.sync_directory()
+            if names <= OURS:
+                self._folder.remove_directory(digest)
+                self._folder.sync_directory()
+                return
+            folder.sync_directory()
+            if digest not in self._strange:
+                others = ", ".join(sorted(names - OURS))
+                logger.warning("%s is kept: it holds %s, which is not ours", folder.path, others)
+            self._strange.add(digest)
 
     def digests(self) -> list[str]:
         """SHA-1 in hex of the names of all queues that have files here; anything else is not ours."""

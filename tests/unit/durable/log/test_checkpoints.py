@@ -98,6 +98,26 @@ def test_what_somebody_else_has_put_there_stays_and_is_in_nobodys_way(tmp_path: 
     assert sorted(os.listdir(folder)) == sorted([".DS_Store", "old", directory_name("jobs")])
 
 
+def test_what_somebody_else_has_put_to_a_queue_outlives_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Found: a directory there kept every checkpoint from being finished, and no space was given back; a
+    file there was deleted."""
+    files = open_in(RealDirectory(tmp_path))
+    files.write_all([checkpoint("jobs", 9), checkpoint("mail", 9)])
+    folder = tmp_path / "queues" / directory_name("mail")
+    (folder / "old").mkdir()
+    (folder / "notes.txt").touch()
+    for position in range(2):
+        files.write(checkpoint("mail", position))
+        assert files.read("mail", 7) == checkpoint("mail", position)
+        files.remove_others(["jobs"])
+        assert sorted(one.name for one in folder.iterdir()) == ["notes.txt", "old"]
+    assert caplog.messages == [f"{folder} is kept: it holds notes.txt, old, which is not ours"]
+    assert files.read("mail", 7) is None
+    assert files.read("jobs", 7) == checkpoint("jobs", 9)
+
+
 def test_removed_ones_are_gone() -> None:
     volume = Volume()
     found = open_in(MemoryDisk(volume))
