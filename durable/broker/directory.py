@@ -8,24 +8,25 @@ DIR/vhosts/8843d7f92416211de9ebb963ff4ce28125932878/vhost      its name, as text
 from __future__ import annotations
 
 import logging
-import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 from ..errors import ForeignStore
 from ..log.checkpoint import directory_name
+from ..log.disk import Directory
 from ..log.header import STORE_NAME
 from ..log.real_disk import RealDirectory
 
 logger = logging.getLogger("durable")
 DEFAULT_VHOST = "/"
-NAME_FILE, GOING_FILE = "vhost", "deleted"
+FOLDER, NAME_FILE, NEW_FILE, GOING_FILE = "vhosts", "vhost", "vhost.new", "deleted"
 LOST = "lost+found"
 """File systems have it in their root."""
 
 
 def vhost_path(data: Path, name: str) -> Path:
-    return data / "vhosts" / directory_name(name)
+    return data / FOLDER / directory_name(name)
 
 
 def make_vhost(data: Path, name: str) -> Path:
@@ -35,19 +36,42 @@ def make_vhost(data: Path, name: str) -> Path:
     """
     path = vhost_path(data, name)
     _finish_removal(path)
-    log = path / "log"
-    log.mkdir(mode=0o700, parents=True, exist_ok=True)
-    file = path / NAME_FILE
-    if _name(path) != name:
-        new = path / f"{NAME_FILE}.new"
-        with new.open("w", encoding="utf-8") as out:
-            out.write(name)
-            out.flush()
-            os.fsync(out.fileno())
-        new.rename(file)
-    for directory in (path, path.parent, data):
-        _sync(directory)  # Also what is there: it may be so in the cache only, after a SIGKILL.
-    return log
+    made = [one for one in data.parents if not one.exists()]
+    data.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_vhost(RealDirectory(data), name)
+    for one in (data, *made):
+        with suppress(PermissionError):  # Who may not read where it stands has not made it.
+            _sync(one.parent)
+    return path / "log"
+
+
+def write_vhost(data: Directory, name: str) -> None:
+    """What `make_vhost` does in a directory that is there."""
+    above = _made(data, FOLDER)
+    folder = _made(above, directory_name(name))
+    _made(folder, "log")
+    if _name(folder) != name:
+        _write(folder, NEW_FILE, name)
+        folder.rename(NEW_FILE, NAME_FILE)
+    for one in (folder, above, data):
+        one.sync_directory()  # Also what is there: it may be so in the cache only, after a SIGKILL.
+
+
+def _made(above: Directory, name: str) -> Directory:
+    if name not in above.names():
+        above.make_directory(name)
+    return above.directory(name)
+
+
+def _write(folder: Directory, name: str, text: str) -> None:
+    if name in folder.names():  # Of an attempt that was cut off.
+        folder.unlink(name)
+    file = folder.create(name)
+    try:
+        file.pwritev([text.encode()], 0)
+        file.fdatasync()
+    finally:
+        file.close()
 
 
 def remove_vhost(data: Path, name: str) -> None:
@@ -61,7 +85,7 @@ def remove_vhost(data: Path, name: str) -> None:
 
 def finish_removals(data: Path) -> None:
     """What a power cut has left of vhosts that were being deleted."""
-    for path in (data / "vhosts").glob("*"):
+    for path in (data / FOLDER).glob("*"):
         _finish_removal(path)
 
 
@@ -87,7 +111,7 @@ def check_ours(data: Path) -> None:
     """
     if data.exists() and not data.is_dir():
         raise ForeignStore(str(data), "it is no directory")
-    if not data.is_dir() or (data / "vhosts").is_dir():
+    if not data.is_dir() or (data / FOLDER).is_dir():
         return
     strange = sorted(
         one.name for one in data.iterdir() if not one.name.startswith(".") and one.name != LOST
@@ -99,8 +123,8 @@ def check_ours(data: Path) -> None:
 def vhosts(data: Path) -> list[str]:
     """Names of all there are; those whose making was cut off, or whose name is damaged, are left out."""
     names: list[str] = []
-    for path in sorted((data / "vhosts").glob("*")):
-        name = _name(path)
+    for path in sorted((data / FOLDER).glob("*")):
+        name = _name(RealDirectory(path))
         if directory_name(name) == path.name:
             names.append(name)
         elif (path / "log" / STORE_NAME).exists():
@@ -111,12 +135,18 @@ def vhosts(data: Path) -> list[str]:
     return names
 
 
-def _name(path: Path) -> str:
+def _name(folder: Directory) -> str:
     """What it says; nothing where it does not."""
     try:
-        return (path / NAME_FILE).read_text(encoding="utf-8", errors="replace")
+        file = folder.open(NAME_FILE)
     except OSError:
         return ""
+    try:
+        return file.pread(file.size_bytes, 0).decode(errors="replace")
+    except OSError:
+        return ""
+    finally:
+        file.close()
 
 
 def _sync(path: Path) -> None:
