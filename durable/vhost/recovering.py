@@ -30,6 +30,8 @@ class Recovering:
         self.lane = lane
         self._waiting: list[array[int]] = []
         """Rows of runs, each in order; where they end falls from row to row."""
+        self.missing = 0
+        """Messages in holes, not known to be settled."""
 
     def run(
         self, first: int, count: int, position: int, size_bytes: int, time_us: int, expires_us: int
@@ -60,12 +62,18 @@ class Recovering:
             if first < lane.index.end:  # Moved: the same run, standing elsewhere by now.
                 lane.move(first, position)
                 continue
+            self.missing += unsettled(lane, lane.index.end, first)
             lane.enqueue(first, count, position, size, time_us, expires_us or None)
         self._waiting = []
 
 
 def _runs(row: array[int]) -> Iterator[tuple[int, ...]]:
     return zip(*[iter(row)] * FIELDS, strict=True)
+
+
+def unsettled(lane: Lane, start: int, end: int) -> int:
+    """How many of these messages are not known to be settled."""
+    return sum(high - low for low, high in lane.settled.unsettled(start, end))
 
 
 def settle_as(lane: Lane, settled: Settled) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from mesh.errors import RemoteProtocolError
@@ -24,12 +25,12 @@ from ..log.bodies import (
     decode_gap,
     decode_moved,
 )
-from ..log.record import Kind, Record
+from ..log.record import FIRST_POSITION, Kind, Record
 from ..log.report import Gap, RecoveryReport
 from ..protocol.properties import decode_properties
 from .changes import Change
 from .publishers import Publishers
-from .recovering import Recovering
+from .recovering import Recovering, unsettled
 from .registry import Gap as Uncaptured
 from .registry import Registry
 from .snapshot import Snapshots
@@ -52,6 +53,7 @@ class Replay:
         self.damaged: list[RecordDamaged] = []
         """Records whose checksum is right and whose contents are not: written by something else."""
         self.unknown_kinds = 0
+        self._nowhere: Counter[str] = Counter()
 
     def __call__(self, record: Record) -> None:
         if record.position != self._last + 1:
@@ -122,10 +124,25 @@ class Replay:
             recovering.finish()
         self.registry.drop_undeclared()
 
+    def _count_nowhere(self) -> None:
+        for lane in self.registry.lanes.values():
+            count = unsettled(lane, lane.index.end, lane.next)
+            if lane.id in self._recovering:
+                count += self._recovering[lane.id].missing
+            if count:
+                self._nowhere[self.registry.owners[lane.id].name] += count
+
+    def nowhere(self, report: RecoveryReport) -> Mapping[str, int]:
+        """By queue or stream, messages that are neither in the log nor known to be settled, for all that
+        segments are gone that may have been freed. What else is missing are gaps, told at the time."""
+        freed = report.absent or report.start > FIRST_POSITION
+        return self._nowhere if freed else {}
+
     def finish(self, store: Store, now_us: int) -> None:
         """All has been read: put everything in its place, and tell the log what is still needed."""
         registry = self.registry
         self._settle_down()
+        self._count_nowhere()
         registry.journal.take()  # The log knows all of it.
         for queue in registry.queues.values():
             queue.recovered(now_us)

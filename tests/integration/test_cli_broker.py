@@ -223,6 +223,7 @@ def test_what_cannot_be_is_a_line_and_status_1(shell: Shell, words: list[str], s
     [
         (["--segment-size", "8"], "segment_bytes is 8"),
         (["--window-size", "1G"], "fits into no segment"),
+        (["--window-size", "190M"], "fits into no segment, which have 197132288 bytes"),
         (["--window-size", "0"], "--window-size is 0"),
         (["--window-size", "10K"], "--window-size is 10240"),
         (["--capture-size", "0"], "capture_bytes is 0"),

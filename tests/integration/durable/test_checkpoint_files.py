@@ -90,7 +90,9 @@ def lane_of(hosted: Hosted, name: str) -> Lane:
     return lane
 
 
-def test_a_kill_between_two_renames_brings_nothing_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kill_between_two_renames_brings_nothing_back(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """Found: one pair of files that was not whole, or was of a queue declared anew, cost those of all
     queues, and with them what had been settled in segments that were gone."""
     # What a snapshot says of a lane is not all there is, as with 64 KiB of settlements.
@@ -140,6 +142,7 @@ def test_a_kill_between_two_renames_brings_nothing_back(monkeypatch: pytest.Monk
         del rootless.seen["checkpoint"]
         run(left, same, config=STILL)
         run(rootless, same, config=STILL)
+    assert "neither in the log" not in caplog.text
 
 
 def test_a_kill_in_the_first_checkpoint_of_a_life_counts_no_return_twice() -> None:

@@ -200,3 +200,30 @@ def test_a_segment_removed_that_is_older_than_the_checkpoint(
         assert hosted.lost == lost.end - lost.start
 
     run(volume, read, config=STILL)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize("damaged", ["checkpoint", "ack", "enq"])
+def test_a_segment_removed_of_which_no_checkpoint_can_tell(
+    damaged: str, number: int, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    """Found: it had been freed, and all was well. What settled its messages would be known, or there."""
+    volume, spans, _, _ = make_store(SEGMENTS)
+    name = f"msgs.{number:010}"
+    take_away(volume, name, emptied=False)
+    (queue,) = volume.folders.seen["queues"].folders.seen.values()
+    folder = volume if damaged == "checkpoint" else queue
+    folder.seen[damaged].seen[-1] ^= 1
+    first, end = spans[name]
+    missing = (
+        f"{end - max(first, 3)} messages of jobs are neither in the log nor known to be settled"
+    )
+    status, row, said = verify(volume, tmp_path / "look", capsys)
+    assert (status, row["problems"]) == (1, [f"missing: {missing}"])
+    assert missing in said
+    serve(volume)
+    assert missing in caplog.text
+    caplog.clear()
+    serve(volume)
+    assert missing not in caplog.text, "it is told once, and known to the next checkpoint"
