@@ -87,7 +87,7 @@ class PlainVhost:
 
     def restarted(self, without: Sequence[int] = ()) -> PlainVhost:
         """What a restart makes of the durable records, but for those at some positions."""
-        store = PlainStore()
+        store = type(self.store)()
         store.end = store.durable_end = self.store.durable_end
         store.records = {
             at: one

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from hashlib import blake2b
+from secrets import randbelow
 from typing import Any
 
 import trio
@@ -26,6 +27,9 @@ from .peer import Peer
 
 REFUSALS_MAX = 10_000
 """Of one publisher that wait to be told; of a part that goes beyond, all are kept."""
+
+EPOCH_STEP = 1 << 20
+"""Of epochs, which are times in ns where nothing else is known: about a millisecond."""
 
 
 async def serve_publisher(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Peer) -> None:
@@ -51,14 +55,16 @@ async def serve_publisher(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Pe
 
 
 def _open(hello: Hello, hosted: Hosted, peer: Peer) -> Publisher:
-    token, epoch = hello.field("publisher", bytes), hello.field("epoch", int)
-    oldest = hello.field("oldest", int)
+    token, oldest = hello.field("publisher", bytes), hello.field("oldest", int)
+    owned, publishers = _owned(token, peer.cluster), hosted.vhost.publishers
+    epoch = hello.field("epoch", int, None)
+    if epoch is None:
+        epoch = publishers.next_epoch(owned, hosted.clock.now_us(), randbelow(EPOCH_STEP))
     numbers = range(NUMBERS_END)
     if len(token) != PUBLISHER_BYTES or epoch not in numbers or oldest not in numbers:
         raise Malformed("a hello of an impossible publisher")
     stops = hello.field("stops", bool, False)
-    owned = _owned(token, peer.cluster)
-    return hosted.vhost.publishers.open(owned, epoch, oldest, stops=stops, cluster=peer.cluster)
+    return publishers.open(owned, epoch, oldest, stops=stops, cluster=peer.cluster)
 
 
 def _owned(token: bytes, cluster: str) -> bytes:
@@ -73,8 +79,8 @@ def _known(publisher: Publisher) -> dict[str, Any]:
     decided = publisher.confirmed
     holes = [(low, min(high, decided)) for low, high in publisher.holes if low < decided]
     return {
-        "publisher": publisher.id, "next": publisher.next, "decided": decided, "holes": holes,
-        "floor": publisher.floor,
+        "publisher": publisher.id, "epoch": publisher.epoch, "next": publisher.next,
+        "decided": decided, "holes": holes, "floor": publisher.floor,
     }  # fmt: skip
 
 

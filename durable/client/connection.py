@@ -268,7 +268,7 @@ class Connection:
 
         Args:
             name: a publisher that comes back under its name, with a later epoch, replaces itself.
-            epoch: default: the time in ns.
+            epoch: default: a later one than the broker has seen of that name, when this connects first.
             window_bytes: what may be unconfirmed; `send` waits for room.
         Raises:
             InvalidDefinition: one of these cannot be.

@@ -30,7 +30,7 @@ class Publisher(Sender):
     def __init__(
         self, channel: Channel, name: str | None, epoch: int | None, window_bytes: int
     ) -> None:
-        super().__init__(channel, name, time.time_ns() if epoch is None else epoch, window_bytes)
+        super().__init__(channel, name, epoch, window_bytes)
         self._gathering = Gathering(min(BATCH_BYTES, window_bytes), min(TURNS_BYTES, window_bytes))
         self._packed = 0
         """The first sequence that has not been packed."""

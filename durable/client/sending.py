@@ -88,14 +88,19 @@ class Handed:
 class Sender(ABC):
     """Of one publisher: its tunnel, kept up, and what is unconfirmed. What gathers is the subclass's."""
 
-    def __init__(self, channel: Channel, name: str | None, epoch: int, window_bytes: int) -> None:
-        check_level("publisher", "epoch", epoch, NUMBERS_END - 1)
+    def __init__(
+        self, channel: Channel, name: str | None, epoch: int | None, window_bytes: int
+    ) -> None:
+        if epoch is not None:
+            check_level("publisher", "epoch", epoch, NUMBERS_END - 1)
         check_level("publisher", "window_bytes", window_bytes, COUNT_MAX)
         self._channel, self._window_bytes = channel, window_bytes
         self._token = token_bytes(16) if name is None else _named(name)
         self.id = b""
         """What the broker makes of that for our cluster: it says so before anything is packed."""
-        self.epoch = epoch
+        self.epoch = epoch or 0
+        self._given_epoch = epoch
+        """None: the broker is still to say which. What it says is ours for good."""
         self._outbox = Outbox()
         self._work, self._room = Waker(), Bell()
         self._failure: DurableError | None = None
@@ -337,9 +342,10 @@ class Sender(ABC):
     async def _connected(self) -> None:
         """One tunnel: first what is unconfirmed again, then what comes."""
         async with self._channel.open(
-            PUBLISH, publisher=self._token, epoch=self.epoch, **self._hello()
+            PUBLISH, publisher=self._token, epoch=self._given_epoch, **self._hello()
         ) as (tunnel, greeting):
             self._identify(greeted(greeting, "publisher", bytes))
+            self.epoch = self._given_epoch = greeted(greeting, "epoch", int)
             self._greeted(greeting)
             self._part_bytes_max = min(PART_BYTES, tunnel.part_bytes_max)
             async with open_nursery() as nursery:

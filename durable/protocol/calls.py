@@ -1,14 +1,15 @@
 """Greetings, calls and their answers: msgpack, one value a part.
 
-    hello     {"v": 3, "kind": ..., "vhost": ..., further fields of the kind}     first part of every tunnel
+    hello     {"v": 4, "kind": ..., "vhost": ..., further fields of the kind}     first part of every tunnel
     call      [number, operation, {arguments}]                                    on control tunnels
     answer    [number, 0, result] or [number, 1, error code, {its numbers}]       number 0 answers the hello
 
-The version is that of everything in these tunnels, parts.py as well; `tests/golden/durable-v3.hex` pins
+The version is that of everything in these tunnels, parts.py as well; `tests/golden/durable-v4.hex` pins
 it. 1: publishers chose their ids. 2: the broker tells them at the greeting, with `decided`, `holes` and
 `floor`; and readers the `life` of their stream, which they say when they come back. 3: who waits for
-settlements says so. A hello of another version is answered with an `ended` that every release reads:
-Malformed, and both versions in its text.
+settlements says so. 4: a publisher whose user gives no epoch is given one at the greeting. A hello of
+another version is answered with an `ended` that every release reads: Malformed, and both versions in
+its text.
 
 Everything from the other end is checked here; what is wrong raises `Malformed`, which ends the tunnel.
 """
@@ -25,7 +26,7 @@ from mesh.errors import TooLarge
 from ..errors import Malformed, shown
 
 T = TypeVar("T")
-VERSION = 3
+VERSION = 4
 CALL_BYTES_MAX = 1 << 20
 """Of a greeting as well."""
 ANSWER_BYTES_MAX = 16 << 20

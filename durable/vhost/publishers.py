@@ -179,6 +179,23 @@ class Publishers:
         publisher.stops, publisher.refusal = stops, None
         return publisher
 
+    def next_epoch(self, publisher_id: bytes, now_us: int, step: int) -> int:
+        """For one that begins: later than any that is known of it.
+
+        Args:
+            now_us: of those that have been forgotten, the later one has the later epoch, too.
+            step: random. An epoch under which nothing is stored yet does not stand in the log, and must
+                not be given again after a restart: what the one sends would pass for the other's.
+        Raises:
+            PublisherFenced: its latest one was given by somebody, and is the last that there is.
+        """
+        known = self._all.get(publisher_id)
+        latest = known.epoch if known else -1
+        epoch = max(latest + 1, now_us * 1000) + step
+        if epoch >= NUMBERS_END:
+            raise PublisherFenced(publisher_id.hex(), latest, latest)
+        return epoch
+
     def check_current(self, publisher: Publisher) -> None:
         """Raises PublisherFenced: another connection of it has taken over from the one with this."""
         latest = self._all.get(publisher.id)

@@ -20,30 +20,39 @@ from tests.processes import SECRET
 KILLS = 50
 IN_BOTH = 10
 """One part in so many is also routed to the queue that nobody reads until the end."""
+REQUEUED, REJECTED = 7, 11
+"""One message in so many is given back when it comes first; is rejected whenever it comes, and is to be
+found among the dead."""
+DELAY_S = 0.02
+"""Up to so long after a confirm a broker is killed: the next parts are at any point of their way then."""
 
 
 class Load:
-    """One publisher and one consumer of one queue; `parts` counts what has been confirmed."""
+    """Two publishers, one of which has a name, and one consumer of one queue; `parts` counts what has
+    been confirmed."""
 
     def __init__(self, connection: Connection, seed: int) -> None:
         self.connection, self.random = connection, Random(seed)
-        self.read, self.kept = Ledger(), Ledger()
+        self.read, self.kept, self.dead = Ledger(), Ledger(), Ledger()
+        self.requeued: set[int] = set()
         self.parts = self.next = 0
         self.done = self.published = False
         """No more is to be published; nothing is on its way any more."""
 
     async def publish(self) -> None:
-        while not self.done:
-            numbers = range(self.next, self.next + self.random.randrange(1, 60))
-            self.next = numbers.stop
-            both = self.random.randrange(IN_BOTH) == 0
-            await self.connection.publish_many(
-                "both" if both else "", "read", [payload(number) for number in numbers]
-            )
-            self.read.confirmed.update(numbers)
-            if both:
-                self.kept.confirmed.update(numbers)
-            self.parts += 1
+        async with self.connection.publisher("till") as till:
+            while not self.done:
+                numbers = range(self.next, self.next + self.random.randrange(1, 60))
+                self.next = numbers.stop
+                payloads = [payload(number) for number in numbers]
+                if self.random.randrange(IN_BOTH) == 0:
+                    await self.connection.publish_many("both", "read", payloads)
+                    self.kept.confirmed.update(numbers)
+                else:
+                    await till.publish("", "read", payloads)
+                self.read.confirmed.update(numbers)
+                self.dead.confirmed.update(one for one in numbers if one % REJECTED == 0)
+                self.parts += 1
         self.published = True
 
     async def consume(self) -> None:
@@ -56,20 +65,25 @@ class Load:
                         await self.take_some(deliveries)
 
     async def take_some(self, deliveries: durable.Deliveries) -> None:
-        taken: list[int] = []
-        while len(taken) < 300:
-            batch = await deliveries.take()
-            numbers = [number_of(data) for data in batch.payloads]
-            for number in numbers:
+        acked: list[int] = []
+        while len(acked) < 300:
+            for one in await deliveries.take():
+                number = number_of(one.payload)
                 self.read.delivered(number)
-            taken += numbers
-            await batch.ack()
+                if number % REJECTED == 0:
+                    await one.reject()
+                elif number % REQUEUED == 0 and number not in self.requeued:
+                    self.requeued.add(number)
+                    await one.nack()
+                else:
+                    await one.ack()
+                    acked.append(number)
         await deliveries.synced()
-        self.read.settled.update(taken)
+        self.read.settled.update(acked)
 
 
-async def drain(connection: Connection, ledger: Ledger) -> None:
-    async with connection.consume("kept", prefetch=0) as deliveries:
+async def drain(connection: Connection, queue: str, ledger: Ledger) -> None:
+    async with connection.consume(queue, prefetch=0) as deliveries:
         while ledger.missing:
             for data in (await deliveries.take()).payloads:
                 ledger.delivered(number_of(data))
@@ -83,12 +97,13 @@ class Restarting:
         self._process = broker(self._data)
         self.listen: str = self._process.ready["endpoint"]
 
-    async def kill_after(self, parts: int, load: Load) -> None:
-        """Once so many more parts are confirmed."""
+    async def kill_after(self, parts: int, delay_s: float, load: Load) -> None:
+        """So long after so many more parts were confirmed."""
         wanted = load.parts + parts
         with trio.fail_after(60):
             while load.parts < wanted:
                 await trio.sleep(0.001)
+        await trio.sleep(delay_s)
         self.close()
         self._process = await trio.to_thread.run_sync(broker, self._data, self.listen)
 
@@ -106,7 +121,10 @@ async def test_a_broker_killed_50_times_loses_nothing_it_confirmed(tmp_path: Pat
             zeroconf=False,
         ) as node:  # fmt: skip
             connection = durable.connect(node, timeout=60)
-            for name in ("read", "kept"):
+            await connection.declare_queue(
+                "read", dead_letter_exchange="", dead_letter_routing_key="dead"
+            )
+            for name in ("kept", "dead"):
                 await connection.declare_queue(name)
             await connection.declare_exchange("both", type="fanout")
             await connection.bind("both", "read")
@@ -116,16 +134,21 @@ async def test_a_broker_killed_50_times_loses_nothing_it_confirmed(tmp_path: Pat
                 nursery.start_soon(load.publish)
                 nursery.start_soon(load.consume)
                 for _ in range(KILLS):
-                    await process.kill_after(moments.randrange(1, 40), load)
+                    delay_s = moments.uniform(0, DELAY_S)
+                    await process.kill_after(moments.randrange(1, 40), delay_s, load)
                 load.done = True
                 with trio.move_on_after(60):
                     while not load.published or load.read.missing:
                         await trio.sleep(0.001)
+                    await drain(connection, "dead", load.dead)
                 nursery.cancel_scope.cancel()
-            await drain(connection, load.kept)
+            await drain(connection, "kept", load.kept)
     segments = await trio.to_thread.run_sync(lambda: list(tmp_path.rglob("msgs.*")))
     assert load.published
     load.read.check()
     load.kept.check()
+    load.dead.check()
+    assert not load.dead.redelivered, "of each dead letter there is one"
+    assert load.requeued, "some were given back"
     assert len(load.kept.confirmed) > KILLS, "there was a load"
     assert len(segments) < 100, "segments are given back"

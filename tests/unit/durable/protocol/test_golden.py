@@ -52,6 +52,7 @@ def said() -> list[bytes]:
         encode_hello(
             "publish", "/", session=b"s" * 16, publisher=ID, epoch=1, oldest=0, stops=True
         ),
+        encode_hello("publish", "/", session=b"s" * 16, publisher=ID, epoch=None, oldest=0),
         encode_answer(Answer(0, _known(publisher))),
         encode_hello(
             "read",

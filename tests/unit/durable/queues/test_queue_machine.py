@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -40,6 +41,7 @@ definitions = st.builds(
 )
 
 
+@settings(max_examples=500)
 class QueueMachine(RuleBasedStateMachine):
     @initialize(definition=definitions)
     def declare(self, definition: QueueDefinition) -> None:

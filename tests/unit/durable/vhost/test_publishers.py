@@ -125,6 +125,13 @@ def test_one_that_was_forgotten_here_goes_on_where_its_client_says() -> None:
     assert (publisher.next, publisher.confirmed) == (100, 100)
 
 
+def test_an_epoch_that_is_given_is_later_than_what_is_known_and_than_the_time() -> None:
+    table = Publishers(10)
+    assert table.next_epoch(ID, 5_000_000, 7) == 5_000_000_007
+    table.recovered(ID, 1 << 60, 0, 1)
+    assert table.next_epoch(ID, 5_000_000, 7) == (1 << 60) + 8
+
+
 def test_a_later_epoch_begins_anew_and_fences_the_earlier() -> None:
     table = Publishers(10)
     old = table.open(ID, 1, 0)
