@@ -11,6 +11,7 @@ from mesh.commands.options import (
     Commands,
     add_headers,
     add_payloads,
+    given_once,
     seconds_of,
 )
 from mesh.commands.terminal import (
@@ -66,7 +67,7 @@ def add(commands: Commands) -> None:
 
 
 async def publish(args: argparse.Namespace) -> int:
-    data, headers = data_of(args), dict(args.header) or None
+    data, headers = data_of(args), given_once(args.header) or None
     ttl_us = None if args.ttl is None else int(args.ttl * 1e6)
     properties = Properties(args.exchange, args.priority, ttl_us, mandatory=True)
     async with reached(args) as broker, broker.publisher() as publisher:

@@ -21,6 +21,7 @@ from .options import (
     add_headers,
     add_joining,
     add_payloads,
+    given_once,
     joined,
     seconds,
     some_seconds,
@@ -181,7 +182,7 @@ async def _wait_first(node: Node, target: str) -> None:
 
 
 async def publish(args: argparse.Namespace) -> int:
-    data, headers = data_of(args), dict(args.header) or None
+    data, headers = data_of(args), given_once(args.header) or None
     async with joined(args) as node:
         await trio.sleep(args.wait)
         sent = await send_payloads(
