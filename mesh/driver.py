@@ -131,6 +131,15 @@ class Driver:
         self.core.found(found.endpoint, found.announcement, trio.current_time())
         self.settle()
 
+    def problems(self) -> dict[str, str]:
+        """Of finders, by name; that of seeds is seen by whoever dials them."""
+        told = ((finder.source, finder.problem()) for finder in self.finders)
+        found = {source: problem for source, problem in told if problem is not None}
+        seeds = self.core.config.seeds
+        if silent := [one for one in self.core.peering.dialler.silent() if one in seeds]:
+            found["seeds"] = f"no answer from {', '.join(silent)}: `mesh doctor` may say why"
+        return found
+
     @enable_ki_protection
     async def _keep_announced(self) -> None:
         if not self.endpoints:

@@ -446,9 +446,8 @@ class Node:
         return watch
 
     def problems(self) -> dict[str, str]:
-        """Finders that cannot find anybody now, by name, each with the reason in plain words."""
-        told = ((finder.source, finder.problem()) for finder in self._driver.finders)
-        return {source: problem for source, problem in told if problem is not None}
+        """Finders that cannot find anybody now, or not all, by name, each with the reason in plain words."""
+        return self._driver.problems()
 
     def statistics(self) -> NodeStatistics:
         """Plain counters of everything, frozen at this moment."""
