@@ -58,7 +58,8 @@ class Driver:
         """Set once, right after the core was made with this driver as its shell."""
         self.topics_freed: dict[TopicStream, Bell] = {}
         """Rung when the stream may go on: a bell each, for there may be thousands that wait."""
-        self.rotation_grew = Bell()
+        self.grown = Bell()
+        """Rung when there may be more members to ask, or more subscriptions of theirs."""
         self.tunnel_opened: Callable[[TunnelEnd, str, str], object]
         self.handling: set[object] = set()
         """Tunnels whose handlers run and that will end by themselves."""
@@ -182,7 +183,7 @@ class Driver:
         for watch in list(self.watches):
             watch.close()
         self.freed(list(self.topics_freed))
-        self.rotation_grew.wake()
+        self.grown.wake()
 
     # Carrying out
 
@@ -270,7 +271,7 @@ class Driver:
                 bell.wake()
 
     def grew(self) -> None:
-        self.rotation_grew.wake()
+        self.grown.wake()
 
     def log(self, text: str) -> None:
         logger.warning("%s", text)
