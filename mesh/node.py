@@ -441,6 +441,10 @@ class Node:
         found = await self._until(count, subscribers)
         return [one for one in self.members() if one.node in found]
 
+    def interest(self) -> set[str]:
+        """Patterns that members are known to subscribe to."""
+        return self._core.patterns.wanted()
+
     async def _until(self, count: int, look: Callable[[], C]) -> C:
         """What `look` finds, once that is as many."""
         if type(count) is not int:

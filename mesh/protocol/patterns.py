@@ -278,6 +278,10 @@ class Patterns:
         found = self.interest.match(topic)
         return {one.link.peer for one in found if isinstance(one, RemoteSubscription)}
 
+    def wanted(self) -> set[str]:
+        """Patterns of peers."""
+        return {".".join(one.pattern) for of in self._remote.values() for one in of.values()}
+
     def _on_unsubscribe(self, link: Link, record: Received, _now_s: float) -> None:
         ident = record[1]
         subscription = self._remote.get(link, {}).pop(ident, None)

@@ -82,6 +82,7 @@ async def test_what_is_published_once_subscribers_are_there_reaches_all_of_them(
             found = await shop.wait_subscribers("t", count=3)
             assert {one.clusters for one in found} == {("audit",)}
             assert len(found) == 3
+            assert shop.interest() == {"t", ">", "*"}
             await shop.publish("t", b"x")
 
 
