@@ -58,7 +58,8 @@ class Driver:
         """Set once, right after the core was made with this driver as its shell."""
         self.topics_freed: dict[TopicStream, Bell] = {}
         """Rung when the stream may go on: a bell each, for there may be thousands that wait."""
-        self.rotation_grew = Bell()
+        self.grown = Bell()
+        """Rung when there may be more members to ask, or more subscriptions of theirs."""
         self.tunnel_opened: Callable[[TunnelEnd, str, str], object]
         self.handling: set[object] = set()
         """Tunnels whose handlers run and that will end by themselves."""
@@ -131,6 +132,15 @@ class Driver:
         self.core.found(found.endpoint, found.announcement, trio.current_time())
         self.settle()
 
+    def problems(self) -> dict[str, str]:
+        """Of finders, by name; that of seeds is seen by whoever dials them."""
+        told = ((finder.source, finder.problem()) for finder in self.finders)
+        found = {source: problem for source, problem in told if problem is not None}
+        seeds = self.core.config.seeds
+        if silent := [one for one in self.core.peering.dialler.silent() if one in seeds]:
+            found["seeds"] = f"no answer from {', '.join(silent)}: `mesh doctor` may say why"
+        return found
+
     @enable_ki_protection
     async def _keep_announced(self) -> None:
         if not self.endpoints:
@@ -173,7 +183,7 @@ class Driver:
         for watch in list(self.watches):
             watch.close()
         self.freed(list(self.topics_freed))
-        self.rotation_grew.wake()
+        self.grown.wake()
 
     # Carrying out
 
@@ -261,7 +271,7 @@ class Driver:
                 bell.wake()
 
     def grew(self) -> None:
-        self.rotation_grew.wake()
+        self.grown.wake()
 
     def log(self, text: str) -> None:
         logger.warning("%s", text)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from itertools import repeat
-from typing import Any
+from typing import Any, TypeVar
 
 import trio
 from trio.lowlevel import enable_ki_protection
 
 from .config import HEADERS_BYTES_MAX, MeshConfig
 from .driver import Driver
-from .entering import AsyncBlock
 from .errors import (
     MeshError,
     NoMembers,
@@ -24,7 +23,7 @@ from .errors import (
     TooLarge,
 )
 from .message import encode_headers
-from .names import check_cluster, short, split_target
+from .names import check_cluster, check_topic, short, split_target
 from .protocol.balancer import Candidate
 from .protocol.interest import POLICIES
 from .protocol.membership import Change, Member
@@ -32,10 +31,11 @@ from .protocol.request import DONE, Pending
 from .protocol.topics import PER_MESSAGE_BYTES, TopicStream
 from .statistics import NodeStatistics, node_statistics
 from .subscription import Subscription
-from .tunnel import Tunnel
+from .tunnel import Opening, Tunnel
 from .waker import Bell, Waker
 from .watching import Gathering, Watch
 
+C = TypeVar("C", bound=Collection[object])
 SENT_LOOK_S = 0.002
 TUNNEL_TRIES = 3
 """Members that are asked for a tunnel before it is Overloaded."""
@@ -355,7 +355,7 @@ class Node:
 
     def open_tunnel(
         self, target: str, *, window_bytes: int | None = None, timeout: float | None = None
-    ) -> _Opening:
+    ) -> Opening:
         """Open a stream to one member: `async with node.open_tunnel("archive") as tunnel`.
 
         Args:
@@ -370,7 +370,8 @@ class Node:
         window = self.config.tunnel_window_bytes if window_bytes is None else window_bytes
         _check_window("window_bytes", window)
         limit_s = self.config.request_timeout_s if timeout is None else timeout
-        return _Opening(self, target, window, _seconds("timeout", limit_s))
+        timeout_s = _seconds("timeout", limit_s)
+        return Opening(functools.partial(self._open_tunnel, target, window, timeout_s))
 
     async def _open_tunnel(self, target: str, window_bytes: int, timeout_s: float) -> Tunnel:
         cluster, endpoint = split_target(target)
@@ -430,12 +431,28 @@ class Node:
     async def wait_members(self, cluster: str, *, count: int = 1) -> list[Member]:
         """Wait until at least `count` members can take requests; put a timeout around it."""
         check_cluster(cluster)
+        await self._until(count, lambda: self._core.rotation.of_cluster(cluster))
+        return self.members(cluster)
+
+    async def wait_subscribers(self, topic: str, *, count: int = 1) -> list[Member]:
+        """Wait until at least `count` members are known to subscribe to a topic; put a timeout around it."""
+        check_topic(topic)
+        subscribers = functools.partial(self._core.patterns.subscribers, topic)
+        found = await self._until(count, subscribers)
+        return [one for one in self.members() if one.node in found]
+
+    def interest(self) -> set[str]:
+        """Patterns that members are known to subscribe to."""
+        return self._core.patterns.wanted()
+
+    async def _until(self, count: int, look: Callable[[], C]) -> C:
+        """What `look` finds, once that is as many."""
         if type(count) is not int:
             raise TypeError(f"count: want int, got {type(count).__name__}")
-        while len(self._core.rotation.of_cluster(cluster)) < count:
+        while len(found := look()) < count:
             self._core.check_open()
-            await self._driver.rotation_grew.wait()
-        return self.members(cluster)
+            await self._driver.grown.wait()
+        return found
 
     def watch(self, cluster: str | None = None) -> Watch:
         """Iterate over what is known of the members now, as `joined`, then every change of them."""
@@ -446,9 +463,8 @@ class Node:
         return watch
 
     def problems(self) -> dict[str, str]:
-        """Finders that cannot find anybody now, by name, each with the reason in plain words."""
-        told = ((finder.source, finder.problem()) for finder in self._driver.finders)
-        return {source: problem for source, problem in told if problem is not None}
+        """Finders that cannot find anybody now, or not all, by name, each with the reason in plain words."""
+        return self._driver.problems()
 
     def statistics(self) -> NodeStatistics:
         """Plain counters of everything, frozen at this moment."""
@@ -477,21 +493,3 @@ def _check_window(name: str, size_bytes: int) -> None:
         raise TypeError(f"{name}: want int, got {type(size_bytes).__name__}")
     if not 1 <= size_bytes <= WINDOW_BYTES_MAX:
         raise ValueError(f"{name}: want 1 to {WINDOW_BYTES_MAX}, got {size_bytes}")
-
-
-class _Opening(AsyncBlock):
-    """The `async with` around opening a tunnel."""
-
-    used_as = "async with node.open_tunnel(...) as tunnel"
-
-    def __init__(self, node: Node, target: str, window_bytes: int, timeout_s: float) -> None:
-        self._open = functools.partial(node._open_tunnel, target, window_bytes, timeout_s)
-        self._tunnel: Tunnel | None = None
-
-    async def __aenter__(self) -> Tunnel:
-        self._tunnel = await self._open()
-        return self._tunnel
-
-    async def __aexit__(self, *exception: Any) -> None:
-        assert self._tunnel is not None
-        await self._tunnel.__aexit__(*exception)

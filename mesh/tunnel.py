@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from types import TracebackType
+from typing import Any
 
 import trio
 from trio.lowlevel import enable_ki_protection
 
 from .driver import Driver
+from .entering import AsyncBlock
 from .errors import TooLarge, TunnelBroken
 from .protocol.tunnel import BROKEN, OPENING, TunnelEnd, TunnelStatistics
 from .waker import Bell
@@ -236,3 +238,21 @@ class Tunnel:
 
     def statistics(self) -> TunnelStatistics:
         return self._end.statistics()
+
+
+class Opening(AsyncBlock):
+    """The `async with` around opening a tunnel."""
+
+    used_as = "async with node.open_tunnel(...) as tunnel"
+
+    def __init__(self, open: Callable[[], Awaitable[Tunnel]]) -> None:  # noqa: A002
+        self._open = open
+        self._tunnel: Tunnel | None = None
+
+    async def __aenter__(self) -> Tunnel:
+        self._tunnel = await self._open()
+        return self._tunnel
+
+    async def __aexit__(self, *exception: Any) -> None:
+        assert self._tunnel is not None
+        await self._tunnel.__aexit__(*exception)

@@ -105,7 +105,10 @@ class DataLost(CaptureError):
     """Something that was to be read is gone: `what`."""
 
     def __init__(self, what: str) -> None:
-        super().__init__(f"{what}; with failOnDataLoss=false what is left is read")
+        super().__init__(
+            f"{what}; with failOnDataLoss=false, or by `mesh capture` or `mesh replay` when they are run "
+            "again, what is left is read"
+        )
         self.what = what
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -82,6 +83,20 @@ class Captured:
             lost = self.messages.pop()
             self._next[numbers[lost.queue, lost.partition]] = lost.offset
         self.log = self._opened(None)
+
+    def backup(self, to: Path) -> Callable[[], None]:
+        """Copy the directory; the result puts the copy back in its place, and the broker begins again."""
+        shutil.copytree(self.data, to)
+        messages, following = self.messages.copy(), self._next.copy()
+
+        def put_back() -> None:
+            self.log.close()
+            shutil.rmtree(self.data)
+            shutil.copytree(to, self.data)
+            self.messages, self._next = messages, following
+            self.log = self._opened(None)
+
+        return put_back
 
     def declare(self, name: str, *lanes: int, stream: bool = False) -> None:
         definition: list[Any]

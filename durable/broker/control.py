@@ -162,11 +162,12 @@ class Control:
         check = partial(self._registry.router.check_bind, wanted)
         await self._change([changes.BIND, to_plain(wanted)], check)
 
-    async def unbind(self, definition: dict[str, Any]) -> None:
+    async def unbind(self, definition: dict[str, Any]) -> bool:
         wanted = read(BindingDefinition, definition)
         wanted.check()
         self._peer.check(for_bind(wanted))
-        await self._change([changes.UNBIND, to_plain(wanted)])
+        is_there = partial(self._registry.router.has_binding, wanted)
+        return await self._end([changes.UNBIND, to_plain(wanted)], is_there)
 
     async def declare_stream(self, definition: dict[str, Any]) -> dict[str, int]:
         wanted = read(StreamDefinition, definition)
@@ -236,7 +237,7 @@ class Control:
         plain = unpack_definitions(definitions)
         return await take_in(self._hosted, self._peer, plain, check_patterns)
 
-    async def _change(self, wanted: Change, check: Callable[[], object] = lambda: None) -> None:
+    async def _change(self, wanted: Change, check: Callable[[], object]) -> None:
         """Make a change that may be made whatever has happened before its turn, unless `check` raises then."""
 
         def change() -> Sequence[Change]:

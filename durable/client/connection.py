@@ -131,9 +131,11 @@ class Connection:
     async def unbind(
         self, exchange: str, destination: str, key: str = "", *, to_exchange: bool = False,
         arguments: Headers = None,
-    ) -> None:  # fmt: skip
-        """Nothing happens when there is no such binding."""
-        await self._declare("unbind", _binding(exchange, destination, key, to_exchange, arguments))
+    ) -> bool:  # fmt: skip
+        """Nothing happens when there is no such binding; whether there was one."""
+        binding = _binding(exchange, destination, key, to_exchange, arguments)
+        binding.check()
+        return await self._end("unbind", definition=to_plain(binding))
 
     async def declare_stream(
         self, name: str, *, patterns: str | Sequence[str] = (), **settings: Any

@@ -111,6 +111,8 @@ class _Session:
 class Deliveries(Feed):
     """Made by `Connection.consume`."""
 
+    used_as = "async with broker.consume(...) as deliveries"
+
     def __init__(self, channel: Channel, queue: str, settings: Mapping[str, Any]) -> None:
         super().__init__(channel)
         self.queue, self._settings = queue, settings

@@ -11,6 +11,7 @@ from typing import Self
 
 import trio
 
+from mesh.entering import AsyncBlock
 from mesh.errors import MeshError, NodeClosed
 from mesh.tunnel import Tunnel
 
@@ -21,7 +22,7 @@ from .delivery import Delivery, DeliveryBatch
 WINDOW_BYTES = 4 << 20
 
 
-class Feed(ABC):
+class Feed(AsyncBlock, ABC):
     """Of one consumer or reader. One task at a time may iterate."""
 
     def __init__(self, channel: Channel) -> None:

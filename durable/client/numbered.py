@@ -40,6 +40,8 @@ class NumberedPublisher(Sender):
     takes over, and the other one ends with PublisherFenced: two attempts at a task never mix.
     """
 
+    used_as = "async with broker.numbered_publisher(...) as publisher"
+
     def __init__(self, channel: Channel, name: str, epoch: int, window_bytes: int) -> None:
         super().__init__(channel, name, epoch, window_bytes)
         self._given: deque[tuple[int, int, bytes]] = deque()

@@ -27,6 +27,8 @@ TURNS_BYTES = 2 * 1024 * 1024
 class Publisher(Sender):
     """A stream of messages with sequences of its own. Made by `Connection.publisher`."""
 
+    used_as = "async with broker.publisher(...) as publisher"
+
     def __init__(
         self, channel: Channel, name: str | None, epoch: int | None, window_bytes: int
     ) -> None:

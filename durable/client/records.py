@@ -43,6 +43,8 @@ class Records(Feed):
     """Made by `Connection.read`. A delivery's `tag` is its offset; there is nothing to settle.
     What the stream could not capture shows as `lost` of the message behind it."""
 
+    used_as = "async with broker.read(...) as records"
+
     def __init__(
         self, channel: Channel, stream: str, start: str | int | datetime, cursor: str
     ) -> None:

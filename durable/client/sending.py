@@ -19,6 +19,7 @@ from typing import Any, Self
 
 import trio
 
+from mesh.entering import AsyncBlock
 from mesh.errors import MeshError, NodeClosed, TooLarge
 from mesh.nursery import open_nursery
 from mesh.protocol.batch import NUMBERS_END
@@ -85,7 +86,7 @@ class Handed:
             _note_refused(error, count, "" if refusal is error else f": {refusal}")
 
 
-class Sender(ABC):
+class Sender(AsyncBlock, ABC):
     """Of one publisher: its tunnel, kept up, and what is unconfirmed. What gathers is the subclass's."""
 
     def __init__(
@@ -138,7 +139,7 @@ class Sender(ABC):
         """`oldest`: the first sequence that this publisher may send again."""
         return {"oldest": self._outbox.confirmed}
 
-    def _greeted(self, greeting: Mapping[str, Any]) -> None:  # noqa: B027 (most do not care)
+    def _greeted(self, greeting: Mapping[str, Any]) -> None:
         """What the broker knows of this publisher, each time a tunnel has been opened."""
 
     async def __aenter__(self) -> Self:

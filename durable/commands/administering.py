@@ -11,11 +11,10 @@ from mesh.commands.options import Commands
 from mesh.commands.terminal import words
 
 from ..client.connection import Connection
-from ..definitions import PermissionDefinition
 from ..errors import AccessRefused
 from ..errors.root import nearest
 from .listing import show_all
-from .options import add_command, add_json, do_with_broker, wrong_usage
+from .options import add_command, add_json, do_with_broker
 
 KINDS = ("configure", "write", "read")
 SETS = """\
@@ -80,10 +79,7 @@ def _permission_line(one: dict[str, Any]) -> str:
 
 
 async def _set_permission(broker: Connection, args: argparse.Namespace) -> None:
-    allowed = {kind: getattr(args, kind) for kind in KINDS}
-    with wrong_usage():
-        PermissionDefinition(cluster=args.of, **allowed).check()
-    await broker.set_permission(args.of, **allowed)
+    await broker.set_permission(args.of, **{kind: getattr(args, kind) for kind in KINDS})
     words(f"permission of {args.of} is set")
 
 

@@ -6,12 +6,12 @@ import argparse
 from functools import partial
 from typing import Any
 
-from mesh.commands.options import Commands, name_and_value
+from mesh.commands.options import Commands, given_once, name_and_value
 from mesh.commands.terminal import words
 
 from ..client.connection import Connection
 from ..definition_forms import from_plain
-from .options import add_command, do_with_broker, wrong_usage
+from .options import add_command, do_with_broker
 
 MADE = {
     "queue": "max_length=1000 ttl_s=60 durability=memory",
@@ -75,9 +75,8 @@ def _field(text: str) -> tuple[str, Any]:
 
 
 async def _declare(kind: str, broker: Connection, args: argparse.Namespace) -> None:
-    fields = dict(args.settings)
-    with wrong_usage():
-        from_plain(kind, {**fields, "name": args.name}).check()
+    fields = given_once(args.settings)
+    from_plain(kind, {**fields, "name": args.name}).check()
     await getattr(broker, f"declare_{kind}")(args.name, **fields)
     words(f"{kind} {args.name} is there")
 
@@ -105,12 +104,12 @@ async def _delete_cursor(broker: Connection, args: argparse.Namespace) -> None:
 
 async def _bind(verb: str, broker: Connection, args: argparse.Namespace) -> None:
     do = broker.bind if verb == "bind" else broker.unbind
-    await do(
+    there = await do(
         args.exchange, args.destination, args.key, to_exchange=args.to_exchange,
-        arguments=dict(args.argument),
+        arguments=given_once(args.argument),
     )  # fmt: skip
-    ends = f"{args.exchange} to {args.destination}"
-    words(f"{ends} is bound" if verb == "bind" else f"{ends} is not bound so any more")
+    became = {None: "is bound", True: "is not bound so any more", False: "was not bound so"}
+    words(f"{args.exchange} to {args.destination} {became[there]}")
 
 
 async def _purge(broker: Connection, args: argparse.Namespace) -> None:

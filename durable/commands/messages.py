@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from functools import partial
 
 from mesh.commands.messages import data_of, send_payloads
@@ -11,6 +13,7 @@ from mesh.commands.options import (
     Commands,
     add_headers,
     add_payloads,
+    given_once,
     seconds_of,
 )
 from mesh.commands.terminal import (
@@ -23,6 +26,7 @@ from mesh.commands.terminal import (
 from ..client.connection import Connection
 from ..client.deliveries import Deliveries
 from ..client.delivery import Delivery
+from ..errors import Unroutable
 from ..protocol.properties import TTL_S_MAX, Properties
 from .options import add_reaching, reached
 from .printing import add_printing, print_messages
@@ -66,10 +70,10 @@ def add(commands: Commands) -> None:
 
 
 async def publish(args: argparse.Namespace) -> int:
-    data, headers = data_of(args), dict(args.header) or None
+    data, headers = data_of(args), given_once(args.header) or None
     ttl_us = None if args.ttl is None else int(args.ttl * 1e6)
     properties = Properties(args.exchange, args.priority, ttl_us, mandatory=True)
-    async with reached(args) as broker, broker.publisher() as publisher:
+    async with reached(args) as broker, naming_queues(broker), broker.publisher() as publisher:
         send = partial(
             publisher.send, args.exchange, args.key, headers=headers, properties=properties
         )
@@ -78,6 +82,18 @@ async def publish(args: argparse.Namespace) -> int:
         )
         words(f"on disk: {sent}")
     return 0
+
+
+@asynccontextmanager
+async def naming_queues(broker: Connection) -> AsyncGenerator[None]:
+    """For a block that publishes: of what routes nowhere it is said which queue was meant."""
+    try:
+        yield
+    except Unroutable as error:
+        if error.exchange:
+            raise
+        found = await broker.statistics()
+        raise Unroutable("", error.key, [*found["queues"], *found["streams"]]) from None
 
 
 async def consume(args: argparse.Namespace) -> int:

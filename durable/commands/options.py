@@ -65,11 +65,15 @@ def add_command(commands: Commands, name: str, text: str) -> argparse.ArgumentPa
 
 
 def do_with_broker(command: argparse.ArgumentParser, do: Do) -> None:
-    """The command reaches a running broker and does this; it ends with 0, unless that raises."""
+    """The command reaches a running broker and does this; it ends with 0, unless that raises.
+
+    What cannot be is wrong usage: all that it takes was typed.
+    """
 
     async def run(args: argparse.Namespace) -> int:
         async with reached(args) as broker:
-            await do(broker, args)
+            with wrong_usage():
+                await do(broker, args)
         return 0
 
     add_reaching(command)
@@ -82,7 +86,7 @@ def add_json(command: argparse.ArgumentParser) -> None:
 
 @contextmanager
 def wrong_usage() -> Iterator[None]:
-    """For checks in the block of what was typed: it is wrong whatever a broker would say."""
+    """For a block that takes only what was typed: what cannot be is wrong whatever a broker would say."""
     try:
         yield
     except InvalidDefinition as error:
@@ -93,8 +97,10 @@ def wrong_usage() -> Iterator[None]:
 async def reached(args: argparse.Namespace) -> AsyncGenerator[Connection]:
     """A connection for the length of the block; who reaches no broker is told why, if that is known."""
     async with joined(args) as node:
+        with wrong_usage():
+            broker = connect(node, cluster=args.broker, vhost=args.vhost, timeout=args.timeout)
         try:
-            yield connect(node, cluster=args.broker, vhost=args.vhost, timeout=args.timeout)
+            yield broker
         except BrokerLost:
             await tell_why_nobody(node)
             raise

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from .root import DurableError, shown
+from collections.abc import Iterable
+
+from .root import DurableError, nearest, shown
 
 
 class Malformed(DurableError):
@@ -18,13 +20,19 @@ class PublishError(DurableError):
 
 
 class Unroutable(PublishError):
-    """Mandatory, and no queue is bound to `exchange` for `key`. Not stored."""
+    """Mandatory, and no queue is bound to `exchange` for `key`. Not stored.
 
-    def __init__(self, exchange: str, key: str) -> None:
+    Args:
+        known: names of queues, where somebody has asked; a broker does not compare for each message.
+    """
+
+    def __init__(self, exchange: str, key: str, known: Iterable[str] = ()) -> None:
+        near = nearest(key, known)
+        hint = f"did you mean {near!r}?" if near else "declare it first"
         super().__init__(
             f"exchange {exchange!r} routes {shown(key)} to no queue: bind one"
             if exchange
-            else f"there is no queue {shown(key)}: declare it first"
+            else f"there is no queue {shown(key)}: {hint}"
         )
         self.exchange, self.key = exchange, key
 

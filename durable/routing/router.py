@@ -177,6 +177,12 @@ class Router:
         self._changed()
         return True
 
+    def has_binding(self, binding: BindingDefinition) -> bool:
+        """Raises BuiltIn: one end is the default exchange."""
+        check_bindable(binding)
+        source = self._exchanges.get(binding.exchange)
+        return source is not None and binding.identity in source.bindings
+
     def unbind(self, binding: BindingDefinition) -> Removed:
         """Take out a binding. When it is not there nothing happens: a client may ask twice.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Awaitable, Callable
+from difflib import get_close_matches
 from functools import partial
 
 import trio
@@ -21,6 +22,7 @@ from .options import (
     add_headers,
     add_joining,
     add_payloads,
+    given_once,
     joined,
     seconds,
     some_seconds,
@@ -181,7 +183,7 @@ async def _wait_first(node: Node, target: str) -> None:
 
 
 async def publish(args: argparse.Namespace) -> int:
-    data, headers = data_of(args), dict(args.header) or None
+    data, headers = data_of(args), given_once(args.header) or None
     async with joined(args) as node:
         await trio.sleep(args.wait)
         sent = await send_payloads(
@@ -192,7 +194,10 @@ async def publish(args: argparse.Namespace) -> int:
         nobody = node.statistics().publishing.nobody
         if nobody < sent or not sent:
             return 0
-        await tell_why_nobody(node)
+        if near := get_close_matches(args.topic, node.interest(), n=1):
+            words(f"did you mean {near[0]}? Somebody subscribes to that")
+        else:
+            await tell_why_nobody(node)
         return 1
 
 

@@ -6,7 +6,7 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -132,7 +132,7 @@ def add_count(command: argparse.ArgumentParser, what: str) -> None:
 
 
 def add_headers(command: argparse.ArgumentParser) -> None:
-    """For commands that publish; `dict(args.header) or None` is what goes along."""
+    """For commands that publish; `given_once(args.header) or None` is what goes along."""
     command.add_argument(
         "--header", action="append", default=[], type=header, metavar="NAME=VALUE",
         help="sent along; repeatable; values are JSON, or else text",
@@ -158,6 +158,16 @@ def name_and_value(text: str) -> tuple[str, Any]:
         return name, json.loads(value)
     except (ValueError, RecursionError):
         return name, value
+
+
+def given_once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """By name. Raises WrongUsage: one was given twice, and which was meant nobody knows."""
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise WrongUsage(f"{name} was given twice")
+        found[name] = value
+    return found
 
 
 def settings(args: argparse.Namespace) -> dict[str, Any]:

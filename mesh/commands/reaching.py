@@ -67,7 +67,8 @@ async def tell_why_nobody(node: Node) -> None:
         if problem is not None:
             words(f"seed {endpoint}: {problem}")
     for source, problem in node.problems().items():
-        words(f"{source}: {problem}")
+        if source != "seeds":  # Each was told above.
+            words(f"{source}: {problem}")
     if not node.members():
         words("nobody is here; `mesh doctor` may say why")
     elif node.statistics().refused:

@@ -125,7 +125,8 @@ class Core:
         self.rotation = Rotation(self.membership, self.peering.links)
         self.patterns = Patterns(
             identity.node, identity.incarnation, config, self.rotation, self.timers, rng,
-            choose=choose, opened=shell.opened, touched=self.touch, wall_us=wall_us,
+            choose=choose, opened=shell.opened, subscribed=shell.grew, touched=self.touch,
+            wall_us=wall_us,
         )  # fmt: skip
 
     # Life

@@ -165,6 +165,10 @@ class Dialler:
         seed.busy = True
         self._introduce(seed, seed.endpoint, server, client, now_s)
 
+    def silent(self) -> list[str]:
+        """Addresses at which nobody answered when they were last asked, or who had is gone."""
+        return [seed.endpoint for seed in self._seeds.values() if seed.misses]
+
     def seek(self, node: bytes, now_s: float) -> None:
         """A node is gone. Where a seed led to it another may answer soon: the same, restarted."""
         for seed in self._seeds.values():

@@ -49,15 +49,16 @@ class BroadcastCounters:
 
 
 class Patterns:
-    """Machines of one node. `touched` is called with every link that got something to send."""
+    """Machines of one node. `touched` is called with every link that got something to send, `subscribed`
+    when a peer wants more than before."""
 
     def __init__(
         self, me: bytes, incarnation: int, config: MeshConfig, rotation: Rotation, timers: Timers,
-        rng: Random, *, choose: Choose, opened: Opened, touched: Callable[[Link], None],
-        wall_us: Callable[[], int],
+        rng: Random, *, choose: Choose, opened: Opened, subscribed: Callable[[], object],
+        touched: Callable[[Link], None], wall_us: Callable[[], int],
     ) -> None:  # fmt: skip
         self._config, self._rotation, self._touched = config, rotation, touched
-        self._timers = timers
+        self._timers, self._subscribed = timers, subscribed
         self._idempotent: dict[bytes, frozenset[str]] = {}
         self.requests = RequestTable(
             rotation.of_cluster, choose, timers, rng, settle_s=config.settle_s,
@@ -270,6 +271,16 @@ class Patterns:
         subscription = RemoteSubscription(link, ident, tokens, POLICIES[policy], window, window)
         remote[ident] = subscription
         self.interest.add(tokens, subscription)
+        self._subscribed()
+
+    def subscribers(self, topic: str) -> set[bytes]:
+        """Peers that are known to want it."""
+        found = self.interest.match(topic)
+        return {one.link.peer for one in found if isinstance(one, RemoteSubscription)}
+
+    def wanted(self) -> set[str]:
+        """Patterns of peers."""
+        return {".".join(one.pattern) for of in self._remote.values() for one in of.values()}
 
     def _on_unsubscribe(self, link: Link, record: Received, _now_s: float) -> None:
         ident = record[1]

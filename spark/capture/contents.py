@@ -26,6 +26,14 @@ class Mark(NamedTuple):
     """Of those that hold messages and were not moved; low > high: there are none."""
 
 
+class Standing(NamedTuple):
+    """A record that stands in the log."""
+
+    position: int
+    digest: str
+    """Of its header, and so of everything before, which its chain tells; it does not tell the store id."""
+
+
 @dataclass(slots=True)
 class LaneSpan:
     """What a segment has of one lane."""

@@ -1,6 +1,7 @@
 """Where a streaming query is, as Spark keeps it in its checkpoint: JSON.
 
     {"store": "5f2c...", "position": 8231}                     all before this log position is done
+    {..., "last": [8230, "9b01..."]}                           by which record before it the log is known again
     {..., "absent": [[1, 900]]}                                what was gone already when it began
     {..., "from": {"3": 120}}                                  offsets to begin with, by lane id
     {..., "since": 1750000012000000}                           time to begin with, in us since 1970
@@ -17,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..errors import CaptureError
+from .contents import Standing
 from .shares import Shares
 from .stretches import Stretch, without
 
@@ -34,10 +36,12 @@ class Progress:
     """Of the batch that ends here; None: none did, or an earlier version planned it."""
     since_us: int = 0
     """What the broker took before this time is not read."""
+    last: Standing | None = None
+    """Before `position`. None: nothing stood there, or an earlier version wrote this."""
 
-    def at(self, position: int) -> Progress:
+    def at(self, position: int, last: Standing | None) -> Progress:
         absent = tuple(one for one in self.absent if one[1] > position)
-        return replace(self, position=position, absent=absent, shares=None)
+        return replace(self, position=position, absent=absent, shares=None, last=last)
 
     def missed(self, gone: Iterable[Stretch]) -> list[Stretch]:
         """What of these log positions was there when it began."""
@@ -48,6 +52,8 @@ class Progress:
 
     def to_json(self) -> dict[str, Any]:
         found: dict[str, Any] = {"store": self.store, "position": self.position}
+        if self.last is not None:
+            found["last"] = list(self.last)
         if self.absent:
             found["absent"] = [list(one) for one in self.absent]
         if self.starts:
@@ -68,7 +74,7 @@ def from_json(found: Mapping[str, Any]) -> Progress:
             str(found["store"]), int(found["position"]),
             tuple((int(low), int(high)) for low, high in found.get("absent", ())),
             {int(lane): int(offset) for lane, offset in found.get("from", {}).items()},
-            _shares(found), int(found.get("since", 0)),
+            _shares(found), int(found.get("since", 0)), _last(found),
         )  # fmt: skip
     except (KeyError, TypeError, ValueError, AttributeError):
         raise CaptureError(
@@ -80,3 +86,10 @@ def _shares(found: Mapping[str, Any]) -> Shares | None:
     if "cuts" not in found and "groups" not in found:
         return None
     return Shares(tuple(map(int, found.get("cuts", ()))), int(found.get("groups", 0)))
+
+
+def _last(found: Mapping[str, Any]) -> Standing | None:
+    if "last" not in found:
+        return None
+    position, digest = found["last"]
+    return Standing(int(position), str(digest))

@@ -33,14 +33,17 @@ from durable.log.record import (
     CHECKSUM,
     ENCRYPTED_VERSION,
     FIRST_POSITION,
+    HEADER_BYTES,
+    SEAL_KIND,
     Record,
+    read_header,
     read_record,
     store_seed,
 )
 from durable.log.scan import POSITION_MAX, Damaged
 
 from ..errors import NoCapture
-from .contents import Contents, LaneSpan, Mark, MovedRuns, together
+from .contents import Contents, LaneSpan, Mark, MovedRuns, Standing, together
 from .decryption import AS_ANY_NODE, Decryption, KeyFiles
 from .gather import Ints, Numbers
 from .lanes import Lane, Lanes
@@ -111,18 +114,18 @@ class StoredLog:
     def _look(self) -> None:
         disk = ReadOnlyDisk(self.path, unlocked=True)
         identity = _identify(disk, self.path)
-        digest = sha256(identity.store_id).hexdigest()[:16]
+        digest = _digest(identity.store_id)
         if digest != self.digest:
             self.contents, self.digest, self._store_id = [], digest, identity.store_id
             self.seed = store_seed(identity.store_id)
             self._decryption = Decryption(self.path, self._keys, identity.store_id)
-        known = {one.number: one for one in self.contents}
         used = self._used(identity.headers)
+        known = self._known({number for number, _ in used})
         contents: list[Contents] = []
         expected = FIRST_POSITION
         for number, header in used:
             one = known.get(number)
-            if one is None or not (one.complete or self._goes_on(one)):
+            if one is None:
                 first = expected if header is None else header.first
                 one = Contents(number, first, 0 if header is None else header.time_us)
             if not one.complete:
@@ -146,14 +149,25 @@ class StoredLog:
         with self._opened(number) as file:
             return any(file.pread(SEGMENT_HEADER_BYTES + 4096, 0))
 
-    def _goes_on(self, one: Contents) -> bool:
-        """Whether its last record still stands, and with it all before, whose checksums it tells.
+    def _known(self, there: set[int]) -> dict[int, Contents]:
+        """What was seen before of these segments, and still stands: all up to a record that does.
 
-        Not so when a power cut took away on another machine what was not synced, and what has been seen
-        here: then other records come in its place.
+        Not so when an older copy of the directory was put back, or a power cut took away on another machine
+        what was not synced, and what has been seen here: then other records come in its place.
         """
+        known: dict[int, Contents] = {}
+        stands = False
+        for one in reversed(self.contents):
+            if one.number in there:
+                stands = stands or self._goes_on(one)
+                if stands or not one.last_at:
+                    known[one.number] = one
+        return known
+
+    def _goes_on(self, one: Contents) -> bool:
+        """Whether its last record still stands, and with it all before, whose checksums it tells."""
         if not one.last_at:
-            return True
+            return False
         with self._opened(one.number) as file:
             return file.pread(CHECKSUM.size, one.last_at + CHECKED_BYTES) == CHECKSUM.pack(
                 one.chain
@@ -191,6 +205,26 @@ class StoredLog:
         except OSError:
             return False
         return True
+
+    def last_before(self, position: int) -> Standing | None:
+        """The last record that stands before this log position; at most the headers of a block are read."""
+        for one in reversed(self.contents):
+            for mark in reversed(one.marks):
+                if mark.position < position and (found := self._last_of(one, mark, position)):
+                    return found
+        return None
+
+    def _last_of(self, one: Contents, mark: Mark, position: int) -> Standing | None:
+        with self._opened(one.number) as file:
+            data = file.pread(mark.end_at - mark.at, mark.at)
+        found: Standing | None = None
+        at = 0
+        while (header := read_header(data, at, self.seed)) and header.position < position:
+            if header.kind != SEAL_KIND:
+                of = self._store_id + data[at : at + HEADER_BYTES]
+                found = Standing(header.position, _digest(of))
+            at += header.total_bytes
+        return found
 
     def spans(self) -> dict[int, LaneSpan]:
         """What stands of each lane anywhere. One of which nothing stands ends where the last snapshot says."""
@@ -330,6 +364,10 @@ def _first_known(one: Contents, header: SegmentHeader | None) -> int:
         return header.first
     front = one.marks[0] if one.marks else None
     return front.position if front and front.at == SEGMENT_HEADER_BYTES else 0
+
+
+def _digest(of: bytes) -> str:
+    return sha256(of).hexdigest()[:16]
 
 
 def _identify(disk: ReadOnlyDisk, path: Path) -> Identity:

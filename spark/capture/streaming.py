@@ -75,7 +75,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _begin(self, position: int, starts: dict[int, int]) -> Progress:
         log = self._catalog.log
         absent = tuple(log.absent(position, log.end)) if position < log.end else ()
-        return Progress(log.digest, position, absent, starts)
+        return Progress(log.digest, position, absent, starts, last=log.last_before(position))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         options = self._options
@@ -96,7 +96,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._catalog.planned(lambda: self._latest(begun, limit)).to_json()
 
     def _latest(self, start: Progress, limit: ReadLimit) -> Progress:
-        end = self._look()
+        log, end = self._catalog.log, self._look()
         start = self._same_store(start)
         if self._target is not None:
             end = min(end, self._target)
@@ -108,7 +108,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if rows_max is not None or bytes_max is not None:
             end = advance(selected, rows_max=rows_max, bytes_max=bytes_max)
             selected = selected._replace(end=end)
-        return start.at(end).shared(self._query.shares(selected))
+        return start.at(end, log.last_before(end)).shared(self._query.shares(selected))
 
     def _look(self) -> int:
         """The log position up to which the log is on stable storage."""
@@ -127,11 +127,26 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Not the end of what is known to be on stable storage: that goes back when a sync fails.
         if log.end < start.position:
             if lossy:
-                return start.at(log.end)
+                return start.at(log.end, log.last_before(log.end))
             raise DataLost(
-                f"the log ends at log position {log.end}, and had been read up to {start.position}"
+                f"the log ends at log position {log.end}, and had been read up to {start.position}: "
+                "its end is lost, or an older copy of the directory was put back"
             )
-        return start
+        return self._same_history(start)
+
+    def _same_history(self, start: Progress) -> Progress:
+        if start.last is None:
+            return start
+        log, position = self._catalog.log, start.last.position
+        stands = log.last_before(position + 1)
+        if stands is None or stands.position < position or stands == start.last:
+            return start  # What was freed or is damaged tells nothing.
+        if self._options.fail_on_data_loss:
+            raise DataLost(
+                f"log position {position} holds another record than had been read there: "
+                "an older copy of the directory was put back, and written to"
+            )
+        return start.at(start.position, log.last_before(start.position))
 
     def _selected(self, start: Progress, end: int) -> Selected:
         table = {

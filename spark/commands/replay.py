@@ -108,11 +108,11 @@ def run(args: argparse.Namespace) -> int:
     from ..replay.preflight import check_names, check_there, destination_names
     from ..sink.options import read_sink_options
 
-    check_there(plan)
     joining = {
         **joining_options(settings(args)), "cluster": args.cluster, "vhost": args.vhost,
         "timeoutSeconds": str(args.timeout),
     }  # fmt: skip
+    check_there(plan, joining)
     names = destination_names(
         read_sink_options({**plan.sink_options("-", 0, 1), **joining, "startMicros": "1"})
     )

@@ -3,7 +3,7 @@ this process."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import trio
 
@@ -15,6 +15,7 @@ from security.errors import SecurityError
 
 from ..capture.catalog import Catalog
 from ..capture.options import read_options
+from ..settings import key_options
 from ..sink.errors import Unreachable
 from ..sink.options import QUEUES, SinkOptions
 from ..sink.targets import opened
@@ -54,6 +55,11 @@ def check_names(plan: ReplayPlan, wanted: Iterable[str], names: frozenset[str] |
         raise QueueMissing(plan.to.broker, missing)
 
 
-def check_there(plan: ReplayPlan) -> None:
-    """Raises what `Catalog.check_there` does."""
-    Catalog(read_options(plan.source_options(1))).check_there()
+def check_there(plan: ReplayPlan, joining: Mapping[str, str]) -> None:
+    """Raises what `Catalog.check_there` does, and where queues or streams are named, what `look` and
+    `check` do: only they cost a walk through the log."""
+    catalog = Catalog(read_options({**plan.source_options(1), **key_options(joining)}))
+    catalog.check_there()
+    if plan.queues or plan.streams:
+        catalog.look()
+        catalog.planned(catalog.check)

@@ -81,6 +81,13 @@ def test_publish_and_subscribe(shell: Shell) -> None:
         assert base64.b64decode(rows[1]["payload_base64"]) == b"\xff"
         assert rows[2]["headers"] == {"n": 1, "who": "me", "more": {"a": [None]}}
         assert subscriber.wait(10) == 0
+    with shell.running("subscribe", "orders", "--listen", shell.seed) as subscriber:
+        missed = shell.run("publish", "ordrs", "--wait", "2", "x")
+        assert missed.returncode == 1
+        assert missed.stderr == (
+            b"mesh: published: 1, of these to nobody: 1\n"
+            b"mesh: did you mean orders? Somebody subscribes to that\n"
+        )
     with shell.running("subscribe", "orders.>") as subscriber:
         assert subscriber.stdout is not None
         subscriber.stdout.close()

@@ -264,7 +264,9 @@ def test_the_entry_loads_nothing_heavy() -> None:
 def test_what_a_broker_refuses_is_said_by_name(shell: Shell) -> None:
     refusals = (
         (["declare-queue", "jobs", "max_length=20"], b"max_length: 10 there, 20 asked"),
-        (["publish", "job", "x"], b"mesh-broker: there is no queue 'job': declare it first"),
+        (["publish", "job", "x"], b"mesh-broker: there is no queue 'job': did you mean 'jobs'?"),
+        (["publish", "mail", "x"], b"mesh-broker: there is no queue 'mail': declare it first"),
+        (["publish", "jobs", "x", "--exchange", "amq.direct"], b"routes 'jobs' to no queue: bind"),
         (["consume", "job"], b"did you mean 'jobs'?"),
         (["bind", "amq.topic", "job", "a"], b"no queue 'job'"),
         (["status", "--vhost", "other"], b"no vhost 'other'"),

@@ -171,6 +171,9 @@ def test_bindings_and_cursors_are_listed(shell: Shell) -> None:
         ]
         rows = json.loads(good(shell, "bindings", "--json").stdout)
         assert {row["destination"] for row in rows} == {"audit", "jobs"}
+        for became in (b"is not bound so any more", b"was not bound so"):
+            ended = good(shell, "unbind", "amq.topic", "audit", "orders.#").stderr
+            assert ended == b"mesh-broker: amq.topic to audit %b\n" % became
         shown = good(shell, "cursors").stdout
         assert shown == b"stream audit, cursor me: at offset 1, 2 behind\n"
         (row,) = json.loads(good(shell, "cursors", "audit", "--json").stdout)
@@ -221,6 +224,15 @@ def test_permissions_are_set_shown_and_forgotten(shell: Shell) -> None:
         (["declare-queue", "jobs", "max_lenght=9"], "did you mean max_length?"),
         (["declare-stream", "audit", "max_age_s=1e300"], "seconds over 0, at most 10000000000"),
         (["set-permission", "shop", "--read", "("], "read is '(': want a regular expression"),
+        (["set-permission", "SHOP"], "cluster is 'SHOP': want"),
+        (["clear-permission", "SHOP"], "cluster is 'SHOP': want"),
+        (["status", "--broker", "BROKER"], "cluster is 'BROKER': want"),
+        (["declare-queue", "jobs", "max_length=5", "max_length=6"], "max_length was given twice"),
+        (
+            ["bind", "amq.headers", "jobs", "--argument", "n=1", "--argument", "n=2"],
+            "n was given twice",
+        ),
+        (["publish", "jobs", "x", "--header", "n=1", "--header", "n=2"], "n was given twice"),
     ],
 )
 def test_what_cannot_be_is_wrong_usage(shell: Shell, words: list[str], says: str) -> None:

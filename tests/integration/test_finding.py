@@ -71,6 +71,17 @@ async def test_a_finder_that_cannot_work_is_a_problem_until_it_can(tmp_path: Pat
         await until(lambda: shop.problems() == {})
 
 
+async def test_a_seed_that_does_not_answer_is_a_problem_until_it_does() -> None:
+    """Found: nothing was said of it, as long as the node lived."""
+    port = free_ports(2)
+    here, away = f"tcp://127.0.0.1:{port}", f"tcp://127.0.0.1:{port + 1}"
+    async with node("shop", seeds=[here, away]) as shop:
+        await until(lambda: f"no answer from {here}, {away}: " in shop.problems().get("seeds", ""))
+        async with node("databases", listen=here) as db:
+            await linked(shop, db)
+            assert f"no answer from {away}: " in shop.problems()["seeds"]
+
+
 async def test_a_seed_that_lies_adds_nobody(caplog: pytest.LogCaptureFixture) -> None:
     """It forwards invented members, signed by a key that is not theirs, at addresses of others."""
     now_us = time.time_ns() // 1000

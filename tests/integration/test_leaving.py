@@ -60,12 +60,13 @@ async def test_all_that_wait_are_told() -> None:
                 ("subscription", subscription.take), ("watch", watch.__anext__),
                 ("tunnel", tunnel.__anext__), ("publish", publish),
                 ("wait_members", lambda: shop.wait_members("nobody")),
+                ("wait_subscribers", lambda: shop.wait_subscribers("nobody")),
                 ("request", lambda: shop.request("nobody", b"", timeout=60)),
             ):  # fmt: skip
                 nursery.start_soon(expect, name, verb)
             await trio.testing.wait_all_tasks_blocked()
             assert stuck
-        await until(lambda: len(ends) == 6)
+        await until(lambda: len(ends) == 7)
         for name, late in (
             ("late publish", lambda: shop.publish("t", b"")),
             ("late broadcast", lambda: shop.broadcast("archive", b"")),

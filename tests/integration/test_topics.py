@@ -65,6 +65,27 @@ async def test_what_leaves_with_a_request_was_company_too() -> None:
             assert shop.statistics().publishing.batches == 1 + 2 + (pairs - 1)
 
 
+async def test_what_is_published_once_subscribers_are_there_reaches_all_of_them() -> None:
+    """Found: right after `wait_members` it reached nobody, for what they subscribe to comes a moment later."""
+    async with node("shop") as shop, shop.subscribe("t"):
+        with trio.move_on_after(0.05) as patience:
+            await shop.wait_subscribers("t")
+        assert patience.cancelled_caught, "its own subscription is none of theirs"
+        async with trio.open_nursery() as nursery:
+
+            async def audit(pattern: str) -> None:
+                async with node("audit", shop) as one, one.subscribe(pattern) as subscription:
+                    assert (await anext(subscription)).payload == b"x"
+
+            for pattern in ("t", ">", "*"):
+                nursery.start_soon(audit, pattern)
+            found = await shop.wait_subscribers("t", count=3)
+            assert {one.clusters for one in found} == {("audit",)}
+            assert len(found) == 3
+            assert shop.interest() == {"t", ">", "*"}
+            await shop.publish("t", b"x")
+
+
 async def test_a_node_hears_its_own_topics() -> None:
     async with node("shop") as shop, shop.subscribe("a.>") as subscription:
         await shop.publish("a.b", b"x")

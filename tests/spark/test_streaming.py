@@ -149,6 +149,24 @@ def test_another_store_in_the_same_place_is_noticed(
     assert Counter(query.messages) == Counter(captured.messages + other.messages)
 
 
+def test_an_older_copy_that_was_put_back_is_noticed_once_it_is_as_long(
+    session: SparkSession, captured: Captured, tmp_path: Path
+) -> None:
+    publish(captured, 3)
+    put_back = captured.backup(tmp_path / "copy")
+    publish(captured, 5)
+    query = Query(session, captured.data, tmp_path)
+    query.run()
+    read = captured.messages.copy()
+    put_back()
+    publish(captured, 7)
+    with one_line_with("holds another record", "an older copy of the directory was put back"):
+        query.run()
+    query.options["failOnDataLoss"] = "false"
+    query.run()
+    assert Counter(query.messages) == Counter(read + captured.messages[len(read) :])
+
+
 def test_a_stream_follows_a_copy_that_is_made_again_over_the_one_before(
     session: SparkSession, captured: Captured, tmp_path: Path
 ) -> None:

@@ -302,3 +302,19 @@ async def test_the_name_of_another_kind_is_not_to_be_declared(tmp_path: Path) ->
             await shop.delete_queue("audit")
         with pytest.raises(UnknownStream, match="no stream 'jobs': a queue has that name"):
             await shop.read("jobs").__aenter__()
+
+
+async def test_blocks_say_how_they_are_entered() -> None:
+    """Found: Python's words named a class, and said nothing of `async with`."""
+    async with node("shop") as shop:
+        broker = durable.connect(shop)
+        blocks: dict[str, Any] = {
+            "consume": broker.consume("jobs"), "read": broker.read("audit"),
+            "publisher": broker.publisher(), "numbered_publisher": broker.numbered_publisher("p"),
+        }  # fmt: skip
+        for call, block in blocks.items():
+            meant = rf"^want `async with broker.{call}\(\.\.\.\) as \w+`, got "
+            with pytest.raises(TypeError, match=meant + "`await`"):
+                await block
+            with pytest.raises(TypeError, match=meant + "`with`"), block:
+                raise AssertionError("entered")

@@ -64,7 +64,9 @@ async def test_what_cannot_be_declared(tmp_path: Path) -> None:
             await shop.bind("nowhere", "nowhere")
         with pytest.raises(UnknownQueue):
             await shop.purge_queue("nowhere")
-        await shop.unbind("amq.direct", "nowhere")
+        assert await shop.unbind("amq.direct", "nowhere") is False
+        with pytest.raises(BuiltIn):
+            await shop.unbind("", "nowhere")
         assert await shop.delete_exchange("nowhere") is False
         assert await shop.delete_stream("nowhere") is False
         assert await shop.delete_queue("nowhere") is None
@@ -100,7 +102,8 @@ async def test_delete_if_empty_and_if_unused(tmp_path: Path) -> None:
         await shop.bind("events", "jobs")
         with pytest.raises(InUse):
             await shop.delete_exchange("events", if_unused=True)
-        await shop.unbind("events", "jobs")
+        assert await shop.unbind("events", "jobs", "other") is False
+        assert await shop.unbind("events", "jobs") is True
         await shop.delete_exchange("events", if_unused=True)
 
 

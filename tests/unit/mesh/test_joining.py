@@ -120,6 +120,8 @@ async def test_verbs_refuse_what_is_no_name(wrong: Any) -> None:
         with pytest.raises(mesh.InvalidName):
             await node.publish_many(wrong, [b""])
         with pytest.raises(mesh.InvalidName):
+            await node.wait_subscribers(wrong)
+        with pytest.raises(mesh.InvalidName):
             node.open_tunnel(wrong)
 
 
@@ -127,6 +129,8 @@ async def test_verbs_refuse_numbers_and_headers_that_are_none_and_take_all_other
     async with join(Nowhere()) as node:
         with pytest.raises(TypeError, match="count: want int"):
             await node.wait_members("y", count="3")  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="count: want int"):
+            await node.wait_subscribers("t", count="3")  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="headers: '\\\\ud800'"):
             await node.publish("t", b"", headers={"\ud800": 1})
         node.open_tunnel("y", timeout=10**400)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from durable.errors import RecordDamaged
+from spark.capture.contents import Standing
 from spark.capture.decryption import KeyFiles
 from spark.capture.options import READERS, Options, check_batch, check_streaming, read_options
 from spark.capture.progress import Progress, from_json
@@ -159,9 +160,9 @@ def test_topics() -> None:
 
 
 def test_progress_survives_json() -> None:
-    found = Progress("5f", 30, ((1, 9), (20, 40)), {3: 120}, since_us=7)
+    found = Progress("5f", 30, ((1, 9), (20, 40)), {3: 120}, since_us=7, last=Standing(29, "9b"))
     assert from_json(json.loads(json.dumps(found.to_json()))) == found
-    assert found.at(35) == Progress("5f", 35, ((20, 40),), {3: 120}, since_us=7)
+    assert found.at(35, None) == Progress("5f", 35, ((20, 40),), {3: 120}, since_us=7)
     for wrong in (
         {},
         {"store": "x"},
@@ -169,6 +170,7 @@ def test_progress_survives_json() -> None:
         {"position": 1},
         {"store": "x", "position": 1, "absent": [1]},
         {"store": "x", "position": 1, "since": "noon"},
+        {"store": "x", "position": 1, "last": [1]},
     ):
         with pytest.raises(CaptureError, match="not of mesh-capture"):
             from_json(wrong)

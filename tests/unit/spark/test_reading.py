@@ -14,7 +14,9 @@ from durable.errors import DurableError, ForeignStore, NewerFormat, UnknownVhost
 from durable.log.checkpoints import Checkpoints, Root
 from durable.log.real_disk import RealDisk
 from durable.vhost import changes
+from mesh.cli import main
 from spark.capture.plan import Times
+from spark.capture.query import Query
 from spark.errors import CaptureDamaged, DataLost, NoCapture, NothingSelected
 from tests.captures import SECOND_US, T0_US, Captured, compacted, expected_of, of_rows, varied
 from tests.logs import LARGE
@@ -228,6 +230,24 @@ def test_a_snapshot_of_which_a_record_is_missing_deletes_nothing(tmp_path: Path)
     file = captured.path / "msgs.0000000001"
     flip(file, file.read_bytes().rindex(b"other"))
     assert {one.queue for one in loaded(tmp_path, damaged="skip")} == {"jobs", "other"}
+
+
+def test_a_command_whose_segment_is_freed_names_its_own_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """Found: it named failOnDataLoss only, which no command has."""
+    captured = varied(tmp_path, 2)
+    (work,) = planned(tmp_path)
+    captured.free(2)
+    capture = ["capture", "cat", str(tmp_path), "--payload"]
+    with monkeypatch.context() as patch:
+        patch.setattr(Query, "works", lambda *_: [work])
+        assert main(capture) == 1
+    told = capsysbinary.readouterr().err
+    assert told.count(b"\n") == 1
+    assert b"or by `mesh capture` or `mesh replay` when they are run again, what is left is" in told
+    assert main(capture) == 0
+    captured.close()
 
 
 def test_a_segment_freed_after_the_plan(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install '.[
 from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkRuntimeError
 
-from durable.broker.directory import make_vhost
 from mesh.cli import main
 from spark.commands.quiet import quiet
 from spark.commands.replay import _run, _shown
@@ -26,6 +25,7 @@ from spark.replay.plan import ReplayPlan, read_destination
 from spark.replay.replay import _write
 from spark.sink.noting import Noted, note
 from spark.sink.report import Counts, Report
+from tests.captures import Captured
 
 
 class FakeSpark:
@@ -137,12 +137,15 @@ def test_a_terminal_is_told_what_it_waits_for(
 
 @pytest.fixture
 def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A replay of what stands here to a broker that has a queue `jobs`; it ends where Spark starts."""
+    """A replay of queue `jobs` and stream `audit` to a broker that has only the one; it ends where Spark starts."""
 
     def start(*_: Any, **__: Any) -> None:
         raise Started
 
-    make_vhost(tmp_path, "/")
+    captured = Captured(tmp_path)
+    captured.declare("jobs", 1)
+    captured.declare("audit", 2, stream=True)
+    captured.close()
     monkeypatch.setattr("spark.sessions.session", start)
     monkeypatch.setattr("spark.commands.replay.check_spark", lambda: None)
     monkeypatch.setattr("spark.replay.preflight.destination_names", lambda _: frozenset({"jobs"}))
@@ -152,7 +155,9 @@ def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.mark.parametrize(
     ("more", "text"),
     [
-        (["--queue", "jobs", "--stream", "gone"], "'broker2' has no queue or stream 'gone': "),
+        (["--queue", "jobs", "--stream", "audit"], "'broker2' has no queue or stream 'audit': "),
+        (["--queue", "jbos"], "no queue 'jbos' has its messages in this log: did you mean 'jobs'?"),
+        (["--stream", "jobs"], "no stream 'jobs' has its messages in this log"),
         (["--vhost", "elsewhere"], "no vhost 'elsewhere'"),
     ],
 )

@@ -10,15 +10,22 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
+from durable.log.header import segment_name
+from durable.log.record import MAGIC
 from spark.capture.stored import StoredLog
 from spark.errors import DataLost
 from tests.captures import SECOND_US, T0_US, Captured, Message
+from tests.stores import flip
 from tests.unit.spark.streams import Stream
 
 
 @pytest.fixture
 def captured(tmp_path: Path) -> Captured:
-    found = Captured(tmp_path)
+    return jobs_and_audit(tmp_path)
+
+
+def jobs_and_audit(data: Path) -> Captured:
+    found = Captured(data)
     found.declare("jobs", 1)
     found.declare("audit", 2, stream=True)
     return found
@@ -216,4 +223,92 @@ def test_a_record_that_was_carried_for_each_lane_by_itself_is_one_all_the_same(
     captured.free(1)
     stream = Stream(captured.data, startingOffsets="earliest", **limit)
     stream.run()
+    assert Counter(stream.messages) == Counter(captured.messages)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("more", [2, 20, 60])
+@pytest.mark.parametrize("seen", [1, 20, 50])
+def test_an_older_copy_that_was_put_back_is_a_loss_however_long_it_is_by_now(
+    tmp_path: Path, seen: int, more: int, restarts: bool
+) -> None:
+    """Found: the stream went on in the middle of other records, and missed all before them."""
+    captured = jobs_and_audit(tmp_path / "data")
+    publish(captured, 10)
+    put_back = captured.backup(tmp_path / "copy")
+    publish(captured, seen)
+    stream = Stream(captured.data, startingOffsets="earliest")
+    stream.run()
+    read = captured.messages.copy()
+    put_back()
+    publish(captured, more)
+    if restarts:
+        stream.restart()
+    told = "holds another record" if more >= seen else "the log ends at"
+    with pytest.raises(DataLost, match=rf"{told}.* an older copy of the directory was put back"):
+        stream.run()
+    stream.restart(failOnDataLoss="false")
+    stream.run()
+    assert Counter(stream.messages) == Counter(read + captured.messages[len(read) :])
+    behind = publish(captured, 3)
+    stream.restart()
+    stream.run()
+    assert stream.at["position"] == behind[-1] + 1, "what had been lost is told once"
+
+
+@pytest.mark.parametrize("lossy", ["true", "false"])
+def test_an_older_copy_under_a_stream_that_lives_on_is_looked_at_anew(
+    tmp_path: Path, lossy: str
+) -> None:
+    """Segments that were complete, and have been seen whole, are others now."""
+    captured = jobs_and_audit(tmp_path / "data")
+    publish(captured, 10)
+    put_back = captured.backup(tmp_path / "copy")
+    publish(captured, 100)
+    stream = Stream(
+        captured.data, startingOffsets="earliest", maxOffsetsPerTrigger=30 * 4, failOnDataLoss=lossy
+    )
+    stream.step()
+    read = captured.messages[: 30 * 4]
+    put_back()
+    for number in range(100):
+        captured.publish([1, 2], [b"of another length", b"%d" % number])
+    if lossy == "false":
+        stream.run()
+        assert Counter(stream.messages) == Counter(read + captured.messages[30 * 4 :])
+    else:
+        with pytest.raises(DataLost, match="holds another record"):
+            stream.plan()
+
+
+def test_where_the_last_record_is_damaged_or_freed_nothing_is_said_of_another_one(
+    captured: Captured,
+) -> None:
+    positions = publish(captured, 60)
+    stream = Stream(captured.data, startingOffsets="earliest")
+    stream.run()
+    file = captured.path / segment_name(captured.segment_of(positions[-1]))
+    at = file.read_bytes().rindex(MAGIC)
+    publish(captured, 60)
+    flip(file, at + 40)
+    stream.run()
+    assert Counter(stream.messages) == Counter(captured.messages), "it was read before"
+    behind = publish(captured, 60)
+    captured.snapshot()
+    captured.free(*range(1, captured.segment_of(behind[0])))
+    stream.restart()
+    stream.run()
+    assert Counter(stream.messages) == Counter(captured.messages)
+
+
+def test_a_checkpoint_of_an_earlier_version_goes_on(captured: Captured) -> None:
+    publish(captured, 6)
+    stream = Stream(captured.data, startingOffsets="earliest")
+    stream.run()
+    del stream.at["last"]
+    stream.restart()
+    assert not stream.run()
+    publish(captured, 3)
+    stream.run()
+    assert "last" in stream.at
     assert Counter(stream.messages) == Counter(captured.messages)

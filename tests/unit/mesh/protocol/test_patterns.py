@@ -42,7 +42,7 @@ class Bench:
             ME, 100, MeshConfig(clusters=("depot",), **settings),
             Rotation(membership, {OTHER: self.link}), self.timers, Random(1), choose=choose_of_two,
             opened=lambda end, cluster, endpoint: None, touched=self.touched.append,
-            wall_us=lambda: 7,
+            subscribed=lambda: None, wall_us=lambda: 7,
         )  # fmt: skip
         self.dispatcher = Dispatcher(
             "depot", {"get": Endpoint()}, {"flush": Endpoint()}, concurrency=1, queue_max=2,
