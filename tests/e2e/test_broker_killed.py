@@ -16,6 +16,7 @@ from durable.errors import BrokerLost
 from tests.broker import broker
 from tests.ledger import Ledger, number_of, payload
 from tests.processes import SECRET
+from tests.waiting import until
 
 KILLS = 50
 IN_BOTH = 10
@@ -86,9 +87,7 @@ class Restarting:
     async def kill_after(self, parts: int, load: Load) -> None:
         """Once so many more parts are confirmed."""
         wanted = load.parts + parts
-        with trio.fail_after(60):
-            while load.parts < wanted:
-                await trio.sleep(0.001)
+        await until(lambda: load.parts >= wanted, 60)
         self.close()
         self._process = await trio.to_thread.run_sync(broker, self._data, self.listen)
 
@@ -118,9 +117,8 @@ async def test_a_broker_killed_50_times_loses_nothing_it_confirmed(tmp_path: Pat
                 for _ in range(KILLS):
                     await process.kill_after(moments.randrange(1, 40), load)
                 load.done = True
-                with trio.move_on_after(60):
-                    while not load.published or load.read.missing:
-                        await trio.sleep(0.001)
+                with suppress(trio.TooSlowError):
+                    await until(lambda: load.published and not load.read.missing, 60)
                 nursery.cancel_scope.cancel()
             await drain(connection, load.kept)
     segments = await trio.to_thread.run_sync(lambda: list(tmp_path.rglob("msgs.*")))

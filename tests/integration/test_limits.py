@@ -20,7 +20,8 @@ from mesh.protocol.hello import (
 )
 from mesh.zmq_transport import GREETING_BYTES_MAX
 from security.announcement import SIZE_BYTES_MAX
-from tests.nodes import linked, node, until
+from tests.nodes import linked, node
+from tests.waiting import until
 
 CURVE_EXTRA_BYTES = 64
 """More than its command's name, nonce, flags and tag."""
