@@ -131,6 +131,7 @@ async def test_overload_is_said_before_anything_starts() -> None:
         with pytest.raises(mesh.Overloaded) as caught:
             await shop.request("databases/slow", b"")
         assert caught.value.retry_after_s > 0
+        assert (caught.value.setting, caught.value.limit) == ("queue_requests", 2)
         assert not caught.value.maybe_executed
         nursery.cancel_scope.cancel()
 
