@@ -10,7 +10,7 @@ MeshError
 ├── RequestError                  abstract: a request that brought no reply
 │   ├── NoMembers                 nobody in the cluster to ask
 │   ├── RequestTimeout            the deadline passed; `maybe_executed`
-│   ├── Overloaded                every member tried said BUSY; `retry_after_s`
+│   ├── Overloaded                every member tried said BUSY: `setting`, `limit`; `retry_after_s`
 │   ├── PeerLost                  the member vanished with the request; `maybe_executed`
 │   └── ServiceError              the handler said no: `code`, `message`
 ├── TunnelBroken                  the other end or the link is gone; bytes sent and received
@@ -102,11 +102,20 @@ class RequestTimeout(RequestError, TimeoutError):
 
 
 class Overloaded(RequestError):
-    """`tried` members said BUSY before they started it; try again in `retry_after_s`."""
+    """`tried` members said BUSY before they started it; try again in `retry_after_s`.
 
-    def __init__(self, target: str, tried: int, retry_after_s: float) -> None:
-        super().__init__(f"{target!r}: members busy: {tried}, retry after {retry_after_s:.2f} s")
+    `setting` allows the last of them `limit` and no more; empty: it is leaving, or does not say.
+    """
+
+    def __init__(
+        self, target: str, tried: int, retry_after_s: float, setting: str = "", limit: int = 0
+    ) -> None:
+        why = f"; {setting} is {limit}" if setting else ""
+        super().__init__(
+            f"{target!r}: members busy: {tried}, retry after {retry_after_s:.2f} s{why}"
+        )
         self.target, self.tried, self.retry_after_s = target, tried, retry_after_s
+        self.setting, self.limit = setting, limit
 
 
 class PeerLost(RequestError):

@@ -34,7 +34,7 @@ from .errors import CannotBind, ConfigError
 from .listening import Bind, bind_plan
 from .nursery import open_nursery
 from .protocol.dialling import PATIENCE_MAX
-from .protocol.frame import CONTROL, DATA
+from .protocol.frame import CONTROL, DATA, largest_frame
 from .protocol.instructions import Dial
 from .protocol.lane import Conn
 from .transport import Receiver
@@ -45,8 +45,9 @@ IGNORED_MAX = 10_000
 ADMITTED_MAX = 65_536
 PROBE_S = 1.0
 VIEW_BYTES_MIN = 16 * 1024
-GREETING_BYTES_MAX = 256 * 1024
-"""More than INTRODUCED can have, the longest of what is said before both know each other's frames."""
+OVERSIZE = 4
+"""Times the largest frame: up to that the core sees it and can say so; of more, libzmq takes nothing in and
+just ends the connection, which looks like any other end."""
 LINGER_MS = 500
 RESOLVERS_MAX = 8
 """Threads that wait for names at a time: one whose dial was given up waits on, for as long as it takes."""
@@ -138,7 +139,7 @@ class ZmqTransport:
             (zmq.SNDHWM, 0),
             (zmq.RCVHWM, 0),
             (zmq.LINGER, LINGER_MS),
-            (zmq.MAXMSGSIZE, max(4 * self._config.frame_bytes_max, GREETING_BYTES_MAX)),
+            (zmq.MAXMSGSIZE, OVERSIZE * largest_frame(self._config.frame_bytes_max)),
             (zmq.HANDSHAKE_IVL, self._handshake_ms_max),
             (zmq.HEARTBEAT_IVL, HEARTBEAT_MS),
             (zmq.HEARTBEAT_TIMEOUT, int(self._config.suspect_s * 1000)),

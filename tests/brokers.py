@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +16,9 @@ from durable.client.connection import Connection
 from durable.client.deliveries import Deliveries
 from durable.client.delivery import Delivery
 from durable.client.records import Records
-from tests.nodes import PATIENCE_S, node
+from tests.nodes import node
 from tests.processes import SECRET
+from tests.waiting import PATIENCE_S, until
 
 SMALL = durable.BrokerConfig(
     log=durable.LogConfig(segment_bytes=1 << 20, reserve_bytes=1 << 16, free_bytes_min=0),
@@ -62,6 +63,17 @@ async def client(
 async def shop_at(port: int, **settings: Any) -> AsyncIterator[mesh.Node]:
     async with node("shop", seeds=[f"tcp://127.0.0.1:{port}"], drain_s=0.1, **settings) as joined:
         yield joined
+
+
+async def until_told(
+    broker: Connection, condition: Callable[[Any], Any], patience_s: float = PATIENCE_S
+) -> None:
+    """Wait until the broker's statistics are so."""
+
+    async def told() -> Any:
+        return condition(await broker.statistics())
+
+    await until(told, patience_s)
 
 
 def pass_time(broker: durable.Broker, seconds: int) -> None:

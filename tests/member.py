@@ -8,9 +8,11 @@ import os
 import sys
 import time
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import trio
+import trio.testing
 
 import mesh
 
@@ -54,6 +56,13 @@ def make_service(cluster: str) -> mesh.Service:
             total.update(part)
         await tunnel.send(total.digest())
 
+    @service.tunnel("slow")
+    async def slow(tunnel: mesh.Tunnel) -> None:
+        """Reads a part whenever everybody else waits."""
+        async for part in tunnel:
+            received["slow bytes"] += len(part)
+            await trio.testing.wait_all_tasks_blocked()
+
     return service
 
 
@@ -70,6 +79,12 @@ async def pour(node: mesh.Node, cluster: str) -> None:
             await tunnel.send(bytes(10_000))
 
 
+def memory_kb() -> dict[str, int]:
+    """Of this process: VmRSS now, VmHWM at most."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return {words[0][:-1]: int(words[1]) for line in lines if (words := line.split())[-1] == "kB"}
+
+
 async def obey(node: mesh.Node, command: dict[str, Any], nursery: trio.Nursery) -> Any:
     what = command["do"]
     if what == "counts":
@@ -82,6 +97,13 @@ async def obey(node: mesh.Node, command: dict[str, Any], nursery: trio.Nursery) 
         return "pouring"
     if what == "members":
         return {one.node.hex(): one.state.value for one in node.members(command["cluster"])}
+    if what == "memory_kb":
+        return memory_kb()
+    if what == "tunnels":
+        return [
+            {"sent": one.sent_bytes, "unread": one.unread_bytes}
+            for one in node.statistics().tunnels
+        ]
     if what == "problems":
         return node.problems()
     raise ValueError(what)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import random
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from typing import Any
 
-import trio
-
 import mesh
 from tests.processes import SECRET
+from tests.waiting import until
 
-PATIENCE_S = 10
 PORTS = range(10_000, 20_000, 10)
 """Below Linux' range for ports that nobody chose (32768 and up), and the bench's."""
 TRIES = 100
@@ -30,13 +28,6 @@ async def node(clusters: Any, *seeds: mesh.Node, **settings: Any) -> AsyncIterat
         defaults["network_secret"] = SECRET
     async with mesh.join(clusters, **{**defaults, **settings}) as joined:
         yield joined
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    """Wait for something that comes by itself; a test that waits too long fails."""
-    with trio.fail_after(PATIENCE_S):
-        while not condition():
-            await trio.sleep(0.005)
 
 
 async def linked(one: mesh.Node, *others: mesh.Node) -> None:

@@ -2,7 +2,7 @@
 
 Every file stands in the tree, about as long as the tree says; a file imports only what stands below
 it in its package or what the package `sees`; files marked P do no I/O; nothing is too long; no bin
-for odds and ends.
+for odds and ends. And of the tests: none waits for a time, but where it is said why.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.util import resolve_name
 from pathlib import Path
 
@@ -22,6 +23,19 @@ IMPURE = {
     "trio", "zmq", "zeroconf", "asyncio", "threading", "socket", "os", "time", "secrets",
 }  # fmt: skip
 LINES_MAX, FUNCTION_LINES_MAX = 500, 70
+MAY_SLEEP = {
+    "waiting.py::until": "the one loop that looks again",
+    "waiting.py::until_in_thread": "the same without trio",
+    "waiting.py::virtual_sleep": "the virtual clock",
+    "member.py::block": "its event loop is to be blocked",
+    "integration/test_security.py::slowly": "its event loop is to be blocked",
+    "integration/test_discovery_mdns.py::tell_problems": "another process, until its stdin ends",
+    "e2e/test_broker_killed.py::kill_after": "the random moment of a kill",
+    "spark/test_replay.py::test_a_paced_replay_is_never_early_and_cuts_pauses": (
+        "the times between messages are what is replayed"
+    ),
+}
+"""All others wait by tests/waiting.py. Deadlines and cancellations that are what is tested are no waits."""
 BINS = {"utils", "util", "helpers", "common", "misc", "manager", "managers"}
 
 
@@ -111,6 +125,34 @@ def test_tests_bench_and_examples_are_short_too() -> None:
     for top in ("tests", "bench", "examples"):
         for path in (ROOT / top).rglob("*.py"):
             assert path.read_text().count("\n") <= LINES_MAX, path
+
+
+def sleepers(node: ast.AST, name: str) -> Iterator[str]:
+    """Names of functions that sleep, or wait until all has been quiet for a while."""
+    for one in ast.iter_child_nodes(node):
+        inner = name
+        if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef):
+            inner = one.name
+        elif isinstance(one, ast.ImportFrom):
+            assert not {alias.name for alias in one.names} & {"sleep", "sleep_until"}
+        elif isinstance(one, ast.Call):
+            called = ast.unparse(one.func).split(".")[-1]
+            given = [*one.args, *(keyword.value for keyword in one.keywords)]
+            waits = called in {"sleep", "sleep_until", "wait_all_tasks_blocked"}
+            if waits and given and ast.unparse(given[0]) != "0":
+                yield name
+        yield from sleepers(one, inner)
+
+
+def test_tests_wait_for_conditions_and_not_for_times() -> None:
+    """A fixed wait is too short for a machine that is busy, and too long for every other."""
+    tests = ROOT / "tests"
+    found = {
+        f"{path.relative_to(tests)}::{name}"
+        for path in tests.rglob("*.py")
+        for name in sleepers(ast.parse(path.read_text()), "")
+    }
+    assert found == MAY_SLEEP.keys(), "until() in tests/waiting.py waits for a condition"
 
 
 def test_every_promise_of_the_readme_names_a_test_that_exists() -> None:

@@ -24,7 +24,7 @@ from ..errors import LimitReached, NodeClosed, RemoteProtocolError
 from ..names import short
 from .balancer import Candidate, Choose, choose_of_two
 from .dialling import PeeringSettings
-from .frame import Buffer, Frame, Kind, pack_record
+from .frame import Buffer, Frame, Kind, largest_frame, pack_record
 from .hello import decode_announcements, encode_announcements
 from .inbox import Inbox
 from .instructions import Instruction
@@ -92,6 +92,7 @@ class Core:
         self._shell, self._wall_us = shell, wall_us
         self._choose, self._rng = choose, rng
         self.out: list[Instruction] = []
+        self._frame_bytes_max = largest_frame(config.frame_bytes_max)
         self.timers = Timers()
         self.refusals = Refusals(shell.log)
         self.closing = self.left = False
@@ -220,6 +221,9 @@ class Core:
         if link is None and conn in self.peering.dialler.gone:
             return
         try:
+            if len(data) > self._frame_bytes_max:
+                most = self._frame_bytes_max
+                raise RemoteProtocolError(f"frame of {len(data)} bytes, the limit is {most}")
             frame = Frame(data)
             if link is None:
                 self.peering.greeted(conn, cluster, frame, now_s)

@@ -19,7 +19,7 @@ from ..errors import RemoteProtocolError, TooLarge
 from .frame import Kind
 from .link import Link
 from .outbox import REQUESTS
-from .request import EXPIRED, MAY_BE_BUSY, REPLY_PREFIX
+from .request import EXPIRED, MAY_BE_BUSY, REPLY_PREFIX, pack_busy
 from .values import clip, encode_values
 
 SOFT_MARGIN = 2
@@ -120,15 +120,17 @@ class Dispatcher:
             raise RemoteProtocolError(f"request {job.ident} came twice")
         endpoint = self.requests.get(job.endpoint)
         if not job.link.outbox.takes(REQUESTS, 0):  # First: a refusal is an answer, too.
-            self._busy(job, hard=True)
+            self._busy(job, "outbox_bytes", job.link.outbox.limit_bytes)
         elif endpoint is None:
             self._error(job, "no_such_endpoint", f"{self.cluster} has no endpoint {job.endpoint!r}")
         elif endpoint.allow is not None and job.caller not in endpoint.allow:
             self._error(job, "not_allowed", f"{job.caller} may not call {job.endpoint!r}")
-        elif self.draining or self._full(job):
-            self._busy(job, hard=True)
+        elif self.draining:
+            self._busy(job)
+        elif full := self._full(job):
+            self._busy(job, *full)
         elif flags & MAY_BE_BUSY and self.load >= self.concurrency + SOFT_MARGIN:
-            self._busy(job, hard=False)
+            self._busy(job, "concurrency", self.concurrency, hard=False)
         else:
             self._jobs[job.link, job.ident] = job
             self._admit(job, now_s)
@@ -142,13 +144,15 @@ class Dispatcher:
             return
         self._admit(job, now_s)
 
-    def _full(self, job: Job) -> bool:
+    def _full(self, job: Job) -> tuple[str, int] | None:
+        """The setting that leaves no room for it, and its limit."""
         if self.running < self.concurrency:
-            return False
-        return (
-            len(self._queue) >= self.queue_max
-            or self._queue_bytes + len(job.payload) > self.queue_bytes_max
-        )
+            return None
+        if len(self._queue) >= self.queue_max:
+            return "queue_requests", self.queue_max
+        if self._queue_bytes + len(job.payload) > self.queue_bytes_max:
+            return "queue_bytes", self.queue_bytes_max
+        return None
 
     def _admit(self, job: Job, now_s: float) -> None:
         if self.running < self.concurrency:
@@ -235,11 +239,11 @@ class Dispatcher:
         self.failed += 1
         self._answer(job, Kind.ERROR, encode_values(code, message), 0.0)
 
-    def _busy(self, job: Job, *, hard: bool) -> None:
+    def _busy(self, job: Job, setting: str = "", limit: int = 0, *, hard: bool = True) -> None:
         self.busy += 1
         turns = max(1.0, self.load / self.concurrency)
         retry_after_ms = min(RETRY_MS_MAX, max(1, int(1000 * self._service_s * turns)))
-        body = encode_values(self.told_load, retry_after_ms, hard)
+        body = pack_busy(self.told_load, retry_after_ms, hard=hard, setting=setting, limit=limit)
         job.link.send_control(Kind.BUSY, job.ident, body)
         self.touched(job.link)
 

@@ -44,6 +44,8 @@ Part = Buffer | bytearray
 FRAME = struct.Struct("<BBBBIQQQ")
 RECORD = struct.Struct("<BBHIQ")
 FRAME_BYTES, RECORD_BYTES = FRAME.size, RECORD.size
+GREETING_BYTES_MAX = 256 * 1024
+"""More than INTRODUCED can have, the longest of what is said before both know each other's frames."""
 
 
 class Kind(IntEnum):
@@ -125,6 +127,11 @@ class Frame:
         if at != size:
             raise RemoteProtocolError(f"frame with {size - at} bytes after its records")
         self.data, self.records = data, records
+
+
+def largest_frame(frame_bytes_max: int) -> int:
+    """What a node with this setting takes, in bytes: greetings and gossip are not cut to fit frames."""
+    return max(frame_bytes_max, GREETING_BYTES_MAX)
 
 
 def pack_record(kind: int, ident: int, body: bytes, flags: int = 0) -> bytes:

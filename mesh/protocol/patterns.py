@@ -25,7 +25,7 @@ from .inbox import Delivery, Inbox
 from .interest import BLOCK, POLICIES, Interest, RemoteSubscription
 from .link import Link, Received
 from .outbox import REQUESTS
-from .request import pack_head, read_head
+from .request import pack_busy, pack_head, read_head
 from .requests import RequestTable
 from .rotation import Rotation
 from .timers import Timers
@@ -160,7 +160,9 @@ class Patterns:
             body = encode_values("no_such_endpoint", f"this member serves no {cluster!r}")
             link.outbox.push(REQUESTS, Kind.ERROR, ident, body, prefix=bytes(6))
         else:  # Who takes no answers gets no more of them.
-            link.send_control(Kind.BUSY, ident, encode_values(0, RETRY_MS_MAX, True))
+            most = link.outbox.limit_bytes
+            body = pack_busy(0, RETRY_MS_MAX, hard=True, setting="outbox_bytes", limit=most)
+            link.send_control(Kind.BUSY, ident, body)
         self._touched(link)
 
     def _on_reply(self, link: Link, record: Received, _now_s: float) -> None:

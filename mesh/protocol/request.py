@@ -2,7 +2,8 @@
 
 REQUEST body: u32 time left in ms (0: none), u8 flags (1: you may say BUSY early), u8 length of the
 cluster, u8 length of the endpoint, both names, payload. REPLY and ERROR: u32 service time in us,
-u16 queue, then the payload or msgpack [code, message]. BUSY: msgpack [queue, retry_after_ms, hard].
+u16 queue, then the payload or msgpack [code, message]. BUSY: msgpack [queue, retry_after_ms, hard,
+setting, limit]; the last two, the limit that was met, were added later and may be missing.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 from ..errors import MeshError, RemoteProtocolError
 from ..names import split_target
@@ -17,6 +19,7 @@ from .balancer import Candidate
 from .frame import Buffer
 from .outbox import Record
 from .timers import NO_TIMER
+from .values import decode_values, encode_values
 
 PREFIX = struct.Struct("<IBBB")
 REPLY_PREFIX = struct.Struct("<IH")
@@ -59,6 +62,18 @@ def read_head(data: Buffer, start: int, end: int) -> tuple[str, str, int, int, i
         raise RemoteProtocolError("request for a name that is not UTF-8") from None
 
 
+def pack_busy(
+    queue: int, retry_after_ms: int, *, hard: bool, setting: str = "", limit: int = 0
+) -> bytes:
+    """The body of a BUSY. `setting` is the one that allows no more than `limit`; empty: leaving."""
+    return encode_values(queue, retry_after_ms, hard, setting, limit)
+
+
+def read_busy(body: bytes) -> list[Any]:
+    """Queue, retry after ms, hard, setting, limit. Raises RemoteProtocolError."""
+    return decode_values(body, "BUSY", (int, int, bool), added=("", 0))
+
+
 class Pending:
     """One request under way. `outcome` is a reply or an error once `state` is DONE."""
 
@@ -69,6 +84,7 @@ class Pending:
         "endpoint",
         "expires_s",
         "full",
+        "full_of",
         "ident",
         "only",
         "outcome",
@@ -100,6 +116,8 @@ class Pending:
         """Members that were lost, or said BUSY although they have room."""
         self.full: tuple[bytes, ...] = ()
         """Members that can take nothing."""
+        self.full_of = ("", 0)
+        """The setting by which the last of them can take nothing, and its limit."""
         self.ran_at = b""
         """The member that may have executed it, and was lost before one was asked again; empty: none."""
         self.retry_after_s = 0.0

@@ -46,6 +46,7 @@ from .request import (
     WAITING,
     Pending,
     pack_head,
+    read_busy,
 )
 from .timers import NO_TIMER, Timers
 from .values import decode_values
@@ -137,7 +138,8 @@ class RequestTable:
             picked = only, False
         else:
             picked = None
-            self._finish(pending, Overloaded(pending.target, 1, 0.0))
+            limit = only.link.outbox.limit_bytes
+            self._finish(pending, Overloaded(pending.target, 1, 0.0, "outbox_bytes", limit))
         if picked is not None:
             candidate, soft = picked
             self._enqueue(pending, candidate, soft, now_s)
@@ -190,8 +192,7 @@ class RequestTable:
     def _nobody(self, pending: Pending, now_s: float) -> None:
         settled_s = pending.started_s + self._settle_s
         if pending.full:
-            tried = len(pending.full)
-            self._finish(pending, Overloaded(pending.target, tried, pending.retry_after_s))
+            self._finish(pending, _overloaded(pending, len(pending.full)))
         elif now_s >= settled_s:
             self._finish(
                 pending, NoMembers(pending.cluster, now_s - pending.started_s, self._present())
@@ -296,7 +297,7 @@ class RequestTable:
 
     def busy_for(self, link: Link, ident: int, body: bytes, now_s: float) -> None:
         """BUSY: not started. Another member, or Overloaded."""
-        queue, retry_after_ms, hard = decode_values(body, "BUSY", (int, int, bool))
+        queue, retry_after_ms, hard, setting, limit = read_busy(body)
         answered = self._answered(link, ident)
         if answered is None:
             return
@@ -307,10 +308,10 @@ class RequestTable:
             pending.full += (candidate.node,)
         else:
             pending.tried += (candidate.node,)
-        pending.retry_after_s = retry_after_ms / 1000
+        pending.retry_after_s, pending.full_of = retry_after_ms / 1000, (setting, limit)
         self._release(pending)
         if pending.only is not None:
-            self._finish(pending, Overloaded(pending.target, 1, pending.retry_after_s))
+            self._finish(pending, _overloaded(pending, 1))
         else:
             self._assign(pending, now_s)
 
@@ -437,6 +438,10 @@ class RequestTable:
             self._withdraw(pending)
             # Each raises its own: it gathers frames.
             self._finish(pending, NodeClosed(why, maybe_executed=executed))
+
+
+def _overloaded(pending: Pending, tried: int) -> Overloaded:
+    return Overloaded(pending.target, tried, pending.retry_after_s, *pending.full_of)
 
 
 def _open_to(pending: Pending, members: list[Candidate]) -> list[Candidate]:

@@ -20,11 +20,19 @@ def encode_values(*values: Any) -> bytes:
     return packed
 
 
-def decode_values(body: bytes, what: str, types: Sequence[type]) -> list[Any]:
-    """The values of `what`, of just these types. Raises RemoteProtocolError."""
+def decode_values(
+    body: bytes, what: str, types: Sequence[type], added: Sequence[Any] = ()
+) -> list[Any]:
+    """The values of `what`, of just these types. Raises RemoteProtocolError.
+
+    Args:
+        added: fields that not every peer has, behind the others: what each is where it is missing.
+    """
     values = load_values(body, what)
     # Fields may be added at the end by later versions; the ones we know must be there.
     check(what, len(values) >= len(types))
+    values += added[len(values) - len(types) :]
+    types = (*types, *map(type, added))
     check(what, *(type(value) is wanted for value, wanted in zip(values, types, strict=False)))
     return values[: len(types)]
 

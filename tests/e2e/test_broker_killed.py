@@ -16,6 +16,7 @@ from durable.errors import BrokerLost
 from tests.broker import broker
 from tests.ledger import Ledger, number_of, payload
 from tests.processes import SECRET
+from tests.waiting import until
 
 KILLS = 50
 IN_BOTH = 10
@@ -100,9 +101,7 @@ class Restarting:
     async def kill_after(self, parts: int, delay_s: float, load: Load) -> None:
         """So long after so many more parts were confirmed."""
         wanted = load.parts + parts
-        with trio.fail_after(60):
-            while load.parts < wanted:
-                await trio.sleep(0.001)
+        await until(lambda: load.parts >= wanted, 60)
         await trio.sleep(delay_s)
         self.close()
         self._process = await trio.to_thread.run_sync(broker, self._data, self.listen)
@@ -137,9 +136,9 @@ async def test_a_broker_killed_50_times_loses_nothing_it_confirmed(tmp_path: Pat
                     delay_s = moments.uniform(0, DELAY_S)
                     await process.kill_after(moments.randrange(1, 40), delay_s, load)
                 load.done = True
+                with suppress(trio.TooSlowError):
+                    await until(lambda: load.published and not load.read.missing, 60)
                 with trio.move_on_after(60):
-                    while not load.published or load.read.missing:
-                        await trio.sleep(0.001)
                     await drain(connection, "dead", load.dead)
                 nursery.cancel_scope.cancel()
             await drain(connection, "kept", load.kept)

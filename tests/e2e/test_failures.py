@@ -15,8 +15,9 @@ import pytest
 import trio
 
 import mesh
-from tests.nodes import node, until
+from tests.nodes import node
 from tests.processes import SECRET, Process, member
+from tests.waiting import until
 
 MARGIN_S = 2.0
 """For a machine that does other things too."""
@@ -96,18 +97,22 @@ async def test_killed_member_is_out_of_rotation_within_2_s(databases: list[Proce
         async with trio.open_nursery() as nursery:
             for _ in range(16):
                 nursery.start_soon(ask)
-            while len(answered) < 2:
-                await trio.sleep(0.01)
-            while not (held := victim.call("counts").get("hangs", 0)):
-                nursery.start_soon(hang)  # One of them is given to it.
-                await trio.sleep(0.01)
+            await until(lambda: len(answered) >= 2)
+            held = 0
+
+            def one_is_given_to_it() -> int:
+                nonlocal held
+                nursery.start_soon(hang)
+                held = int(victim.call("counts").get("hangs", 0))
+                return held
+
+            await until(one_is_given_to_it)
             victim.kill()
             await changed(node, victim, "dead", 2 + MARGIN_S)
             # What it had answered before has been read by now.
             await node.request("databases/pid", b"")
             answered.clear()
-            while not answered:
-                await trio.sleep(0.01)
+            await until(lambda: answered)
             stop = True
             nursery.cancel_scope.cancel()
         assert len(lost) >= held
@@ -128,12 +133,9 @@ async def test_requests_in_flight_on_a_killed_member_say_maybe_executed() -> Non
                     assert caught.value.maybe_executed
 
                 nursery.start_soon(ask)
-                while only.call("counts").get("hangs", 0) == 0:
-                    await trio.sleep(0.01)
+                await until(lambda: only.call("counts").get("hangs", 0))
                 only.kill()
-                with trio.fail_after(2 + MARGIN_S):
-                    while nursery.child_tasks:
-                        await trio.sleep(0.01)
+                await until(lambda: not nursery.child_tasks, 2 + MARGIN_S)
             with pytest.raises(mesh.NoMembers):
                 await node.request("databases", b"", timeout=1)
 
@@ -184,9 +186,7 @@ async def test_blocked_event_loop_is_stalled_within_4_s_and_returns(
                 assert change.kind != "dead"
                 if change.kind == "alive" and change.member is stalled:
                     break
-        with trio.fail_after(8):
-            while not answers:
-                await trio.sleep(0.01)
+        await until(lambda: answers, 8)
         assert answers == [b"done"]
 
 
@@ -232,12 +232,9 @@ async def test_a_tunnel_breaks_when_its_other_end_is_killed() -> None:
 
             nursery.start_soon(write)
             nursery.start_soon(read)
-            while sum(one.state == "open" for one in node.statistics().tunnels) < 2:
-                await trio.sleep(0.01)
+            await until(lambda: sum(one.state == "open" for one in node.statistics().tunnels) >= 2)
             only.kill()
-            with trio.fail_after(2 + MARGIN_S):
-                while nursery.child_tasks:
-                    await trio.sleep(0.01)
+            await until(lambda: not nursery.child_tasks, 2 + MARGIN_S)
 
 
 async def test_a_handler_hears_that_the_opener_of_its_tunnel_was_killed() -> None:
@@ -259,9 +256,7 @@ async def test_a_handler_hears_that_the_opener_of_its_tunnel_was_killed() -> Non
             opener.call("pour", cluster="archive")
             await until(lambda: any(one.received_bytes for one in archive.statistics().tunnels))
             opener.kill()
-            with trio.fail_after(2 + MARGIN_S):
-                while not broken:
-                    await trio.sleep(0.01)
+            await until(lambda: broken, 2 + MARGIN_S)
     assert broken[0].received_bytes > 0
 
 
@@ -275,14 +270,11 @@ async def test_cancelling_a_request_cancels_its_handler() -> None:
 
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(partial(node.request, "databases/hang", b"", timeout=30))
-                while not count("hangs"):
-                    await trio.sleep(0.02)
+                await until(lambda: count("hangs"))
                 nursery.cancel_scope.cancel()
             timeout_s = 0.3
             while count("hangs") < 2:  # Too little for a handler to begin where others are busy.
                 with pytest.raises(mesh.RequestTimeout):
                     await node.request("databases/hang", b"", timeout=timeout_s)
                 timeout_s *= 2
-            with trio.fail_after(5 + MARGIN_S):
-                while count("cancelled") < 2:
-                    await trio.sleep(0.02)
+            await until(lambda: count("cancelled") >= 2, 5 + MARGIN_S)

@@ -6,7 +6,8 @@ import pytest
 import trio
 import trio.testing
 
-from tests.nodes import linked, node, subscribed, until
+from tests.nodes import linked, node, subscribed
+from tests.waiting import until
 
 
 async def test_a_subscription_takes_as_much_of_its_own_node_as_of_another() -> None:

@@ -9,7 +9,8 @@ import trio
 import trio.testing
 
 import mesh
-from tests.nodes import linked, node, until
+from tests.nodes import linked, node
+from tests.waiting import until
 
 
 def databases() -> mesh.Service:
@@ -22,7 +23,7 @@ def databases() -> mesh.Service:
     @service.tunnel
     async def take_slowly(tunnel: mesh.Tunnel) -> None:
         async for _ in tunnel:
-            await trio.testing.wait_all_tasks_blocked(0.001)
+            await trio.testing.wait_all_tasks_blocked()
 
     return service
 

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,9 @@ from mesh.protocol.frame import CONTROL
 from mesh.protocol.instructions import Dial
 from security.announcement import URI, Announcement, Endpoint
 from security.keys import derive
-from tests.nodes import free_ports, linked, node, until
+from tests.nodes import free_ports, linked, node
 from tests.processes import SECRET, Process
+from tests.waiting import until, until_in_thread
 
 
 async def test_a_node_that_knows_one_seed_learns_the_whole_network() -> None:
@@ -147,6 +149,10 @@ NO_GROUPS = "echo 0 > /proc/sys/net/ipv4/igmp_max_memberships"
 """Of a namespace: whoever joins a multicast group there is refused."""
 
 
+def knows(one: Process, cluster: str, other: str) -> bool:
+    return other in one.call("members", cluster=cluster)
+
+
 @pytest.mark.parametrize(
     ("zeroconf", "seeds", "blocked"),
     [(False, True, False), (True, False, False), (True, True, True)],
@@ -170,11 +176,7 @@ def test_two_hosts(two_hosts: tuple[str, str], zeroconf: bool, seeds: bool, bloc
             (database, "shop", shop.ready["node"]),
         ]
         for one, cluster, other in views:
-            for _ in range(200):
-                if other in one.call("members", cluster=cluster):
-                    break
-                time.sleep(0.05)
-            assert other in one.call("members", cluster=cluster)
+            until_in_thread(partial(knows, one, cluster, other))
             problem = one.call("problems").get("zeroconf", "")
             assert ("no multicast" in problem) == blocked, problem
 

@@ -10,7 +10,8 @@ import trio
 import trio.testing
 
 import mesh
-from tests.nodes import linked, node, until
+from tests.nodes import linked, node
+from tests.waiting import until
 
 
 class Unspeakable(Exception):
@@ -142,23 +143,30 @@ async def test_a_deadline_or_a_cancellation_ends_one_call_and_none_after_it() ->
     """Calls share a task and its cancel scope, one after the other."""
     databases = mesh.Service("databases", concurrency=1)
     ends: list[str] = []
+    deadlines: list[float] = []
 
     @databases.request
     async def work(request: mesh.Request) -> bytes:
+        assert request.deadline is not None
+        deadlines.append(request.deadline)
         try:
-            await trio.sleep(float(request.payload))
+            if request.payload == b"hang":
+                await trio.sleep_forever()
+            if request.payload == b"outlast":
+                await until(lambda: trio.current_time() > deadlines[-2])
+                await trio.lowlevel.checkpoint()
         except trio.Cancelled:
             ends.append("cancelled")
             raise
-        ends.append("slept")
+        ends.append("done")
         return request.payload
 
     @databases.request("late")
     async def late(request: mesh.Request) -> bytes:
-        assert request.deadline is not None
-        while trio.current_time() <= request.deadline:
-            with trio.CancelScope(shield=True):
-                await trio.sleep(0.01)
+        deadline = request.deadline
+        assert deadline is not None
+        with trio.CancelScope(shield=True):
+            await until(lambda: trio.current_time() > deadline)
         ends.append("late")
         return b""
 
@@ -174,15 +182,15 @@ async def test_a_deadline_or_a_cancellation_ends_one_call_and_none_after_it() ->
                 await until(lambda: not db.statistics().services[0].running)
                 timeout_s *= 2
 
-        assert await shop.request("databases", b"0", timeout=1) == b"0"
-        assert await shop.request("databases", b"1.1", timeout=20) == b"1.1"
-        await ends_late("databases", b"60")
+        assert await shop.request("databases", b"", timeout=1) == b""
+        assert await shop.request("databases", b"outlast", timeout=20) == b"outlast"
+        await ends_late("databases", b"hang")
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(shop.request, "databases", b"60")
+            nursery.start_soon(shop.request, "databases", b"hang")
             await until(lambda: db.statistics().services[0].running)
             await trio.testing.wait_all_tasks_blocked()
             nursery.cancel_scope.cancel()
         await until(lambda: len(ends) == 4)
         await ends_late("databases/late", b"")
-        assert await shop.request("databases", b"0.05") == b"0.05"
-        assert ends == ["slept", "slept", "cancelled", "cancelled", "late", "slept"]
+        assert await shop.request("databases", b"outlast") == b"outlast"
+        assert ends == ["done", "done", "cancelled", "cancelled", "late", "done"]

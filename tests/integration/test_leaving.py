@@ -14,17 +14,19 @@ import mesh
 from discovery.finder import Sink
 from mesh import joining
 from mesh.nursery import running
-from tests.nodes import free_ports, linked, node, subscribed, until
+from tests.nodes import free_ports, linked, node, subscribed
+from tests.waiting import until
 
 
 def archive(read: list[bytes], ends: list[str]) -> mesh.Service:
+    """Reads a part whenever everybody else waits."""
     service = mesh.Service("archive")
 
     @service.tunnel
     async def store(tunnel: mesh.Tunnel) -> None:
         async for part in tunnel:
             read.append(part)
-            await trio.sleep(0.001)
+            await trio.testing.wait_all_tasks_blocked()
         ends.append("complete")
 
     return service
@@ -120,7 +122,7 @@ async def test_a_blocked_publisher_leaves_nothing_behind() -> None:
         async def consume() -> None:
             async for message in messages:
                 got.append(message.payload)
-                await trio.sleep(0.01)
+                await trio.testing.wait_all_tasks_blocked()
 
         nursery.start_soon(consume)
         async with node("shop", sub) as shop:

@@ -10,7 +10,7 @@ import trio
 import mesh
 from mesh.config import AT_LEAST, HEADERS_BYTES_MAX, MeshConfig
 from mesh.protocol.dialling import greeting
-from mesh.protocol.frame import DATA, Kind, pack_frame, pack_record
+from mesh.protocol.frame import DATA, GREETING_BYTES_MAX, Kind, pack_frame, pack_record
 from mesh.protocol.hello import (
     ANNOUNCEMENTS_MAX,
     NAMES_MAX,
@@ -18,9 +18,9 @@ from mesh.protocol.hello import (
     Limits,
     encode_announcements,
 )
-from mesh.zmq_transport import GREETING_BYTES_MAX
 from security.announcement import SIZE_BYTES_MAX
-from tests.nodes import linked, node, until
+from tests.nodes import linked, node
+from tests.waiting import until
 
 CURVE_EXTRA_BYTES = 64
 """More than its command's name, nonce, flags and tag."""

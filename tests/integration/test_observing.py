@@ -9,7 +9,8 @@ import pytest
 
 import mesh
 from mesh.statistics import NodeStatistics
-from tests.nodes import linked, node, subscribed, until
+from tests.nodes import linked, node, subscribed
+from tests.waiting import until
 
 COUNT = 100
 

@@ -11,6 +11,7 @@ import trio
 import mesh
 from bench.proxy import Proxy
 from tests.nodes import free_ports, linked, node, subscribed
+from tests.waiting import until
 
 RESETS = 20
 
@@ -66,13 +67,18 @@ async def test_20_resets_under_load_lose_nothing() -> None:
                     assert await shop.request("databases", payload, timeout=20) == payload
                     answered += 1
 
+            async def another_answer() -> None:
+                """The pace of the load."""
+                before = answered
+                await until(lambda: answered > before or not running, 30)
+
             async def publish() -> None:
                 nonlocal published
                 while running:
                     await shop.publish("t", published.to_bytes(8, "little") * 20)
                     published += 1
                     if published % 500 == 0:
-                        await trio.sleep(0.001)
+                        await another_answer()
 
             async def read() -> None:
                 async for batch in subscription.batches():
@@ -82,7 +88,7 @@ async def test_20_resets_under_load_lose_nothing() -> None:
                 nonlocal told
                 while running:
                     told += await shop.broadcast("databases", b"x")
-                    await trio.sleep(0.002)
+                    await another_answer()
 
             async def tunnel() -> None:
                 total = hashlib.sha256()
@@ -107,14 +113,12 @@ async def test_20_resets_under_load_lose_nothing() -> None:
                         for job in (ask, ask, publish, broadcast, tunnel):
                             work.start_soon(job)
                         for _ in range(RESETS):
-                            before = answered
-                            while answered < before + 20:
-                                await trio.sleep(0.005)
+                            for _ in range(20):
+                                await another_answer()
                             for proxy in proxies:
                                 proxy.reset()
                         running = False
-                    while len(received) < published or flushed < told:
-                        await trio.sleep(0.01)
+                    await until(lambda: len(received) >= published and flushed >= told, 60)
                     reader.cancel()
             assert received == list(range(published))
             assert flushed == told

@@ -9,7 +9,8 @@ import trio.testing
 import mesh
 from mesh.protocol.interest import POLICIES
 from mesh.subscription import IN_A_ROW_MAX
-from tests.nodes import linked, node, subscribed, until
+from tests.nodes import linked, node, subscribed
+from tests.waiting import until
 
 
 async def test_topics_match_at_the_publisher() -> None:
@@ -106,9 +107,12 @@ async def test_slow_subscriber_under_each_policy(policy: str) -> None:
             async def publish() -> None:
                 for number in range(count):
                     await shop.publish("t", number.to_bytes(4, "little") * 8)
-                while not ended:  # One of them finds room.
-                    await shop.publish("t", b"end")
-                    await trio.sleep(0.01)
+                await until(end, 40)
+
+            async def end() -> bool:
+                """One of them finds room."""
+                await shop.publish("t", b"end")
+                return ended
 
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(publish)

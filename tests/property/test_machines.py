@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import replace
+from itertools import combinations
+from math import sqrt
 from random import Random
 from typing import Any, cast
 
@@ -359,17 +361,53 @@ def test_membership_agrees_with_a_dumb_version(steps: list[tuple[str, float]]) -
 # Balancer
 
 
-@given(st.integers(1, 8), st.integers(0, 1000))
-def test_the_balancer_prefers_the_idle_and_the_fast(count: int, seed: int) -> None:
-    rng = Random(seed)
-    candidates = [Candidate(bytes([n]), make_link()) for n in range(count)]
-    for candidate in candidates:
-        candidate.observe(0.010, 0)
-    candidates[0].observe(1.0, 50)
-    picks = [choose_of_two(candidates, rng) for _ in range(200)]
-    assert set(map(id, picks)) <= set(map(id, candidates))
-    if count > 1:
-        assert candidates[0] not in picks, "of two, the slow and busy one is never the better"
+members = st.builds(
+    lambda outstanding, queue, service_ms: Candidate(
+        b"", make_link(), outstanding, queue, service_ms / 1000
+    ),
+    st.integers(0, 20), st.integers(0, 20), st.integers(0, 500),
+)  # fmt: skip
+
+
+def waits_s(one: Candidate, other: Candidate) -> float:
+    """Until `one` would answer: what it holds, and this one, each as long as they took so far.
+
+    Whoever has not been asked yet takes as long as the other.
+    """
+    return (one.outstanding + one.queue + 1) * (one.service_s or other.service_s or 1e-6)
+
+
+@given(st.tuples(members, members), st.integers(0, 1000))
+def test_of_two_the_balancer_takes_the_one_that_would_answer_sooner(
+    pair: tuple[Candidate, Candidate], seed: int
+) -> None:
+    one, other = pair
+    chosen = choose_of_two(pair, Random(seed))
+    spurned = other if chosen is one else one
+    assert waits_s(chosen, spurned) <= waits_s(spurned, chosen)
+
+
+DRAWS = 2000
+
+
+@given(
+    st.lists(members.filter(lambda one: one.service_s > 0), min_size=1, max_size=8,
+             unique_by=lambda one: waits_s(one, one)),
+    st.integers(0, 1000),
+)  # fmt: skip
+def test_the_balancer_draws_two_and_no_more(candidates: list[Candidate], seed: int) -> None:
+    """Not always the best, which all callers would storm at once: of n, it is among the two in 2 of n.
+
+    Oracle: of all pairs, those in which the one of this rank is the better. Six standard deviations.
+    """
+    rng, count = Random(seed), len(candidates)
+    picks = Counter(id(choose_of_two(candidates, rng)) for _ in range(DRAWS))
+    ranked = sorted(candidates, key=lambda one: waits_s(one, one))
+    pairs = list(combinations(range(count), 2))
+    for rank, candidate in enumerate(ranked):
+        share = sum(better == rank for better, _ in pairs) / len(pairs) if pairs else 1.0
+        spread = 6 * sqrt(DRAWS * share * (1 - share))
+        assert abs(picks[id(candidate)] - DRAWS * share) <= spread
 
 
 # Outbox

@@ -141,7 +141,7 @@ def test_frozen_is_out_within_4_s_and_comes_back() -> None:
     for pause_s in (5.0, 20.0, 60.0):
         world, nodes = busy(4, 4)
         nodes[1].freeze()
-        world.network.run_until(lambda: not seen(world, nodes[1]), 4.0, "out of rotation")  # noqa: B023
+        world.network.run_until(lambda: not seen(world, nodes[1]), 4.0, "out of rotation")
         load(world, 3)
         world.network.run(pause_s)
         nodes[1].resume()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -18,6 +17,7 @@ from spark.sink.report import Report, decode_reports
 from tests.brokers import SMALL, client, node_of, serving
 from tests.processes import SECRET
 from tests.stores import secret_file
+from tests.waiting import until_in_thread
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -93,9 +93,7 @@ def failing_once(flag: Path, after: int) -> Callable[[Iterable[Any]], Iterator[A
         task = TaskContext.get()
         for number, row in enumerate(found):
             if task is not None and task.attemptNumber() == 0 and number == after:
-                begun = time.monotonic()
-                while not Path(path).exists() and time.monotonic() - begun < FLAG_S_MAX:
-                    time.sleep(0.02)
+                until_in_thread(Path(path).exists, FLAG_S_MAX)
                 raise RuntimeError("on purpose")
             yield row
 

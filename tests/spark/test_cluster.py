@@ -27,6 +27,8 @@ from typing import Any
 import pytest
 import trio
 
+from tests.waiting import until
+
 pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
 from spark.home import lay_out
@@ -87,9 +89,8 @@ async def nothing_left(directory: Path) -> AsyncIterator[None]:
     """What was begun in `directory` ends by itself; what does not is killed, and is a failure."""
     try:
         yield
-        with trio.move_on_after(ENDING_S_MAX):
-            while processes(directory):
-                await trio.sleep(0.1)
+        with suppress(trio.TooSlowError):
+            await until(lambda: not processes(directory), ENDING_S_MAX)
         assert processes(directory) == []
     finally:
         for pid in processes(directory):

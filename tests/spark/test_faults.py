@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 import trio
+
+from tests.brokers import until_told
+from tests.waiting import until_in_thread
 
 pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
@@ -42,10 +44,8 @@ def waiting_once(flag: Path, number: int) -> Callable[[bytes], bytes]:
     path, wanted = str(flag), b"%d." % number
 
     def pass_on(value: bytes) -> bytes:
-        begun = time.monotonic()
-        while value.startswith(wanted) and not Path(path).exists():
-            assert time.monotonic() - begun < FLAG_S_MAX
-            time.sleep(0.02)
+        if value.startswith(wanted):
+            until_in_thread(Path(path).exists, FLAG_S_MAX)
         return value
 
     return pass_on
@@ -85,8 +85,7 @@ def senders(broker: durable.Broker) -> list[int]:
 
 
 async def until_stored(broker: Connection, queue: str) -> None:
-    while await ready(broker, queue) < STORED_MIN:
-        await trio.sleep(0.02)
+    await until_told(broker, lambda told: told["queues"][queue]["ready"] >= STORED_MIN, 60)
 
 
 async def test_a_worker_killed_while_it_sends_leaves_nothing_twice_and_nothing_out(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from security.files import format_network_secret
-from tests.brokers import SMALL, client, node_of, numbered, serving
+from tests.brokers import SMALL, client, node_of, numbered, serving, until_told
 from tests.nodes import node, subscribed
 from tests.processes import SECRET
 from tests.spark.frames import Query, load, one_line_with
@@ -69,9 +69,7 @@ async def test_a_stream_follows_live_topics_while_the_broker_runs_and_after_it_r
                 for number in range(50):
                     await publishing.publish("orders.eu", b"%d" % number)
                     sent.append(b"%d" % number)
-                with trio.fail_after(10):
-                    while (await shop.statistics())["streams"]["live"]["end"] != len(sent):
-                        await trio.sleep(0.005)
+                await until_told(shop, lambda told: told["streams"]["live"]["end"] == len(sent))
             await trio.to_thread.run_sync(query.run)
             written = await trio.to_thread.run_sync(lambda: query.messages)
             assert len(written) == len(sent), "the last commit, too"

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
+from tests.brokers import until_told
+
 pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
 from durable.client.connection import Connection
@@ -129,9 +131,7 @@ async def test_a_replay_to_topics_is_marked_and_is_not_replayed_again(
             assert one.headers["x-replayed-from"] == "events"
             assert str(one.headers["x-replay-id"]).startswith("marked/")
         assert report.counts.sent == 30
-        with trio.fail_after(20):
-            while (await target.statistics())["streams"]["replays"]["end"] < 30:
-                await trio.sleep(0.05)
+        await until_told(target, lambda told: told["streams"]["replays"]["end"] >= 30, 20)
         back = ReplayPlan(directory=str(tmp_path / "to"), to=Destination(TOPICS))
         counts = (await replayed(session, tmp_path, broker, back)).report.counts
         assert (counts.sent, counts.skipped) == (0, 30)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
+from tests.brokers import until_told
+
 pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
 from tests.brokers import client, drain, node_of, numbered, serving
@@ -42,8 +44,7 @@ async def test_a_task_that_is_tried_again_stores_nothing_twice_and_keeps_the_ord
         options = {**way_into(tmp_path, broker), "to": "queues", "report": str(report)}
 
         async def let_it_fail() -> None:
-            while await ready(shop, "jobs") < 100:
-                await trio.sleep(0.02)
+            await until_told(shop, lambda told: told["queues"]["jobs"]["ready"] >= 100, 60)
             flag.touch()
 
         async with trio.open_nursery() as nursery:

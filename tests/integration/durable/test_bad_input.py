@@ -17,7 +17,8 @@ from durable.definition_checks import NAME_BYTES_MAX
 from durable.errors import InvalidDefinition, TooManyCursors, UnknownQueue, UnknownStream
 from durable.protocol.properties import KEYS_MAX, Properties
 from tests.brokers import client, drain, node_of, numbered, serving, take
-from tests.nodes import node, until
+from tests.nodes import node
+from tests.waiting import until
 
 LONG = "k" * (NAME_BYTES_MAX + 1)
 NO_TEXT = "\ud800"

@@ -14,8 +14,8 @@ import mesh
 from tests.broker import broker as broker_process
 from tests.brokers import SMALL, client, serving, take
 from tests.ledger import Ledger, number_of, payload
-from tests.nodes import until
 from tests.processes import SECRET
+from tests.waiting import until
 
 HELD = 50
 CONFIG = replace(SMALL, log=replace(SMALL.log, compaction_share_max=0.5), idle_s=0.02)

@@ -25,6 +25,7 @@ from tests.integration.durable.test_full_disk import settle
 from tests.integration.durable.test_too_large import declare
 from tests.power_cuts import CONFIG, run
 from tests.vhosts import PUBLISHER, anybody, flushed, make_batch
+from tests.waiting import virtual_sleep
 
 STILL = replace(CONFIG, log=replace(CONFIG.log, compaction_share_max=0.0))
 """Nothing is carried forward: what is in the first segment keeps it, and it alone."""
@@ -65,7 +66,7 @@ class Client:
         while not done():
             await self.publish(hosted, "fill", bytes(2000))
             await settle(hosted, "fill", ACK)
-            await trio.sleep(2 * CONFIG.idle_s)
+            await virtual_sleep(2 * CONFIG.idle_s)
 
 
 class Later:

@@ -11,7 +11,7 @@ import pytest
 import durable
 from tests.brokers import PROMPT, client, drain, numbered, pass_time, payloads, serving, take
 from tests.ledger import Ledger, number_of, payload
-from tests.nodes import until
+from tests.waiting import until
 
 HOUR_NS = 3600 * 10**9
 HALF_S = 1800

@@ -26,6 +26,7 @@ from durable.vhost import changes
 from durable.vhost.checkpointing import Checkpointing
 from tests.power_cuts import CONFIG, run
 from tests.vhosts import PUBLISHER, anybody, flushed, make_batch
+from tests.waiting import virtual_sleep
 
 SEGMENT_BYTES = 1 << 16
 CONF = replace(
@@ -118,16 +119,16 @@ def test_a_damaged_record_keeps_its_own_segment_and_no_other(read_from: list[int
                 name = "msgs.0000000001"
                 volume.flip(name, 8 * bytes(volume.seen[name].seen).index(b"message 0"))
             await client.traffic()
-        await trio.sleep(LONG_S)
+        await virtual_sleep(LONG_S)
         assert numbers(hosted)[0] == 1
         assert len(numbers(hosted)) == 3, "and the last two, which are left alone"
         reads = len(read_from)
-        await trio.sleep(LONG_S)
+        await virtual_sleep(LONG_S)
         assert len(read_from) == reads
         assert hosted.vhost.registry.queue("slow").ready == 6
         await client.settle_all("slow")
         await client.traffic()
-        await trio.sleep(LONG_S)
+        await virtual_sleep(LONG_S)
         assert 1 not in numbers(hosted), "settled, it goes with the others"
 
     run(volume, life, config=CONF)
@@ -146,7 +147,7 @@ def test_what_is_all_live_is_not_carried_forward(size_bytes: int) -> None:
         before = statistics().committed_bytes
         for _ in range(3):
             await client.traffic()
-        await trio.sleep(LONG_S)
+        await virtual_sleep(LONG_S)
         assert numbers(hosted)[:4] == [1, 2, 3, 4]
         assert statistics().committed_bytes - before < 3.2 * SEGMENT_BYTES
         assert min(live_bytes(hosted)[:4]) > 0.8 * (SEGMENT_BYTES - CONF.log.reserve_bytes)
@@ -163,7 +164,7 @@ def test_messages_without_payload_are_carried_forward() -> None:
         for _ in range(8):
             await client.publish("slow", [b""])
             await client.traffic()
-        await trio.sleep(LONG_S)
+        await virtual_sleep(LONG_S)
         assert len(numbers(hosted)) == 2
         assert hosted.vhost.registry.queue("slow").ready == 8
 
@@ -183,12 +184,12 @@ def test_a_segment_that_is_fuller_than_it_seemed_is_put_off_until_it_is_emptier(
         await client.traffic()
         assert 0 < live_bytes(hosted)[0] < 0.25 * SEGMENT_BYTES
         before = statistics().committed_bytes
-        await trio.sleep(LONG_S)
+        await virtual_sleep(LONG_S)
         assert numbers(hosted)[0] == 1
         assert statistics().committed_bytes - before < 0.7 * SEGMENT_BYTES
         await client.settle_all("other")
         await client.traffic()
-        await trio.sleep(LONG_S)
+        await virtual_sleep(LONG_S)
         assert 1 not in numbers(hosted)
         assert hosted.vhost.registry.queue("slow").ready > 10
 
@@ -206,7 +207,7 @@ def test_what_is_referred_to_is_released_whatever_happened_to_it() -> None:
         for number in range(6):
             await client.publish("slow", [b"x"] * number + [bytes(100)], headers=None)
             await client.traffic()
-        await trio.sleep(LONG_S)
+        await virtual_sleep(LONG_S)
         assert len(numbers(hosted)) == 2
         sent = client.next
 
@@ -233,7 +234,7 @@ def test_small_records_share_commits() -> None:
                 await client.publish("slow", [bytes(100)])
             await client.traffic()
         records, commits = hosted.log.end, statistics().commits
-        await trio.sleep(LONG_S)
+        await virtual_sleep(LONG_S)
         assert hosted.log.end - records >= 100
         assert statistics().commits - commits < 10
 
@@ -257,7 +258,7 @@ def test_what_is_carried_forward_keeps_to_the_budget(monkeypatch: pytest.MonkeyP
                 await client.publish("slow", [bytes(1500 if number == 7 else 100)])
             await client.traffic()
         monkeypatch.setattr(Log, "append", appending)
-        await trio.sleep(LONG_S)
+        await virtual_sleep(LONG_S)
         assert 1 not in numbers(hosted)
 
     slow = replace(CONF, log=replace(CONF.log, compaction_bytes_per_s=bytes_per_s))
@@ -316,7 +317,7 @@ def test_others_have_their_turn_while_a_segment_is_looked_through(
             await client.traffic()
         trio.lowlevel.add_instrument(looked)
         trio.lowlevel.add_instrument(pointed)
-        await trio.sleep(LONG_S)
+        await virtual_sleep(LONG_S)
         assert 1 not in numbers(hosted)
         assert 20 <= looked.most <= 24
         assert pointed.most == 4
@@ -350,7 +351,7 @@ def test_what_is_settled_or_deleted_while_it_is_carried_forward_is_let_go_once(
         queues = hosted.vhost.registry.queues
         meanwhile.append(partial(client.settle_all, "slow", most=5, but=1))
         meanwhile.append(partial(hosted.delete_queue, queues["other"], "a test"))
-        await trio.sleep(LONG_S)
+        await virtual_sleep(LONG_S)
         assert not meanwhile
         assert 1 not in numbers(hosted)
         assert queues["slow"].ready == 9
@@ -396,7 +397,7 @@ def test_a_checkpoint_that_comes_in_between_knows_what_was_carried_forward(
         with trio.fail_after(LONG_S / 4):
             await under_way.wait()
         await checkpointer.write()
-        await trio.sleep(LONG_S / 4)
+        await virtual_sleep(LONG_S / 4)
         assert numbers(hosted)[0] == 1
         assert 2 not in numbers(hosted)
         left.append(volume.copy())

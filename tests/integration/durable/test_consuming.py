@@ -13,8 +13,8 @@ from durable.broker.hosted import Hosted
 from durable.errors import ConsumerCancelled, QueueInUse, UnknownQueue
 from durable.queues.lane import Lane
 from mesh.protocol.batch import Batch
-from tests.brokers import QUIET, SMALL, client, drain, numbered, payloads, serving, take
-from tests.nodes import PATIENCE_S, until
+from tests.brokers import QUIET, SMALL, client, drain, numbered, payloads, serving, take, until_told
+from tests.waiting import PATIENCE_S, until
 
 
 async def counts(shop: durable.Connection, queue: str = "jobs") -> tuple[int, int]:
@@ -24,9 +24,10 @@ async def counts(shop: durable.Connection, queue: str = "jobs") -> tuple[int, in
 
 
 async def wait_for(shop: durable.Connection, ready: int, unacked: int) -> None:
-    with trio.fail_after(10):
-        while await counts(shop) != (ready, unacked):
-            await trio.sleep(0.005)
+    async def reached() -> bool:
+        return await counts(shop) == (ready, unacked)
+
+    await until(reached)
 
 
 async def test_prefetch_by_messages(tmp_path: Path) -> None:
@@ -159,9 +160,7 @@ async def test_an_exclusive_consumer(tmp_path: Path) -> None:
 
 
 async def wait_for_consumers(shop: durable.Connection, count: int) -> None:
-    with trio.fail_after(10):
-        while (await shop.statistics())["queues"]["jobs"]["consumers"] != count:
-            await trio.sleep(0.005)
+    await until_told(shop, lambda told: told["queues"]["jobs"]["consumers"] == count)
 
 
 async def test_a_single_active_consumer_and_who_takes_over(tmp_path: Path) -> None:
@@ -240,9 +239,7 @@ async def test_messages_under_way_to_a_queue_that_is_deleted(tmp_path: Path) -> 
             await shop.declare_queue("jobs")
             nursery.start_soon(shop.publish_many, "", "jobs", numbered(100))
             await shop.delete_queue("jobs")
-        with trio.fail_after(10):
-            while nursery.child_tasks:
-                await trio.sleep(0.005)
+        await until(lambda: not nursery.child_tasks)
         segments = broker.hosted("/").log._store.segments
         assert sum(one.references for one in list(segments)) == 0
 

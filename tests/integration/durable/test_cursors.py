@@ -10,7 +10,8 @@ import durable
 from durable.broker.reading import _Cursor
 from durable.errors import BrokerLost, UnknownStream
 from tests.brokers import at, client, numbered, payloads, serving, shop_at, take
-from tests.nodes import PATIENCE_S, free_ports, until
+from tests.nodes import free_ports
+from tests.waiting import PATIENCE_S, until
 
 
 async def test_a_deleted_cursor_stays_so_over_restarts(tmp_path: Path) -> None:

@@ -6,15 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trio
 
 from durable.client.connection import Connection
 from durable.client.delivery import Delivery
-from tests.brokers import client, serving, take
-from tests.nodes import PATIENCE_S
+from tests.brokers import client, serving, take, until_told
+from tests.waiting import LOOK_S, until
 
 SOON_S = 0.05
-LOOKS = 20
+LOOKS = round(20 * SOON_S / LOOK_S)
 
 
 def story(delivery: Delivery) -> list[tuple[str, str, int]]:
@@ -99,10 +98,14 @@ async def test_what_only_time_moves_ends_where_it_would_go_round(tmp_path: Path)
         await declare_round(shop, ttl_s=SOON_S)
         await shop.publish("", "jobs", b"tired")
         gone = 0
-        with trio.fail_after(PATIENCE_S):
-            while gone < LOOKS:  # On its way from one to the other it is in neither.
-                await trio.sleep(SOON_S)
-                gone = 0 if sum((await ready(shop)).values()) else gone + 1
+
+        async def is_gone() -> bool:
+            """On its way from one to the other it is in neither."""
+            nonlocal gone
+            gone = 0 if sum((await ready(shop)).values()) else gone + 1
+            return gone == LOOKS
+
+        await until(is_gone)
 
 
 async def test_a_dead_letter_whose_exchange_is_not_there_is_counted(tmp_path: Path) -> None:
@@ -110,7 +113,5 @@ async def test_a_dead_letter_whose_exchange_is_not_there_is_counted(tmp_path: Pa
     async with serving(tmp_path) as broker, client(broker) as shop:
         await shop.declare_queue("jobs", dead_letter_exchange="typo", max_length=1)
         await shop.publish_many("", "jobs", [b"1", b"2", b"3"])
-        with trio.fail_after(PATIENCE_S):
-            while (await shop.statistics())["intake"]["dropped"] != 2:
-                await trio.sleep(0.005)
+        await until_told(shop, lambda told: told["intake"]["dropped"] == 2)
         assert (await next_of(shop, "jobs")).payload == b"3"

@@ -20,14 +20,23 @@ from durable.errors import (
     UnknownExchange,
     UnknownQueue,
 )
-from tests.brokers import PROMPT, QUIET, SMALL, client, drain, numbered, pass_time, serving, take
-from tests.nodes import until
+from tests.brokers import (
+    PROMPT,
+    QUIET,
+    SMALL,
+    client,
+    drain,
+    numbered,
+    pass_time,
+    serving,
+    take,
+    until_told,
+)
+from tests.waiting import until
 
 
 async def queues_become(shop: durable.Connection, names: set[str]) -> None:
-    with trio.fail_after(10):
-        while set((await shop.statistics())["queues"]) != names:
-            await trio.sleep(0.005)
+    await until_told(shop, lambda told: set(told["queues"]) == names)
 
 
 async def test_declaring_twice_is_once_and_a_difference_is_named(tmp_path: Path) -> None:

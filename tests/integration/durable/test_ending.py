@@ -20,10 +20,11 @@ from durable.errors import InUse, StoreFull
 from durable.log.memory_disk import Volume
 from durable.queues.consumers import Consumer
 from durable.queues.queue import REJECT
-from tests.integration.durable.test_full_disk import PATIENCE_S, SEGMENT, fill
+from tests.integration.durable.test_full_disk import SEGMENT, fill
 from tests.integration.durable.test_too_large import declare, publish, ready
 from tests.power_cuts import CONFIG, Cuts, Ledger, run
 from tests.vhosts import flushed, make_batch
+from tests.waiting import until, virtual_sleep
 
 TO_GRAVES = {"dead_letter_exchange": "", "dead_letter_routing_key": "graves"}
 SMALL_DISK = 4 * SEGMENT + SEGMENT // 2
@@ -52,9 +53,7 @@ def control(hosted: Hosted) -> Control:
 
 
 async def becomes(hosted: Hosted, wanted: dict[str, int]) -> None:
-    with trio.fail_after(PATIENCE_S):
-        while ready(hosted) != wanted:
-            await trio.sleep(CONFIG.idle_s)
+    await until(lambda: ready(hosted) == wanted, 100 * CONFIG.idle_s)
 
 
 async def go(hosted: Hosted, why: str) -> None:
@@ -112,7 +111,7 @@ def test_on_a_full_disk_a_queue_stays_until_its_dead_are_buried(why: str) -> Non
         queue.unsubscribe(consumer, hosted.clock.now_us())
         reject_all(hosted, "jobs")
         await go(hosted, why)
-        await trio.sleep(10 * CONFIG.idle_s)
+        await virtual_sleep(10 * CONFIG.idle_s)
         assert ready(hosted) == {"graves": 0, "jobs": 0}
         volume.capacity_bytes *= 4
         await becomes(hosted, {"graves": published})
@@ -131,7 +130,7 @@ def test_a_queue_goes_later_where_there_was_no_room_to_say_so(
             patch.setattr(hosted.vhost, "change", full)
             reject_all(hosted, "jobs")
             await go(hosted, "auto_delete")
-            await trio.sleep(3 * CONFIG.idle_s)
+            await virtual_sleep(3 * CONFIG.idle_s)
             assert ready(hosted) == {"jobs": 0}
         await becomes(hosted, {})
 
@@ -174,7 +173,7 @@ def test_a_queue_that_is_used_again_stays() -> None:
         await hosted.consumer_left(queue)
         queue.subscribe(consumer)
         await becomes(hosted, {"graves": 2, "jobs": 0})
-        await trio.sleep(3 * CONFIG.idle_s)
+        await virtual_sleep(3 * CONFIG.idle_s)
         assert queue not in hosted.endings
         queue.unsubscribe(consumer, 0)
         await hosted.consumer_left(queue)
@@ -198,7 +197,7 @@ def test_a_queue_that_is_declared_again_stays() -> None:
         assert await control(hosted).declare_queue(to_plain(definition))
         volume.capacity_bytes *= 4
         await becomes(hosted, {"graves": published, "jobs": 0})
-        await trio.sleep(3 * CONFIG.idle_s)
+        await virtual_sleep(3 * CONFIG.idle_s)
         assert "jobs" in ready(hosted)
 
     run(volume, life)
@@ -229,7 +228,7 @@ def test_what_was_in_a_queue_that_is_deleted_while_it_is_buried_is_not_lost(
             name, size = ("jobs", 100) if number < 300 else ("fast", 400)
             await publish(hosted, make_batch(number, [bytes(size)], key=name))
         reject_all(hosted, "fast")
-        await trio.sleep(3 * CONFIG.idle_s)
+        await virtual_sleep(3 * CONFIG.idle_s)
         queue, died = hosted.vhost.registry.queue("jobs"), hosted.vhost.intake.counts
         reject_all(hosted, "jobs")
         while not died.dropped:
@@ -237,7 +236,7 @@ def test_what_was_in_a_queue_that_is_deleted_while_it_is_buried_is_not_lost(
         await hosted.delete_queue(queue, "a test")
         await hosted.log.free()
         assert 0 < died.dropped < 300
-        await trio.sleep(3 * CONFIG.idle_s)
+        await virtual_sleep(3 * CONFIG.idle_s)
         assert not hosted.lost
 
     run(Volume(), life, config=replace(CONFIG, recent_bytes=1))

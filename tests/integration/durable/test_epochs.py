@@ -13,7 +13,8 @@ import durable
 from durable.errors import PublisherFenced
 from mesh.protocol.batch import NUMBERS_END
 from tests.brokers import at, client, drain, numbered, pass_time, serving, shop_at
-from tests.nodes import PATIENCE_S, free_ports, until
+from tests.nodes import free_ports
+from tests.waiting import until
 
 DAY_S = 24 * 3600
 
@@ -90,9 +91,7 @@ async def test_an_epoch_that_the_log_does_not_know_of_is_not_given_again(tmp_pat
         shutil.copytree(tmp_path / "data", tmp_path / life)
         async with serving(tmp_path / life) as broker, client(broker) as shop:
             fresh = await shop.publisher("till").__aenter__()
-            with trio.fail_after(PATIENCE_S):
-                while fresh.epoch <= later:
-                    await trio.sleep(0.005)
+            await until(lambda publisher=fresh: publisher.epoch > later)
             given.append(fresh.epoch)
     assert len({*given}) == 3
 

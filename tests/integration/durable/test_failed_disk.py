@@ -31,6 +31,7 @@ from tests.integration.durable.test_too_large import (
 )
 from tests.power_cuts import CONFIG, run
 from tests.vhosts import make_batch
+from tests.waiting import virtual_sleep
 
 
 def reject_one(hosted: Hosted) -> None:
@@ -68,7 +69,7 @@ def test_what_dies_is_captured_or_expires_after_a_failure_ends_nothing(what: str
         async with trio.open_nursery() as nursery:
             capture = Capture(hosted, Publisher(published(0, [5])), 1)  # type: ignore[arg-type]
             nursery.start_soon(capture.run)
-            await trio.sleep(10 * CONFIG.idle_s)
+            await virtual_sleep(10 * CONFIG.idle_s)
             nursery.cancel_scope.cancel()
         assert (await first_of(hosted, "jobs")).payloads == [b"a", b"b"]
 
@@ -86,7 +87,7 @@ def test_a_disk_that_cannot_be_read_has_failed_and_nothing_is_settled() -> None:
         await publish(hosted, make_batch(2, [b"c"], key="jobs"))
         faults.read_error = errno.EIO
         reject_one(hosted)
-        await trio.sleep(1)
+        await virtual_sleep(1)
         with pytest.raises(StoreFailed, match="reading failed"):
             await declare(hosted, "never")
 

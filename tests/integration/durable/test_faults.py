@@ -24,8 +24,8 @@ from durable.log.memory_disk import MemoryDisk, Volume
 from durable.vhost.changes import Change
 from durable.vhost.stream import Stream
 from mesh.protocol.batch import Batch
-from tests.brokers import SMALL, client, drain, numbered, serving, take
-from tests.nodes import PATIENCE_S, until
+from tests.brokers import SMALL, client, drain, numbered, serving, take, until_told
+from tests.waiting import PATIENCE_S, until
 
 LONG = "billing" * 30
 """The name of a cursor that takes more room than a small message."""
@@ -109,8 +109,7 @@ async def test_what_nobody_waited_for_when_the_disk_failed_is_told_by_the_next_f
             async with publisher:
                 faults.sync_error_at = faults.syncs + 1
                 await publisher.send(0, "", "jobs", numbered(2))
-                while not publisher.ended:
-                    await trio.sleep(0.001)
+                await until(lambda: publisher.ended)
                 with pytest.raises(StoreFailed):
                     await publisher.flush()
 
@@ -158,14 +157,12 @@ async def test_who_comes_while_a_deletion_waits_for_room_counts(
             faults.before_sync = lambda: released.wait(PATIENCE_S)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(shop.publish, "", "jobs", b"on its way")
-                while not log.statistics().pending_bytes:
-                    await trio.sleep(0.001)
+                await until(lambda: log.statistics().pending_bytes)
                 nursery.start_soon(delete_if_unused)
                 await asked.wait()
                 async with shop.consume("jobs", prefetch=1):
                     released.set()
-                    while len(nursery.child_tasks):
-                        await trio.sleep(0.001)
+                    await until(lambda: not nursery.child_tasks)
         assert await drain(shop, "jobs") == [b"on its way"]
 
 
@@ -193,8 +190,7 @@ async def test_while_a_sync_hangs_nothing_is_confirmed_and_then_everything(
                     nursery.start_soon(publish, number)
                 await trio.to_thread.run_sync(hangs.wait)
                 # What hangs first may be a file made ahead; the commit comes and hangs, too.
-                while not (await connection.statistics())["log"]["pending_bytes"]:
-                    await trio.sleep(0.001)
+                await until_told(connection, lambda told: told["log"]["pending_bytes"])
                 assert confirmed == []
                 faults.before_sync = None
                 released.set()
@@ -257,8 +253,7 @@ async def test_while_a_sync_takes_long_small_messages_gather_at_their_publisher(
                     nursery.start_soon(connection.publish, "", "jobs", b"%d" % number)
                     await trio.testing.wait_all_tasks_blocked()  # It has left, if it was going to.
                 await trio.to_thread.run_sync(hangs.wait)
-                while len(parts) < UNDER_WAY_MAX:
-                    await trio.sleep(0.001)
+                await until(lambda: len(parts) >= UNDER_WAY_MAX)
                 assert parts == [1] * UNDER_WAY_MAX
                 faults.before_sync = None
                 released.set()

@@ -22,15 +22,15 @@ from durable.log.memory_disk import MemoryDisk, Volume
 from durable.queues.consumers import Consumer
 from durable.queues.queue import ACK, REJECT, REQUEUE
 from durable.vhost import changes
-from tests.brokers import SMALL, client, drain, serving, take
+from tests.brokers import SMALL, client, drain, serving, take, until_told
 from tests.integration.durable.test_too_large import declare, graves, make, publish, ready
 from tests.ledger import Ledger, number_of, payload
-from tests.nodes import PATIENCE_S as REAL_PATIENCE_S
 from tests.power_cuts import CONFIG, run
 from tests.vhosts import flushed, make_batch
+from tests.waiting import PATIENCE_S, until, virtual_sleep
 
 SEGMENT = CONFIG.log.segment_bytes
-PATIENCE_S = 100 * CONFIG.idle_s
+VIRTUAL_PATIENCE_S = 100 * CONFIG.idle_s
 AUDIT = StreamDefinition(name="audit")
 
 
@@ -55,14 +55,12 @@ async def settle(hosted: Hosted, name: str, outcome: str) -> None:
 
 
 async def purge(hosted: Hosted) -> int:
-    with trio.fail_after(PATIENCE_S):
+    with trio.fail_after(VIRTUAL_PATIENCE_S):
         return await hosted.purge(hosted.vhost.registry.queue("jobs"))
 
 
 async def until_space(hosted: Hosted) -> None:
-    with trio.fail_after(PATIENCE_S):
-        while hosted.log.statistics().full:
-            await trio.sleep(CONFIG.idle_s)
+    await until(lambda: not hosted.log.statistics().full, VIRTUAL_PATIENCE_S)
 
 
 @pytest.mark.parametrize("consumed", [True, False])
@@ -96,9 +94,7 @@ async def test_clients_of_a_full_disk_are_refused_ack_and_go_on_by_themselves(
                 ledger.settled.update(settled)
             if not consumed:
                 volume.capacity_bytes *= 2
-            with trio.fail_after(REAL_PATIENCE_S):
-                while (await shop.statistics())["log"]["full"]:
-                    await trio.sleep(0.01)
+            await until_told(shop, lambda told: not told["log"]["full"], PATIENCE_S)
             await confirm()
     async with serving(tmp_path) as broker, client(broker) as shop:
         for found in await drain(shop, "jobs"):
@@ -117,7 +113,7 @@ def test_what_was_consumed_from_a_full_disk_makes_room_by_itself() -> None:
         for _ in range(3):
             published = await fill(hosted)
             assert published > 10
-            await trio.sleep(3 * CONFIG.idle_s)  # A checkpoint, from which nothing is freed.
+            await virtual_sleep(3 * CONFIG.idle_s)  # A checkpoint, from which nothing is freed.
             await settle(hosted, "jobs", ACK)
             await until_space(hosted)
 
@@ -136,7 +132,7 @@ def test_cursors_take_no_reserve_from_acks() -> None:
         for number in range(SEGMENT // 50):
             with suppress(StoreFull):
                 await make(hosted, changes.CURSOR, "audit", "billing", number)
-        with trio.fail_after(PATIENCE_S):
+        with trio.fail_after(VIRTUAL_PATIENCE_S):
             await settle(hosted, "jobs", ACK)
         await until_space(hosted)
         await make(hosted, changes.CURSOR, "audit", "billing", 1)
@@ -197,7 +193,7 @@ def test_checkpoints_that_find_no_room_take_no_reserve_from_acks() -> None:
     async def nothing(hosted: Hosted) -> None:
         assert hosted.log.would_free
         ends.append(hosted.log.end)
-        await trio.sleep(10 * CONFIG.idle_s)
+        await virtual_sleep(10 * CONFIG.idle_s)
         ends.append(hosted.log.end)
 
     async def last(hosted: Hosted) -> None:
@@ -283,7 +279,7 @@ def test_what_was_rejected_on_a_full_disk_moves_when_there_is_room(
         published = await fill(hosted)
         volume.capacity_bytes = volume.used_bytes
         await settle(hosted, "jobs", REJECT)
-        await trio.sleep(10 * CONFIG.idle_s)
+        await virtual_sleep(10 * CONFIG.idle_s)
         assert hosted.log.statistics().full
         assert not sum(ready(hosted).values())
         assert caplog.text.count("no checkpoint of /") == 1
@@ -295,9 +291,7 @@ def test_what_was_rejected_on_a_full_disk_moves_when_there_is_room(
             assert ready(hosted) == {"graves": 0, "jobs": published}
             await settle(hosted, "jobs", REJECT)
         volume.capacity_bytes *= 4
-        with trio.fail_after(PATIENCE_S):
-            while ready(hosted)["graves"] < published:
-                await trio.sleep(CONFIG.idle_s)
+        await until(lambda: ready(hosted)["graves"] >= published, VIRTUAL_PATIENCE_S)
         assert ready(hosted) == {"graves": published, "jobs": 0}
         assert not hosted.lost
 

@@ -18,7 +18,8 @@ from durable.protocol.calls import VERSION, decode_hello, encode_hello
 from durable.protocol.failures import take_apart
 from durable.protocol.parts import encode_ended
 from tests.brokers import client, drain, node_of, serving
-from tests.nodes import PATIENCE_S, linked, node
+from tests.nodes import linked, node
+from tests.waiting import PATIENCE_S
 
 
 async def test_a_client_that_says_nothing_holds_no_session(

@@ -27,7 +27,7 @@ from durable.errors import (
 from durable.log.faulty_disk import Faults, FaultyDisk
 from durable.log.memory_disk import Volume
 from tests.brokers import SMALL, client, node_of, serving
-from tests.nodes import PATIENCE_S
+from tests.waiting import PATIENCE_S, until
 
 PLAIN = export_definitions(
     Definitions(
@@ -89,10 +89,12 @@ async def test_what_json_can_say_and_nobody_can_declare_is_refused_by_name(
 async def test_a_stream_that_was_imported_captures(tmp_path: Path) -> None:
     async with serving(tmp_path) as broker, client(broker) as shop:
         await shop.import_definitions(PLAIN)
-        with trio.fail_after(PATIENCE_S):
-            while not (await shop.statistics())["streams"]["audit"]["end"]:
-                await node_of(broker).publish("orders.eu", b"captured once somebody listens")
-                await trio.sleep(0.005)
+
+        async def captured() -> int:
+            await node_of(broker).publish("orders.eu", b"captured once somebody listens")
+            return int((await shop.statistics())["streams"]["audit"]["end"])
+
+        await until(captured)
 
 
 async def test_more_queues_than_there_may_be_are_refused_altogether(tmp_path: Path) -> None:
@@ -134,8 +136,7 @@ async def test_what_was_declared_while_it_waited_for_room_is_not_replaced(
         with trio.fail_after(PATIENCE_S):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(declare)
-                while not log.statistics().pending_bytes:
-                    await trio.sleep(0.001)
+                await until(lambda: log.statistics().pending_bytes)
                 nursery.start_soon(take_in)
                 await checked.wait()
                 await shop.declare_queue("jobs", durability="memory")  # It needs no room.

@@ -24,7 +24,8 @@ from durable.errors import (
 )
 from durable.vhost.publishers import HOLES_MAX, Publisher
 from tests.brokers import SMALL, at, client, drain, numbered, serving, shop_at
-from tests.nodes import PATIENCE_S, free_ports, node, until
+from tests.nodes import free_ports, node
+from tests.waiting import PATIENCE_S, until
 
 NAME = "replay/orders/0"
 LARGE = [b"%d" % number * 1000 for number in range(6)]
@@ -173,9 +174,7 @@ async def test_a_publisher_opened_again_takes_over_from_the_one_that_hangs(tmp_p
                 await hanging.flush()
                 async with other.numbered_publisher(NAME) as second:
                     await second.send(0, "", "jobs", numbered(20))
-                with trio.fail_after(10):
-                    while not hanging.ended:
-                        await trio.sleep(0.01)
+                await until(lambda: hanging.ended)
                 await hanging.send(10, "", "jobs", numbered(5, first=10))
         assert await drain(shop, "jobs") == numbered(20)
 

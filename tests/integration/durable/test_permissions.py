@@ -12,7 +12,8 @@ import trio
 import durable
 from durable.errors import AccessRefused, NoAdministrator, Unconfirmed, UnknownQueue, UnknownVhost
 from tests.brokers import SMALL, client, drain, node_of, numbered, payloads, serving, take
-from tests.nodes import PATIENCE_S, node, until
+from tests.nodes import node
+from tests.waiting import PATIENCE_S, until
 
 
 async def test_as_long_as_nothing_was_said_everybody_may(tmp_path: Path) -> None:

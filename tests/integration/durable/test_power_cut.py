@@ -11,7 +11,6 @@ from functools import partial
 from random import Random
 
 import pytest
-import trio
 
 from durable.broker.hosted import Hosted
 from durable.definition_forms import to_plain
@@ -26,6 +25,7 @@ from mesh.protocol.batch import Batch
 from tests.ledger import number_of, payload
 from tests.power_cuts import CONFIG, Cuts, Found, Ledger, run
 from tests.vhosts import PUBLISHER, anybody, flushed, make_batch
+from tests.waiting import virtual_sleep
 
 SEEDS = 1
 ROUNDS = 12
@@ -58,7 +58,7 @@ class Client:
                 await self.delete("gone")
                 await self.make("gone")
             # Checkpoints and compaction begin in the same moment as the next round.
-            await trio.sleep(CONFIG.idle_s)
+            await virtual_sleep(CONFIG.idle_s)
 
     # As its publisher session
 

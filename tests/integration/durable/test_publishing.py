@@ -13,7 +13,7 @@ from durable.errors import InternalExchange, QueueFull, Unconfirmed, UnknownExch
 from durable.protocol.properties import Properties
 from durable.vhost.publishers import Publisher
 from tests.brokers import QUIET, SMALL, client, drain, numbered, payloads, serving, take
-from tests.nodes import PATIENCE_S
+from tests.waiting import PATIENCE_S, until
 
 
 async def test_one_by_one_and_many(tmp_path: Path) -> None:
@@ -162,9 +162,7 @@ async def test_what_was_refused_before_flush_is_told_by_flush(tmp_path: Path) ->
         async with shop.publisher() as publisher:
             for payload in numbered(3):
                 await publisher.send("", "jobs", payload)
-            with trio.fail_after(10):
-                while publisher._outbox.confirmed < 3:
-                    await trio.sleep(0.001)
+            await until(lambda: publisher._outbox.confirmed >= 3)
             with pytest.raises(QueueFull) as refused:
                 await publisher.flush()
             assert refused.value.__notes__ == ["2 messages were refused"]

@@ -20,7 +20,8 @@ from durable.errors import BrokerLost, PublisherFenced, QueueFull, Unconfirmed
 from durable.protocol.calls import encode_hello
 from mesh.errors import TunnelBroken
 from tests.brokers import at, client, drain, node_of, numbered, payloads, serving, shop_at, take
-from tests.nodes import PATIENCE_S, free_ports, linked, node, until
+from tests.nodes import free_ports, linked, node
+from tests.waiting import PATIENCE_S, until
 
 
 async def test_a_publisher_resends_to_a_restarted_broker_and_nothing_is_stored_twice(
@@ -44,9 +45,7 @@ async def test_a_publisher_resends_to_a_restarted_broker_and_nothing_is_stored_t
                     await shop.declare_queue("jobs")
                     nursery.start_soon(publish)
                 queue = broker.hosted("/").vhost.registry.queue("jobs")
-                with trio.fail_after(20):
-                    while queue.ready < min(count, (restart + 1) * 700):
-                        await trio.sleep(0.001)
+                await until(lambda: queue.ready >= min(count, (restart + 1) * 700), 20)
         async with serving(tmp_path, **at(port)):
             with trio.fail_after(20):
                 await done.wait()
@@ -114,13 +113,9 @@ async def test_a_broker_that_is_killed_in_the_middle_of_its_answers(tmp_path: Pa
             hosted._publishers.clear()
             nursery.start_soon(shop.publish_many, "", "jobs", numbered(100))
             queue = hosted.vhost.registry.queue("jobs")
-            with trio.fail_after(10):
-                while queue.ready < 101:
-                    await trio.sleep(0.001)
+            await until(lambda: queue.ready >= 101)
         async with serving(tmp_path, **at(port)) as broker:
-            with trio.fail_after(20):
-                while nursery.child_tasks:
-                    await trio.sleep(0.001)
+            await until(lambda: not nursery.child_tasks, 20)
             assert await drain(shop, "jobs") == [b"first", *numbered(100)]
             assert (await shop.statistics())["intake"]["duplicates"] == 100
 
@@ -154,17 +149,13 @@ async def test_what_was_refused_is_not_confirmed_when_it_comes_again(
                         outcome.append(error)
 
                 nursery.start_soon(publish, "full", b"refused")
-                await trio.testing.wait_all_tasks_blocked(0.05)
+                await trio.testing.wait_all_tasks_blocked()
                 nursery.start_soon(publish, "jobs", b"stored")
                 queue = broker.hosted("/").vhost.registry.queue("jobs")
-                with trio.fail_after(10):
-                    while not queue.ready:
-                        await trio.sleep(0.001)
+                await until(lambda: queue.ready)
         assert not outcome
         async with serving(tmp_path, **at(port)):
-            with trio.fail_after(20):
-                while nursery.child_tasks:
-                    await trio.sleep(0.001)
+            await until(lambda: not nursery.child_tasks, 20)
             assert [type(error) for error in outcome] == [QueueFull]
             assert await drain(shop, "jobs") == [b"stored"]
 
@@ -304,10 +295,8 @@ async def test_those_who_wait_are_told_when_their_own_node_leaves(tmp_path: Path
             nursery.start_soon(expect, shop.declare_queue("jobs"))
             nursery.start_soon(expect, shop.publish("", "jobs", b""))
             nursery.start_soon(expect, shop.consume("jobs").__aenter__())
-            await trio.testing.wait_all_tasks_blocked(0.01)
-        with trio.fail_after(10):
-            while len(ends) < 3:
-                await trio.sleep(0.001)
+            await trio.testing.wait_all_tasks_blocked()
+        await until(lambda: len(ends) >= 3)
         # Found: only the first was told; the others' messages waited for a task that could not begin.
         for _ in range(2):
             with trio.fail_after(10), pytest.raises(mesh.NodeClosed):

@@ -28,8 +28,9 @@ from tests.brokers import (
     shop_at,
     take,
 )
-from tests.nodes import PATIENCE_S, free_ports, until
+from tests.nodes import free_ports
 from tests.vhosts import flushed
+from tests.waiting import PATIENCE_S, until
 
 
 async def test_everything_confirmed_is_there_and_nothing_settled_comes_back(tmp_path: Path) -> None:
@@ -235,8 +236,7 @@ async def test_checkpoints_are_written_one_after_the_other(
     with trio.fail_after(PATIENCE_S):
         async with durable.Broker(tmp_path, config=replace(SMALL, idle_s=0.01)) as broker:
             log = broker.hosted("/").log
-            while not under_way:
-                await trio.sleep(0.001)
+            await until(lambda: under_way)
             end = log.end
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(under_way[0].write)
@@ -245,8 +245,18 @@ async def test_checkpoints_are_written_one_after_the_other(
                 go_on.set()
 
 
-async def test_so_many_bytes_of_settlements_are_enough_for_a_checkpoint(tmp_path: Path) -> None:
+async def test_so_many_bytes_of_settlements_are_enough_for_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Without another segment: what they say need not be read again."""
+    looks: list[bool] = []
+    due = Checkpointer.due
+
+    def look(self: Checkpointer) -> bool:
+        looks.append(due.__get__(self))
+        return looks[-1]
+
+    monkeypatch.setattr(Checkpointer, "due", property(look))
     config = replace(SMALL, checkpoint_bytes=1000, idle_s=0.01)
     async with serving(tmp_path, config=config) as broker, client(broker) as shop:
         await shop.declare_queue("jobs")
@@ -259,7 +269,9 @@ async def test_so_many_bytes_of_settlements_are_enough_for_a_checkpoint(tmp_path
             segments = broker.hosted("/").log.statistics().segments
             await found[0].ack()
             await deliveries.synced()
-            await trio.sleep(10 * config.idle_s)
+            looks.clear()
+            await until(lambda: len(looks) == 10)
+            assert not any(looks)
             assert checkpoint.read_bytes() == before
             for one in found[1:200:2]:  # Each a range of its own.
                 await one.ack()

@@ -20,11 +20,23 @@ from durable.log.memory_disk import Volume
 from durable.protocol.parts import Gap
 from durable.vhost import changes
 from durable.vhost.stream import Stream
-from tests.brokers import SMALL, at, client, node_of, numbered, payloads, serving, shop_at, take
+from tests.brokers import (
+    SMALL,
+    at,
+    client,
+    node_of,
+    numbered,
+    payloads,
+    serving,
+    shop_at,
+    take,
+    until_told,
+)
 from tests.integration.durable.test_too_large import make, publish
-from tests.nodes import free_ports, node, subscribed, until
+from tests.nodes import free_ports, node, subscribed
 from tests.power_cuts import CONFIG, run
 from tests.vhosts import flushed, make_batch
+from tests.waiting import until, virtual_sleep
 
 
 async def read(
@@ -35,9 +47,7 @@ async def read(
 
 
 async def stream_end(shop: durable.Connection, stream: str, end: int) -> None:
-    with trio.fail_after(10):
-        while (await shop.statistics())["streams"][stream]["end"] != end:
-            await trio.sleep(0.005)
+    await until_told(shop, lambda told: told["streams"][stream]["end"] == end)
 
 
 async def test_published_explicitly_and_read_from_everywhere(tmp_path: Path) -> None:
@@ -295,7 +305,7 @@ def test_retention_of_much_lets_others_have_their_turns(monkeypatch: pytest.Monk
                 return retain(stream, now_us, 1)
 
             monkeypatch.setattr(Stream, "retain", one_at_a_time)
-            await trio.sleep(1.5 * CONFIG.idle_s)
+            await virtual_sleep(1.5 * CONFIG.idle_s)
             assert hosted.vhost.registry.stream("audit").start == 4
         assert len(set(seen)) > 2, "others looked on meanwhile"
 

@@ -28,6 +28,7 @@ from mesh.protocol.batch import Batch
 from mesh.protocol.inbox import Delivery
 from tests.power_cuts import CONFIG, run
 from tests.vhosts import PUBLISHER, anybody, make_batch
+from tests.waiting import until, virtual_sleep
 
 Life = Callable[[Hosted], Awaitable[None]]
 
@@ -62,8 +63,7 @@ async def reject_all(hosted: Hosted, name: str) -> None:
     queue.settle(consumer, 0, consumer.next_tag, REJECT)
     queue.unsubscribe(consumer, 0)
     hosted.wake(queue)
-    while queue.size_bytes:
-        await trio.sleep(CONFIG.idle_s)
+    await until(lambda: not queue.size_bytes)
 
 
 async def first_of(hosted: Hosted, name: str) -> Batch:
@@ -243,7 +243,7 @@ async def captured(hosted: Hosted, *deliveries: Delivery) -> list[tuple[int, int
         await make(hosted, changes.STREAM, lane, to_plain(definition))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(Capture(hosted, Publisher(*deliveries), 1).run)  # type: ignore[arg-type]
-        await trio.sleep(CONFIG.idle_s)
+        await virtual_sleep(CONFIG.idle_s)
         nursery.cancel_scope.cancel()
     await hosted.log.durable(hosted.log.end - 1)
     return gaps_of(hosted)
@@ -293,7 +293,7 @@ def test_a_snapshot_that_is_too_large_is_left_out(caplog: pytest.LogCaptureFixtu
         for name in names:
             await declare(hosted, name)
         await publish(hosted, make_batch(0, [b"x"], key=names[0]))
-        await trio.sleep(3 * CONFIG.idle_s)
+        await virtual_sleep(3 * CONFIG.idle_s)
 
     async def smaller(hosted: Hosted) -> None:
         assert ready(hosted) == {name: int(name == names[0]) for name in names}
@@ -301,7 +301,7 @@ def test_a_snapshot_that_is_too_large_is_left_out(caplog: pytest.LogCaptureFixtu
         for name in names[1:]:
             await hosted.delete_queue(hosted.vhost.registry.queue(name), "a test")
         await reject_all(hosted, names[0])
-        await trio.sleep(2 * CONFIG.idle_s)
+        await virtual_sleep(2 * CONFIG.idle_s)
         assert hosted.log.statistics().segments < before
 
     volume = Volume()
@@ -326,7 +326,7 @@ def test_a_snapshot_that_fits_a_segment_only_once_gives_space_back() -> None:
         await reject_all(hosted, names[0])
         await publish(hosted, make_batch(9, [bytes(3000)], key=names[0]))
         await reject_all(hosted, names[0])
-        await trio.sleep(3 * CONFIG.idle_s)
+        await virtual_sleep(3 * CONFIG.idle_s)
         assert hosted.log.statistics().segments < before
 
     volume = Volume()
@@ -357,7 +357,7 @@ def test_what_is_too_large_for_smaller_segments_stays_where_it_is(
 
     async def go_on(hosted: Hosted) -> None:
         await publish_on(hosted, "kept")
-        await trio.sleep(10 * CONFIG.idle_s)
+        await virtual_sleep(10 * CONFIG.idle_s)
         assert len((await first_of(hosted, "slow")).payloads[0]) == 10_000
 
     volume = Volume()

@@ -18,7 +18,8 @@ from durable.errors import BrokerLost, QueueFull, Unconfirmed
 from durable.protocol.parts import Refusal
 from tests.broker import broker as process
 from tests.brokers import SMALL, at, client, drain, numbered, payloads, serving, shop_at, take
-from tests.nodes import PATIENCE_S, free_ports, node, until
+from tests.nodes import free_ports, node
+from tests.waiting import until
 
 
 async def test_a_publish_that_nobody_answers_in_time_is_unknown_and_stored_once(
@@ -126,9 +127,7 @@ async def test_what_was_sent_to_a_broker_that_took_more_than_the_next_one(tmp_pa
             frozen.close()
             config = replace(SMALL, tunnel_window_bytes=128 * 1024)
             async with serving(tmp_path, config=config, listen=listen):
-                with trio.fail_after(PATIENCE_S):
-                    while not told:
-                        await trio.sleep(0.005)
+                await until(lambda: told)
                 assert told[0].count == 3
                 await shop.publish("", "jobs", b"with another publisher")
 

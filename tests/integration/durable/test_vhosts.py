@@ -24,7 +24,8 @@ from durable.errors import (
 )
 from durable.protocol.calls import CONSUME, decode_answer, encode_hello
 from tests.brokers import client, drain, node_of, numbered, serving
-from tests.nodes import PATIENCE_S, node, until
+from tests.nodes import node
+from tests.waiting import PATIENCE_S, until
 
 
 async def test_a_vhost_has_queues_of_its_own_and_survives_a_restart(tmp_path: Path) -> None:
@@ -185,10 +186,13 @@ async def test_streams_of_a_vhost_made_later_capture_too(tmp_path: Path) -> None
         audit = durable.connect(joined, vhost="audit")
         await audit.declare_stream("orders", patterns=["orders.>"])
         async with audit.read("orders", start="first") as records:
+
+            async def captured() -> int:
+                await joined.publish("orders.eu", b"1")
+                return int((await audit.statistics())["streams"]["orders"]["end"])
+
+            await until(captured)
             with trio.fail_after(PATIENCE_S):
-                while (await audit.statistics())["streams"]["orders"]["end"] == 0:
-                    await joined.publish("orders.eu", b"1")
-                    await trio.sleep(0.01)
                 assert (await anext(records)).payload == b"1"
 
 

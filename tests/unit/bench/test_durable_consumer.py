@@ -14,6 +14,7 @@ from bench.sequence import Ring
 from bench.systems.mesh_durable import Taker
 from bench.systems.system import Place
 from durable.client.deliveries import Deliveries
+from tests.waiting import virtual_sleep
 
 RING = Ring(16, 100)
 SYNC_S = 50.0
@@ -39,7 +40,7 @@ class Disk:
         return Batch(RING.slice(0, count))
 
     async def synced(self) -> None:
-        await trio.sleep(SYNC_S)
+        await virtual_sleep(SYNC_S)
 
 
 @pytest.mark.parametrize(("count", "synced"), [(10, True), (9, False)])

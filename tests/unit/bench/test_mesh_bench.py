@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ import pytest
 from bench import cli
 from bench.machine import ROOT
 from bench.systems import PACKAGES, SYSTEMS
+from tests.waiting import until_in_thread
 
 
 def test_setup_names_every_system_and_one_line_that_installs_them(
@@ -185,10 +185,7 @@ def alive(pids: list[int]) -> list[int]:
 
 def wait_until_gone(servers: list[int]) -> None:
     """The kernel ends those whose role had to be killed: soon after it."""
-    end_s = time.monotonic() + 10
-    while alive(servers):
-        assert time.monotonic() < end_s, f"{alive(servers)} live on"
-        time.sleep(0.01)
+    until_in_thread(lambda: not alive(servers))
 
 
 def wait_for_grandchildren(pid: int) -> list[int]:

@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from discovery import BadEndpoint, DnsFinder
+from tests.waiting import virtual_sleep
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -60,7 +61,7 @@ class Run:
 
 async def test_every_address_every_30_s(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
     run = await Run(["10.0.0.1", "10.0.0.1", "2001:db8::1", "fe80::1"], ["10.0.0.2"]).start(nursery)
-    await trio.sleep(31)
+    await virtual_sleep(31)
     nursery.cancel_scope.cancel()
     assert run.found == ["tcp://10.0.0.1:9000", "tcp://[2001:db8::1]:9000", "tcp://10.0.0.2:9000"]
     assert run.waits_s() == [30]
@@ -80,12 +81,12 @@ async def test_a_failure_is_a_problem_until_it_passes(
     nursery: trio.Nursery, autojump_clock: MockClock, answer: Answer, words: str
 ) -> None:
     run = await Run(answer, ["10.0.0.1"]).start(nursery)
-    await trio.sleep(1)
+    await virtual_sleep(1)
     problem = run.finder.problem()
     assert problem is not None
     assert problem.startswith("dns://nodes.example:9000: ")
     assert words in problem
-    await trio.sleep(5)
+    await virtual_sleep(5)
     nursery.cancel_scope.cancel()
     assert run.finder.problem() is None
     assert run.found == ["tcp://10.0.0.1:9000"]
@@ -96,9 +97,9 @@ async def test_a_silent_resolver_is_given_up(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     run = await Run(None, ["10.0.0.1"]).start(nursery)
-    await trio.sleep(11)
+    await virtual_sleep(11)
     assert "no answer from the resolver within 10 s" in (run.finder.problem() or "")
-    await trio.sleep(5)
+    await virtual_sleep(5)
     nursery.cancel_scope.cancel()
     assert run.found == ["tcp://10.0.0.1:9000"]
 

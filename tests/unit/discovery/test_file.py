@@ -10,6 +10,7 @@ import trio
 
 from discovery import FileFinder
 from discovery.file import FILE_BYTES_MAX, Stamp
+from tests.waiting import virtual_sleep
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -46,7 +47,7 @@ class Run:
 
     async def start(self, nursery: trio.Nursery) -> Run:
         await nursery.start(self.finder.run, lambda found: self.found.append(found.endpoint))
-        await trio.sleep(0.5)
+        await virtual_sleep(0.5)
         return self
 
     def take(self) -> list[str]:
@@ -70,7 +71,7 @@ async def test_a_change_is_seen_within_a_second(
     run = await Run(b"tcp://a:1").start(nursery)
     assert run.take() == ["tcp://a:1"]
     run.files.write(b"tcp://b:2\n")
-    await trio.sleep(1)
+    await virtual_sleep(1)
     nursery.cancel_scope.cancel()
     assert run.take() == ["tcp://b:2"]
 
@@ -79,7 +80,7 @@ async def test_unchanged_is_repeated_every_5_s_and_not_read_between(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     run = await Run(b"tcp://a:1").start(nursery)
-    await trio.sleep(10)
+    await virtual_sleep(10)
     nursery.cancel_scope.cancel()
     assert run.take() == ["tcp://a:1"] * 3
     assert run.files.reads == 3
@@ -90,7 +91,7 @@ async def test_a_change_without_a_trace_in_the_stamp_is_seen_at_the_repeat(
 ) -> None:
     run = await Run(b"tcp://a:1").start(nursery)
     run.files.write(b"tcp://b:2", stamp=run.files.at)
-    await trio.sleep(5)
+    await virtual_sleep(5)
     nursery.cancel_scope.cancel()
     assert run.take() == ["tcp://a:1", "tcp://b:2"]
 
@@ -101,10 +102,10 @@ async def test_a_missing_file_is_a_problem_until_it_appears(
     run = await Run(None).start(nursery)
     assert run.finder.problem() == "/etc/nodes: No such file or directory"
     run.files.write(b"tcp://a:1")
-    await trio.sleep(1)
+    await virtual_sleep(1)
     assert run.finder.problem() is None
     run.files.write(None)
-    await trio.sleep(1)
+    await virtual_sleep(1)
     nursery.cancel_scope.cancel()
     assert run.take() == ["tcp://a:1"]
     assert run.finder.problem() == "/etc/nodes: No such file or directory"

@@ -12,6 +12,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from discovery import AnnouncementTooLarge, MdnsFinder, MdnsSettings
 from discovery.errors import ResponderError
 from discovery.txt import decode_txt, encode_txt
+from tests.waiting import virtual_sleep
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -61,11 +62,11 @@ class FakeResponder:
         self.network.log.append(f"publish {decode_txt(txt)!r} {port}")
         if self.network.echo:
             self.network.on_change(self.instance, True)
-        await trio.sleep(0.45)
+        await virtual_sleep(0.45)
 
     async def withdraw(self) -> None:
         self.network.log.append("withdraw")
-        await trio.sleep(0.25)
+        await virtual_sleep(0.25)
 
     def instances(self) -> list[str]:
         return list(self.network.records)
@@ -82,7 +83,7 @@ class FakeResponder:
     async def close(self) -> None:
         if self.network.close_hangs:
             await trio.sleep_forever()
-        await trio.sleep(0.25)
+        await virtual_sleep(0.25)
         self.network.log.append("close")
 
 
@@ -112,7 +113,7 @@ async def test_a_new_instance_is_reported_once(autojump_clock: MockClock) -> Non
         world.network.hear("cd", b"one")
         await wait_all_tasks_blocked()
         world.network.hear("cd", b"one")
-        await trio.sleep(60)
+        await virtual_sleep(60)
         assert world.take() == [b"one"]
         assert world.finder.statistics().instances == 1
 
@@ -147,7 +148,7 @@ async def test_our_own_instance_is_never_reported(autojump_clock: MockClock) -> 
     await world.finder.announce(b"me", 9000)
     async with world.running():
         world.network.hear("ab12", b"me")
-        await trio.sleep(60)
+        await virtual_sleep(60)
         assert world.take() == []
 
 
@@ -158,7 +159,7 @@ async def test_records_of_others_under_our_name_are_counted_and_ignored(
     async with world.running():
         world.network.records["cd"] = b"\x05other"
         world.network.on_change("cd", True)
-        await trio.sleep(60)
+        await virtual_sleep(60)
         assert world.take() == []
         assert world.finder.statistics().unreadable == 1
 
@@ -170,7 +171,7 @@ async def test_an_announcement_that_got_lost_is_asked_for(autojump_clock: MockCl
             world.network.hear(instance, None)
         await wait_all_tasks_blocked()
         assert world.network.log == ["open", "ask c", "ask d"]
-        await trio.sleep(10.5)
+        await virtual_sleep(10.5)
         assert world.network.log == ["open", "ask c", "ask d", "ask c", "ask d"]
 
 
@@ -183,7 +184,7 @@ async def test_dropped_changes_are_made_up_by_the_relist(autojump_clock: MockClo
         assert world.take() == [b"c", b"d"]
         assert world.finder.statistics().dropped == 1
         del world.network.records["c"]  # its goodbye was dropped, too
-        await trio.sleep(10.5)
+        await virtual_sleep(10.5)
         assert world.take() == [b"e"]
         assert world.finder.statistics().instances == 2
 
@@ -197,12 +198,12 @@ async def test_announcements_replace_each_other_and_end_with_a_goodbye(
         await wait_all_tasks_blocked()
         await world.finder.announce(b"two", 9000)  # while "one" is still being sent
         await world.finder.announce(b"three", 9001)
-        await trio.sleep(1)
+        await virtual_sleep(1)
         await world.finder.withdraw()
         assert world.network.log[-1] == "withdraw"
-        await trio.sleep(1)
+        await virtual_sleep(1)
         await world.finder.announce(b"three", 9001)
-        await trio.sleep(1)
+        await virtual_sleep(1)
     three = "publish b'three' 9001"
     assert world.network.log == [
         *("open", "publish b'one' 9000", three, "withdraw", three, "close"),
@@ -214,7 +215,7 @@ async def test_too_large_is_refused_and_the_old_one_stays(autojump_clock: MockCl
     with pytest.raises(AnnouncementTooLarge):
         await world.finder.announce(bytes(1301), 9000)
     async with world.running():
-        await trio.sleep(1)
+        await virtual_sleep(1)
     assert world.network.log == ["open", "close"]
 
 
@@ -228,9 +229,9 @@ async def test_no_multicast_at_start_is_a_problem_that_passes(autojump_clock: Mo
     await world.finder.announce(b"me", 9000)
     async with world.running():
         assert world.finder.problem() == "no multicast on this machine: No such device"
-        await trio.sleep(59)
+        await virtual_sleep(59)
         assert world.network.log == []
-        await trio.sleep(2)
+        await virtual_sleep(2)
         assert world.network.log == ["open", "publish b'me' 9000"]
         assert world.finder.problem() is None
 
@@ -242,15 +243,15 @@ async def test_not_hearing_ourselves_is_a_problem_and_gets_new_sockets(
     world.network.echo = False
     await world.finder.announce(b"me", 9000)
     async with world.running():
-        await trio.sleep(0.9)
+        await virtual_sleep(0.9)
         assert world.finder.problem() is None
-        await trio.sleep(0.2)
+        await virtual_sleep(0.2)
         assert "own announcement not heard back within 1.0 s" in (world.finder.problem() or "")
         world.network.hear("cd", b"one")
-        await trio.sleep(1)
+        await virtual_sleep(1)
         assert world.take() == [b"one"], "deaf to ourselves only"
         world.network.echo = True
-        await trio.sleep(30)
+        await virtual_sleep(30)
         assert world.finder.problem() is None
     cycle = ["open", "publish b'me' 9000", "close"]
     assert world.network.log == cycle * 2
@@ -261,10 +262,10 @@ async def test_a_late_echo_ends_the_problem(autojump_clock: MockClock) -> None:
     world.network.echo = False
     await world.finder.announce(b"me", 9000)
     async with world.running():
-        await trio.sleep(5)
+        await virtual_sleep(5)
         assert world.finder.problem() is not None
         world.network.on_change("ab12", True)
-        await trio.sleep(60)
+        await virtual_sleep(60)
         assert world.finder.problem() is None
     assert world.network.log.count("open") == 1
 
@@ -275,12 +276,12 @@ async def test_nothing_announced_or_withdrawn_at_once_is_no_problem(
     world = World()
     world.network.echo = False
     async with world.running():
-        await trio.sleep(60)
+        await virtual_sleep(60)
         assert world.finder.problem() is None
         await world.finder.announce(b"me", 9000)
-        await trio.sleep(0.1)
+        await virtual_sleep(0.1)
         await world.finder.withdraw()
-        await trio.sleep(60)
+        await virtual_sleep(60)
         assert world.finder.problem() is None
 
 
@@ -289,9 +290,9 @@ async def test_a_failure_of_zeroconf_is_a_problem_and_retried(autojump_clock: Mo
     world.network.publish_fails = 1
     await world.finder.announce(b"me", 9000)
     async with world.running():
-        await trio.sleep(1)
+        await virtual_sleep(1)
         assert world.finder.problem() == "zeroconf failed: loop blocked"
-        await trio.sleep(30)
+        await virtual_sleep(30)
         assert world.finder.problem() is None
     assert world.network.log == ["open", "close", "open", "publish b'me' 9000", "close"]
 

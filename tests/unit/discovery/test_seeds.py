@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from discovery import BadEndpoint, Found, SeedFinder
+from tests.waiting import virtual_sleep
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -20,7 +21,7 @@ async def test_each_seed_at_once_and_every_repeat_s(
     start_s = trio.current_time()
     finder = SeedFinder(["tcp://a:1", "tcp://b:2", "tcp://a:1"], repeat_s=5)
     await nursery.start(finder.run, lambda f: found.append((trio.current_time() - start_s, f)))
-    await trio.sleep(11)
+    await virtual_sleep(11)
     nursery.cancel_scope.cancel()
 
     a, b = Found("tcp://a:1", source="seeds"), Found("tcp://b:2", source="seeds")
@@ -35,5 +36,5 @@ def test_a_malformed_seed_is_named_at_construction() -> None:
 
 async def test_no_seeds_is_no_busy_loop(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
     await nursery.start(SeedFinder([]).run, lambda found: pytest.fail(str(found)))
-    await trio.sleep(60)
+    await virtual_sleep(60)
     nursery.cancel_scope.cancel()

@@ -17,6 +17,7 @@ from durable.log.log import open_log
 from durable.log.memory_disk import MemoryDisk, Volume
 from durable.log.record import Kind
 from tests.logs import SMALL, Gate, acks, inline, publish
+from tests.waiting import until, virtual_sleep
 
 
 async def test_durable_returns_when_it_is_on_the_platter() -> None:
@@ -285,7 +286,7 @@ async def test_a_full_disk_and_space_that_comes_back(autojump_clock: MockClock) 
         (position,) = await log.append([acks(7, 0, number)])
         await log.durable(position)
         volume.capacity_bytes += SMALL.segment_bytes
-        await trio.sleep(SMALL.retry_s * 1.5)
+        await virtual_sleep(SMALL.retry_s * 1.5)
         (position,) = await log.append([publish(number, 300)])
         await log.durable(position)
         assert not log.statistics().failure
@@ -338,13 +339,13 @@ async def test_a_commit_that_waits_for_space_is_no_disk_that_hangs(
     async with open_log(disk, SMALL, in_thread=gate) as log:
         disk.faults.write_error = errno.ENOSPC
         (position,) = log.append_nowait([publish(1)])
-        await trio.sleep(2 * SMALL.commit_s_max)
+        await virtual_sleep(2 * SMALL.commit_s_max)
         assert log.statistics().full
         assert log.statistics().overdue_s == 0
         assert not caplog.text
         disk.faults.write_error = None
         gate.open = trio.Event()
-        await trio.sleep(SMALL.retry_s + SMALL.commit_s_max + 1)
+        await virtual_sleep(SMALL.retry_s + SMALL.commit_s_max + 1)
         assert 0 < log.statistics().overdue_s <= 1 + SMALL.retry_s, "counted from the last attempt"
         assert caplog.text.count("the disk hangs") == 1
         gate.open.set()
@@ -376,9 +377,7 @@ async def test_an_fdatasync_that_hangs_in_a_real_thread() -> None:
         await log.durable(first)
         disk.faults.before_sync = released.wait
         (position,) = log.append_nowait([publish(2)])
-        with trio.fail_after(10):
-            while not log.statistics().overdue_s:
-                await trio.sleep(0.005)
+        await until(lambda: log.statistics().overdue_s)
         assert [one.position for one in await log.read(1, 1000)] == [first], "reading goes on"
         released.set()
         await log.durable(position)
@@ -400,9 +399,8 @@ async def test_a_failure_in_the_real_thread_is_heard() -> None:
     async with open_log(disk, SMALL) as log:
         (first,) = log.append_nowait([publish(1)])
         await log.durable(first)
-        with trio.fail_after(10):
-            while log._committer.segment_pending:  # Making it syncs, too, in another thread.
-                await trio.sleep(0.001)
+        # Making it syncs, too, in another thread.
+        await until(lambda: not log._committer.segment_pending)
         disk.faults.sync_error_at = disk.faults.syncs + 1
         (position,) = log.append_nowait([publish(2)])
         with pytest.raises(StoreFailed, match="fdatasync failed"):

@@ -14,6 +14,7 @@ from durable.log.log import open_log
 from durable.log.memory_disk import MemoryDisk, Volume
 from durable.log.scarcity import SCARCE_S_MAX
 from tests.logs import SMALL, inline, publish
+from tests.waiting import virtual_sleep
 
 
 class Scarce(MemoryDisk):
@@ -58,7 +59,7 @@ async def test_readers_wait_and_one_says_so(
             disk.error = error
             for position in (1, 20, 30):
                 nursery.start_soon(read_at, position)
-            await trio.sleep(SCARCE_S_MAX - 1)
+            await virtual_sleep(SCARCE_S_MAX - 1)
             assert not read
             disk.error = None
         assert sorted(read) == [1, 20, 30]

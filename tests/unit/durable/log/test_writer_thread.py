@@ -12,6 +12,7 @@ import trio
 import trio.testing
 
 from durable.log.writer_thread import BorrowedThreads, WriterThread
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -65,8 +66,7 @@ async def test_who_waits_may_come_before_the_call(writer: WriterThread, borrowed
                 used.start(lambda _: None, None)
                 with pytest.raises(AssertionError, match="one call"):
                     used.start(lambda _: None, None)
-                while len(got) == count:
-                    await trio.sleep(0.001)
+                await until(lambda: len(got) != count)
 
 
 async def test_others_run_meanwhile(writer: WriterThread) -> None:
@@ -93,7 +93,6 @@ async def test_a_call_that_is_abandoned_goes_on_and_takes_the_thread_with_it() -
     os.fstat(done)
     let_go.set()
     assert await trio.to_thread.run_sync(ended.wait, 10)
-    with trio.fail_after(10), pytest.raises(OSError, match="Bad file descriptor"):
-        while True:  # Closed by the thread, after the last time it needed it.
-            os.fstat(done)
-            await trio.sleep(0.001)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        # Closed by the thread, after the last time it needed it.
+        await until(lambda: not os.fstat(done))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 from mesh.errors import (
     MeshError,
@@ -76,8 +77,10 @@ class Bench:
         data = REPLY_PREFIX.pack(0, 0) + encode_values(*values)
         self.table.error_for(link, pending.ident, data, 0, len(data))
 
-    def busy(self, link: Link, pending: Pending, *, hard: bool, queue: int = 9) -> None:
-        body = encode_values(queue, 250, hard)
+    def busy(
+        self, link: Link, pending: Pending, *, hard: bool, queue: int = 9, met: tuple[Any, ...] = ()
+    ) -> None:
+        body = encode_values(queue, 250, hard, *met)
         self.table.busy_for(link, pending.ident, body, self.now_s)
 
     def counts(self) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,15 @@ from mesh.errors import NodeClosed
 from mesh.protocol.core import LOOK_AGAIN_S, Core, Identity
 from mesh.protocol.dialling import greeting
 from mesh.protocol.dispatch import LEAVING_LOAD, Dispatcher
-from mesh.protocol.frame import CONTROL, DATA, Frame, Kind, pack_frame, pack_record
+from mesh.protocol.frame import (
+    CONTROL,
+    DATA,
+    GREETING_BYTES_MAX,
+    Frame,
+    Kind,
+    pack_frame,
+    pack_record,
+)
 from mesh.protocol.hello import Hello, Welcome, decode_hello, encode_announcements
 from mesh.protocol.instructions import Dial
 from mesh.protocol.lane import Conn
@@ -59,9 +68,9 @@ class Shell:
     def grew(self) -> None: ...
 
 
-def make_core(shell: Shell, wall_us: Callable[[], int] = lambda: WALL_US) -> Core:
+def make_core(shell: Shell, wall_us: Callable[[], int] = lambda: WALL_US, **settings: Any) -> Core:
     core = Core(
-        Identity(node=ME, incarnation=1, host=HOST), MeshConfig(clusters=("x",)),
+        Identity(node=ME, incarnation=1, host=HOST), MeshConfig(clusters=("x",), **settings),
         NetworkKeyring([SECRET]), shell, Random(7), wall_us,
     )  # fmt: skip
     core.announce([place("127.0.0.1:3")], 0.0)
@@ -319,3 +328,20 @@ def test_whoever_breaks_the_protocol_under_many_names_is_one_of_its_cluster() ->
     assert core.refusals.counts == {"protocol violation by a node of x": 2}
     (line,) = shell.logged
     assert line.startswith(f"node {SMALLER.hex()[:8]} of x broke the protocol")
+
+
+@pytest.mark.parametrize(("frame_bytes_max", "limit"), [(128 << 10, GREETING_BYTES_MAX), (1 << 20, 1 << 20)])  # fmt: skip
+def test_a_frame_over_the_limit_costs_its_link_and_is_said_once(
+    frame_bytes_max: int, limit: int
+) -> None:
+    """Found: up to four times as much was taken, and of more libzmq hung up without a word."""
+    for size, why in ((limit + 1, f"of {limit + 1} bytes, the limit is {limit}"), (limit, "magic")):
+        shell = Shell()
+        core = make_core(shell, frame_bytes_max=frame_bytes_max)
+        for node in (SMALLER, LARGER):
+            link(core, node)
+        for _ in range(3):
+            core.received(SMALLER + b"%d" % DATA, "x", bytes(size), 0.0)
+        assert list(core.peering.links) == [LARGER]
+        assert why in shell.logged[0]
+        assert len(shell.logged) == 1

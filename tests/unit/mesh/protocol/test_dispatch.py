@@ -13,7 +13,7 @@ from mesh.protocol.dispatch import (
 )
 from mesh.protocol.frame import Kind
 from mesh.protocol.link import Link
-from mesh.protocol.request import MAY_BE_BUSY, REPLY_PREFIX
+from mesh.protocol.request import MAY_BE_BUSY, REPLY_PREFIX, read_busy
 from mesh.protocol.values import decode_values
 from tests.machines import OTHER, make_link, take_records
 
@@ -168,8 +168,8 @@ def test_a_full_queue_is_busy_and_says_until_when() -> None:
     bench.offer(flags=MAY_BE_BUSY)
     ((kind, ident, body),) = take_records(bench.link)
     assert (kind, ident) == (Kind.BUSY, bench.jobs)
-    queue, retry_after_ms, hard = decode_values(body, "BUSY", (int, int, bool))
-    assert (queue, hard) == (CONCURRENCY + QUEUE, True)
+    queue, retry_after_ms, *said = read_busy(body)
+    assert (queue, said) == (CONCURRENCY + QUEUE, [True, "queue_requests", QUEUE])
     turns = (CONCURRENCY + QUEUE) / CONCURRENCY
     assert 1_900 * turns < retry_after_ms <= 2_000 * turns
     assert bench.counts()["busy"] == 1
@@ -183,7 +183,7 @@ def test_soft_busy_when_the_caller_has_others_to_try() -> None:
     assert bench.answers() == []
     bench.offer(flags=MAY_BE_BUSY)
     ((_, _, body),) = take_records(bench.link)
-    assert decode_values(body, "BUSY", (int, int, bool))[2] is False
+    assert read_busy(body)[2:] == [False, "concurrency", CONCURRENCY]
     bench.offer()
     assert bench.answers() == [], "this caller has nobody else: it waits"
 
@@ -193,7 +193,8 @@ def test_the_queue_is_bounded_in_bytes() -> None:
     running = [bench.offer(payload=bytes(QUEUE_BYTES)) for _ in range(CONCURRENCY)]
     bench.offer(payload=bytes(QUEUE_BYTES - 10))
     bench.offer(payload=bytes(11))
-    assert bench.answers() == [("BUSY", 4)]
+    ((_, ident, body),) = take_records(bench.link)
+    assert (ident, read_busy(body)[2:]) == (4, [True, "queue_bytes", QUEUE_BYTES])
     bench.offer(payload=bytes(10))
     bench.offer(payload=b"x")
     assert bench.answers() == [("BUSY", 6)]
@@ -210,7 +211,8 @@ def test_a_caller_that_does_not_take_its_replies_is_given_no_more() -> None:
     assert bench.counts() == {"served": 1, "busy": 1}
     other = bench.offer(link=make_link())
     assert bench.started[-1] is other, "nobody else has to wait for it"
-    take_records(bench.link)
+    (body,) = (body for kind, _, body in take_records(bench.link) if kind == Kind.BUSY)
+    assert read_busy(body)[2:] == [True, "outbox_bytes", limit]
     assert bench.offer() in bench.started
 
 
@@ -235,7 +237,7 @@ def test_a_draining_service_says_so_with_every_answer() -> None:
     bench.offer()
     bench.reply(bench.started[0])
     (_, _, busy), (_, _, reply) = sorted(take_records(bench.link), reverse=True)
-    assert decode_values(busy, "BUSY", (int, int, bool))[::2] == [LEAVING_LOAD, True]
+    assert read_busy(busy)[::2] == [LEAVING_LOAD, True, 0]
     assert REPLY_PREFIX.unpack_from(reply)[1] == 0xFFFF
 
 

@@ -144,8 +144,9 @@ def test_malformed_answers_cost_the_link_that_sent_them() -> None:
     for values in (("code",), (1, "text"), ("code", b"text")):
         with pytest.raises(RemoteProtocolError):
             bench.error(link, pending, *values)
-    with pytest.raises(RemoteProtocolError):
-        bench.table.busy_for(link, pending.ident, encode_values(1, 2), bench.now_s)
+    for said in ((1, 2), (1, 2, True, 3, 4), (1, 2, True, "queue_bytes", "4")):
+        with pytest.raises(RemoteProtocolError):
+            bench.table.busy_for(link, pending.ident, encode_values(*said), bench.now_s)
     assert pending.state == SENT
 
 
@@ -193,12 +194,14 @@ def test_soft_busy_where_it_is_not_welcome_counts_as_hard() -> None:
 def test_when_all_are_full_it_is_overloaded() -> None:
     bench = Bench(members=2)
     pending = bench.ask()
-    for link in bench.links():
+    for link, most in zip(bench.links(), (7, 256), strict=True):
         take_records(link)
-        bench.busy(link, pending, hard=True)
+        bench.busy(link, pending, hard=True, met=("queue_requests", most))
     error = outcome(pending)
     assert isinstance(error, Overloaded)
     assert (error.tried, error.retry_after_s) == (2, 0.25)
+    assert (error.setting, error.limit) == ("queue_requests", 256), "of the last one"
+    assert str(error).endswith("retry after 0.25 s; queue_requests is 256")
     assert not error.maybe_executed
 
 
@@ -314,7 +317,10 @@ def test_the_one_member_asked_may_be_busy() -> None:
     pending = bench.ask(only=only)
     take_records(only.link)
     bench.busy(only.link, pending, hard=False)
-    assert isinstance(outcome(pending), Overloaded)
+    error = outcome(pending)
+    assert isinstance(error, Overloaded)
+    assert (error.setting, error.limit) == ("", 0), "a member of before does not say"
+    assert str(error).endswith("retry after 0.25 s")
     assert take_records(other.link) == []
 
 

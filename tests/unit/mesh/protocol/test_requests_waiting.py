@@ -289,4 +289,6 @@ def test_the_one_member_asked_may_have_no_room() -> None:
         "shop/get", large, now_s=START_S, deadline_s=until_s, expires_s=until_s,
         wake=lambda: None, only=only,
     )  # fmt: skip
-    assert isinstance(outcome(pending), Overloaded)
+    error = outcome(pending)
+    assert isinstance(error, Overloaded)
+    assert (error.setting, error.limit) == ("outbox_bytes", only.link.limits.outbox_bytes)

@@ -1,0 +1,109 @@
+"""How much of a flood one turn takes in: counted, on a socket in memory, where nothing takes time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import trio
+import zmq
+
+from mesh.config import MeshConfig
+from mesh.protocol.lane import Conn
+from mesh.zmq_socket import ZmqSocket
+from mesh.zmq_transport import BYTES_PER_TURN, FRAMES_PER_TURN, ZmqTransport
+from security.keyring import NetworkKeyring
+
+EVIL, GOOD = b"evil", b"good"
+FLOOD = 5000
+KEYRING = NetworkKeyring([b"tests of the mesh, 32 bytes long"])
+
+
+class Count:
+    """A Receiver that counts what a transport takes in, and may hang up on whoever is evil."""
+
+    def __init__(self, *, cuts_off: bool) -> None:
+        config = MeshConfig(clusters=("databases",), zeroconf=False)
+        self.transport = transport = ZmqTransport(config, KEYRING)
+        self.sockets: list[ZmqSocket] = []
+        self.inbound = transport._inbound = transport._router(self.sockets)
+        self.inbound.raw.bind("inproc://flooded")
+        transport._receiver = self  # type: ignore[assignment]
+        self._cuts_off = cuts_off
+        self.heard: Counter[Conn] = Counter()
+        self.heard_bytes = self.settled = 0
+
+    def flood(self, name: bytes, frames: int, frame: bytes = b"x") -> None:
+        """Somebody who was admitted sends so many frames, and they have all arrived."""
+        raw = self.transport._context.socket(zmq.DEALER)
+        self.sockets.append(ZmqSocket(raw))
+        raw.setsockopt(zmq.SNDHWM, 0)
+        raw.setsockopt(zmq.ROUTING_ID, name)
+        raw.connect("inproc://flooded")
+        self.transport._cluster_of[name] = "databases"
+        for _ in range(frames):
+            raw.send(frame)
+
+    def received(self, conn: Conn, _user: str | None, data: bytes | memoryview) -> None:
+        self.heard[conn] += 1
+        self.heard_bytes += len(data)
+        if conn == EVIL and self._cuts_off:
+            self.transport.hang_up(conn)
+
+    def settle(self) -> None:
+        self.settled += 1
+
+
+@contextmanager
+def counting(*, cuts_off: bool = False) -> Iterator[Count]:
+    count = Count(cuts_off=cuts_off)
+    try:
+        yield count
+    finally:
+        for socket in count.sockets:
+            socket.close()
+        count.transport._context.term()
+
+
+async def test_a_flood_that_waits_holds_nobody_up() -> None:
+    """libzmq takes turns between connections, and we hear no more of one that was cut off."""
+    with counting(cuts_off=True) as count:
+        count.flood(EVIL, FLOOD)
+        count.flood(GOOD, 3)
+        assert count.transport._take(count.inbound), "there is more"
+        assert count.heard == {GOOD: 3, EVIL: 1}
+        turns = 1
+        while count.transport._take(count.inbound):
+            turns += 1
+        assert turns == (FLOOD + 3) // FRAMES_PER_TURN
+        assert count.heard == {GOOD: 3, EVIL: 1}
+
+
+async def test_large_frames_make_turns_short() -> None:
+    size_bytes = BYTES_PER_TURN // 5
+    with counting() as count:
+        count.flood(EVIL, 30, bytes(size_bytes))
+        more, turns = True, 0
+        while more:
+            before = count.heard_bytes
+            more = count.transport._take(count.inbound)
+            assert count.heard_bytes - before <= BYTES_PER_TURN + size_bytes
+            turns += 1
+        assert (count.heard[EVIL], turns) == (30, 5)
+
+
+async def test_others_run_between_two_turns() -> None:
+    with counting() as count:
+        count.flood(EVIL, FLOOD)
+        most, before = 0, 0
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(count.transport._read, count.inbound)
+            while count.heard[EVIL] < FLOOD:
+                await trio.lowlevel.checkpoint()
+                most, before = max(most, count.heard[EVIL] - before), count.heard[EVIL]
+            nursery.cancel_scope.cancel()
+        assert most <= 2 * FRAMES_PER_TURN, (
+            "trio has them go in any order: one twice before the other"
+        )
+        assert count.settled >= FLOOD // FRAMES_PER_TURN, "and what was heard is answered"
