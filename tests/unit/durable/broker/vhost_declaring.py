@@ -52,7 +52,7 @@ members = st.sampled_from(["a", "b", "c", "s"])
 """Names of queues, and two of them of streams, too."""
 keys = st.sampled_from(["a", "b", "c", "s"])
 exchanges = st.sampled_from(["x", "y"])
-anywhere = st.sampled_from(["", "", "x", "y", "amq.fanout"])
+anywhere = st.sampled_from(["", "", "x", "y", "amq.fanout", "amq.fanout"])
 definitions = st.builds(
     lambda letters, **fields: QueueDefinition(
         dead_letter_exchange=letters[0], dead_letter_routing_key=letters[1], **fields
@@ -143,7 +143,7 @@ class Declaring(RuleBasedStateMachine):
     @initialize(
         queues=st.lists(definitions, min_size=2, max_size=4), streams=st.lists(streams, max_size=1),
         exchanges=st.lists(exchange_definitions, max_size=3), bound=st.lists(bindings, max_size=4),
-        everything=st.booleans(),
+        everything=st.sampled_from([True, True, False]),
     )  # fmt: skip
     def begin(self, everything: bool, **wanted: list[Wanted]) -> None:
         """`everything`: is bound to amq.fanout."""
@@ -251,7 +251,7 @@ class Declaring(RuleBasedStateMachine):
 
     @rule(peer=st.integers(0, 1), data=st.data(), flags=st.tuples(st.booleans(), st.booleans()))
     def delete(self, peer: int, data: st.DataObject, flags: tuple[bool, bool]) -> None:
-        kind = data.draw(st.sampled_from(["queue", "purge", "stream", "exchange", "bind"]))
+        kind = data.draw(st.sampled_from(["queue", "purge", "purge", "stream", "exchange", "bind"]))
         if kind == "queue":
             there = list(self.model.queues) or ["s"]
             self.delete_queue(peer, data.draw(st.sampled_from(there) | members), *flags)
