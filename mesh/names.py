@@ -3,7 +3,7 @@
 cluster    databases             [a-z0-9][a-z0-9._-]{0,62}
 target     databases/get         cluster, then an endpoint of its service
 topic      orders.eu.created     tokens of printable characters without space, * and >
-pattern    orders.*.created      `*` is any one token, a last `>` is one or more tokens
+pattern    orders.*.created      `*` is any one token, a last `>` is one or more tokens; none is `#`
 """
 
 from __future__ import annotations
@@ -64,7 +64,17 @@ def check_topic(topic: str) -> bytes:
 
 
 def check_pattern(pattern: str) -> tuple[str, ...]:
-    """Return the pattern's tokens, or raise InvalidName."""
+    """Return the tokens of a pattern that somebody asks for, or raise InvalidName."""
+    tokens = read_pattern(pattern)
+    # A topic may have such a token, but whoever asks for it means AMQP's wildcard, and would hear nothing.
+    if "#" in tokens:
+        rule = "# is no wildcard here, but for topic exchanges of a broker"
+        raise InvalidName(f"pattern {pattern!r}: {rule}; want > at the end, for one token or more")
+    return tokens
+
+
+def read_pattern(pattern: str) -> tuple[str, ...]:
+    """The same of a pattern that has been asked for: by a peer, or in what is stored."""
     tokens = pattern.split(".") if isinstance(pattern, str) else []
     plain = tokens[:-1] if tokens and tokens[-1] == ">" else tokens
     _check_tokens(pattern, "pattern", ["x" if token == "*" else token for token in plain] or ["x"])

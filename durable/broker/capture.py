@@ -19,8 +19,8 @@ from math import inf
 
 import trio
 
-from mesh.errors import LimitReached, TooLarge
-from mesh.names import check_pattern
+from mesh.errors import InvalidName, LimitReached, TooLarge
+from mesh.names import read_pattern
 from mesh.node import Node
 from mesh.protocol.batch import Batch
 from mesh.protocol.inbox import Delivery
@@ -71,11 +71,11 @@ class Capture:
                 gone = [(one, self._running.pop(one)) for one in over]
                 for pattern, subscribed in gone:
                     subscribed.scope.cancel()
-                    self._interest.remove(check_pattern(pattern), pattern)
+                    self._interest.remove(read_pattern(pattern), pattern)
                 for _, subscribed in gone:  # They count until then, and there is a limit.
                     await subscribed.ended.wait()
                 for pattern in [one for one in wanted if one not in self._running]:
-                    self._interest.add(check_pattern(pattern), pattern)
+                    self._interest.add(read_pattern(pattern), pattern)
                     subscribed = self._running[pattern] = _Subscribed()
                     await nursery.start(self._subscribe, pattern, subscribed)
                 await self._hosted.streams_changed.wait()
@@ -92,7 +92,7 @@ class Capture:
                 )
                 try:
                     subscription = await stack.enter_async_context(wanted)
-                except LimitReached as error:
+                except (InvalidName, LimitReached) as error:
                     # It is declared, and must not keep this broker from starting.
                     if pattern not in self._refused:
                         logger.error("pattern %s is not captured: %s", pattern, error)

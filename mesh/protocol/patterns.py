@@ -16,7 +16,7 @@ from random import Random
 
 from ..config import MeshConfig
 from ..errors import InvalidName, RemoteProtocolError
-from ..names import check_pattern, check_topic
+from ..names import check_pattern, check_topic, read_pattern
 from .balancer import Choose
 from .batch import NUMBERS_END, Batch
 from .dispatch import RETRY_MS_MAX, Dispatcher, Job
@@ -267,7 +267,7 @@ class Patterns:
         if len(remote) >= self._config.subscriptions_max:
             raise RemoteProtocolError(f"more than {self._config.subscriptions_max} subscriptions")
         try:
-            tokens = check_pattern(pattern)
+            tokens = read_pattern(pattern)
         except ValueError as error:
             raise RemoteProtocolError(str(error)) from None
         subscription = RemoteSubscription(link, ident, tokens, POLICIES[policy], window, window)

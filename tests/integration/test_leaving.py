@@ -18,15 +18,16 @@ from tests.nodes import free_ports, linked, node, subscribed
 from tests.waiting import until
 
 
-def archive(read: list[bytes], ends: list[str]) -> mesh.Service:
-    """Reads a part whenever everybody else waits."""
+def archive(read: list[bytes], ends: list[str], goes_on: trio.Event | None = None) -> mesh.Service:
+    """Reads the first part when it comes, and the others when it may go on."""
     service = mesh.Service("archive")
 
     @service.tunnel
     async def store(tunnel: mesh.Tunnel) -> None:
         async for part in tunnel:
             read.append(part)
-            await trio.testing.wait_all_tasks_blocked()
+            if goes_on is not None:
+                await goes_on.wait()
         ends.append("complete")
 
     return service
@@ -114,6 +115,7 @@ async def test_a_node_that_is_cancelled_says_goodbye_and_only_the_cancellation_c
 async def test_a_blocked_publisher_leaves_nothing_behind() -> None:
     """Found: the last message, accepted and waiting for credit, was lost uncounted."""
     got: list[bytes] = []
+    leaving: list[mesh.Node] = []
     async with (
         node("sub") as sub, trio.open_nursery() as nursery,
         sub.subscribe("t", when_full="block", limit_bytes=1) as messages,
@@ -122,13 +124,16 @@ async def test_a_blocked_publisher_leaves_nothing_behind() -> None:
         async def consume() -> None:
             async for message in messages:
                 got.append(message.payload)
-                await trio.testing.wait_all_tasks_blocked()
+                if len(got) == 8:  # The next one has come; the last one waits for its credit.
+                    await until(lambda: leaving[0]._core.closing)
 
         nursery.start_soon(consume)
         async with node("shop", sub) as shop:
+            leaving.append(shop)
             await subscribed(shop, "t")
             for n in range(10):
                 await shop.publish("t", b"%d" % n)
+            assert shop._core.patterns.publisher.waiting
         await until(lambda: len(got) == 10)
         nursery.cancel_scope.cancel()
     assert got == [b"%d" % n for n in range(10)]
@@ -138,12 +143,16 @@ async def test_a_tunnel_that_was_closed_is_complete_although_its_node_is_gone() 
     """Found: what had arrived, its end included, was dropped with the link."""
     read: list[bytes] = []
     ends: list[str] = []
-    async with node(archive(read, ends)) as other:
+    goes_on = trio.Event()
+    async with node(archive(read, ends, goes_on)) as other:
         async with node("shop", other) as shop:
             await linked(shop, other)
             async with shop.open_tunnel("archive") as tunnel:
                 for n in range(100):
                     await tunnel.send(b"%d" % n)
+        await until(lambda: not other.members("shop"))
+        assert len(read) == 1
+        goes_on.set()
         await until(lambda: ends)
     assert read == [b"%d" % n for n in range(100)]
 

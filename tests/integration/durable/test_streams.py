@@ -15,7 +15,7 @@ import durable
 from durable.broker.hosted import Hosted
 from durable.definition_forms import to_plain
 from durable.definitions import StreamDefinition
-from durable.errors import ConsumerCancelled, TooManyPatterns, UnknownStream
+from durable.errors import ConsumerCancelled, InvalidDefinition, TooManyPatterns, UnknownStream
 from durable.log.memory_disk import Volume
 from durable.protocol.parts import Gap
 from durable.vhost import changes
@@ -184,6 +184,26 @@ async def test_more_patterns_than_a_node_may_subscribe_to_keep_no_broker_from_st
         await shop.declare_stream("again", patterns=patterns)
         with pytest.raises(TooManyPatterns):
             await shop.declare_stream("more", patterns=["b.>"])
+
+
+async def test_a_pattern_that_is_no_longer_taken_keeps_no_broker_from_starting(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """AMQP's `#` could be declared, and captured nothing."""
+    patterns = ("orders.#", "orders.>")
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        with pytest.raises(InvalidDefinition, match="# is no wildcard here"):
+            await shop.declare_stream("audit", patterns=patterns)
+        definition = StreamDefinition(name="audit", patterns=patterns)
+        hosted = broker.hosted("/")
+        (lane,) = hosted.vhost.registry.new_lanes(definition)
+        await make(hosted, changes.STREAM, lane, to_plain(definition))
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await until(lambda: "pattern orders.# is not captured: " in caplog.text)
+        await subscribed(node_of(broker), "orders.eu")
+        await node_of(broker).publish("orders.eu", b"1")
+        await stream_end(shop, "audit", 1)
+        assert await read(shop, "audit", 1) == [b"1"]
 
 
 async def test_more_patterns_than_a_node_may_subscribe_to_are_refused_before_anything_is_stored(

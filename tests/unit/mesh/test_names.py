@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mesh.errors import InvalidName
-from mesh.names import check_cluster, check_pattern, check_topic, split_target
+from mesh.names import check_cluster, check_pattern, check_topic, read_pattern, split_target
 from mesh.service import Request, Service
 
 
@@ -34,20 +34,28 @@ def test_bad_topics(bad: str) -> None:
         check_topic(bad)
 
 
-@pytest.mark.parametrize("good", [">", "*", "a.*.b", "a.>", "ümlaut.ok"])
+@pytest.mark.parametrize("good", [">", "*", "a.*.b", "a.>", "ümlaut.ok", "a#.#b"])
 def test_good_patterns(good: str) -> None:
     assert check_pattern(good) == tuple(good.split("."))
 
 
-@pytest.mark.parametrize("bad", ["", "a.>.b", "a.b*", "a..>", "a >"])
+@pytest.mark.parametrize("bad", ["", "a.>.b", "a.b*", "a..>", "a >", "#", "a.#", "#.b"])
 def test_bad_patterns(bad: str) -> None:
     with pytest.raises(InvalidName):
         check_pattern(bad)
 
 
+def test_what_earlier_members_have_asked_for_is_read_all_the_same() -> None:
+    """And a topic may have such a token."""
+    assert read_pattern("a.#") == ("a", "#")
+    assert check_topic("a.#") == b"a.#"
+    with pytest.raises(InvalidName):
+        read_pattern("a.b*")
+
+
 @pytest.mark.parametrize("bad", [None, 7, b"bytes", [], {}])
 def test_names_are_strings(bad: Any) -> None:
-    for check in (check_cluster, check_topic, check_pattern, split_target):
+    for check in (check_cluster, check_topic, check_pattern, read_pattern, split_target):
         with pytest.raises(InvalidName):
             check(bad)
 
@@ -58,6 +66,7 @@ def test_names_are_strings(bad: Any) -> None:
         (check_cluster, "-shop", "must start with a letter or digit"),
         (check_topic, "a b", "white space, control characters, \\* and >"),
         (check_pattern, "a.>.b", "> the last one"),
+        (check_pattern, "a.#", "# is no wildcard here, .* want > at the end"),
         (check_cluster, "", "is empty; want 1 to 63 of a-z 0-9 . _ -"),
         (check_cluster, "no body!", "' ', character 3, cannot be in it; want"),
         (check_cluster, "Shop", "'S', character 1, is upper case; want"),

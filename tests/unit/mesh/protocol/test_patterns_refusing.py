@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from mesh.errors import InvalidName
 from mesh.protocol.dispatch import Endpoint
 from mesh.protocol.frame import Kind
-from mesh.protocol.values import decode_values
+from mesh.protocol.request import read_busy
 from tests.machines import make_link
 
-from .test_patterns import Bench, call
+from .test_patterns import Bench, call, subscribe
 
 
 @pytest.mark.parametrize("target", [("nobody", "get"), ("depot", "none"), ("depot", "closed")])
@@ -25,4 +26,13 @@ def test_refusals_wait_for_a_peer_within_the_limit_of_answers(target: tuple[str,
     assert sorted(ident for _, ident, _ in told) == [*range(1, 101)]
     busy = [body for kind, _, body in told if kind == Kind.BUSY]
     assert busy
-    assert all(decode_values(body, "BUSY", (int, int, bool))[2] for body in busy)
+    assert {tuple(read_busy(body)[2:]) for body in busy} == {(True, "outbox_bytes", 1000)}
+
+
+def test_a_pattern_that_only_earlier_members_ask_for_costs_no_link() -> None:
+    bench = Bench()
+    bench.record(Kind.SUBSCRIBE, 7, subscribe("t.#"))
+    with pytest.raises(InvalidName, match="# is no wildcard"):
+        bench.patterns.subscribe("t.#", "drop_oldest", 1000, lambda: None)
+    bench.publish("t.a", b"x")
+    assert bench.sent() == []
