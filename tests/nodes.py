@@ -10,7 +10,7 @@ from typing import Any
 
 import mesh
 from tests.processes import SECRET
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 PORTS = range(10_000, 20_000, 10)
 """Below Linux' range for ports that nobody chose (32768 and up), and the bench's."""
@@ -30,7 +30,7 @@ async def node(clusters: Any, *seeds: mesh.Node, **settings: Any) -> AsyncIterat
         yield joined
 
 
-async def linked(one: mesh.Node, *others: mesh.Node) -> None:
+async def linked(one: mesh.Node, *others: mesh.Node, patience_s: float = PATIENCE_S) -> None:
     """Wait until `one` and each of the others know each other as members.
 
     Both views: one end of a link is up a crossing before the other.
@@ -39,7 +39,9 @@ async def linked(one: mesh.Node, *others: mesh.Node) -> None:
     def knows(one: mesh.Node, other: mesh.Node) -> bool:
         return other.id in {member.node for member in one.members(other.config.clusters[0])}
 
-    await until(lambda: all(knows(one, other) and knows(other, one) for other in others))
+    await until(
+        lambda: all(knows(one, other) and knows(other, one) for other in others), patience_s
+    )
 
 
 async def subscribed(publisher: mesh.Node, topic: str, count: int = 1) -> None:

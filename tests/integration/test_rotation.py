@@ -21,8 +21,10 @@ from security.files import (
     rotate_cluster,
     rotate_network,
 )
-from tests import nodes
 from tests.nodes import linked, node
+
+KEYS_S = 40
+"""Keys that may open a seed are tried one by one, every 5 s."""
 
 
 def service() -> mesh.Service:
@@ -35,12 +37,6 @@ def service() -> mesh.Service:
     return made
 
 
-@pytest.fixture
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keys that may open a seed are tried one by one, every 5 s."""
-    monkeypatch.setattr(nodes, "PATIENCE_S", 40)
-
-
 def copy(source: Path, target: Path, *names: str) -> Path:
     target.mkdir(exist_ok=True)
     for name in names:
@@ -50,7 +46,6 @@ def copy(source: Path, target: Path, *names: str) -> Path:
 
 @pytest.mark.parametrize("first", ["databases", "shop"])
 @pytest.mark.timeout(120)
-@pytest.mark.usefixtures("patience")
 async def test_a_network_secret(tmp_path: Path, first: str) -> None:
     """`first` is restarted first: with both generations, later with the new one alone."""
     master = tmp_path / "network.secret"
@@ -67,7 +62,6 @@ async def test_a_network_secret(tmp_path: Path, first: str) -> None:
 
 @pytest.mark.parametrize("first", ["databases", "shop"])
 @pytest.mark.timeout(120)
-@pytest.mark.usefixtures("patience")
 async def test_the_keys_of_a_cluster(tmp_path: Path, first: str) -> None:
     """As above; members hold the secret halves, callers only the public ones."""
     master = tmp_path / "master"
@@ -101,6 +95,6 @@ async def they_talk(first: str, seed: dict[str, Path], restarted: dict[str, Path
         node(clusters[0], **{**none, **seed}) as one,
         node(clusters[1], one, **{**none, **restarted}) as other,
     ):
-        await linked(other, one)
+        await linked(other, one, patience_s=KEYS_S)
         caller = other if first == "shop" else one
         assert await caller.request("databases", b"x") == b"x"
