@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, NoReturn
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import TYPE_CHECKING, ClassVar, Generic, NoReturn, TypeVar
+
+T = TypeVar("T")
 
 
 class AsyncBlock:
@@ -20,3 +24,23 @@ class AsyncBlock:
 
         def __exit__(self, *exception: object) -> None:
             """Never called; without it Python would not ask for `__enter__` either."""
+
+
+class Life(AsyncBlock, Generic[T]):
+    """What lives as long as the block, which is entered once: an `asynccontextmanager` that says so."""
+
+    def __init__(self, life: AbstractAsyncContextManager[T]) -> None:
+        self._life = life
+        self._entered = False
+
+    async def __aenter__(self) -> T:
+        if self._entered:
+            raise RuntimeError(f"entered twice: for another one call again, `{self.used_as}`")
+        self._entered = True
+        return await self._life.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool | None:  # fmt: skip
+        return await self._life.__aexit__(kind, error, trace)

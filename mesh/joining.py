@@ -9,7 +9,6 @@ from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from random import Random
 from secrets import token_bytes
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import trio
@@ -21,7 +20,7 @@ from security.keyring import Keyring
 
 from .config import MeshConfig
 from .driver import Driver
-from .entering import AsyncBlock
+from .entering import Life
 from .errors import ConfigError, InvalidName, KeyMissing, NodeCrashed, TunnelBroken
 from .finders import make_finders
 from .node import Node
@@ -43,29 +42,10 @@ logger = logging.getLogger("mesh")
 Joins = str | Service | Sequence[str | Service]
 
 
-class Joining(AsyncBlock):
+class Joining(Life[Node]):
     """Made by `join`: the node's life is the `async with` block, which is entered once."""
 
     used_as = "async with mesh.join(...) as node"
-
-    def __init__(
-        self, clusters: Joins, keyring: Keyring | None, choose: Choose,
-        transport: Transport | None, settings: Mapping[str, Any],
-    ) -> None:  # fmt: skip
-        self._life = _life(clusters, keyring, choose, transport, settings)
-        self._entered = False
-
-    async def __aenter__(self) -> Node:
-        if self._entered:
-            raise RuntimeError("a node joins once; call mesh.join again for another")
-        self._entered = True
-        return await self._life.__aenter__()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool | None:  # fmt: skip
-        return await self._life.__aexit__(kind, error, trace)
 
     if not TYPE_CHECKING:  # Who checks types would take any name for one that this has.
 
@@ -93,7 +73,7 @@ def join(
         CannotBind: an address cannot be had; the text names it.
         NodeCrashed: one of our background tasks failed; the block was cancelled.
     """
-    return Joining(clusters, keyring, choose, transport, settings)
+    return Joining(_life(clusters, keyring, choose, transport, settings))
 
 
 @asynccontextmanager

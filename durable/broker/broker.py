@@ -7,13 +7,14 @@ async with durable.serve("/var/lib/mesh") as broker:
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from mesh.entering import Life
 from mesh.joining import check_in_trio, join, keyring_of
 from mesh.node import Node
 from mesh.service import Service
@@ -33,11 +34,16 @@ NOT_SETTINGS = ("choose", "transport")
 """Other keywords of `mesh.join`."""
 
 
-@asynccontextmanager
-async def serve(
+class Serving(Life["Broker"]):
+    """Made by `serve`."""
+
+    used_as = "async with durable.serve(...) as broker"
+
+
+def serve(
     data: str | Path, *, cluster: str = "broker", config: BrokerConfig | None = None,
     keyring: Keyring | None = None, **settings: Any,
-) -> AsyncGenerator[Broker]:  # fmt: skip
+) -> Serving:  # fmt: skip
     """Open a directory and serve it on the mesh, for as long as the block lasts.
 
     Args:
@@ -49,6 +55,14 @@ async def serve(
         StoreKeyMissing, StoreKeyWrong: it is encrypted, and not for the keys there are.
         What `mesh.join` raises.
     """
+    return Serving(_life(data, cluster, config, keyring, settings))
+
+
+@asynccontextmanager
+async def _life(
+    data: str | Path, cluster: str, config: BrokerConfig | None, keyring: Keyring | None,
+    settings: Mapping[str, Any],
+) -> AsyncGenerator[Broker]:  # fmt: skip
     check_in_trio()
     if keyring is None:
         keyring = keyring_of(

@@ -5,8 +5,8 @@ records that have been applied by then; all of that becomes durable, and the fil
 one moment: whatever is settled is appended, and a snapshot. The root is last, and only after it the log
 may give up segments.
 
-The snapshot comes behind the files: on a full disk it takes from the reserve, which is for what gives
-space back. Where there is no room for the files, each attempt would take some of it in vain.
+The snapshot comes behind the files: on a full disk it takes what is kept for the one that gives space
+back. Where there is no room for the files, or no segment to let go, that would be in vain.
 """
 
 from __future__ import annotations
@@ -109,10 +109,17 @@ class Checkpointer:
         log = self._hosted.log
         statistics = log.statistics()
         settled = self._hosted.vhost.settling.appended_bytes - self._settled
-        if statistics.segments != self._segments or settled >= self._bytes_max:
-            return True
-        # On a full disk there is no further segment to wait for, and somebody waits for space.
-        return statistics.full and log.would_free
+        if (
+            statistics.full
+        ):  # There is no further segment to wait for, and somebody waits for space.
+            return self._worth_it(self._hosted.applied_end)
+        return statistics.segments != self._segments or settled >= self._bytes_max
+
+    def _worth_it(self, start: int) -> bool:
+        """Whether a snapshot that knows what there was before this log position is worth its room: on a full
+        disk it takes what is kept for the one that gives space back."""
+        log = self._hosted.log
+        return not log.statistics().full or log.would_free(start)
 
     async def run(self, look_s: float) -> None:
         """Until cancelled, or the store has failed."""
@@ -128,18 +135,17 @@ class Checkpointer:
                     self._trouble = type(error)
 
     async def write_last(self) -> None:
-        """At the end, so that the next start reads less; on a full disk only if that gives space back.
+        """At the end, so that the next start reads less.
 
         Raises:
             StoreError, OSError: as `write`.
         """
-        log = self._hosted.log
         self._hosted.turn()  # What has just been settled is appended, with a snapshot or without.
-        if not log.statistics().full or log.would_free:  # Else it would take the next one's place.
-            await self.write()
+        await self.write()
 
     async def write(self) -> None:
-        """One of everything, unless a segment is too small for its snapshot, which is logged.
+        """One of everything, unless a segment is too small for its snapshot, which is logged, or the disk
+        is full and it would give no space back.
 
         Raises:
             StoreError, OSError: it could not be written; what was there before holds.
@@ -168,10 +174,15 @@ class Checkpointer:
     async def _write(self) -> None:
         """Raises TooLarge: the snapshot is more than a segment takes."""
         hosted, log = self._hosted, self._hosted.log
+        if not self._worth_it(hosted.applied_end):
+            return
         start, taking = await self._take()
         await trio.to_thread.run_sync(self._write_files, taking)
         self._checkpointing.written(taking)
-        root = Root(await self._append_snapshot(), start, taking.extra)
+        snapshot = await self._append_snapshot(start)
+        if snapshot is None:
+            return
+        root = Root(snapshot, start, taking.extra)
         await trio.to_thread.run_sync(self._write_root, root)
         # Not its own position: what was still on its way to the disk then, such as the settlement of
         # what was dead-lettered, it does not know.
@@ -193,12 +204,15 @@ class Checkpointer:
         await log.durable(log.end - 1)  # What is settled in a file has to be so in the log.
         return start, taking
 
-    async def _append_snapshot(self) -> int:
-        """Its log position, durable. Raises TooLarge."""
+    async def _append_snapshot(self, start: int) -> int | None:
+        """Its log position, durable. None: meanwhile the disk is full, and it is not worth its room. Raises
+        TooLarge."""
         hosted, log = self._hosted, self._hosted.log
 
         def append() -> range:
             self._flush()
+            if not self._worth_it(start):
+                return range(0)
             drafts = hosted.vhost.snapshot(hosted.clock.now_us())
             try:
                 return append_twice(log, drafts)
@@ -206,6 +220,8 @@ class Checkpointer:
                 return log.append_nowait(drafts)
 
         positions = await log.with_room(append)
+        if not positions:
+            return None
         await log.durable(positions[-1])
         return positions[0]
 

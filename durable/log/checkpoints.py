@@ -41,6 +41,8 @@ DIGEST = re.compile("[0-9a-f]{40}")
 KINDS = {"enq": FileKind.ENQ, "ack": FileKind.ACK}
 OURS = frozenset(name + ending for name in KINDS for ending in ("", NEW))
 """In the directory of a queue."""
+ASIDE = ".aside"
+"""Ending of directories of others that stood where one of our files has to be."""
 
 
 class Checkpoint(NamedTuple):
@@ -91,7 +93,7 @@ class Checkpoints:
         self.reach = 0
         """The log ended here, or later, when what has been read so far was written."""
         self._strange: set[str] = set()
-        """Directories that stay for what else is in them: said once."""
+        """What stays for not being ours, or for what else is in it: said once."""
 
     def write(self, checkpoint: Checkpoint) -> None:
         """One of `write_all`."""
@@ -130,7 +132,7 @@ class Checkpoints:
         for folder in folders:
             between()
             for name in KINDS:
-                folder.rename(name + NEW, name)
+                _replace(folder, name)
         for folder in folders:
             between()
             folder.sync_directory()
@@ -206,18 +208,26 @@ class Checkpoints:
         """What is ours; with it the directory, unless somebody else has put something there."""
         folder = self._folder.directory(digest)
         with suppress(FileNotFoundError):
-            names = set(folder.names())
-            for name in names & OURS:
-                folder.unlink(name)
-            if names <= OURS:
+            try:
+                names = folder.names()
+            except NotADirectoryError:
+                self._keep(digest, "it is no directory, so it is not ours")
+                return
+            for name in OURS.intersection(names):
+                with suppress(IsADirectoryError):
+                    folder.unlink(name)
+            others = folder.names()
+            if others:
+                folder.sync_directory()
+                self._keep(digest, f"it holds {', '.join(others)}, which is not ours")
+            else:
                 self._folder.remove_directory(digest)
                 self._folder.sync_directory()
-                return
-            folder.sync_directory()
-            if digest not in self._strange:
-                others = ", ".join(sorted(names - OURS))
-                logger.warning("%s is kept: it holds %s, which is not ours", folder.path, others)
-            self._strange.add(digest)
+
+    def _keep(self, digest: str, why: str) -> None:
+        if digest not in self._strange:
+            logger.warning("%s is kept: %s", self._folder.directory(digest).path, why)
+        self._strange.add(digest)
 
     def digests(self) -> list[str]:
         """SHA-1 in hex of the names of all queues that have files here; anything else is not ours."""
@@ -235,7 +245,7 @@ class Checkpoints:
         assert root.snapshot < self._end(), "a snapshot that is durable"
         self._write_new_root(root)
         _sync(self._disk, ROOT_NAME + NEW)
-        self._disk.rename(ROOT_NAME + NEW, ROOT_NAME)
+        _replace(self._disk, ROOT_NAME)
         self._disk.sync_directory()
 
     def _write_new_root(self, root: Root) -> None:
@@ -312,13 +322,32 @@ def _write(folder: Directory, name: str, file: CheckpointFile) -> None:
     try:
         opened = folder.create(name)
     except FileExistsError:  # Of an attempt that came to nothing; and on a full disk it has room.
-        opened = folder.open(name)
+        try:
+            opened = folder.open(name)
+        except IsADirectoryError:
+            _put_aside(folder, name)
+            opened = folder.create(name)
     try:
         if opened.size_bytes > size_bytes:
             opened.truncate(size_bytes)
         opened.pwritev(pieces, 0)
     finally:
         opened.close()
+
+
+def _replace(folder: Directory, name: str) -> None:
+    """By the new one."""
+    try:
+        folder.rename(name + NEW, name)
+    except IsADirectoryError:
+        _put_aside(folder, name)
+        folder.rename(name + NEW, name)
+
+
+def _put_aside(folder: Directory, name: str) -> None:
+    """A directory, which is not ours."""
+    folder.rename(name, name + ASIDE)
+    logger.warning("%s/%s is now %s%s: it is not ours", folder.path, name, name, ASIDE)
 
 
 def _sync(folder: Directory, name: str) -> None:

@@ -25,7 +25,8 @@ class LogConfig:
     when no further segment can be made: 100,000 acknowledged ranges."""
 
     free_bytes_min: int = 64 * MIB
-    """No segment is made that would leave less on the file system: others need to live, too."""
+    """No segment is made that would leave less on the file system, except in place of one that has been
+    freed: others need to live, too."""
 
     commit_bytes_max: int = 8 * MIB
     """Most that one commit writes, unless a single record is larger. 8 MiB take 10 ms on a slow SSD:

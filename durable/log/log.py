@@ -341,10 +341,9 @@ class Log:
         """Do not compact the segment with this log position before half of what is live now is not."""
         self._store.segments.compact_below(position, 0.5)
 
-    @property
-    def would_free(self) -> bool:
-        """Whether a snapshot taken now would let segments go."""
-        return bool(self._store.segments.unused(self.durable_end))
+    def would_free(self, position: int) -> bool:
+        """Whether `snapshot_at` this log position would let segments go."""
+        return bool(self._store.segments.unused(position))
 
     async def free(self) -> list[int]:
         """Delete the sealed segments before the last snapshot that nothing refers to; their numbers.

@@ -125,11 +125,16 @@ class Placer:
 
     def _fits(self, cursor: Cursor, draft: Draft, size: int, ahead: Ahead) -> bool:
         limit = cursor.capacity_bytes - SEAL_BYTES
-        if not essential(draft) or ahead is Ahead.READY:
+        if not essential(draft) or ahead is Ahead.READY or (draft.snapshot and self._undecided):
             limit -= self._config.reserve_bytes + self._snapshot_bytes
         elif not draft.snapshot:
             limit -= self._snapshot_bytes
         return not cursor.sealed and cursor.at + size <= limit
+
+    @property
+    def _undecided(self) -> bool:
+        """Whether there may be a segment ahead in a moment: a snapshot can wait for it."""
+        return self.ahead in (Ahead.WANTED, Ahead.MAKING)
 
     def _declared(self, drafts: Sequence[Draft]) -> None:
         """The next snapshot says it, too, or is as large as this one."""

@@ -24,6 +24,8 @@ class Store:
     def __init__(self, disk: Disk, config: LogConfig, recovered: Recovered) -> None:
         self._disk, self._config = disk, config
         self._files: dict[int, File] = {}
+        self._freed = False
+        """Whether one was removed since the last one was made."""
         self._opening = Lock()
         """Held to open a file and to remove one: what is removed must not stay open, and take space."""
         self.path = disk.path
@@ -69,12 +71,16 @@ class Store:
     def make_segment(self, number: int) -> None:
         """A file for segment `number`: allocated, zeros, and there after a power cut.
 
+        In place of one that was removed it leaves others what they had before: were it refused, the
+        snapshot that freed that one would have used up what is kept for it, and no other would fit.
+
         Raises:
             StoreFull: not enough space; nothing is left of the attempt.
             OSError: the disk failed.
         """
         size = self._config.segment_bytes
-        if self._disk.free_bytes() < size + self._config.free_bytes_min:
+        left = 0 if self._freed else self._config.free_bytes_min
+        if self._disk.free_bytes() < size + left:
             raise self._full(size)
         try:
             self._files[number] = self._allocated(segment_name(number))
@@ -82,6 +88,7 @@ class Store:
             if error.errno not in NO_SPACE:
                 raise
             raise self._full(size) from error
+        self._freed = False
 
     def _allocated(self, name: str) -> File:
         file = self._disk.create(name)
@@ -104,6 +111,7 @@ class Store:
                 with suppress(FileNotFoundError):  # An attempt before this one got so far.
                     self._disk.unlink(segment_name(number))
         self._disk.sync_directory()
+        self._freed = True
 
     def close(self) -> None:
         """Let others in. Nobody may be reading or writing."""

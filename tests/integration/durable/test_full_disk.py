@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from durable.broker.checkpoints import Checkpointer
 from durable.broker.hosted import Hosted
 from durable.definition_forms import to_plain
 from durable.definitions import StreamDefinition
@@ -22,6 +23,7 @@ from durable.log.memory_disk import MemoryDisk, Volume
 from durable.queues.consumers import Consumer
 from durable.queues.queue import ACK, REJECT, REQUEUE
 from durable.vhost import changes
+from durable.vhost.checkpointing import Checkpointing
 from tests.brokers import SMALL, client, drain, serving, take, until_told
 from tests.integration.durable.test_too_large import declare, graves, make, publish, ready
 from tests.ledger import Ledger, number_of, payload
@@ -165,10 +167,12 @@ def test_restarts_on_a_full_disk_take_no_reserve() -> None:
     run(volume, last)
 
 
-def test_checkpoints_that_find_no_room_take_no_reserve_from_acks() -> None:
+def test_checkpoints_that_find_no_room_take_no_reserve_from_acks(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """Found: a snapshot was appended before its files failed: at first each second, later once in each
     life. Soon no ack was taken, and when there was room for files again, but not for a segment, there
-    was none for a snapshot."""
+    was none for a snapshot. That there is none is said once, not every second."""
     log = replace(CONFIG.log, segment_bytes=1 << 16, reserve_bytes=1 << 13)
     config, segment = replace(CONFIG, log=log), log.segment_bytes
     volume = Volume(capacity_bytes=4 * segment + segment // 2)
@@ -191,10 +195,12 @@ def test_checkpoints_that_find_no_room_take_no_reserve_from_acks() -> None:
         await nothing(hosted)
 
     async def nothing(hosted: Hosted) -> None:
-        assert hosted.log.would_free
+        caplog.clear()
+        assert hosted.log.would_free(hosted.applied_end)
         ends.append(hosted.log.end)
         await virtual_sleep(10 * CONFIG.idle_s)
         ends.append(hosted.log.end)
+        assert caplog.text.count("no checkpoint of /") == 1
 
     async def last(hosted: Hosted) -> None:
         await settle(hosted, "jobs", ACK)
@@ -210,9 +216,13 @@ def test_checkpoints_that_find_no_room_take_no_reserve_from_acks() -> None:
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_a_snapshot_larger_than_the_reserve_makes_room_all_the_same(restarted: bool) -> None:
+@pytest.mark.parametrize("idle", [False, True])
+def test_a_snapshot_larger_than_the_reserve_makes_room_all_the_same(
+    idle: bool, restarted: bool
+) -> None:
     """Found: with so much declared that a snapshot outgrew the reserve, what was consumed from a full
-    disk gave no space back, not even after a restart."""
+    disk gave no space back, not even after a restart. And if nothing was consumed for a while, what is
+    kept for a snapshot went to one that gave no space back."""
     log = replace(CONFIG.log, segment_bytes=1 << 16, reserve_bytes=1 << 11)
     config = replace(CONFIG, log=log)
     volume = Volume(capacity_bytes=4 * log.segment_bytes + log.segment_bytes // 2)
@@ -224,6 +234,8 @@ def test_a_snapshot_larger_than_the_reserve_makes_room_all_the_same(restarted: b
         snapshot = sum(draft.size_bytes for draft in hosted.vhost.snapshot(0))
         assert snapshot > 2 * log.reserve_bytes
         await fill(hosted)
+        if idle:
+            await virtual_sleep(3 * CONFIG.idle_s)
         if not restarted:
             await last(hosted)
 
@@ -238,6 +250,84 @@ def test_a_snapshot_larger_than_the_reserve_makes_room_all_the_same(restarted: b
     run(volume, first, config=config)
     if restarted:
         run(volume, last, config=config)
+
+
+def test_a_snapshot_of_when_there_was_room_takes_nothing_from_a_full_disk(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The disk is full when its files have been written: it gives nothing back, and another one will."""
+    volume = Volume(capacity_bytes=4 * SEGMENT + SEGMENT // 2)
+
+    async def life(hosted: Hosted) -> None:
+        await declare(hosted, "jobs")
+        checkpointer = Checkpointer(
+            hosted, MemoryDisk(volume), Checkpointing(hosted.vhost.registry), bytes_max=1
+        )
+        append = checkpointer._append_snapshot
+
+        async def append_late(start: int) -> int | None:
+            await fill(hosted)
+            end = hosted.log.end
+            snapshot = await append(start)
+            assert hosted.log.end == end
+            return snapshot
+
+        monkeypatch.setattr(checkpointer, "_append_snapshot", append_late)
+        await checkpointer.write()
+        await settle(hosted, "jobs", ACK)
+        await until_space(hosted)
+
+    run(volume, life, config=replace(CONFIG, checkpoint_bytes=1 << 30))
+
+
+@pytest.mark.parametrize("at_once", [8, 20, 1000])
+@pytest.mark.parametrize("free_bytes_min", [1 << 13, 1 << 17])
+def test_a_disk_that_others_fill_goes_on_with_what_is_consumed(
+    free_bytes_min: int, at_once: int
+) -> None:
+    """Found: what the first snapshot gave back was less than a segment and `free_bytes_min`, as others had
+    taken the rest. Then there was no room for another one, nor for acks, whatever was consumed."""
+    log = replace(
+        CONFIG.log, segment_bytes=1 << 16, reserve_bytes=1 << 12, free_bytes_min=free_bytes_min
+    )
+    config = replace(CONFIG, log=log)
+    volume = Volume(capacity_bytes=8 * log.segment_bytes + free_bytes_min)
+    published = size_bytes = 0
+
+    async def first(hosted: Hosted) -> None:
+        nonlocal published, size_bytes
+        await declare(hosted, "jobs")
+        for number in range(40):
+            await declare(hosted, f"queue {number}")
+        snapshot = sum(draft.size_bytes for draft in hosted.vhost.snapshot(0))
+        assert snapshot > 2 * log.reserve_bytes
+        published = await fill(hosted)
+        await virtual_sleep(3 * CONFIG.idle_s)
+        volume.capacity_bytes = volume.used_bytes + 2 * snapshot  # Room for files.
+        assert volume.free_bytes < log.segment_bytes
+        size_bytes = volume.used_bytes + snapshot
+
+    async def consume(hosted: Hosted) -> None:
+        queue = hosted.vhost.registry.queue("jobs")
+        consumer = Consumer("c", prefetch=0, prefetch_bytes=0)
+        queue.subscribe(consumer)
+        queue.take(0)
+        with trio.fail_after(VIRTUAL_PATIENCE_S):
+            for tag in range(min(at_once, consumer.next_tag)):
+                queue.settle(consumer, tag, tag + 1, ACK)
+                await flushed(hosted)
+                if at_once == 1000:
+                    await virtual_sleep(CONFIG.idle_s / 4)
+        queue.unsubscribe(consumer, 0)
+
+    async def last(hosted: Hosted) -> None:
+        assert await fill(hosted) > published // 2
+        assert volume.used_bytes < size_bytes
+
+    run(volume, first, config=config)
+    for _ in range(0, published, at_once):
+        run(volume, consume, config=config)
+    run(volume, last, config=config)
 
 
 def test_what_was_settled_last_on_a_full_disk_stays_settled() -> None:
@@ -255,7 +345,7 @@ def test_what_was_settled_last_on_a_full_disk_stays_settled() -> None:
         queue.subscribe(consumer)
         queue.take(0)
         queue.settle(consumer, 0, 1, ACK)
-        assert not hosted.log.would_free
+        assert not hosted.log.would_free(hosted.applied_end)
 
     async def again(hosted: Hosted) -> None:
         assert ready(hosted) == {"jobs": published - 1}
@@ -265,11 +355,9 @@ def test_what_was_settled_last_on_a_full_disk_stays_settled() -> None:
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_what_was_rejected_on_a_full_disk_moves_when_there_is_room(
-    caplog: pytest.LogCaptureFixture, restarted: bool
-) -> None:
+def test_what_was_rejected_on_a_full_disk_moves_when_there_is_room(restarted: bool) -> None:
     """Its copy needs room; until then it is in neither queue, but on the disk, where a restart finds
-    it. Nor is there room for a checkpoint, which is said once, not every second."""
+    it."""
     volume = Volume(capacity_bytes=4 * SEGMENT + SEGMENT // 2)
     published = 0
 
@@ -282,7 +370,6 @@ def test_what_was_rejected_on_a_full_disk_moves_when_there_is_room(
         await virtual_sleep(10 * CONFIG.idle_s)
         assert hosted.log.statistics().full
         assert not sum(ready(hosted).values())
-        assert caplog.text.count("no checkpoint of /") == 1
         if not restarted:
             await moved(hosted)
 

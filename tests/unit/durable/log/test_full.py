@@ -16,6 +16,7 @@ from durable.log.disk import File
 from durable.log.faulty_disk import Faults, FaultyDisk
 from durable.log.header import STORE_NAME, encode_store, segment_name
 from durable.log.memory_disk import MemoryDisk, Volume
+from durable.log.placing import Ahead
 from durable.log.record import Kind
 from mesh.errors import TooLarge
 from tests.logs import SMALL, STORE_ID, PlainLog, acks, definitions, publish
@@ -123,6 +124,34 @@ def test_some_space_is_left_to_others() -> None:
     log = PlainLog(MemoryDisk(volume), config)
     fill(log)
     assert volume.free_bytes >= 10_000
+
+
+def test_what_is_made_in_place_of_a_freed_one_leaves_others_what_they_had() -> None:
+    """Found: after a snapshot had taken what is kept for it, what it had freed was not taken again."""
+    volume = Volume(capacity_bytes=20_000)
+    log = PlainLog(MemoryDisk(volume), replace(SMALL, free_bytes_min=10_000))
+    fill(log)
+    volume.capacity_bytes = volume.used_bytes
+    (gone,) = log.store.segments.unused(log.committer.durable_end)
+    log.store.remove([gone.number])
+    log.make_segment()
+    assert volume.used_bytes == volume.capacity_bytes
+    volume.capacity_bytes += 10_000
+    log.write(publish(1, 200))
+    fill(log)
+    assert volume.free_bytes == 10_000
+
+
+def test_a_snapshot_waits_until_it_is_known_whether_it_has_to_take_what_is_kept() -> None:
+    log = PlainLog(MemoryDisk(Volume(capacity_bytes=2 * SMALL.segment_bytes)))
+    placer, snapshot = log.committer.placer, definitions("y" * 250)._replace(snapshot=True)
+    placer.keep_for_snapshot(snapshot.size_bytes)
+    fill(log)
+    placer.ahead = Ahead.MAKING
+    with pytest.raises(StoreBusy):
+        placer.place([snapshot])
+    placer.ahead = Ahead.REFUSED
+    log.write(snapshot)
 
 
 def test_no_space_in_the_middle_of_a_write_loses_nothing() -> None:
