@@ -14,6 +14,7 @@ from mesh.tunnel import Tunnel
 
 from ..errors import BrokerLost, DurableError, Malformed
 from ..protocol.calls import (
+    ANSWER_BYTES_MAX,
     CONSUME,
     CONTROL,
     PUBLISH,
@@ -27,6 +28,7 @@ from ..protocol.calls import (
 )  # fmt: skip
 from ..protocol.failures import take_apart
 from ..protocol.parts import encode_ended
+from ..protocol.pieces import in_pieces, is_long
 from ..tunnels import ends_with_tunnel, one_of
 from .consuming import serve_consumer
 from .control import Control
@@ -119,7 +121,7 @@ class Sessions:
         peer = Peer(tunnel.caller, hosted.vhost.registry.permissions, session)
         self._peers[session] = peer
         control = Control(hosted, peer, self._hosting, self.delete_vhost)
-        limit = trio.Semaphore(CALLS_MAX)
+        limit, turn = trio.Semaphore(CALLS_MAX), trio.Lock()
         try:
             await tunnel.send(encode_answer(Answer(0, {"session": session})))
             async with open_nursery() as nursery:
@@ -132,12 +134,13 @@ class Sessions:
                         limit.acquire_nowait()
                     except trio.WouldBlock:
                         return False
-                    nursery.start_soon(self._call, tunnel, control, call, limit)
+                    nursery.start_soon(self._call, tunnel, control, call, limit, turn)
                     return True
 
                 while (part := await tunnel.each(begin)) is not None:
                     await limit.acquire()
-                    nursery.start_soon(self._call, tunnel, control, decode_call(part), limit)
+                    call = decode_call(part)
+                    nursery.start_soon(self._call, tunnel, control, call, limit, turn)
         finally:
             del self._peers[session]
             with trio.CancelScope(shield=True):
@@ -145,7 +148,7 @@ class Sessions:
 
     @ends_with_tunnel
     async def _call(
-        self, tunnel: Tunnel, control: Control, call: Call, limit: trio.Semaphore
+        self, tunnel: Tunnel, control: Control, call: Call, limit: trio.Semaphore, turn: trio.Lock
     ) -> None:
         try:
             try:
@@ -153,9 +156,20 @@ class Sessions:
             except DurableError as error:
                 answer = Answer(call.number, None, *take_apart(error))
             try:
-                await tunnel.send(encode_answer(answer))
+                await _answer(tunnel, encode_answer(answer), turn)
             except TooLarge as error:
                 sizes = {"size_bytes": error.size_bytes, "limit_bytes": error.limit_bytes}
                 await tunnel.send(encode_answer(Answer(call.number, None, "TooLarge", sizes)))
         finally:
             limit.release()
+
+
+async def _answer(tunnel: Tunnel, answer: bytes, turn: trio.Lock) -> None:
+    """Whole, or in pieces, with none of another answer between them. Raises TooLarge: nothing was sent."""
+    limit = tunnel.part_bytes_max
+    if not is_long(answer, limit):
+        await tunnel.send(answer)
+        return
+    async with turn:
+        for piece in in_pieces(answer, limit, ANSWER_BYTES_MAX):
+            await tunnel.send(piece)
