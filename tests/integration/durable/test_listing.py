@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import trio
 
+import durable
+from durable.broker.statistics import statistics_of
 from durable.client.connection import Connection
 from durable.definition_forms import export_definitions
 from durable.definitions import (
@@ -17,9 +19,19 @@ from durable.definitions import (
     StreamDefinition,
 )
 from durable.errors import BrokerError
+from durable.protocol.calls import (
+    CONTROL,
+    Answer,
+    Call,
+    decode_answer,
+    encode_call,
+    encode_hello,
+)
+from durable.protocol.pieces import Pieces
 from mesh.nursery import open_nursery
-from tests.brokers import client, numbered, serving, take
-from tests.waiting import PATIENCE_S
+from tests.brokers import client, node_of, numbered, serving, take
+from tests.nodes import node
+from tests.waiting import PATIENCE_S, until
 
 NAMES = [f"orders.{number}" for number in range(200)]
 PART_BYTES = 1000
@@ -89,6 +101,37 @@ async def several(small: Connection) -> list[list[str]]:
                 nursery.start_soon(ask)
                 nursery.start_soon(small.declare_queue, NAMES[0])
     return found
+
+
+async def test_who_reads_no_answer_has_one_made_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = 0
+
+    def counting(*given: Any) -> dict[str, Any]:
+        nonlocal made
+        made += 1
+        return statistics_of(*given)
+
+    monkeypatch.setattr("durable.broker.control.statistics_of", counting)
+    async with serving(tmp_path) as broker, node("shop", node_of(broker)) as joined:
+        await durable.connect(joined).import_definitions(PLAIN)
+        async with joined.open_tunnel("broker/durable", window_bytes=PART_BYTES) as tunnel:
+            await tunnel.send(encode_hello(CONTROL, "/"))
+            await anext(tunnel)
+            for number in range(1, 50):
+                await tunnel.send(encode_call(Call(number, "statistics", {})))
+            await tunnel.send(encode_call(Call(50, "vhosts", {})))
+            await until(lambda: made > 0)
+            pieces, found = Pieces(1 << 20), list[Answer]()
+            with trio.fail_after(PATIENCE_S):
+                while len(found) < 50:
+                    whole = pieces.whole(await anext(tunnel))
+                    if whole is not None:
+                        found.append(decode_answer(whole))
+                        lists = sum(one.number < 50 for one in found)
+                        assert made <= lists + 1
+            assert made == 49
 
 
 async def test_more_than_any_client_takes_is_told_and_the_connection_goes_on(
