@@ -22,7 +22,7 @@ from ..definitions import (
 )
 from ..errors import InUse, Malformed
 from ..protocol.calls import Call
-from ..protocol.definition_bytes import pack_definitions, unpack_definitions
+from ..protocol.definition_bytes import LISTED_BYTES_MAX, pack_definitions, unpack_definitions
 from ..routing.permissions import (
     for_bind,
     for_declare_exchange,
@@ -226,11 +226,11 @@ class Control:
         """To what the caller may do anything with, those to queues in memory included."""
         _, there = self._registry.router.definitions()
         return pack_definitions(
-            [to_plain(one) for one in there if self._peer.sees(one.destination)]
+            [to_plain(one) for one in there if self._peer.sees(one.destination)], LISTED_BYTES_MAX
         )
 
     async def export_definitions(self) -> bytes:
-        return pack_definitions(exported(self._hosted, self._peer))
+        return pack_definitions(exported(self._hosted, self._peer), LISTED_BYTES_MAX)
 
     async def import_definitions(self, definitions: bytes) -> dict[str, int]:
         check_patterns = partial(self._hosting.check_patterns, self._hosted)

@@ -18,6 +18,7 @@ from mesh.waker import Waker
 
 from ..errors import DurableError, Malformed, PublisherFenced, RecordTooLarge, StoreBusy, StoreFull
 from ..log.bodies import PUBLISHER_BYTES
+from ..log.record import ALIGNMENT, HEADER_BYTES, TARGET_BYTES
 from ..protocol.calls import Answer, Hello, encode_answer
 from ..protocol.parts import Refusal, count_fitting, decode_batches, encode_confirm
 from ..tunnels import ends_with_tunnel
@@ -27,6 +28,12 @@ from .peer import Peer
 
 REFUSALS_MAX = 10_000
 """Of one publisher that wait to be told; of a part that goes beyond, all are kept."""
+
+RECORD_BYTES = HEADER_BYTES + TARGET_BYTES + ALIGNMENT
+"""What a batch that goes to one queue takes beside its own bytes, at most."""
+
+PIECES = 8
+"""Of what is more than a segment takes: each waits for the next segment alone, and is planned again."""
 
 EPOCH_STEP = 1 << 20
 """Of epochs, which are times in ns where nothing else is known: about a millisecond."""
@@ -153,28 +160,35 @@ class _Session:
         """
         if self.is_behind:
             return False
+        batches = decode_batches(part)
+        if self._is_large(batches):
+            return False
         self._hosted.log.hold()
         try:
-            self.publish(decode_batches(part))
+            self.publish(batches)
         except (StoreBusy, TooLarge):
             return False
         return True
 
     async def take_in_time(self, part: bytes) -> None:
         """Publish it when there is room, and in as many pieces as that needs. Raises as `take`."""
-        batches, with_room = decode_batches(part), self._hosted.log.with_room
-        try:
-            await with_room(partial(self.publish, batches))
-        except TooLarge:  # Together they are more than a segment takes, not each.
-            for batch in batches:
-                await self._take_pieces(batch)
+        await self._take_pieces(decode_batches(part))
 
-    async def _take_pieces(self, batch: Batch) -> None:
-        try:
-            await self._hosted.log.with_room(partial(self.publish, [batch]))
-        except TooLarge:
-            for half in batch.halves():
-                await self._take_pieces(half)
+    async def _take_pieces(self, batches: Sequence[Batch]) -> None:
+        if not self._is_large(batches):
+            try:
+                await self._hosted.log.with_room(partial(self.publish, batches))
+                return
+            except TooLarge:  # For more than one queue. Together they are too large, not each.
+                pass
+        for fewer in _divided(batches):
+            await self._take_pieces(fewer)
+
+    def _is_large(self, batches: Sequence[Batch]) -> bool:
+        """Whether these may be more than a segment takes, even where each goes to one queue: then it
+        would be in vain to plan them."""
+        size = sum(batch.size_bytes + RECORD_BYTES for batch in batches)
+        return len(batches) > 1 and size > self._hosted.log.append_bytes_max
 
     def publish(self, batches: Sequence[Batch]) -> None:
         """Take them, or refuse them.
@@ -221,3 +235,10 @@ class _Session:
         finally:  # Nobody can be told any more, so nobody needs to wait for it.
             self._refusals.clear()
             self._told.wake()
+
+
+def _divided(batches: Sequence[Batch]) -> Sequence[Sequence[Batch]]:
+    if len(batches) == 1:
+        return [[half] for half in batches[0].halves()]
+    count = -(-len(batches) // PIECES)
+    return [batches[at : at + count] for at in range(0, len(batches), count)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from secrets import token_bytes
 
 import trio
@@ -14,6 +14,7 @@ from mesh.tunnel import Tunnel
 
 from ..errors import BrokerLost, DurableError, Malformed
 from ..protocol.calls import (
+    ANSWER_BYTES_MAX,
     CONSUME,
     CONTROL,
     PUBLISH,
@@ -27,6 +28,7 @@ from ..protocol.calls import (
 )  # fmt: skip
 from ..protocol.failures import take_apart
 from ..protocol.parts import encode_ended
+from ..protocol.pieces import in_pieces, is_long
 from ..tunnels import ends_with_tunnel, one_of
 from .consuming import serve_consumer
 from .control import Control
@@ -39,6 +41,9 @@ from .reading import serve_reader
 logger = logging.getLogger("durable")
 CALLS_MAX = 1000
 """Calls of one connection that may be under way; more wait in its tunnel."""
+
+LISTINGS = frozenset({"statistics", "bindings", "export_definitions"})
+"""Their answers may be long: of one connection each is made when the one before is sent."""
 
 HELLO_S = 15.0
 """For a client's first word. One that takes longer went down with its link: see `resume_s` of a node."""
@@ -119,10 +124,17 @@ class Sessions:
         peer = Peer(tunnel.caller, hosted.vhost.registry.permissions, session)
         self._peers[session] = peer
         control = Control(hosted, peer, self._hosting, self.delete_vhost)
-        limit = trio.Semaphore(CALLS_MAX)
+        limit, listing, turn = trio.Semaphore(CALLS_MAX), trio.Lock(), trio.Lock()
         try:
             await tunnel.send(encode_answer(Answer(0, {"session": session})))
             async with open_nursery() as nursery:
+
+                async def answer(call: Call) -> None:
+                    try:
+                        async with listing if call.operation in LISTINGS else nullcontext():
+                            await self._call(tunnel, control, call, turn)
+                    finally:
+                        limit.release()
 
                 def begin(part: bytes) -> bool:
                     """All that have come begin in one turn; those of one client wait for each other
@@ -132,30 +144,36 @@ class Sessions:
                         limit.acquire_nowait()
                     except trio.WouldBlock:
                         return False
-                    nursery.start_soon(self._call, tunnel, control, call, limit)
+                    nursery.start_soon(answer, call)
                     return True
 
                 while (part := await tunnel.each(begin)) is not None:
                     await limit.acquire()
-                    nursery.start_soon(self._call, tunnel, control, decode_call(part), limit)
+                    nursery.start_soon(answer, decode_call(part))
         finally:
             del self._peers[session]
             with trio.CancelScope(shield=True):
                 await hosted.delete_exclusive(peer.exclusive)
 
     @ends_with_tunnel
-    async def _call(
-        self, tunnel: Tunnel, control: Control, call: Call, limit: trio.Semaphore
-    ) -> None:
+    async def _call(self, tunnel: Tunnel, control: Control, call: Call, turn: trio.Lock) -> None:
         try:
-            try:
-                answer = Answer(call.number, await control.call(call))
-            except DurableError as error:
-                answer = Answer(call.number, None, *take_apart(error))
-            try:
-                await tunnel.send(encode_answer(answer))
-            except TooLarge as error:
-                sizes = {"size_bytes": error.size_bytes, "limit_bytes": error.limit_bytes}
-                await tunnel.send(encode_answer(Answer(call.number, None, "TooLarge", sizes)))
-        finally:
-            limit.release()
+            answer = Answer(call.number, await control.call(call))
+        except DurableError as error:
+            answer = Answer(call.number, None, *take_apart(error))
+        try:
+            await _answer(tunnel, encode_answer(answer), turn)
+        except TooLarge as error:
+            sizes = {"size_bytes": error.size_bytes, "limit_bytes": error.limit_bytes}
+            await tunnel.send(encode_answer(Answer(call.number, None, "TooLarge", sizes)))
+
+
+async def _answer(tunnel: Tunnel, answer: bytes, turn: trio.Lock) -> None:
+    """Whole, or in pieces, with none of another answer between them. Raises TooLarge: nothing was sent."""
+    limit = tunnel.part_bytes_max
+    if not is_long(answer, limit):
+        await tunnel.send(answer)
+        return
+    async with turn:
+        for piece in in_pieces(answer, limit, ANSWER_BYTES_MAX):
+            await tunnel.send(piece)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -21,6 +22,7 @@ from mesh.waker import Bell, Waker
 
 from ..errors import BrokerLost, DurableError, Malformed, Unknown, afresh
 from ..protocol.calls import (
+    ANSWER_BYTES_MAX,
     CONTROL,
     Answer,
     Call,
@@ -31,6 +33,7 @@ from ..protocol.calls import (
 )  # fmt: skip
 from ..protocol.failures import put_together
 from ..protocol.parts import ENDED, PART_OVERHEAD_BYTES, decode_ended
+from ..protocol.pieces import Pieces
 from ..protocol.properties import DEATHS_BYTES
 
 logger = logging.getLogger("durable")
@@ -226,13 +229,16 @@ class Channel:
         self._tunnel, self.session = tunnel, greeted(greeting, "session", bytes)
         self.message_bytes_max = tunnel.part_bytes_max - PART_OVERHEAD_BYTES
         self._changed()
-        await tunnel.each(self._heard)
+        await tunnel.each(partial(self._heard, Pieces(ANSWER_BYTES_MAX)))
 
-    def _heard(self, part: bytes) -> bool:
-        """An answer, or why there will be none."""
+    def _heard(self, pieces: Pieces, part: bytes) -> bool:
+        """An answer or a piece of one, or why there will be none."""
         if part[:1] == ENDED:
             raise put_together(*decode_ended(part))
-        answer = decode_answer(part)
+        whole = pieces.whole(part)
+        if whole is None:
+            return True
+        answer = decode_answer(whole)
         asked = self._asked.get(answer.number)
         if asked is not None:
             asked.answer = answer

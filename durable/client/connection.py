@@ -36,7 +36,7 @@ from ..definitions import (
     StreamDefinition,
 )
 from ..errors import InvalidDefinition, Unconfirmed
-from ..protocol.definition_bytes import pack_definitions, unpack_definitions
+from ..protocol.definition_bytes import LISTED_BYTES_MAX, pack_definitions, unpack_definitions
 from ..protocol.properties import TTL_S_MAX, Properties
 from .channel import Channel
 from .deliveries import Deliveries
@@ -206,7 +206,8 @@ class Connection:
 
     async def bindings(self) -> list[dict[str, Any]]:
         """Fields of BindingDefinition of each, unlike in an export those to queues in memory, too."""
-        found: list[dict[str, Any]] = unpack_definitions(await self._channel.call("bindings"))
+        packed = await self._channel.call("bindings")
+        found: list[dict[str, Any]] = unpack_definitions(packed, LISTED_BYTES_MAX)
         return found
 
     async def export_definitions(self) -> dict[str, Any]:
@@ -216,7 +217,7 @@ class Connection:
             AccessRefused: this cluster may not configure all of it.
         """
         packed = await self._channel.call("export_definitions")
-        found: dict[str, Any] = unpack_definitions(packed)
+        found: dict[str, Any] = unpack_definitions(packed, LISTED_BYTES_MAX)
         return found
 
     async def import_definitions(self, definitions: Mapping[str, Any]) -> dict[str, int]:

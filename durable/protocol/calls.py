@@ -1,4 +1,4 @@
-"""Greetings, calls and their answers: msgpack, one value a part.
+"""Greetings, calls and their answers: msgpack, one value a part; long answers in pieces, see pieces.py.
 
     hello     {"v": 4, "kind": ..., "vhost": ..., further fields of the kind}     first part of every tunnel
     call      [number, operation, {arguments}]                                    on control tunnels
@@ -29,8 +29,8 @@ T = TypeVar("T")
 VERSION = 4
 CALL_BYTES_MAX = 1 << 20
 """Of a greeting as well."""
-ANSWER_BYTES_MAX = 16 << 20
-"""About a hundred thousand queues."""
+ANSWER_BYTES_MAX = 128 << 20
+"""Of all its pieces: 300,000 queues with the longest names that there are."""
 CONTROL, PUBLISH, CONSUME, READ = "control", "publish", "consume", "read"
 
 

@@ -35,6 +35,7 @@ from durable.protocol.parts import (
     encode_settlements,
     encode_slice,
 )
+from durable.protocol.pieces import in_pieces
 from durable.protocol.properties import Properties, encode_properties
 from durable.vhost.publishers import Publisher
 
@@ -77,6 +78,7 @@ def said() -> list[bytes]:
         DELIVER + b"".join(encode_slice(4, 1, b"batch")),
         encode_gap(Gap(6, ID, 1, "t.a", 2, 3)),
         encode_ended(*full),
+        *in_pieces(encode_answer(Answer(3, ["/", "audit"])), 17, 1000),
     ]
 
 
