@@ -133,7 +133,7 @@ class Driver:
         self.settle()
 
     def problems(self) -> dict[str, str]:
-        """Of finders, by name; that of seeds is seen by whoever dials them."""
+        """Of finders, by name. Which seeds are silent the dialler knows."""
         told = ((finder.source, finder.problem()) for finder in self.finders)
         found = {source: problem for source, problem in told if problem is not None}
         seeds = self.core.config.seeds

@@ -105,6 +105,7 @@ class Overloaded(RequestError):
     """`tried` members said BUSY before they started it; try again in `retry_after_s`.
 
     `setting` allows the last of them `limit` and no more; empty: it is leaving, or does not say.
+    `outbox_bytes` is of the link to it, at either end: what is to be sent there waits already.
     """
 
     def __init__(

@@ -100,6 +100,7 @@ class Sender(AsyncBlock, ABC):
         self.id = b""
         """What the broker makes of that for our cluster: it says so before anything is packed."""
         self.epoch = epoch or 0
+        """0: none was given, and the broker has not told one yet."""
         self._given_epoch = epoch
         """None: the broker is still to say which. What it says is ours for good."""
         self._outbox = Outbox()

@@ -151,7 +151,7 @@ class Log:
 
     @property
     def append_bytes_max(self) -> int:
-        """Most that is taken at once: what goes into an empty segment."""
+        """Most that is taken at once: what goes into an empty segment beside what is kept."""
         return self._committer.placer.append_bytes_max
 
     def keep_for_snapshot(self, size_bytes: int) -> None:
