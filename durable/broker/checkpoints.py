@@ -108,11 +108,9 @@ class Checkpointer:
     def due(self) -> bool:
         log = self._hosted.log
         statistics = log.statistics()
+        if statistics.full:  # No further segment is to come, and somebody waits for space.
+            return log.would_free(self._hosted.applied_end)
         settled = self._hosted.vhost.settling.appended_bytes - self._settled
-        if (
-            statistics.full
-        ):  # There is no further segment to wait for, and somebody waits for space.
-            return self._worth_it(self._hosted.applied_end)
         return statistics.segments != self._segments or settled >= self._bytes_max
 
     def _worth_it(self, start: int) -> bool:

@@ -46,11 +46,8 @@ async def open_vhost(
     path = str(make_vhost(data, name))
     async with _recovered(path, config, encryption) as (log, disk, replay):
         replay.finish(log, clock.now_us())
-        for member, count in replay.nowhere(log.report).items():
-            logger.error(
-                "%s: %d messages of %s are neither in the log nor known to be settled",
-                path, count, member,
-            )  # fmt: skip
+        for missing in replay.nowhere(log.report):
+            logger.error("%s: %s", path, missing)
         registry, bodies = replay.registry, Bodies(config.recent_bytes)
         hosted = Hosted(Vhost(name, registry, replay.publishers, log, bodies), log, clock)
         snapshot = hosted.vhost.snapshot(clock.now_us())

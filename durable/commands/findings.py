@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -59,14 +58,6 @@ def _torn(torn: TornTail, only_looked: bool) -> str:
     kept = f", a copy is {torn.kept_as}" if torn.kept_as and not only_looked else ""
     missing = f"; {torn.missing_bytes} bytes of the file are missing" if torn.missing_bytes else ""
     return f"torn tail at {where}: {did} {torn.size_bytes} bytes from {torn.at} on{kept}{missing}"
-
-
-def nowhere(messages: Mapping[str, int]) -> list[str]:
-    """By queue or stream, how many are missing."""
-    return [
-        f"missing: {count} messages of {name} are neither in the log nor known to be settled"
-        for name, count in messages.items()
-    ]
 
 
 def senseless(damaged: list[RecordDamaged], unknown_kinds: int) -> list[str]:

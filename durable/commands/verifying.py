@@ -13,7 +13,7 @@ from mesh.joining import keyring_of
 
 from ..log.encryption import damaged_copies
 from ..log.store_keys import KEYS_NAME
-from .findings import as_json, findings, nowhere, senseless, summary
+from .findings import as_json, findings, senseless, summary
 from .offline import Offline, Place, each_offline, places
 from .options import add_json
 
@@ -70,7 +70,8 @@ def problems_of(place: Place, offline: Offline) -> list[str]:
     keys = [f"{copies} of the 2 copies in the file {KEYS_NAME} are damaged"] if copies else []
     return [
         *unnamed, *keys, *findings(offline.report, only_looked=True),
-        *nowhere(replay.nowhere(offline.report)), *senseless(replay.damaged, replay.unknown_kinds),
+        *(f"missing: {one}" for one in replay.nowhere(offline.report)),
+        *senseless(replay.damaged, replay.unknown_kinds),
     ]  # fmt: skip
 
 

@@ -132,11 +132,14 @@ class Replay:
             if count:
                 self._nowhere[self.registry.owners[lane.id].name] += count
 
-    def nowhere(self, report: RecoveryReport) -> Mapping[str, int]:
-        """By queue or stream, messages that are neither in the log nor known to be settled, for all that
-        segments are gone that may have been freed. What else is missing are gaps, told at the time."""
+    def nowhere(self, report: RecoveryReport) -> list[str]:
+        """A line for each queue or stream that misses messages, for all that segments are gone that may
+        have been freed. What else is missing are gaps, told at the time."""
         freed = report.absent or report.start > FIRST_POSITION
-        return self._nowhere if freed else {}
+        return [
+            f"{count} messages of {name} are neither in the log nor known to be settled"
+            for name, count in (self._nowhere.items() if freed else ())
+        ]
 
     def finish(self, store: Store, now_us: int) -> None:
         """All has been read: put everything in its place, and tell the log what is still needed."""

@@ -23,6 +23,7 @@ from security.announcement import Endpoint
 from security.files import format_network_secret
 from security.keyring import NetworkKeyring
 from security.keys import derive
+from tests.entering import only_async_with
 
 SECRET = bytes(range(32))
 
@@ -148,11 +149,7 @@ async def test_blocks_say_how_they_are_entered() -> None:
             "node.open_tunnel": node.open_tunnel("y"), "durable.serve": durable.serve("nowhere"),
         }  # fmt: skip
         for call, block in blocks.items():
-            meant = rf"^want `async with {call}\(\.\.\.\) as \w+`, got "
-            with pytest.raises(TypeError, match=meant + "`await`"):
-                await block
-            with pytest.raises(TypeError, match=meant + "`with`"), block:
-                raise AssertionError("entered")
+            await only_async_with(call, block)
 
 
 async def test_a_join_is_no_node_and_is_entered_once() -> None:
