@@ -16,7 +16,7 @@ from .sequence import RING_COUNT
 from .stream import faults, measure_stream, spending
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from .processes import Role, Troupe
 
@@ -64,11 +64,32 @@ def publish_subscribe(
 
 def request_reply(name: str, size_bytes: int, count: int, *, window: int) -> Case:
     """REQ to REP one at a time, or DEALER to ROUTER with `window` requests outstanding."""
+    settings = {"size_bytes": size_bytes, "window": window}
+    return requests(name, count, "raw_reply", "raw_request", lambda: settings)
+
+
+def trio_request_reply(name: str, size_bytes: int, count: int) -> Case:
+    """DEALER to ROUTER one at a time, encrypted, both in trio's event loop: as the mesh, without the mesh."""
+
+    def settings() -> Mapping[str, object]:
+        return {"size_bytes": size_bytes, "curve": curve_pairs()}
+
+    return requests(name, count, "raw_trio_reply", "raw_trio_request", settings)
+
+
+def requests(
+    name: str,
+    count: int,
+    member_role: str,
+    caller_role: str,
+    made: Callable[[], Mapping[str, object]],
+) -> Case:
+    """`made`: the settings of both roles, for each run anew."""
 
     def run(troupe: Troupe, scale: Scale) -> Outcome:
-        member = troupe.start("raw_reply", {"window": window})
-        settings = {"size_bytes": size_bytes, "window": window}
-        caller = troupe.start("raw_request", {**settings, "endpoint": member.ready["endpoint"]})
+        settings = made()
+        member = troupe.start(member_role, settings)
+        caller = troupe.start(caller_role, {**settings, "endpoint": member.ready["endpoint"]})
         counts = (scale.count(count) // 10, scale.count(count))
         for phase_count in counts:
             before = troupe.usage()

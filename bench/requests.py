@@ -20,6 +20,7 @@ WINDOW = 256
 
 ONE, MANY = "requests one at a time", f"requests {WINDOW} outstanding"
 RAW_ONE, RAW_MANY = "raw REQ-REP one at a time", f"raw DEALER-ROUTER {WINDOW} outstanding"
+TRIO_ONE = "raw DEALER-ROUTER with CURVE under trio, one at a time"
 
 
 def requests(name: str, count: int, *, window: int) -> Case:
@@ -52,6 +53,7 @@ def family() -> list[Family]:
         requests(ONE, ONE_COUNT, window=1),
         requests(MANY, MANY_COUNT, window=WINDOW),
         raw.request_reply(RAW_ONE, SIZE_BYTES, ONE_COUNT, window=1),
+        raw.trio_request_reply(TRIO_ONE, SIZE_BYTES, ONE_COUNT),
         raw.request_reply(RAW_MANY, SIZE_BYTES, MANY_COUNT, window=WINDOW),
     ]
     one, many = "request-reply one at a time 256 B", "request-reply 256 outstanding"
@@ -60,6 +62,8 @@ def family() -> list[Family]:
     rows = [
         row(f"{one}, p50", "us", ONE, "p50_us", Bound("ratio", "at most", 1.6), beside=RAW_ONE),
         row(f"{one}, p99", "us", ONE, "p99_us", beside=RAW_ONE),
+        row(f"{one}, p50, beside {TRIO_ONE}", "us", ONE, "p50_us", beside=TRIO_ONE),
+        row(f"{TRIO_ONE}, 256 B, p50", "us", TRIO_ONE, "p50_us", beside=RAW_ONE),
         row(f"{many}, beside one at a time", "req/s", MANY, "per_s", *larger, beside=ONE),
         row(f"{many}, beside raw DEALER-ROUTER", "req/s", MANY, "per_s", beside=RAW_MANY),
     ]

@@ -25,6 +25,8 @@ SIZES = {
     "100 B": (100, 4_000_000, {"batches": 2.0, "messages": 1.0}),
     "1 KB": (1024, 1_000_000, {"batches": 1.2, "messages": 1.0}),
 }
+FRAME_BYTES, FRAME_COUNT, FRAME_RING_COUNT = 1 << 18, 4000, 16
+"""What a publisher gathers small messages into, a gigabyte of it, and as many distinct as tunnels send."""
 FAN_OUT_COUNT = 500_000
 PROCESSES, SUBSCRIBERS = 2, 4
 TOPICS, TOPICS_COUNT = 1000, 1_000_000
@@ -93,6 +95,16 @@ def one_to_one() -> tuple[list[Case], list[Row]]:
     return cases, rows
 
 
+def encrypted() -> tuple[list[Case], list[Row]]:
+    """How near 1 KB messages come to the rate at which libzmq moves the same bytes encrypted."""
+    name = "publish-subscribe 1->1 1 KB, publish, batch iterator"
+    reference = "raw CURVE PUSH-PULL 256 KiB"
+    cases = [
+        raw.push_pull(reference, FRAME_BYTES, FRAME_COUNT, curve=True, ring_count=FRAME_RING_COUNT)
+    ]
+    return cases, [row(f"{name}, beside {reference}", "MB/s", name, "mb_per_s", beside=reference)]
+
+
 def one_to_many() -> tuple[list[Case], list[Row]]:
     name = "publish-subscribe 1->8 subscriptions in 2 processes 100 B"
     many = "publish-subscribe 1,000 topics in turn 100 B"
@@ -116,8 +128,9 @@ def one_to_many() -> tuple[list[Case], list[Row]]:
 
 def family() -> list[Family]:
     one_cases, one_rows = one_to_one()
+    bound_cases, bound_rows = encrypted()
     many_cases, many_rows = one_to_many()
     return [
-        Family(name="topics", cases=one_cases, rows=one_rows),
+        Family(name="topics", cases=one_cases + bound_cases, rows=one_rows + bound_rows),
         Family(name="fan-out", cases=many_cases, rows=many_rows),
     ]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bench import balance, finding, idle, requests, resets, topics, tunnels
+from bench import balance, finding, idle, raw, requests, resets, topics, tunnels
 from bench.plan import Scale
 from bench.processes import Troupe
 from bench.scaling import nodes
@@ -26,6 +26,8 @@ CASES = [
     topics.stream("topics", 100, TINY, topics=10),
     requests.requests("one at a time", 200, window=1),
     requests.requests("outstanding", TINY, window=16),
+    raw.trio_request_reply("raw under trio", 256, 200),
+    raw.push_pull("raw with CURVE", 1024, TINY, curve=True),
     tunnels.tunnel("tunnel", 64),
     nodes.messages_between("nodes", 5),
     finding.finding("found through one seed", zeroconf=False),
