@@ -235,7 +235,8 @@ class Troupe:
 
 @contextlib.contextmanager
 def interrupts_wait() -> Iterator[None]:
-    """Ctrl-C and SIGTERM are heard at the end of the block: nobody would end a child half begun."""
+    """Ctrl-C and SIGTERM are heard at the end of the block: a child half begun nobody would end, and
+    what is half written nobody would have."""
     heard: list[int] = []
     before = {
         number: signal.signal(number, lambda number, _: heard.append(number))
