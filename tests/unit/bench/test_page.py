@@ -296,6 +296,19 @@ def test_a_curve_is_dashed_where_fewer_than_ten_samples_lie_beyond(
     assert (ticks[0], ticks[-1]) == ("0 %", "99.9999 %")
 
 
+def test_a_curve_of_fewer_than_ten_samples_is_dashed_from_its_beginning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[Any] = []
+    monkeypatch.setattr(plots, "save", lambda figure, _: drawn.append(figure))
+    found = samples(tmp_path / "zeromq-L5-r01.npz", np.arange(8, dtype=np.int64) + 1000)
+    write_histograms(tmp_path, [found], keep=False)
+    plots.distributions({"zeromq": tmp_path / "zeromq-L5.hgrm"}, "L5", tmp_path / "L5")
+    solid, dashed = drawn[0].axes[0].lines
+    assert not len(solid.get_xdata())
+    assert (min(dashed.get_xdata()), max(dashed.get_xdata())) == (1, 8)
+
+
 def test_curves_are_drawn_in_groups_that_can_be_told_apart(tmp_path: Path) -> None:
     for name in SYSTEMS:
         (tmp_path / f"{name}-L2.hgrm").touch()
