@@ -141,7 +141,7 @@ class Role:
     def end(self, patience_s: float) -> None:
         """Wait for it, then stop it; returns when the process is gone."""
         self.dismiss()
-        for patience, stop in ((patience_s, self._process.terminate), (1.0, self._process.kill)):
+        for patience, stop in ((patience_s, self._process.terminate), (1.0, self._kill)):
             try:
                 self._process.wait(patience)
                 break
@@ -150,6 +150,10 @@ class Role:
         self._process.wait()
         self._stdout.close()
         self._stderr.close()
+
+    def _kill(self) -> None:
+        """With all that it started: Java would find out a second later that it is alone."""
+        os.killpg(self.pid, signal.SIGKILL)
 
     def _write(self, words: Mapping[str, Any]) -> None:
         try:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from bench.processes import MeasurementFailed, Role, Troupe
 from bench.raw import publish_subscribe, push_pull, request_reply
 from bench.roles.stage import leave_on_sigterm
 from bench.stream import knock_until_ready, run_phase
+from tests.waiting import until_in_thread
 
 TINY = 2000
 
@@ -101,6 +104,28 @@ def test_a_role_that_holds_directories_leaves_by_sigterm_as_it_should() -> None:
             signal.raise_signal(signal.SIGTERM)
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_what_a_role_started_is_killed_with_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Found: Ctrl-C while a Spark session began ended its role after a second, and left its Java for another."""
+    stubborn = tmp_path / "role"
+    stubborn.write_text(
+        """#!/bin/sh
+        trap "" TERM
+        sleep 1000 &
+        echo "{\\"say\\": \\"ready\\", \\"started\\": $!}"
+        wait
+        """
+    )
+    stubborn.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(stubborn))
+    with Troupe() as troupe:
+        role = troupe.start("raw_reply", {})
+        role.end(0)
+        until_in_thread(lambda: not is_alive(role.ready["started"]))
+    assert not is_alive(role.pid)
 
 
 def test_a_role_that_fails_says_why() -> None:
