@@ -277,6 +277,20 @@ def test_curves_and_growth_are_drawn(tmp_path: Path) -> None:
         assert png.startswith(b"\x89PNG")
 
 
+def test_how_costs_grow_is_drawn_without_a_comparison_too(tmp_path: Path) -> None:
+    axis = {"name": "links", "unit": "links", "lines": {"memory, MB": [[1, 2.0], [2, 3.0]]}}
+    scale = {"machine": MACHINE, "commit": "0123456789", "figures": [], "axes": [axis]}
+    (tmp_path / "scale.json").write_text(json.dumps(scale))
+    to = tmp_path / "growth.md"
+    write(tmp_path, to)
+    text = to.read_text()
+    assert text.startswith("## How the mesh's costs grow\n")
+    assert f"commit 0123456; {MACHINE['cpu']}, 2 cores" in text
+    assert "![links](figures/growth/scale-links.svg)" in text
+    assert (tmp_path / "figures" / "growth" / "scale-links.png").exists()
+    assert "Full throttle" not in text
+
+
 def test_a_curve_is_dashed_where_fewer_than_ten_samples_lie_beyond(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
