@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
+from bench import processes
 from bench.plan import Scale
 from bench.processes import MeasurementFailed, Role, Troupe
 from bench.raw import publish_subscribe, push_pull, request_reply
 from bench.roles.stage import leave_on_sigterm
 from bench.stream import knock_until_ready, run_phase
-from tests.waiting import until_in_thread
+from bench.usage import of_group
 
 TINY = 2000
 
@@ -106,26 +107,29 @@ def test_a_role_that_holds_directories_leaves_by_sigterm_as_it_should() -> None:
         signal.signal(signal.SIGTERM, before)
 
 
-def test_what_a_role_started_is_killed_with_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize("tidy", [True, False])
+def test_what_a_role_started_does_not_outlive_it(
+    tidy: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Found: Ctrl-C while a Spark session began ended its role after a second, and left its Java for another."""
-    stubborn = tmp_path / "role"
-    stubborn.write_text(
-        """#!/bin/sh
-        trap "" TERM
-        sleep 1000 &
-        echo "{\\"say\\": \\"ready\\", \\"started\\": $!}"
+    """Found: Spark's Java, which tidies up once it is alone, lived longer than the bench after Ctrl-C."""
+    left, script = tmp_path / "left", tmp_path / "role"
+    tidying = f"(while kill -0 $$; do sleep 0.01; done; touch {left}) 2>/dev/null"
+    script.write_text(
+        f"""#!/bin/sh
+        {tidying if tidy else "sleep 1000"} &
+        echo "{{\\"say\\": \\"ready\\"}}"
         wait
         """
     )
-    stubborn.chmod(0o700)
-    monkeypatch.setattr(sys, "executable", str(stubborn))
+    script.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(script))
+    if not tidy:
+        monkeypatch.setattr(processes, "LEAVE_S_MAX", 0.1)
     with Troupe() as troupe:
         role = troupe.start("raw_reply", {})
         role.end(0)
-        until_in_thread(lambda: not is_alive(role.ready["started"]))
-    assert not is_alive(role.pid)
+        assert left.exists() == tidy
+        assert not of_group(role.pid)
 
 
 def test_a_role_that_fails_says_why() -> None:
