@@ -25,7 +25,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from .machine import ROOT
-from .usage import Usage
+from .usage import Usage, of_group
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 READY_S_MAX = 30.0
 ANSWER_S_MAX = 180.0
-LEAVE_S_MAX = 5.0
+LEAVE_S_MAX, LOOK_S = 5.0, 0.02
 STDERR_TAIL_BYTES = 2000
 
 
@@ -139,7 +139,7 @@ class Role:
             self._stdin.close()
 
     def end(self, patience_s: float) -> None:
-        """Wait for it, then stop it; returns when the process is gone."""
+        """Wait for it, then stop it; returns when the process is gone, and all that it started."""
         self.dismiss()
         for patience, stop in ((patience_s, self._process.terminate), (1.0, self._process.kill)):
             try:
@@ -148,8 +148,18 @@ class Role:
             except subprocess.TimeoutExpired:
                 stop()
         self._process.wait()
+        self._end_orphans()
         self._stdout.close()
         self._stderr.close()
+
+    def _end_orphans(self) -> None:
+        """What it started ends by itself once it is alone, as Spark's Java does, which tidies up first; or is killed."""
+        deadline_s = time.monotonic() + LEAVE_S_MAX
+        while of_group(self.pid):
+            if time.monotonic() > deadline_s:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self.pid, signal.SIGKILL)
+            time.sleep(LOOK_S)
 
     def _write(self, words: Mapping[str, Any]) -> None:
         try:
@@ -235,7 +245,8 @@ class Troupe:
 
 @contextlib.contextmanager
 def interrupts_wait() -> Iterator[None]:
-    """Ctrl-C and SIGTERM are heard at the end of the block: nobody would end a child half begun."""
+    """Ctrl-C and SIGTERM are heard at the end of the block: a child half begun nobody would end, and
+    what is half written nobody would have."""
     heard: list[int] = []
     before = {
         number: signal.signal(number, lambda number, _: heard.append(number))

@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 KIB = 1024
+ENDED = "Z"
+"""And nobody has asked how."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +45,26 @@ def usage_of(pid: int) -> Usage:
 
 def below(pid: int) -> Iterator[int]:
     """All processes that it started, and those that they did."""
-    parents: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        with suppress(ValueError, OSError):
-            parents[int(entry.name)] = int(stat(entry)[1])
+    parents = {one: int(words[1]) for one, words in processes()}
     found = {pid}
     while more := {one for one, over in parents.items() if over in found} - found:
         found |= more
     yield from found - {pid}
 
 
+def of_group(pid: int) -> list[int]:
+    """All processes of its group that have not ended."""
+    return [one for one, words in processes() if int(words[2]) == pid and words[0] != ENDED]
+
+
+def processes() -> Iterator[tuple[int, list[str]]]:
+    for entry in Path("/proc").iterdir():
+        with suppress(ValueError, OSError):
+            yield int(entry.name), stat(entry)
+
+
 def stat(process: Path) -> list[str]:
-    """What follows the name, which may have anything in it."""
+    """What follows the name, which may have anything in it: state, parent, group ..."""
     return (process / "stat").read_text().rpartition(")")[2].split()
 
 

@@ -13,6 +13,7 @@ from bench import machine
 from bench.comparison import latency, throughput
 from bench.latency.workloads import WORKLOADS
 from bench.plan import Family, Scale
+from bench.processes import interrupts_wait
 from bench.report.results import COMPARISONS
 from bench.systems import CLIENTS, PACKAGES, SYSTEMS
 from bench.systems.system import System
@@ -112,14 +113,15 @@ def run(args: argparse.Namespace) -> int:
     figures, failures, status = run_rounds(
         families, rounds=args.runs, scale=Scale(quick=args.quick)
     )
-    report(facts, figures, failures, out / f"{args.command}.json")
-    if "workloads" in args:
-        # Here, not above: who only asks what is installed may have no numpy.
-        from bench.comparison.histograms import write_histograms
+    with interrupts_wait():
+        report(facts, figures, failures, out / f"{args.command}.json")
+        if "workloads" in args:
+            # Here, not above: who only asks what is installed may have no numpy.
+            from bench.comparison.histograms import write_histograms
 
-        files = {run["file"] for figure in figures for run in figure.runs if "file" in run}
-        write_histograms(out, files, keep=args.keep_samples)
-    say(f"written to {out}/")
+            files = {run["file"] for figure in figures for run in figure.runs if "file" in run}
+            write_histograms(out, files, keep=args.keep_samples)
+        say(f"written to {out}/")
     return status
 
 

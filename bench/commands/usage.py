@@ -16,6 +16,7 @@ from typing import Any
 from bench import machine
 from bench.figure import Figure, document
 from bench.plan import Family, Scale
+from bench.processes import interrupts_wait
 from bench.progress import Progress
 from bench.session import Session
 from bench.table import render
@@ -114,7 +115,15 @@ def report(
     facts: dict[str, Any], figures: Sequence[Figure], failures: Sequence[str], file: Path | None,
     **more: Any,
 ) -> None:  # fmt: skip
-    """The file where one is wanted, with `more` in it; then the table."""
+    """The file where one is wanted, with `more` in it; then the table. Ctrl-C is heard after that."""
+    with interrupts_wait():
+        write_and_show(facts, figures, failures, file, more)
+
+
+def write_and_show(
+    facts: dict[str, Any], figures: Sequence[Figure], failures: Sequence[str], file: Path | None,
+    more: dict[str, Any],
+) -> None:  # fmt: skip
     # Each run starts processes anew: what is committed or changed meanwhile was measured, too.
     commit = facts.pop("commit")
     facts["dirty"] = facts["dirty"] or machine.is_dirty() or machine.commit() != commit

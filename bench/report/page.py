@@ -56,11 +56,12 @@ def lines(results: Results, figures: str) -> Iterator[str]:
     Args:
         figures: the directory of the plots, from the page.
     """
-    yield from heading(results)
-    yield from summary(results)
-    yield from where_measured(results)
-    yield from throughput(results, figures)
-    yield from latency(results, figures)
+    if results.sources:
+        yield from heading(results)
+        yield from summary(results)
+        yield from where_measured(results)
+        yield from throughput(results, figures)
+        yield from latency(results, figures)
     yield from scale(results, figures)
 
 
@@ -141,7 +142,7 @@ def scale(results: Results, figures: str) -> Iterator[str]:
     yield "## How the mesh's costs grow"
     yield ""
     machine, commit = results.scale["machine"], results.scale["commit"]
-    yield f"`{machine['command']}`, {machine['time']}, commit {named(commit, machine)}."
+    yield f"`{machine['command']}`, {machine['time']}, commit {named(commit, machine)}; {hardware(machine)}."
     yield ""
     told = [*not_measured(machine), *lost_in(results.scale.get("figures", ()))]
     if told:

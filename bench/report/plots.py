@@ -44,7 +44,7 @@ def distributions(files: Mapping[str, Path], title: str, to: Path) -> None:
             "color": colormaps["tab20"](place % 20), "where": "post", "linewidth": 2.4 if ours else 0.9,
         }  # fmt: skip
         axes.step(inverse[:deep], values[:deep], label=f"{name}, n={count:,}", **style)
-        axes.step(inverse[deep - 1 :], values[deep - 1 :], linestyle="--", **style)
+        axes.step(inverse[max(deep - 1, 0) :], values[max(deep - 1, 0) :], linestyle="--", **style)
     percentile_axis(axes)
     axes.set_yscale("log")
     axes.set_ylabel("ms")

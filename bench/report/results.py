@@ -23,7 +23,7 @@ Runs = Sequence[Mapping[str, Any]]
 class Results:
     directory: Path
     sources: Sequence[Mapping[str, Any]]
-    """What each file of a comparison says of itself: `machine` and `commit`."""
+    """What each file of a comparison says of itself: `machine` and `commit`. There may be none."""
     figures: Mapping[str, Mapping[str, Any]]
     """By name."""
     scale: Mapping[str, Any]
@@ -72,12 +72,11 @@ def compared(directory: Path) -> list[Path]:
 
 
 def read(directory: Path) -> Results:
-    """Raises FileNotFoundError: nothing of a comparison is there."""
-    files = compared(directory)
-    if not files:
-        raise FileNotFoundError(f"no {' or '.join(COMPARISONS)} in {directory}")
+    """Raises FileNotFoundError: nothing of a comparison is there, nor of how costs grow."""
+    files, scale = compared(directory), directory / SCALE
+    if not files and not scale.exists():
+        raise FileNotFoundError(f"no {' or '.join((*COMPARISONS, SCALE))} in {directory}")
     contents = [json.loads(file.read_text()) for file in files]
-    scale = directory / SCALE
     return Results(
         directory=directory,
         sources=contents,

@@ -27,31 +27,20 @@ OUTSTANDING = 2000
 UNACKED_BYTES_MAX = 32 << 20
 """nats-py drops what waits in it beyond 256 MB."""
 ACK_S_MAX = 60.0
-ALWAYS_SINCE = (2, 10)
+ALWAYS, ALWAYS_SINCE = ", sync_interval: always", (2, 10)
 
 
 def stream_server(place: Place, *, always: bool = False) -> Command:
     """`always`: everything is synced at once."""
     store = Path(place.directory) / "streams"
-    return server(
-        place, f'jetstream {{ store_dir: "{store}"{", sync_interval: always" * always} }}'
-    )
+    return server(place, f'jetstream {{ store_dir: "{store}"{ALWAYS * always} }}')
 
 
 def version_numbers() -> tuple[int, ...]:
     return tuple(int(number) for number in version().split(".")[:2])
 
 
-class JetStream(NatsSystem, StoredSystem):
-    loop = "asyncio"
-
-    def __init__(self, *, each: bool = False) -> None:
-        client = (
-            f"nats-py, publish_async with {OUTSTANDING} outstanding; a callback for each message, "
-            f"AckPolicy.ALL: one ack for {OUTSTANDING // 4}{', sync_interval: always' * each}"
-        )
-        super().__init__("jetstream", client, "page cache", each=each)
-
+class JetStreamSystem(NatsSystem, StoredSystem):
     def missing(self) -> str | None:
         why = super().missing()
         if why is None and self.each and version_numbers() < ALWAYS_SINCE:
@@ -60,6 +49,17 @@ class JetStream(NatsSystem, StoredSystem):
 
     def commands(self, place: Place) -> list[Command]:
         return [stream_server(place, always=self.each)]
+
+
+class JetStream(JetStreamSystem):
+    loop = "asyncio"
+
+    def __init__(self, *, each: bool = False) -> None:
+        client = (
+            f"nats-py, publish_async with {OUTSTANDING} outstanding; a callback for each message, "
+            f"AckPolicy.ALL: one ack for {OUTSTANDING // 4}{ALWAYS * each}"
+        )
+        super().__init__("jetstream", client, "page cache", each=each)
 
     def requester(self, place: Place, loop: Loop, number: int, replied: Received) -> Requester:
         return Requester(place, replied)

@@ -12,13 +12,12 @@ from typing import Any
 
 from bench.loops.loop import Loop
 
-from .jetstream import STREAM, stream_server
-from .nats import NatsSystem
+from .jetstream import ALWAYS, STREAM, JetStreamSystem
 from .nats_raw import CONNECT, END
 from .raw_frames import Cut, Frames
 from .raw_socket import Stream
-from .raw_stored import RawConsumer, RawPublisher, RawStored
-from .system import UNREAD_BYTES_MAX, Command, Place, Promise, Received
+from .raw_stored import OUTSTANDING, RawConsumer, RawPublisher, RawStored
+from .system import UNREAD_BYTES_MAX, Place, Received
 
 INBOX_NUMBER, ANSWERS_NUMBER = b"1", b"2"
 """Of subscriptions: to confirms or deliveries, and to what else is asked."""
@@ -27,17 +26,16 @@ ACK_PENDING_MAX = 20_000
 ACK_WAIT_NS = 300_000_000_000
 
 
-class JetStreamRaw(NatsSystem, RawStored):
-    name = "jetstream-raw"
+class JetStreamRaw(JetStreamSystem, RawStored):
     modules = ()
-    client = (
-        "PUB and MSG over a socket, up to 500 in one write; "
-        f"{PULLS} pulls of {FETCH_COUNT}, an ack for all of each"
-    )
-    promise: Promise = "page cache"
 
-    def commands(self, place: Place) -> list[Command]:
-        return [stream_server(place)]
+    def __init__(self, *, each: bool = False) -> None:
+        client = (
+            "PUB and MSG over a socket, up to 500 in one write; "
+            f"{PULLS} pulls of {FETCH_COUNT}, an ack for all of each{ALWAYS * each}"
+        )
+        super().__init__("jetstream-raw", client, "page cache", each=each)
+        self.outstanding = OUTSTANDING  # The server syncs each of them all the same.
 
     def publisher(self, place: Place, loop: Loop, replied: Received | None) -> Publisher:
         return Publisher(place, loop, replied)
@@ -200,4 +198,4 @@ class MessageFrames(Frames):
         return payloads, at, 1
 
 
-SYSTEMS = (JetStreamRaw(),)
+SYSTEMS = (JetStreamRaw(), JetStreamRaw(each=True))

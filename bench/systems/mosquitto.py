@@ -30,8 +30,10 @@ max_queued_messages 0
 max_inflight_messages {inflight}
 log_dest stderr
 log_type error
+user root
 """
-"""It drops what is queued beyond its limits: 0 is none."""
+"""It drops what is queued beyond its limits: 0 is none. Started by root it would become another user, and the
+kernel forgets then with whom it is to be killed (roles/stage.py)."""
 
 
 class MosquittoSystem(TopicSystem):

@@ -29,18 +29,21 @@ CONFIRM_S_MAX = 60.0
 LIMITS = {"x-max-length-bytes": UNREAD_BYTES_MAX}
 
 
+def name_of(queue_type: str) -> str:
+    return "rabbitmq-durable" if queue_type == "classic" else f"rabbitmq-{queue_type}"
+
+
 class RabbitMQDurable(StoredSystem):
     loop = "asyncio"
 
     def __init__(self, *, queue_type: str = "classic", each: bool = False) -> None:
         self._queue_type, self._outstanding = queue_type, 1 if each else OUTSTANDING
-        name = "rabbitmq-durable" if queue_type == "classic" else f"rabbitmq-{queue_type}"
         how = "one confirm at a time" if each else f"{OUTSTANDING} confirms outstanding"
         client = (
             f"pika, AsyncioConnection, {queue_type} queue, {how}; deliveries acked "
             f"{ACK_COUNT} at a time"
         )
-        super().__init__(name, client, "batched fsync", each=each)
+        super().__init__(name_of(queue_type), client, "batched fsync", each=each)
         self.latency &= queue_type == "classic"
 
     def missing(self) -> str | None:

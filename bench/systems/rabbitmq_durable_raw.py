@@ -1,4 +1,4 @@
-"""RabbitMQ without a client library: persistent messages to a durable queue, confirmed, and acked by many."""
+"""RabbitMQ without a client library: persistent messages to a durable queue of either type, confirmed, and acked by many."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from bench.loops.loop import Loop
 
 from . import rabbitmq_server
-from .rabbitmq_durable import ACK_COUNT, LIMITS, PERSISTENT, QUEUE
+from .rabbitmq_durable import ACK_COUNT, LIMITS, PERSISTENT, QUEUE, name_of
 from .rabbitmq_raw import (
     FRAME_END,
     FRAME_HEAD_BYTES,
@@ -24,7 +24,7 @@ from .rabbitmq_raw import (
 )
 from .raw_frames import FixedFrames
 from .raw_stored import OUTSTANDING, RawConsumer, RawPublisher, RawStored
-from .system import Command, Place, Promise, Received
+from .system import Command, Place, Received
 
 METHOD = b"\x01"
 NUMBER_BYTES = 8
@@ -33,12 +33,15 @@ CONFIRM_HEAD = b"\x01\x00\x01\x00\x00\x00\x0d\x00\x3c\x00\x50"
 
 
 class RabbitMQDurableRaw(RawStored):
-    name = "rabbitmq-durable-raw"
-    client = (
-        "AMQP frames over a socket, classic queue, up to 500 messages in one write, "
-        f"{OUTSTANDING} confirms outstanding; deliveries acked {ACK_COUNT} at a time"
-    )
-    promise: Promise = "batched fsync"
+    def __init__(self, *, queue_type: str = "classic", each: bool = False) -> None:
+        self._queue_type = queue_type
+        how = f"up to 500 messages in one write, {OUTSTANDING} confirms outstanding"
+        client = (
+            f"AMQP frames over a socket, {queue_type} queue, "
+            f"{'one confirm at a time' if each else how}; deliveries acked {ACK_COUNT} at a time"
+        )
+        super().__init__(f"{name_of(queue_type)}-raw", client, "batched fsync", each=each)
+        self.latency &= queue_type == "classic"
 
     def missing(self) -> str | None:
         return rabbitmq_server.missing("pamqp")
@@ -50,18 +53,18 @@ class RabbitMQDurableRaw(RawStored):
         return rabbitmq_server.commands(Path(place.directory), place.ports)
 
     def publisher(self, place: Place, loop: Loop, replied: Received | None) -> Publisher:
-        return Publisher(place, loop, replied)
+        return Publisher(place, loop, self._queue_type, replied)
 
     def consumer(self, place: Place, loop: Loop, received: Received) -> Taker:
-        return Taker(place, loop, received)
+        return Taker(place, loop, self._queue_type, received)
 
 
 def properties() -> Any:
     return import_module("pamqp.commands").Basic.Properties(delivery_mode=PERSISTENT)
 
 
-def declare(**limits: int) -> Any:
-    arguments = {"x-queue-type": "classic", **limits}
+def declare(queue_type: str, **limits: int) -> Any:
+    arguments = {"x-queue-type": queue_type, **limits}
     return import_module("pamqp.commands").Queue.Declare(
         0, QUEUE, durable=True, arguments=arguments
     )
@@ -70,10 +73,14 @@ def declare(**limits: int) -> Any:
 class Publisher(RawPublisher):
     _confirmed = 0
 
+    def __init__(self, place: Place, loop: Loop, queue_type: str, replied: Received | None) -> None:
+        super().__init__(place, loop, replied)
+        self._queue_type = queue_type
+
     def greet(self) -> None:
         """A queue that a load fills is bounded; at full throttle it is read."""
         open_channel(self.stream)
-        ask(self.stream, declare(**LIMITS) if self._replied else declare())
+        ask(self.stream, declare(self._queue_type, **(LIMITS if self._replied else {})))
         ask(self.stream, import_module("pamqp.commands").Confirm.Select())
 
     def frames(self) -> FixedFrames:
@@ -97,10 +104,14 @@ class Publisher(RawPublisher):
 
 
 class Taker(RawConsumer):
+    def __init__(self, place: Place, loop: Loop, queue_type: str, received: Received) -> None:
+        super().__init__(place, loop, received)
+        self._queue_type = queue_type
+
     def greet(self) -> None:
         commands = import_module("pamqp.commands")
         open_channel(self.stream)
-        ask(self.stream, declare())
+        ask(self.stream, declare(self._queue_type))
         ask(self.stream, commands.Basic.Qos(0, OUTSTANDING))
         self._received = self._acked = 0
 
@@ -128,7 +139,7 @@ class Taker(RawConsumer):
         if self._acked < self._received:
             self._ack()
         answers = self._frames.answers
-        self.stream.write(marshalled(declare()))
+        self.stream.write(marshalled(declare(self._queue_type)))
         while self._frames.answers == answers:
             self.stream.wait()
 
@@ -150,4 +161,9 @@ class AnsweredFrames(DeliveryFrames):
         return length
 
 
-SYSTEMS = (RabbitMQDurableRaw(),)
+SYSTEMS = (
+    RabbitMQDurableRaw(),
+    RabbitMQDurableRaw(queue_type="quorum"),
+    RabbitMQDurableRaw(each=True),
+    RabbitMQDurableRaw(queue_type="quorum", each=True),
+)

@@ -10,16 +10,20 @@ from bench.loops.loop import Loop, drive
 
 from .raw_frames import Frames
 from .raw_socket import dial
-from .system import LoopName, Place, Received, System
+from .stored import StoredSystem
+from .system import LoopName, Place, Promise, Received
 
 OUTSTANDING = 2000
 """Publishes without a confirm, as through the libraries."""
 
 
-class RawStored(System):
+class RawStored(StoredSystem):
     loop: LoopName = "blocking"
     floor = True
-    replies = False
+
+    def __init__(self, name: str, client: str, promise: Promise, *, each: bool) -> None:
+        super().__init__(name, client, promise, each=each)
+        self.outstanding = 1 if each else OUTSTANDING
 
     @abstractmethod
     def publisher(self, place: Place, loop: Loop, replied: Received | None) -> RawPublisher:
@@ -29,7 +33,9 @@ class RawStored(System):
         return self.publisher(place, loop, replied)
 
     def producer(self, place: Place, loop: Loop) -> RawPublisher:
-        return self.publisher(place, loop, None)
+        publisher = self.publisher(place, loop, None)
+        publisher.outstanding = self.outstanding
+        return publisher
 
 
 class _Client(ABC):
@@ -65,6 +71,8 @@ class _Client(ABC):
 class RawPublisher(_Client):
     """Of an open load and of a stream at full throttle: what is confirmed is the oldest."""
 
+    outstanding = OUTSTANDING
+
     def __init__(self, place: Place, loop: Loop, replied: Received | None) -> None:
         super().__init__(place, loop)
         self._replied = replied
@@ -75,10 +83,11 @@ class RawPublisher(_Client):
         self._write([payload])
 
     async def publish(self, payloads: Sequence[bytes]) -> None:
-        """All of them in one write."""
-        assert len(payloads) <= OUTSTANDING, "more than may be outstanding"
-        self._wait(OUTSTANDING - len(payloads))
-        self._write(payloads)
+        """As many in one write as may be outstanding."""
+        for at in range(0, len(payloads), self.outstanding):
+            some = payloads[at : at + self.outstanding]
+            self._wait(self.outstanding - len(some))
+            self._write(some)
 
     async def flush(self) -> None:
         self._wait(0)

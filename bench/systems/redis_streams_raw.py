@@ -11,7 +11,7 @@ from .raw_stored import RawConsumer, RawPublisher, RawStored
 from .redis import PACKAGE, PROGRAM
 from .redis_raw import END, command
 from .redis_streams import FIELD, READ_COUNT, STREAM, server_that_syncs
-from .system import UNREAD_BYTES_MAX, Command, Place, Promise, Received, not_installed
+from .system import UNREAD_BYTES_MAX, Command, Place, Received, not_installed
 
 ID_BYTES_MAX = 64
 """Of an entry's name and what stands around it."""
@@ -19,9 +19,10 @@ READ_HEAD = f"*1\r\n*2\r\n${len(STREAM)}\r\n{STREAM}\r\n*".encode()
 
 
 class RedisStreamsRaw(RawStored):
-    name = "redis-streams-raw"
-    client = "XADD over a socket, up to 500 in one write; XREAD of up to 500"
-    promise: Promise = "batched fsync"
+    def __init__(self, *, each: bool = False) -> None:
+        how = "one at a time" if each else "up to 500 in one write"
+        client = f"XADD over a socket, {how}; XREAD of up to 500"
+        super().__init__("redis-streams-raw", client, "batched fsync", each=each)
 
     def missing(self) -> str | None:
         return not_installed(program=PROGRAM, package=PACKAGE)
@@ -122,4 +123,4 @@ class EntryFrames(Frames):
         return payloads, at, 1
 
 
-SYSTEMS = (RedisStreamsRaw(),)
+SYSTEMS = (RedisStreamsRaw(), RedisStreamsRaw(each=True))

@@ -8,10 +8,15 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from bench import cli
+from bench.commands import compare
+from bench.comparison import histograms
+from bench.figure import Figure
 from bench.machine import ROOT
 from bench.systems import PACKAGES, SYSTEMS
 from tests.waiting import until_in_thread
@@ -145,6 +150,33 @@ def test_ctrl_c_ends_every_child_and_keeps_what_was_measured(tmp_path: Path) -> 
     ] == [rounds]
     assert (tmp_path / "zeromq-L1.hgrm").exists()
     assert not [line for line in rest if line.startswith("Traceback")]
+
+
+@pytest.mark.parametrize("word", ["dumps", "write_histograms"])
+def test_ctrl_c_while_it_is_written_waits_for_that(
+    word: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Who is impatient presses it twice: the second one comes while the first one's results are written."""
+
+    def measured(families: object, **settings: object) -> tuple[list[Figure], list[str], int]:
+        file, found = tmp_path / "zeromq-L1-r01.npz", np.arange(9)
+        np.savez(file, response=found, uncorrected=found, delay=found)
+        run = {"value": 1.0, "ratio": None, "wrong": 0, "file": file.name}
+        return [Figure("zeromq L1 p50", 1.0, "us", None, None, "reported", None, [run])], [], 130
+
+    def interrupted(*words: Any, **settings: Any) -> Any:
+        signal.raise_signal(signal.SIGINT)
+        return before(*words, **settings)
+
+    home = json if word == "dumps" else histograms
+    before = getattr(home, word)
+    monkeypatch.setattr(home, word, interrupted)
+    monkeypatch.setattr(compare, "run_rounds", measured)
+    words = ["latency", "--systems", "zeromq", "--workloads", "L1", "--out", str(tmp_path)]
+    assert cli.main(words) == 130
+    files = {"latency.json", "zeromq-L1.hgrm", "uncorrected_zeromq-L1.hgrm", "delay_zeromq-L1.hgrm"}
+    assert {file.name for file in tmp_path.iterdir()} == files
+    assert json.loads((tmp_path / "latency.json").read_text())["figures"]
 
 
 @pytest.mark.slow

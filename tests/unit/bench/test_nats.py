@@ -10,9 +10,11 @@ import pytest
 
 from bench.systems import SYSTEMS, nats
 from bench.systems.jetstream import JetStream
+from bench.systems.jetstream_raw import JetStreamRaw
 from bench.systems.system import Place
 
-NAMES = ("nats", "nats-raw", "jetstream")
+NAMES = ("nats", "nats-raw", "jetstream", "jetstream-raw-each")
+EITHER = pytest.mark.parametrize("kind", [JetStream, JetStreamRaw])
 
 
 @pytest.fixture
@@ -40,20 +42,24 @@ def test_a_program_that_cannot_run_is_none(wheel: Path) -> None:
     assert nats.program() == nats.PROGRAM
 
 
+@EITHER
 def test_a_server_that_knows_no_stricter_sync_is_not_measured_with_it(
-    wheel: Path, monkeypatch: pytest.MonkeyPatch
+    kind: type[JetStream | JetStreamRaw], wheel: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(JetStream, "modules", ())
+    monkeypatch.setattr(kind, "modules", ())
     wheel.write_text("#!/bin/sh\necho nats-server: v2.9.10\n")
-    assert "nats-server 2.9.10 has no sync_interval" in str(JetStream(each=True).missing())
+    assert "nats-server 2.9.10 has no sync_interval" in str(kind(each=True).missing())
     wheel.write_text("#!/bin/sh\necho nats-server: v2.10.0\n")
-    assert JetStream(each=True).missing() is None
+    assert kind(each=True).missing() is None
 
 
-def test_a_sync_for_each_message_is_asked_of_the_server(tmp_path: Path) -> None:
+@EITHER
+def test_a_sync_for_each_message_is_asked_of_the_server(
+    kind: type[JetStream | JetStreamRaw], tmp_path: Path
+) -> None:
     place = Place(ports=[4222], secret="", size_bytes=16, directory=str(tmp_path))
     for each in (True, False):
-        (command,) = JetStream(each=each).commands(place)
+        (command,) = kind(each=each).commands(place)
         (file,) = tmp_path.iterdir()
         assert command.words[-2:] == ["-c", str(file)]
         assert ("sync_interval: always" in file.read_text()) == each

@@ -277,6 +277,20 @@ def test_curves_and_growth_are_drawn(tmp_path: Path) -> None:
         assert png.startswith(b"\x89PNG")
 
 
+def test_how_costs_grow_is_drawn_without_a_comparison_too(tmp_path: Path) -> None:
+    axis = {"name": "links", "unit": "links", "lines": {"memory, MB": [[1, 2.0], [2, 3.0]]}}
+    scale = {"machine": MACHINE, "commit": "0123456789", "figures": [], "axes": [axis]}
+    (tmp_path / "scale.json").write_text(json.dumps(scale))
+    to = tmp_path / "growth.md"
+    write(tmp_path, to)
+    text = to.read_text()
+    assert text.startswith("## How the mesh's costs grow\n")
+    assert f"commit 0123456; {MACHINE['cpu']}, 2 cores" in text
+    assert "![links](figures/growth/scale-links.svg)" in text
+    assert (tmp_path / "figures" / "growth" / "scale-links.png").exists()
+    assert "Full throttle" not in text
+
+
 def test_a_curve_is_dashed_where_fewer_than_ten_samples_lie_beyond(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -294,6 +308,19 @@ def test_a_curve_is_dashed_where_fewer_than_ten_samples_lie_beyond(
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
     ticks = [label.get_text() for label in axes.get_xticklabels()]
     assert (ticks[0], ticks[-1]) == ("0 %", "99.9999 %")
+
+
+def test_a_curve_of_fewer_than_ten_samples_is_dashed_from_its_beginning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[Any] = []
+    monkeypatch.setattr(plots, "save", lambda figure, _: drawn.append(figure))
+    found = samples(tmp_path / "zeromq-L5-r01.npz", np.arange(8, dtype=np.int64) + 1000)
+    write_histograms(tmp_path, [found], keep=False)
+    plots.distributions({"zeromq": tmp_path / "zeromq-L5.hgrm"}, "L5", tmp_path / "L5")
+    solid, dashed = drawn[0].axes[0].lines
+    assert not len(solid.get_xdata())
+    assert (min(dashed.get_xdata()), max(dashed.get_xdata())) == (1, 8)
 
 
 def test_curves_are_drawn_in_groups_that_can_be_told_apart(tmp_path: Path) -> None:

@@ -77,7 +77,10 @@ def test_activemq_is_told_so_too() -> None:
     assert f"(stomp://{HOST}:61613?transport.tcpNoDelay=true)" in command.words[-1]
 
 
-@pytest.mark.parametrize("name", ["redis-streams", "redis-streams-each", "redis-streams-raw"])
+@pytest.mark.parametrize(
+    "name",
+    ["redis-streams", "redis-streams-each", "redis-streams-raw", "redis-streams-raw-each"],
+)
 def test_redis_does_not_rewrite_its_file_within_a_usual_load(name: str) -> None:
     place = Place(ports=[6379], secret="", size_bytes=16, directory="")
     (command,) = SYSTEMS[name].commands(place)

@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bench import processes
 from bench.plan import Scale
 from bench.processes import MeasurementFailed, Role, Troupe
 from bench.raw import publish_subscribe, push_pull, request_reply
 from bench.roles.stage import leave_on_sigterm
 from bench.stream import knock_until_ready, run_phase
+from bench.usage import of_group
 
 TINY = 2000
 
@@ -101,6 +105,31 @@ def test_a_role_that_holds_directories_leaves_by_sigterm_as_it_should() -> None:
             signal.raise_signal(signal.SIGTERM)
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.parametrize("tidy", [True, False])
+def test_what_a_role_started_does_not_outlive_it(
+    tidy: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Found: Spark's Java, which tidies up once it is alone, lived longer than the bench after Ctrl-C."""
+    left, script = tmp_path / "left", tmp_path / "role"
+    tidying = f"(while kill -0 $$; do sleep 0.01; done; touch {left}) 2>/dev/null"
+    script.write_text(
+        f"""#!/bin/sh
+        {tidying if tidy else "sleep 1000"} &
+        echo "{{\\"say\\": \\"ready\\"}}"
+        wait
+        """
+    )
+    script.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(script))
+    if not tidy:
+        monkeypatch.setattr(processes, "LEAVE_S_MAX", 0.1)
+    with Troupe() as troupe:
+        role = troupe.start("raw_reply", {})
+        role.end(0)
+        assert left.exists() == tidy
+        assert not of_group(role.pid)
 
 
 def test_a_role_that_fails_says_why() -> None:

@@ -13,6 +13,7 @@ import pytest
 from bench.loops.blocking_loop import BlockingLoop
 from bench.loops.loop import drive
 from bench.systems import (
+    SYSTEMS,
     jetstream_raw,
     mosquitto_qos1_raw,
     nng_raw,
@@ -148,6 +149,45 @@ def test_a_confirm_tells_of_the_payload_whatever_it_was_cut_into() -> None:
     drive(publisher.took([b""]))
     assert written == [b"<ab|cd>"]
     assert replied == [b"abcd"]
+
+
+@pytest.mark.parametrize(
+    ("outstanding", "written"),
+    [(1, [b"<a|>", b"<b|>", b"<c|>"]), (2, [b"<a|><b|>", b"<c|>"]), (3, [b"<a|><b|><c|>"])],
+)
+def test_no_more_is_written_than_may_be_unconfirmed(outstanding: int, written: list[bytes]) -> None:
+    """Where each is to have a sync of its own, the next one leaves after the confirm of the one before."""
+    done = list[bytes]()
+    place = Place(ports=[], secret="", size_bytes=1, directory="")
+    publisher = InPieces(place, BlockingLoop(), None)
+    publisher.outstanding = outstanding
+
+    def confirm() -> None:
+        assert len(publisher._unconfirmed) <= outstanding
+        done.append(b"confirm")
+        drive(publisher.took([b""] * len(publisher._unconfirmed)))
+
+    publisher.stream = SimpleNamespace(write=done.append, wait=confirm)  # type: ignore[assignment]
+    drive(publisher.publish([b"a", b"b", b"c"]))
+    drive(publisher.flush())
+    assert done == [part for one in written for part in (one, b"confirm")]
+
+
+def test_who_syncs_each_is_sent_one_at_a_time_unless_it_does_so_with_many() -> None:
+    place = Place(ports=[], secret="", size_bytes=1, directory="")
+    for name, count in [("redis-streams-raw", 2000), ("redis-streams-raw-each", 1),
+                        ("rabbitmq-durable-raw-each", 1), ("rabbitmq-quorum-raw-each", 1),
+                        ("jetstream-raw-each", 2000)]:  # fmt: skip
+        producer = SYSTEMS[name].producer(place, BlockingLoop())
+        assert isinstance(producer, raw_stored.RawPublisher)
+        assert producer.outstanding == count
+
+
+@NO_PAMQP
+def test_amqp_queues_are_of_the_type_that_is_measured() -> None:
+    for queue_type in ("classic", "quorum"):
+        words = rabbitmq_durable_raw.declare(queue_type, **{"x-max-length-bytes": 7})
+        assert words.arguments == {"x-queue-type": queue_type, "x-max-length-bytes": 7}
 
 
 @NO_PAMQP

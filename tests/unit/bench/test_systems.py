@@ -13,7 +13,7 @@ from bench.machine import ROOT
 from bench.plan import Scale
 from bench.processes import Troupe
 from bench.systems import SYSTEMS
-from bench.systems.stored import ONE_AT_A_TIME
+from bench.systems.stored import ONE_AT_A_TIME, StoredSystem
 from bench.systems.system import System
 
 TINY, TINY_EACH = 3000, 300
@@ -57,6 +57,19 @@ def test_a_sync_for_each_is_promised_by_those_whose_names_say_so() -> None:
     assert each == {name for name in SYSTEMS if name.endswith(ONE_AT_A_TIME)}
     assert "mesh-durable-each" in each
     assert not [name for name in each if SYSTEMS[name].latency]
+
+
+def test_what_stores_has_a_floor_of_the_same_promise_beside_it() -> None:
+    """In every mode: a floor that syncs many at once says nothing of a client that syncs each."""
+    stores = {name: one for name, one in SYSTEMS.items() if isinstance(one, StoredSystem)}
+    peers = [name for name, one in stores.items() if not one.floor and not name.startswith("mesh")]
+    for name in peers:
+        peer = stores[name]
+        floor = stores[name.removesuffix(ONE_AT_A_TIME) + "-raw" + ONE_AT_A_TIME * peer.each]
+        assert floor.floor
+        assert (floor.promise, floor.latency) == (peer.promise, peer.latency)
+        assert floor.probe_count == peer.probe_count
+    assert len(stores) - len(peers) == len(peers) + 2, "a floor for each, and ours"
 
 
 def test_the_long_loads_are_of_all_of_ours_and_of_clients_that_there_are() -> None:
