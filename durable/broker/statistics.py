@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ..queues.counts import Counts
+from ..queues.latencies import by_bound
 from ..queues.queue import Queue
 from ..vhost.registry import Gap
 from ..vhost.stream import Stream
@@ -39,7 +40,7 @@ def statistics_of(hosted: Hosted, sees: Callable[[str], bool]) -> dict[str, Any]
             "held_bytes": hosted.vhost.bodies.held_bytes,
         },
         "intake": asdict(counts),
-        "confirm_us": hosted.vhost.intake.latencies.counts(),
+        "confirm_us": by_bound(hosted.vhost.intake.confirms),
         "log": asdict(log),
         "written_per_received": log.committed_bytes / received if received else None,
     }
@@ -72,8 +73,13 @@ def _age_s(time_us: int | None, now_us: int) -> float | None:
 
 
 def _counts(counts: Counts) -> dict[str, Any]:
-    """Messages since the broker's start; and per second, over the last whole `RATES_S`."""
+    """Messages since the broker's start; and per second, over the last whole `RATES_S`. What bytes are
+    counted, see counts.py; of a queue in memory there are none."""
+    received, written = counts.received_bytes, counts.written_bytes
     return {
         "published": counts.published, "delivered": counts.delivered, "acked": counts.acked,
         **{f"{name}_per_s": rate for name, rate in counts.rates._asdict().items()},
+        "received_bytes": received, "written_bytes": written,
+        "written_per_received": written / received if received else None,
+        "confirm_us": by_bound(counts.confirms),
     }  # fmt: skip

@@ -43,7 +43,7 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
         yield (
             f"queue {name}: {one['ready']} ready, {one['unacked']} unacked, {dead}"
             f"{sizes(one['size_bytes'])}, {one['consumers']} consumers{_oldest(one)}, {one['durability']}"
-            f"{_rates(one, 'published', 'delivered', 'acked')}"
+            f"{_rates(one, 'published', 'delivered', 'acked')}{_disk(one)}"
         )
     for name, one in found["streams"].items():
         held = (
@@ -53,7 +53,7 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
         )  # As `inspect` says it.
         yield (
             f"stream {name}: {held}, {len(one['cursors'])} cursors, {one['missed']} missed"
-            f"{_rates(one, 'published', 'delivered')}"
+            f"{_rates(one, 'published', 'delivered')}{_disk(one)}"
         )
     if found.get("hidden"):  # A broker of before hid none.
         yield f"queues and streams of which this cluster may see nothing: {found['hidden']}"
@@ -61,15 +61,12 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
         f"received: {intake['received']} messages, {sizes(intake['received_bytes'])}; duplicates "
         f"{intake['duplicates']}, refused {intake['refused']}, routed nowhere {intake['dropped']}"
     )
-    ratio = found["written_per_received"]
-    written = "" if ratio is None else f", {ratio:.2f} bytes written per byte received"
     yield (
         f"log: durable up to {log['durable_end']}, {log['segments']} segments, "
-        f"{log['commits']} commits{written}"
+        f"{log['commits']} commits{_written(found)}"
     )
     if found["confirm_us"]:
-        half, most = (_within_us(found["confirm_us"], share) for share in (0.5, 0.99))
-        yield f"on disk: half of all records within {half / 1e3:g} ms, 99 % within {most / 1e3:g} ms"
+        yield f"on disk: {_within(found['confirm_us'])}"
     if log["full"]:
         yield "log: THE DISK IS FULL: publishes are refused until there is space"
     if log["overdue_s"] > 0:
@@ -92,6 +89,23 @@ def _rates(one: dict[str, Any], *names: str) -> str:
     if not any(rate for rate, _ in rates):
         return ""
     return "; per second: " + ", ".join(f"{rate:.1f} {name}" for rate, name in rates)
+
+
+def _disk(one: dict[str, Any]) -> str:
+    """Nothing where nothing was stored, or a broker of before does not say."""
+    return (
+        f"; on disk: {_within(one['confirm_us'])}{_written(one)}" if one.get("confirm_us") else ""
+    )
+
+
+def _written(one: dict[str, Any]) -> str:
+    ratio = one["written_per_received"]
+    return "" if ratio is None else f", {ratio:.2f} bytes written per byte received"
+
+
+def _within(counts: dict[str, int]) -> str:
+    half, most = (_within_us(counts, share) for share in (0.5, 0.99))
+    return f"half of all records within {half / 1e3:g} ms, 99 % within {most / 1e3:g} ms"
 
 
 def _within_us(counts: dict[str, int], share: float) -> int:

@@ -125,6 +125,11 @@ def encode_acks_in_parts(
         yield b"".join(pieces)
 
 
+def acks_bytes(ranges: int) -> int:
+    """What so many ranges of one queue take in a body."""
+    return ACKS_BLOCK.size + RANGE.size * ranges
+
+
 def encode_moved_on(queue: int, start: int, end: int, copies: int) -> bytes:
     """Sequences [start, end) are settled, if the `copies` records right before are there."""
     what = What.MOVED_ON + (copies << WHAT_BITS)

@@ -1,8 +1,15 @@
-"""How many messages went through a queue or stream, and how many of them per second."""
+"""How many messages went through a queue or stream, how many of them per second, and what that took.
+
+Bytes are counted where they are the queue's own: received are the batches that were stored in it,
+written are its share of their records, with as many shares as queues that the record is for, and what
+settlements and returns of its messages take. Not in it, because it is of all queues: snapshots,
+checkpoints, what compaction carries forward, what encryption adds, the ends of commits and segments.
+Nor are declarations, cursors and gaps, which are rare.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 
@@ -15,6 +22,8 @@ class Rates(NamedTuple):
 
 
 NO_RATES = Rates()
+NOTHING: dict[int, int] = {}
+"""Shared by all that have had no record: most of many thousands of queues may never have any."""
 
 
 @dataclass(slots=True, eq=False)
@@ -27,7 +36,25 @@ class Counts:
     """To consumers or readers; again when they came back."""
     acked: int = 0
     rates: Rates = NO_RATES
+    received_bytes: int = 0
+    written_bytes: int = 0
+    confirms: dict[int, int] = field(default_factory=lambda: NOTHING)
+    """How long its records took to be durable: see latencies.py. Replaced by each new bucket."""
     _then: tuple[int, int, int] = (0, 0, 0)
+
+    def confirm(self, bucket: int, received_bytes: int, written_bytes: int) -> None:
+        """A record of its messages is durable.
+
+        Args:
+            bucket: see latencies.py.
+            written_bytes: its share.
+        """
+        self.received_bytes += received_bytes
+        self.written_bytes += written_bytes
+        try:
+            self.confirms[bucket] += 1
+        except KeyError:
+            self.confirms = {**self.confirms, bucket: 1}
 
     def sample(self, elapsed_s: float) -> None:
         """An interval of so many seconds, more than 0, has ended."""

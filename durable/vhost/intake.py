@@ -22,11 +22,11 @@ from ..log.record import Draft, Kind
 from ..protocol.failures import take_apart
 from ..protocol.parts import Refusal
 from ..protocol.properties import Properties, check_published, decode_properties
+from ..queues.latencies import bucket_of
 from ..queues.queue import Queue
 from ..routing.router import Router
 from .bodies import Bodies
 from .deadletters import is_cycle
-from .latencies import Latencies
 from .member import Member
 from .plan import Arrival, Item, Plan
 from .publishers import Publisher
@@ -44,8 +44,13 @@ class Stored(NamedTuple):
     arrivals: tuple[Arrival, ...]
     count: int  # type: ignore[assignment]  # Hides tuple.count, which nobody needs.
     size_bytes: int
+    """Of bodies."""
     time_us: int
     expires_us: int | None
+    received_bytes: int = 0
+    """The batch."""
+    share_bytes: int = 0
+    """Of the record, for each arrival."""
 
 
 @dataclass(slots=True)
@@ -73,8 +78,8 @@ class Intake:
         self._decided: deque[tuple[int, Publisher]] = deque()
         self._arrived: dict[Queue, None] = {}
         self.counts = IntakeCounts()
-        self.latencies = Latencies()
-        """Of records of messages, from the append to the pump's turn after their commit."""
+        self.confirms: dict[int, int] = {}
+        """Of records of messages, from the append to the pump's turn after their commit: see latencies.py."""
 
     def publish(
         self, publisher: Publisher, batches: Sequence[Batch], allowed: Allowed, now_us: int
@@ -171,7 +176,10 @@ class Intake:
         pending, decided = self._pending, self._decided
         while pending and pending[0].position < end:
             stored = _wanted(pending.popleft())
-            self.latencies.add(now_us - stored.time_us)
+            bucket = bucket_of(now_us - stored.time_us)
+            self.confirms[bucket] = self.confirms.get(bucket, 0) + 1
+            for member, _, _ in stored.arrivals:
+                member.counts.confirm(bucket, stored.received_bytes, stored.share_bytes)
             size_bytes = record_bytes(stored.count, stored.size_bytes)
             self._store.refer(stored.position, len(stored.arrivals), size_bytes)
             self._arrive(stored, now_us)
@@ -216,7 +224,7 @@ class Intake:
         """Append, then account for it; the last log position, if there is one."""
         drafts = [*before, *plan.drafts]
         positions = self._store.append_nowait(drafts) if drafts else range(0)
-        following = iter(positions[len(before) :])
+        following = zip(positions[len(before) :], plan.drafts, strict=True)
         for item in plan.items:
             if not item.stored:
                 self.counts.refused += item.batch.count if item.error else 0
@@ -226,9 +234,10 @@ class Intake:
                 given = member.expect(lane, item.batch.count, item.batch.bodies_bytes)
                 assert given == first, "the plan gave the sequences that the lane gives"
             if item.logged:
-                position = next(following)
+                position, draft = next(following)
                 self._bodies.keep(position, item.batch.view())
-                self._pending.append(_stored(item, position, item.logged, now_us))
+                stored = _stored(item, position, item.logged, now_us, draft.size_bytes)
+                self._pending.append(stored)
             if item.held:
                 position = self._bodies.hold(item.batch.view(), len(item.held))
                 self._arrive(_stored(item, position, item.held, now_us), now_us)
@@ -274,9 +283,15 @@ def _check(publisher: Publisher, batches: Sequence[Batch]) -> None:
             raise Malformed(f"sequence {first} is in two batches of one part")
 
 
-def _stored(item: Item, position: int, arrivals: tuple[Arrival, ...], now_us: int) -> Stored:
+def _stored(
+    item: Item, position: int, arrivals: tuple[Arrival, ...], now_us: int, record_bytes: int = 0
+) -> Stored:
+    batch = item.batch
     expires_us = None if item.ttl_us is None else now_us + item.ttl_us
-    return Stored(position, arrivals, item.batch.count, item.batch.bodies_bytes, now_us, expires_us)
+    return Stored(
+        position, arrivals, batch.count, batch.bodies_bytes, now_us, expires_us, batch.size_bytes,
+        record_bytes // len(arrivals),
+    )  # fmt: skip
 
 
 def _refusal(item: Item) -> Refusal:

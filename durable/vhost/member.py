@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Protocol
 
 from ..errors import DurableError
+from ..queues.counts import Counts
 from ..queues.lane import Lane
 
 
 class Member(Protocol):
     """A destination of this vhost."""
+
+    counts: Counts
 
     @property
     def name(self) -> str: ...

@@ -8,12 +8,14 @@ dead letter's original, for one, must not vanish before its copy is safe.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 
 from ..errors import StoreError
-from ..log.bodies import encode_acks_in_parts
+from ..log.bodies import acks_bytes, encode_acks_in_parts
 from ..log.record import Draft, Kind
 from ..queues.journal import Journal, Records
 from .bodies import Bodies
+from .member import Member
 from .store import Store, record_bytes
 
 RECORD_BYTES_MAX = 1 << 20
@@ -23,11 +25,16 @@ RECORD_BYTES_MAX = 1 << 20
 class Settling:
     """Of one vhost. Flushes are numbered from 1, so that whoever settled can tell when it is safe."""
 
-    def __init__(self, journal: Journal, held: Journal, bodies: Bodies, store: Store) -> None:
+    def __init__(
+        self, journal: Journal, held: Journal, owners: Mapping[int, Member], bodies: Bodies,
+        store: Store,
+    ) -> None:  # fmt: skip
         """
         Args:
             journal, held: of lanes in the log; of those in memory.
+            owners: by lane.
         """
+        self._owners = owners
         self._journal, self._held, self._bodies, self._store = journal, held, bodies, store
         self._releases: deque[tuple[int, list[Records]]] = deque()
         self._unappended: deque[Draft] = deque()
@@ -89,9 +96,23 @@ class Settling:
 
     def _take(self, now_us: int) -> None:
         """Records of everything settled since the last ones."""
-        settled, returned = self._journal.take_settled()
-        for body in encode_acks_in_parts(settled, returned, self.record_bytes_max):
-            self._unappended.append(Draft(Kind.ACKS, body, (), now_us))
+        both = self._journal.take_settled()
+        written = 0
+        for body in encode_acks_in_parts(*both, self.record_bytes_max):
+            draft = Draft(Kind.ACKS, body, (), now_us)
+            self._unappended.append(draft)
+            written += draft.size_bytes
+        sizes = [(lane, acks_bytes(len(spans))) for acks in both for lane, spans in acks.items()]
+        if sizes:  # What these do not account for, such as headers, is shared alike.
+            shared = (written - sum(size for _, size in sizes)) // len(sizes)
+            for lane, size in sizes:
+                self.note_written(lane, size + shared)
+
+    def note_written(self, lane: int, size_bytes: int) -> None:
+        """A settlement of messages of this lane takes so much in the log."""
+        owner = self._owners.get(lane)
+        if owner is not None:  # Else it is deleted.
+            owner.counts.written_bytes += size_bytes
 
     def _append(self) -> None:
         """One by one: together they may be more than a segment takes. Raises StoreError."""

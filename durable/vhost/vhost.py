@@ -37,6 +37,8 @@ from .snapshot import snapshot
 from .store import Store, append_twice
 from .stream import Stream
 
+MOVED_ON_BYTES = Draft(Kind.ACKS, encode_moved_on(0, 0, 1, 0)).size_bytes
+
 
 class Vhost:
     """Made of what recovery has filled."""
@@ -50,7 +52,9 @@ class Vhost:
         """Log positions of dead letters. Before those are durable their originals are not settled: a
         snapshot or a checkpoint would say so, and might survive a power cut that they do not."""
         self.intake = Intake(registry.router, registry.member, bodies, store)
-        self.settling = Settling(registry.journal, registry.held_journal, bodies, store)
+        self.settling = Settling(
+            registry.journal, registry.held_journal, registry.owners, bodies, store
+        )
 
     def change(self, changes: Sequence[Change], now_us: int) -> int:
         """Write changes down and make them so; the log position to be durable before an answer.
@@ -173,6 +177,8 @@ class Vhost:
             return [Draft(Kind.ACKS, body, (), now_us)] if queue.logged else []
 
         position = self.intake.forward(letters, settle, now_us)
+        if queue.logged:
+            self.settling.note_written(dead.lane, MOVED_ON_BYTES)
         if queue.logged and position is not None:
             self._burying.append((position, queue, dead))
         else:
@@ -187,7 +193,9 @@ class Vhost:
         ranges = lane.ready_ranges(end)[: self.settling.record_bytes_max // RANGE.size]
         if ranges:
             body = encode_acks({lane.id: ranges})
-            self._store.append_nowait([Draft(Kind.ACKS, body, (), now_us)])
+            draft = Draft(Kind.ACKS, body, (), now_us)
+            self._store.append_nowait([draft])
+            self.settling.note_written(lane.id, draft.size_bytes)
         return sum(lane.settle(low, high, known=True) for low, high in ranges)
 
     def snapshot(self, now_us: int) -> list[Draft]:

@@ -58,3 +58,57 @@ async def test_what_was_there_before_a_restart_was_not_published_since(tmp_path:
         await shop.publish("", "jobs", b"3")
         queue = (await shop.statistics())["queues"]["jobs"]
         assert (queue["ready"], queue["published"]) == (4, 1)
+
+
+async def test_bytes_and_latencies_are_those_of_each_queue_and_stream(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        for name in ("one", "two", "idle"):
+            await shop.declare_queue(name)
+        await shop.declare_queue("memory", durability="memory")
+        await shop.declare_stream("audit")
+        for name in ("one", "two", "audit", "memory"):
+            await shop.bind("amq.fanout", name)
+        await shop.publish("amq.fanout", "", bytes(3000))
+        await shop.publish("", "two", bytes(500))
+        found = await shop.statistics()
+        one, two, idle, memory = (
+            found["queues"][name] for name in ("one", "two", "idle", "memory")
+        )
+        audit = found["streams"]["audit"]
+
+        records = [sum(each["confirm_us"].values()) for each in (one, two, audit, idle, memory)]
+        assert records == [1, 2, 1, 0, 0]
+        assert 3000 < one["received_bytes"] == audit["received_bytes"] < 3200
+        assert 3500 < two["received_bytes"] < 3900
+        assert 1000 < one["written_bytes"] == audit["written_bytes"] < 1100, "a third of the record"
+        assert two["written_bytes"] > one["written_bytes"] + 500
+        assert one["written_per_received"] == one["written_bytes"] / one["received_bytes"] < 0.4
+        for each in (idle, memory):
+            assert (each["received_bytes"], each["written_bytes"]) == (0, 0)
+            assert each["written_per_received"] is None
+
+        assert await shop.purge_queue("one") == 1
+        async with shop.consume("two") as deliveries:
+            for delivery in await take(deliveries, 2):
+                await delivery.ack()
+        found = await shop.statistics()
+        each = found["queues"].values()
+        assert found["queues"]["one"]["written_bytes"] >= one["written_bytes"] + 32
+        assert found["queues"]["two"]["written_bytes"] >= two["written_bytes"] + 32
+        assert found["streams"]["audit"]["written_bytes"] == audit["written_bytes"]
+        mine = sum(one["written_bytes"] for one in each) + audit["written_bytes"]
+        assert mine <= found["log"]["committed_bytes"]
+
+
+async def test_settlements_of_dead_letters_are_written_bytes_of_their_queue(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("dead")
+        await shop.declare_queue("jobs", dead_letter_exchange="", dead_letter_routing_key="dead")
+        await shop.publish("", "jobs", b"x")
+        before = (await shop.statistics())["queues"]["jobs"]["written_bytes"]
+        async with shop.consume("jobs") as deliveries, shop.consume("dead") as dead:
+            await (await take(deliveries, 1))[0].reject()
+            await take(dead, 1)
+            found = (await shop.statistics())["queues"]
+        assert found["jobs"]["written_bytes"] > before
+        assert sum(found["dead"]["confirm_us"].values()) == 1
