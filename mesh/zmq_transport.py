@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from socket import AF_INET, SOCK_STREAM, getaddrinfo
+from socket import socket as Socket
 
 import trio
 import zmq
@@ -30,6 +31,7 @@ from security.keyring import Keyring
 from security.keys import ClusterKeys
 
 from .config import MeshConfig
+from .endings import Endings, hung_up_on
 from .errors import CannotBind, ConfigError
 from .listening import Bind, bind_plan
 from .nursery import open_nursery
@@ -47,7 +49,7 @@ PROBE_S = 1.0
 VIEW_BYTES_MIN = 16 * 1024
 OVERSIZE = 4
 """Times the largest frame: up to that the core sees it and can say so; of more, libzmq takes nothing in and
-just ends the connection, which looks like any other end."""
+just ends the connection. `endings` knows."""
 LINGER_MS = 500
 RESOLVERS_MAX = 8
 """Threads that wait for names at a time: one whose dial was given up waits on, for as long as it takes."""
@@ -56,7 +58,9 @@ HEARTBEAT_MS = 1000
 FAILED_AUTH = int(zmq.Event.HANDSHAKE_FAILED_AUTH)
 FAILED_NO_DETAIL = int(zmq.Event.HANDSHAKE_FAILED_NO_DETAIL)
 DENIED = {FAILED_AUTH, FAILED_NO_DETAIL, int(zmq.Event.HANDSHAKE_FAILED_PROTOCOL)}
-ENDED = {int(zmq.Event.CLOSED), int(zmq.Event.DISCONNECTED)}
+DISCONNECTED = int(zmq.Event.DISCONNECTED)
+ENDED = {int(zmq.Event.CLOSED), DISCONNECTED}
+BEGUN = {int(zmq.Event.ACCEPTED), int(zmq.Event.CONNECTED)}
 
 
 @dataclass(slots=True, eq=False)
@@ -81,9 +85,13 @@ class ZmqTransport:
         self._ignored: OrderedDict[bytes, None] = OrderedDict()
         self._hurried: dict[ZmqSocket, None] = {}
         self._denied: set[int] = set()
+        self._endings = Endings(int(config.suspect_s * 500))
+        self._strange = False
+        """Whether the accepted connection that ends next has been refused already."""
         self._resolving: dict[int, Resolving] = {}
         self._resolvers = trio.CapacityLimiter(RESOLVERS_MAX)
         self._used: dict[ZmqSocket, None] = {}
+        self._message_bytes_max = OVERSIZE * largest_frame(config.frame_bytes_max)
         self._handshake_ms_max = int(config.handshake_s * PATIENCE_MAX * 1000)
         self.binds: Sequence[Bind] = ()
 
@@ -125,6 +133,7 @@ class ZmqTransport:
                     nursery.start_soon(self._read, socket)
                 task_status.started(endpoints)
         finally:
+            self._endings.close()
             for socket in sockets:  # Not all of them may have been made.
                 socket.raw.disable_monitor()
             for socket in sockets:
@@ -139,7 +148,7 @@ class ZmqTransport:
             (zmq.SNDHWM, 0),
             (zmq.RCVHWM, 0),
             (zmq.LINGER, LINGER_MS),
-            (zmq.MAXMSGSIZE, OVERSIZE * largest_frame(self._config.frame_bytes_max)),
+            (zmq.MAXMSGSIZE, self._message_bytes_max),
             (zmq.HANDSHAKE_IVL, self._handshake_ms_max),
             (zmq.HEARTBEAT_IVL, HEARTBEAT_MS),
             (zmq.HEARTBEAT_TIMEOUT, int(self._config.suspect_s * 1000)),
@@ -191,27 +200,60 @@ class ZmqTransport:
 
         def handle(parts: list[bytes]) -> None:
             event = parse_monitor_message(parts)
-            kind, endpoint = int(event["event"]), event["endpoint"].decode()
+            kind, value, endpoint = (
+                int(event["event"]),
+                int(event["value"]),
+                event["endpoint"].decode(),
+            )
             if inbound:
-                if kind == int(zmq.Event.DISCONNECTED):
-                    # Whose it was, or whose it is by now: frames and events come on different ways.
-                    self._receiver.inbound_lost(self._accepted_on.get(int(event["value"]), ()))
-                    self._receiver.settle()
-                elif kind in DENIED:
-                    self._refused_handshake(kind, int(event["value"]))
+                self._on_inbound(kind, value)
                 return
             conn = self._by_endpoint.get((socket.fd, endpoint))
             if conn is None:
                 return
             if kind in DENIED:
                 self._denied.add(conn)
+            elif kind in BEGUN:
+                self._endings.begun(self._dialled[conn][1], value)
             elif kind in ENDED:
                 denied = conn in self._denied
+                if kind == DISCONNECTED and not denied:
+                    self._say_why(self._dialled[conn][1], value)
                 self._forget(conn)
                 self._receiver.lost(conn, denied=denied)
                 self._receiver.settle()
 
         return handle
+
+    def _on_inbound(self, kind: int, value: int) -> None:
+        """`value` is a descriptor, or of handshakes that failed why."""
+        if kind in BEGUN:
+            self._endings.begun(value, value)
+        elif kind in DENIED:
+            # ZAP's refusal ends nothing yet: that is up to whoever was refused.
+            self._strange = kind != FAILED_AUTH
+            self._refused_handshake(kind, value)
+        elif kind == DISCONNECTED:
+            strange, self._strange = self._strange, False
+            if strange:
+                self._endings.forget(value)
+            else:
+                self._say_why(value, value)
+            # Whose it was, or whose it is by now: frames and events come on different ways.
+            self._receiver.inbound_lost(self._accepted_on.get(value, ()))
+            self._receiver.settle()
+
+    def _say_why(self, key: int | bytes, descriptor: int) -> None:
+        """If it was libzmq that hung up, for what was sent: nobody else would."""
+        kept = self._endings.ended(key)
+        if kept is not None:
+            self._nursery.start_soon(self._say_so, kept, descriptor)
+
+    async def _say_so(self, kept: Socket, descriptor: int) -> None:
+        who = await hung_up_on(kept, descriptor)
+        if who is not None:
+            most = self._message_bytes_max
+            self._receiver.refused(f"a message of more than {most} bytes, or a malformed one", who)
 
     def _refused_handshake(self, kind: int, error: int) -> None:
         if kind == FAILED_AUTH:
@@ -370,6 +412,7 @@ class ZmqTransport:
         if entry is not None:
             socket, rid, endpoint = entry
             self._by_rid.pop(rid, None)
+            self._endings.forget(rid)
             self._by_endpoint.pop((socket.fd, endpoint), None)
         return entry
 

@@ -1,0 +1,94 @@
+"""Who ended a connection: libzmq tells that one ended, and not why.
+
+It hangs up on who sends more than MAXMSGSIZE as the message begins to arrive, so nothing of it is kept, and reports the
+same event as when the other side went. Only the kernel knows the difference: asked by a second descriptor for the same
+connection, it still calls one established that libzmq has closed although its peer lives.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections import OrderedDict
+from collections.abc import Hashable
+
+import trio
+
+ENDINGS_MAX = 256
+"""Descriptors taken at most: of more connections at a time, only the latest are known."""
+CLOSING_S = 0.05
+TCP_ESTABLISHED = 1
+SINCE_RECEIVED_AT = 52
+"""Of `struct tcp_info`: u32, milliseconds since anything was received."""
+
+
+class Endings:
+    """A second descriptor for each of the latest connections, kept until `ended`, `forget` or `close`."""
+
+    def __init__(self, silence_ms: int) -> None:
+        """`silence_ms`: who has been silent for so long may have been given up for that."""
+        self._silence_ms = silence_ms
+        self._kept: OrderedDict[Hashable, socket.socket] = OrderedDict()
+
+    def begun(self, key: Hashable, descriptor: int) -> None:
+        """`key` names the connection from now on; `descriptor` may be closed, or another's, already."""
+        self.forget(key)
+        try:
+            # With a family it looks at nothing: the number may have become a file's, which must be closed again.
+            self._kept[key] = socket.fromfd(descriptor, socket.AF_INET, socket.SOCK_STREAM)
+        except (
+            OSError
+        ):  # Ended long ago, or there are no descriptors left: then nothing is told of it.
+            return
+        if len(self._kept) > ENDINGS_MAX:
+            self._kept.popitem(last=False)[1].close()
+
+    def ended(self, key: Hashable) -> socket.socket | None:
+        """The connection, for `hung_up_on`, if its peer lives and talks; None: it ended as any other."""
+        kept = self._kept.pop(key, None)
+        if kept is None:
+            return None
+        try:
+            told = kept.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, SINCE_RECEIVED_AT + 4)
+            (silent_ms,) = struct.unpack_from("I", told, SINCE_RECEIVED_AT)
+            if told[0] == TCP_ESTABLISHED and silent_ms < self._silence_ms:
+                return kept
+        except OSError:  # It was no socket.
+            pass
+        kept.close()
+        return None
+
+    def forget(self, key: Hashable) -> None:
+        """We hang up ourselves: as long as a descriptor is open, its connection is."""
+        kept = self._kept.pop(key, None)
+        if kept is not None:
+            kept.close()
+
+    def close(self) -> None:
+        while self._kept:
+            self._kept.popitem()[1].close()
+
+
+async def hung_up_on(kept: socket.socket, descriptor: int) -> str | None:
+    """Whom `ended` told of, if it was that connection which ended; None: the number had been given out again.
+
+    libzmq tells first and closes then, and may be interrupted in between: therefore this waits a moment. Closes `kept`.
+    """
+    with kept:
+        await trio.sleep(CLOSING_S)
+        return _peer(kept) if not _same(kept.fileno(), descriptor) else None
+
+
+def _same(one: int, other: int) -> bool:
+    try:
+        return os.path.sameopenfile(one, other)
+    except OSError:
+        return False
+
+
+def _peer(kept: socket.socket) -> str:
+    try:
+        return str(kept.getpeername()[0])
+    except OSError:  # It has gone meanwhile, and was there when we hung up.
+        return ""

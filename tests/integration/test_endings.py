@@ -1,0 +1,156 @@
+"""Who ended a connection: one line for who was hung up on, and none for any ordinary end."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+import trio
+
+import mesh
+from bench.proxy import Proxy
+from mesh.endings import ENDINGS_MAX, Endings, hung_up_on
+from mesh.protocol.frame import GREETING_BYTES_MAX
+from mesh.zmq_transport import OVERSIZE, ZmqTransport
+from security.keys import DOOR
+from tests.integration.test_security import (
+    Stranger,
+    counted,
+    echo_service,
+    server_endpoint,
+    warnings,
+)
+from tests.nodes import free_ports, linked, node
+from tests.waiting import until
+
+TOO_LARGE = "a message of more than"
+Pair = tuple[socket.socket, socket.socket]
+RESET = struct.pack("ii", 1, 0)
+
+
+def kept(one: mesh.Node) -> int:
+    transport = one._driver._transport
+    assert isinstance(transport, ZmqTransport)
+    return len(transport._endings._kept)
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    """Our end, and the peer's."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as peer,
+        server.accept()[0] as ours,
+    ):
+        yield ours, peer
+
+
+async def ended(ours: socket.socket, endings: Endings) -> str | None:
+    """What is told once our end has been closed, as libzmq does right after it told of the end."""
+    number = ours.fileno()
+    kept = endings.ended("it")
+    ours.close()
+    if kept is None:
+        return None
+    return await hung_up_on(kept, number)
+
+
+async def test_who_lives_and_talks_was_hung_up_on(pair: Pair) -> None:
+    ours, peer = pair
+    endings = Endings(60_000)
+    endings.begun("it", ours.fileno())
+    peer.send(b"much too large")
+    assert await ended(ours, endings) == "127.0.0.1"
+    peer.settimeout(10)
+    with pytest.raises(ConnectionResetError):
+        peer.recv(1)  # Nothing of ours is open any more.
+    assert endings.ended("it") is None, "told once"
+
+
+@pytest.mark.parametrize("how", ["closed", "reset", "silent"])
+async def test_an_ordinary_end_is_none_of_ours(how: str, pair: Pair) -> None:
+    ours, peer = pair
+    endings = Endings(0 if how == "silent" else 60_000)
+    endings.begun("it", ours.fileno())
+    if how == "reset":
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+    if how != "silent":
+        peer.close()
+        ours.settimeout(10)
+        with ExitStack() as stack:
+            if how == "reset":
+                stack.enter_context(pytest.raises(ConnectionResetError))
+            assert ours.recv(1) == b"", "as libzmq learns of it"
+    assert await ended(ours, endings) is None
+
+
+async def test_a_number_that_was_given_out_again_says_nothing(pair: Pair) -> None:
+    ours, _ = pair
+    endings = Endings(60_000)
+    endings.begun("it", ours.fileno())
+    kept = endings.ended("it")
+    assert kept is not None
+    assert await hung_up_on(kept, ours.fileno()) is None, "this connection has not ended"
+    event = os.eventfd(0)
+    endings.begun("it", event)
+    os.close(event)
+    assert endings.ended("it") is None, "it is no socket"
+    endings.begun("it", 1 << 20)
+    assert endings.ended("it") is None
+
+
+def test_descriptors_have_a_limit(pair: Pair) -> None:
+    ours, _ = pair
+    before = len(os.listdir("/proc/self/fd"))
+    endings = Endings(60_000)
+    for key in range(ENDINGS_MAX + 50):
+        endings.begun(key, ours.fileno())
+    endings.begun(ENDINGS_MAX, ours.fileno())  # Again: of the last connection of that name.
+    assert len(os.listdir("/proc/self/fd")) == before + ENDINGS_MAX
+    endings.forget(ENDINGS_MAX)
+    endings.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("dialled", [False, True])
+async def test_a_node_that_sends_too_much_on_its_link_is_told_of(
+    dialled: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever of the two has dialled."""
+    async with node(echo_service()) as db, node("shop", db) as shop, node("web", db) as web:
+        await linked(db, shop, web)
+        ours, peers = (shop, db) if (shop.id > db.id) is dialled else (db, shop)
+        lane = peers._core.peering.links[ours.id].data
+        assert lane.conn is not None
+        assert isinstance(lane.conn, int) is not dialled
+        peers._driver._transport.send(lane.conn, bytes(OVERSIZE * GREETING_BYTES_MAX + 1))
+        await until(lambda: counted(ours, TOO_LARGE) == 1)
+        assert [TOO_LARGE in line for line in warnings(caplog)] == [True]
+        assert await web.request("databases", b"x") == b"x"
+        assert await shop.request("databases", b"x") == b"x", "what was well is sent again"
+
+
+async def test_ordinary_ends_of_connections_say_nothing() -> None:
+    """Who leaves, who is gone without a word, who has no key, and a path that is reset."""
+    port = free_ports(1)
+    async with trio.open_nursery() as nursery:
+        async with node(echo_service()) as db:
+            uri, server = server_endpoint(db, DOOR)
+            proxy = Proxy(("127.0.0.1", int(uri.rpartition(":")[2])))
+            await nursery.start(proxy.serve, ("127.0.0.1", port))
+            through = f"tcp://127.0.0.1:{port}"
+            async with node("shop", db) as shop:
+                await linked(shop, db)
+            for keys in (server, None):
+                for where in (uri, through):
+                    with Stranger(where, server if keys else None, keys) as stranger:
+                        stranger.socket.send(b"\xae")
+                        await until(lambda: kept(db) > 0)
+                        proxy.reset()
+            await until(lambda: kept(db) == 0)
+            assert counted(db, TOO_LARGE) == 0
+        nursery.cancel_scope.cancel()
