@@ -25,7 +25,8 @@ DIFFERENT = 500_000
 SOURCES = {
     "capture": "read_capture", "format": "mesh-capture", "parquet": "parquet", "one batch": "same-batch",
 }  # fmt: skip
-TURNS = 3
+WARM_TURNS, TURNS = 2, 5
+"""The first start workers and compile plans; the JVM compiles on in the second one, of all ways."""
 ROWS_PER_S_MIN = 3_000_000
 PARQUET_TIMES_MAX = 1.5
 WORKER_MB_MAX = 300
@@ -49,13 +50,13 @@ def reading(name: str) -> Case:
             taken_s = {
                 f"{source}, {words}": list[float]() for words in COLUMNS for source in SOURCES
             }
-            for turn in range(-1, TURNS):
+            for turn in range(-WARM_TURNS, TURNS):
                 for words, columns in COLUMNS.items():
                     for source in SOURCES:
                         order = {"source": SOURCES[source], "columns": columns}
                         options = {"count": count} if source == "one batch" else {}
                         seconds = spark.ask("read", **order, options=options)["seconds"]
-                        if turn >= 0:  # The first turn starts workers and compiles plans.
+                        if turn >= 0:
                             taken_s[f"{source}, {words}"].append(seconds)
             worker_bytes = spark.ask("workers")["peak_rss_bytes"]
         values = {f"{way}, per_s": count / median(times) for way, times in taken_s.items()}

@@ -48,6 +48,8 @@ class Wanted:
     """Whether messages of this topic do; None: all of them."""
     rows_max: int
     """In one Arrow batch."""
+    never_null: bool = False
+    """Whether the columns are declared so."""
 
 
 class Tables:
@@ -55,7 +57,7 @@ class Tables:
 
     def __init__(self, wanted: Wanted) -> None:
         self._wanted = wanted
-        self._schema = arrow_schema(wanted.columns)
+        self._schema = arrow_schema(wanted.columns, never_null=wanted.never_null)
         self._known: dict[str, bool] = {}
 
     def batches(

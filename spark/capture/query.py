@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .catalog import Catalog, opening
-from .options import QUEUE, Options
+from .options import KEEP, QUEUE, Options
 from .plan import Selected, Times, Work, pack
 from .shares import Shares, shares_of
 from .topics import Topics
@@ -44,14 +44,27 @@ class Query:
         ordered = self.options.ordering == QUEUE
         return shares_of(self.works(selected), selected.start, ordered=ordered)
 
-    def read(self, work: Work, times: Times) -> Iterator[pa.RecordBatch]:
-        """Raises what reading.py does; NoCapture: whoever planned had the directory, this machine has not."""
+    @property
+    def never_null(self) -> bool:
+        """Whether no row has a null: one of what is damaged has."""
+        return self.options.damaged != KEEP
+
+    def read(
+        self, work: Work, times: Times, *, never_null: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """All rows of one task.
+
+        Args:
+            never_null: declare the columns so, see `ddl`.
+        Raises:
+            what reading.py does; NoCapture: whoever planned had the directory, this machine has not.
+        """
         from .columns import Wanted  # Who only plans needs no pyarrow.
         from .reading import read
 
         options = self.options
         accepts = None if self.topics.all else self.topics
-        wanted = Wanted(self.columns, times, accepts, options.batch_rows)
+        wanted = Wanted(self.columns, times, accepts, options.batch_rows, never_null)
         with opening(Path(options.path)):
             yield from read(
                 work, wanted, damaged=options.damaged, fail_on_data_loss=options.fail_on_data_loss,

@@ -42,10 +42,15 @@ def all_columns(*, headers: bool) -> tuple[str, ...]:
     return tuple(name for name in SQL if headers or name != HEADERS)
 
 
-def ddl(columns: Iterable[str]) -> str:
-    """The schema of rows with these columns as Spark reads it."""
-    return ", ".join(f"{name} {_READ.get(SQL[name], SQL[name])}" for name in columns)
+def ddl(columns: Iterable[str], *, never_null: bool = False) -> str:
+    """The schema of rows with these columns as Spark reads it.
+
+    Args:
+        never_null: none of them is: then Spark asks no row whether it is, a tenth of the JVM's time.
+    """
+    end = " NOT NULL" if never_null else ""
+    return ", ".join(f"{name} {_READ.get(SQL[name], SQL[name])}{end}" for name in columns)
 
 
-def arrow_schema(columns: Iterable[str]) -> pa.Schema:
-    return pa.schema([(name, ARROW[name]) for name in columns])
+def arrow_schema(columns: Iterable[str], *, never_null: bool = False) -> pa.Schema:
+    return pa.schema([pa.field(name, ARROW[name], nullable=not never_null) for name in columns])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 from collections import Counter
 from pathlib import Path
@@ -10,10 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
+
+import pyarrow as pa
+
 from spark import read_capture
+from spark.capture.frame import reading
+from spark.capture.options import read_options
+from spark.capture.query import Query
 from spark.errors import CaptureError
 from tests.captures import Captured
 from tests.spark.frames import load, messages, one_line_with
+from tests.stores import flip
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,10 +48,38 @@ def test_it_is_what_the_format_reads(session: SparkSession, captured: Captured, 
     try:
         frame = read_capture(session, str(captured.data), **options)
         assert frame.rdd.getNumPartitions() > 2
-        assert frame.schema == load(session, captured.data, **options).schema
+        assert frame.dtypes == load(session, captured.data, **options).dtypes
         assert Counter(messages(frame)) == Counter(captured.messages)
     finally:
         session.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+@pytest.mark.parametrize("damaged", ["fail", "skip", "keep"])
+def test_only_what_is_damaged_can_be_null(
+    session: SparkSession, captured: Captured, damaged: str
+) -> None:
+    """Spark asks each row of each column that can be."""
+    flip(captured.path / "msgs.0000000001", 2000)
+    frame = read_capture(session, str(captured.data), includeHeaders=True, damaged=damaged)
+    assert {one.nullable for one in frame.schema} == {damaged == "keep"}
+    if damaged != "fail":
+        assert frame.where("offset IS NULL").count() == (damaged == "keep")
+
+
+def test_a_worker_spares_its_modules_once_all_are_loaded(
+    captured: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is garbage later is collected."""
+    frozen: list[bool] = []
+    monkeypatch.setattr(gc, "freeze", lambda: frozen.append(True))
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: len(frozen))
+    query = Query(read_options({"path": str(captured.data)}), ("offset",))
+    found = query.selected()
+    works = pa.array([pickle.dumps([work]) for work in query.works(found)], pa.binary())
+    for _ in range(2):
+        read = reading(query, found.times)(iter([pa.record_batch([works], ["works"])]))
+        assert sum(batch.num_rows for batch in read) == len(captured.messages)
+        assert frozen == [True]
 
 
 def test_a_task_is_sent_no_split_but_its_own(
