@@ -30,7 +30,7 @@ DONE, REFUSED, MISUSED = 0, 1, 2
 
 
 class Parser(argparse.ArgumentParser):
-    """Takes options and positionals in any order, and names the command in every error."""
+    """Takes options and positionals in any order, and names the command in every error, which is a line."""
 
     def __init__(self, **keywords: Any) -> None:
         keywords.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
@@ -52,6 +52,10 @@ class Parser(argparse.ArgumentParser):
             self.error(f"unrecognized arguments: {' '.join(extras)}")
         found.parser = self
         return found, extras
+
+    def error(self, message: str) -> NoReturn:
+        """In place of the usage, which takes more lines than the error."""
+        self.exit(MISUSED, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 
 def make_parser(name: str, description: str, epilog: str) -> Parser:

@@ -56,16 +56,17 @@ def test_what_looks_like_an_option_can_be_a_payload() -> None:
         ("serve --echo --delay nan", "--delay: want seconds"),
     ],
 )
-def test_wrong_usage_is_status_2_with_the_usage_of_the_command(
+def test_wrong_usage_is_status_2_and_a_line_that_names_the_command(
     capsys: pytest.CaptureFixture[str], line: str, says: str
 ) -> None:
     with pytest.raises(SystemExit) as caught:
         main(line.split())
     assert caught.value.code == 2
-    said = capsys.readouterr().err
-    assert says in said.splitlines()[-1]
-    command = "" if line == "frobnicate" else f" {line.split()[0]}"
-    assert said.startswith(f"usage: mesh{command} [-h]")
+    (said,) = capsys.readouterr().err.splitlines()
+    assert says in said
+    command = "mesh" if line == "frobnicate" else f"mesh {line.split()[0]}"
+    assert said.startswith(f"{command}: ")
+    assert said.endswith(f"; see {command} --help")
 
 
 def every_parser(one: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
