@@ -31,6 +31,19 @@ class ZmqSocket:
         self.closed = False
         self._getsockopt = raw.getsockopt
 
+    def monitor(self, events: int) -> ZmqSocket:
+        """Where these events of it are told, until `raw.disable_monitor`.
+
+        Without a limit: at one, libzmq waits for whoever hears them, in the thread that serves all
+        connections, and `disable_monitor` waits for that thread.
+        """
+        address = f"inproc://monitor.{self.fd}"
+        self.raw.monitor(address, events)
+        heard = self.raw.context.socket(zmq.PAIR)
+        heard.setsockopt(zmq.RCVHWM, 0)
+        heard.connect(address)
+        return ZmqSocket(heard)
+
     def readable(self) -> bool:
         return bool(int(self._getsockopt(zmq.EVENTS)) & POLLIN)
 

@@ -127,7 +127,7 @@ class ZmqTransport:
                     socket.raw.setsockopt(zmq.CONNECT_TIMEOUT, self._handshake_ms_max)
                 endpoints = self._bind()
                 for socket in (self._inbound, *self._out.values()):
-                    monitor = ZmqSocket(socket.raw.get_monitor_socket())
+                    monitor = socket.monitor(sum(DENIED | ENDED | BEGUN))
                     sockets.append(monitor)
                     nursery.start_soon(monitor.each, self._on_event(socket))
                     nursery.start_soon(self._read, socket)

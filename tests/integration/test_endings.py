@@ -25,10 +25,12 @@ from tests.integration.test_security import (
     warnings,
 )
 from tests.nodes import free_ports, linked, node
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 TOO_LARGE = "a message of more than"
 Pair = tuple[socket.socket, socket.socket]
+MONITOR_EVENTS_MAX = 2000
+"""What libzmq keeps of a monitor's events unless told otherwise; each connection makes several."""
 RESET = struct.pack("ii", 1, 0)
 
 
@@ -154,3 +156,16 @@ async def test_ordinary_ends_of_connections_say_nothing() -> None:
             await until(lambda: kept(db) == 0)
             assert counted(db, TOO_LARGE) == 0
         nursery.cancel_scope.cancel()
+
+
+async def test_connections_that_flood_a_blocked_loop_stop_no_other() -> None:
+    """Found: libzmq waited for whoever hears of them, in the thread that serves all connections."""
+    async with node(echo_service()) as db, node("shop", db) as shop:
+        await linked(shop, db)
+        port = int(db.endpoints[0].rpartition(":")[2])
+        for _ in range(MONITOR_EVENTS_MAX):
+            socket.create_connection(("127.0.0.1", port)).close()
+        with socket.create_connection(("127.0.0.1", port)) as one:
+            one.settimeout(PATIENCE_S)
+            assert one.recv(1), "libzmq greets whoever comes"
+        assert await shop.request("databases", b"still there") == b"still there"
