@@ -3,7 +3,7 @@
 cluster    databases             [a-z0-9][a-z0-9._-]{0,62}
 target     databases/get         cluster, then an endpoint of its service
 topic      orders.eu.created     tokens of printable characters without space, * and >
-pattern    orders.*.created      `*` is any one token, a last `>` is one or more tokens; none is `#`
+pattern    orders.*.created      `*` is any one token, a last `>` is one or more tokens; none is `#` or `+`
 """
 
 from __future__ import annotations
@@ -25,6 +25,11 @@ RULES = {
     "pattern": "want tokens joined by dots, as orders.*.created or orders.>: * is one whole token, "
     "> the last one, others are of any characters but white space, control characters, * and >",
 }
+FOREIGN = {
+    "#": (", but for topic exchanges of a broker", "> at the end, for one token or more"),
+    "+": ("", "*, for one token"),
+}
+"""Wildcards of AMQP and MQTT: whose they are, and ours that was meant."""
 
 
 def check_cluster(name: str) -> str:
@@ -66,10 +71,12 @@ def check_topic(topic: str) -> bytes:
 def check_pattern(pattern: str) -> tuple[str, ...]:
     """Return the tokens of a pattern that somebody asks for, or raise InvalidName."""
     tokens = read_pattern(pattern)
-    # A topic may have such a token, but whoever asks for it means AMQP's wildcard, and would hear nothing.
-    if "#" in tokens:
-        rule = "# is no wildcard here, but for topic exchanges of a broker"
-        raise InvalidName(f"pattern {pattern!r}: {rule}; want > at the end, for one token or more")
+    # A topic may have such a token, but whoever asks for it means a wildcard, and would hear nothing.
+    for token, (rule, want) in FOREIGN.items():
+        if token in tokens:
+            raise InvalidName(
+                f"pattern {pattern!r}: {token} is no wildcard here{rule}; want {want}"
+            )
     return tokens
 
 

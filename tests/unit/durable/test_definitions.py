@@ -60,7 +60,7 @@ WRONG: dict[str, tuple[Definition, dict[str, list[Any]]]] = {
         STREAM,
         {
             "name": [*NOT_NAMES, "mesh.s"],
-            "patterns": [["a"], "a", None, ("a..b",), ("a.>.b",), ("a.#",), ("",), (5,), ("a", "a")],
+            "patterns": [["a"], "a", None, ("a..b",), ("a.>.b",), ("a.#",), ("a.+",), ("",), (5,), ("a", "a")],
             "max_age_s": NOT_SECONDS, "max_length": NOT_COUNTS, "max_length_bytes": NOT_COUNTS,
         },
     ),

@@ -34,12 +34,14 @@ def test_bad_topics(bad: str) -> None:
         check_topic(bad)
 
 
-@pytest.mark.parametrize("good", [">", "*", "a.*.b", "a.>", "ümlaut.ok", "a#.#b"])
+@pytest.mark.parametrize("good", [">", "*", "a.*.b", "a.>", "ümlaut.ok", "a#.#b", "a+.+b"])
 def test_good_patterns(good: str) -> None:
     assert check_pattern(good) == tuple(good.split("."))
 
 
-@pytest.mark.parametrize("bad", ["", "a.>.b", "a.b*", "a..>", "a >", "#", "a.#", "#.b"])
+@pytest.mark.parametrize(
+    "bad", ["", "a.>.b", "a.b*", "a..>", "a >", "#", "a.#", "#.b", "+", "a.+", "+.>"]
+)
 def test_bad_patterns(bad: str) -> None:
     with pytest.raises(InvalidName):
         check_pattern(bad)
@@ -49,6 +51,8 @@ def test_what_earlier_members_have_asked_for_is_read_all_the_same() -> None:
     """And a topic may have such a token."""
     assert read_pattern("a.#") == ("a", "#")
     assert check_topic("a.#") == b"a.#"
+    assert read_pattern("+.b") == ("+", "b")
+    assert check_topic("+.b") == b"+.b"
     with pytest.raises(InvalidName):
         read_pattern("a.b*")
 
