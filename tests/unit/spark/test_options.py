@@ -65,7 +65,7 @@ def test_names_with_commas_are_given_as_json() -> None:
     ("name", "value"),
     [
         ("path", ""), ("vhost", ""), ("streams", "a,,b"), ("streams", ""), ("queues", "[]"),
-        ("queues", '["a", 3]'), ("queues", '["a", ""]'), ("subscribe", '["a..b"]'), ("subscribe", "orders..x"), ("subscribe", "a.>.b"),
+        ("queues", '["a", 3]'), ("queues", '["a", ""]'), ("subscribe", '["a..b"]'), ("subscribe", "orders..x"), ("subscribe", "a.>.b"), ("subscribe", "a.+"),
         ("subscribePattern", "("), ("startingOffsets", "newest"), ("startingOffsets", "{}"),
         ("startingOffsets", '{"a": 3}'), ("startingOffsets", '{"a": {"0": -3}}'),
         ("startingOffsets", '{"a": {"10": 1}}'), ("endingOffsets", "[" * 100_000),
