@@ -207,7 +207,7 @@ class StoredLog:
         return True
 
     def last_before(self, position: int) -> Standing | None:
-        """The last record that stands before this log position; at most the headers of a block are read."""
+        """The last record that stands before this log position. Reads the block that it is in."""
         for one in reversed(self.contents):
             for mark in reversed(one.marks):
                 if mark.position < position and (found := self._last_of(one, mark, position)):

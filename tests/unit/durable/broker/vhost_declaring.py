@@ -261,8 +261,9 @@ class Declaring(RuleBasedStateMachine):
             self.delete_stream(data.draw(st.sampled_from(["c", "s"])))
         elif kind == "exchange":
             self.delete_exchange(data.draw(exchanges), flags[0])
-        elif kind == "bind" and self.model.routes.bindings:
-            self.unbind(data.draw(st.sampled_from(self.model.routes.bindings)))
+        elif kind == "bind":
+            bound = self.model.routes.bindings
+            self.unbind(data.draw(st.sampled_from(bound) | bindings if bound else bindings))
 
     def declare_queue(self, peer: int, definition: QueueDefinition) -> None:
         model, name = self.model, definition.name
@@ -364,9 +365,11 @@ class Declaring(RuleBasedStateMachine):
 
     def unbind(self, binding: BindingDefinition) -> None:
         routes = self.model.routes
-        routes.bindings.remove(binding)
-        routes.settle({binding.exchange})
-        self.call(0, "unbind", None, definition=to_plain(binding))
+        there = routes.find(binding)
+        if there is not None:
+            routes.bindings.remove(there)
+            routes.settle({binding.exchange})
+        assert self.call(0, "unbind", None, definition=to_plain(binding)) is (there is not None)
 
     # Those who use it.
 
