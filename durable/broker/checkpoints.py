@@ -2,11 +2,13 @@
 
 With nobody waiting for it: every queue that has changed is encoded, some at a time, each as of the
 records that have been applied by then; all of that becomes durable, and the files are written. Then, in
-one moment: whatever is settled is appended, and a snapshot. The root is last, and only after it the log
-may give up segments.
+one moment: whatever is settled is appended, and a snapshot. The root is last, and after it the log may
+give up segments.
 
 The snapshot comes behind the files: on a full disk it takes what is kept for the one that gives space
-back. Where there is no room for the files, or no segment to let go, that would be in vain.
+back. Where there is no room for the files, or no segment to let go, that would be in vain. Where
+something comes between it and the root, as a kill, there is no room for another one. So it says by itself
+what it knows: on a full disk that is enough to let segments go, and the root goes with them.
 """
 
 from __future__ import annotations
@@ -87,13 +89,16 @@ class Checkpointer:
     """Writes them, every so many bytes and at the end."""
 
     def __init__(
-        self, hosted: Hosted, disk: Disk, checkpointing: Checkpointing, *, bytes_max: int
-    ) -> None:
+        self, hosted: Hosted, disk: Disk, checkpointing: Checkpointing, *, bytes_max: int,
+        known: int = 0,
+    ) -> None:  # fmt: skip
         """
         Args:
             bytes_max: of settlements; a segment of anything is enough as well.
+            known: a snapshot that is in the log knows what records before this log position did.
         """
         self._hosted, self._checkpointing, self._bytes_max = hosted, checkpointing, bytes_max
+        self._known = known
         log = hosted.log
         self._files = Checkpoints(disk, log.report.store_id, lambda: log.durable_end, log.cipher)
         self._segments = log.statistics().segments
@@ -172,6 +177,10 @@ class Checkpointer:
     async def _write(self) -> None:
         """Raises TooLarge: the snapshot is more than a segment takes."""
         hosted, log = self._hosted, self._hosted.log
+        if log.statistics().full and log.would_free(self._known):
+            await trio.to_thread.run_sync(self._files.drop_root, self._known)
+            await self._free()
+            return
         if not self._worth_it(hosted.applied_end):
             return
         start, taking = await self._take()
@@ -180,11 +189,17 @@ class Checkpointer:
         snapshot = await self._append_snapshot(start)
         if snapshot is None:
             return
-        root = Root(snapshot, start, taking.extra)
-        await trio.to_thread.run_sync(self._write_root, root)
         # Not its own position: what was still on its way to the disk then, such as the settlement of
         # what was dead-lettered, it does not know.
-        log.snapshot_at(start)
+        self._known = start
+        root = Root(snapshot, start, taking.extra)
+        await trio.to_thread.run_sync(self._write_root, root)
+        await self._free()
+
+    async def _free(self) -> None:
+        """What the last snapshot knows and nothing needs; there is no root that would miss it."""
+        hosted, log = self._hosted, self._hosted.log
+        log.snapshot_at(self._known)
         hosted.turn()  # Whatever is durable has told the log what it needs, before that gives up any.
         freed = await log.free()
         if freed:
@@ -211,7 +226,7 @@ class Checkpointer:
             self._flush()
             if not self._worth_it(start):
                 return range(0)
-            drafts = hosted.vhost.snapshot(hosted.clock.now_us())
+            drafts = hosted.vhost.snapshot(hosted.clock.now_us(), start)
             try:
                 return append_twice(log, drafts)
             except TooLarge:  # Once is better than no checkpoints at all.

@@ -53,8 +53,9 @@ async def open_vhost(
         snapshot = hosted.vhost.snapshot(clock.now_us())
         log.keep_for_snapshot(sum(draft.size_bytes for draft in snapshot))
         checkpointer = Checkpointer(
-            hosted, disk, Checkpointing(registry), bytes_max=config.checkpoint_bytes
-        )
+            hosted, disk, Checkpointing(registry), bytes_max=config.checkpoint_bytes,
+            known=replay.known,
+        )  # fmt: skip
         async with running(
             hosted.run, partial(bury_the_dead, hosted), partial(keep_up, hosted, config.idle_s),
             partial(end_queues, hosted, config.idle_s),

@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Iterator
 from ..errors import DurableError
 from ..log.bodies import decode_moved
 from ..log.record import Draft, Kind, Record, Target
+from ..vhost.snapshot import placeless
 from .offline import Offline
 from .stored import Reading
 
@@ -40,7 +41,9 @@ class Carried:
         for record in records:
             yield from self._put_back(record.position, ())
             if record.kind != Kind.MOVED and record.position not in self._void:
-                yield Draft(record.kind, record.body, record.targets, record.header.time_us)
+                definitions = record.kind == Kind.DEFINITIONS
+                body = placeless(record) if definitions else record.body
+                yield Draft(record.kind, body, record.targets, record.header.time_us)
             yield from self._put_back(record.position + 1, record.targets)
 
     def _put_back(self, end: int, standing: Collection[Target]) -> Iterator[Draft]:

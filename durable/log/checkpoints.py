@@ -253,6 +253,15 @@ class Checkpoints:
         file = CheckpointFile(FileKind.ROOT, self._store_id, NO_DIGEST, 0, snapshot, start, extra)
         _write(self._disk, ROOT_NAME + NEW, self._encrypted(file))
 
+    def drop_root(self, start: int) -> None:
+        """Unless it needs nothing before log position `start`. Durable when it returns, and takes no
+        space: records before may go then, and the log is read from what is its front."""
+        root = self.read_root()
+        if (root is None or root.start < start) and ROOT_NAME in self._disk.names():
+            with suppress(IsADirectoryError):  # Of others: it is no root.
+                self._disk.unlink(ROOT_NAME)
+            self._disk.sync_directory()
+
     def read_root(self) -> Root | None:
         """None: read the log from the front."""
         file = self._usable(self._disk, ROOT_NAME, FileKind.ROOT, NO_DIGEST.hex())

@@ -157,6 +157,7 @@ class Log:
     def keep_for_snapshot(self, size_bytes: int) -> None:
         """See Placer. To be said once: from then on it is known from what is appended."""
         self._committer.placer.keep_for_snapshot(size_bytes)
+        self._store.in_place = self._committer.placer.snapshot_spent
 
     def append_nowait(self, drafts: Sequence[Draft], *, hurry: bool = True) -> range:
         """Take records to be written and return their log positions; all of them or none.

@@ -89,6 +89,14 @@ class Placer:
         """So much the next one takes, as far as is known; what is declared from now on is added."""
         self._snapshot_bytes = min(size_bytes, self._config.segment_bytes // SEGMENT_PER_SNAPSHOT)
 
+    @property
+    def snapshot_spent(self) -> bool:
+        """Whether what was kept in the segment being written has gone to one. Right after opening: then
+        a segment may have been freed for which no other one has been made."""
+        cursor = self.cursor
+        left = cursor.capacity_bytes - SEAL_BYTES - cursor.at
+        return not cursor.sealed and left < self._snapshot_bytes
+
     def place(self, drafts: Sequence[Draft]) -> list[Place]:
         """A place for each, and for a seal where a segment ends between them: all or none.
 

@@ -24,8 +24,8 @@ class Store:
     def __init__(self, disk: Disk, config: LogConfig, recovered: Recovered) -> None:
         self._disk, self._config = disk, config
         self._files: dict[int, File] = {}
-        self._freed = False
-        """Whether one was removed since the last one was made."""
+        self.in_place = False
+        """Whether the next segment takes the place of one that was removed, or may have been."""
         self._opening = Lock()
         """Held to open a file and to remove one: what is removed must not stay open, and take space."""
         self.path = disk.path
@@ -79,7 +79,7 @@ class Store:
             OSError: the disk failed.
         """
         size = self._config.segment_bytes
-        left = 0 if self._freed else self._config.free_bytes_min
+        left = 0 if self.in_place else self._config.free_bytes_min
         if self._disk.free_bytes() < size + left:
             raise self._full(size)
         try:
@@ -88,7 +88,7 @@ class Store:
             if error.errno not in NO_SPACE:
                 raise
             raise self._full(size) from error
-        self._freed = False
+        self.in_place = False
 
     def _allocated(self, name: str) -> File:
         file = self._disk.create(name)
@@ -111,7 +111,7 @@ class Store:
                 with suppress(FileNotFoundError):  # An attempt before this one got so far.
                     self._disk.unlink(segment_name(number))
         self._disk.sync_directory()
-        self._freed = True
+        self.in_place = True
 
     def close(self) -> None:
         """Let others in. Nobody may be reading or writing."""

@@ -80,6 +80,11 @@ class Replay:
         self._start, self._snapshot, self._reach = start, snapshot, reach
         self._snapshots.returns, self._snapshots.durable = returns, snapshot
 
+    @property
+    def known(self) -> int:
+        """A snapshot that was read knows what all records before this log position did."""
+        return self._snapshots.known
+
     def missing(self, report: RecoveryReport) -> list[Gap]:
         """Now that all has been read: what was not there, and cannot have been freed, for messages that
         `begins` knows of are needed still."""

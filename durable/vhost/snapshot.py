@@ -1,13 +1,14 @@
 """A snapshot: everything a vhost knows but its messages, as changes that stand in the log.
 
-    ["snapshot", next lane]  declarations ...  ["publishers", [...]]  ["lanes", [...]]
+    ["snapshot", next lane, start]  declarations ...  ["publishers", [...]]  ["lanes", [...]]
     ["returns", [[lane, up to which sequence, [[start, end, how often], ...]], ...]]  ["gaps", [...]]
     ["snapshot end"]
 
 It is appended as one, in as many records as it takes, and where a segment takes it once more right behind,
-each with its begin and its end: whichever is damaged, the other one says it. Once it is durable, older
-records that no message needs may go: what is declared in none of its changes does not exist, whatever
-they said.
+each with its begin and its end: whichever is damaged, the other one says it. Once it is durable, records
+before log position `start` that no message needs may go, for it knows what they did: what is declared in
+none of its changes does not exist, whatever they said. In older snapshots, and in copies by `salvage`,
+there is no `start`.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..log.bodies import Missed, encode_definitions, join_definitions
-from ..log.record import Draft, Kind
+from ..errors import RecordDamaged
+from ..log.bodies import Missed, decode_definitions, encode_definitions, join_definitions
+from ..log.record import Buffer, Draft, Kind, Record
 from ..queues.settled import Settled
 from . import changes
 from .changes import Change
@@ -41,11 +43,13 @@ class Snapshots:
     def __init__(self, registry: Registry, publishers: Publishers) -> None:
         self._registry, self._publishers = registry, publishers
         self._declared: list[Change] | None = None
-        self._begun = self._last = 0
+        self._begun = self._start = self._last = 0
         self.durable = 0
         """Log position at which a snapshot begins that is known to be durable, with all before it."""
         self.returns: Mapping[int, int] = {}
         """By lane, the log position up to which returns have been counted already."""
+        self.known = 0
+        """Log position before which a snapshot that is whole knows what records did."""
         self.whole: set[int] = set()
         """Log positions at which snapshots begin that have been applied to their end."""
 
@@ -60,11 +64,14 @@ class Snapshots:
         self._last = position
         if word == changes.SNAPSHOT:
             self._declared, self._begun = [], position
+            self._start = change[2] if len(change) > 2 else 0
             self._registry.next_lane = max(self._registry.next_lane, change[1])
         elif word == changes.SNAPSHOT_END:
             if self._declared is not None:
                 self._registry.keep_only(self._declared)
                 self.whole.add(self._begun)
+                if not torn:
+                    self.known = max(self.known, self._start)
             self._declared = None
         elif word == PUBLISHERS and torn and self._begun != self.durable:
             pass  # It counts as stored what is missing, and would be confirmed when it comes again.
@@ -90,8 +97,8 @@ class Snapshots:
             self._registry.apply(change)
 
 
-def snapshot(registry: Registry, publishers: Publishers, now_us: int) -> list[Draft]:
-    """Records to be appended together."""
+def snapshot(registry: Registry, publishers: Publishers, now_us: int, start: int) -> list[Draft]:
+    """Records to be appended together. What those before log position `start` did has been applied."""
     drafts: list[Draft] = []
     gathered: list[bytes] = []
     size = 0
@@ -99,7 +106,7 @@ def snapshot(registry: Registry, publishers: Publishers, now_us: int) -> list[Dr
     def draft() -> Draft:
         return Draft(Kind.DEFINITIONS, join_definitions(gathered), (), now_us, snapshot=True)
 
-    for change in _changes(registry, publishers):
+    for change in _changes(registry, publishers, start):
         packed = encode_definitions(change)
         gathered.append(packed)
         size += len(packed)
@@ -110,8 +117,20 @@ def snapshot(registry: Registry, publishers: Publishers, now_us: int) -> list[Dr
     return drafts
 
 
-def _changes(registry: Registry, publishers: Publishers) -> Iterator[Change]:
-    yield [changes.SNAPSHOT, registry.next_lane]
+def placeless(record: Record) -> Buffer:
+    """The body of a record of definitions for a copy of the log, whose log positions are others."""
+    try:
+        found = decode_definitions(record)
+    except RecordDamaged:
+        return record.body
+    match found:
+        case [[changes.SNAPSHOT, next_lane, _], *others]:
+            return encode_definitions([[changes.SNAPSHOT, next_lane], *others])
+    return record.body
+
+
+def _changes(registry: Registry, publishers: Publishers, start: int) -> Iterator[Change]:
+    yield [changes.SNAPSHOT, registry.next_lane, start]
     yield from registry.declared()
     yield from _in_parts(PUBLISHERS, publishers.entries())
     yield from _in_parts(changes.LANES, list(_lanes(registry)))

@@ -198,16 +198,19 @@ class Vhost:
             self.settling.note_written(lane.id, draft.size_bytes)
         return sum(lane.settle(low, high, known=True) for low, high in ranges)
 
-    def snapshot(self, now_us: int) -> list[Draft]:
+    def snapshot(self, now_us: int, start: int = 0) -> list[Draft]:
         """See snapshot.py. To be called, and appended twice, right after a flush.
 
+        Args:
+            start: records before this log position are durable and have been applied. 0: nobody
+                is going to rely on the snapshot alone.
         Raises:
             StoreBusy, StoreFull, StoreFailed, StoreClosed: that one was refused. Returns that are
                 not in the log yet would be counted by the snapshot, and by their record again.
         """
         if self.settling.refusal is not None:
             raise self.settling.refusal
-        return snapshot(self.registry, self.publishers, now_us)
+        return snapshot(self.registry, self.publishers, now_us, start)
 
 
 def _name(stream: Stream) -> str:

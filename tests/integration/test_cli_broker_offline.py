@@ -14,13 +14,16 @@ import msgpack
 import pytest
 
 from durable.cli import main
-from durable.log.bodies import EPOCH_BITS, ORIGIN
+from durable.definition_forms import to_plain
+from durable.definitions import QueueDefinition
+from durable.log.bodies import EPOCH_BITS, ORIGIN, encode_definitions
 from durable.log.checkpoints import Checkpoint, Checkpoints
 from durable.log.reader import Reader
 from durable.log.real_disk import RealDisk, RealFile
 from durable.log.record import Draft, Kind, Record, Target
 from durable.queues.journal import Journal
 from durable.queues.lane import Lane
+from durable.vhost import changes
 from mesh.protocol.batch import batch_pieces
 from tests.captures import Captured
 from tests.logs import PUBLISHER, STORE_ID
@@ -102,6 +105,18 @@ def test_salvage_of_what_is_whole_is_a_copy(directory: Offline) -> None:
     for wrong in ("new", "data/new"):
         status, _, said = directory.run("salvage", "data", "--to", wrong)
         assert (status, said.count("\n")) == (1, 1)
+
+
+def test_a_copied_snapshot_says_nothing_of_log_positions(directory: Offline) -> None:
+    """They are others there, and a broker would free what the snapshot does not know."""
+    plain = to_plain(QueueDefinition(name=QUEUE))
+    rest = [[changes.QUEUE, [LANE], plain], [changes.SNAPSHOT_END]]
+    body = encode_definitions([[changes.SNAPSHOT, 5, 2], *rest])
+    make_store(Path("snapped"), [declared(), message(0), Draft(Kind.DEFINITIONS, body)])
+    assert directory.run("salvage", "snapped", "--to", "new", "--segment-size", "64K")[0] == 0
+    copied = next((directory.path / "new").rglob("msgs.0000000001")).read_bytes()
+    assert body not in copied
+    assert encode_definitions([[changes.SNAPSHOT, 5], *rest]) in copied
 
 
 def checkpoint(directory: Offline, position: int) -> None:

@@ -21,8 +21,13 @@ from durable.queues.consumers import Consumer
 from durable.queues.lane import Lane
 from durable.queues.queue import ACK, REJECT, REQUEUE
 from durable.vhost.checkpointing import Checkpointing
-from tests.integration.durable.test_full_disk import settle
-from tests.integration.durable.test_too_large import declare
+from tests.integration.durable.test_full_disk import (
+    VIRTUAL_PATIENCE_S,
+    fill,
+    settle,
+    until_space,
+)
+from tests.integration.durable.test_too_large import declare, ready
 from tests.power_cuts import CONFIG, run
 from tests.vhosts import PUBLISHER, anybody, flushed, make_batch
 from tests.waiting import virtual_sleep
@@ -269,3 +274,64 @@ def test_files_ahead_of_a_log_whose_end_was_damaged_are_gone() -> None:
         run(left, again, config=config)
     assert ahead.count(True) > 2
     assert not ahead[-1]
+
+
+@pytest.mark.parametrize("free_bytes_min", [1 << 13, 1 << 17])
+@pytest.mark.parametrize("room", [25_000, 50_000])
+def test_a_kill_during_a_checkpoint_on_a_disk_that_others_fill(
+    room: int, free_bytes_min: int
+) -> None:
+    """Found: what is kept for a snapshot had gone to one that no root named, or the segment it gave back
+    had not been made again. Then there was no room for another snapshot, nor for acks, for good."""
+    log = replace(
+        CONFIG.log, segment_bytes=1 << 16, reserve_bytes=1 << 12, free_bytes_min=free_bytes_min
+    )
+    config = replace(CONFIG, log=log)
+    volume = Volume(capacity_bytes=6 * log.segment_bytes + free_bytes_min)
+    published = 0
+
+    async def life(hosted: Hosted) -> None:
+        nonlocal published
+        await declare(hosted, "jobs")
+        for number in range(40):
+            await declare(hosted, f"queue {number}")
+        published = await fill(hosted)
+        await virtual_sleep(3 * CONFIG.idle_s)
+        volume.capacity_bytes = volume.used_bytes + room
+        queue = hosted.vhost.registry.queue("jobs")
+        consumer = Consumer("c", prefetch=0, prefetch_bytes=0)
+        queue.subscribe(consumer)
+        queue.take(0)
+        queue.settle(consumer, 0, published // 2, ACK)
+        await flushed(hosted)
+        assert hosted.log.would_free(hosted.applied_end)
+        kills.wanted = True
+        await virtual_sleep(3 * CONFIG.idle_s)
+        kills.wanted = False
+        assert not hosted.log.statistics().full
+
+    async def rest(hosted: Hosted) -> None:
+        assert ready(hosted)["jobs"] == published - published // 2
+        again.wanted = True
+        with trio.fail_after(VIRTUAL_PATIENCE_S):
+            await settle(hosted, "jobs", ACK)
+        await until_space(hosted)
+        again.wanted = False
+        assert await fill(hosted) > 10
+
+    async def last(hosted: Hosted) -> None:
+        assert ready(hosted)["jobs"] in (0, published - published // 2)
+        with trio.fail_after(VIRTUAL_PATIENCE_S):
+            await settle(hosted, "jobs", ACK)
+        await until_space(hosted)
+        assert await fill(hosted) > 10
+        assert len(hosted.vhost.registry.queues) == 41
+
+    kills = Kills(volume)
+    run(volume, life, kills, config)
+    assert len(kills.left) > 30
+    for left in kills.left:
+        again = Kills(left)
+        run(left, rest, again, config)
+        for other in again.left[:: max(1, len(again.left) // 4)]:  # Killed once more.
+            run(other, last, config=config)
