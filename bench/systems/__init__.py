@@ -20,6 +20,7 @@ CLIENTS = (
 MODULES = {
     # each has its systems in SYSTEMS, under these names
     "zeromq": ("zeromq", "zeromq-packed", "zeromq-curve"),
+    "zeromq_raw": ("zeromq-raw",),
     "mesh_requests": ("mesh-requests",),
     "mesh_topics": ("mesh-topics", "mesh-topics-batch"),
     "mesh_durable": ("mesh-durable", "mesh-durable-each"),

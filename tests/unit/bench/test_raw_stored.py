@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+import socket
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from types import SimpleNamespace
 
 import pytest
+import zmq
 
 from bench.loops.blocking_loop import BlockingLoop
 from bench.loops.loop import drive
@@ -21,6 +23,7 @@ from bench.systems import (
     rabbitmq_raw,
     raw_stored,
     redis_streams_raw,
+    zeromq_raw,
 )
 from bench.systems.mosquitto_raw import publish_head
 from bench.systems.raw_frames import FixedFrames, Frames
@@ -118,6 +121,20 @@ def test_nng_greets_as_the_specification_has_it() -> None:
     """SP over TCP: zero, "SP", version zero, the number of the protocol, two zeros."""
     assert nng_raw.greeting(nng_raw.PUSH) == bytes.fromhex("00535000 0050 0000")
     assert nng_raw.greeting(nng_raw.PULL) == bytes.fromhex("00535000 0051 0000")
+
+
+@pytest.mark.parametrize("size_bytes", [1, 255, 256, 70_000])
+def test_libzmq_takes_what_zeromq_raw_sends(size_bytes: int) -> None:
+    payloads = [bytes([number]) * size_bytes for number in range(3)]
+    head = zeromq_raw.SYSTEMS[0].head(size_bytes)
+    with zmq.Context() as context, context.socket(zmq.PULL) as pull:
+        pull.rcvtimeo = 10_000
+        port = pull.bind_to_random_port("tcp://127.0.0.1")
+        with socket.create_connection(("127.0.0.1", port)) as push:
+            push.sendall(
+                zeromq_raw.GREETING + zeromq_raw.ready("PUSH") + head + head.join(payloads)
+            )
+            assert [pull.recv() for _ in payloads] == payloads
 
 
 class InPieces(raw_stored.RawPublisher):

@@ -1,0 +1,37 @@
+"""ZeroMQ's wire (ZMTP 3.0, RFC 23) without libzmq on either side: 64 bytes and a READY from both, then frames."""
+
+from __future__ import annotations
+
+from .raw_pipes import RawPipes, expect
+from .raw_socket import Stream
+
+GREETING = b"\xff" + bytes(8) + b"\x7f" + b"\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
+COMMAND, LONG = 0x04, 0x02
+"""Flags of a frame; without either it is a message of up to SHORT_BYTES_MAX."""
+SHORT_BYTES_MAX = 255
+LENGTH_BYTES = 8
+
+
+class ZeroMQRaw(RawPipes):
+    name = "zeromq-raw"
+    client = "PUSH to PULL, ZMTP 3.0 over a socket on both sides, up to 500 in one write"
+
+    def head(self, size_bytes: int) -> bytes:
+        if size_bytes <= SHORT_BYTES_MAX:
+            return bytes((0, size_bytes))
+        return bytes((LONG,)) + size_bytes.to_bytes(LENGTH_BYTES, "big")
+
+    def greet(self, stream: Stream, *, takes: bool) -> None:
+        own, other = ("PULL", "PUSH") if takes else ("PUSH", "PULL")
+        stream.write(GREETING + ready(own))
+        expect(stream, GREETING + ready(other))
+
+
+def ready(kind: str) -> bytes:
+    """The command that names the socket's type."""
+    name, value = b"Socket-Type", kind.encode()
+    body = b"\x05READY" + bytes((len(name),)) + name + len(value).to_bytes(4, "big") + value
+    return bytes((COMMAND, len(body))) + body
+
+
+SYSTEMS = (ZeroMQRaw(),)
