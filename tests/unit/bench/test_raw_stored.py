@@ -28,6 +28,7 @@ from bench.systems import (
 from bench.systems.mosquitto_raw import publish_head
 from bench.systems.raw_frames import FixedFrames, Frames
 from bench.systems.system import Place
+from bench.systems.zeromq_raw import GREETING, ready
 from tests.unit.bench.test_raw_frames import PAYLOADS, SIZE_BYTES, assert_cut_anywhere, cut_all
 
 NO_PAMQP = pytest.mark.skipif(find_spec("pamqp") is None, reason="no Python module pamqp")
@@ -126,14 +127,15 @@ def test_nng_greets_as_the_specification_has_it() -> None:
 @pytest.mark.parametrize("size_bytes", [1, 255, 256, 70_000])
 def test_libzmq_takes_what_zeromq_raw_sends(size_bytes: int) -> None:
     payloads = [bytes([number]) * size_bytes for number in range(3)]
-    head = zeromq_raw.SYSTEMS[0].head(size_bytes)
+    head = zeromq_raw.ZeroMQRaw().head(size_bytes)
     with zmq.Context() as context, context.socket(zmq.PULL) as pull:
         pull.rcvtimeo = 10_000
         port = pull.bind_to_random_port("tcp://127.0.0.1")
         with socket.create_connection(("127.0.0.1", port)) as push:
-            push.sendall(
-                zeromq_raw.GREETING + zeromq_raw.ready("PUSH") + head + head.join(payloads)
-            )
+            for own, other in ((GREETING, GREETING), (ready("PUSH"), ready("PULL"))):
+                push.sendall(own)
+                assert len(push.recv(len(other), socket.MSG_WAITALL)) == len(other)
+            push.sendall(head + head.join(payloads))
             assert [pull.recv() for _ in payloads] == payloads
 
 
