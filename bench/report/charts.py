@@ -13,6 +13,7 @@ from .results import Results, losses
 HARDEST = "L4"
 GROUPS = {
     "direct": "without a server",
+    "direct-floors": "without a server, protocol bytes over a socket",
     "brokers": "through a server",
     "floors": "through a server, protocol bytes over a socket",
     "durable": "stored",
@@ -37,7 +38,7 @@ def group_of(system: System) -> str:
     if system.promise != "memory":
         return "durable"
     if not system.has_server:
-        return "direct"
+        return "direct-floors" if system.floor else "direct"
     return "floors" if system.floor else "brokers"
 
 
