@@ -166,3 +166,10 @@ class Follower:
 
     def report(self, sent: int) -> dict[str, int]:
         return {**self.tally.report(sent), "damaged": self.damaged}
+
+
+def report_of(ring: Ring, payloads: Sequence[bytes], sent: int) -> dict[str, int]:
+    """What became of the first `sent` payloads of a ring, once all that came is there, in the order received."""
+    follower = Follower(ring)
+    follower.take(payloads)
+    return follower.report(sent)

@@ -37,10 +37,8 @@ class Endings:
         try:
             # With a family it looks at nothing: the number may have become a file's, which must be closed again.
             self._kept[key] = socket.fromfd(descriptor, socket.AF_INET, socket.SOCK_STREAM)
-        except (
-            OSError
-        ):  # Ended long ago, or there are no descriptors left: then nothing is told of it.
-            return
+        except OSError:
+            return  # Ended long ago, or there are no descriptors left: then nothing is told of it.
         if len(self._kept) > ENDINGS_MAX:
             self._kept.popitem(last=False)[1].close()
 

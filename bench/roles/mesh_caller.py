@@ -9,7 +9,7 @@ import trio
 
 from bench.roles.mesh_node import join
 from bench.roles.stage import Stage, play_async
-from bench.sequence import Follower, Ring
+from bench.sequence import Ring, report_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,9 +38,7 @@ async def run(stage: Stage) -> None:
                     for _ in range(window):
                         nursery.start_soon(ask_in_turn, node, settings["target"], numbered, replies)
             end_ns = time.perf_counter_ns()
-            follower = Follower(ring)
-            follower.take(replies)
-            report = follower.report(order["count"])
+            report = report_of(ring, replies, order["count"])
             stage.done(start_ns=start_ns, end_ns=end_ns, times_ns=times_ns, **report)
 
 

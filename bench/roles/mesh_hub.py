@@ -11,7 +11,7 @@ from bench.roles.mesh_caller import ask_in_turn
 from bench.roles.mesh_node import KNOCK, join, topic_names
 from bench.roles.mesh_publisher import publish
 from bench.roles.stage import Order, Stage, play_async
-from bench.sequence import Follower, Ring
+from bench.sequence import Ring, report_of
 
 WINDOW = 64
 """Requests without a reply."""
@@ -46,9 +46,7 @@ async def ask(node: mesh.Node, ring: Ring, order: Order) -> dict[str, int]:
     async with trio.open_nursery() as nursery:
         for _ in range(WINDOW):
             nursery.start_soon(ask_in_turn, node, order["cluster"], numbered, replies)
-    follower = Follower(ring)
-    follower.take(replies)
-    return follower.report(order["count"])
+    return report_of(ring, replies, order["count"])
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import time
 import zmq
 
 from bench.roles.stage import Stage, play
-from bench.sequence import Follower, Ring
+from bench.sequence import Ring, report_of
 
 SILENCE_MS_MAX = 5000
 
@@ -30,9 +30,7 @@ def run(stage: Stage) -> None:
             else:
                 pipelined(socket, payloads, replies, window)
             end_ns = time.perf_counter_ns()
-            follower = Follower(ring)
-            follower.take(replies)
-            report = follower.report(order["count"])
+            report = report_of(ring, replies, order["count"])
             stage.done(start_ns=start_ns, end_ns=end_ns, times_ns=times_ns, **report)
 
 

@@ -9,7 +9,7 @@ import zmq
 from bench.roles.raw_socket import dial_with_curve
 from bench.roles.raw_trio import received
 from bench.roles.stage import Stage, play_async
-from bench.sequence import Follower, Ring
+from bench.sequence import Ring, report_of
 
 
 async def run(stage: Stage) -> None:
@@ -23,9 +23,7 @@ async def run(stage: Stage) -> None:
             start_ns = time.perf_counter_ns()
             await one_at_a_time(socket, payloads, replies, times_ns)
             end_ns = time.perf_counter_ns()
-            follower = Follower(ring)
-            follower.take(replies)
-            report = follower.report(order["count"])
+            report = report_of(ring, replies, order["count"])
             stage.done(start_ns=start_ns, end_ns=end_ns, times_ns=times_ns, **report)
 
 

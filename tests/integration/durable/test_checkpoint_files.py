@@ -23,6 +23,7 @@ from durable.queues.queue import ACK, REJECT, REQUEUE
 from durable.vhost.checkpointing import Checkpointing
 from tests.integration.durable.test_full_disk import (
     VIRTUAL_PATIENCE_S,
+    ack_first,
     fill,
     settle,
     until_space,
@@ -298,12 +299,7 @@ def test_a_kill_during_a_checkpoint_on_a_disk_that_others_fill(
         published = await fill(hosted)
         await virtual_sleep(3 * CONFIG.idle_s)
         volume.capacity_bytes = volume.used_bytes + room
-        queue = hosted.vhost.registry.queue("jobs")
-        consumer = Consumer("c", prefetch=0, prefetch_bytes=0)
-        queue.subscribe(consumer)
-        queue.take(0)
-        queue.settle(consumer, 0, published // 2, ACK)
-        await flushed(hosted)
+        await ack_first(hosted, published // 2)
         assert hosted.log.would_free(hosted.applied_end)
         kills.wanted = True
         await virtual_sleep(3 * CONFIG.idle_s)

@@ -56,6 +56,18 @@ async def settle(hosted: Hosted, name: str, outcome: str) -> None:
     await flushed(hosted)
 
 
+async def ack_first(hosted: Hosted, acked: int) -> None:
+    """So many of `jobs`, by a consumer that keeps the others; returns when that is on disk."""
+    queue, consumer = (
+        hosted.vhost.registry.queue("jobs"),
+        Consumer("c", prefetch=0, prefetch_bytes=0),
+    )
+    queue.subscribe(consumer)
+    queue.take(0)
+    queue.settle(consumer, 0, acked, ACK)
+    await flushed(hosted)
+
+
 async def purge(hosted: Hosted) -> int:
     with trio.fail_after(VIRTUAL_PATIENCE_S):
         return await hosted.purge(hosted.vhost.registry.queue("jobs"))
@@ -186,12 +198,7 @@ def test_checkpoints_that_find_no_room_take_no_reserve_from_acks(
             await declare(hosted, f"queue {number}")
         published = await fill(hosted)
         free_bytes, volume.capacity_bytes = volume.free_bytes, volume.used_bytes
-        queue = hosted.vhost.registry.queue("jobs")
-        consumer = Consumer("c", prefetch=0, prefetch_bytes=0)
-        queue.subscribe(consumer)
-        queue.take(0)
-        queue.settle(consumer, 0, published // 2, ACK)
-        await flushed(hosted)
+        await ack_first(hosted, published // 2)
         await nothing(hosted)
 
     async def nothing(hosted: Hosted) -> None:

@@ -291,15 +291,21 @@ def test_how_costs_grow_is_drawn_without_a_comparison_too(tmp_path: Path) -> Non
     assert "Full throttle" not in text
 
 
-def test_a_curve_is_dashed_where_fewer_than_ten_samples_lie_beyond(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def curve_of(count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The axes on which one system's `count` samples are drawn."""
     drawn: list[Any] = []
     monkeypatch.setattr(plots, "save", lambda figure, _: drawn.append(figure))
-    found = samples(tmp_path / "zeromq-L2-r01.npz", np.arange(5000, dtype=np.int64) + 1000)
+    found = samples(tmp_path / "zeromq-L2-r01.npz", np.arange(count, dtype=np.int64) + 1000)
     write_histograms(tmp_path, [found], keep=False)
     plots.distributions({"zeromq": tmp_path / "zeromq-L2.hgrm"}, "L2", tmp_path / "L2")
     (axes,) = drawn[0].axes
+    return axes
+
+
+def test_a_curve_is_dashed_where_fewer_than_ten_samples_lie_beyond(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    axes = curve_of(5000, tmp_path, monkeypatch)
     solid, dashed = axes.lines
     assert (solid.get_linestyle(), dashed.get_linestyle()) == ("-", "--")
     assert 250 < max(solid.get_xdata()) <= 500  # 1 / (1 - quantile) with 10 of 5,000 beyond it
@@ -313,12 +319,8 @@ def test_a_curve_is_dashed_where_fewer_than_ten_samples_lie_beyond(
 def test_a_curve_of_fewer_than_ten_samples_is_dashed_from_its_beginning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drawn: list[Any] = []
-    monkeypatch.setattr(plots, "save", lambda figure, _: drawn.append(figure))
-    found = samples(tmp_path / "zeromq-L5-r01.npz", np.arange(8, dtype=np.int64) + 1000)
-    write_histograms(tmp_path, [found], keep=False)
-    plots.distributions({"zeromq": tmp_path / "zeromq-L5.hgrm"}, "L5", tmp_path / "L5")
-    solid, dashed = drawn[0].axes[0].lines
+    axes = curve_of(8, tmp_path, monkeypatch)
+    solid, dashed = axes.lines
     assert not len(solid.get_xdata())
     assert (min(dashed.get_xdata()), max(dashed.get_xdata())) == (1, 8)
 
