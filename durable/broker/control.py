@@ -233,6 +233,7 @@ class Control:
         return pack_definitions(exported(self._hosted, self._peer), LISTED_BYTES_MAX)
 
     async def import_definitions(self, definitions: bytes) -> dict[str, int]:
+        self._peer.check_configures()  # Before it is unpacked, which may take much memory.
         check_patterns = partial(self._hosting.check_patterns, self._hosted)
         plain = unpack_definitions(definitions)
         return await take_in(self._hosted, self._peer, plain, check_patterns)

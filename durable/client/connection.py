@@ -226,6 +226,7 @@ class Connection:
         Raises:
             InvalidDefinition, DefinitionConflict, UnknownQueue, UnknownExchange, BuiltIn,
             TooManyQueues, TooManyPatterns, AccessRefused, NoAdministrator: what is wrong with which entry; nothing was declared.
+            TooLarge, RecordTooLarge: all of it is more than the broker takes, or its log; nor was anything.
         """
         given = dict(definitions) if isinstance(definitions, Mapping) else definitions
         packed = pack_definitions(given)

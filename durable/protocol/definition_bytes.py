@@ -7,6 +7,8 @@ from typing import Any
 
 import msgpack
 
+from mesh.errors import TooLarge
+
 from ..errors import InvalidDefinition, Malformed
 
 BYTES_MAX = 64 << 20
@@ -16,14 +18,14 @@ LISTED_BYTES_MAX = 128 << 20
 
 
 def pack_definitions(plain: Any, bytes_max: int = BYTES_MAX) -> bytes:
-    """Raises InvalidDefinition, Malformed: what nobody would take."""
+    """Raises InvalidDefinition: it is none; TooLarge: nobody takes it."""
     try:
         packed: bytes = msgpack.packb(plain)
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         allowed = f"what msgpack holds ({error})"
         raise InvalidDefinition("definitions", "it", plain, allowed) from None
     if len(packed) > bytes_max:
-        raise Malformed(f"definitions of {len(packed)} bytes, at most {bytes_max}")
+        raise TooLarge("definitions", len(packed), bytes_max)
     return zlib.compress(packed)
 
 

@@ -137,7 +137,7 @@ async def test_who_reads_no_answer_has_one_made_at_a_time(
 async def test_more_than_any_client_takes_is_told_and_the_connection_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("durable.broker.sessions.ANSWER_BYTES_MAX", 5000)
+    monkeypatch.setattr("durable.protocol.calls.ANSWER_BYTES_MAX", 5000)
     async with serving(tmp_path) as broker, client(broker) as shop:
         await shop.import_definitions(PLAIN)
         async with client(broker, payload_bytes_max=PART_BYTES) as small:
