@@ -17,7 +17,8 @@ import trio
 
 ENDINGS_MAX = 256
 """Descriptors taken at most: of more connections at a time, only the latest are known."""
-CLOSING_S = 0.05
+CLOSING_S = (0.0, 0.001, 0.005, 0.05)
+"""libzmq tells first and closes then, nearly always at once, but may be interrupted in between."""
 TCP_ESTABLISHED = 1
 SINCE_RECEIVED_AT = 52
 """Of `struct tcp_info`: u32, milliseconds since anything was received."""
@@ -71,11 +72,14 @@ class Endings:
 async def hung_up_on(kept: socket.socket, descriptor: int) -> str | None:
     """Whom `ended` told of, if it was that connection which ended; None: the number had been given out again.
 
-    libzmq tells first and closes then, and may be interrupted in between: therefore this waits a moment. Closes `kept`.
+    Closes `kept`.
     """
     with kept:
-        await trio.sleep(CLOSING_S)
-        return _peer(kept) if not _same(kept.fileno(), descriptor) else None
+        for pause_s in CLOSING_S:
+            await trio.sleep(pause_s)
+            if not _same(kept.fileno(), descriptor):
+                return _peer(kept)
+    return None
 
 
 def _same(one: int, other: int) -> bool:

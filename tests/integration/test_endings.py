@@ -122,18 +122,24 @@ def test_descriptors_have_a_limit(pair: Pair) -> None:
 async def test_a_node_that_sends_too_much_on_its_link_is_told_of(
     dialled: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whoever of the two has dialled."""
+    """Whoever of the two has dialled, it loses its link: resumed, it would send the same again."""
     async with node(echo_service()) as db, node("shop", db) as shop, node("web", db) as web:
         await linked(db, shop, web)
         ours, peers = (shop, db) if (shop.id > db.id) is dialled else (db, shop)
+        links = ours._core.peering.links
+        lost, others = links[peers.id], {*links} - {peers.id}
         lane = peers._core.peering.links[ours.id].data
         assert lane.conn is not None
         assert isinstance(lane.conn, int) is not dialled
         peers._driver._transport.send(lane.conn, bytes(OVERSIZE * GREETING_BYTES_MAX + 1))
-        await until(lambda: counted(ours, TOO_LARGE) == 1)
+        await until(lambda: links.get(peers.id) is not lost)
+        assert not lost.up
+        assert counted(ours, f"violation by a node of {lost.cluster}") == 1
         assert [TOO_LARGE in line for line in warnings(caplog)] == [True]
+        assert all(links[one].up for one in others)
+        await until(lambda: peers.id in links)
         assert await web.request("databases", b"x") == b"x"
-        assert await shop.request("databases", b"x") == b"x", "what was well is sent again"
+        assert await shop.request("databases", b"x") == b"x", "a bug may pass"
 
 
 async def test_ordinary_ends_of_connections_say_nothing() -> None:
