@@ -8,15 +8,18 @@ connection, it still calls one established that libzmq has closed although its p
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import struct
+import sys
 from collections import OrderedDict
 from collections.abc import Hashable
 
 import trio
 
-ENDINGS_MAX = 256
-"""Descriptors taken at most: of more connections at a time, only the latest are known."""
+DESCRIPTORS_PART = 4
+"""Of all that the process may have, one in so many is taken at most: of more connections at a time, only
+the latest are known."""
 CLOSING_S = (0.0, 0.001, 0.005, 0.05)
 """libzmq tells first and closes then, nearly always at once, but may be interrupted in between."""
 TCP_ESTABLISHED = 1
@@ -30,6 +33,8 @@ class Endings:
     def __init__(self, silence_ms: int) -> None:
         """`silence_ms`: who has been silent for so long may have been given up for that."""
         self._silence_ms = silence_ms
+        most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._most = (most if most != resource.RLIM_INFINITY else sys.maxsize) // DESCRIPTORS_PART
         self._kept: OrderedDict[Hashable, socket.socket] = OrderedDict()
 
     def begun(self, key: Hashable, descriptor: int) -> None:
@@ -40,7 +45,7 @@ class Endings:
             self._kept[key] = socket.fromfd(descriptor, socket.AF_INET, socket.SOCK_STREAM)
         except OSError:
             return  # Ended long ago, or there are no descriptors left: then nothing is told of it.
-        if len(self._kept) > ENDINGS_MAX:
+        if len(self._kept) > self._most:
             self._kept.popitem(last=False)[1].close()
 
     def ended(self, key: Hashable) -> socket.socket | None:

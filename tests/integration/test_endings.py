@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import struct
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import trio
 
 import mesh
 from bench.proxy import Proxy
-from mesh.endings import ENDINGS_MAX, Endings, hung_up_on
+from mesh.endings import Endings, hung_up_on
 from mesh.protocol.frame import GREETING_BYTES_MAX
 from mesh.zmq_transport import OVERSIZE, ZmqTransport
 from security.keys import DOOR
@@ -105,17 +106,21 @@ async def test_a_number_that_was_given_out_again_says_nothing(pair: Pair) -> Non
     assert endings.ended("it") is None
 
 
-def test_descriptors_have_a_limit(pair: Pair) -> None:
+@pytest.mark.parametrize(("allowed", "most"), [(400, 100), (resource.RLIM_INFINITY, 150)])
+def test_descriptors_have_a_limit(
+    allowed: int, most: int, pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ours, _ = pair
     before = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (allowed, allowed))
     endings = Endings(60_000)
-    for key in range(ENDINGS_MAX + 50):
+    for key in range(150):
         endings.begun(key, ours.fileno())
-    endings.begun(ENDINGS_MAX, ours.fileno())  # Again: of the last connection of that name.
-    assert len(os.listdir("/proc/self/fd")) == before + ENDINGS_MAX
-    endings.forget(ENDINGS_MAX)
+    endings.begun(100, ours.fileno())  # Again: of the last connection of that name.
+    assert len(os.listdir("/proc/self/fd")) == before + most
+    endings.forget(100)
     endings.close()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) == before, "closed, and forgotten ones as well"
 
 
 @pytest.mark.parametrize("dialled", [False, True])

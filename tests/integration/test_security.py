@@ -54,10 +54,11 @@ class Stranger:
     """A DEALER with whatever keys it likes."""
 
     def __init__(
-        self, endpoint: str, server: ClusterKeys | None, client: ClusterKeys | None
-    ) -> None:
+        self, endpoint: str, server: ClusterKeys | None, client: ClusterKeys | None,
+        kind: int = zmq.DEALER,
+    ) -> None:  # fmt: skip
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self.socket = self.context.socket(zmq.DEALER)
+        self.socket = self.context.socket(kind)
         self.socket.linger = 0
         self.socket.sndhwm = 0
         if server is not None and client is not None:

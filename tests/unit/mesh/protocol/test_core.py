@@ -362,7 +362,7 @@ def test_who_was_cut_off_by_the_transport_loses_its_link_where_it_is_known(
     for _ in range(2):
         core.cut_off([conn + b"%d" % DATA for conn in conns], "too much", "127.0.0.9", 0.0)
     assert [node for node in (SMALLER, LARGER) if node not in core.peering.links] == lost
-    node = [f"node {SMALLER.hex()[:8]} of x"] * len(lost)
+    one = [f"node {SMALLER.hex()[:8]} of x"] * len(lost)
     said = [f"{who} broke the protocol and was cut off: too much" for who in
-            (*node, "a connection from 127.0.0.9")]  # fmt: skip
+            (*one, "a connection from 127.0.0.9")]  # fmt: skip
     assert shell.logged == said
