@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -76,6 +76,11 @@ class Tunnel:
     def refusal(self) -> str:
         """Why the other end refused: `busy`, `not_allowed`, ...; empty: it said nothing."""
         return self._end.refusal
+
+    @property
+    def full_of(self) -> Sequence[Any]:
+        """Of `busy`: the setting that leaves no room there, and its limit; empty: it is leaving."""
+        return self._end.full_of
 
     async def send(self, part: bytes) -> None:
         """Send one part; waits while the window is full. Cancelled: nothing was sent.
