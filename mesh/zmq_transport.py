@@ -172,7 +172,9 @@ class ZmqTransport:
                 raw.bind(bind.uri)
             except zmq.ZMQError as error:
                 why = zmq.strerror(error.errno or 0)  # `error.strerror` has the address again.
-                raise CannotBind(bind.uri, why) from error
+                if error.errno == errno.EADDRINUSE:
+                    why += "; port 0 is any that is free"
+                raise CannotBind(bind.uri, why) from None
             bound = raw.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
             endpoints += [Endpoint(uri, bind.keys.key_id) for uri in bind.announced(bound)]
         return endpoints

@@ -119,6 +119,23 @@ async def test_subscriptions_tunnels_and_topics() -> None:
         assert shop.statistics().publishing.topics == 2
 
 
+async def test_opening_a_tunnel_is_entered_once() -> None:
+    async with node(archive()) as member, node("shop", member) as shop:
+        await linked(shop, member)
+        opening = shop.open_tunnel("archive")
+        async with opening:
+            with pytest.raises(RuntimeError, match=r"^entered twice: .*node\.open_tunnel"):
+                await opening.__aenter__()
+
+
+async def test_an_address_in_use_is_one_error_that_says_what_else_to_listen_on() -> None:
+    async with node("a") as one:
+        with pytest.raises(mesh.CannotBind, match=r"already in use; port 0 is any") as caught:
+            async with node("b", listen=one.endpoints[0]):
+                pass
+        assert caught.value.__suppress_context__, "libzmq's own words are in it"
+
+
 async def test_peers_max() -> None:
     async with node("a", peers_max=1) as hub, node("b", hub) as one:
         await linked(hub, one)
