@@ -23,6 +23,7 @@ from .driver import Driver
 from .entering import Life
 from .errors import ConfigError, InvalidName, KeyMissing, NodeCrashed, TunnelBroken
 from .finders import make_finders
+from .listening import binds_of
 from .node import Node
 from .nursery import open_nursery
 from .protocol.balancer import Choose, choose_of_two
@@ -85,9 +86,7 @@ async def _life(
     joined = _listed(clusters)
     names = tuple(one.cluster if isinstance(one, Service) else one for one in joined)
     services = [one for one in joined if isinstance(one, Service)]
-    config = load_config(names, settings, has_keyring=keyring is not None)
-    keyring = keyring or _load({name: getattr(config, name) for name in KEY_SOURCES})
-    _check_keys(keyring, names)
+    config, keyring = _checked(names, keyring, settings)
     driver = _make_driver(config, keyring, services, choose, transport)
     node = Node(driver, config)
     crash: BaseException | None = None
@@ -206,6 +205,31 @@ def keyring_of(settings: Mapping[str, Any]) -> Keyring | None:
     """
     source, _ = key_source(settings)
     return _load(source) if source else None
+
+
+def check_settings(
+    cluster: str, keyring: Keyring | None, settings: Mapping[str, Any]
+) -> tuple[MeshConfig, Keyring]:
+    """What `join` would refuse before it opens a socket, for whoever has something to open before.
+
+    Args:
+        settings: of `join`, without its other keywords.
+    Raises:
+        ConfigError, KeyMissing, InvalidName: as `join`.
+    """
+    config, keyring = _checked((cluster,), keyring, settings)
+    make_finders(config, bytes(16))
+    return config, keyring
+
+
+def _checked(
+    names: tuple[str, ...], keyring: Keyring | None, settings: Mapping[str, Any]
+) -> tuple[MeshConfig, Keyring]:
+    config = load_config(names, settings, has_keyring=keyring is not None)
+    keyring = keyring or _load({name: getattr(config, name) for name in KEY_SOURCES})
+    _check_keys(keyring, names)
+    binds_of(config, keyring)
+    return config, keyring
 
 
 def _load(source: Mapping[str, Any]) -> Keyring:

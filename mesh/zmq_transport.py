@@ -32,7 +32,7 @@ from security.keys import ClusterKeys
 from .config import MeshConfig
 from .endings import Endings, hung_up_on
 from .errors import CannotBind, ConfigError
-from .listening import Bind, bind_plan
+from .listening import Bind, binds_of
 from .nursery import open_nursery
 from .protocol.dialling import PATIENCE_MAX
 from .protocol.frame import CONTROL, DATA, largest_frame
@@ -160,10 +160,7 @@ class ZmqTransport:
     def _bind(self) -> list[Endpoint]:
         raw = self._inbound.raw
         raw.setsockopt(zmq.CURVE_SERVER, 1)
-        keys = [*self._keyring.door()]
-        for cluster in self._config.clusters:
-            keys += self._keyring.own(cluster)
-        self.binds = bind_plan(self._config.listen, self._config.advertise, keys)
+        self.binds = binds_of(self._config, self._keyring)
         endpoints: list[Endpoint] = []
         for bind in self.binds:
             raw.setsockopt(zmq.CURVE_SECRETKEY, _secret(bind.keys))

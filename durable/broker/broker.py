@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from mesh.entering import Life
-from mesh.joining import check_in_trio, join, keyring_of
+from mesh.joining import check_in_trio, check_settings, join
 from mesh.node import Node
 from mesh.service import Service
 from mesh.watching import Watch
@@ -64,10 +64,9 @@ async def _life(
     settings: Mapping[str, Any],
 ) -> AsyncGenerator[Broker]:  # fmt: skip
     check_in_trio()
-    if keyring is None:
-        keyring = keyring_of(
-            {name: value for name, value in settings.items() if name not in NOT_SETTINGS}
-        )
+    # What the mesh will refuse is to leave no directory behind.
+    of_node = {name: value for name, value in settings.items() if name not in NOT_SETTINGS}
+    _, keyring = check_settings(cluster, keyring, of_node)
     async with (
         Broker(data, cluster=cluster, config=config, keyring=keyring) as broker,
         broker.on_mesh(**settings),

@@ -31,7 +31,7 @@ from ..config import MeshConfig
 from ..errors import MeshError
 from ..finders import make_finders
 from ..joining import join
-from ..listening import WILDCARDS, bind_plan, parse_ports
+from ..listening import WILDCARDS, binds_of, parse_ports
 from ..names import check_cluster
 from ..settings import KEYWORD, explain, key_source, load_config
 from .options import Commands, add_joining, settings
@@ -144,8 +144,7 @@ def _keys(args: argparse.Namespace, keyring: Keyring) -> list[Row]:
 async def _ports(config: MeshConfig, keyring: Keyring) -> Row:
     """Every address `join` would bind, bound, and what it would tell of it."""
     try:
-        keys = [*keyring.door(), *keyring.own(config.clusters[0])]
-        binds = bind_plan(config.listen, config.advertise, keys)
+        binds = binds_of(config, keyring)
         async with AsyncExitStack() as stack:
             for bind in binds:
                 host, _, port = bind.uri.removeprefix("tcp://").rpartition(":")

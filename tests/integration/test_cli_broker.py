@@ -197,10 +197,6 @@ def test_other_peoples_directories_are_left_alone(shell: Shell) -> None:
     [
         (["serve", "--data", "network.secret"], "network.secret"),
         (["serve", "--data", "data", "--listen", "tcp://1.2.3.4:1"], "listen"),
-        (
-            ["serve", "--data", "data", "--network-secret-file", "gone"],
-            "mesh keys new-network gone",
-        ),
         (["status", "--timeout", "0.5"], "refused, nothing listens there"),
         (["publish", "jobs", "x", "--timeout", "0.5"], "refused, nothing listens there"),
         (["inspect", "gone"], "gone: no such directory"),
@@ -231,9 +227,13 @@ def test_what_cannot_be_is_a_line_and_status_1(shell: Shell, words: list[str], s
         (["--window-size", "64K"], "--window-size is 65536: want at least 131072"),
         (["--segment-size", "64K"], "--segment-size is 65536: want at least 311296"),
         (["--segment-size", "64K", "--reserve-size", "8K"], "want at least 270336"),
+        (["--listen", "127.0.0.1:7600"], "listen: want tcp://HOST:PORT"),
+        (["--seed", "nowhere"], "seeds: "),
+        (["--cluster", "Bad"], "'Bad'"),
+        (["--network-secret-file", "gone"], "mesh keys new-network gone"),
     ],
 )
-def test_sizes_that_cannot_be_are_wrong_usage_and_make_no_store(
+def test_settings_that_cannot_be_are_wrong_usage_and_make_no_store(
     shell: Shell, words: list[str], says: str
 ) -> None:
     assert says in refused(shell, "serve", "--data", "data", *words, status=2)

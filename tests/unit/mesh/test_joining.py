@@ -86,6 +86,21 @@ def test_under_asyncio_it_says_that_it_runs_in_trio(
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [{"listen": "127.0.0.1:7600"}, {"listen": "tcp://h:1-2"}, {"seeds": ["x"]}, {"settle_s": -1}],
+)
+async def test_a_broker_makes_no_store_for_settings_that_cannot_be(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
+    """Found: it was made, and left behind, where only the node found what was wrong."""
+    keyring = NetworkKeyring([SECRET, b"2" * 32])
+    with pytest.raises(ConfigError):
+        async with durable.serve(tmp_path / "data", keyring=keyring, **settings):
+            raise AssertionError
+    assert not (tmp_path / "data").exists()
+
+
 async def test_an_exception_of_the_block_leaves_it_unchanged() -> None:
     error = KeyError(1)
     with pytest.raises(KeyError) as caught:
