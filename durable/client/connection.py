@@ -152,7 +152,7 @@ class Connection:
         await self._declare("declare_stream", read(StreamDefinition, given))
 
     async def delete_stream(self, name: str) -> bool:
-        """Nothing happens when it is not there; whether it was."""
+        """Nothing happens when it is not there; whether it was. Raises UnknownStream: it is a queue."""
         check_key("stream", "name", name)
         return await self._end("delete_stream", name=name)
 

@@ -60,7 +60,7 @@ def test_a_stream_is_read_from_where_was_said_and_goes_on_under_its_cursor(shell
             reader.communicate()
         assert "did you mean 'audit'?" in refused(shell, "read", "audti")
         good(shell, "declare-queue", "jobs")
-        assert "is consumed, not read" in refused(shell, "read", "jobs")
+        assert "is consumed and deleted as one" in refused(shell, "read", "jobs")
 
 
 def test_a_message_may_be_given_little_time(shell: Shell) -> None:
@@ -180,6 +180,8 @@ def test_bindings_and_cursors_are_listed(shell: Shell) -> None:
         (row,) = json.loads(good(shell, "cursors", "audit", "--json").stdout)
         assert row == {"stream": "audit", "cursor": "me", "offset": 1, "lag": 2}
         assert "did you mean 'audit'?" in refused(shell, "cursors", "audti")
+        for words in (("cursors",), ("delete-stream",), ("read",)):
+            assert "no stream 'jobs': a queue has that name" in refused(shell, *words, "jobs")
 
 
 def test_permissions_are_set_shown_and_forgotten(shell: Shell) -> None:

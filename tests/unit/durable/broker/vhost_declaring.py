@@ -31,6 +31,7 @@ from durable.errors import (
     InUse,
     UnknownExchange,
     UnknownQueue,
+    UnknownStream,
 )
 from durable.log.record import Record
 from durable.queues.consumers import Consumer
@@ -327,10 +328,13 @@ class Declaring(RuleBasedStateMachine):
             assert said == {"start": stream.start, "end": len(stream.messages)}
 
     def delete_stream(self, name: str) -> None:
-        there = name in self.model.streams
+        there: bool | None = name in self.model.streams
+        error = NO_ERROR
         if there:
             self.model.remove(name)
-        assert self.call(0, "delete_stream", None, name=name) is there
+        elif name in self.model.queues:
+            there, error = None, UnknownStream
+        assert self.call(0, "delete_stream", error, name=name) is there
 
     def declare_exchange(self, definition: ExchangeDefinition) -> None:
         routes = self.model.routes
