@@ -85,8 +85,8 @@ def test_publish_and_subscribe(shell: Shell) -> None:
         missed = shell.run("publish", "ordrs", "--wait", "2", "x")
         assert missed.returncode == 1
         assert missed.stderr == (
-            b"mesh: published: 1, of these to nobody: 1\n"
             b"mesh: did you mean orders? Somebody subscribes to that\n"
+            b"mesh: published: 1, of these to nobody: 1\n"
         )
     with shell.running("subscribe", "orders.>") as subscriber:
         assert subscriber.stdout is not None
@@ -159,6 +159,23 @@ def test_who_has_the_keys_of_another_network_is_sent_to_the_doctor(
         done = shell.run(*words.split(), environment=keys)
     assert done.returncode == 1
     assert done.stderr.count(b"mesh: nobody is here; `mesh doctor` may say why\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "counts"),
+    [
+        ("publish a x --wait 0", b"published: 1, of these to nobody: 1"),
+        ("broadcast db x --settle 0", b"members told: 0"),
+        ("request db x --gather --settle 0", b"answered: 0, failed: 0"),
+    ],
+)
+def test_why_nobody_is_here_is_said_before_what_came_of_it(
+    shell: Shell, words: str, counts: bytes
+) -> None:
+    done = shell.run(*words.split())
+    *why, said = done.stderr.splitlines()
+    assert (b"refused, nothing listens there" in b"".join(why), done.returncode) == (True, 1)
+    assert said == b"mesh: " + counts
 
 
 def test_an_interrupt_while_it_loads_is_status_130(shell: Shell) -> None:
