@@ -180,8 +180,8 @@ def test_bindings_and_cursors_are_listed(shell: Shell) -> None:
         (row,) = json.loads(good(shell, "cursors", "audit", "--json").stdout)
         assert row == {"stream": "audit", "cursor": "me", "offset": 1, "lag": 2}
         assert "did you mean 'audit'?" in refused(shell, "cursors", "audti")
-        for words in (("cursors",), ("delete-stream",), ("read",)):
-            assert "no stream 'jobs': a queue has that name" in refused(shell, *words, "jobs")
+        for command in ("cursors", "delete-stream", "read"):
+            assert "no stream 'jobs': a queue has that name" in refused(shell, command, "jobs")
 
 
 def test_permissions_are_set_shown_and_forgotten(shell: Shell) -> None:
