@@ -263,6 +263,18 @@ def test_a_batch_that_lies_costs_its_link_and_not_the_subscriber() -> None:
     assert not inbox
 
 
+def test_a_message_over_the_limit_costs_its_link_and_one_of_just_that_does_not() -> None:
+    """Found: whoever ignored it, or knew nothing of it, was taken for up to 64 KiB more."""
+    bench = Bench()
+    inbox = bench.subscribe("t")
+    most = bench.link.payload_bytes_max
+    bench.record(Kind.BATCH, 1, make_batch(0, [bytes(most), b"x"]).raw())
+    assert len(inbox.take()) == 2
+    over = make_batch(2, [b"x", bytes(most + 1)]).raw()
+    refused(bench, Kind.BATCH, 1, over, f"payload of {most + 1} bytes, the limit is {most}")
+    assert not inbox
+
+
 def test_topics_remembered_are_bounded() -> None:
     bench = Bench(topics_max=3)
     bench.subscribe("a9")
