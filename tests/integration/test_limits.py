@@ -121,6 +121,22 @@ async def test_subscriptions_tunnels_and_topics() -> None:
         assert shop.statistics().publishing.topics == 2
 
 
+async def test_a_tunnel_goes_to_the_next_member_while_one_is_full() -> None:
+    async with (
+        node(archive(), tunnels_max=1, drain_s=0.0) as one,
+        node(archive(), one, tunnels_max=1, drain_s=0.0) as other,
+        node("shop", one, other) as shop,
+    ):
+        await linked(shop, one, other)
+        async with shop.open_tunnel("archive"), shop.open_tunnel("archive"):
+            tunnels = [member._core.patterns.tunnels for member in (one, other)]
+            assert [len(of) for of in tunnels] == [1, 1]
+            with pytest.raises(mesh.Overloaded, match="tunnels_max is 1") as caught:
+                async with shop.open_tunnel("archive"):
+                    pass
+            assert caught.value.tried == 2
+
+
 async def test_opening_a_tunnel_is_entered_once() -> None:
     async with node(archive()) as member, node("shop", member) as shop:
         await linked(shop, member)

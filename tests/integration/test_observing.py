@@ -79,3 +79,16 @@ async def test_counters_are_frozen_and_of_each_link_subscription_and_tunnel() ->
             for field in fields(one):
                 with pytest.raises(FrozenInstanceError):
                     setattr(one, field.name, 0)
+
+
+async def test_a_watch_begins_with_those_who_are_there() -> None:
+    async with node("databases") as one, node("caches") as other, node("shop", one, other) as shop:
+        await linked(shop, one, other)
+        watch = shop.watch("databases")
+        change = await anext(watch)
+        assert (change.kind, change.member.node) == ("joined", one.id)
+        everybody = shop.watch()
+        joined = [await anext(everybody) for _ in range(2)]
+        assert {(change.kind, change.member.node) for change in joined} == {
+            ("joined", one.id), ("joined", other.id),
+        }  # fmt: skip
