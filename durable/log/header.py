@@ -48,6 +48,7 @@ STORE_BYTES, SEGMENT_HEADER_BYTES = STORE.size, SEGMENT.size
 VERSION_AT, CHECKSUM_AT, CHECKED_FROM = 8, 12, 16
 FIRST_NUMBER = 1
 SEGMENT_NAME = re.compile(r"msgs\.(\d{10,})")
+SPARE_NAME = re.compile(r"spare\.(\d{10,})")
 
 
 class SegmentHeader(NamedTuple):
@@ -66,6 +67,17 @@ def segment_name(number: int) -> str:
 def segment_number(name: str) -> int | None:
     """None when `name` is not that of a segment."""
     matched = SEGMENT_NAME.fullmatch(name)
+    return int(matched[1]) if matched else None
+
+
+def spare_name(number: int) -> str:
+    """Of a file that is kept for acks on a full disk; its number says nothing."""
+    return f"spare.{number:010d}"
+
+
+def spare_number(name: str) -> int | None:
+    """None when `name` is not that of a spare."""
+    matched = SPARE_NAME.fullmatch(name)
     return int(matched[1]) if matched else None
 
 

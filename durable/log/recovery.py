@@ -22,7 +22,15 @@ from .cipher import Cipher, as_written, damage
 from .config import LogConfig
 from .disk import NO_SPACE, Disk, File
 from .encryption import Encryption, keep_cipher, read_cipher
-from .header import SEGMENT_HEADER_BYTES, SegmentHeader, damaged_name, names_after, segment_name
+from .header import (
+    SEGMENT_HEADER_BYTES,
+    SegmentHeader,
+    damaged_name,
+    names_after,
+    segment_name,
+    spare_name,
+    spare_number,
+)
 from .identity import Identity, identify
 from .placing import Cursor
 from .record import FIRST_POSITION, SEAL_KIND, Record, store_seed
@@ -247,7 +255,7 @@ class _Recovery:
                 torn = TornTail(segment.number, tail.at, dirty, missing, position, kept_as)
             if dirty:
                 file.truncate(segment.end_at)
-            self._grow(file)
+            self._grow(one)
         else:  # A seal is followed by a record at once: if there is none, a commit was cut off.
             torn = TornTail(segment.number + 1, 0, 0, 0, position, None)
         return Cursor(
@@ -255,12 +263,13 @@ class _Recovery:
             sealed=one.sealed,
         ), torn  # fmt: skip
 
-    def _grow(self, file: File) -> None:
+    def _grow(self, one: _Scanned) -> None:
         """Back to full size, so that writing cannot fail for lack of space; else it ends here."""
-        if file.size_bytes >= self._config.segment_bytes:
+        size = one.header.size_bytes if one.header else self._config.segment_bytes
+        if one.file.size_bytes >= size:
             return
         try:
-            file.preallocate(self._config.segment_bytes)
+            one.file.preallocate(size)
         except OSError as error:
             if error.errno not in NO_SPACE:
                 raise
@@ -309,12 +318,17 @@ class _Recovery:
             copy.close()
 
     def _make_ready(self, one: _Scanned, number: int) -> bool:
-        """Whether this unused segment can be the next one; if not, it is removed."""
+        """Whether this unused segment can be the next one; if not, it is removed, or a spare."""
         size = one.file.size_bytes
         if one.segment.number == number and size == self._config.segment_bytes and not one.damaged:
             return True
+        name = segment_name(one.segment.number)
         self._keep_damage(one)
-        self._disk.unlink(segment_name(one.segment.number))
+        if one.damaged or size >= self._config.segment_bytes:
+            self._disk.unlink(name)
+        else:  # A spare that was to become one.
+            spares = filter(None, map(spare_number, self._disk.names()))
+            self._disk.rename(name, spare_name(max(spares, default=0) + 1))
         return False
 
     def _make_stable(self, scanned: list[_Scanned]) -> None:
