@@ -241,7 +241,9 @@ class Checkpointer:
             hosted.turn()
             if not self._worth_it(start):
                 return range(0)
-            drafts = hosted.vhost.snapshot(hosted.clock.now_us(), start, alone=alone)
+            drafts = hosted.vhost.snapshot(
+                hosted.clock.now_us(), start, alone=alone, full=log.statistics().full
+            )
             try:
                 positions = append_twice(log, drafts)
             except TooLarge:  # Once is better than no checkpoints at all.

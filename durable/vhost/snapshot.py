@@ -98,12 +98,15 @@ class Snapshots:
 
 
 def snapshot(
-    registry: Registry, publishers: Publishers, now_us: int, start: int, *, alone: bool = False
-) -> list[Draft]:
+    registry: Registry, publishers: Publishers, now_us: int, start: int, *, alone: bool = False,
+    full: bool = False,
+) -> list[Draft]:  # fmt: skip
     """Records to be appended together. What those before log position `start` did has been applied.
 
     Args:
         alone: no checkpoint says what it leaves out, so it leaves out nothing.
+        full: the disk is, so it is one record. What a kill leaves of that is cut off; of several, those
+            that had been written would take the room of the next one.
     """
     drafts: list[Draft] = []
     gathered: list[bytes] = []
@@ -116,7 +119,7 @@ def snapshot(
         packed = encode_definitions(change)
         gathered.append(packed)
         size += len(packed)
-        if size >= RECORD_BYTES:
+        if size >= RECORD_BYTES and not full:
             drafts.append(draft())
             gathered, size = [], 0
     drafts.append(draft())

@@ -198,7 +198,9 @@ class Vhost:
             self.settling.note_written(lane.id, draft.size_bytes)
         return sum(lane.settle(low, high, known=True) for low, high in ranges)
 
-    def snapshot(self, now_us: int, start: int = 0, *, alone: bool = False) -> list[Draft]:
+    def snapshot(
+        self, now_us: int, start: int = 0, *, alone: bool = False, full: bool = False
+    ) -> list[Draft]:
         """See snapshot.py. To be called, and appended twice, right after a flush.
 
         Args:
@@ -206,6 +208,7 @@ class Vhost:
                 is going to rely on the snapshot alone.
             alone: no checkpoint goes with it. Where the flush found the disk full it says what that
                 would have, and `settling.covered` is to be told.
+            full: the disk is full.
         Raises:
             StoreBusy, StoreFull, StoreFailed, StoreClosed: the flush was refused. Returns that are
                 not in the log yet would be counted by the snapshot, and by their record again.
@@ -213,7 +216,7 @@ class Vhost:
         refusal = self.settling.refusal
         if refusal is not None and not (alone and isinstance(refusal, StoreFull)):
             raise refusal
-        return snapshot(self.registry, self.publishers, now_us, start, alone=alone)
+        return snapshot(self.registry, self.publishers, now_us, start, alone=alone, full=full)
 
 
 def _name(stream: Stream) -> str:

@@ -227,6 +227,7 @@ def test_more_at_once_than_there_is_room_for_is_in_the_snapshot(
         assert len(images.asked) * RANGE.size > 2 * RESERVE
         await acking.settle(sorted(images.asked - images.acked), images.returned)
         images.acked = images.asked
+        await virtual_sleep(3 * CONFIG.idle_s)
         images.change()
 
     async def came_back(hosted: Hosted) -> None:
