@@ -6,9 +6,10 @@ one moment: whatever is settled is appended, and a snapshot. The root is last, a
 give up segments.
 
 The snapshot comes behind the files: on a full disk it takes what is kept for the one that gives space
-back. Where there is no room for the files, or no segment to let go, that would be in vain. Where
-something comes between it and the root, as a kill, there is no room for another one. So it says by itself
-what it knows: on a full disk that is enough to let segments go, and the root goes with them.
+back, and without a segment to let go that would be in vain. Where something comes between it and the root,
+as a kill, there is no room for another one. So it says by itself what it knows: on a full disk that is
+enough to let segments go, and the root goes with them. Where there is no room for the files, it says all
+that they would, and what settlements the log has no room for either: so these go on without end.
 """
 
 from __future__ import annotations

@@ -67,7 +67,8 @@ class Committer:
 
     def __init__(
         self, config: LogConfig, segments: Segments, cursor: Cursor, *, store_id: bytes,
-        epoch: int, chain: int, ahead_ready: bool, spares: Iterable[Spare] = (), cipher: Cipher | None = None,
+        epoch: int, chain: int, ahead_ready: bool, spares: Iterable[Spare] = (),
+        cipher: Cipher | None = None,
     ) -> None:  # fmt: skip
         self.config, self.segments, self.epoch = config, segments, epoch
         self.placer = Placer(config, cursor, ahead_ready=ahead_ready, spares=spares)

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import count
 from typing import NamedTuple
 
@@ -79,6 +79,11 @@ def spare_number(name: str) -> int | None:
     """None when `name` is not that of a spare."""
     matched = SPARE_NAME.fullmatch(name)
     return int(matched[1]) if matched else None
+
+
+def next_spare(names: Iterable[str]) -> int:
+    """A number that none of these names has."""
+    return max(filter(None, map(spare_number, names)), default=0) + 1
 
 
 def damaged_name(number: int, at: int) -> str:

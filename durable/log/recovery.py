@@ -27,9 +27,9 @@ from .header import (
     SegmentHeader,
     damaged_name,
     names_after,
+    next_spare,
     segment_name,
     spare_name,
-    spare_number,
 )
 from .identity import Identity, identify
 from .placing import Cursor
@@ -327,8 +327,7 @@ class _Recovery:
         if one.damaged or size >= self._config.segment_bytes:
             self._disk.unlink(name)
         else:  # A spare that was to become one.
-            spares = filter(None, map(spare_number, self._disk.names()))
-            self._disk.rename(name, spare_name(max(spares, default=0) + 1))
+            self._disk.rename(name, spare_name(next_spare(self._disk.names())))
         return False
 
     def _make_stable(self, scanned: list[_Scanned]) -> None:

@@ -12,7 +12,7 @@ from .committing import Commit, Committer, Sync, Take
 from .config import LogConfig
 from .disk import NO_SPACE, Disk, File
 from .encryption import Encryption
-from .header import segment_name, spare_name, spare_number
+from .header import next_spare, segment_name, spare_name, spare_number
 from .placing import Cursor, Spare
 from .reader import WINDOW_BYTES, Reader
 from .record import store_seed
@@ -31,7 +31,7 @@ class Store:
         """Held to open a file and to remove one: what is removed must not stay open, and take space."""
         self.path = disk.path
         self._spares = self._open_spares()
-        self._spare_numbers = count(max(self._spares, default=0) + 1)
+        self._spare_numbers = count(next_spare(disk.names()))
         self.report = report = recovered.report
         self.segments = recovered.segments
         self.committer = Committer(

@@ -175,8 +175,11 @@ def test_a_directory_of_somebody_else_is_no_spare() -> None:
     volume = room()
     opened(volume).close()
     MemoryDisk(volume).make_directory("spare.0000000009")
-    log = PlainLog(MemoryDisk(volume))
+    log = opened(volume)
     assert len(log.committer.placer.spares) == SPARES
+    log.committer.placer.spares.pop()
+    make_spares(log)
+    assert "spare.0000000010" in volume.seen
 
 
 async def test_spares_are_made_once_it_is_known_how_large_a_snapshot_is(
