@@ -2,7 +2,7 @@
 
     msgs.1   | header | record | record | seal |
     msgs.2   | header | record | ~~~~~~ | record | seal |     damage: a copy is kept, the gap reported
-    msgs.3   | header | record | record | ~~~~ 0 0 0 |        torn tail: a copy is kept, then cut
+    msgs.3   | header | record | record | ~~~~ 0 0 0 |        torn tail: a copy is kept, then zeros
     msgs.4   | 0 0 0 0 |                                      made ahead, not used yet
 
 Damage never keeps a store from opening. What was found is on stable storage before anything is
@@ -253,8 +253,7 @@ class _Recovery:
             if dirty or missing:
                 kept_as = self._keep(segment.number, file, tail.at, tail.end)
                 torn = TornTail(segment.number, tail.at, dirty, missing, position, kept_as)
-            if dirty:
-                file.truncate(segment.end_at)
+            self._clear(file, tail)
             self._grow(one)
         else:  # A seal is followed by a record at once: if there is none, a commit was cut off.
             torn = TornTail(segment.number + 1, 0, 0, 0, position, None)
@@ -262,6 +261,14 @@ class _Recovery:
             segment.number, segment.first, segment.end_at, file.size_bytes, position,
             sealed=one.sealed,
         ), torn  # fmt: skip
+
+    def _clear(self, file: File, tail: Damaged) -> None:
+        """In place: on a full disk others would take what a cut gives back."""
+        try:
+            for at in range(tail.at, tail.end, WINDOW_BYTES):
+                file.pwritev([bytes(min(WINDOW_BYTES, tail.end - at))], at)
+        except OSError:
+            file.truncate(tail.at)
 
     def _grow(self, one: _Scanned) -> None:
         """Back to full size, so that writing cannot fail for lack of space; else it ends here."""
