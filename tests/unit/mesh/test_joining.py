@@ -101,6 +101,19 @@ async def test_a_broker_makes_no_store_for_settings_that_cannot_be(
     assert not (tmp_path / "data").exists()
 
 
+async def test_a_broker_joins_with_the_keys_that_its_settings_name(tmp_path: Path) -> None:
+    secret = format_network_secret(SECRET)
+    async with durable.serve(
+        tmp_path, network_secret=secret, zeroconf=False, transport=Nowhere()
+    ) as broker:
+        assert broker.node is not None
+    both = {"keyring": NetworkKeyring([SECRET]), "network_secret": secret}
+    with pytest.raises(ConfigError, match="keyring and network_secret contradict"):
+        async with durable.serve(tmp_path / "other", **both):
+            raise AssertionError
+    assert not (tmp_path / "other").exists()
+
+
 async def test_an_exception_of_the_block_leaves_it_unchanged() -> None:
     error = KeyError(1)
     with pytest.raises(KeyError) as caught:
