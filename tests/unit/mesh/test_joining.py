@@ -107,7 +107,7 @@ async def test_a_broker_joins_with_the_keys_that_its_settings_name(tmp_path: Pat
         tmp_path, network_secret=secret, zeroconf=False, transport=Nowhere()
     ) as broker:
         assert broker.node is not None
-    both = {"keyring": NetworkKeyring([SECRET]), "network_secret": secret}
+    both: dict[str, Any] = {"keyring": NetworkKeyring([SECRET]), "network_secret": secret}
     with pytest.raises(ConfigError, match="keyring and network_secret contradict"):
         async with durable.serve(tmp_path / "other", **both):
             raise AssertionError
