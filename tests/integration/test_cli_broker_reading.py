@@ -205,10 +205,10 @@ def test_permissions_are_set_shown_and_forgotten(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["read", "audit", "--start", "yesterday"], "a time, got 'yesterday'"),
+        (["read", "audit", "--start", "yesterday"], "UTC unless it says else, got 'yesterday'"),
         (["read", "audit", "--start", "-1"], "--start"),
-        (["read", "audit", "--start", str(1 << 63)], f"a time, got '{1 << 63}'"),
-        (["read", "audit", "--start", "1" * 5000], "a time, got '1111"),
+        (["read", "audit", "--start", str(1 << 63)], f"UTC unless it says else, got '{1 << 63}'"),
+        (["read", "audit", "--start", "1" * 5000], "UTC unless it says else, got '1111"),
         (["read", "audit", "--cursor", ""], "want a name"),
         (["publish", "jobs", "x", "--header", "n"], "want NAME=VALUE, got 'n'"),
         (
