@@ -41,7 +41,10 @@ def test_all_rows_with_headers_in_many_splits(session: SparkSession, captured: C
 def test_columns_that_are_not_asked_for_are_not_made(
     session: SparkSession, captured: Captured
 ) -> None:
-    frame = load(session, captured.data, columns="value binary, offset bigint", queues="jobs")
+    """Declared never null or not, as whoever asks for them likes."""
+    columns = "value binary, offset bigint NOT NULL"
+    frame = load(session, captured.data, columns=columns, queues="jobs")
+    assert [one.nullable for one in frame.schema] == [True, False]
     found = [(row.offset, bytes(row.value)) for row in frame.orderBy("offset").collect()]
     assert found == [(one.offset, one.value) for one in captured.messages if one.queue == "jobs"]
 
@@ -128,6 +131,10 @@ def test_nothing_selected_is_an_empty_frame(session: SparkSession, captured: Cap
         ({"queues": "job"}, "no queue 'job' has its messages in this log: did you mean 'jobs'?"),
         ({"columns": "key binary"}, "mesh-capture has no column 'key' binary"),
         ({"columns": "offset string"}, "mesh-capture has no column 'offset' string"),
+        (
+            {"columns": "offset bigint NOT NULL", "damaged": "keep"},
+            "schema and damaged: offset is NOT NULL, and null in a row of what is damaged",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_said_in_one_line(
