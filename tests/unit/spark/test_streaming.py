@@ -256,6 +256,38 @@ def test_an_older_copy_that_was_put_back_is_a_loss_however_long_it_is_by_now(
     assert stream.at["position"] == behind[-1] + 1, "what had been lost is told once"
 
 
+def test_an_older_copy_is_a_loss_before_anything_was_read(tmp_path: Path) -> None:
+    captured = jobs_and_audit(tmp_path / "data")
+    put_back = captured.backup(tmp_path / "copy")
+    publish(captured, 3)
+    stream = Stream(captured.data, startingOffsets="latest")
+    put_back()
+    publish(captured, 5)
+    stream.restart()
+    with pytest.raises(DataLost, match="holds another record"):
+        stream.run()
+
+
+def test_a_copy_that_is_older_still_is_another_loss(tmp_path: Path) -> None:
+    """Of what a log that had become shorter ends with, the stream keeps the last record, too."""
+    captured = jobs_and_audit(tmp_path / "data")
+    publish(captured, 3)
+    put_back_first = captured.backup(tmp_path / "first")
+    publish(captured, 3)
+    put_back_second = captured.backup(tmp_path / "second")
+    publish(captured, 3)
+    stream = Stream(captured.data, startingOffsets="earliest", failOnDataLoss="false")
+    stream.run()
+    put_back_second()
+    stream.run()
+    assert stream.at["position"] == 9
+    put_back_first()
+    publish(captured, 5)
+    stream.restart()
+    with pytest.raises(DataLost, match="log position 8 holds another record"):
+        stream.run()
+
+
 @pytest.mark.parametrize("lossy", ["true", "false"])
 def test_an_older_copy_under_a_stream_that_lives_on_is_looked_at_anew(
     tmp_path: Path, lossy: str
