@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,18 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.fixture
-def captured(tmp_path: Path) -> Captured:
-    """Two queues and a stream, in segments of 4 KiB."""
-    found = Captured(tmp_path / "data")
-    found.declare("jobs", 1)
-    found.declare("audit", 2, stream=True)
-    for number in range(120):
-        lanes = [[1], [2], [1, 2]][number % 3]
-        headers = [{"n": str(number)}] if number % 4 == 0 else None
-        topic = f"orders.{'eu' if number % 2 else 'us'}"
-        found.publish(lanes, [b"%d" % number], topic, headers=headers, exchange="amq.topic")
-    return found
+pytestmark = pytest.mark.usefixtures("filled")
 
 
 def test_all_rows_with_headers_in_many_splits(session: SparkSession, captured: Captured) -> None:

@@ -28,7 +28,7 @@ from spark.replay.preflight import check_there
 from spark.replay.replay import _write
 from spark.sink.noting import Noted, note
 from spark.sink.report import Counts, Report
-from tests.captures import Captured
+from tests.captures import Captured, jobs_and_audit
 from tests.logs import NEW_SECRET, encryption
 from tests.stores import secret_file
 
@@ -147,10 +147,7 @@ def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def start(*_: Any, **__: Any) -> None:
         raise Started
 
-    captured = Captured(tmp_path)
-    captured.declare("jobs", 1)
-    captured.declare("audit", 2, stream=True)
-    captured.close()
+    jobs_and_audit(tmp_path).close()
     monkeypatch.setattr("spark.sessions.session", start)
     monkeypatch.setattr("spark.commands.replay.check_spark", lambda: None)
     monkeypatch.setattr("spark.replay.preflight.destination_names", lambda _: frozenset({"jobs"}))
