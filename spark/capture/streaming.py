@@ -140,7 +140,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         log, position = self._catalog.log, start.last.position
         stands = log.last_before(position + 1)
         if stands is None or stands.position < position or stands == start.last:
-            return start  # What was freed or is damaged tells nothing.
+            return start  # What was freed or is damaged tells nothing; what followed it there is missed.
         if self._options.fail_on_data_loss:
             raise DataLost(
                 f"log position {position} holds another record than had been read there: "
