@@ -241,6 +241,9 @@ class Driver:
     def inbound_lost(self, conns: Sequence[Conn]) -> None:
         self.core.inbound_lost(conns, trio.current_time())
 
+    def cut_off(self, conns: Sequence[Conn], what: str, who: str) -> None:
+        self.core.cut_off(conns, what, who, trio.current_time())
+
     def probed(self, node: bytes, endpoint: str, *, refused: bool) -> None:
         self.core.probed(node, endpoint, trio.current_time(), refused=refused)
 

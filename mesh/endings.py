@@ -8,16 +8,20 @@ connection, it still calls one established that libzmq has closed although its p
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import struct
+import sys
 from collections import OrderedDict
 from collections.abc import Hashable
 
 import trio
 
-ENDINGS_MAX = 256
-"""Descriptors taken at most: of more connections at a time, only the latest are known."""
-CLOSING_S = 0.05
+DESCRIPTORS_PART = 4
+"""Of all that the process may have, one in so many is taken at most: of more connections at a time, only
+the latest are known."""
+CLOSING_S = (0.0, 0.001, 0.005, 0.05)
+"""libzmq tells first and closes then, nearly always at once, but may be interrupted in between."""
 TCP_ESTABLISHED = 1
 SINCE_RECEIVED_AT = 52
 """Of `struct tcp_info`: u32, milliseconds since anything was received."""
@@ -29,6 +33,8 @@ class Endings:
     def __init__(self, silence_ms: int) -> None:
         """`silence_ms`: who has been silent for so long may have been given up for that."""
         self._silence_ms = silence_ms
+        most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._most = (most if most != resource.RLIM_INFINITY else sys.maxsize) // DESCRIPTORS_PART
         self._kept: OrderedDict[Hashable, socket.socket] = OrderedDict()
 
     def begun(self, key: Hashable, descriptor: int) -> None:
@@ -39,7 +45,7 @@ class Endings:
             self._kept[key] = socket.fromfd(descriptor, socket.AF_INET, socket.SOCK_STREAM)
         except OSError:
             return  # Ended long ago, or there are no descriptors left: then nothing is told of it.
-        if len(self._kept) > ENDINGS_MAX:
+        if len(self._kept) > self._most:
             self._kept.popitem(last=False)[1].close()
 
     def ended(self, key: Hashable) -> socket.socket | None:
@@ -71,11 +77,14 @@ class Endings:
 async def hung_up_on(kept: socket.socket, descriptor: int) -> str | None:
     """Whom `ended` told of, if it was that connection which ended; None: the number had been given out again.
 
-    libzmq tells first and closes then, and may be interrupted in between: therefore this waits a moment. Closes `kept`.
+    Closes `kept`.
     """
     with kept:
-        await trio.sleep(CLOSING_S)
-        return _peer(kept) if not _same(kept.fileno(), descriptor) else None
+        for pause_s in CLOSING_S:
+            await trio.sleep(pause_s)
+            if not _same(kept.fileno(), descriptor):
+                return _peer(kept)
+    return None
 
 
 def _same(one: int, other: int) -> bool:

@@ -40,7 +40,7 @@ SENT_LOOK_S = 0.002
 TUNNEL_TRIES = 3
 """Members that are asked for a tunnel before it is Overloaded."""
 TUNNEL_RETRY_S = 1.0
-"""What Overloaded says then: a refusal of a tunnel does not tell."""
+"""What Overloaded says then: a refusal of a tunnel tells no time."""
 WINDOW_BYTES_MAX = 1 << 40
 SECONDS_MAX = 1e10
 """Three centuries: for ever."""
@@ -392,7 +392,7 @@ class Node:
                     return tunnel
                 if tunnel.refusal not in ("", "busy"):
                     raise ServiceError(tunnel.refusal, f"tunnel to {target!r} refused")
-                cause = Overloaded(target, len(tried), TUNNEL_RETRY_S)
+                cause = Overloaded(target, len(tried), TUNNEL_RETRY_S, *tunnel.full_of)
                 if not tunnel.refusal:
                     cause = PeerLost(target, short(candidate.node), maybe_executed=True)
         if scope.cancelled_caught and tried:

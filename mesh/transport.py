@@ -24,6 +24,9 @@ class Receiver(Protocol):
     def inbound_lost(self, conns: Sequence[Conn]) -> None:
         """An accepted connection ended: one of these, as far as can be told, or none of them."""
 
+    def cut_off(self, conns: Sequence[Conn], what: str, who: str) -> None:
+        """The same, but it was us who hung up, on `who`, for `what` it sent. Told before it is lost."""
+
     def probed(self, node: bytes, endpoint: str, *, refused: bool) -> None: ...
     def refused(self, what: str, who: str = "", *, quiet: bool = False) -> None:
         """Somebody was turned away. `what` is counted; the first is logged with `who` it was."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any
 
@@ -10,7 +11,7 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from .driver import Driver
-from .entering import AsyncBlock
+from .entering import Life
 from .errors import TooLarge, TunnelBroken
 from .protocol.tunnel import BROKEN, OPENING, TunnelEnd, TunnelStatistics
 from .waker import Bell
@@ -76,6 +77,11 @@ class Tunnel:
     def refusal(self) -> str:
         """Why the other end refused: `busy`, `not_allowed`, ...; empty: it said nothing."""
         return self._end.refusal
+
+    @property
+    def full_of(self) -> Sequence[Any]:
+        """Of `busy`: the setting that leaves no room there, and its limit; empty: it is leaving."""
+        return self._end.full_of
 
     async def send(self, part: bytes) -> None:
         """Send one part; waits while the window is full. Cancelled: nothing was sent.
@@ -240,19 +246,16 @@ class Tunnel:
         return self._end.statistics()
 
 
-class Opening(AsyncBlock):
+class Opening(Life[Tunnel]):
     """The `async with` around opening a tunnel."""
 
     used_as = "async with node.open_tunnel(...) as tunnel"
 
-    def __init__(self, open: Callable[[], Awaitable[Tunnel]]) -> None:  # noqa: A002
-        self._open = open
-        self._tunnel: Tunnel | None = None
+    def __init__(self, ask: Callable[[], Awaitable[Tunnel]]) -> None:
+        super().__init__(_opened(ask))
 
-    async def __aenter__(self) -> Tunnel:
-        self._tunnel = await self._open()
-        return self._tunnel
 
-    async def __aexit__(self, *exception: Any) -> None:
-        assert self._tunnel is not None
-        await self._tunnel.__aexit__(*exception)
+@asynccontextmanager
+async def _opened(ask: Callable[[], Awaitable[Tunnel]]) -> AsyncIterator[Tunnel]:
+    async with await ask() as tunnel:
+        yield tunnel

@@ -16,7 +16,6 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from socket import AF_INET, SOCK_STREAM, getaddrinfo
 from socket import socket as Socket
 
 import trio
@@ -39,6 +38,7 @@ from .protocol.dialling import PATIENCE_MAX
 from .protocol.frame import CONTROL, DATA, largest_frame
 from .protocol.instructions import Dial
 from .protocol.lane import Conn
+from .resolver import Resolver
 from .transport import Receiver
 from .zmq_socket import NOBLOCK, SNDMORE, ZmqSocket
 
@@ -51,8 +51,6 @@ OVERSIZE = 4
 """Times the largest frame: up to that the core sees it and can say so; of more, libzmq takes nothing in and
 just ends the connection. `endings` knows."""
 LINGER_MS = 500
-RESOLVERS_MAX = 8
-"""Threads that wait for names at a time: one whose dial was given up waits on, for as long as it takes."""
 HEARTBEAT_MS = 1000
 
 FAILED_AUTH = int(zmq.Event.HANDSHAKE_FAILED_AUTH)
@@ -89,7 +87,7 @@ class ZmqTransport:
         self._strange = False
         """Whether the accepted connection that ends next has been refused already."""
         self._resolving: dict[int, Resolving] = {}
-        self._resolvers = trio.CapacityLimiter(RESOLVERS_MAX)
+        self._resolver = Resolver()
         self._used: dict[ZmqSocket, None] = {}
         self._message_bytes_max = OVERSIZE * largest_frame(config.frame_bytes_max)
         self._handshake_ms_max = int(config.handshake_s * PATIENCE_MAX * 1000)
@@ -174,7 +172,9 @@ class ZmqTransport:
                 raw.bind(bind.uri)
             except zmq.ZMQError as error:
                 why = zmq.strerror(error.errno or 0)  # `error.strerror` has the address again.
-                raise CannotBind(bind.uri, why) from error
+                if error.errno == errno.EADDRINUSE:
+                    why += "; port 0 is any that is free"
+                raise CannotBind(bind.uri, why) from None
             bound = raw.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
             endpoints += [Endpoint(uri, bind.keys.key_id) for uri in bind.announced(bound)]
         return endpoints
@@ -216,12 +216,11 @@ class ZmqTransport:
             elif kind in BEGUN:
                 self._endings.begun(self._dialled[conn][1], value)
             elif kind in ENDED:
-                denied = conn in self._denied
-                if kind == DISCONNECTED and not denied:
-                    self._say_why(self._dialled[conn][1], value)
-                self._forget(conn)
-                self._receiver.lost(conn, denied=denied)
-                self._receiver.settle()
+                if kind == DISCONNECTED and conn not in self._denied:
+                    rid = self._dialled[conn][1]
+                    self._ended(rid, value, (conn,), lambda: self._lost(conn))
+                else:
+                    self._lost(conn)
 
         return handle
 
@@ -235,25 +234,42 @@ class ZmqTransport:
             self._refused_handshake(kind, value)
         elif kind == DISCONNECTED:
             strange, self._strange = self._strange, False
+            # Whose it was, or whose it is by now: frames and events come on different ways.
+            conns = tuple(self._accepted_on.get(value, ()))
             if strange:
                 self._endings.forget(value)
+                self._inbound_lost(conns)
             else:
-                self._say_why(value, value)
-            # Whose it was, or whose it is by now: frames and events come on different ways.
-            self._receiver.inbound_lost(self._accepted_on.get(value, ()))
-            self._receiver.settle()
+                self._ended(value, value, conns, lambda: self._inbound_lost(conns))
 
-    def _say_why(self, key: int | bytes, descriptor: int) -> None:
-        """If it was libzmq that hung up, for what was sent: nobody else would."""
+    def _ended(
+        self, key: int | bytes, descriptor: int, conns: Sequence[Conn], lost: Callable[[], None]
+    ) -> None:
+        """One of `conns`: `lost` says so, and before that, if libzmq hung up for what was sent, that."""
         kept = self._endings.ended(key)
-        if kept is not None:
-            self._nursery.start_soon(self._say_so, kept, descriptor)
+        if kept is None:
+            lost()
+        else:
+            self._nursery.start_soon(self._say_why, kept, descriptor, conns, lost)
 
-    async def _say_so(self, kept: Socket, descriptor: int) -> None:
+    async def _say_why(
+        self, kept: Socket, descriptor: int, conns: Sequence[Conn], lost: Callable[[], None]
+    ) -> None:
         who = await hung_up_on(kept, descriptor)
         if who is not None:
-            most = self._message_bytes_max
-            self._receiver.refused(f"a message of more than {most} bytes, or a malformed one", who)
+            what = f"a message of more than {self._message_bytes_max} bytes, or a malformed one"
+            self._receiver.cut_off(conns, what, who)
+        lost()
+
+    def _lost(self, conn: int) -> None:
+        denied = conn in self._denied
+        self._forget(conn)
+        self._receiver.lost(conn, denied=denied)
+        self._receiver.settle()
+
+    def _inbound_lost(self, conns: Sequence[Conn]) -> None:
+        self._receiver.inbound_lost(conns)
+        self._receiver.settle()
 
     def _refused_handshake(self, kind: int, error: int) -> None:
         if kind == FAILED_AUTH:
@@ -349,11 +365,11 @@ class ZmqTransport:
         """Look a name up and connect. libzmq would do it in its I/O thread, and all links stand still."""
         found: str | None = None
         with waiting.scope:
-            found = await self._look_up(host, port)
+            found = await self._resolver.look_up(host, port)
         if self._resolving.pop(dial.conn, None) is None:
             return  # It has been hung up.
         if found is None:
-            self._lost_soon(dial.conn)
+            self._lost(dial.conn)
             return
         self._connect(dial, format_endpoint(found, port))
         for frame in waiting.frames:
@@ -363,19 +379,6 @@ class ZmqTransport:
             self._receiver.settle()
             await trio.lowlevel.checkpoint()
         self._receiver.settle()
-
-    async def _look_up(self, host: str, port: int) -> str | None:
-        """The host itself, if it is an address; the first one that a name has; None: it has none."""
-        if is_address(host):
-            return host
-        try:
-            answers = await trio.to_thread.run_sync(
-                getaddrinfo, host, port, AF_INET, SOCK_STREAM, abandon_on_cancel=True,
-                limiter=self._resolvers,  # Others need trio's own, as for their disks.
-            )  # fmt: skip
-        except (OSError, UnicodeError):
-            return None
-        return str(answers[0][4][0])
 
     def _connect(self, dial: Dial, endpoint: str) -> None:
         socket = self._out[dial.lane]
@@ -400,11 +403,7 @@ class ZmqTransport:
         self._by_endpoint[socket.fd, endpoint] = dial.conn
 
     def _fail_soon(self, dial: Dial) -> None:
-        trio.lowlevel.current_trio_token().run_sync_soon(self._lost_soon, dial.conn)
-
-    def _lost_soon(self, conn: int) -> None:
-        self._receiver.lost(conn)
-        self._receiver.settle()
+        trio.lowlevel.current_trio_token().run_sync_soon(self._lost, dial.conn)
 
     def _forget(self, conn: int) -> tuple[ZmqSocket, bytes, str] | None:
         entry = self._dialled.pop(conn, None)
@@ -466,7 +465,7 @@ class ZmqTransport:
         with trio.move_on_after(PROBE_S):
             try:
                 host, port = parse_endpoint(endpoint)
-                address = await self._look_up(host, port)
+                address = await self._resolver.look_up(host, port)
                 if address is not None:
                     family = trio.socket.AF_INET6 if ":" in address else trio.socket.AF_INET
                     with trio.socket.socket(family) as probe:

@@ -6,8 +6,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from bench import balance, finding, idle, requests, resets, topics, tunnels
+from bench import balance, finding, idle, requests, resets, steps, topics, tunnels
 from bench.durable import latency, memory, streaming
+from bench.durable import steps as durable_steps
 from bench.plan import Scale, pick
 from bench.spark import reading, replaying
 
@@ -15,13 +16,13 @@ from .usage import UsageError, made, positive, report, run_rounds, surroundings
 
 ROUNDS = {"mesh": 5, "durable": 3, "spark": 3}
 BENCHES: dict[str, tuple[Any, ...]] = {
-    "mesh": (topics, requests, tunnels, balance, resets, idle, finding),
-    "durable": (streaming, latency, memory),
+    "mesh": (topics, requests, tunnels, balance, resets, idle, finding, steps),
+    "durable": (streaming, latency, memory, durable_steps),
     "spark": (reading, replaying),
 }
 FAMILIES = {
-    "mesh": "topics, fan-out, requests, tunnels, balance, resets, idle, finding",
-    "durable": "confirmed, confirm, memory",
+    "mesh": "topics, fan-out, requests, tunnels, balance, resets, idle, finding, steps",
+    "durable": "confirmed, confirm, memory, steps",
     "spark": "reading, replaying",
 }
 

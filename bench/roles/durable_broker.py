@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import durable
 from bench.roles.stage import Stage, play_async
 from durable.broker.statistics import statistics_of
+from durable.protocol.listing import put_behind
 
 if TYPE_CHECKING:
     from durable.log.report import RecoveryReport
@@ -34,7 +35,9 @@ async def run(stage: Stage) -> None:
             recovery=recovery(hosted.log.report),
         )
         async for _ in stage.orders_async():
-            counted = statistics_of(hosted, lambda _name: True)
+            counted: dict[str, Any] = {}
+            for some in statistics_of(hosted, lambda _name: True):
+                put_behind(counted, some)
             stage.done(
                 lost=counted["lost"],
                 ready=sum(queue["ready"] for queue in counted["queues"].values()),

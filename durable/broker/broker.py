@@ -99,7 +99,8 @@ class Broker:
         self.node: Node | None = None
         """Of `serve`."""
         self.service = Service(cluster, concurrency=100_000)
-        self.service.tunnel(ENDPOINT)(Sessions(cluster, self._hosting).serve)
+        self._sessions = Sessions(cluster, self._hosting)
+        self.service.tunnel(ENDPOINT)(self._sessions.serve)
 
     async def __aenter__(self) -> Broker:
         check_ours(self._data)

@@ -22,7 +22,7 @@ from ..definitions import (
 )
 from ..errors import InUse, Malformed
 from ..protocol.calls import Call
-from ..protocol.definition_bytes import LISTED_BYTES_MAX, pack_definitions, unpack_definitions
+from ..protocol.definition_bytes import unpack_definitions
 from ..routing.permissions import (
     for_bind,
     for_declare_exchange,
@@ -36,10 +36,11 @@ from ..routing.permissions import (
 from ..vhost import changes
 from ..vhost.changes import Change
 from ..vhost.registry import Registry
-from .defining import exported, take_in
+from .defining import bindings_of, exported, take_in
 from .directory import DEFAULT_VHOST
 from .hosted import Hosted
 from .hosting import Hosting
+from .listing import listed
 from .peer import Peer
 from .statistics import statistics_of
 
@@ -218,21 +219,19 @@ class Control:
             partial(permissions.check_administered, (), forgotten=cluster),
         )  # fmt: skip
 
-    async def statistics(self) -> dict[str, Any]:
+    async def statistics(self) -> bytes:
         """Of what the caller may do anything with."""
-        return statistics_of(self._hosted, self._peer.sees)
+        return await listed(statistics_of(self._hosted, self._peer.sees))
 
     async def bindings(self) -> bytes:
-        """To what the caller may do anything with, those to queues in memory included."""
-        _, there = self._registry.router.definitions()
-        return pack_definitions(
-            [to_plain(one) for one in there if self._peer.sees(one.destination)], LISTED_BYTES_MAX
-        )
+        """To what the caller may do anything with."""
+        return await listed(bindings_of(self._hosted, self._peer.sees))
 
     async def export_definitions(self) -> bytes:
-        return pack_definitions(exported(self._hosted, self._peer), LISTED_BYTES_MAX)
+        return await listed(exported(self._hosted, self._peer))
 
     async def import_definitions(self, definitions: bytes) -> dict[str, int]:
+        self._peer.check_configures()  # Before it is unpacked, which may take much memory.
         check_patterns = partial(self._hosting.check_patterns, self._hosted)
         plain = unpack_definitions(definitions)
         return await take_in(self._hosted, self._peer, plain, check_patterns)

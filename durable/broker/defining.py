@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from ..definition_forms import check_together, export_definitions, read_definitions, to_plain
+from ..definition_forms import (
+    GROUPS,
+    check_together,
+    export_definitions,
+    read_definitions,
+    to_plain,
+)
 from ..definitions import (
     BindingDefinition,
     Definition,
@@ -18,6 +24,7 @@ from ..definitions import (
 )
 from ..errors import InvalidDefinition
 from ..routing.permissions import (
+    Need,
     for_bind,
     for_declare_exchange,
     for_declare_queue,
@@ -29,9 +36,9 @@ from ..vhost import changes
 from ..vhost.changes import Change
 from ..vhost.registry import Registry
 from .hosted import Hosted
+from .listing import some_at_once
 from .peer import Peer
 
-Named = QueueDefinition | ExchangeDefinition | StreamDefinition
 WORDS = {
     ExchangeDefinition.kind: changes.EXCHANGE,
     BindingDefinition.kind: changes.BIND,
@@ -39,25 +46,56 @@ WORDS = {
 }
 
 
-def exported(hosted: Hosted, peer: Peer) -> dict[str, Any]:
-    """What is declared and lasts: queues in memory or of one connection are left out, as in the log.
+def exported(hosted: Hosted, peer: Peer) -> Iterator[dict[str, Any]]:
+    """For `listed`: what is declared in the first turn, and lasts. Queues in memory or of one connection
+    are left out, as in the log.
 
     Raises:
         AccessRefused: the caller may not configure all of it.
     """
-    registry = hosted.vhost.registry
-    there = _declared(registry)
-    lasting = Definitions(
-        queues=tuple(one for one in there.queues if not one.transient), exchanges=there.exchanges,
-        bindings=tuple(one for one in there.bindings if not registry.is_transient_binding(one)),
-        streams=there.streams, permissions=there.permissions,
-    )  # fmt: skip
-    named: tuple[Named, ...] = (*lasting.queues, *lasting.exchanges, *lasting.streams)
-    for one in named:
-        peer.check(for_delete(one.kind, one.name))
-    for permission in lasting.permissions:
-        peer.check(for_permissions(permission.cluster))
-    return export_definitions(lasting, hosted.vhost.name)
+    there = _declared(hosted.vhost.registry)
+    yield export_definitions(Definitions(), hosted.vhost.name)
+    transient: set[str] = set()
+    for group in GROUPS:  # Queues come before what is bound to them.
+        for some in some_at_once(getattr(there, group)):
+            lasting = [one for one in some if _lasts(one, transient)]
+            for one in lasting:
+                peer.check(_for_export(one))
+            yield {group: [to_plain(one) for one in lasting]}
+
+
+def _lasts(definition: Definition, transient: set[str]) -> bool:
+    """
+    Args:
+        transient: names of the queues that do not, added to.
+    """
+    if isinstance(definition, QueueDefinition):
+        if definition.transient:
+            transient.add(definition.name)
+        return not definition.transient
+    if isinstance(definition, BindingDefinition):
+        return definition.to_exchange or definition.destination not in transient
+    return True
+
+
+def _for_export(definition: Definition) -> Iterable[Need]:
+    if isinstance(definition, BindingDefinition):
+        return ()
+    if isinstance(definition, PermissionDefinition):
+        return for_permissions(definition.cluster)
+    return for_delete(definition.kind, definition.name)
+
+
+def bindings_of(hosted: Hosted, sees: Callable[[str], bool]) -> Iterator[dict[str, Any]]:
+    """For `listed`: all there are in the first turn, those to queues in memory included.
+
+    Args:
+        sees: whether who asks is to know of a destination.
+    """
+    _, there = hosted.vhost.registry.router.definitions()
+    yield {"bindings": []}
+    for some in some_at_once(there):
+        yield {"bindings": [to_plain(one) for one in some if sees(one.destination)]}
 
 
 async def take_in(

@@ -44,6 +44,10 @@ class Peer:
         """Raises AccessRefused."""
         self.permissions.check(self.cluster, needs)
 
+    def check_configures(self) -> None:
+        """Raises AccessRefused: it may not configure anything here."""
+        self.permissions.check_configures(self.cluster)
+
     def sees(self, name: str) -> bool:
         """Whether it may do anything with what has this name."""
         return self.permissions.sees(self.cluster, name)

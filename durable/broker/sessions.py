@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 import logging
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from secrets import token_bytes
 
 import trio
 
 from mesh.errors import TooLarge, TunnelBroken
-from mesh.nursery import open_nursery
 from mesh.tunnel import Tunnel
 
 from ..errors import BrokerLost, DurableError, Malformed
 from ..protocol.calls import (
-    ANSWER_BYTES_MAX,
     CONSUME,
     CONTROL,
     PUBLISH,
     READ,
     Answer,
-    Call,
     Hello,
-    decode_call,
     decode_hello,
     encode_answer,
-)  # fmt: skip
+)
 from ..protocol.failures import take_apart
 from ..protocol.parts import encode_ended
-from ..protocol.pieces import in_pieces, is_long
-from ..tunnels import ends_with_tunnel, one_of
+from ..tunnels import one_of
+from .calling import Calling
 from .consuming import serve_consumer
 from .control import Control
 from .hosted import Hosted
@@ -39,12 +35,6 @@ from .publishing import serve_publisher
 from .reading import serve_reader
 
 logger = logging.getLogger("durable")
-CALLS_MAX = 1000
-"""Calls of one connection that may be under way; more wait in its tunnel."""
-
-LISTINGS = frozenset({"statistics", "bindings", "export_definitions"})
-"""Their answers may be long: of one connection each is made when the one before is sent."""
-
 HELLO_S = 15.0
 """For a client's first word. One that takes longer went down with its link: see `resume_s` of a node."""
 
@@ -55,6 +45,7 @@ class Sessions:
     def __init__(self, cluster: str, hosting: Hosting) -> None:
         self._cluster, self._hosting = cluster, hosting
         self._peers: dict[bytes, Peer] = {}
+        self.calling: set[Calling] = set()
         self._tunnels: dict[Hosted, set[Tunnel]] = {}
 
     async def serve(self, tunnel: Tunnel) -> None:
@@ -122,58 +113,15 @@ class Sessions:
         """Its calls, and the session id that its other tunnels name."""
         session = token_bytes(16)
         peer = Peer(tunnel.caller, hosted.vhost.registry.permissions, session)
-        self._peers[session] = peer
         control = Control(hosted, peer, self._hosting, self.delete_vhost)
-        limit, listing, turn = trio.Semaphore(CALLS_MAX), trio.Lock(), trio.Lock()
+        calling = Calling(tunnel, control, peer, self.calling)
+        self._peers[session] = peer
+        self.calling.add(calling)
         try:
             await tunnel.send(encode_answer(Answer(0, {"session": session})))
-            async with open_nursery() as nursery:
-
-                async def answer(call: Call) -> None:
-                    try:
-                        async with listing if call.operation in LISTINGS else nullcontext():
-                            await self._call(tunnel, control, call, turn)
-                    finally:
-                        limit.release()
-
-                def begin(part: bytes) -> bool:
-                    """All that have come begin in one turn; those of one client wait for each other
-                    only if it waits between them."""
-                    call = decode_call(part)
-                    try:
-                        limit.acquire_nowait()
-                    except trio.WouldBlock:
-                        return False
-                    nursery.start_soon(answer, call)
-                    return True
-
-                while (part := await tunnel.each(begin)) is not None:
-                    await limit.acquire()
-                    nursery.start_soon(answer, decode_call(part))
+            await calling.serve()
         finally:
             del self._peers[session]
+            self.calling.remove(calling)
             with trio.CancelScope(shield=True):
                 await hosted.delete_exclusive(peer.exclusive)
-
-    @ends_with_tunnel
-    async def _call(self, tunnel: Tunnel, control: Control, call: Call, turn: trio.Lock) -> None:
-        try:
-            answer = Answer(call.number, await control.call(call))
-        except DurableError as error:
-            answer = Answer(call.number, None, *take_apart(error))
-        try:
-            await _answer(tunnel, encode_answer(answer), turn)
-        except TooLarge as error:
-            sizes = {"size_bytes": error.size_bytes, "limit_bytes": error.limit_bytes}
-            await tunnel.send(encode_answer(Answer(call.number, None, "TooLarge", sizes)))
-
-
-async def _answer(tunnel: Tunnel, answer: bytes, turn: trio.Lock) -> None:
-    """Whole, or in pieces, with none of another answer between them. Raises TooLarge: nothing was sent."""
-    limit = tunnel.part_bytes_max
-    if not is_long(answer, limit):
-        await tunnel.send(answer)
-        return
-    async with turn:
-        for piece in in_pieces(answer, limit, ANSWER_BYTES_MAX):
-            await tunnel.send(piece)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeVar
 
 from ..queues.counts import Counts
 from ..queues.latencies import by_bound
@@ -12,27 +12,35 @@ from ..queues.queue import Queue
 from ..vhost.registry import Gap
 from ..vhost.stream import Stream
 from .hosted import Hosted
+from .listing import some_at_once
+
+M = TypeVar("M", Queue, Stream)
 
 
-def statistics_of(hosted: Hosted, sees: Callable[[str], bool]) -> dict[str, Any]:
-    """Units are in the names; ages in seconds, None when there is nothing.
+def statistics_of(hosted: Hosted, sees: Callable[[str], bool]) -> Iterator[dict[str, Any]]:
+    """For `listed`. Units are in the names; ages in seconds, None when there is nothing.
+
+    Each queue and stream is told as it is in its turn: one that is deleted before is left out, and one
+    that is declared meanwhile may be. All others are there, once.
 
     Args:
         sees: whether who asks is to know of a queue or stream; the others are `hidden`, a number.
     """
-    registry, log = hosted.vhost.registry, hosted.log.statistics()
-    counts = hosted.vhost.intake.counts
-    now_us = hosted.clock.now_us()
-    queues = [one for one in registry.queues.values() if sees(one.name)]
-    streams = [one for one in registry.streams.values() if sees(one.name)]
-    there = len(registry.queues) + len(registry.streams)
+    registry, clock = hosted.vhost.registry, hosted.clock
+    hidden = 0
+    yield {"queues": {}, "streams": {}}
+    for queues, unseen in _there(registry.queues, sees):
+        hidden += unseen
+        yield {"queues": {one.name: _queue(one, clock.now_us()) for one in queues}}
+    for streams, unseen in _there(registry.streams, sees):
+        hidden += unseen
+        gaps, now_us = registry.gaps, clock.now_us()
+        told = {one.name: _stream(one, gaps.get(one.lane.id, ()), now_us) for one in streams}
+        yield {"streams": told}
+    counts, log = hosted.vhost.intake.counts, hosted.log.statistics()
     received = counts.received_bytes + counts.captured_bytes
-    return {
-        "queues": {one.name: _queue(one, now_us) for one in queues},
-        "streams": {
-            one.name: _stream(one, registry.gaps.get(one.lane.id, ()), now_us) for one in streams
-        },
-        "hidden": there - len(queues) - len(streams),
+    yield {
+        "hidden": hidden,
         "publishers": len(hosted.vhost.publishers),
         "lost": hosted.lost,
         "memory": {
@@ -44,6 +52,14 @@ def statistics_of(hosted: Hosted, sees: Callable[[str], bool]) -> dict[str, Any]
         "log": asdict(log),
         "written_per_received": log.committed_bytes / received if received else None,
     }
+
+
+def _there(members: Mapping[str, M], sees: Callable[[str], bool]) -> Iterator[tuple[list[M], int]]:
+    """Those that are to be seen, some at once, and how many beside them are not."""
+    for names in some_at_once(list(members)):
+        there = [one for one in map(members.get, names) if one is not None]
+        seen = [one for one in there if sees(one.name)]
+        yield seen, len(there) - len(seen)
 
 
 def _queue(queue: Queue, now_us: int) -> dict[str, Any]:

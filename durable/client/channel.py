@@ -35,6 +35,7 @@ from ..protocol.failures import put_together
 from ..protocol.parts import ENDED, PART_OVERHEAD_BYTES, decode_ended
 from ..protocol.pieces import Pieces
 from ..protocol.properties import DEATHS_BYTES
+from ..wholes import Wholes
 
 logger = logging.getLogger("durable")
 ENDPOINT = "durable"
@@ -61,7 +62,7 @@ class Channel:
         self._node, self.cluster, self.vhost = node, cluster, vhost
         self.timeout_s = timeout_s
         self._numbers = count(1)
-        self._tunnel: Tunnel | None = None
+        self._calls: Wholes | None = None
         self.session = b""
         """Empty: there is no connection at the moment."""
         self._asked: dict[int, _Asked] = {}
@@ -98,9 +99,9 @@ class Channel:
             with trio.move_on_after(self.timeout_s):
                 while asked.answer is None:
                     self._check()
-                    if self._tunnel is not None and session != self.session:
+                    if self._calls is not None and session != self.session:
                         session = self.session
-                        await self._ask(self._tunnel, Call(number, operation, arguments))
+                        await self._ask(self._calls, Call(number, operation, arguments))
                     else:
                         await asked.wait()
         finally:
@@ -112,9 +113,9 @@ class Channel:
             raise put_together(answer.error, answer.details)
         return answer.result
 
-    async def _ask(self, tunnel: Tunnel, call: Call) -> None:
+    async def _ask(self, calls: Wholes, call: Call) -> None:
         try:
-            await tunnel.send(encode_call(call))
+            await calls.send(call.number, encode_call(call))
         except TooLarge:
             raise
         except MeshError as error:
@@ -218,7 +219,7 @@ class Channel:
                     self._refused, self._running = error, False
                     return
             finally:
-                self._tunnel, self.session = None, b""
+                self._calls, self.session = None, b""
                 self._changed()
             await trio.sleep(pause_s)
             pause_s = min(2 * pause_s, RETRY_S_MAX)
@@ -226,7 +227,7 @@ class Channel:
     async def _serve(self, tunnel: Tunnel) -> None:
         await tunnel.send(encode_hello(CONTROL, self.vhost))
         greeting = await self._greeting(tunnel)
-        self._tunnel, self.session = tunnel, greeted(greeting, "session", bytes)
+        self._calls, self.session = Wholes(tunnel), greeted(greeting, "session", bytes)
         self.message_bytes_max = tunnel.part_bytes_max - PART_OVERHEAD_BYTES
         self._changed()
         await tunnel.each(partial(self._heard, Pieces(ANSWER_BYTES_MAX)))

@@ -36,7 +36,8 @@ from ..definitions import (
     StreamDefinition,
 )
 from ..errors import InvalidDefinition, Unconfirmed
-from ..protocol.definition_bytes import LISTED_BYTES_MAX, pack_definitions, unpack_definitions
+from ..protocol.definition_bytes import pack_definitions
+from ..protocol.listing import put_behind, read_listing
 from ..protocol.properties import TTL_S_MAX, Properties
 from .channel import Channel
 from .deliveries import Deliveries
@@ -200,25 +201,26 @@ class Connection:
         return await self._end("delete_vhost", name=name)
 
     async def statistics(self) -> dict[str, Any]:
-        """Per queue, stream and for the vhost: plain numbers, units in their names."""
-        found: dict[str, Any] = await self._channel.call("statistics")
-        return found
+        """Per queue, stream and for the vhost: plain numbers, units in their names.
+
+        Of hundreds, not of one moment: what is declared or deleted meanwhile may be there or not.
+        """
+        return await self._listed("statistics")
 
     async def bindings(self) -> list[dict[str, Any]]:
-        """Fields of BindingDefinition of each, unlike in an export those to queues in memory, too."""
-        packed = await self._channel.call("bindings")
-        found: list[dict[str, Any]] = unpack_definitions(packed, LISTED_BYTES_MAX)
+        """Fields of BindingDefinition of each, unlike in an export those to queues in memory, too. All
+        of one moment."""
+        found: list[dict[str, Any]] = (await self._listed("bindings"))["bindings"]
         return found
 
     async def export_definitions(self) -> dict[str, Any]:
-        """All that is declared and lasts, as a dict that JSON can hold: see definition_forms.py.
+        """All that is declared and lasts, at one moment, as a dict that JSON can hold: see
+        definition_forms.py.
 
         Raises:
             AccessRefused: this cluster may not configure all of it.
         """
-        packed = await self._channel.call("export_definitions")
-        found: dict[str, Any] = unpack_definitions(packed, LISTED_BYTES_MAX)
-        return found
+        return await self._listed("export_definitions")
 
     async def import_definitions(self, definitions: Mapping[str, Any]) -> dict[str, int]:
         """Declare all of it or nothing; how many of each kind were not there before.
@@ -226,6 +228,7 @@ class Connection:
         Raises:
             InvalidDefinition, DefinitionConflict, UnknownQueue, UnknownExchange, BuiltIn,
             TooManyQueues, TooManyPatterns, AccessRefused, NoAdministrator: what is wrong with which entry; nothing was declared.
+            TooLarge, RecordTooLarge: all of it is more than the broker takes, or its log; nor was anything.
         """
         given = dict(definitions) if isinstance(definitions, Mapping) else definitions
         packed = pack_definitions(given)
@@ -345,6 +348,13 @@ class Connection:
                 f"start is {start!r}, want first, last, next, an offset of 0 or more, or a datetime"
             )
         return Records(self._channel, stream, start, cursor)
+
+    async def _listed(self, operation: str) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for some in read_listing(await self._channel.call(operation)):
+            put_behind(found, some)
+            await trio.lowlevel.checkpoint()  # Others of this node have their turn, too.
+        return found
 
     async def _declare(self, operation: str, definition: Definition) -> None:
         definition.check()

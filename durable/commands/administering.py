@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-from mesh.commands.options import Commands
+from mesh.commands.options import Commands, named
 from mesh.commands.terminal import words
 
 from ..client.connection import Connection
@@ -34,7 +34,7 @@ def add(commands: Commands) -> None:
     command = add_command(
         commands, "delete-vhost", "delete a vhost, if it is there, with everything in it"
     )
-    command.add_argument("name")
+    command.add_argument("name", type=named)
     do_with_broker(command, _delete_vhost)
     command = add_command(commands, "permissions", "what clusters may do in a vhost")
     add_json(command)

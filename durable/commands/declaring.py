@@ -6,7 +6,7 @@ import argparse
 from functools import partial
 from typing import Any
 
-from mesh.commands.options import Commands, given_once, name_and_value
+from mesh.commands.options import Commands, given_once, name_and_value, named
 from mesh.commands.terminal import words
 
 from ..client.connection import Connection
@@ -37,7 +37,7 @@ def add(commands: Commands) -> None:
         do_with_broker(command, partial(_declare, kind))
     for kind, one in ONE.items():
         command = add_command(commands, f"delete-{kind}", f"delete {one}, if it is there")
-        command.add_argument("name")
+        command.add_argument("name", type=named)
         if kind != "stream":
             command.add_argument("--if-unused", action="store_true", help="only if nobody uses it")
         if kind == "queue":
@@ -59,11 +59,11 @@ def add(commands: Commands) -> None:
     command = add_command(
         commands, "delete-cursor", "forget how far a named reader came in a stream"
     )
-    command.add_argument("stream")
+    command.add_argument("stream", type=named)
     command.add_argument("cursor", help="as `cursors` shows it")
     do_with_broker(command, _delete_cursor)
     command = add_command(commands, "purge", "drop what is ready in a queue")
-    command.add_argument("name")
+    command.add_argument("name", type=named)
     do_with_broker(command, _purge)
 
 

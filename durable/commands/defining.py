@@ -8,6 +8,7 @@ import os
 import stat
 import sys
 from pathlib import Path
+from typing import Any
 
 import trio
 
@@ -17,10 +18,12 @@ from mesh.commands.terminal import words
 
 from ..broker.directory import DEFAULT_VHOST
 from ..errors import DurableError
+from ..protocol.definition_bytes import BYTES_MAX
 from .options import add_reaching, reached
 
 STANDARD = Path("-")
-BYTES_MAX = 64 << 20
+FILE_BYTES_MAX = 2 * BYTES_MAX
+"""JSON as `export` writes it takes twice what the broker takes it as, or less."""
 
 
 def add(commands: Commands) -> None:
@@ -52,7 +55,7 @@ def add(commands: Commands) -> None:
 async def export_definitions(args: argparse.Namespace) -> int:
     async with reached(args) as broker:
         found = await broker.export_definitions()
-    text = json.dumps(found, indent=2, ensure_ascii=False) + "\n"
+    text = as_json(found)
     if args.file == STANDARD:
         write_stdout(text.encode())  # JSON is UTF-8, whatever the terminal shows.
         return 0
@@ -60,6 +63,10 @@ async def export_definitions(args: argparse.Namespace) -> int:
     await trio.to_thread.run_sync(write_out, args.file, text, abandon_on_cancel=True)
     words(f"{args.file}: {_numbers({k: len(v) for k, v in found.items() if isinstance(v, list)})}")
     return 0
+
+
+def as_json(definitions: dict[str, Any]) -> str:
+    return json.dumps(definitions, indent=2, ensure_ascii=False) + "\n"
 
 
 def write_out(file: Path, text: str) -> None:
@@ -96,12 +103,12 @@ async def import_definitions(args: argparse.Namespace) -> int:
 def _read(file: Path) -> dict[str, object]:
     """Raises DurableError: it is no JSON object."""
     if file == STANDARD:
-        data = sys.stdin.buffer.read(BYTES_MAX + 1)
+        data = sys.stdin.buffer.read(FILE_BYTES_MAX + 1)
     else:
         with file.open("rb") as source:
-            data = source.read(BYTES_MAX + 1)
-    if len(data) > BYTES_MAX:
-        raise DurableError(f"{file}: more than {BYTES_MAX} bytes")
+            data = source.read(FILE_BYTES_MAX + 1)
+    if len(data) > FILE_BYTES_MAX:
+        raise DurableError(f"{file}: more than {FILE_BYTES_MAX} bytes")
     try:
         plain = json.loads(data)
     except (ValueError, RecursionError) as error:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from mesh.commands.options import Commands
+from mesh.commands.options import Commands, named
 from mesh.commands.terminal import printable, words
 
 from ..client.connection import Connection
@@ -26,7 +26,7 @@ def add(commands: Commands) -> None:
     command = add_command(
         commands, "cursors", "how far named readers of streams are, and how far behind"
     )
-    command.add_argument("stream", nargs="?", help="default: all of them")
+    command.add_argument("stream", nargs="?", type=named, help="default: all of them")
     add_json(command)
     do_with_broker(command, _cursors)
 

@@ -11,9 +11,11 @@ from functools import partial
 from mesh.commands.messages import data_of, send_payloads
 from mesh.commands.options import (
     Commands,
+    WrongUsage,
     add_headers,
     add_payloads,
     given_once,
+    named,
     seconds_of,
 )
 from mesh.commands.terminal import (
@@ -26,9 +28,10 @@ from mesh.commands.terminal import (
 from ..client.connection import Connection
 from ..client.deliveries import Deliveries
 from ..client.delivery import Delivery
+from ..definition_checks import check_key
 from ..errors import Unroutable
-from ..protocol.properties import TTL_S_MAX, Properties
-from .options import add_reaching, reached
+from ..protocol.properties import TTL_S_MAX, Properties, check_properties
+from .options import add_reaching, reached, wrong_usage
 from .printing import add_printing, print_messages
 
 PREFETCH_BYTES = 16 << 20
@@ -59,7 +62,7 @@ def add(commands: Commands) -> None:
         description="Print the payloads of a queue's messages, a line end after each, until SIGTERM or "
         "Ctrl-C,\nand acknowledge each when it has been printed.",
     )  # fmt: skip
-    command.add_argument("queue")
+    command.add_argument("queue", type=named)
     add_printing(command)
     command.add_argument(
         "--ack", action=argparse.BooleanOptionalAction, default=True,
@@ -73,6 +76,11 @@ async def publish(args: argparse.Namespace) -> int:
     data, headers = data_of(args), given_once(args.header) or None
     ttl_us = None if args.ttl is None else int(args.ttl * 1e6)
     properties = Properties(args.exchange, args.priority, ttl_us, mandatory=True)
+    with wrong_usage():
+        check_properties(properties)
+        check_key("message", "key", args.key)
+    if not args.exchange and not args.key:
+        raise WrongUsage("without --exchange the key is a queue or stream: want a name, got ''")
     async with reached(args) as broker, naming_queues(broker), broker.publisher() as publisher:
         send = partial(
             publisher.send, args.exchange, args.key, headers=headers, properties=properties

@@ -17,7 +17,7 @@ from mesh.commands.terminal import until_told, while_read
 from ..client.connection import Connection
 from ..client.delivery import Delivery
 from ..client.feed import Feed
-from .options import reached
+from .options import reached, wrong_usage
 
 F = TypeVar("F", bound=Feed)
 
@@ -41,7 +41,8 @@ async def print_messages(
         async with reached(args) as broker, AsyncExitStack() as leaving:
             # For an answer, too; not for what was acknowledged, or a cursor, to get there.
             with told.waiting:
-                feed = await open_feed(broker)
+                with wrong_usage():
+                    feed = await open_feed(broker)
                 await leaving.enter_async_context(feed)
                 async with while_read():
                     async for message in _until_enough(feed, args):

@@ -31,7 +31,7 @@ def add(commands: Commands) -> None:
         "those that come,\nuntil SIGTERM or Ctrl-C. They stay in the stream. Where a broker is not running, "
         "`mesh capture cat`\nreads its directory.",
     )  # fmt: skip
-    command.add_argument("stream")
+    command.add_argument("stream", type=named)
     command.add_argument(
         "--start", type=_start, default="first", metavar="WHERE",
         help="first, last, next, an offset, or a time as 2026-11-21T20:15, UTC unless it says else "

@@ -166,11 +166,12 @@ class NoAdministrator(DurableError):
 
 
 class AccessRefused(DurableError):
-    """`cluster` lacks the permission `what` (configure, write, read) for the `kind` called `name`."""
+    """`cluster` lacks the permission `what` (configure, write, read) for the `kind` called `name`;
+    without a name, for anything."""
 
     def __init__(self, cluster: str, what: str, kind: str, name: str) -> None:
+        of, matches = (f" {shown(name)}", " that matches this name") if name else ("", "")
         super().__init__(
-            f"cluster {cluster!r} may not {what} {kind} {shown(name)}: "
-            f"give it a {what} permission that matches this name"
+            f"cluster {cluster!r} may not {what} {kind}{of}: give it a {what} permission{matches}"
         )
         self.cluster, self.what, self.kind, self.name = cluster, what, kind, name

@@ -1,15 +1,16 @@
-"""Greetings, calls and their answers: msgpack, one value a part; long answers in pieces, see pieces.py.
+"""Greetings, calls and their answers: msgpack, one value a part; long ones in pieces, see pieces.py.
 
-    hello     {"v": 4, "kind": ..., "vhost": ..., further fields of the kind}     first part of every tunnel
+    hello     {"v": 5, "kind": ..., "vhost": ..., further fields of the kind}     first part of every tunnel
     call      [number, operation, {arguments}]                                    on control tunnels
     answer    [number, 0, result] or [number, 1, error code, {its numbers}]       number 0 answers the hello
 
-The version is that of everything in these tunnels, parts.py as well; `tests/golden/durable-v4.hex` pins
+The version is that of everything in these tunnels, parts.py as well; `tests/golden/durable-v5.hex` pins
 it. 1: publishers chose their ids. 2: the broker tells them at the greeting, with `decided`, `holes` and
 `floor`; and readers the `life` of their stream, which they say when they come back. 3: who waits for
-settlements says so. 4: a publisher whose user gives no epoch is given one at the greeting. A hello of
-another version is answered with an `ended` that every release reads: Malformed, and both versions in
-its text.
+settlements says so. 4: a publisher whose user gives no epoch is given one at the greeting. 5: calls go
+in pieces, too, and pieces say of which call they are; what lists everything is as in listing.py. A
+hello of another version is answered with an `ended` that every release reads: Malformed, and both
+versions in its text.
 
 Everything from the other end is checked here; what is wrong raises `Malformed`, which ends the tunnel.
 """
@@ -24,11 +25,12 @@ import msgpack
 from mesh.errors import TooLarge
 
 from ..errors import Malformed, shown
+from .pieces import PART_BYTES_MAX
 
 T = TypeVar("T")
-VERSION = 4
-CALL_BYTES_MAX = 1 << 20
-"""Of a greeting as well."""
+VERSION = 5
+CALL_BYTES_MAX = 16 << 20
+"""Of all its pieces: what 100,000 queues are declared with, compressed, and more."""
 ANSWER_BYTES_MAX = 128 << 20
 """Of all its pieces: 300,000 queues with the longest names that there are."""
 CONTROL, PUBLISH, CONSUME, READ = "control", "publish", "consume", "read"
@@ -77,6 +79,8 @@ def encode_hello(kind: str, vhost: str, **fields: Any) -> bytes:
 
 def decode_hello(part: bytes) -> Hello:
     """Raises Malformed."""
+    if len(part) > PART_BYTES_MAX:
+        raise Malformed(f"a hello of {len(part)} bytes, at most {PART_BYTES_MAX}")
     value = _unpack(part, dict)
     version, kind, vhost = value.pop("v", None), value.pop("kind", None), value.pop("vhost", None)
     if version != VERSION:
@@ -95,9 +99,9 @@ def encode_call(call: Call) -> bytes:
     return packed
 
 
-def decode_call(part: bytes) -> Call:
+def decode_call(whole: bytes) -> Call:
     """Raises Malformed."""
-    value = _unpack(part, list)
+    value = _unpack(whole, list)
     if len(value) != 3:
         raise Malformed(f"a call of {len(value)} fields")
     number, operation, arguments = value
@@ -109,18 +113,21 @@ def decode_call(part: bytes) -> Call:
 
 
 def encode_answer(answer: Answer) -> bytes:
+    """Raises TooLarge: no client takes it."""
     fields = (
         (answer.number, 1, answer.error, dict(answer.details))
         if answer.error
         else (answer.number, 0, answer.result)
     )
     packed: bytes = msgpack.packb(fields)
+    if len(packed) > ANSWER_BYTES_MAX:
+        raise TooLarge("an answer", len(packed), ANSWER_BYTES_MAX)
     return packed
 
 
-def decode_answer(part: bytes) -> Answer:
+def decode_answer(whole: bytes) -> Answer:
     """Raises Malformed."""
-    value = _unpack(part, list, ANSWER_BYTES_MAX)
+    value = _unpack(whole, list)
     if len(value) == 3 and value[1] == 0 and type(value[0]) is int:
         return Answer(value[0], value[2])
     if len(value) == 4 and value[1] == 1 and type(value[0]) is int:
@@ -130,11 +137,9 @@ def decode_answer(part: bytes) -> Answer:
     raise Malformed("an answer that is none")
 
 
-def _unpack(part: bytes, kind: type, bytes_max: int = CALL_BYTES_MAX) -> Any:
-    if len(part) > bytes_max:
-        raise Malformed(f"{len(part)} bytes where at most {bytes_max} are")
+def _unpack(data: bytes, kind: type) -> Any:
     try:
-        value = msgpack.unpackb(part)
+        value = msgpack.unpackb(data)
     except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
         raise Malformed(f"no msgpack: {error}") from None
     if not isinstance(value, kind):

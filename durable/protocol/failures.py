@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from mesh.errors import TooLarge
+
 from ..errors import BrokerError, DurableError
 
 TEXT = "text"
@@ -16,7 +18,7 @@ DETAIL_MAX = 64 * 1024
 """Characters of one attribute: what was wrong with megabytes has to be told in an answer."""
 
 
-def take_apart(error: DurableError) -> tuple[str, dict[str, Any]]:
+def take_apart(error: DurableError | TooLarge) -> tuple[str, dict[str, Any]]:
     """Its code and its details: the text, and every attribute that is a plain value, and not a huge one."""
     if isinstance(error, BrokerError):
         return error.code, dict(error.details)

@@ -9,6 +9,7 @@
     publish                                           the exchange
     consume, get, purge, read                                           the queue or stream
     say what a cluster may do            mesh.permissions.CLUSTER
+    import definitions                   anything
     make or delete a vhost               mesh.vhost.NAME, in `/`; deleted, in that vhost as well
 
 Each permission is a regular expression that the whole name must match. The default exchange goes by
@@ -123,6 +124,12 @@ class Permissions:
         for what, kind, name in needs:
             if not self.may(cluster, what, name):
                 raise AccessRefused(cluster, what, kind, name or DEFAULT_NAME)
+
+    def check_configures(self, cluster: str) -> None:
+        """Whether it may configure anything at all. Raises AccessRefused."""
+        said = self._definitions.get(cluster)
+        if self._definitions and not (said and said.configure):
+            raise AccessRefused(cluster, CONFIGURE, "anything", "")
 
     def _decide(self, cluster: str, what: str, name: str) -> bool:
         found = self._decisions.get((cluster, what, name))

@@ -21,7 +21,6 @@ from security.keyring import Keyring
 
 from ..config import MeshConfig
 from ..errors import LimitReached, NodeClosed, RemoteProtocolError
-from ..names import short
 from .balancer import Candidate, Choose, choose_of_two
 from .dialling import PeeringSettings
 from .frame import Buffer, Frame, Kind, largest_frame, pack_record
@@ -238,7 +237,7 @@ class Core:
                     link.unsequenced(self.out, [])
                 self._touched[link] = None
         except RemoteProtocolError as error:
-            self._violated(conn, link, error, now_s)
+            self.peering.violated(conn, link, error, now_s)
 
     def _take(self, link: Link, records: Sequence[Received], now_s: float) -> None:
         take = self.patterns.record
@@ -250,25 +249,15 @@ class Core:
             else:
                 link.early.append(record)
 
-    def _violated(
-        self, conn: Conn, link: Link | None, error: RemoteProtocolError, now_s: float
-    ) -> None:
-        who = one_of = "a connection"
-        if link is not None:  # Counted by cluster: of node ids there are always more.
-            who, one_of = f"node {short(link.peer)} of {link.cluster}", f"a node of {link.cluster}"
-        self.refusals.count(
-            f"protocol violation by {one_of}",
-            f"{who} broke the protocol and was cut off: {error}",
-        )
-        if link is not None:
-            self.peering.fail(link, f"broke the protocol: {error}", now_s=now_s)
-        self.peering.dialler.lost(conn, now_s)  # If it was to answer a dial of ours: it did not.
-        self.peering.dialler.hang_up(conn)
-
     def lost(self, conn: Conn, now_s: float, *, denied: bool = False) -> None:
         """A connection failed or ended."""
         self._now_s = now_s
         self.peering.lost(conn, now_s, denied=denied)
+
+    def cut_off(self, conns: Sequence[Conn], what: str, who: str, now_s: float) -> None:
+        """The transport hung up on one of these, which is at `who`, for what it sent."""
+        self._now_s = now_s
+        self.peering.cut_off(conns, what, who, now_s)
 
     def inbound_lost(self, conns: Sequence[Conn], now_s: float) -> None:
         """One of these accepted connections may have ended: what is sent there will tell."""
@@ -407,7 +396,7 @@ class Core:
         try:
             self._take(link, early, self._now_s)
         except RemoteProtocolError as error:
-            self._violated(link.data.conn, link, error, self._now_s)
+            self.peering.violated(link.data.conn, link, error, self._now_s)
 
     def path_lost(self, link: Link) -> None:
         self.membership.path_lost(link.peer, self._now_s)

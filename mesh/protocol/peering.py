@@ -22,6 +22,7 @@ from security.errors import BadAnnouncement
 from security.keys import DOOR
 
 from ..errors import RemoteProtocolError
+from ..names import short
 from .dialling import Dialler, PeeringSettings, greeting
 from .frame import CONTROL, Frame, Kind
 from .hello import (
@@ -209,6 +210,30 @@ class Peering:
         if was_connected:  # Else it has had no path for a while, and that is what counts.
             due_s = now_s + self._settings.resume_s
             link.patience = self._timers.at(due_s, lambda now: self._give_up(link, now))
+
+    def violated(
+        self, conn: Conn, link: Link | None, error: RemoteProtocolError, now_s: float
+    ) -> None:
+        """What came on `conn` should not exist: it costs the connection, and its link, if it has one."""
+        self._blame(link, "a connection", str(error), now_s)
+        self.dialler.lost(conn, now_s)  # If it was to answer a dial of ours: it did not.
+        self.dialler.hang_up(conn)
+
+    def cut_off(self, conns: Sequence[Conn], what: str, who: str, now_s: float) -> None:
+        """It came on one of these, has ended that, and nobody saw more of it. Two links: either's."""
+        links = {link for conn in conns if (link := self.bound.get(conn)) is not None}
+        link = links.pop() if len(links) == 1 else None
+        self._blame(link, f"a connection from {who}", what, now_s)
+
+    def _blame(self, link: Link | None, who: str, why: str, now_s: float) -> None:
+        one_of = "a connection"
+        if link is not None:  # Counted by cluster: of node ids there are always more.
+            who, one_of = f"node {short(link.peer)} of {link.cluster}", f"a node of {link.cluster}"
+        self._roster.refusals.count(
+            f"protocol violation by {one_of}", f"{who} broke the protocol and was cut off: {why}"
+        )
+        if link is not None:
+            self.fail(link, f"broke the protocol: {why}", now_s=now_s)
 
     def probe(self, peer: Peer) -> None:
         """Find out whether the process is there at all: a refusal is proof that it is not."""

@@ -399,14 +399,17 @@ class RequestTable:
 
     def _withdraw(self, pending: Pending) -> None:
         """Take it back if it has not left; tell the member if it has."""
-        if pending.candidate is None:
+        candidate = pending.candidate
+        if candidate is None:
             return
-        link = pending.candidate.link
         if pending.state == QUEUED:
             self._take_back(pending)
-        elif pending.state == SENT and link.up:
-            link.send_control(Kind.CANCEL, pending.ident, b"")
-            self._touched(link)
+        elif pending.state == SENT:
+            # Until it says how much it has: else one that is frozen looks idle, and is asked again.
+            candidate.queue += 1
+            if candidate.link.up:
+                candidate.link.send_control(Kind.CANCEL, pending.ident, b"")
+                self._touched(candidate.link)
 
     def _take_back(self, pending: Pending) -> None:
         if pending.candidate is not None and pending.record is not None:

@@ -59,7 +59,7 @@ class Rotation:
         for cluster, queue in loads.items():
             candidate = self._candidates.get((node, cluster))
             if candidate is not None:
-                candidate.queue = queue
+                candidate.beat(queue)
 
     def forget(self, node: bytes) -> None:
         for key in [key for key in self._candidates if key[0] == node]:

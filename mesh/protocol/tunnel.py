@@ -16,8 +16,9 @@ the window is in flight. A part arrives as it was sent.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ..errors import RemoteProtocolError
 from .backlog import PACK_PARTS, Backlog
@@ -60,6 +61,8 @@ class TunnelEnd:
         self.state = OPENING if opener else OPEN
         self.reason = ""
         self.refusal = ""
+        self.full_of: Sequence[Any] = ("", 0)
+        """The setting that left no room for it at the other end, and its limit; empty: it was not that."""
         self.window_bytes, self.peer_window_bytes = window_bytes, 0
         self.credit_bytes = 0
         self._kept_bytes = 0

@@ -4,7 +4,8 @@ Record ids carry who opened: `number << 1 | 1` from the opener, `number << 1` fr
 and EOF travel on the data lane, in order; accept, credit, blocked, stop and reset on the control lane.
 
 TUNNEL_OPEN: msgpack [cluster, endpoint, window]. TUNNEL_ACCEPT, TUNNEL_CREDIT, TUNNEL_BLOCKED: msgpack
-[bytes]. TUNNEL_RESET: msgpack [code, text].
+[bytes]. TUNNEL_RESET: msgpack [code, text, setting, limit]; the last two, the limit that left no room for
+one more, were added later and may be missing.
 """
 
 from __future__ import annotations
@@ -157,9 +158,9 @@ class TunnelTable:
         elif kind == Kind.TUNNEL_STOP:
             end.peer_stops()
         else:
-            code, text = decode_values(body, "TUNNEL_RESET", (str, str))
+            code, text, *full_of = decode_values(body, "TUNNEL_RESET", (str, str), added=("", 0))
             if end.state == OPENING:
-                end.refusal = code
+                end.refusal, end.full_of = code, full_of
             self._discard(end)
             end.broke(f"given up at the other end: {text}")
         if end is not None:
@@ -175,24 +176,26 @@ class TunnelTable:
             window_bytes=self._window_bytes, wake=lambda: None,
         )  # fmt: skip
         end.accepted(window)
-        refusal = self._refusal(link, cluster, endpoint)
+        refusal, setting, limit = self._refusal(link, cluster, endpoint)
         if refusal:
             self.refused += 1
-            self._control(end, Kind.TUNNEL_RESET, encode_values(refusal, refusal))
+            self._control(end, Kind.TUNNEL_RESET, encode_values(refusal, refusal, setting, limit))
             return
         self._ends[key] = end
         self.accepted += 1
         self._control(end, Kind.TUNNEL_ACCEPT, encode_values(end.window_bytes))
         self._opened(end, cluster, endpoint)
 
-    def _refusal(self, link: Link, cluster: str, endpoint: str) -> str:
-        """Why the peer may not open one there now; empty: it may."""
+    def _refusal(self, link: Link, cluster: str, endpoint: str) -> tuple[str, str, int]:
+        """Why the peer may not open one there now, empty: it may; setting and limit, where it is for those."""
         found = self.endpoints.get(cluster, {}).get(endpoint)
         if found is None:
-            return "no_such_endpoint"
+            return "no_such_endpoint", "", 0
         if found.allow is not None and link.cluster not in found.allow:
-            return "not_allowed"
-        return "busy" if self.draining or len(self._ends) >= self._tunnels_max else ""
+            return "not_allowed", "", 0
+        if len(self._ends) >= self._tunnels_max:
+            return "busy", "tunnels_max", self._tunnels_max
+        return "busy" if self.draining else "", "", 0
 
     def lost(self, link: Link, reason: str) -> None:
         """The link is gone, and its tunnels with it: a tunnel never moves to another member."""

@@ -13,6 +13,7 @@ from tests.integration.test_cli_broker import good, refused, served
 from tests.shell import Shell
 
 pytestmark = pytest.mark.timeout(180)
+LONG = "k" * 256
 
 
 @pytest.fixture
@@ -233,6 +234,12 @@ def test_permissions_are_set_shown_and_forgotten(shell: Shell) -> None:
             "n was given twice",
         ),
         (["publish", "jobs", "x", "--header", "n=1", "--header", "n=2"], "n was given twice"),
+        (["publish", "", "x"], "want a name, got ''"),
+        (["consume", LONG], "queue is 'kkk"),
+        (["read", LONG], "stream is 'kkk"),
+        (["read", "audit", "--cursor", "a\tb"], r"cursor is 'a\tb': want"),
+        (["publish", LONG, "x"], "key is 'kkk"),
+        (["publish", "jobs", "x", "--exchange", LONG], "exchange is 'kkk"),
     ],
 )
 def test_what_cannot_be_is_wrong_usage(shell: Shell, words: list[str], says: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import struct
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import trio
 
 import mesh
 from bench.proxy import Proxy
-from mesh.endings import ENDINGS_MAX, Endings, hung_up_on
+from mesh.endings import Endings, hung_up_on
 from mesh.protocol.frame import GREETING_BYTES_MAX
 from mesh.zmq_transport import OVERSIZE, ZmqTransport
 from security.keys import DOOR
@@ -105,35 +106,45 @@ async def test_a_number_that_was_given_out_again_says_nothing(pair: Pair) -> Non
     assert endings.ended("it") is None
 
 
-def test_descriptors_have_a_limit(pair: Pair) -> None:
+@pytest.mark.parametrize(("allowed", "most"), [(400, 100), (resource.RLIM_INFINITY, 150)])
+def test_descriptors_have_a_limit(
+    allowed: int, most: int, pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ours, _ = pair
     before = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (allowed, allowed))
     endings = Endings(60_000)
-    for key in range(ENDINGS_MAX + 50):
+    for key in range(150):
         endings.begun(key, ours.fileno())
-    endings.begun(ENDINGS_MAX, ours.fileno())  # Again: of the last connection of that name.
-    assert len(os.listdir("/proc/self/fd")) == before + ENDINGS_MAX
-    endings.forget(ENDINGS_MAX)
+    endings.begun(100, ours.fileno())  # Again: of the last connection of that name.
+    assert len(os.listdir("/proc/self/fd")) == before + most
+    endings.forget(100)
     endings.close()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) == before, "closed, and forgotten ones as well"
 
 
 @pytest.mark.parametrize("dialled", [False, True])
 async def test_a_node_that_sends_too_much_on_its_link_is_told_of(
     dialled: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whoever of the two has dialled."""
+    """Whoever of the two has dialled, it loses its link: resumed, it would send the same again."""
     async with node(echo_service()) as db, node("shop", db) as shop, node("web", db) as web:
         await linked(db, shop, web)
         ours, peers = (shop, db) if (shop.id > db.id) is dialled else (db, shop)
+        links = ours._core.peering.links
+        lost, others = links[peers.id], {*links} - {peers.id}
         lane = peers._core.peering.links[ours.id].data
         assert lane.conn is not None
         assert isinstance(lane.conn, int) is not dialled
         peers._driver._transport.send(lane.conn, bytes(OVERSIZE * GREETING_BYTES_MAX + 1))
-        await until(lambda: counted(ours, TOO_LARGE) == 1)
+        await until(lambda: links.get(peers.id) is not lost)
+        assert not lost.up
+        assert counted(ours, f"violation by a node of {lost.cluster}") == 1
         assert [TOO_LARGE in line for line in warnings(caplog)] == [True]
+        assert all(links[one].up for one in others)
+        await until(lambda: peers.id in links)
         assert await web.request("databases", b"x") == b"x"
-        assert await shop.request("databases", b"x") == b"x", "what was well is sent again"
+        assert await shop.request("databases", b"x") == b"x", "a bug may pass"
 
 
 async def test_ordinary_ends_of_connections_say_nothing() -> None:

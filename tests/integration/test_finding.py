@@ -20,7 +20,7 @@ import trio
 import trio.testing
 
 import mesh
-from mesh import zmq_transport
+from mesh import resolver
 from mesh.protocol.frame import CONTROL
 from mesh.protocol.instructions import Dial
 from security.announcement import URI, Announcement, Endpoint
@@ -210,7 +210,7 @@ async def test_a_name_that_nobody_answers_for_holds_up_only_itself(
             raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
         return socket.getaddrinfo("127.0.0.1", *what)
 
-    monkeypatch.setattr(zmq_transport, "getaddrinfo", look_up)
+    monkeypatch.setattr(resolver, "getaddrinfo", look_up)
     async with node("databases") as db:
         port = db.endpoints[0].rpartition(":")[2]
         seeds = ["tcp://dead.test:1", "tcp://none.test:1", f"tcp://db.test:{port}"]
@@ -232,12 +232,12 @@ async def test_names_of_those_that_are_lost_keep_no_thread_that_others_need(
         given_up.wait(60)
         raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
 
-    monkeypatch.setattr(zmq_transport, "getaddrinfo", look_up)
+    monkeypatch.setattr(resolver, "getaddrinfo", look_up)
     async with node("shop") as shop:
         transport: Any = shop._driver._transport
-        for _ in range(3 * zmq_transport.RESOLVERS_MAX):
+        for _ in range(3 * resolver.RESOLVERS_MAX):
             transport.probe("tcp://dead.test:1", bytes(16))
-        await until(lambda: transport._resolvers.available_tokens == 0)
+        await until(lambda: transport._resolver._threads.available_tokens == 0)
         assert trio.to_thread.current_default_thread_limiter().borrowed_tokens == 0
         given_up.set()
 
@@ -252,7 +252,7 @@ async def test_a_dial_given_up_while_its_name_is_looked_up_is_no_connection(
         answer.wait(60)
         return socket.getaddrinfo("127.0.0.1", *what)
 
-    monkeypatch.setattr(zmq_transport, "getaddrinfo", look_up)
+    monkeypatch.setattr(resolver, "getaddrinfo", look_up)
     async with node("shop") as shop:
         transport: Any = shop._driver._transport
         keys = derive(bytes(32), "databases")

@@ -95,7 +95,10 @@ async def test_requests_max_and_a_reply_that_is_too_large() -> None:
 
 async def test_subscriptions_tunnels_and_topics() -> None:
     settings = {"subscriptions_max": 2, "tunnels_max": 2, "topics_max": 2}
-    async with node(archive(), drain_s=0.0) as member, node("shop", member, **settings) as shop:
+    async with (
+        node(archive(), drain_s=0.0, tunnels_max=2) as member,
+        node("shop", member, **settings) as shop,
+    ):
         await linked(shop, member)
         async with shop.subscribe("a"), shop.subscribe("b"):
             with pytest.raises(mesh.LimitReached, match="subscriptions_max is 2"):
@@ -105,9 +108,32 @@ async def test_subscriptions_tunnels_and_topics() -> None:
             with pytest.raises(mesh.LimitReached, match="tunnels_max is 2"):
                 async with shop.open_tunnel("archive"):
                     pass
+            async with node("web", member) as web:
+                await linked(web, member)
+                with pytest.raises(mesh.Overloaded, match="tunnels_max is 2") as caught:
+                    async with web.open_tunnel("archive"):
+                        pass
+                assert (caught.value.tried, caught.value.limit) == (1, 2)
         for number in range(10):  # Idle topics give way to new ones.
             await shop.publish(f"t.{number}", b"")
         assert shop.statistics().publishing.topics == 2
+
+
+async def test_opening_a_tunnel_is_entered_once() -> None:
+    async with node(archive()) as member, node("shop", member) as shop:
+        await linked(shop, member)
+        opening = shop.open_tunnel("archive")
+        async with opening:
+            with pytest.raises(RuntimeError, match=r"^entered twice: .*node\.open_tunnel"):
+                await opening.__aenter__()
+
+
+async def test_an_address_in_use_is_one_error_that_says_what_else_to_listen_on() -> None:
+    async with node("a") as one:
+        with pytest.raises(mesh.CannotBind, match=r"already in use; port 0 is any") as caught:
+            async with node("b", listen=one.endpoints[0]):
+                pass
+        assert caught.value.__suppress_context__, "libzmq's own words are in it"
 
 
 async def test_peers_max() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mesh.errors import PeerLost
+from mesh.errors import PeerLost, RequestTimeout
 from mesh.protocol.frame import Kind
 from mesh.protocol.hello import ANNOUNCEMENTS_MAX
 from mesh.protocol.interest import POLICIES
@@ -146,6 +146,53 @@ def test_frozen_is_out_within_4_s_and_comes_back() -> None:
         world.network.run(pause_s)
         nodes[1].resume()
         world.finish()
+
+
+def test_a_frozen_member_takes_no_more_callers_than_those_it_had_when_the_first_gave_up() -> None:
+    """Found: whoever gave up no longer counted there, so it looked idle and took others in their place."""
+    world = World(21)
+    frozen, caller, *_ = world.start_all(4)
+    for _ in range(20):
+        world.requests.ask(caller, "x", delay_s=0.002)
+        world.network.run(0.01)
+    frozen.freeze()
+    frozen_s, timeout_s = world.network.now_s, 0.2
+    while world.network.now_s < frozen_s + 2.5:
+        world.requests.ask(caller, "x", timeout_s=timeout_s, delay_s=0.002)
+        world.network.run(0.01)
+    assert seen(world, frozen), "nobody knows yet"
+    failed = world.requests.failures()
+    assert all(isinstance(one.outcome, RequestTimeout) for one in failed)
+    assert 0 < len(failed) <= 3, "as many as make it look worse than the others"
+    assert all(one.asked_s < frozen_s + timeout_s for one in failed)
+    frozen.resume()
+    world.network.run(1)
+    first = len(world.requests.asked)
+    for _ in range(50):
+        world.requests.ask(caller, "x", delay_s=0.002)
+        world.network.run(0.01)
+    assert any(frozen in one.ran_at for one in world.requests.asked[first:]), "it has said: idle"
+    world.finish()
+
+
+def test_a_member_that_was_frozen_at_work_is_asked_again_though_others_are_idle() -> None:
+    """Found: one request took seconds there, by its clock, and with nobody else busy it got no other."""
+    world = World(22)
+    frozen, caller, *_ = world.start_all(4)
+    at_work = [world.requests.ask(caller, "x", timeout_s=30, delay_s=0.1) for _ in range(30)]
+    world.network.run(0.05)
+    frozen.freeze()
+    world.network.run(2)
+    frozen.resume()
+    world.network.run(1)
+    assert any(frozen in one.ran_at and one.ended_s for one in at_work)
+    first = len(world.requests.asked)
+    for _ in range(200):
+        world.requests.ask(caller, "x", delay_s=0.002)
+        world.network.run(0.1)
+    asked = [frozen in one.ran_at for one in world.requests.asked[first:]]
+    assert sum(asked[-100:]) > 10, "as any other"
+    world.finish()
 
 
 def test_stalled_is_out_within_4_s_keeps_its_links_and_comes_back() -> None:

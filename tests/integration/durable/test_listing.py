@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
 
 import durable
+from durable.broker import statistics
+from durable.broker.control import Control
+from durable.broker.defining import bindings_of, exported
+from durable.broker.hosted import Hosted
+from durable.broker.peer import Peer
 from durable.broker.statistics import statistics_of
 from durable.client.connection import Connection
-from durable.definition_forms import export_definitions
+from durable.definition_forms import export_definitions, to_plain
 from durable.definitions import (
     BindingDefinition,
     Definitions,
@@ -27,6 +33,7 @@ from durable.protocol.calls import (
     encode_call,
     encode_hello,
 )
+from durable.protocol.listing import put_behind
 from durable.protocol.pieces import Pieces
 from mesh.nursery import open_nursery
 from tests.brokers import client, node_of, numbered, serving, take
@@ -108,7 +115,7 @@ async def test_who_reads_no_answer_has_one_made_at_a_time(
 ) -> None:
     made = 0
 
-    def counting(*given: Any) -> dict[str, Any]:
+    def counting(*given: Any) -> Iterator[dict[str, Any]]:
         nonlocal made
         made += 1
         return statistics_of(*given)
@@ -137,12 +144,101 @@ async def test_who_reads_no_answer_has_one_made_at_a_time(
 async def test_more_than_any_client_takes_is_told_and_the_connection_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("durable.broker.sessions.ANSWER_BYTES_MAX", 5000)
+    monkeypatch.setattr("durable.protocol.listing.BYTES_MAX", 40_000)
     async with serving(tmp_path) as broker, client(broker) as shop:
         await shop.import_definitions(PLAIN)
         async with client(broker, payload_bytes_max=PART_BYTES) as small:
             session = await small._channel.connected()
-            with pytest.raises(BrokerError, match=r"TooLarge .*'limit_bytes': 5000"):
+            with pytest.raises(BrokerError, match=r"TooLarge .*'limit_bytes': 40000"):
                 await small.statistics()
             assert len(await small.bindings()) == len(NAMES)
             assert await small._channel.connected() == session
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Entries at once."""
+    monkeypatch.setattr("durable.broker.listing.ENTRIES_AT_ONCE", 10)
+    return 10
+
+
+@pytest.mark.parametrize("operation", ["statistics", "bindings", "export_definitions"])
+async def test_others_have_their_turn_when_a_few_entries_are_made(
+    tmp_path: Path, operation: str, few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found: everything was listed in one turn, with 100,000 queues of several seconds."""
+    made = seen = most = 0
+
+    def counting(make: Callable[..., Any]) -> Callable[..., Any]:
+        def count(*given: Any) -> Any:
+            nonlocal made
+            made += 1
+            return make(*given)
+
+        return count
+
+    async def watch() -> None:
+        nonlocal seen, most
+        while True:
+            await trio.lowlevel.checkpoint()
+            most, seen = max(most, made - seen), made
+
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.import_definitions(PLAIN)
+        monkeypatch.setattr(statistics, "_queue", counting(statistics._queue))
+        monkeypatch.setattr("durable.broker.defining.to_plain", counting(to_plain))
+        async with open_nursery() as nursery:
+            nursery.start_soon(watch)
+            await getattr(control(broker.hosted("/")), operation)()
+            nursery.cancel_scope.cancel()
+    assert made >= len(NAMES)
+    most = max(most, made - seen)
+    assert most <= 2 * few  # Each has one turn in every round, and they come in any order.
+
+
+def control(hosted: Hosted) -> Control:
+    peer = Peer("shop", hosted.vhost.registry.permissions, b"s" * 16)
+    return Control(hosted, peer, cast("Any", None), cast("Any", None))
+
+
+def whole(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for some in parts:
+        put_behind(found, some)
+    return found
+
+
+async def test_what_is_declared_is_listed_as_of_the_first_turn(tmp_path: Path, few: int) -> None:
+    """Else an export could have a binding without its queue, and nobody could import it."""
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.import_definitions(PLAIN)
+        await shop.declare_queue("memory", durability="memory")
+        await shop.bind("amq.topic", "memory")
+        hosted = broker.hosted("/")
+        peer = Peer("shop", hosted.vhost.registry.permissions, b"s" * 16)
+        wanted = [await shop.export_definitions(), {"bindings": await shop.bindings()}]
+        listings = [exported(hosted, peer), bindings_of(hosted, peer.sees)]
+        begun = [next(one) for one in listings]
+        for name in ("memory", NAMES[0], NAMES[-1]):
+            await shop.delete_queue(name)
+        await shop.declare_queue("later")
+        found = [whole([first, *rest]) for first, rest in zip(begun, listings, strict=True)]
+    assert found == wanted
+    ends = [[one["destination"] for one in listing["bindings"]] for listing in found]
+    assert ends == [NAMES, [*NAMES, "memory"]]
+
+
+async def test_a_queue_is_counted_in_its_turn_or_left_out_when_it_is_gone(
+    tmp_path: Path, few: int
+) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.import_definitions(PLAIN)
+        telling = statistics_of(broker.hosted("/"), lambda name: name != NAMES[1])
+        head, first = next(telling), next(telling)
+        for name in (NAMES[0], NAMES[-1]):
+            await shop.delete_queue(name)
+        await shop.publish("", NAMES[-2], b"counted")
+        found = whole([head, first, *telling])
+    assert list(found["queues"]) == [NAMES[0], *NAMES[2:-1]]
+    assert found["queues"][NAMES[-2]]["ready"] == 1
+    assert found["hidden"] == 1

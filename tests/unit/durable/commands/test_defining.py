@@ -7,7 +7,25 @@ import stat
 import threading
 from pathlib import Path
 
-from durable.commands.defining import write_out
+import msgpack
+
+from durable.commands.defining import FILE_BYTES_MAX, as_json, write_out
+from durable.definition_forms import export_definitions
+from durable.definitions import BindingDefinition, Definitions, QueueDefinition
+from durable.protocol.definition_bytes import BYTES_MAX
+
+
+def test_what_a_broker_takes_is_read_from_a_file() -> None:
+    """Found: 110,000 queues with a binding each were exported to a file that was too large to import."""
+    names = [f"orders.of.region.{number}" for number in range(100)]
+    definitions = Definitions(
+        queues=tuple(QueueDefinition(name=name) for name in names),
+        bindings=tuple(
+            BindingDefinition(exchange="amq.topic", destination=name, key=name) for name in names
+        ),
+    )
+    plain = export_definitions(definitions, "/")
+    assert len(as_json(plain)) / len(msgpack.packb(plain)) <= FILE_BYTES_MAX / BYTES_MAX
 
 
 def test_a_file_is_replaced_and_keeps_its_mode(tmp_path: Path) -> None:

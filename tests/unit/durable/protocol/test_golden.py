@@ -78,7 +78,8 @@ def said() -> list[bytes]:
         DELIVER + b"".join(encode_slice(4, 1, b"batch")),
         encode_gap(Gap(6, ID, 1, "t.a", 2, 3)),
         encode_ended(*full),
-        *in_pieces(encode_answer(Answer(3, ["/", "audit"])), 17, 1000),
+        *in_pieces(4, encode_call(Call(4, "vhosts", {})), 25),
+        *in_pieces(3, encode_answer(Answer(3, ["/", "audit"])), 25),
     ]
 
 

@@ -345,3 +345,24 @@ def test_a_frame_over_the_limit_costs_its_link_and_is_said_once(
         assert list(core.peering.links) == [LARGER]
         assert why in shell.logged[0]
         assert len(shell.logged) == 1
+
+
+@pytest.mark.parametrize(
+    ("conns", "lost"),
+    [([SMALLER], [SMALLER]), ([b"of nobody", SMALLER], [SMALLER]), ([SMALLER, LARGER], []), ([], [])],
+    ids=["its own", "beside one without a link", "either of two links", "of no frame yet"],
+)  # fmt: skip
+def test_who_was_cut_off_by_the_transport_loses_its_link_where_it_is_known(
+    conns: list[bytes], lost: list[bytes]
+) -> None:
+    shell = Shell()
+    core = make_core(shell)
+    for node in (SMALLER, LARGER):
+        link(core, node)
+    for _ in range(2):
+        core.cut_off([conn + b"%d" % DATA for conn in conns], "too much", "127.0.0.9", 0.0)
+    assert [node for node in (SMALLER, LARGER) if node not in core.peering.links] == lost
+    one = [f"node {SMALLER.hex()[:8]} of x"] * len(lost)
+    said = [f"{who} broke the protocol and was cut off: too much" for who in
+            (*one, "a connection from 127.0.0.9")]  # fmt: skip
+    assert shell.logged == said

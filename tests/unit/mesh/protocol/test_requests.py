@@ -336,7 +336,7 @@ def test_the_deadline_takes_it_back_if_it_has_not_left() -> None:
     assert isinstance(error, RequestTimeout)
     assert not error.maybe_executed
     assert take_records(link) == []
-    assert link.outstanding == 0
+    assert link.outstanding == bench.candidates[0].queue == 0
 
 
 def test_the_deadline_tells_the_member_if_it_has() -> None:
@@ -349,6 +349,7 @@ def test_the_deadline_tells_the_member_if_it_has() -> None:
     assert isinstance(error, RequestTimeout)
     assert error.maybe_executed
     assert take_records(link) == [(Kind.CANCEL, pending.ident, b"")]
+    assert bench.candidates[0].queue == 1, "it is still there, until the member says what it has"
 
 
 def test_without_any_time_nothing_is_sent() -> None:

@@ -1,0 +1,140 @@
+"""The calls of one connection: begun as they come, answered as they are done.
+
+A call that comes in pieces takes memory before anybody knows what it asks for. So it is taken only from
+those who may configure something in the vhost, one at a time from each connection, and not beyond what
+all connections may keep together. Whoever is refused is told so, and the connection goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import nullcontext
+
+import trio
+
+from mesh.errors import TooLarge
+from mesh.nursery import open_nursery
+from mesh.tunnel import Tunnel
+
+from ..errors import DurableError
+from ..protocol.calls import CALL_BYTES_MAX, Answer, Call, decode_call, encode_answer
+from ..protocol.failures import take_apart
+from ..protocol.pieces import PIECE, Pieces
+from ..tunnels import ends_with_tunnel
+from ..wholes import Wholes
+from .control import Control
+from .peer import Peer
+
+CALLS_MAX = 1000
+"""Of one connection that may be under way; more wait in its tunnel."""
+LONG_CALLS_BYTES_MAX = 4 * CALL_BYTES_MAX
+"""Of all calls in pieces at a time, coming or under way, of all connections."""
+
+
+class Calling:
+    """Of one connection.
+
+    Args:
+        everybody: that of all connections of the broker, this one among them.
+    """
+
+    def __init__(
+        self, tunnel: Tunnel, control: Control, peer: Peer, everybody: Iterable[Calling]
+    ) -> None:
+        self._tunnel, self._control, self._peer = tunnel, control, peer
+        self._everybody = everybody
+        self._answers, self._pieces = Wholes(tunnel), Pieces(CALL_BYTES_MAX)
+        self._long_bytes = 0
+        """Of the call under way that came in pieces."""
+        self._long_ended = trio.Event()
+        self._room = trio.Semaphore(CALLS_MAX)
+        listing = trio.Lock()
+        self._turns = {
+            "statistics": listing, "bindings": listing, "export_definitions": listing,
+            "import_definitions": trio.Lock(),
+        }  # fmt: skip
+        """Each takes memory for all that there may be: it begins when the one before is answered."""
+        self._nursery: trio.Nursery
+
+    @property
+    def long_bytes(self) -> int:
+        """Of its call in pieces, coming or under way."""
+        return self._pieces.kept_bytes or self._long_bytes
+
+    async def serve(self) -> None:
+        """Until the client sends no more. Raises Malformed: what it sends is no call."""
+        async with open_nursery() as self._nursery:
+            while (part := await self._tunnel.each(self._begin)) is not None:
+                if self._waits(part):
+                    await self._long_ended.wait()
+                await self._room.acquire()
+                self._take(part)
+
+    def _begin(self, part: bytes) -> bool:
+        """All that have come begin in one turn; those of one client wait for each other only if it
+        waits between them."""
+        if self._waits(part):
+            return False
+        try:
+            self._room.acquire_nowait()
+        except trio.WouldBlock:
+            return False
+        self._take(part)
+        return True
+
+    def _waits(self, part: bytes) -> bool:
+        return part[:1] == PIECE and self._long_bytes > 0
+
+    def _take(self, part: bytes) -> None:
+        """There is room for one more call."""
+        pieces = self._pieces
+        whole = pieces.whole(part)
+        if whole is not None:
+            if whole is not part:
+                self._long_bytes, self._long_ended = len(whole), trio.Event()
+            self._nursery.start_soon(self._run, decode_call(whole), whole is not part)
+            return
+        try:
+            if pieces.kept_bytes:  # Else it is passed over.
+                self._check_long()
+            self._room.release()
+        except (DurableError, TooLarge) as error:
+            pieces.give_up()
+            self._nursery.start_soon(self._refuse, pieces.number, error)
+
+    def _check_long(self) -> None:
+        """Whether a call may go on coming in pieces. Raises AccessRefused; TooLarge."""
+        self._peer.check_configures()
+        together = sum(one.long_bytes for one in self._everybody)
+        if together > LONG_CALLS_BYTES_MAX:
+            raise TooLarge("calls of all clients together", together, LONG_CALLS_BYTES_MAX)
+
+    async def _run(self, call: Call, is_long: bool) -> None:
+        try:
+            async with self._turns.get(call.operation) or nullcontext():
+                await self._answer(call.number, await self._result(call))
+        finally:
+            if is_long:
+                self._long_bytes = 0
+                self._long_ended.set()
+            self._room.release()
+
+    async def _refuse(self, number: int, error: DurableError | TooLarge) -> None:
+        try:
+            await self._answer(number, _refusal(number, error))
+        finally:
+            self._room.release()
+
+    async def _result(self, call: Call) -> bytes:
+        try:
+            return encode_answer(Answer(call.number, await self._control.call(call)))
+        except (DurableError, TooLarge) as error:
+            return _refusal(call.number, error)
+
+    @ends_with_tunnel
+    async def _answer(self, number: int, answer: bytes) -> None:
+        await self._answers.send(number, answer)
+
+
+def _refusal(number: int, error: DurableError | TooLarge) -> bytes:
+    return encode_answer(Answer(number, None, *take_apart(error)))

@@ -1,0 +1,92 @@
+"""What lists everything in a vhost, as it travels: made and read a little at a time, for it may be long.
+
+    listing   compressed by zlib: per dict, u32 length of what follows, then the dict in msgpack
+
+Together they are one dict: lists and dicts that several of them have under one name follow one another
+there. Names of thousands of queues differ in little, so little is left of them compressed.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import msgpack
+
+from mesh.errors import TooLarge
+
+from ..errors import Malformed
+
+LENGTH = struct.Struct("<I")
+BYTES_MAX = 128 << 20
+"""Not compressed: more than a segment takes twice, so of definitions that last there is no more."""
+OPENED_BYTES = 64 * 1024
+"""Of what is read, at a time."""
+
+
+class Listing:
+    """One that is being made."""
+
+    def __init__(self) -> None:
+        self._compressor = zlib.compressobj()
+        self._compressed: list[bytes] = []
+        self._size_bytes = 0
+
+    def add(self, some: dict[str, Any]) -> None:
+        """Raises TooLarge: nobody takes it."""
+        packed: bytes = msgpack.packb(some)
+        packed = LENGTH.pack(len(packed)) + packed
+        self._size_bytes += len(packed)
+        if self._size_bytes > BYTES_MAX:
+            raise TooLarge("a listing", self._size_bytes, BYTES_MAX)
+        self._compressed.append(self._compressor.compress(packed))
+
+    def finish(self) -> bytes:
+        """All that was added."""
+        return b"".join([*self._compressed, self._compressor.flush()])
+
+
+def read_listing(data: object) -> Iterator[dict[str, Any]]:
+    """The dicts of a listing. Raises Malformed."""
+    if not isinstance(data, bytes):
+        raise Malformed(f"a listing that is {type(data).__name__}")
+    try:
+        yield from _read(data)
+    except (zlib.error, ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
+        raise Malformed(f"a listing that is none: {error}") from None
+
+
+def _read(data: bytes) -> Iterator[dict[str, Any]]:
+    opened, kept, size_bytes = zlib.decompressobj(), bytearray(), 0
+    while not opened.eof:
+        some = opened.decompress(data, OPENED_BYTES)
+        data = opened.unconsumed_tail
+        size_bytes += len(some)
+        if not (some or opened.eof) or size_bytes > BYTES_MAX:
+            raise Malformed(f"a listing that is cut, or longer than {BYTES_MAX} bytes")
+        kept += some
+        while len(kept) >= LENGTH.size:
+            end = LENGTH.size + LENGTH.unpack_from(kept)[0]
+            if len(kept) < end:
+                break
+            found = msgpack.unpackb(bytes(kept[LENGTH.size : end]))
+            del kept[:end]
+            if not isinstance(found, dict):
+                raise Malformed(f"a listing of {type(found).__name__}")
+            yield found
+    if kept:
+        raise Malformed("a listing that is cut")
+
+
+def put_behind(whole: dict[str, Any], some: dict[str, Any]) -> None:
+    """What came next behind what came before."""
+    for name, value in some.items():
+        there = whole.get(name)
+        if isinstance(there, dict) and isinstance(value, dict):
+            there.update(value)
+        elif isinstance(there, list) and isinstance(value, list):
+            there.extend(value)
+        else:
+            whole[name] = value

@@ -1,0 +1,62 @@
+"""What a connection costs before its first frame, CURVE and ZAP, however often it comes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+import zmq
+
+from security.keys import DOOR, generate
+from tests.integration.test_endings import kept
+from tests.integration.test_security import (
+    Stranger,
+    counted,
+    echo_service,
+    server_endpoint,
+    warnings,
+)
+from tests.nodes import linked, node
+from tests.waiting import PATIENCE_S, until
+
+HANDSHAKES = 300
+
+
+@pytest.mark.parametrize("knows_a_key", [False, True])
+async def test_a_flood_of_whole_handshakes_leaves_nothing_behind(
+    knows_a_key: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each is asked about once; a stranger, turned away, may begin another at once."""
+    async with node(echo_service()) as db, node("shop", db) as shop:
+        await linked(shop, db)
+        uri, server = server_endpoint(db, DOOR)
+        transport: Any = db._driver._transport
+        admit = transport._keyring.admit
+        admitted: list[str | None] = []
+
+        def counting(public: bytes) -> str | None:
+            admitted.append(admit(public))
+            return admitted[-1]
+
+        def held() -> list[int]:
+            tables = (transport._cluster_of, transport._accepted_on, transport._ignored)
+            return [kept(db), *map(len, tables)]
+
+        before = held()
+        transport._keyring.admit = counting
+        client = server if knows_a_key else generate("evil", bytes(64))
+        # A DEALER would take a second dial to the same address for the first.
+        with trio.fail_after(PATIENCE_S), Stranger(uri, server, client, zmq.ROUTER) as flood:
+            flood.socket.reconnect_ivl = 10
+            for _ in range(HANDSHAKES):
+                flood.socket.connect(uri)
+            while len(admitted) < HANDSHAKES:
+                assert await shop.request("databases", b"x") == b"x"
+            assert set(admitted) == {DOOR if knows_a_key else None}
+        await until(lambda: held() == before)
+        assert counted(db, "a connection") == admitted.count(None)
+        assert ["refused a connection" in line for line in warnings(caplog)] == [True] * (
+            not knows_a_key
+        )
+        assert len(db.statistics().links) == 1
