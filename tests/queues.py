@@ -103,8 +103,12 @@ class Model:
         if limit is not None and message.returned + 1 > limit:
             self.goes(message, "delivery_limit")
         else:
-            message.state, message.consumer = READY, None
+            self.release(message)
             message.returned += 1
+
+    def release(self, message: Message) -> None:
+        """It comes again, and nothing counts it."""
+        message.state, message.consumer = READY, None
 
     def crash(self) -> None:
         """Whatever is not in the log has not been."""

@@ -162,14 +162,17 @@ class QueueMachine(RuleBasedStateMachine):
         self.turns.append(consumer)
 
     @precondition(lambda self: self.consumers)
-    @rule(data=st.data())
-    def unsubscribe(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), outcome=st.sampled_from(["requeue", "release"]))
+    def unsubscribe(self, data: st.DataObject, outcome: str) -> None:
         consumer = data.draw(st.sampled_from(self.consumers))
-        self.queue.unsubscribe(consumer, self.now_us)
+        self.queue.unsubscribe(consumer, self.now_us, outcome)
         self.consumers.remove(consumer)
         self.turns.remove(consumer)
         for one in self.model.unacked_of(consumer):
-            self.model.come_back(one)
+            if outcome == "requeue":
+                self.model.come_back(one)
+            else:
+                self.model.release(one)
         assert not consumer.active
         self.used_us = self.now_us
 
@@ -228,7 +231,7 @@ class QueueMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.consumers)
     @rule(
         data=st.data(), start=st.integers(0, 30), count=st.integers(-1, 12),
-        outcome=st.sampled_from(["ack", "ack", "requeue", "reject"]),
+        outcome=st.sampled_from(["ack", "ack", "requeue", "reject", "release"]),
     )  # fmt: skip
     def settle(self, data: st.DataObject, start: int, count: int, outcome: str) -> None:
         consumer = data.draw(st.sampled_from(self.consumers))
@@ -245,6 +248,8 @@ class QueueMachine(RuleBasedStateMachine):
                 one.state, one.consumer = SETTLED, None
             elif outcome == "reject":
                 self.model.goes(one, "rejected")
+            elif outcome == "release":
+                self.model.release(one)
             else:
                 self.model.come_back(one)
 
@@ -284,7 +289,7 @@ class QueueMachine(RuleBasedStateMachine):
             one.state, one.settled_in_log = SETTLED if done else READY, done
 
     @precondition(lambda self: self.model.those(UNACKED))
-    @rule(outcome=st.sampled_from(["ack", "requeue", "reject"]))
+    @rule(outcome=st.sampled_from(["ack", "requeue", "reject", "release"]))
     def delete(self, outcome: str) -> None:
         """While consumers hold some of it; and declare another one of that name, which knows of nothing."""
         self.flush()
