@@ -250,6 +250,7 @@ class Queue:
     def _bury(self, lane: Lane, start: int, end: int, reason: str) -> None:
         """Messages that are neither ready nor unacked any more go for `reason`."""
         if self.definition.dead_letter_exchange is None:
+            self.counts.drop(reason, end - start)
             lane.settle(start, end)
         else:
             self.died += end - start

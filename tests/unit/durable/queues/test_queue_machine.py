@@ -61,6 +61,7 @@ class QueueMachine(RuleBasedStateMachine):
             for at in range(definition.max_priority + 1)
         ]
         self.queue = queue = Queue(definition, lanes, self.journal)
+        self.model.dropped.clear()
         start, saved = self.checkpoint
         for lane, (enqueued, settled) in zip(lanes, saved, strict=False):
             lane.load(enqueued, settled)
@@ -382,6 +383,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert queue.idle_since_us() == (None if self.consumers else self.used_us)
         for consumer in self.consumers:
             assert consumer.unacked == len(model.unacked_of(consumer))
+        assert queue.counts.dropped == model.dropped
         assert len(queue.consumers) == len(self.consumers)
         active = sum(one.active for one in self.consumers)
         single = model.definition.single_active_consumer
