@@ -75,6 +75,8 @@ async def serve_consumer(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Pee
             nursery.cancel_scope.cancel()
     finally:
         hosted.detach_consumer(consumer)
+        if hosted.leaving:  # Nor is it the consumer's fault that this broker stops.
+            unsettled = RELEASE
         queue.unsubscribe(consumer, hosted.clock.now_us(), unsettled)
         with trio.CancelScope(shield=True):
             await hosted.consumer_left(queue)

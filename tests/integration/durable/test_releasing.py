@@ -128,3 +128,26 @@ async def test_of_a_connection_that_breaks_all_counts(tmp_path: Path) -> None:
             deliveries._tunnel.abort("killed")
             await left(shop, "jobs", 10)
         assert await returns(shop, "jobs", 10) == [1] * 8 + [0] * 2
+
+
+async def test_a_broker_that_stops_in_order_counts_nothing(tmp_path: Path) -> None:
+    """Found: each stop counted as a return of all that was prefetched, until `delivery_limit` dropped it."""
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs", delivery_limit=1)
+        await shop.publish_many("", "jobs", numbered(10))
+    for _ in range(2):
+        async with trio.open_nursery() as nursery:
+
+            async def consume(
+                broker: durable.Broker, *, task_status: trio.TaskStatus[None]
+            ) -> None:
+                async with client(broker) as shop, shop.consume("jobs") as deliveries:
+                    await take(deliveries, 1)
+                    task_status.started()
+                    await trio.sleep_forever()
+
+            async with serving(tmp_path) as broker:
+                await nursery.start(consume, broker)
+            nursery.cancel_scope.cancel()
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        assert await returns(shop, "jobs", 10) == [0] * 10
