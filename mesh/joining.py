@@ -18,6 +18,7 @@ from security.errors import SecurityError
 from security.files import load_keyring
 from security.keyring import Keyring
 
+from .complaints import Complaints
 from .config import MeshConfig
 from .driver import Driver
 from .entering import Life
@@ -85,6 +86,8 @@ async def _life(
     joined = _listed(clusters)
     names = tuple(one.cluster if isinstance(one, Service) else one for one in joined)
     services = [one for one in joined if isinstance(one, Service)]
+    if keyring is not None and (also := [name for name in KEY_SOURCES if settings.get(name)]):
+        raise ConfigError(f"keyring and {also[0]} contradict, give one source of keys")
     config = load_config(names, settings, has_keyring=keyring is not None)
     keyring = keyring or _load({name: getattr(config, name) for name in KEY_SOURCES})
     _check_keys(keyring, names)
@@ -241,16 +244,17 @@ def _serve(
         )  # fmt: skip
         core.patterns.tunnels.endpoints[service.cluster] = service.tunnels.endpoints
     handlers = {service.cluster: service.tunnels.functions for service in services}
+    complaints = Complaints()
 
     def opened(end: TunnelEnd, cluster: str, endpoint: str) -> None:
         tunnel = Tunnel(driver, end)
         driver.handling.add(tunnel)
-        nursery.start_soon(_run_tunnel, handlers[cluster][endpoint], tunnel, driver)
+        nursery.start_soon(_run_tunnel, handlers[cluster][endpoint], tunnel, driver, complaints)
 
     driver.tunnel_opened = opened
 
 
-async def _run_tunnel(handler: Any, tunnel: Tunnel, driver: Driver) -> None:
+async def _run_tunnel(handler: Any, tunnel: Tunnel, driver: Driver, complaints: Complaints) -> None:
     try:
         async with tunnel:
             await handler(tunnel)
@@ -259,6 +263,6 @@ async def _run_tunnel(handler: Any, tunnel: Tunnel, driver: Driver) -> None:
     except* Exception as group:
         # Of an exception that came without a group, Python makes one here, without a text.
         error = group if group.message else group.exceptions[0]
-        logger.error("tunnel handler of %r failed", tunnel.target, exc_info=error)
+        complaints.log(f"tunnel handler of {tunnel.target!r}", error)
     finally:
         driver.handling.discard(tunnel)

@@ -177,6 +177,13 @@ async def test_no_address_is_refused_by_its_setting_before_there_is_a_context(
             raise AssertionError("not reached")
 
 
+async def test_a_keyring_beside_another_source_of_keys_is_one_too_many() -> None:
+    keyring = NetworkKeyring([bytes(32)])
+    with pytest.raises(ConfigError, match="keyring and keys_dir contradict"):
+        async with mesh.join("shop", keyring=keyring, keys_dir="keys"):
+            pass
+
+
 async def test_what_cannot_start_says_so_itself() -> None:
     error = mesh.ConfigError("for the test")
     with pytest.raises(mesh.ConfigError) as caught:
