@@ -106,10 +106,8 @@ async def naming_queues(broker: Connection) -> AsyncGenerator[None]:
 
 async def consume(args: argparse.Namespace) -> int:
     # 0 is no limit: who settles nothing would else see the first of them only.
-    prefetch, prefetch_bytes = (
-        args.count or (0 if args.peek else 1000),
-        0 if args.peek else PREFETCH_BYTES,
-    )
+    prefetch = args.count or (0 if args.peek else 1000)
+    prefetch_bytes = 0 if args.peek else PREFETCH_BYTES
 
     async def deliveries(broker: Connection) -> Deliveries:
         return broker.consume(
