@@ -18,6 +18,7 @@ from mesh.entering import Life
 from mesh.joining import check_in_trio, join, keyring_of
 from mesh.node import Node
 from mesh.service import Service
+from mesh.settings import KEY_SOURCES
 from mesh.watching import Watch
 from security.keyring import Keyring
 
@@ -68,6 +69,7 @@ async def _life(
         keyring = keyring_of(
             {name: value for name, value in settings.items() if name not in NOT_SETTINGS}
         )
+        settings = {name: value for name, value in settings.items() if name not in KEY_SOURCES}
     async with (
         Broker(data, cluster=cluster, config=config, keyring=keyring) as broker,
         broker.on_mesh(**settings),
