@@ -24,6 +24,7 @@ from ..protocol.parts import (
     DELIVER,
     ENDED,
     HURRY,
+    REQUEUE,
     SETTLED,
     Settlement,
     decode_ended,
@@ -73,10 +74,7 @@ class _Session:
         try:
             while True:
                 if self._gathered:
-                    part = encode_settlements(self._gathered[:RANGES_MAX])
-                    del self._gathered[:RANGES_MAX]
-                    self._sent += 1
-                    await self._tunnel.send(part)
+                    await self._tunnel.send(self._next_part())
                 elif self._hurried:
                     self._hurried = False
                     await self._tunnel.send(HURRY)
@@ -84,6 +82,29 @@ class _Session:
                     await self._work.wait()
         except MeshError:
             self.close()
+
+    def _next_part(self) -> bytes:
+        part = encode_settlements(self._gathered[:RANGES_MAX])
+        del self._gathered[:RANGES_MAX]
+        self._sent += 1
+        return part
+
+    def leave(self, handed_end: int) -> None:
+        """Give back what the user had, before this tag, and has not settled: that counts as a return,
+        unlike what the broker finds unsettled behind it.
+
+        Without waiting: who leaves may be cancelled. Where there is no room, nothing counts.
+        """
+        if not self.open:
+            return
+        if not self.settled:
+            self._lost()
+        self.end()
+        if handed_end:
+            self._gathered.append(Settlement(REQUEUE, 0, handed_end))
+        with suppress(MeshError, trio.WouldBlock):
+            while self._gathered:
+                self._tunnel.send_nowait(self._next_part())
 
     def hurry(self) -> None:
         """Somebody waits until all of it is on the broker's disk."""
@@ -113,9 +134,11 @@ class Deliveries(Feed):
 
     used_as = "async with broker.consume(...) as deliveries"
 
-    def __init__(self, channel: Channel, queue: str, settings: Mapping[str, Any]) -> None:
+    def __init__(
+        self, channel: Channel, queue: str, settings: Mapping[str, Any], *, peek: bool
+    ) -> None:
         super().__init__(channel)
-        self.queue, self._settings = queue, settings
+        self.queue, self._settings, self._peek = queue, settings, peek
         self._session: _Session | None = None
         self._lost = False
 
@@ -123,15 +146,23 @@ class Deliveries(Feed):
         self, kind: type[BaseException] | None, error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:  # fmt: skip
+        session = self._session
+        living = session is not None and session.open
         try:
-            session = self._session
-            living = session is not None and session.open
-            if error is None and (self._lost or living):
-                await self.synced()
+            try:
+                if error is None and (self._lost or living):
+                    await self.synced()
+            finally:
+                self._give_back()
             if error is None and living and self._tunnel is not None:
                 await self._leave(self._tunnel)
         finally:
             await super().__aexit__(kind, error, trace)
+
+    def _give_back(self) -> None:
+        if self._session is not None:
+            last = None if self._peek else self._last
+            self._session.leave(last.end_tag if last is not None else 0)
 
     async def _leave(self, tunnel: Tunnel) -> None:
         """Return when the broker has let go of this consumer: what it left unsettled is ready again."""
@@ -204,4 +235,5 @@ class Deliveries(Feed):
             session = _Session(tunnel, self._lose)
             self._run_until_closed(stack, session.run)
             stack.callback(session.close)
+            self._last = None  # Tags begin anew.
             self._tunnel, self._session, self._stack = tunnel, session, stack.pop_all()

@@ -303,7 +303,7 @@ class Declaring(RuleBasedStateMachine):
         if queue is not None and error is None:
             for session in list(queue.consumers):
                 assert session.cancelled
-                self.leave(session)
+                self.leave(session, "requeue")
 
     def purge(self, peer: int, name: str) -> None:
         queue = self.model.queues[name]
@@ -389,14 +389,14 @@ class Declaring(RuleBasedStateMachine):
     def sessions(self) -> list[Session]:
         return [one for queue in self.model.queues.values() for one in queue.consumers]
 
-    def leave(self, session: Session) -> None:
+    def leave(self, session: Session, outcome: str) -> None:
         """As the session of a consumer does at its end."""
         queue, there = session.queue, session.there
         self.hosted.detach_consumer(session.consumer)
-        there.unsubscribe(session.consumer, 0)
+        there.unsubscribe(session.consumer, 0, outcome)
         queue.consumers.remove(session)
         for one in queue.held_by(session):
-            queue.come_back(one)
+            self.model.settle(queue, one, outcome)
         if queue.definition.auto_delete and not queue.consumers:
             queue.ending = (queue.died, True)
             self.model.end(queue)
