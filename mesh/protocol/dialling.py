@@ -170,7 +170,8 @@ class Dialler:
         return [seed.endpoint for seed in self._seeds.values() if seed.misses]
 
     def seek(self, node: bytes, now_s: float) -> None:
-        """A node is gone. Where a seed led to it another may answer soon: the same, restarted."""
+        """A node is gone, or cannot be reached. Where a seed led to it another may answer soon: the
+        same, restarted."""
         for seed in self._seeds.values():
             if seed.node == node and not seed.misses:
                 self._seek(seed, now_s)
@@ -374,6 +375,7 @@ class Dialler:
         self.end_attempt(peer)
         hurried, peer.hurried = peer.hurried, False
         self.later(peer, now_s, BACKOFF_S if hurried else self.backoff_s(peer.failures))
+        self.seek(peer.node, now_s)
 
     # Answers
 
@@ -455,6 +457,7 @@ class Dialler:
         peer.strangers = peer.strangers + 1 if stranger else 0
         if stranger and peer.strangers >= len(self._roster.endpoints(peer, door=False)):
             self._roster.bury(peer.node, now_s=now_s)
+            self.seek(peer.node, now_s)
             return
         self._roster.failed(peer)
         if reason in (UNTRUSTED, GONE):

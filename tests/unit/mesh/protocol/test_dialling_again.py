@@ -11,7 +11,7 @@ from mesh.protocol.dialling import (
     SEED_MISSES_MAX,
 )
 from mesh.protocol.frame import Kind
-from mesh.protocol.hello import UNTRUSTED
+from mesh.protocol.hello import NOT_ME, UNTRUSTED
 from security.keys import derive
 
 from .peering_bench import (
@@ -23,6 +23,7 @@ from .peering_bench import (
     Bench,
     announce,
     kinds,
+    place,
 )
 
 
@@ -174,3 +175,31 @@ def test_a_seed_that_refuses_is_asked_again() -> None:
     bench.dialler.found(SEED, bench.now_s)
     bench.introduced(bench.dials()[0], announce(SMALLER, endpoints=WAY_IN))
     assert set(bench.roster.peers) == {SMALLER}
+
+
+def test_a_seed_whose_node_was_gone_before_there_was_a_link_is_asked_soon() -> None:
+    """Found: not until a finder named it again, and what was killed every few seconds was missed each
+    time that it was up."""
+    bench = Bench()
+    bench.dialler.found(SEED, bench.now_s)
+    bench.introduced(bench.dials()[0], announce(SMALLER, endpoints=WAY_IN))
+    bench.lose(bench.dials())
+    assert soon(bench) == [SEED]
+
+
+def test_a_seed_is_asked_soon_when_another_node_answers_where_its_node_was() -> None:
+    """Found: the same, when the address had been taken over meanwhile."""
+    bench = Bench()
+    bench.dialler.found(SEED, bench.now_s)
+    bench.introduced(bench.dials()[0], announce(SMALLER, endpoints=[place("127.0.0.1:2")]))
+    for dial in bench.dials():
+        bench.answer(dial.conn, Kind.REFUSE, NOT_ME.encode(), lane=dial.lane)
+    assert SMALLER not in bench.roster.peers
+    assert soon(bench) == [SEED]
+
+
+def soon(bench: Bench) -> list[str]:
+    """Which addresses are dialled within what a first failure costs at most."""
+    bench.take()
+    bench.run_to(bench.now_s + 1.25 * BACKOFF_S)
+    return [dial.endpoint for dial in bench.dials()]
