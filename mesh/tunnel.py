@@ -74,6 +74,11 @@ class Tunnel:
         return self._end.peer_window_bytes > 0
 
     @property
+    def broken(self) -> bool:
+        """Whether either end, or the link, has broken it: nothing comes or goes any more."""
+        return self._end.state == BROKEN
+
+    @property
     def refusal(self) -> str:
         """Why the other end refused: `busy`, `not_allowed`, ...; empty: it said nothing."""
         return self._end.refusal

@@ -15,7 +15,7 @@ from typing import Any
 
 import trio
 
-from mesh.errors import MeshError, NodeClosed, TooLarge
+from mesh.errors import MeshError, NodeClosed, NoMembers, TooLarge
 from mesh.node import Node
 from mesh.tunnel import Tunnel
 from mesh.waker import Bell, Waker
@@ -218,6 +218,8 @@ class Channel:
                 if isinstance(error, Unknown | Malformed):
                     self._refused, self._running = error, False
                     return
+                if isinstance(error, NoMembers):  # For which it has waited: nobody was asked.
+                    pause_s = RETRY_S
             finally:
                 self._calls, self.session = None, b""
                 self._changed()

@@ -1,11 +1,13 @@
 """Consuming: an iterator over what the broker delivers; settlements go back in the other direction.
 
-When the connection breaks it is opened again. What was unsettled then is delivered again, and
-settling the old delivery of it does nothing: the broker has forgotten that it gave it to us.
+When the connection breaks it is opened again. What was unsettled then is delivered again: of that,
+nothing more is handed over that had come before. Settling what the program still holds of the old
+connection does nothing, as the broker has forgotten that it gave it to us, but `synced` tells of it.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from types import TracebackType
@@ -36,7 +38,7 @@ from .channel import Channel
 from .delivery import DeliveryBatch
 from .feed import WINDOW_BYTES, Feed
 
-UNSETTLED = "it broke before all was settled"
+UNSETTLED = "it ended before all was settled"
 UNKNOWN = "unknown whether all that was settled is stored"
 RANGES_MAX = 1000
 """Settled with one part: any broker's window and segments take that."""
@@ -46,22 +48,34 @@ class _Session:
     """One tunnel's worth of settlements. Those that come after its end go nowhere.
 
     Args:
-        lost: called when some of them may not have reached the broker's disk.
+        lost: told of how many messages the settlement may not have reached the broker's disk.
     """
 
-    def __init__(self, tunnel: Tunnel, lost: Callable[[], None]) -> None:
+    def __init__(self, tunnel: Tunnel, lost: Callable[[int], None]) -> None:
         self._tunnel, self._lost = tunnel, lost
         self._gathered: list[Settlement] = []
         self._work = Waker()
         self._hurried = False
-        self._sent = self._durable = 0
-        self.open, self._told = True, False
+        self._under_way: deque[int] = deque()
+        """Messages in each part that was sent and is not on the broker's disk yet."""
+        self._durable = 0
+        """Parts that are."""
+        self._settled_end = 0
+        """All before it has been given to `settle`."""
+        self.unsettled = 0
+        """Messages given to `settle` that are not on the broker's disk yet."""
+        self._ended = False
 
     def settle(self, outcome: int, start: int, end: int) -> None:
-        if not self.open:
-            if not self._told:
-                self._lost()
+        start = max(start, self._settled_end)
+        if start >= end:
             return
+        if start == self._settled_end:
+            self._settled_end = end
+        if self._ended:
+            self._lost(end - start)
+            return
+        self.unsettled += end - start
         gathered = self._gathered
         if gathered and gathered[-1].outcome == outcome and gathered[-1].end == start:
             gathered[-1] = Settlement(outcome, gathered[-1].start, end)
@@ -81,13 +95,13 @@ class _Session:
                 else:
                     await self._work.wait()
         except MeshError:
-            self.close()
+            self.end()
 
     def _next_part(self) -> bytes:
-        part = encode_settlements(self._gathered[:RANGES_MAX])
+        settled = self._gathered[:RANGES_MAX]
         del self._gathered[:RANGES_MAX]
-        self._sent += 1
-        return part
+        self._under_way.append(sum(one.end - one.start for one in settled))
+        return encode_settlements(settled)
 
     def leave(self, handed_end: int) -> None:
         """Give back what the user had, before this tag, and has not settled: that counts as a return,
@@ -97,14 +111,12 @@ class _Session:
         """
         if not self.open:
             return
-        if not self.settled:
-            self._lost()
-        self.end()
         if handed_end:
             self._gathered.append(Settlement(REQUEUE, 0, handed_end))
         with suppress(MeshError, trio.WouldBlock):
             while self._gathered:
                 self._tunnel.send_nowait(self._next_part())
+        self.end()
 
     def hurry(self) -> None:
         """Somebody waits until all of it is on the broker's disk."""
@@ -112,21 +124,23 @@ class _Session:
         self._work.wake()
 
     def durable(self, parts: int) -> None:
-        self._durable = parts
+        """So many of those sent are, all in all."""
+        while self._under_way and self._durable < parts:
+            self._durable += 1
+            self.unsettled -= self._under_way.popleft()
 
     def end(self) -> None:
-        """It is over, and whoever iterates is told why."""
-        self.open, self._told = False, True
-
-    def close(self) -> None:
-        self.open = False
-        if not self._told and not self.settled:
-            self._lost()
+        """What is not on the broker's disk by now is lost."""
+        lost, self.unsettled, self._ended = self.unsettled, 0, True
+        self._gathered.clear()
+        self._under_way.clear()
+        if lost:
+            self._lost(lost)
 
     @property
-    def settled(self) -> bool:
-        """Whether everything given to `settle` is on the broker's disk."""
-        return not self._gathered and self._durable >= self._sent
+    def open(self) -> bool:
+        """Whether what came by it can be settled."""
+        return not self._ended and not self._tunnel.broken
 
 
 class Deliveries(Feed):
@@ -140,21 +154,22 @@ class Deliveries(Feed):
         super().__init__(channel)
         self.queue, self._settings, self._peek = queue, settings, peek
         self._session: _Session | None = None
-        self._lost = False
+        self._lost = 0
+        """Messages whose settlement went down with a connection, which nobody has been told."""
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:  # fmt: skip
-        session = self._session
-        living = session is not None and session.open
+        living = False
         try:
             try:
-                if error is None and (self._lost or living):
+                if error is None:
                     await self.synced()
+                    living = self._session is not None and self._session.open
             finally:
                 self._give_back()
-            if error is None and living and self._tunnel is not None:
+            if living and self._tunnel is not None:
                 await self._leave(self._tunnel)
         finally:
             await super().__aexit__(kind, error, trace)
@@ -179,31 +194,37 @@ class Deliveries(Feed):
         `prefetch_bytes`, or, where that is 0, whatever comes while the broker's disk is busy.
 
         Raises:
-            BrokerLost: a connection broke before, which is said once, or the broker says nothing for as
-                long as one answer may take; some of it may come again.
+            BrokerLost: of what was settled since this was called last, some went down with a connection,
+                or the broker says nothing for as long as one answer may take. Up to `unsettled` of these
+                messages may come again. What went down is told once.
+            ConsumerCancelled: the broker ended this consumer meanwhile.
         """
         session, timeout_s = self._session, self._channel.timeout_s
-        if session is not None and not session.settled:
+        if session is not None and session.unsettled:
             session.hurry()
-        while self._lost or (session is not None and not session.settled):
-            if self._lost or session is None or not session.open:
-                # With this connection, or one before it, behind the iteration's back.
-                self._lost = False
-                raise BrokerLost(self._channel.cluster, UNSETTLED)
+        while session is not None and session.unsettled and not self._lost:
             try:
                 with trio.move_on_after(timeout_s) as scope:
                     await self._receive()
             except DurableError:
                 raise
-            except MeshError as error:
+            except MeshError:
                 session.end()
-                raise BrokerLost(self._channel.cluster, str(error)) from error
+                break
             if scope.cancelled_caught:
                 why = f"{UNKNOWN}, {self._channel.silence(timeout_s)}"
-                raise BrokerLost(self._channel.cluster, why)
+                raise BrokerLost(self._channel.cluster, why, session.unsettled)
+        if self._lost:
+            lost, self._lost = self._lost, 0
+            raise BrokerLost(self._channel.cluster, UNSETTLED, lost)
 
-    def _lose(self) -> None:
-        self._lost = True
+    def _lose(self, messages: int) -> None:
+        self._lost += messages
+
+    @property
+    def _stale(self) -> bool:
+        # What is settled as it is sent comes but once.
+        return self._session is not None and not self._session.open and not self._settings["no_ack"]
 
     async def _receive(self) -> None:
         tunnel, session = self._tunnel, self._session
@@ -234,6 +255,6 @@ class Deliveries(Feed):
             )
             session = _Session(tunnel, self._lose)
             self._run_until_closed(stack, session.run)
-            stack.callback(session.close)
+            stack.callback(session.end)
             self._last = None  # Tags begin anew.
             self._tunnel, self._session, self._stack = tunnel, session, stack.pop_all()

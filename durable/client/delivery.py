@@ -97,7 +97,11 @@ class DeliveryBatch:
         return datetime.fromtimestamp(self._batch.time_us / 1e6, UTC)
 
     async def ack(self) -> None:
-        """They have been processed. Leaves with the next part to the broker."""
+        """They have been processed. Leaves with the next part to the broker.
+
+        When the connection by which they came has ended this does nothing: they are delivered again,
+        and the next `Deliveries.synced` raises BrokerLost. So it is with `nack` and `reject`.
+        """
         self._settler.settle(ACK, self.tag, self.tag + len(self))
 
     async def nack(self, *, requeue: bool = True) -> None:
@@ -170,7 +174,10 @@ class Delivery:
         return self._batch.deaths
 
     async def ack(self, *, multiple: bool = False) -> None:
-        """It has been processed; with `multiple`, so has everything delivered before it."""
+        """It has been processed; with `multiple`, so has everything delivered before it.
+
+        When the connection by which it came has ended this does nothing: see `DeliveryBatch.ack`.
+        """
         self._settle(ACK, multiple)
 
     async def nack(self, *, requeue: bool = True, multiple: bool = False) -> None:

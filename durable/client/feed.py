@@ -53,9 +53,10 @@ class Feed(AsyncBlock, ABC):
 
     async def __anext__(self) -> Delivery:
         while True:
-            for delivery in self._messages:
-                self._last = delivery
-                return delivery
+            if not self._stale:
+                for delivery in self._messages:
+                    self._last = delivery
+                    return delivery
             self._messages = iter(await self._next_batch())
 
     async def take(self) -> DeliveryBatch:
@@ -70,7 +71,7 @@ class Feed(AsyncBlock, ABC):
         return batch
 
     async def _next_batch(self) -> DeliveryBatch:
-        while not self._batches:
+        while self._stale or not self._batches:
             try:
                 if self._tunnel is None and self._entered:
                     await self._channel.until_open(self._open)
@@ -84,6 +85,11 @@ class Feed(AsyncBlock, ABC):
     def batches(self) -> Batches:
         """Iterate over batches, which is several times faster: `.payloads`, `await batch.ack()`."""
         return Batches(self)
+
+    @property
+    def _stale(self) -> bool:
+        """Whether what has come and was not handed over will come again, by another connection."""
+        return False
 
     @abstractmethod
     async def _open(self) -> None:

@@ -85,7 +85,8 @@ class Records(Feed):
         """Have the broker keep, under our cursor, that everything taken so far has been read.
 
         It is on the broker's disk soon after, and when the block has been left: leaving raises BrokerLost
-        when it is unknown whether it is. A reader that is killed begins with the last one that was.
+        when it is unknown whether it is, ConsumerCancelled when the broker ended this reader before. A reader
+        that is killed begins with the last one that was.
         """
         if not self._entered:
             raise RuntimeError(OUTSIDE)
@@ -147,7 +148,6 @@ class Records(Feed):
         elif part[:1] == GAP:
             self._gaps.append(decode_gap(part))
         elif part[:1] == ENDED:
-            self._stored = self._kept  # It is over, and whoever iterates is told why.
             raise put_together(*decode_ended(part))
         else:
             raise Malformed(f"a part of kind {part[:1]!r}")

@@ -328,9 +328,8 @@ class Sender(AsyncBlock, ABC):
                         await self._connected()
                     except BrokerLost:
                         pass
-                    except (
-                        PublisherFenced
-                    ) as error:  # The broker knows only what `_named` makes of it.
+                    except PublisherFenced as error:
+                        # The broker knows only what `_named` makes of it.
                         named = error.publisher if self._name is None else self._name
                         self._end(PublisherFenced(named, error.epoch, error.latest))
                         return

@@ -115,11 +115,13 @@ class ConsumerCancelled(DurableError):
 
 
 class BrokerLost(DurableError):
-    """No connection to cluster `cluster`: `reason`. It is tried again; what waits may be called again."""
+    """No connection to cluster `cluster`: `reason`. It is tried again; what waits may be called again.
+    Up to `unsettled` messages were settled in vain, as far as is known: they may come again."""
 
-    def __init__(self, cluster: str, reason: str) -> None:
-        super().__init__(f"no connection to the broker {cluster!r}: {reason}")
-        self.cluster, self.reason = cluster, reason
+    def __init__(self, cluster: str, reason: str, unsettled: int = 0) -> None:
+        again = f": up to {unsettled} messages may come again" if unsettled else ""
+        super().__init__(f"no connection to the broker {cluster!r}: {reason}{again}")
+        self.cluster, self.reason, self.unsettled = cluster, reason, unsettled
 
 
 class BrokerError(DurableError):

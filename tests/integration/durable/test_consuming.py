@@ -10,7 +10,7 @@ import trio
 
 import durable
 from durable.broker.hosted import Hosted
-from durable.errors import ConsumerCancelled, QueueInUse, UnknownQueue
+from durable.errors import BrokerLost, ConsumerCancelled, QueueInUse, UnknownQueue
 from durable.queues.lane import Lane
 from mesh.protocol.batch import Batch
 from tests.brokers import QUIET, SMALL, client, drain, numbered, payloads, serving, take, until_told
@@ -212,15 +212,17 @@ async def test_consumers_are_told_when_their_queue_is_deleted(tmp_path: Path) ->
                 "jobs", durability=durability, dead_letter_exchange="amq.fanout"
             )
             await shop.publish_many("", "jobs", numbered(3))
-            async with other.consume("jobs", prefetch=2) as deliveries:
-                found = await take(deliveries, 2)
-                assert await shop.delete_queue("jobs") == 1
-                with pytest.raises(ConsumerCancelled) as cancelled, trio.fail_after(10):
-                    await deliveries.take()
-                assert cancelled.value.queue == "jobs"
-                assert cancelled.value.reason == "the queue was deleted"
-                await found[0].ack()
-                await found[1].reject()
+            with pytest.raises(BrokerLost, match="before all was settled") as lost:
+                async with other.consume("jobs", prefetch=2) as deliveries:
+                    found = await take(deliveries, 2)
+                    assert await shop.delete_queue("jobs") == 1
+                    with pytest.raises(ConsumerCancelled) as cancelled, trio.fail_after(10):
+                        await deliveries.take()
+                    assert cancelled.value.queue == "jobs"
+                    assert cancelled.value.reason == "the queue was deleted"
+                    await found[0].ack()
+                    await found[1].reject()
+            assert lost.value.unsettled == 2
         with pytest.raises(UnknownQueue):
             async with shop.consume("jobs"):
                 pass

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import trio
 
 import durable
 from durable.broker.reading import _Cursor
-from durable.errors import BrokerLost, UnknownStream
+from durable.errors import BrokerLost, ConsumerCancelled, UnknownStream
 from tests.brokers import at, client, numbered, payloads, serving, shop_at, take
 from tests.nodes import free_ports
 from tests.waiting import PATIENCE_S, until
@@ -90,6 +92,27 @@ async def test_leaving_says_when_nobody_knows_whether_a_cursor_is_kept(tmp_path:
         records._channel.timeout_s = 0.2
         with pytest.raises(BrokerLost):
             await records.__aexit__(None, None, None)
+
+
+async def never(_: _Cursor) -> None:
+    await trio.sleep_forever()
+
+
+async def test_leaving_says_when_a_cursor_was_not_kept_before_its_reader_was_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by reading: whoever had caught why it was ended could think that the cursor was kept."""
+    monkeypatch.setattr(_Cursor, "keep", never)
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_stream("audit")
+        await shop.publish("", "audit", b"")
+        with pytest.raises(ConsumerCancelled), trio.fail_after(PATIENCE_S):
+            async with shop.read("audit", start="first", cursor="billing") as records:
+                await take(records, 1)
+                await records.store()
+                await shop.delete_stream("audit")
+                with suppress(ConsumerCancelled):
+                    await records.take()
 
 
 async def test_a_cursor_is_told_once_for_all_that_is_taken_in_one_turn(

@@ -1,0 +1,110 @@
+"""What became of settlements whose connection ended, and of messages that came by it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import durable
+from durable.errors import BrokerLost
+from tests.brokers import at, drain, numbered, payloads, serving, shop_at, take
+from tests.nodes import free_ports
+from tests.waiting import PATIENCE_S, until
+
+
+async def test_what_went_down_with_one_connection_is_not_synced_by_the_next(
+    tmp_path: Path,
+) -> None:
+    """Found: only the first `synced` was told. What was acked of the old connection behind it passed
+    for synced with what the new one delivered, and came back."""
+    port = free_ports(1)
+    async with shop_at(port) as joined:
+        shop = durable.connect(joined, timeout=PATIENCE_S)
+        async with serving(tmp_path, **at(port)):
+            await shop.declare_queue("jobs")
+            await shop.publish_many("", "jobs", numbered(10))
+            deliveries = await shop.consume("jobs").__aenter__()
+            early = await take(deliveries, 10)
+        for one in early[:4]:
+            await one.ack()
+        with pytest.raises(BrokerLost, match="up to 4 messages may come again") as lost:
+            await deliveries.synced()
+        assert lost.value.unsettled == 4
+        for one in early[8:]:
+            await one.ack()
+        async with serving(tmp_path, **at(port)):
+            for one in await take(deliveries, 2):
+                await one.ack()
+            with pytest.raises(BrokerLost) as lost:
+                await deliveries.synced()
+            assert lost.value.unsettled == 2
+            await deliveries.synced()  # It is said once.
+            await deliveries.__aexit__(None, None, None)
+            assert await drain(shop, "jobs") == numbered(8, 2)
+
+
+async def test_messages_that_went_down_unsettled_are_counted_once(tmp_path: Path) -> None:
+    """With `multiple`, those that were settled before are not counted, nor sent, again."""
+    port = free_ports(1)
+    async with shop_at(port) as joined:
+        shop = durable.connect(joined, timeout=PATIENCE_S)
+        async with serving(tmp_path, **at(port)):
+            await shop.declare_queue("jobs")
+            await shop.publish_many("", "jobs", numbered(10))
+            deliveries = await shop.consume("jobs").__aenter__()
+            found = await take(deliveries, 10)
+            await found[4].ack(multiple=True)
+            await deliveries.synced()
+            await found[4].ack(multiple=True)
+            await found[2].ack()
+            await deliveries.synced()
+        await found[6].ack(multiple=True)
+        await found[7].nack(multiple=True)
+        with pytest.raises(BrokerLost) as lost:
+            await deliveries.__aexit__(None, None, None)
+        assert lost.value.unsettled == 3
+
+
+@pytest.mark.parametrize("by", ["message", "batch"])
+async def test_what_the_next_connection_delivers_again_is_not_handed_over_before(
+    tmp_path: Path, by: str
+) -> None:
+    """Found: all that had come was iterated first, and processed in vain."""
+    port = free_ports(1)
+    async with shop_at(port) as joined:
+        shop = durable.connect(joined, timeout=PATIENCE_S)
+        async with serving(tmp_path, **at(port)):
+            await shop.declare_queue("jobs")
+            for first in (0, 5):
+                await shop.publish_many("", "jobs", numbered(5, first))
+            deliveries = await shop.consume("jobs").__aenter__()
+            if by == "message":
+                await take(deliveries, 2)
+            else:
+                await deliveries.take()
+            await until(lambda: deliveries._batches)
+        await until(lambda: not joined.members("broker"))
+        async with serving(tmp_path, **at(port)):
+            if by == "message":
+                again = await take(deliveries, 10)
+            else:
+                again = [one for _ in range(2) for one in await deliveries.take()]
+            assert payloads(again) == numbered(10)
+            assert {one.redelivered for one in again} == {1}
+            await deliveries.__aexit__(None, None, None)
+
+
+async def test_what_came_settled_is_handed_over_after_its_connection(tmp_path: Path) -> None:
+    """With `no_ack` nothing comes again."""
+    port = free_ports(1)
+    async with shop_at(port) as joined:
+        shop = durable.connect(joined, timeout=PATIENCE_S)
+        async with serving(tmp_path, **at(port)):
+            await shop.declare_queue("jobs")
+            await shop.publish_many("", "jobs", numbered(10))
+            deliveries = await shop.consume("jobs", no_ack=True).__aenter__()
+            await take(deliveries, 2)
+        await until(lambda: not joined.members("broker"))
+        assert payloads(await take(deliveries, 8)) == numbered(8, 2)
+        await deliveries.__aexit__(None, None, None)
