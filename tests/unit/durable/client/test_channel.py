@@ -48,7 +48,7 @@ async def test_who_has_no_broker_looks_out_for_it_nearly_all_the_time(
     async with trio.open_nursery() as nursery:
         node = Lonely(nursery)
         with pytest.raises(BrokerLost, match="no members"):
-            await Channel(cast(Node, node), "broker", "/", timeout_s=60.0).connected()
+            await Channel(cast("Node", node), "broker", "/", timeout_s=60.0).connected()
         nursery.cancel_scope.cancel()
     pauses_s = [later - sooner for sooner, later in pairwise(node.looked_s)][1::2]
     assert len(pauses_s) > 20
