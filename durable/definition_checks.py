@@ -27,6 +27,7 @@ INTEGERS = range(-(2**63), 2**64)
 """What msgpack can hold."""
 
 NAME = f"1 to {NAME_BYTES_MAX} bytes of UTF-8 without control characters"
+NONE = "None (null in JSON, and so in a shell)"
 KEY = f"at most {NAME_BYTES_MAX} bytes of UTF-8"
 
 
@@ -69,14 +70,16 @@ def check_counts(kind: str, **counts: Any) -> None:
     """Each None, or an integer over 0."""
     for field, value in counts.items():
         if value is not None and not (type(value) is int and 0 < value <= COUNT_MAX):
-            raise InvalidDefinition(kind, field, value, f"an integer of 1 to {COUNT_MAX}, or None")
+            raise InvalidDefinition(
+                kind, field, value, f"an integer of 1 to {COUNT_MAX}, or {NONE}"
+            )
 
 
 def check_seconds(kind: str, **times: Any) -> None:
     """Each None, or a number over 0; not NaN, which is over nothing."""
     for field, value in times.items():
         if value is not None and not (type(value) in (int, float) and 0 < value <= SECONDS_MAX):
-            allowed = f"a number of seconds over 0, at most {SECONDS_MAX}, or None"
+            allowed = f"a number of seconds over 0, at most {SECONDS_MAX}, or {NONE}"
             raise InvalidDefinition(kind, field, value, allowed)
 
 

@@ -77,6 +77,8 @@ def read(made: type[D], plain: Any) -> D:
 def from_plain(kind: str, plain: Any) -> Definition:
     """The definition that `to_plain` gave. Its values are not checked: call `check()` for that.
 
+    One text is one pattern: as letters it would be others, and nobody would be told.
+
     Raises:
         InvalidDefinition: no such kind, not a dict, a field that is unknown or missing.
     """
@@ -89,8 +91,8 @@ def from_plain(kind: str, plain: Any) -> Definition:
             raise InvalidDefinition(kind, name, None, "a value, it is missing")
     values = dict(plain)
     patterns, arguments = values.get("patterns"), values.get("arguments")
-    if isinstance(patterns, list):
-        values["patterns"] = tuple(patterns)
+    if isinstance(patterns, str | list):
+        values["patterns"] = (patterns,) if isinstance(patterns, str) else tuple(patterns)
     if isinstance(arguments, dict) and all(isinstance(name, str) for name in arguments):
         values["arguments"] = sorted_arguments(arguments)
     return made(**values)

@@ -23,8 +23,8 @@ the latest are known."""
 CLOSING_S = (0.0, 0.001, 0.005, 0.05)
 """libzmq tells first and closes then, nearly always at once, but may be interrupted in between."""
 TCP_ESTABLISHED = 1
-SINCE_RECEIVED_AT = 52
-"""Of `struct tcp_info`: u32, milliseconds since anything was received."""
+SINCE_RECEIVED_AT, BYTES_RECEIVED_AT = 52, 128
+"""Of `struct tcp_info`: u32, milliseconds since anything was received; u64, how much in all."""
 
 
 class Endings:
@@ -62,6 +62,20 @@ class Endings:
             pass
         kept.close()
         return None
+
+    def received_bytes(self, key: Hashable) -> int:
+        """How much came on a connection that has ended, one for its end if the peer said so; 0, too, where
+        that is not known."""
+        kept = self._kept.pop(key, None)
+        if kept is None:
+            return 0
+        with kept:
+            try:
+                told = kept.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, BYTES_RECEIVED_AT + 8)
+                (received,) = struct.unpack_from("Q", told, BYTES_RECEIVED_AT)
+            except (OSError, struct.error):  # It was no socket.
+                return 0
+        return int(received)
 
     def forget(self, key: Hashable) -> None:
         """We hang up ourselves: as long as a descriptor is open, its connection is."""

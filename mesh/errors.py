@@ -113,7 +113,7 @@ class Overloaded(RequestError):
     ) -> None:
         why = f"; {setting} is {limit}" if setting else ""
         super().__init__(
-            f"{target!r}: members busy: {tried}, retry after {retry_after_s:.2f} s{why}"
+            f"{target!r}: members busy: {tried}, retry after {retry_after_s:.3f} s{why}"
         )
         self.target, self.tried, self.retry_after_s = target, tried, retry_after_s
         self.setting, self.limit = setting, limit

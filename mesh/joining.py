@@ -18,11 +18,13 @@ from security.errors import SecurityError
 from security.files import load_keyring
 from security.keyring import Keyring
 
+from .complaints import Complaints
 from .config import MeshConfig
 from .driver import Driver
 from .entering import Life
 from .errors import ConfigError, InvalidName, KeyMissing, NodeCrashed, TunnelBroken
 from .finders import make_finders
+from .listening import binds_of
 from .node import Node
 from .nursery import open_nursery
 from .protocol.balancer import Choose, choose_of_two
@@ -85,9 +87,7 @@ async def _life(
     joined = _listed(clusters)
     names = tuple(one.cluster if isinstance(one, Service) else one for one in joined)
     services = [one for one in joined if isinstance(one, Service)]
-    config = load_config(names, settings, has_keyring=keyring is not None)
-    keyring = keyring or _load({name: getattr(config, name) for name in KEY_SOURCES})
-    _check_keys(keyring, names)
+    config, keyring = _checked(names, keyring, settings)
     driver = _make_driver(config, keyring, services, choose, transport)
     node = Node(driver, config)
     crash: BaseException | None = None
@@ -208,6 +208,33 @@ def keyring_of(settings: Mapping[str, Any]) -> Keyring | None:
     return _load(source) if source else None
 
 
+def check_settings(
+    cluster: str, keyring: Keyring | None, settings: Mapping[str, Any]
+) -> tuple[MeshConfig, Keyring]:
+    """What `join` would refuse before it opens a socket, for whoever has something to open before.
+
+    Args:
+        settings: of `join`, without its other keywords.
+    Raises:
+        ConfigError, KeyMissing, InvalidName: as `join`.
+    """
+    config, keyring = _checked((cluster,), keyring, settings)
+    make_finders(config, bytes(16))
+    return config, keyring
+
+
+def _checked(
+    names: tuple[str, ...], keyring: Keyring | None, settings: Mapping[str, Any]
+) -> tuple[MeshConfig, Keyring]:
+    if keyring is not None and (also := [name for name in KEY_SOURCES if settings.get(name)]):
+        raise ConfigError(f"keyring and {also[0]} contradict, give one source of keys")
+    config = load_config(names, settings, has_keyring=keyring is not None)
+    keyring = keyring or _load({name: getattr(config, name) for name in KEY_SOURCES})
+    _check_keys(keyring, names)
+    binds_of(config, keyring)
+    return config, keyring
+
+
 def _load(source: Mapping[str, Any]) -> Keyring:
     try:
         return load_keyring(**{**dict.fromkeys(KEY_SOURCES), **source})
@@ -241,16 +268,17 @@ def _serve(
         )  # fmt: skip
         core.patterns.tunnels.endpoints[service.cluster] = service.tunnels.endpoints
     handlers = {service.cluster: service.tunnels.functions for service in services}
+    complaints = Complaints()
 
     def opened(end: TunnelEnd, cluster: str, endpoint: str) -> None:
         tunnel = Tunnel(driver, end)
         driver.handling.add(tunnel)
-        nursery.start_soon(_run_tunnel, handlers[cluster][endpoint], tunnel, driver)
+        nursery.start_soon(_run_tunnel, handlers[cluster][endpoint], tunnel, driver, complaints)
 
     driver.tunnel_opened = opened
 
 
-async def _run_tunnel(handler: Any, tunnel: Tunnel, driver: Driver) -> None:
+async def _run_tunnel(handler: Any, tunnel: Tunnel, driver: Driver, complaints: Complaints) -> None:
     try:
         async with tunnel:
             await handler(tunnel)
@@ -259,6 +287,6 @@ async def _run_tunnel(handler: Any, tunnel: Tunnel, driver: Driver) -> None:
     except* Exception as group:
         # Of an exception that came without a group, Python makes one here, without a text.
         error = group if group.message else group.exceptions[0]
-        logger.error("tunnel handler of %r failed", tunnel.target, exc_info=error)
+        complaints.log(f"tunnel handler of {tunnel.target!r}", error)
     finally:
         driver.handling.discard(tunnel)

@@ -14,8 +14,10 @@ from discovery.endpoint import parse_endpoint
 from discovery.errors import BadEndpoint
 from discovery.interfaces import addresses
 from security.announcement import ENDPOINTS_MAX, URI
+from security.keyring import Keyring
 from security.keys import ClusterKeys
 
+from .config import MeshConfig
 from .errors import CannotBind, ConfigError
 
 WILDCARDS = ("0.0.0.0", "*", "")
@@ -92,6 +94,14 @@ def parse_ports(text: str, setting: str) -> PortRange:
     if ports.first > ports.last:
         raise ConfigError(f"{setting}: want the first port below the last, got {text!r}")
     return ports
+
+
+def binds_of(config: MeshConfig, keyring: Keyring) -> list[Bind]:
+    """What a node with these settings binds. Raises ConfigError; NoKey: it cannot be a member."""
+    keys = [*keyring.door()]
+    for cluster in config.clusters:
+        keys += keyring.own(cluster)
+    return bind_plan(config.listen, config.advertise, keys)
 
 
 def bind_plan(listen: str, advertise: str | None, keys: Sequence[ClusterKeys]) -> list[Bind]:

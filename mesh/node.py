@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from .config import HEADERS_BYTES_MAX, MeshConfig
+from .config import MeshConfig
 from .driver import Driver
 from .errors import (
     MeshError,
@@ -257,7 +257,8 @@ class Node:
         and LimitReached may come on the way, after a prefix, too.
 
         Args:
-            headers: one for each payload, as `mesh.message.encode_headers` packs them; at most 60 KiB.
+            headers: one for each payload, as `mesh.message.encode_headers` packs them; each at
+                most `headers_bytes_max`.
         """
         if not payloads:
             return
@@ -266,8 +267,9 @@ class Node:
                 self._check_payload(payload)
         if headers is not None and len(headers) != len(payloads):
             raise ValueError(f"{len(headers)} headers for {len(payloads)} payloads")
-        if headers is not None and (size := max(map(len, headers))) > HEADERS_BYTES_MAX:
-            raise TooLarge("headers", size, HEADERS_BYTES_MAX)
+        limit = self.config.headers_bytes_max
+        if headers is not None and (size := max(map(len, headers))) > limit:
+            raise TooLarge("headers", size, limit)
         stream, _ = self._prepare(topic, payloads[0], None)
         total = sum(map(len, payloads)) + PER_MESSAGE_BYTES * len(payloads)
         total += sum(map(len, headers)) if headers is not None else 0

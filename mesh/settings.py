@@ -160,6 +160,8 @@ def _level(
     given = [name for name in KEY_SOURCES if converted.get(name)]
     if len(given) > 1:
         raise ConfigError(f"{origin}: {' and '.join(given)} contradict, give one source of keys")
+    if converted.get("zeroconf") is False and converted.get("zeroconf_interfaces"):
+        raise ConfigError(f"{origin}: zeroconf_interfaces contradict zeroconf, which is off")
     return Level(origin, converted)
 
 

@@ -27,7 +27,7 @@ class RequestStatistics:
 
 @dataclass(frozen=True, slots=True)
 class BroadcastStatistics:
-    """`skipped`: members whose outbox was full; `unwanted`: received without a handler for it."""
+    """`skipped`: members whose outbox was full, or who take no payload of that size; `unwanted`: received without a handler for it."""
 
     sent: int
     skipped: int

@@ -16,6 +16,11 @@ def read_time(text: str) -> datetime:
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
+def write_time(time: datetime, timespec: str = "microseconds") -> str:
+    """A time in UTC as every command prints it: 2026-11-21T20:15:00.500000Z."""
+    return time.isoformat(timespec=timespec).replace("+00:00", "Z")
+
+
 def since_epoch_us(time: datetime) -> int:
     """Of one with a zone; exact, and of all that a calendar has."""
     return (time - EPOCH) // timedelta(microseconds=1)

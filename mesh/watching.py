@@ -26,10 +26,13 @@ class Watch:
         self._changes: deque[Change] = deque(known, maxlen=CHANGES_MAX)
         self._waker = Waker()
         self._closed = False
+        self.dropped = 0
+        """Changes that are not told, the oldest, for there were more than `CHANGES_MAX` to be read."""
 
     def changed(self, change: Change) -> None:
         """Called with every change of any member."""
         if self.cluster is None or self.cluster in change.member.clusters:
+            self.dropped += len(self._changes) == CHANGES_MAX
             self._changes.append(change)
             self._waker.wake()
 

@@ -9,7 +9,6 @@ wait, the workers double with each turn of the scheduler.
 
 from __future__ import annotations
 
-import logging
 import math
 import types
 from collections import deque
@@ -19,16 +18,14 @@ from typing import Any, TypeVar
 import trio
 from trio.lowlevel import enable_ki_protection
 
+from .complaints import Complaints
 from .errors import REFUSALS, ServiceError, TooLarge
 from .protocol.dispatch import Dispatcher, Job
 from .service import Handler, Request
 from .waker import Waker
 
-logger = logging.getLogger("mesh")
 IDLE_MAX = 1024
 """Tasks kept, 4 KB each. To start one costs 10 us, so more than usually run at a time."""
-COMPLAINTS_MAX = 1000
-"""Kinds of failure that are logged, per service."""
 E = TypeVar("E", bound=BaseException)
 
 
@@ -62,7 +59,7 @@ class Workers:
         self._coming = 0
         self._idle: list[Worker] = []
         self._clock = trio.lowlevel.current_clock().current_time
-        self._complained: set[tuple[str, str]] = set()
+        self._complaints = Complaints()
         self.dispatcher: Dispatcher
         """Set once, right after the dispatcher was made with `start`."""
 
@@ -132,7 +129,7 @@ class Workers:
         except* Exception as group:
             error = _first(group)
             refusal = ServiceError("failed", _told(error))
-            self._complain(job, error)
+            self._complaints.log(f"handler of {job.endpoint!r}", error)
         worker.job = None
         now_s = self._end(job, reply, refusal)
         return not job.cancelled and (not worker.waited or now_s < deadline_s)
@@ -163,13 +160,6 @@ class Workers:
             self.dispatcher.raised(job, "failed", str(error), now_s)
         else:
             self.dispatcher.replied(job, reply, now_s)
-
-    def _complain(self, job: Job, error: Exception) -> None:
-        # Once per endpoint and kind: callers get every one of them, the counters count the rest.
-        key = (job.endpoint, type(error).__name__)
-        if key not in self._complained and len(self._complained) < COMPLAINTS_MAX:
-            self._complained.add(key)
-            logger.error("handler of %r failed; this is logged once", job.endpoint, exc_info=error)
 
 
 @types.coroutine

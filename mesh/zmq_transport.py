@@ -32,7 +32,7 @@ from security.keys import ClusterKeys
 from .config import MeshConfig
 from .endings import Endings, hung_up_on
 from .errors import CannotBind, ConfigError
-from .listening import Bind, bind_plan
+from .listening import Bind, binds_of
 from .nursery import open_nursery
 from .protocol.dialling import PATIENCE_MAX
 from .protocol.frame import CONTROL, DATA, largest_frame
@@ -51,6 +51,10 @@ OVERSIZE = 4
 """Times the largest frame: up to that the core sees it and can say so; of more, libzmq takes nothing in and
 just ends the connection. `endings` knows."""
 LINGER_MS = 500
+GREETING_BYTES = 64
+"""Of ZMTP 3: both sides begin with it. A client with CURVE goes on at once."""
+STRANGER = "a connection that does not speak our protocol"
+BROKEN_OFF = "a handshake that was broken off"
 HEARTBEAT_MS = 1000
 
 FAILED_AUTH = int(zmq.Event.HANDSHAKE_FAILED_AUTH)
@@ -84,8 +88,8 @@ class ZmqTransport:
         self._hurried: dict[ZmqSocket, None] = {}
         self._denied: set[int] = set()
         self._endings = Endings(int(config.suspect_s * 500))
-        self._strange = False
-        """Whether the accepted connection that ends next has been refused already."""
+        self._strange = ""
+        """What the accepted connection that ends next was; empty: it was admitted."""
         self._resolving: dict[int, Resolving] = {}
         self._resolver = Resolver()
         self._used: dict[ZmqSocket, None] = {}
@@ -160,10 +164,7 @@ class ZmqTransport:
     def _bind(self) -> list[Endpoint]:
         raw = self._inbound.raw
         raw.setsockopt(zmq.CURVE_SERVER, 1)
-        keys = [*self._keyring.door()]
-        for cluster in self._config.clusters:
-            keys += self._keyring.own(cluster)
-        self.binds = bind_plan(self._config.listen, self._config.advertise, keys)
+        self.binds = binds_of(self._config, self._keyring)
         endpoints: list[Endpoint] = []
         for bind in self.binds:
             raw.setsockopt(zmq.CURVE_SECRETKEY, _secret(bind.keys))
@@ -229,15 +230,16 @@ class ZmqTransport:
         if kind in BEGUN:
             self._endings.begun(value, value)
         elif kind in DENIED:
-            # ZAP's refusal ends nothing yet: that is up to whoever was refused.
-            self._strange = kind != FAILED_AUTH
-            self._refused_handshake(kind, value)
+            by_them = kind == FAILED_NO_DETAIL and value != errno.EAGAIN
+            self._strange = BROKEN_OFF if by_them else STRANGER
+            if kind == FAILED_AUTH:  # ZAP has said so, and ends nothing yet: that is up to them.
+                self._strange = ""
         elif kind == DISCONNECTED:
-            strange, self._strange = self._strange, False
+            strange, self._strange = self._strange, ""
             # Whose it was, or whose it is by now: frames and events come on different ways.
             conns = tuple(self._accepted_on.get(value, ()))
             if strange:
-                self._endings.forget(value)
+                self._turn_away(strange, self._endings.received_bytes(value))
                 self._inbound_lost(conns)
             else:
                 self._ended(value, value, conns, lambda: self._inbound_lost(conns))
@@ -271,14 +273,11 @@ class ZmqTransport:
         self._receiver.inbound_lost(conns)
         self._receiver.settle()
 
-    def _refused_handshake(self, kind: int, error: int) -> None:
-        if kind == FAILED_AUTH:
-            return  # ZAP has said so.
-        if kind == FAILED_NO_DETAIL and error != errno.EAGAIN:
-            # Closed by the other side: one of our own probes, or a client that found us strange.
-            self._receiver.refused("a handshake that was broken off", quiet=True)
-        else:
-            self._receiver.refused("a connection that does not speak our protocol")
+    def _turn_away(self, what: str, received_bytes: int) -> None:
+        # Our own probes say nothing, and a client with CURVE more than a greeting. The end counts as one.
+        if what == BROKEN_OFF and 1 < received_bytes <= GREETING_BYTES + 1:
+            what = STRANGER
+        self._receiver.refused(what, quiet=what == BROKEN_OFF)
 
     @enable_ki_protection
     async def _read(self, socket: ZmqSocket) -> None:

@@ -183,9 +183,7 @@ def read_pairs(directory: Path) -> list[ClusterKeys]:
         raise BadKeyFile(directory, error.strerror or str(error)) from error
     if not found_there:
         how = f"`mesh keys new-cluster NAME --keys-dir {directory}` makes it"
-        raise BadKeyFile(
-            directory, f"is no directory, and keys_dir (MESH_KEYS_DIR) names it; {how}"
-        )
+        raise BadKeyFile(directory, f"keys_dir wants a directory, and this is none; {how}")
     found: dict[tuple[str, bool], ClusterKeys] = {}
     for path in sorted(directory.glob("*.public")) + sorted(directory.glob("*.secret")):
         old = path.stem.endswith(OLD)

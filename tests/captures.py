@@ -187,6 +187,19 @@ def of_rows(rows: Iterable[dict[str, Any]]) -> list[Message]:
     ]  # fmt: skip
 
 
+def jobs_and_audit(data: Path, use: Encryption | None = None) -> Captured:
+    """A queue and a stream, lanes 1 and 2; `publish` puts something into both."""
+    captured = Captured(data, encryption=use)
+    captured.declare("jobs", 1)
+    captured.declare("audit", 2, stream=True)
+    return captured
+
+
+def publish(captured: Captured, count: int) -> list[int]:
+    """So many records of two messages; their log positions."""
+    return [captured.publish([1, 2], [b"%d" % number, b"x" * 50]) for number in range(count)]
+
+
 def varied(
     data: Path, seed: int, records: int = 150, use: Sequence[Encryption | None] = (None,)
 ) -> Captured:
@@ -215,10 +228,8 @@ def varied(
 
 def compacted(data: Path, use: Encryption | None = None) -> Captured:
     """Segments 1 and 2 freed: what was left of them carried, some of it twice, some not at all."""
-    captured = Captured(data, encryption=use)
-    captured.declare("jobs", 1)
-    captured.declare("audit", 2, stream=True)
-    positions = [captured.publish([1, 2], [b"%d" % number, b"x" * 50]) for number in range(60)]
+    captured = jobs_and_audit(data, use)
+    positions = publish(captured, 60)
     for lane, every in ((1, 3), (2, 5)):
         for position in positions[::every]:
             if captured.segment_of(position) <= 2:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from durable.definitions import QueueDefinition
@@ -40,6 +41,8 @@ class Model:
 
     definition: QueueDefinition
     messages: list[Message] = field(default_factory=list)
+    dropped: Counter[str] = field(default_factory=Counter)
+    """Since the queue is there, by reason: without a dead letter."""
 
     def add(self, lane: int, run: Run, time_us: int, expires_us: int | None) -> None:
         for sequence in range(run.first, run.first + run.count):
@@ -68,6 +71,8 @@ class Model:
         message.reason, message.consumer = reason, None
         dead_letters = self.definition.dead_letter_exchange is not None
         message.state = DYING if dead_letters else SETTLED
+        if not dead_letters:
+            self.dropped[reason] += 1
 
     def expire(self, now_us: int) -> int:
         """Only the oldest of a lane expires, then the next is the oldest."""
@@ -103,8 +108,12 @@ class Model:
         if limit is not None and message.returned + 1 > limit:
             self.goes(message, "delivery_limit")
         else:
-            message.state, message.consumer = READY, None
+            self.release(message)
             message.returned += 1
+
+    def release(self, message: Message) -> None:
+        """It comes again, and nothing counts it."""
+        message.state, message.consumer = READY, None
 
     def crash(self) -> None:
         """Whatever is not in the log has not been."""

@@ -45,9 +45,9 @@ class Queue:
     def held_by(self, consumer: object) -> list[Message]:
         return [one for one in self.those(UNACKED) if one.consumer is consumer]
 
-    def come_back(self, message: Message) -> None:
+    def come_back(self, message: Message, *, counted: bool) -> None:
         message.state, message.consumer = READY, None
-        message.returned += 1
+        message.returned += counted
 
 
 @dataclass(eq=False)
@@ -144,8 +144,8 @@ class Model:
         return bool(members), logged, False
 
     def settle(self, queue: Queue, message: Message, outcome: str) -> None:
-        if outcome == "requeue":
-            queue.come_back(message)
+        if outcome in ("requeue", "release"):
+            queue.come_back(message, counted=outcome == "requeue")
             return
         message.state, message.consumer = GONE, None
         if outcome == "reject" and queue.definition.dead_letter_exchange is not None:

@@ -34,7 +34,7 @@ class PlainStore:
     def __init__(self) -> None:
         self.records: dict[int, Record] = {}
         self.end = self.durable_end = 0
-        self.append_bytes_max = 1 << 30
+        self.append_bytes_max = self.reserve_bytes = 1 << 30
         self.references: Counter[int] = Counter()
         self.refusal: Exception | None = None
         self.hurried = False

@@ -10,7 +10,8 @@ import spark
 from bench.roles.spark_workers import peak_rss_bytes
 from bench.roles.stage import Stage, leave_on_sigterm, play
 from bench.spark import ceiling
-from spark.capture.rows import HEADERS, SQL, ddl
+from spark.capture.options import Options
+from spark.capture.rows import HEADERS, SQL, ddl, schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -41,7 +42,8 @@ def run(stage: Stage) -> None:
                 df = spark.read_capture(session, stage.settings["data"], columns=columns or COLUMNS)
             else:
                 reader = session.read.format(order["source"]).options(**order["options"])
-                df = reader.schema(ddl(columns or COLUMNS)).load(stage.settings["data"])
+                rows = schema_of(Options(), columns or COLUMNS)
+                df = reader.schema(ddl(rows)).load(stage.settings["data"])
             stage.done(seconds=seconds_to_read(df))
         else:
             stage.done(peak_rss_bytes=peak_rss_bytes())

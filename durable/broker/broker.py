@@ -15,9 +15,10 @@ from types import TracebackType
 from typing import Any
 
 from mesh.entering import Life
-from mesh.joining import check_in_trio, join, keyring_of
+from mesh.joining import check_in_trio, check_settings, join
 from mesh.node import Node
 from mesh.service import Service
+from mesh.settings import KEY_SOURCES
 from mesh.watching import Watch
 from security.keyring import Keyring
 
@@ -64,10 +65,9 @@ async def _life(
     settings: Mapping[str, Any],
 ) -> AsyncGenerator[Broker]:  # fmt: skip
     check_in_trio()
-    if keyring is None:
-        keyring = keyring_of(
-            {name: value for name, value in settings.items() if name not in NOT_SETTINGS}
-        )
+    # What the mesh will refuse is to leave no directory behind.
+    of_node = {name: value for name, value in settings.items() if name not in NOT_SETTINGS}
+    _, keyring = check_settings(cluster, keyring, of_node)
     async with (
         Broker(data, cluster=cluster, config=config, keyring=keyring) as broker,
         broker.on_mesh(**settings),
@@ -117,7 +117,9 @@ class Broker:
     async def on_mesh(self, **settings: Any) -> AsyncGenerator[Node]:
         """Join, and serve whoever calls, for as long as the block lasts. Raises as `mesh.join`."""
         settings.setdefault("tunnel_window_bytes", self._config.tunnel_window_bytes)
-        settings.setdefault("keyring", self._keyring)
+        if self._keyring is not None:  # Instead of what it was made of.
+            others = {name: one for name, one in settings.items() if name not in KEY_SOURCES}
+            settings = {**others, "keyring": self._keyring}
         async with join(self.service, **settings) as node:
             self._hosting.joined(node)
             self.node = node

@@ -6,9 +6,10 @@ one moment: whatever is settled is appended, and a snapshot. The root is last, a
 give up segments.
 
 The snapshot comes behind the files: on a full disk it takes what is kept for the one that gives space
-back. Where there is no room for the files, or no segment to let go, that would be in vain. Where
-something comes between it and the root, as a kill, there is no room for another one. So it says by itself
-what it knows: on a full disk that is enough to let segments go, and the root goes with them.
+back, and without a segment to let go that would be in vain. Where something comes between it and the root,
+as a kill, there is no room for another one. So it says by itself what it knows: on a full disk that is
+enough to let segments go, and the root goes with them. Where there is no room for the files, it says all
+that they would, and what settlements the log has no room for either: so these go on without end.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ import trio
 
 from mesh.errors import TooLarge
 
-from ..errors import StoreError
+from ..errors import StoreError, StoreFull
 from ..log.checkpoints import NOWHERE, Checkpoints, Root
 from ..log.cipher import Cipher
-from ..log.disk import Disk
+from ..log.disk import NO_SPACE, Disk
 from ..log.recovery import Beginning
 from ..vhost.checkpointing import Checkpointing, Taking, decode_extra, load, recall
 from ..vhost.replay import Replay
@@ -183,18 +184,34 @@ class Checkpointer:
             return
         if not self._worth_it(hosted.applied_end):
             return
-        start, taking = await self._take()
-        await trio.to_thread.run_sync(self._write_files, taking)
-        self._checkpointing.written(taking)
-        snapshot = await self._append_snapshot(start)
+        start, taking = hosted.applied_end, await self._write_changed()
+        snapshot = await self._append_snapshot(start, alone=taking is None)
         if snapshot is None:
             return
         # Not its own position: what was still on its way to the disk then, such as the settlement of
         # what was dead-lettered, it does not know.
         self._known = start
-        root = Root(snapshot, start, taking.extra)
-        await trio.to_thread.run_sync(self._write_root, root)
+        if taking is None:
+            await trio.to_thread.run_sync(self._files.drop_root, start)
+        else:
+            root = Root(snapshot, start, taking.extra)
+            await trio.to_thread.run_sync(self._write_root, root)
         await self._free()
+
+    async def _write_changed(self) -> Taking | None:
+        """What is in the files now. None: the disk is full, there was no room, and the snapshot has to do alone."""
+        log = self._hosted.log
+        try:
+            taking = await self._take()
+            await trio.to_thread.run_sync(self._write_files, taking)
+        except StoreFull:
+            return None
+        except OSError as error:
+            if error.errno in NO_SPACE and log.statistics().full:
+                return None
+            raise
+        self._checkpointing.written(taking)
+        return taking
 
     async def _free(self) -> None:
         """What the last snapshot knows and nothing needs; there is no root that would miss it."""
@@ -205,32 +222,36 @@ class Checkpointer:
         if freed:
             logger.info("%s: segments %s are free", hosted.vhost.name, freed)
 
-    async def _take(self) -> tuple[int, Taking]:
-        """A log position before which all records had been applied when it began, and the files to be
-        written, with everything in them durable in the log."""
+    async def _take(self) -> Taking:
+        """The files to be written, with everything in them durable in the log. Raises StoreError."""
         hosted, log = self._hosted, self._hosted.log
-        start, taking = hosted.applied_end, self._checkpointing.begin()
+        taking = self._checkpointing.begin()
         while taking.more:
             await log.with_room(self._flush)
             taking.take(hosted.applied_end, hosted.vhost.settling.last_position)
             await trio.lowlevel.checkpoint()
         await log.durable(log.end - 1)  # What is settled in a file has to be so in the log.
-        return start, taking
+        return taking
 
-    async def _append_snapshot(self, start: int) -> int | None:
+    async def _append_snapshot(self, start: int, *, alone: bool) -> int | None:
         """Its log position, durable. None: meanwhile the disk is full, and it is not worth its room. Raises
         TooLarge."""
         hosted, log = self._hosted, self._hosted.log
 
         def append() -> range:
-            self._flush()
+            hosted.turn()
             if not self._worth_it(start):
                 return range(0)
-            drafts = hosted.vhost.snapshot(hosted.clock.now_us(), start)
+            drafts = hosted.vhost.snapshot(
+                hosted.clock.now_us(), start, alone=alone, full=log.statistics().full
+            )
             try:
-                return append_twice(log, drafts)
+                positions = append_twice(log, drafts)
             except TooLarge:  # Once is better than no checkpoints at all.
-                return log.append_nowait(drafts)
+                positions = log.append_nowait(drafts)
+            if alone:
+                hosted.vhost.settling.covered(positions[-1])
+            return positions
 
         positions = await log.with_room(append)
         if not positions:

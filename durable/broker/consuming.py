@@ -24,7 +24,7 @@ from ..protocol.parts import (
     encode_number,
 )  # fmt: skip
 from ..queues.consumers import Consumer
-from ..queues.queue import ACK, REJECT, REQUEUE, Delivery, Queue
+from ..queues.queue import ACK, REJECT, RELEASE, REQUEUE, Delivery, Queue
 from ..routing.permissions import for_read
 from ..tunnels import ends_with_tunnel
 from ..vhost.deadletters import part_of
@@ -32,7 +32,9 @@ from .hosted import Hosted
 from .peer import Peer
 from .slices import Part, Slices
 
-OUTCOMES = {parts.ACK: ACK, parts.REQUEUE: REQUEUE, parts.REJECT: REJECT}
+OUTCOMES = {
+    parts.ACK: ACK, parts.REQUEUE: REQUEUE, parts.REJECT: REJECT, parts.RELEASE: RELEASE,
+}  # fmt: skip
 UNSENT_BYTES, UNSENT_SLICES = 1 << 20, 1000
 """What may wait here for room in the tunnel: of a consumer that does not ack; of any other, about."""
 
@@ -59,6 +61,7 @@ async def serve_consumer(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Pee
     session = _Session(tunnel, hosted, queue, consumer, no_ack=no_ack)
     queue.subscribe(consumer)
     hosted.attach_consumer(consumer, session)
+    unsettled = REQUEUE
     try:
         await tunnel.send(encode_answer(Answer(0, {})))
         hosted.wake(queue)
@@ -68,10 +71,13 @@ async def serve_consumer(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Pee
             nursery.start_soon(hosted.until_refused, peer, needs)
             async for part in tunnel:
                 session.settle(part)
+            unsettled = RELEASE  # It has left in order: what its user was handed, it has settled.
             nursery.cancel_scope.cancel()
     finally:
         hosted.detach_consumer(consumer)
-        queue.unsubscribe(consumer, hosted.clock.now_us())
+        if hosted.leaving:  # Nor is it the consumer's fault that this broker stops.
+            unsettled = RELEASE
+        queue.unsubscribe(consumer, hosted.clock.now_us(), unsettled)
         with trio.CancelScope(shield=True):
             await hosted.consumer_left(queue)
 

@@ -20,7 +20,7 @@ from ..definitions import (
     StreamDefinition,
     check_same,
 )
-from ..errors import InUse, Malformed
+from ..errors import InUse, Malformed, UnknownStream
 from ..protocol.calls import Call
 from ..protocol.definition_bytes import unpack_definitions
 from ..routing.permissions import (
@@ -128,7 +128,7 @@ class Control:
             ready = queue.ready
             return False
 
-        await self._hosted.delete_queue(queue, "it was deleted", stays=stays)
+        await self._hosted.delete_queue(queue, "the queue was deleted", stays=stays)
         return ready
 
     async def purge_queue(self, name: str) -> int:
@@ -191,6 +191,8 @@ class Control:
 
     async def delete_stream(self, name: str) -> bool:
         self._peer.check(for_delete("stream", name))
+        if name in self._registry.queues:
+            raise UnknownStream(name, hint=UnknownStream.IS_QUEUE)
         return await self._end([changes.STREAM_GONE, name], lambda: name in self._registry.streams)
 
     async def delete_cursor(self, stream: str, cursor: str) -> bool:

@@ -52,7 +52,9 @@ async def serve_reader(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Peer)
     stream = hosted.vhost.registry.stream(name)
     life = _life(hosted, stream)
     if hello.field("life", bytes, life) != life:
-        raise ConsumerCancelled(name, "it was deleted, and there is another one of its name")
+        raise ConsumerCancelled(
+            name, "the stream was deleted, and there is another one of its name"
+        )
     cursor = hello.field("cursor", str, "")
     _check_cursor(stream, cursor)
     offset = _start(stream, hello, cursor)
@@ -147,7 +149,7 @@ async def _send(tunnel: Tunnel, hosted: Hosted, stream: Stream, offset: int) -> 
     registry = hosted.vhost.registry
     while True:
         if registry.streams.get(stream.name) is not stream:
-            gone = ConsumerCancelled(stream.name, "it was deleted")
+            gone = ConsumerCancelled(stream.name, "the stream was deleted")
             await tunnel.send(encode_ended(*take_apart(gone)))
             await tunnel.send_eof()
             return

@@ -71,6 +71,7 @@ def _queue(queue: Queue, now_us: int) -> dict[str, Any]:
         "consumers": len(queue.consumers),
         "oldest_s": _age_s(queue.oldest_us(), now_us),
         "durability": "memory" if queue.definition.transient else "disk",
+        "dropped": dict(queue.counts.dropped),
         **_counts(queue.counts),
     }
 

@@ -152,7 +152,7 @@ class Connection:
         await self._declare("declare_stream", read(StreamDefinition, given))
 
     async def delete_stream(self, name: str) -> bool:
-        """Nothing happens when it is not there; whether it was."""
+        """Nothing happens when it is not there; whether it was. Raises UnknownStream: it is a queue."""
         check_key("stream", "name", name)
         return await self._end("delete_stream", name=name)
 
@@ -295,11 +295,12 @@ class Connection:
 
     def consume(
         self, queue: str, *, prefetch: int = 1000, prefetch_bytes: int = 16 << 20,
-        priority: int = 0, exclusive: bool = False, no_ack: bool = False,
+        priority: int = 0, exclusive: bool = False, no_ack: bool = False, peek: bool = False,
     ) -> Deliveries:  # fmt: skip
         """Messages of a queue: `async with broker.consume("jobs") as deliveries`.
 
-        When the block has ended, what was not settled is ready again, for whoever comes next.
+        When the block has ended, what was not settled is ready again, for whoever comes next. What of
+        it had been taken from `deliveries` counts as returned; where the connection broke, all of it.
 
         Args:
             prefetch: messages that may be unsettled at a time; 0: no limit.
@@ -307,6 +308,7 @@ class Connection:
             priority: others get nothing while a consumer of higher priority takes more.
             exclusive: nobody else may consume.
             no_ack: messages are settled as they are sent: lost when this program dies.
+            peek: to look only: nothing that is unsettled when the block ends counts as returned.
         Raises:
             InvalidDefinition: one of these cannot be.
         Raises, on entering the block:
@@ -317,12 +319,12 @@ class Connection:
             check_level("consumer", name, value, COUNT_MAX)
         if type(priority) is not int or abs(priority) > COUNT_MAX:
             raise InvalidDefinition("consumer", "priority", priority, "an integer of 64 bits")
-        check_flags("consumer", exclusive=exclusive, no_ack=no_ack)
+        check_flags("consumer", exclusive=exclusive, no_ack=no_ack, peek=peek)
         settings = {
             "prefetch": prefetch, "prefetch_bytes": prefetch_bytes, "priority": priority,
             "exclusive": exclusive, "no_ack": no_ack,
         }  # fmt: skip
-        return Deliveries(self._channel, queue, settings)
+        return Deliveries(self._channel, queue, settings, peek=peek)
 
     def read(
         self, stream: str, *, start: str | int | datetime = "next", cursor: str = ""

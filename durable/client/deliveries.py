@@ -26,6 +26,7 @@ from ..protocol.parts import (
     DELIVER,
     ENDED,
     HURRY,
+    REQUEUE,
     SETTLED,
     Settlement,
     decode_ended,
@@ -99,6 +100,22 @@ class _Session:
         except MeshError:
             self.end()
 
+    def leave(self, handed_end: int) -> None:
+        """Give back what the user had, before this tag, and has not settled: that counts as a return,
+        unlike what the broker finds unsettled behind it.
+
+        Without waiting: who leaves may be cancelled. Where there is no room, nothing counts.
+        """
+        if not self.open:
+            return
+        gathered, self._gathered = self._gathered, []
+        self.end()
+        if handed_end:
+            gathered.append(Settlement(REQUEUE, 0, handed_end))
+        with suppress(MeshError, trio.WouldBlock):
+            for at in range(0, len(gathered), RANGES_MAX):
+                self._tunnel.send_nowait(encode_settlements(gathered[at : at + RANGES_MAX]))
+
     def hurry(self) -> None:
         """Somebody waits until all of it is on the broker's disk."""
         self._hurried = True
@@ -129,9 +146,11 @@ class Deliveries(Feed):
 
     used_as = "async with broker.consume(...) as deliveries"
 
-    def __init__(self, channel: Channel, queue: str, settings: Mapping[str, Any]) -> None:
+    def __init__(
+        self, channel: Channel, queue: str, settings: Mapping[str, Any], *, peek: bool
+    ) -> None:
         super().__init__(channel)
-        self.queue, self._settings = queue, settings
+        self.queue, self._settings, self._peek = queue, settings, peek
         self._session: _Session | None = None
         self._lost = 0
         """Messages whose settlement went down with a connection, which nobody has been told."""
@@ -140,13 +159,23 @@ class Deliveries(Feed):
         self, kind: type[BaseException] | None, error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:  # fmt: skip
+        session = self._session
+        living = session is not None and session.open
         try:
-            if error is None:
-                await self.synced()
-                if self._session is not None and self._session.open and self._tunnel is not None:
-                    await self._leave(self._tunnel)
+            try:
+                if error is None:
+                    await self.synced()
+            finally:
+                self._give_back()
+            if error is None and living and self._tunnel is not None:
+                await self._leave(self._tunnel)
         finally:
             await super().__aexit__(kind, error, trace)
+
+    def _give_back(self) -> None:
+        if self._session is not None:
+            last = None if self._peek else self._last
+            self._session.leave(last.end_tag if last is not None else 0)
 
     async def _leave(self, tunnel: Tunnel) -> None:
         """Return when the broker has let go of this consumer: what it left unsettled is ready again."""
@@ -225,4 +254,5 @@ class Deliveries(Feed):
             session = _Session(tunnel, self._lose)
             self._run_until_closed(stack, session.run)
             stack.callback(session.end)
+            self._last = None  # Tags begin anew.
             self._tunnel, self._session, self._stack = tunnel, session, stack.pop_all()

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from mesh.message import NO_HEADERS, decode_headers
 from mesh.protocol.batch import Batch
 
-from ..protocol.parts import ACK, REJECT, REQUEUE, Gap, Slice
+from ..protocol.parts import ACK, REJECT, RELEASE, REQUEUE, Gap, Slice
 from ..protocol.properties import Death, Properties, decode_properties
 
 
@@ -113,6 +113,10 @@ class DeliveryBatch:
         """They never will: dead-lettered, or dropped."""
         self._settler.settle(REJECT, self.tag, self.tag + len(self))
 
+    async def release(self) -> None:
+        """Nobody has tried: ready again, in their old place, and `redelivered` stays what it was."""
+        self._settler.settle(RELEASE, self.tag, self.tag + len(self))
+
 
 class Delivery:
     """One message."""
@@ -183,6 +187,10 @@ class Delivery:
     async def reject(self) -> None:
         """It never will: dead-lettered, or dropped."""
         self._settle(REJECT, False)
+
+    async def release(self, *, multiple: bool = False) -> None:
+        """Nobody has tried it: ready again, in its old place, and `redelivered` stays what it was."""
+        self._settle(RELEASE, multiple)
 
     def _settle(self, outcome: int, multiple: bool) -> None:
         self._batch._settler.settle(outcome, 0 if multiple else self.tag, self.tag + 1)

@@ -32,6 +32,7 @@ from ..errors import (
     DurableError,
     InvalidDefinition,
     Malformed,
+    PublisherFenced,
     PublishError,
     Unconfirmed,
     afresh,
@@ -96,7 +97,7 @@ class Sender(AsyncBlock, ABC):
             check_level("publisher", "epoch", epoch, NUMBERS_END - 1)
         check_level("publisher", "window_bytes", window_bytes, COUNT_MAX)
         self._channel, self._window_bytes = channel, window_bytes
-        self._token = token_bytes(16) if name is None else _named(name)
+        self._name, self._token = name, token_bytes(16) if name is None else _named(name)
         self.id = b""
         """What the broker makes of that for our cluster: it says so before anything is packed."""
         self.epoch = epoch or 0
@@ -327,6 +328,12 @@ class Sender(AsyncBlock, ABC):
                         await self._connected()
                     except BrokerLost:
                         pass
+                    except (
+                        PublisherFenced
+                    ) as error:  # The broker knows only what `_named` makes of it.
+                        named = error.publisher if self._name is None else self._name
+                        self._end(PublisherFenced(named, error.epoch, error.latest))
+                        return
                     except DurableError as error:
                         self._end(error)
                         return

@@ -84,6 +84,8 @@ def write_out(file: Path, text: str) -> None:
             new.chmod(stat.S_IMODE(target.stat().st_mode))
         new.write_text(text, encoding="utf-8")
         os.replace(new, target)
+    except OSError as error:  # Not with a name that nobody gave.
+        raise OSError(error.errno, error.strerror, os.fspath(file)) from error
     finally:
         new.unlink(missing_ok=True)
 

@@ -56,7 +56,10 @@ def _binding_line(one: dict[str, Any]) -> str:
 
 
 async def _cursors(broker: Connection, args: argparse.Namespace) -> None:
-    streams = (await broker.statistics())["streams"]
+    found = await broker.statistics()
+    streams = found["streams"]
+    if args.stream in found["queues"]:
+        raise UnknownStream(args.stream, hint=UnknownStream.IS_QUEUE)
     if args.stream is not None and args.stream not in streams:
         raise UnknownStream(args.stream, streams)
     show_all(args, list(_rows(streams, args.stream)), _cursor_line, "there are no cursors")

@@ -60,13 +60,13 @@ def add(commands: Commands) -> None:
     command = commands.add_parser(
         "consume", help="print messages of a queue",
         description="Print the payloads of a queue's messages, a line end after each, until SIGTERM or "
-        "Ctrl-C,\nand acknowledge each when it has been printed.",
+        "Ctrl-C,\nand acknowledge each when it has been printed, unless --peek.",
     )  # fmt: skip
     command.add_argument("queue", type=named)
     add_printing(command)
     command.add_argument(
-        "--ack", action=argparse.BooleanOptionalAction, default=True,
-        help="with --no-ack all of them are back in the queue afterwards (default: --ack)",
+        "--peek", action="store_true",
+        help="acknowledge none: afterwards all are back in the queue, as if nobody had looked",
     )  # fmt: skip
     add_reaching(command)
     command.set_defaults(run=consume)
@@ -106,14 +106,17 @@ async def naming_queues(broker: Connection) -> AsyncGenerator[None]:
 
 async def consume(args: argparse.Namespace) -> int:
     # 0 is no limit: who settles nothing would else see the first of them only.
-    prefetch, prefetch_bytes = args.count or (1000 if args.ack else 0), PREFETCH_BYTES * args.ack
+    prefetch = args.count or (0 if args.peek else 1000)
+    prefetch_bytes = 0 if args.peek else PREFETCH_BYTES
 
     async def deliveries(broker: Connection) -> Deliveries:
-        return broker.consume(args.queue, prefetch=prefetch, prefetch_bytes=prefetch_bytes)
+        return broker.consume(
+            args.queue, prefetch=prefetch, prefetch_bytes=prefetch_bytes, peek=args.peek
+        )
 
     async def show(_: Deliveries, delivery: Delivery) -> None:
         await out_line(_shown(delivery, as_json=args.json))
-        if args.ack:
+        if not args.peek:
             await delivery.ack()
 
     return await print_messages(args, deliveries, show)

@@ -211,7 +211,7 @@ def _new_replay() -> Replay:
 class _NoStore:
     """What a vhost wants of its log when nothing will be written, nor freed."""
 
-    end = durable_end = append_bytes_max = 0
+    end = durable_end = append_bytes_max = reserve_bytes = 0
 
     def append_nowait(self, drafts: Sequence[Draft], *, hurry: bool = True) -> range:
         raise AssertionError("nothing is appended to what is only looked at")

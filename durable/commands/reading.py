@@ -15,13 +15,15 @@ from mesh.commands.terminal import (
     words,
 )
 from mesh.protocol.batch import NUMBERS_END
-from mesh.times import read_time
+from mesh.times import read_time, write_time
 
 from ..client.connection import Connection
 from ..client.delivery import Delivery
 from ..client.records import PLACES, Records
 from .options import add_reaching
 from .printing import add_printing, print_messages
+
+TIME = "as 2026-11-21T20:15, UTC unless it says else"
 
 
 def add(commands: Commands) -> None:
@@ -34,8 +36,7 @@ def add(commands: Commands) -> None:
     command.add_argument("stream", type=named)
     command.add_argument(
         "--start", type=_start, default="first", metavar="WHERE",
-        help="first, last, next, an offset, or a time as 2026-11-21T20:15, UTC unless it says else "
-        "(default first)",
+        help=f"first, last, next, an offset, or a time {TIME} (default first)",
     )  # fmt: skip
     command.add_argument(
         "--cursor", type=named, metavar="NAME",
@@ -55,7 +56,8 @@ def _start(text: str) -> str | int | datetime:
             return read_time(text)
         if (offset := int(text)) < NUMBERS_END:
             return offset
-    raise argparse.ArgumentTypeError(f"want first, last, next, an offset or a time, got {text!r}")
+    wanted = f"first, last, next, an offset, or a time {TIME}"
+    raise argparse.ArgumentTypeError(f"want {wanted}, got {text!r}")
 
 
 async def read(args: argparse.Namespace) -> int:
@@ -85,7 +87,7 @@ async def _tell_when_beyond(broker: Connection, args: argparse.Namespace) -> Non
 
 def _shown(record: Delivery) -> bytes:
     row = {
-        "offset": record.tag, "published": record.published.isoformat(), "key": record.routing_key,
+        "offset": record.tag, "published": write_time(record.published), "key": record.routing_key,
         **payload_fields(record.payload), "headers": jsonable(record.headers),
         "lost": record.lost,
     }  # fmt: skip

@@ -14,8 +14,7 @@ from mesh.commands.options import Commands, add_joining, count, path, settings
 from mesh.commands.terminal import until_told, words
 from mesh.entry import INTERRUPTED
 from mesh.errors import ConfigError
-from mesh.joining import keyring_of
-from mesh.settings import load_config
+from mesh.joining import check_settings
 
 from ..broker.broker import Broker
 from ..broker.hosted import Hosted
@@ -145,9 +144,8 @@ def _given(args: argparse.Namespace, table: dict[str, tuple[str, str]]) -> dict[
 
 async def serve(args: argparse.Namespace) -> int:
     # All that may be wrong with the settings is said before there is a store.
-    of_node = load_config((args.cluster,), settings(args))
+    of_node, keyring = check_settings(args.cluster, None, settings(args))
     config = config_of(args, of_node.chunk_bytes)
-    keyring = keyring_of(settings(args))
     broker = Broker(args.data, cluster=args.cluster, config=config, keyring=keyring)
     # Not KeyboardInterrupt: it may come between any two instructions, and what is half done then is
     # what would be written.

@@ -43,7 +43,7 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
         yield (
             f"queue {name}: {one['ready']} ready, {one['unacked']} unacked, {dead}"
             f"{sizes(one['size_bytes'])}, {one['consumers']} consumers{_oldest(one)}, {one['durability']}"
-            f"{_rates(one, 'published', 'delivered', 'acked')}{_disk(one)}"
+            f"{_rates(one, 'published', 'delivered', 'acked')}{_dropped(one)}{_disk(one)}"
         )
     for name, one in found["streams"].items():
         held = (
@@ -89,6 +89,12 @@ def _rates(one: dict[str, Any], *names: str) -> str:
     if not any(rate for rate, _ in rates):
         return ""
     return "; per second: " + ", ".join(f"{rate:.1f} {name}" for rate, name in rates)
+
+
+def _dropped(one: dict[str, Any]) -> str:
+    """Nothing of a queue from a broker of before, either."""
+    counts = one.get("dropped", {}).items()
+    return "; dropped: " + ", ".join(f"{count} {why}" for why, count in counts) if counts else ""
 
 
 def _disk(one: dict[str, Any]) -> str:

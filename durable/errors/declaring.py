@@ -61,12 +61,14 @@ class UnknownQueue(Unknown):
     """There is no queue called `name`."""
 
     kind = "queue"
+    IS_STREAM = "a stream has that name, which is read and deleted as one"
 
 
 class UnknownStream(Unknown):
     """There is no stream called `name`."""
 
     kind = "stream"
+    IS_QUEUE = "a queue has that name, which is consumed and deleted as one"
 
 
 class UnknownVhost(Unknown):

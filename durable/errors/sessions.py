@@ -64,7 +64,7 @@ class RecordTooLarge(PublishError):
 
 
 class PublisherFenced(PublishError):
-    """Publisher `publisher` has been seen with epoch `latest`: this one, `epoch`, was replaced."""
+    """Publisher `publisher`, a name or an id, has been seen with epoch `latest`: this one, `epoch`, was replaced."""
 
     def __init__(self, publisher: str, epoch: int, latest: int) -> None:
         later = f"by epoch {latest}" if latest > epoch else "by another connection of it"

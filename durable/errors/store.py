@@ -67,8 +67,8 @@ class StoreKeyWrong(StoreError):
 class StoreFull(StoreError):
     """No room for `needed_bytes`: the next segment of `segment_bytes` cannot be made.
 
-    Nothing was stored. `free_bytes` is what the file system had left. Acks are still taken from the
-    reserve; publishes work again by themselves when there is space.
+    Nothing was stored. `free_bytes` is what the file system had left. Acks are still
+    taken; publishes work again by themselves when there is space.
     """
 
     def __init__(self, needed_bytes: int, segment_bytes: int, free_bytes: int) -> None:

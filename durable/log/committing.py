@@ -13,7 +13,7 @@ failed sync: whatever the kernel says then is no proof.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
@@ -21,7 +21,7 @@ from ..errors import StoreBusy, StoreClosed, StoreFailed, StoreFull, afresh
 from .cipher import Cipher
 from .config import LogConfig
 from .header import SEGMENT_HEADER_BYTES, SegmentHeader, encode_segment_header
-from .placing import Ahead, Cursor, Place, Placer, essential
+from .placing import Ahead, Cursor, Place, Placer, Spare, essential
 from .record import SEAL_KIND, Buffer, Draft, encode_record, store_seed
 from .segments import Segment, Segments
 
@@ -36,6 +36,14 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True)
+class Take:
+    """Spare `spare` is to be segment `number`: all zeros, and under its name on stable storage."""
+
+    number: int
+    spare: int
+
+
+@dataclass(frozen=True, slots=True)
 class Sync:
     """All that was written to segment `number` is to be on stable storage."""
 
@@ -46,7 +54,7 @@ class Sync:
 class Commit:
     """Steps to be carried out in this order; durable are log positions before `end` then."""
 
-    steps: list[Write | Sync] = field(default_factory=list)
+    steps: list[Write | Take | Sync] = field(default_factory=list)
     places: list[Place] = field(default_factory=list)
     size_bytes: int = 0
     end: int = 0
@@ -59,10 +67,11 @@ class Committer:
 
     def __init__(
         self, config: LogConfig, segments: Segments, cursor: Cursor, *, store_id: bytes,
-        epoch: int, chain: int, ahead_ready: bool, cipher: Cipher | None = None,
+        epoch: int, chain: int, ahead_ready: bool, spares: Iterable[Spare] = (),
+        cipher: Cipher | None = None,
     ) -> None:  # fmt: skip
         self.config, self.segments, self.epoch = config, segments, epoch
-        self.placer = Placer(config, cursor, ahead_ready=ahead_ready)
+        self.placer = Placer(config, cursor, ahead_ready=ahead_ready, spares=spares)
         self._store_id, self._seed = store_id, store_seed(store_id)
         self._encrypt = cipher.encrypt if cipher is not None and cipher.encrypting else None
         self._chain = chain
@@ -95,7 +104,7 @@ class Committer:
         Raises:
             TooLarge: more than an empty segment takes.
             StoreBusy: too much is waiting already, or the next segment is being made.
-            StoreFull: the disk is full. Acks and definitions are still taken while the reserve lasts.
+            StoreFull: the disk is full. Acks and definitions are still taken, see Placer.
             StoreFailed, StoreClosed: nothing is taken any more.
         """
         self.check()
@@ -132,7 +141,10 @@ class Committer:
             if step is not None:  # The old segment is on stable storage before the new one begins.
                 assert isinstance(step, Write)
                 commit.steps.append(Sync(step.number))
-            step = self._first_write(place)
+            spare = self.placer.taken.pop(number, None)
+            if spare is not None:
+                commit.steps.append(Take(number, spare.number))
+            step = self._first_write(place, spare)
             commit.steps.append(step)
         pieces, self._chain = encode_record(
             draft, seed=self._seed, epoch=self.epoch, position=position, chain=self._chain,
@@ -143,7 +155,7 @@ class Committer:
         commit.size_bytes += size
         commit.end = position + (draft.kind != SEAL_KIND)
 
-    def _first_write(self, place: Place) -> Write:
+    def _first_write(self, place: Place, spare: Spare | None) -> Write:
         if place.at > SEGMENT_HEADER_BYTES:
             return Write(place.number, place.at, [])
         header = SegmentHeader(
@@ -151,7 +163,7 @@ class Committer:
             place.number,
             place.position,
             self._chain,
-            self.config.segment_bytes,
+            self.config.segment_bytes if spare is None else spare.size_bytes,
             place.draft.time_us,
         )
         return Write(place.number, 0, [encode_segment_header(header)])
@@ -228,6 +240,7 @@ class Committer:
             return None
         if self.placer.ahead is Ahead.WANTED:
             self.placer.ahead = Ahead.MAKING
+        self.placer.trying = True
         return self.placer.cursor.number + 1
 
     @property
@@ -236,11 +249,12 @@ class Committer:
         return not self.stopped and self.placer.ahead in (Ahead.WANTED, Ahead.MAKING)
 
     def segment_made(self) -> None:
-        self.placer.ahead = Ahead.READY
+        self.placer.ahead, self.placer.trying = Ahead.READY, False
 
     def segment_refused(self, free_bytes: int) -> None:
         """No space; to be tried again some time later."""
         self.placer.ahead, self.placer.free_bytes = Ahead.REFUSED, free_bytes
+        self.placer.trying = False
 
     def overdue_s(self, now_s: float) -> float:
         """By how much the commit under way is over its limit; 0 if it is not, or waits for space."""

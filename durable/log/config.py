@@ -22,7 +22,8 @@ class LogConfig:
 
     reserve_bytes: int = 4 * MIB
     """End of each segment that publishes leave alone, so that acks and definitions still find room
-    when no further segment can be made: 100,000 acknowledged ranges."""
+    when no further segment can be made: 43,000 acks, each committed alone. Two spares of this and of what
+    a snapshot takes are for what comes then: a snapshot gives one back while the other one is written."""
 
     free_bytes_min: int = 64 * MIB
     """No segment is made that would leave less on the file system, except in place of one that has been

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import count
 from typing import NamedTuple
 
@@ -48,6 +48,7 @@ STORE_BYTES, SEGMENT_HEADER_BYTES = STORE.size, SEGMENT.size
 VERSION_AT, CHECKSUM_AT, CHECKED_FROM = 8, 12, 16
 FIRST_NUMBER = 1
 SEGMENT_NAME = re.compile(r"msgs\.(\d{10,})")
+SPARE_NAME = re.compile(r"spare\.(\d{10,})")
 
 
 class SegmentHeader(NamedTuple):
@@ -67,6 +68,22 @@ def segment_number(name: str) -> int | None:
     """None when `name` is not that of a segment."""
     matched = SEGMENT_NAME.fullmatch(name)
     return int(matched[1]) if matched else None
+
+
+def spare_name(number: int) -> str:
+    """Of a file that is kept for acks on a full disk; its number says nothing."""
+    return f"spare.{number:010d}"
+
+
+def spare_number(name: str) -> int | None:
+    """None when `name` is not that of a spare."""
+    matched = SPARE_NAME.fullmatch(name)
+    return int(matched[1]) if matched else None
+
+
+def next_spare(names: Iterable[str]) -> int:
+    """A number that none of these names has."""
+    return max(filter(None, map(spare_number, names)), default=0) + 1
 
 
 def damaged_name(number: int, at: int) -> str:

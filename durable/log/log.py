@@ -34,6 +34,8 @@ from .disk import Disk
 from .encryption import Encryption
 from .follower import Follower
 from .hanging import report_hanging
+from .making import make_ahead
+from .placing import SPARES
 from .record import Draft, Record
 from .recovery import Begin, Visit
 from .report import Gap, RecoveryReport
@@ -76,7 +78,11 @@ async def open_log(
     log = Log(store, config, in_thread)
     try:
         watch = partial(report_hanging, log._committer, log._begun, log._changed)
-        async with running(log._begin, log._begin_alone, log._finish, log._make_segments, watch):
+        ahead = partial(
+            make_ahead, store, log._call, log._wanted, space=log._wait_for_space, tell=log._tell,
+            fail=log._fail,
+        )  # fmt: skip
+        async with running(log._begin, log._begin_alone, log._finish, ahead, watch):
             try:
                 await log._ready()
                 yield log
@@ -154,10 +160,16 @@ class Log:
         """Most that is taken at once: what goes into an empty segment beside what is kept."""
         return self._committer.placer.append_bytes_max
 
+    @property
+    def reserve_bytes(self) -> int:
+        """See LogConfig."""
+        return self._config.reserve_bytes
+
     def keep_for_snapshot(self, size_bytes: int) -> None:
         """See Placer. To be said once: from then on it is known from what is appended."""
         self._committer.placer.keep_for_snapshot(size_bytes)
         self._store.in_place = self._committer.placer.snapshot_spent
+        self._wanted.wake()
 
     def append_nowait(self, drafts: Sequence[Draft], *, hurry: bool = True) -> range:
         """Take records to be written and return their log positions; all of them or none.
@@ -171,7 +183,7 @@ class Log:
         Raises:
             TooLarge: more than an empty segment takes.
             StoreBusy: too much is waiting; `append` waits for room.
-            StoreFull: the disk is full. Acks and definitions are taken while the reserve lasts.
+            StoreFull: the disk is full. Acks and definitions are still taken, see Placer.
             StoreFailed, StoreClosed: this log takes nothing any more.
         """
         try:
@@ -357,9 +369,11 @@ class Log:
             if not numbers:
                 return []
             self._store.segments.remove(gone)
-            self._left = numbers
+            self._left, spares = numbers, self._committer.placer.spares
             try:
-                await self._in_thread(self._store.remove, numbers)
+                spares += await self._in_thread(
+                    self._store.remove, numbers, max(0, SPARES - len(spares))
+                )
             except OSError as error:  # What is stored is well: it takes space for longer.
                 logger.warning("freed segments stay on the disk for now: %s", error)
                 return []
@@ -424,42 +438,20 @@ class Log:
         self._writer.start(self._store.carry_out, commit)
         self._begun.wake()
 
-    async def _make_segments(self) -> None:
-        """One segment ahead, always."""
-        committer = self._committer
-        while not committer.stopped:
-            number = committer.wanted_segment()
-            if number is None:
-                await self._wanted.wait()
-                continue
-            full = committer.full
-            try:
-                make = partial(self._call, self._store.make_segment, number)
-                await self._scarcity.outlast(make)
-            except StoreFull as error:
-                committer.segment_refused(error.free_bytes)
-                if not full:
-                    logger.warning("segment %d cannot be made: %s", number, error)
-                self._tell()
-                await self._wait_for_space()
-                continue
-            except Exception as error:
-                self._fail(f"making segment {number} failed", error)
-            else:
-                committer.segment_made()
-                if full:
-                    logger.warning("segment %d made: there is space again", number)
-            self._tell()
-
-    async def _call(self, call: Callable[[Any], None], argument: Any) -> None:
+    async def _call(self, call: Callable[[Any], Any], argument: Any) -> Any:
         """In a worker thread. Cancelled, it goes on there: nobody can get it out of the kernel."""
-        self._calls += 1
-        try:
-            await self._in_thread(call, argument, abandon_on_cancel=True)
-        except Exception:
+
+        async def once() -> Any:
+            self._calls += 1
+            try:
+                done = await self._in_thread(call, argument, abandon_on_cancel=True)
+            except Exception:
+                self._calls -= 1
+                raise
             self._calls -= 1
-            raise
-        self._calls -= 1
+            return done
+
+        return await self._scarcity.outlast(once)
 
     async def _wait_for_space(self) -> None:
         with trio.move_on_after(self._config.retry_s):

@@ -8,11 +8,19 @@ Only space that has been allocated on the disk is given away. The next segment i
 as one is begun; while it cannot be made, publishes are refused at the end of the ordinary part, and
 acks go on into the reserve. Nothing gives space back without a snapshot, so behind the reserve there is
 room for one as large as the last one and all that has been declared since, up to a quarter of a segment.
+
+When the reserve is used up as well, what it is for goes on in spares: two small files made while there was
+room. Each becomes a segment of its own that holds nothing but acks, definitions and a snapshot:
+
+    ... | publishes | reserve, used up |   | spare: acks ... | of the next snapshot |   | spare |
+
+While the second one is written, a snapshot in it says what stands in the first one. That is free then, and
+a spare again: so acks go on without end, whatever else the disk has room for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -22,11 +30,13 @@ from ..errors import StoreBusy, StoreFull
 from .bodies import SEAL_BYTES, seal_draft
 from .config import LogConfig
 from .header import SEGMENT_HEADER_BYTES
-from .record import Draft, Kind
+from .record import ALIGNMENT, Draft, Kind
 
 ESSENTIAL = frozenset({Kind.ACKS, Kind.DEFINITIONS})
 SEGMENT_PER_SNAPSHOT = 4
 """What is kept for a snapshot leaves most of a segment to publishes, and room for a copy of it."""
+SPARES = 2
+"""One is written while a snapshot makes the other one free."""
 
 
 def essential(draft: Draft) -> bool:
@@ -52,6 +62,14 @@ class Place(NamedTuple):
     size_bytes: int
 
 
+class Spare(NamedTuple):
+    """A file that can become a segment where no other one can be made."""
+
+    number: int
+    """In its name."""
+    size_bytes: int
+
+
 class Cursor(NamedTuple):
     """Where the next record goes, if it fits. A log without segments is at the end of number 0."""
 
@@ -67,9 +85,16 @@ class Cursor(NamedTuple):
 class Placer:
     """Gives out places in the order it is asked."""
 
-    def __init__(self, config: LogConfig, cursor: Cursor, *, ahead_ready: bool) -> None:
+    def __init__(
+        self, config: LogConfig, cursor: Cursor, *, ahead_ready: bool, spares: Iterable[Spare] = ()
+    ) -> None:
         self._config, self.cursor = config, cursor
         self.ahead = Ahead.READY if ahead_ready else Ahead.WANTED
+        self.trying = False
+        """Somebody is making the segment ahead at this moment: its number is taken."""
+        self.spares = list(spares)
+        self.taken: dict[int, Spare] = {}
+        """By segment, which spares have been given away since whoever writes them last looked."""
         self.free_bytes = 0
         """On the file system, when the next segment was refused."""
         self._snapshot_bytes = 0
@@ -82,8 +107,7 @@ class Placer:
 
     @property
     def _snapshot_bytes_max(self) -> int:
-        config = self._config
-        return config.segment_bytes - SEGMENT_HEADER_BYTES - config.reserve_bytes - SEAL_BYTES
+        return _room(self._config.segment_bytes) - self._config.reserve_bytes
 
     def keep_for_snapshot(self, size_bytes: int) -> None:
         """So much the next one takes, as far as is known; what is declared from now on is added."""
@@ -108,18 +132,27 @@ class Placer:
         total = sum(draft.size_bytes for draft in drafts)
         if total > self.append_bytes_max:
             self._check_snapshot(drafts, total)
+        if self.ahead is Ahead.REFUSED:
+            self._check_declared(drafts)
         places: list[Place] = []
         cursor, ahead = self.cursor, self.ahead
+        spare: Spare | None = None
         for draft in drafts:
             size = draft.size_bytes
             if not self._fits(cursor, draft, size, ahead):
-                if ahead is not Ahead.READY:
+                if ahead is Ahead.READY:
+                    ahead, segment_bytes = Ahead.WANTED, self._config.segment_bytes
+                elif spare is None and (spare := self._spare_for(draft, size, ahead)) is not None:
+                    segment_bytes = spare.size_bytes
+                else:
                     raise self._refusal(total, ahead)
-                cursor = self._roll(cursor, draft, places)
-                ahead = Ahead.WANTED
+                cursor = self._roll(cursor, draft, places, segment_bytes)
             places.append(Place(draft, cursor.position, cursor.number, cursor.at, size))
             cursor = cursor._replace(at=cursor.at + size, position=cursor.position + 1)
         self.cursor, self.ahead = cursor, ahead
+        if spare is not None:
+            self.spares.remove(spare)
+            self.taken[cursor.number] = spare
         if self._snapshot_bytes:
             self._declared(drafts)
         return places
@@ -131,12 +164,25 @@ class Placer:
         if total > limit:
             raise TooLarge("what is appended at once", total, limit)
 
+    def _check_declared(self, drafts: Sequence[Draft]) -> None:
+        """The next snapshot says it, too, and must not leave too little of a spare to acks. Raises StoreFull."""
+        declared = sum(
+            one.size_bytes for one in drafts if one.kind == Kind.DEFINITIONS and not one.snapshot
+        )
+        least = self._config.reserve_bytes // 2
+        for size_bytes in (self.cursor.capacity_bytes, *(one.size_bytes for one in self.spares)):
+            if least <= _room(size_bytes) - self._snapshot_bytes < least + declared:
+                raise self._refusal(declared, self.ahead)
+
     def _fits(self, cursor: Cursor, draft: Draft, size: int, ahead: Ahead) -> bool:
         limit = cursor.capacity_bytes - SEAL_BYTES
         if not essential(draft) or ahead is Ahead.READY or (draft.snapshot and self._undecided):
             limit -= self._config.reserve_bytes + self._snapshot_bytes
         elif not draft.snapshot:
             limit -= self._snapshot_bytes
+            if cursor.capacity_bytes < self._config.segment_bytes and not self.spares:
+                # The next snapshot gives the other one back, and may be larger than the last.
+                limit -= self._config.reserve_bytes // 2
         return not cursor.sealed and cursor.at + size <= limit
 
     @property
@@ -151,17 +197,49 @@ class Placer:
             before = 0 if found[0].snapshot else self._snapshot_bytes
             self.keep_for_snapshot(before + sum(one.size_bytes for one in found))
 
-    def _roll(self, cursor: Cursor, draft: Draft, places: list[Place]) -> Cursor:
+    def _spare_for(self, draft: Draft, size: int, ahead: Ahead) -> Spare | None:
+        """The one in which this draft is to stand, if it may and if there is one.
+
+        Raises:
+            StoreBusy: it is known in a moment whether it has to be a spare.
+        """
+        found = None
+        if ahead is Ahead.REFUSED and essential(draft):
+            kept = 0 if draft.snapshot else self._snapshot_bytes
+            found = next((one for one in self.spares if _room(one.size_bytes) - kept >= size), None)
+        if found is not None and self.trying:
+            raise StoreBusy(size, "the next segment is being made")
+        return found
+
+    def wanted_spare(self) -> Spare | None:
+        """One to be made, number 0, or to grow to this size: it leaves too little to acks beside a snapshot."""
+        reserve, kept = self._config.reserve_bytes, self._snapshot_bytes
+        size = SEGMENT_HEADER_BYTES + kept + reserve + SEAL_BYTES
+        size += -size % ALIGNMENT
+        if not (kept and reserve) or size >= self._config.segment_bytes:
+            return None
+        for one in self.spares:
+            if _room(one.size_bytes) - kept < reserve // 2:
+                return Spare(one.number, size)
+        return Spare(0, size) if len(self.spares) < SPARES else None
+
+    def _roll(
+        self, cursor: Cursor, draft: Draft, places: list[Place], segment_bytes: int
+    ) -> Cursor:
         """On to the next segment, behind a seal unless there is one, or no place for it."""
         if not cursor.sealed and cursor.at + SEAL_BYTES <= cursor.capacity_bytes:
             seal = seal_draft(cursor.first, cursor.position - cursor.first, draft.time_us)
             places.append(Place(seal, cursor.position, cursor.number, cursor.at, SEAL_BYTES))
         return Cursor(
-            cursor.number + 1, cursor.position, SEGMENT_HEADER_BYTES, self._config.segment_bytes,
-            cursor.position,
+            cursor.number + 1, cursor.position, SEGMENT_HEADER_BYTES, segment_bytes, cursor.position
         )  # fmt: skip
 
     def _refusal(self, needed: int, ahead: Ahead) -> Exception:
         if ahead is Ahead.REFUSED:
             return StoreFull(needed, self._config.segment_bytes, self.free_bytes)
         return StoreBusy(needed, "the next segment is being made")
+
+
+def _room(segment_bytes: int) -> int:
+    """For records, in an empty segment."""
+    return segment_bytes - SEGMENT_HEADER_BYTES - SEAL_BYTES

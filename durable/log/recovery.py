@@ -2,7 +2,7 @@
 
     msgs.1   | header | record | record | seal |
     msgs.2   | header | record | ~~~~~~ | record | seal |     damage: a copy is kept, the gap reported
-    msgs.3   | header | record | record | ~~~~ 0 0 0 |        torn tail: a copy is kept, then cut
+    msgs.3   | header | record | record | ~~~~ 0 0 0 |        torn tail: a copy is kept, then zeros
     msgs.4   | 0 0 0 0 |                                      made ahead, not used yet
 
 Damage never keeps a store from opening. What was found is on stable storage before anything is
@@ -22,7 +22,15 @@ from .cipher import Cipher, as_written, damage
 from .config import LogConfig
 from .disk import NO_SPACE, Disk, File
 from .encryption import Encryption, keep_cipher, read_cipher
-from .header import SEGMENT_HEADER_BYTES, SegmentHeader, damaged_name, names_after, segment_name
+from .header import (
+    SEGMENT_HEADER_BYTES,
+    SegmentHeader,
+    damaged_name,
+    names_after,
+    next_spare,
+    segment_name,
+    spare_name,
+)
 from .identity import Identity, identify
 from .placing import Cursor
 from .record import FIRST_POSITION, SEAL_KIND, Record, store_seed
@@ -245,9 +253,8 @@ class _Recovery:
             if dirty or missing:
                 kept_as = self._keep(segment.number, file, tail.at, tail.end)
                 torn = TornTail(segment.number, tail.at, dirty, missing, position, kept_as)
-            if dirty:
-                file.truncate(segment.end_at)
-            self._grow(file)
+            self._clear(file, tail)
+            self._grow(one)
         else:  # A seal is followed by a record at once: if there is none, a commit was cut off.
             torn = TornTail(segment.number + 1, 0, 0, 0, position, None)
         return Cursor(
@@ -255,12 +262,21 @@ class _Recovery:
             sealed=one.sealed,
         ), torn  # fmt: skip
 
-    def _grow(self, file: File) -> None:
+    def _clear(self, file: File, tail: Damaged) -> None:
+        """In place: on a full disk others would take what a cut gives back."""
+        try:
+            for at in range(tail.at, tail.end, WINDOW_BYTES):
+                file.pwritev([bytes(min(WINDOW_BYTES, tail.end - at))], at)
+        except OSError:
+            file.truncate(tail.at)
+
+    def _grow(self, one: _Scanned) -> None:
         """Back to full size, so that writing cannot fail for lack of space; else it ends here."""
-        if file.size_bytes >= self._config.segment_bytes:
+        size = one.header.size_bytes if one.header else self._config.segment_bytes
+        if one.file.size_bytes >= size:
             return
         try:
-            file.preallocate(self._config.segment_bytes)
+            one.file.preallocate(size)
         except OSError as error:
             if error.errno not in NO_SPACE:
                 raise
@@ -309,12 +325,16 @@ class _Recovery:
             copy.close()
 
     def _make_ready(self, one: _Scanned, number: int) -> bool:
-        """Whether this unused segment can be the next one; if not, it is removed."""
+        """Whether this unused segment can be the next one; if not, it is removed, or a spare."""
         size = one.file.size_bytes
         if one.segment.number == number and size == self._config.segment_bytes and not one.damaged:
             return True
+        name = segment_name(one.segment.number)
         self._keep_damage(one)
-        self._disk.unlink(segment_name(one.segment.number))
+        if one.damaged or size >= self._config.segment_bytes:
+            self._disk.unlink(name)
+        else:  # A spare that was to become one.
+            self._disk.rename(name, spare_name(next_spare(self._disk.names())))
         return False
 
     def _make_stable(self, scanned: list[_Scanned]) -> None:

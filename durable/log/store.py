@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from itertools import count
 from threading import Lock
 
 from ..errors import StoreFailed, StoreFull
-from .committing import Commit, Committer, Write
+from .committing import Commit, Committer, Sync, Take
 from .config import LogConfig
 from .disk import NO_SPACE, Disk, File
 from .encryption import Encryption
-from .header import segment_name
-from .placing import Cursor
-from .reader import Reader
+from .header import next_spare, segment_name, spare_name, spare_number
+from .placing import Cursor, Spare
+from .reader import WINDOW_BYTES, Reader
 from .record import store_seed
 from .recovery import Begin, Recovered, Visit, recover
 
@@ -29,17 +30,30 @@ class Store:
         self._opening = Lock()
         """Held to open a file and to remove one: what is removed must not stay open, and take space."""
         self.path = disk.path
+        self._spares = self._open_spares()
+        self._spare_numbers = count(next_spare(disk.names()))
         self.report = report = recovered.report
         self.segments = recovered.segments
         self.committer = Committer(
             config, self.segments, recovered.cursor, store_id=report.store_id, epoch=report.epoch,
             chain=recovered.chain, ahead_ready=recovered.ahead_ready, cipher=recovered.cipher,
+            spares=[Spare(number, file.size_bytes) for number, file in self._spares.items()],
         )  # fmt: skip
         self.cipher = recovered.cipher
         """None: nothing in this store is encrypted."""
         self.reader = Reader(
             self.segments, store_seed(report.store_id), self._file, recovered.decrypt
         )
+
+    def _open_spares(self) -> dict[int, File]:
+        """By number. They stay open: what needs one must not find that there is no descriptor left."""
+        found: dict[int, File] = {}
+        for name in self._disk.names():
+            number = spare_number(name)
+            if number is not None:
+                with suppress(IsADirectoryError, FileNotFoundError):  # A directory of others.
+                    found[number] = self._disk.open(name)
+        return found
 
     def carry_out(self, commit: Commit) -> None:
         """Take the steps of a commit.
@@ -49,16 +63,31 @@ class Store:
             OSError: the disk failed. Whatever it was, this store must not sync again.
         """
         for step in commit.steps:
-            file = self._file(step.number)
-            if not isinstance(step, Write):
-                file.fdatasync()
+            if isinstance(step, Sync):
+                self._file(step.number).fdatasync()
                 continue
             try:
-                file.pwritev(step.pieces, step.at)
+                if isinstance(step, Take):
+                    self._take(step)
+                else:
+                    self._file(step.number).pwritev(step.pieces, step.at)
             except OSError as error:
                 if error.errno not in NO_SPACE:
                     raise
                 raise self._full(commit.size_bytes) from error
+
+    def _take(self, step: Take) -> None:
+        """Zeros first: what stood there when it was a segment before would be read as records of this one.
+        Done already, when the commit is carried out once more: nothing happens."""
+        file = self._spares.get(step.spare)
+        if file is None:
+            return
+        for at in range(0, file.data_end(), WINDOW_BYTES):
+            file.pwritev([bytes(min(WINDOW_BYTES, file.size_bytes - at))], at)
+        file.fdatasync()
+        self._disk.rename(spare_name(step.spare), segment_name(step.number))
+        self._disk.sync_directory()
+        self._files[step.number] = self._spares.pop(step.spare)
 
     def open_written(self, cursor: Cursor, *, ahead_ready: bool) -> None:
         """The files that will be written next: later there may be no descriptor left for them, and a
@@ -83,17 +112,17 @@ class Store:
         if self._disk.free_bytes() < size + left:
             raise self._full(size)
         try:
-            self._files[number] = self._allocated(segment_name(number))
+            self._files[number] = self._allocated(segment_name(number), size)
         except OSError as error:
             if error.errno not in NO_SPACE:
                 raise
             raise self._full(size) from error
         self.in_place = False
 
-    def _allocated(self, name: str) -> File:
+    def _allocated(self, name: str, size_bytes: int) -> File:
         file = self._disk.create(name)
         try:
-            file.preallocate(self._config.segment_bytes)
+            file.preallocate(size_bytes)
             file.fdatasync()
             self._disk.sync_directory()
         except OSError:
@@ -103,30 +132,77 @@ class Store:
             raise
         return file
 
-    def remove(self, numbers: Iterable[int]) -> None:
-        """Free these segments. Whoever is reading one goes on doing so."""
+    def make_spare(self, wanted: Spare) -> Spare:
+        """A new one, or the one of this number as large as that; there after a power cut.
+
+        Raises:
+            StoreFull: not enough space. One that was there is as it was, or larger.
+            OSError: the disk failed.
+        """
+        size = wanted.size_bytes
+        if self._disk.free_bytes() < size + self._config.free_bytes_min:
+            raise self._full(size)
+        number = wanted.number or next(self._spare_numbers)
+        file = self._spares.get(number)
+        try:
+            if file is None:
+                self._spares[number] = self._allocated(spare_name(number), size)
+            else:
+                file.preallocate(size)
+                file.fdatasync()
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+            raise self._full(size) from error
+        return Spare(number, size)
+
+    def remove(self, numbers: Iterable[int], spares_max: int = 0) -> list[Spare]:
+        """Free these segments. Whoever is reading one goes on doing so.
+
+        Returns:
+            What has become a spare again: so many at most, of segments that were one.
+        """
+        spares: list[Spare] = []
         for number in numbers:
-            with self._opening:
+            # Not found: an attempt before this one got so far.
+            with self._opening, suppress(FileNotFoundError):
+                file = self._open(number) if len(spares) < spares_max else None
                 self._files.pop(number, None)
-                with suppress(FileNotFoundError):  # An attempt before this one got so far.
+                if file is not None and file.size_bytes < self._config.segment_bytes:
+                    spares.append(self._spare(number, file))
+                else:
                     self._disk.unlink(segment_name(number))
+                    self.in_place = True
         self._disk.sync_directory()
-        self.in_place = True
+        return spares
+
+    def _spare(self, number: int, file: File) -> Spare:
+        """Nobody else can take its space meanwhile. What stands in it stays until it is used."""
+        spare = Spare(next(self._spare_numbers), file.size_bytes)
+        self._disk.rename(segment_name(number), spare_name(spare.number))
+        self._spares[spare.number] = file
+        return spare
 
     def close(self) -> None:
         """Let others in. Nobody may be reading or writing."""
-        for file in self._files.values():
+        for file in (*self._files.values(), *self._spares.values()):
             file.close()
         self._files.clear()
+        self._spares.clear()
         self._disk.close()
 
     def _file(self, number: int) -> File:
         file = self._files.get(number)
         if file is None:
             with self._opening:
-                file = self._files.get(number)
-                if file is None:
-                    file = self._files[number] = self._disk.open(segment_name(number))
+                file = self._open(number)
+        return file
+
+    def _open(self, number: int) -> File:
+        """By who holds `_opening`."""
+        file = self._files.get(number)
+        if file is None:
+            file = self._files[number] = self._disk.open(segment_name(number))
         return file
 
     def _full(self, needed_bytes: int) -> StoreFull:

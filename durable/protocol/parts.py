@@ -3,7 +3,9 @@
 To the broker:
 
     publish   batches of mesh/protocol/batch.py, back to back
-    settle    "A", then per range: u8 outcome (1 ack, 2 requeue, 3 reject), u64 first tag, u64 the one after the last
+    settle    "A", then per range: u8 outcome (1 ack, 2 requeue, 3 reject, 4 release), u64 first tag,
+              u64 the one after the last. Requeued ones count as returned. Who ends the tunnel in order has
+              requeued what its user was handed and did not settle; all else is released then
     hurry     "H": the client waits until all it has settled is on disk; without it that may take a moment
     cursor    "K", u64 offset: all before it has been read
 
@@ -36,7 +38,7 @@ from ..errors import Malformed
 
 SETTLE, HURRY, CURSOR = b"A", b"H", b"K"
 CONFIRM, DELIVER, SETTLED, GAP, ENDED = b"C", b"D", b"S", b"G", b"E"
-ACK, REQUEUE, REJECT = 1, 2, 3
+ACK, REQUEUE, REJECT, RELEASE = 1, 2, 3, 4
 
 NUMBER = struct.Struct("<cQ")
 RANGE = struct.Struct("<BQQ")
@@ -120,7 +122,7 @@ def decode_settlements(part: bytes) -> list[Settlement]:
         raise Malformed("settlements that are cut off")
     found = [Settlement(*fields) for fields in RANGE.iter_unpack(memoryview(part)[1:])]
     if not found or any(
-        one.outcome not in (ACK, REQUEUE, REJECT) or one.start >= one.end for one in found
+        one.outcome not in (ACK, REQUEUE, REJECT, RELEASE) or one.start >= one.end for one in found
     ):
         raise Malformed("a settlement with an unknown outcome, or of nothing")
     return found

@@ -9,6 +9,7 @@ Nor are declarations, cursors and gaps, which are rare.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -23,7 +24,8 @@ class Rates(NamedTuple):
 
 NO_RATES = Rates()
 NOTHING: dict[int, int] = {}
-"""Shared by all that have had no record: most of many thousands of queues may never have any."""
+NO_DROPS: Mapping[str, int] = {}
+"""Both shared by all that have had no record: most of many thousands of queues may never have any."""
 
 
 @dataclass(slots=True, eq=False)
@@ -35,6 +37,8 @@ class Counts:
     delivered: int = 0
     """To consumers or readers; again when they came back."""
     acked: int = 0
+    dropped: Mapping[str, int] = field(default_factory=lambda: NO_DROPS)
+    """Gone for another reason than an ack, without a dead letter: by reason. Replaced by each."""
     rates: Rates = NO_RATES
     received_bytes: int = 0
     written_bytes: int = 0
@@ -55,6 +59,10 @@ class Counts:
             self.confirms[bucket] += 1
         except KeyError:
             self.confirms = {**self.confirms, bucket: 1}
+
+    def drop(self, reason: str, count: int) -> None:
+        """So many are gone without a dead letter."""
+        self.dropped = {**self.dropped, reason: self.dropped.get(reason, 0) + count}
 
     def sample(self, elapsed_s: float) -> None:
         """An interval of so many seconds, more than 0, has ended."""

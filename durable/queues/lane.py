@@ -309,8 +309,8 @@ class Lane:
         for low, high in self.settled.unsettled(start, end):
             self._count_return(low, high)
 
-    def returns(self, ranges_max: int) -> tuple[list[Range], int]:
-        """How often messages came back: so many ranges at most, and up to where that is all."""
+    def returns(self, ranges_max: int | None) -> tuple[list[Range], int]:
+        """How often messages came back: so many ranges at most, or all, and up to where that is all."""
         ranges = list(islice(self._times, ranges_max))
         complete = len(ranges) == len(self._times)
         return ranges, UNLIMITED if complete else ranges[-1][1]

@@ -23,6 +23,8 @@ from .journal import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED, Dead, Journal
 from .lane import UNLIMITED, Lane
 
 ACK, REQUEUE, REJECT = "ack", "requeue", "reject"
+RELEASE = "release"
+"""Ready again, as if never delivered: not counted as a return."""
 
 
 class Delivery(NamedTuple):
@@ -175,10 +177,10 @@ class Queue:
         """Raises QueueInUse when it, or who is there, wants to be the only one."""
         self.consumers.add(self.name, consumer)
 
-    def unsubscribe(self, consumer: Consumer, now_us: int) -> None:
-        """It is gone: what it had not settled came back, in its place."""
+    def unsubscribe(self, consumer: Consumer, now_us: int, outcome: str = REQUEUE) -> None:
+        """It is gone: what it had not settled comes back, in its place, by this outcome."""
         self.consumers.remove(consumer)
-        self.settle(consumer, 0, consumer.next_tag, REQUEUE)
+        self.settle(consumer, 0, consumer.next_tag, outcome)
         self.touch(now_us)
 
     def take(self, now_us: int, deliveries_max: int = UNLIMITED) -> list[Delivery]:
@@ -222,6 +224,8 @@ class Queue:
                 lane.settle(first, end)
             elif outcome == REJECT:
                 self._bury(lane, first, end, REJECTED)
+            elif outcome == RELEASE:
+                lane.give_back(first, end, counted=False)
             else:
                 assert outcome == REQUEUE, f"impossible outcome {outcome!r}"
                 self._requeue(one)
@@ -246,6 +250,7 @@ class Queue:
     def _bury(self, lane: Lane, start: int, end: int, reason: str) -> None:
         """Messages that are neither ready nor unacked any more go for `reason`."""
         if self.definition.dead_letter_exchange is None:
+            self.counts.drop(reason, end - start)
             lane.settle(start, end)
         else:
             self.died += end - start

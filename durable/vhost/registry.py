@@ -91,7 +91,7 @@ class Registry:
         """Raises UnknownQueue."""
         queue = self.queues.get(name)
         if queue is None and name in self.streams:
-            raise UnknownQueue(name, hint="a stream has that name, and is read, not consumed")
+            raise UnknownQueue(name, hint=UnknownQueue.IS_STREAM)
         if queue is None:
             raise UnknownQueue(name, self.queues)
         return queue
@@ -100,7 +100,7 @@ class Registry:
         """Raises UnknownStream."""
         stream = self.streams.get(name)
         if stream is None and name in self.queues:
-            raise UnknownStream(name, hint="a queue has that name, and is consumed, not read")
+            raise UnknownStream(name, hint=UnknownStream.IS_QUEUE)
         if stream is None:
             raise UnknownStream(name, self.streams)
         return stream

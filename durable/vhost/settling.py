@@ -19,7 +19,7 @@ from .member import Member
 from .store import Store, record_bytes
 
 RECORD_BYTES_MAX = 1 << 20
-"""Of settlements in one record; where segments are small, a quarter of what one takes."""
+"""Of settlements in one record; where segments or reserves are small, a quarter of what one takes."""
 
 
 class Settling:
@@ -79,6 +79,14 @@ class Settling:
             self._hurried = False
             self._store.hurry()
 
+    def covered(self, position: int) -> None:
+        """A snapshot up to this log position says all that was settled, and came back, so far: what the log
+        had no room for is not needed any more."""
+        self._unappended.clear()
+        self._journal.take_settled()
+        self.last_position, self.refusal = position, None
+        self._note_flush()
+
     def _note_flush(self) -> None:
         self._flushes += 1
         self._wanted = False
@@ -92,7 +100,9 @@ class Settling:
     @property
     def record_bytes_max(self) -> int:
         """Of settlements in one record."""
-        return min(RECORD_BYTES_MAX, self._store.append_bytes_max // 4)
+        return min(
+            RECORD_BYTES_MAX, self._store.append_bytes_max // 4, self._store.reserve_bytes // 4
+        )
 
     def _take(self, now_us: int) -> None:
         """Records of everything settled since the last ones."""

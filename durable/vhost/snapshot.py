@@ -97,8 +97,17 @@ class Snapshots:
             self._registry.apply(change)
 
 
-def snapshot(registry: Registry, publishers: Publishers, now_us: int, start: int) -> list[Draft]:
-    """Records to be appended together. What those before log position `start` did has been applied."""
+def snapshot(
+    registry: Registry, publishers: Publishers, now_us: int, start: int, *, alone: bool = False,
+    full: bool = False,
+) -> list[Draft]:  # fmt: skip
+    """Records to be appended together. What those before log position `start` did has been applied.
+
+    Args:
+        alone: no checkpoint says what it leaves out, so it leaves out nothing.
+        full: the disk is, so it is one record. What a kill leaves of that is cut off; of several, those
+            that had been written would take the room of the next one.
+    """
     drafts: list[Draft] = []
     gathered: list[bytes] = []
     size = 0
@@ -106,11 +115,11 @@ def snapshot(registry: Registry, publishers: Publishers, now_us: int, start: int
     def draft() -> Draft:
         return Draft(Kind.DEFINITIONS, join_definitions(gathered), (), now_us, snapshot=True)
 
-    for change in _changes(registry, publishers, start):
+    for change in _changes(registry, publishers, start, alone=alone):
         packed = encode_definitions(change)
         gathered.append(packed)
         size += len(packed)
-        if size >= RECORD_BYTES:
+        if size >= RECORD_BYTES and not full:
             drafts.append(draft())
             gathered, size = [], 0
     drafts.append(draft())
@@ -129,30 +138,32 @@ def placeless(record: Record) -> Buffer:
     return record.body
 
 
-def _changes(registry: Registry, publishers: Publishers, start: int) -> Iterator[Change]:
+def _changes(
+    registry: Registry, publishers: Publishers, start: int, *, alone: bool
+) -> Iterator[Change]:
     yield [changes.SNAPSHOT, registry.next_lane, start]
     yield from registry.declared()
     yield from _in_parts(PUBLISHERS, publishers.entries())
-    yield from _in_parts(changes.LANES, list(_lanes(registry)))
-    yield from _in_parts(RETURNS, list(_returns(registry)))
+    yield from _in_parts(changes.LANES, list(_lanes(registry, alone=alone)))
+    yield from _in_parts(RETURNS, list(_returns(registry, alone=alone)))
     yield [GAPS, [[lane, offset, list(missed)] for lane, offset, missed in registry.all_gaps()]]
     yield [changes.SNAPSHOT_END]
 
 
-def _lanes(registry: Registry) -> Iterator[list[Any]]:
+def _lanes(registry: Registry, *, alone: bool) -> Iterator[list[Any]]:
     for lane in registry.lanes.values():
         if lane.id < TRANSIENT:
             settled = lane.settled.encode()
-            if len(settled) > SETTLED_BYTES_MAX:
+            if len(settled) > SETTLED_BYTES_MAX and not alone:
                 low = Settled()
                 low.skip_to(lane.settled.low)
                 settled = low.encode()
             yield [lane.id, lane.next, settled]
 
 
-def _returns(registry: Registry) -> Iterator[list[Any]]:
+def _returns(registry: Registry, *, alone: bool) -> Iterator[list[Any]]:
     for lane in registry.lanes.values():
-        ranges, end = lane.returns(RETURNS_MAX)
+        ranges, end = lane.returns(None if alone else RETURNS_MAX)
         if ranges and lane.id < TRANSIENT:
             yield [lane.id, end, ranges]
 

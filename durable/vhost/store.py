@@ -28,6 +28,10 @@ class Store(Protocol):
     def append_bytes_max(self) -> int:
         """What an empty segment takes at once."""
 
+    @property
+    def reserve_bytes(self) -> int:
+        """Of settlements and definitions, for which there is room on a full disk."""
+
     def append_nowait(self, drafts: Sequence[Draft], *, hurry: bool = True) -> range:
         """Log positions of all of them, or StoreBusy, StoreFull, StoreFailed, StoreClosed, TooLarge."""
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from mesh.protocol.batch import Batch
 
-from ..errors import DurableError
+from ..errors import DurableError, StoreFull
 from ..log.bodies import (
     RANGE,
     Missed,
@@ -198,19 +198,25 @@ class Vhost:
             self.settling.note_written(lane.id, draft.size_bytes)
         return sum(lane.settle(low, high, known=True) for low, high in ranges)
 
-    def snapshot(self, now_us: int, start: int = 0) -> list[Draft]:
+    def snapshot(
+        self, now_us: int, start: int = 0, *, alone: bool = False, full: bool = False
+    ) -> list[Draft]:
         """See snapshot.py. To be called, and appended twice, right after a flush.
 
         Args:
             start: records before this log position are durable and have been applied. 0: nobody
                 is going to rely on the snapshot alone.
+            alone: no checkpoint goes with it. Where the flush found the disk full it says what that
+                would have, and `settling.covered` is to be told.
+            full: the disk is full.
         Raises:
-            StoreBusy, StoreFull, StoreFailed, StoreClosed: that one was refused. Returns that are
+            StoreBusy, StoreFull, StoreFailed, StoreClosed: the flush was refused. Returns that are
                 not in the log yet would be counted by the snapshot, and by their record again.
         """
-        if self.settling.refusal is not None:
-            raise self.settling.refusal
-        return snapshot(self.registry, self.publishers, now_us, start)
+        refusal = self.settling.refusal
+        if refusal is not None and not (alone and isinstance(refusal, StoreFull)):
+            raise refusal
+        return snapshot(self.registry, self.publishers, now_us, start, alone=alone, full=full)
 
 
 def _name(stream: Stream) -> str:

@@ -11,8 +11,8 @@ from .program import Parser, make_parser, run_program
 ABOVE = ("spark.commands.capture", "spark.commands.replay")
 """Families of what is built on top of the mesh, by name: nothing here knows more of them."""
 EPILOG = """\
-exit status: 0 done; 1 the mesh said no (nobody there, refused, timed out, no key for a cluster,
-and what doctor found wrong); 2 wrong usage, or a wrong setting; 130 interrupted; 143 terminated,
+exit status: 0 done; 1 the mesh or this machine said no (nobody there, refused, timed out, no key of a
+cluster, and what doctor found wrong); 2 wrong usage, name or setting; 130 interrupted; 143 terminated,
 but 0 where a command waits for that: serve, subscribe, receive-file.
 
 Settings come from options, then MESH_* variables, then mesh.toml: docs/configuration.md.

@@ -31,8 +31,9 @@ from ..config import MeshConfig
 from ..errors import MeshError
 from ..finders import make_finders
 from ..joining import join
-from ..listening import WILDCARDS, bind_plan, parse_ports
+from ..listening import WILDCARDS, binds_of, parse_ports
 from ..names import check_cluster
+from ..protocol.dialling import REFUSED_CLOCK
 from ..settings import KEYWORD, explain, key_source, load_config
 from .options import Commands, add_joining, settings
 from .reaching import unreachable_ones
@@ -40,6 +41,7 @@ from .reaching import unreachable_ones
 Row = tuple[str, bool, str]
 EARLIEST_S = 1_700_000_000
 """A clock before this (2023) was never set; announcements would be taken for expired."""
+SET_CLOCK = "set it, as by `timedatectl set-ntp true`"
 LOOK_S = MdnsSettings().echo_s + 0.5
 """How long each finder is watched: until MdnsFinder would miss its own echo, and a little more."""
 DISCARD_PORT = 9
@@ -62,6 +64,8 @@ def add(commands: Commands) -> None:
 async def doctor(args: argparse.Namespace) -> int:
     rows = [_versions(), _clock()]
     rows += await _with_settings(args)
+    if ("clock", False) in {row[:2] for row in rows}:
+        rows = [row for row in rows if row[:2] != ("clock", True)]
     if args.json:
         print(json.dumps([{"check": name, "ok": ok, "text": text} for name, ok, text in rows]))
     for name, ok, text in () if args.json else rows:
@@ -92,7 +96,7 @@ async def _with_settings(args: argparse.Namespace) -> list[Row]:
     rows += await _seeds(config)
     rows += await _finding(config, finders, keyring)
     if all(ok for name, ok, _ in rows if name in ("keys", "ports")):
-        rows.append(await _members(args, config))
+        rows += await _members(args, config)
     return rows
 
 
@@ -102,13 +106,15 @@ def _versions() -> Row:
         f"mesh {version('durable-mesh')}, Python {platform.python_version()}, trio {version('trio')}, "
         f"pyzmq {zmq.__version__} (libzmq {zmq.zmq_version()}), PyNaCl {nacl.__version__}"
     )
-    return "versions", curve, text if curve else f"{text}: this libzmq has no CURVE"
+    missing = "this libzmq has no CURVE: install pyzmq from its wheel"
+    return "versions", curve, text if curve else f"{text}: {missing}"
 
 
 def _clock() -> Row:
     now = time.time()
     if now < EARLIEST_S:
-        return "clock", False, "it was never set: others will take our announcements for expired"
+        why = f"it was never set, and others take our announcements for expired: {SET_CLOCK}"
+        return "clock", False, why
     return "clock", True, time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(now))
 
 
@@ -144,8 +150,7 @@ def _keys(args: argparse.Namespace, keyring: Keyring) -> list[Row]:
 async def _ports(config: MeshConfig, keyring: Keyring) -> Row:
     """Every address `join` would bind, bound, and what it would tell of it."""
     try:
-        keys = [*keyring.door(), *keyring.own(config.clusters[0])]
-        binds = bind_plan(config.listen, config.advertise, keys)
+        binds = binds_of(config, keyring)
         async with AsyncExitStack() as stack:
             for bind in binds:
                 host, _, port = bind.uri.removeprefix("tcp://").rpartition(":")
@@ -228,7 +233,7 @@ def _goodbye(cluster: str, keyring: Keyring) -> bytes:
     return farewell.sign(keyring.own(cluster))
 
 
-async def _members(args: argparse.Namespace, config: MeshConfig) -> Row:
+async def _members(args: argparse.Namespace, config: MeshConfig) -> list[Row]:
     """Join, and say who is there. A network of nobody is wrong where seeds promise somebody."""
     try:
         async with join(args.cluster, **settings(args)) as node:
@@ -239,14 +244,17 @@ async def _members(args: argparse.Namespace, config: MeshConfig) -> Row:
                     await anext(node.watch())
             here = sorted({name for one in node.members() for name in one.clusters})
             wanted = args.target is None or args.target in here
+            apart = REFUSED_CLOCK in node.statistics().refused
     except MeshError as error:
-        return "members", False, str(error)
+        return [("members", False, str(error))]
     promised = any(not _ours(config, seed) for seed in config.seeds)
     if not here and (promised or args.target is not None):
-        return "members", False, (
+        why = (
             f"nobody let us in within {config.settle_s:g} s; where seeds answer, do they hold the "
-            "same network secret, or our public key, and is this machine's clock right?"
-        )  # fmt: skip
+            "same network secret, or our public key?"
+        )
+        skew = f"a seed's is more than {config.clock_skew_s} s apart: {SET_CLOCK}, there and here"
+        return [("members", False, why)] + [("clock", False, skew)] * apart
     if not wanted:
-        return "members", False, f"no member of {args.target}; others: {', '.join(here)}"
-    return "members", True, f"of {', '.join(here)}" if here else "nobody else is here yet"
+        return [("members", False, f"no member of {args.target}; others: {', '.join(here)}")]
+    return [("members", True, f"of {', '.join(here)}" if here else "nobody else is here yet")]

@@ -171,9 +171,9 @@ async def _gather(node: Node, args: argparse.Namespace, data: bytes) -> int:
             await out_line(name[:8].encode() + b"  " + answer)
         else:
             words(f"{name[:8]}: {answer}")
-    words(f"answered: {answered}, failed: {failed}")
     if not answered and not failed:
         await tell_why_nobody(node)
+    words(f"answered: {answered}, failed: {failed}")
     return 0 if answered and not failed else 1
 
 
@@ -190,15 +190,13 @@ async def publish(args: argparse.Namespace) -> int:
             args, data, partial(node.publish, args.topic, headers=headers),
             trio.lowlevel.checkpoint, partial(_published, node),
         )  # fmt: skip
-        words(_published(node, sent))
-        nobody = node.statistics().publishing.nobody
-        if nobody < sent or not sent:
-            return 0
-        if near := get_close_matches(args.topic, node.interest(), n=1):
+        unheard = 0 < sent <= node.statistics().publishing.nobody
+        if unheard and (near := get_close_matches(args.topic, node.interest(), n=1)):
             words(f"did you mean {near[0]}? Somebody subscribes to that")
-        else:
+        elif unheard:
             await tell_why_nobody(node)
-        return 1
+        words(_published(node, sent))
+        return 1 if unheard else 0
 
 
 def data_of(args: argparse.Namespace) -> bytes:
@@ -276,9 +274,9 @@ async def broadcast(args: argparse.Namespace) -> int:
     async with joined(args) as node:
         await _wait_first(node, args.target)
         told = await node.broadcast(args.target, data)
-        words(f"members told: {told}")
         if not told:
             await tell_why_nobody(node)
+        words(f"members told: {told}")
         return 0 if told else 1
 
 

@@ -18,10 +18,10 @@ from typing import Any, NoReturn
 import trio
 
 from discovery.errors import DiscoveryError
-from security.errors import SecurityError
+from security.errors import NoKey, SecurityError
 
 from ..entry import leaves, terminable
-from ..errors import CannotBind, ConfigError, MeshError, NodeCrashed
+from ..errors import CannotBind, ConfigError, InvalidName, KeyMissing, MeshError, NodeCrashed
 from .options import WrongUsage
 from .terminal import flush_out, show_every_name, speaking_as, words
 
@@ -118,8 +118,13 @@ def _explain(error: BaseException) -> int:
 
 
 def _misset(error: BaseException) -> bool:
-    """Whether it is what an option's parser would have said, had the setting been an option of ours."""
-    return isinstance(error, ConfigError) and not isinstance(error, CannotBind)
+    """Whether it is what an option's parser could have said: of a name, or of a setting wherever it was set.
+
+    Not of a port that is in use, nor of a cluster that there is no key of: nothing that was typed is wrong.
+    """
+    if isinstance(error, KeyMissing):
+        return not isinstance(error.__cause__, NoKey)
+    return isinstance(error, ConfigError | InvalidName) and not isinstance(error, CannotBind)
 
 
 def _text(error: BaseException) -> str:

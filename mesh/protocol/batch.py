@@ -129,6 +129,12 @@ class Batch:
             raise RemoteProtocolError("batch whose lengths do not add up")
         self._lengths, self._bodies_at = lengths, at
 
+    @property
+    def longest_bytes(self) -> int:
+        """Of its payloads. Raises as `check` does."""
+        self.check()
+        return max(self._lengths, default=0)
+
     def message_headers(self) -> list[bytes] | None:
         """The per-message headers column, None when the batch has none. Raises as `check` does."""
         if not self.flags & FLAG_HEADERS or self.kind == LOST:

@@ -22,6 +22,7 @@ from security.keys import ClusterKeys
 from ..errors import RemoteProtocolError
 from .frame import CONTROL, DATA, Kind, pack_frame, pack_record
 from .hello import (
+    CLOCK,
     CROSSING,
     GONE,
     NOT_ME,
@@ -51,6 +52,7 @@ SEED_STALE_S = 300.0
 OURS_S = 15.0
 """An address at which we met ourselves is not asked again for so long."""
 GONE_MAX = 1024
+REFUSED_CLOCK = "refused by a seed that has another time"
 REASON_MAX = 40
 """Letters of a refusal that are worth telling: those of hello.py are shorter."""
 DENIALS_WORTH_A_WORD = 3
@@ -460,7 +462,7 @@ class Dialler:
             self.seek(peer.node, now_s)
             return
         self._roster.failed(peer)
-        if reason in (UNTRUSTED, GONE):
+        if reason in (UNTRUSTED, CLOCK, GONE):
             peer.knows_us = False
         crossing_s = 2 * self._settings.handshake_s
         self.later(peer, now_s, crossing_s if reason == CROSSING else self.backoff_s(peer.failures))
@@ -468,8 +470,10 @@ class Dialler:
     def _seed_refused(self, seed: Seed, reason: str, now_s: float) -> None:
         """It does not believe what we say of ourselves. It may soon: once a clock has been set."""
         seed.busy = False
-        why = f"seed {seed.endpoint} refused us: {reason[:REASON_MAX]!r}. Are both clocks right?"
-        self._roster.refusals.count("refused by a seed", why)
+        kind, why = "refused by a seed", f"seed {seed.endpoint} refused us: {reason[:REASON_MAX]!r}"
+        if reason == CLOCK:
+            kind, why = REFUSED_CLOCK, f"seed {seed.endpoint} has another time: set both clocks"
+        self._roster.refusals.count(kind, why)
         self._seek(seed, now_s)
 
 

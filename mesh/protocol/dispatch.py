@@ -97,6 +97,9 @@ class Dispatcher:
     _queue_bytes: int = 0
     _jobs: dict[tuple[Link, int], Job] = field(default_factory=dict)
     _service_s: float = 0.001
+    """How long one takes, of those that have ended."""
+    _started_s: float = 0.0
+    """When the last one began."""
     served: int = 0
     failed: int = 0
     busy: int = 0
@@ -120,17 +123,17 @@ class Dispatcher:
             raise RemoteProtocolError(f"request {job.ident} came twice")
         endpoint = self.requests.get(job.endpoint)
         if not job.link.outbox.takes(REQUESTS, 0):  # First: a refusal is an answer, too.
-            self._busy(job, "outbox_bytes", job.link.outbox.limit_bytes)
+            self._busy(job, now_s, "outbox_bytes", job.link.outbox.limit_bytes)
         elif endpoint is None:
             self._error(job, "no_such_endpoint", f"{self.cluster} has no endpoint {job.endpoint!r}")
         elif endpoint.allow is not None and job.caller not in endpoint.allow:
             self._error(job, "not_allowed", f"{job.caller} may not call {job.endpoint!r}")
         elif self.draining:
-            self._busy(job)
+            self._busy(job, now_s)
         elif full := self._full(job):
-            self._busy(job, *full)
+            self._busy(job, now_s, *full)
         elif flags & MAY_BE_BUSY and self.load >= self.concurrency + SOFT_MARGIN:
-            self._busy(job, "concurrency", self.concurrency, hard=False)
+            self._busy(job, now_s, "concurrency", self.concurrency, hard=False)
         else:
             self._jobs[job.link, job.ident] = job
             self._admit(job, now_s)
@@ -163,7 +166,7 @@ class Dispatcher:
 
     def _run(self, job: Job, now_s: float) -> None:
         self.running += 1
-        job.started_s = now_s
+        self._started_s = job.started_s = now_s
         self.start(job)
 
     def replied(self, job: Job, payload: bytes, now_s: float) -> None:
@@ -239,10 +242,15 @@ class Dispatcher:
         self.failed += 1
         self._answer(job, Kind.ERROR, encode_values(code, message), 0.0)
 
-    def _busy(self, job: Job, setting: str = "", limit: int = 0, *, hard: bool = True) -> None:
+    def _busy(
+        self, job: Job, now_s: float, setting: str = "", limit: int = 0, *, hard: bool = True
+    ) -> None:
         self.busy += 1
         turns = max(1.0, self.load / self.concurrency)
-        retry_after_ms = min(RETRY_MS_MAX, max(1, int(1000 * self._service_s * turns)))
+        # Since the last one began none has ended, and there may have been none before.
+        since_s = now_s - self._started_s if self.running >= self.concurrency else 0.0
+        service_s = max(self._service_s, since_s)
+        retry_after_ms = min(RETRY_MS_MAX, max(1, int(1000 * service_s * turns)))
         body = pack_busy(self.told_load, retry_after_ms, hard=hard, setting=setting, limit=limit)
         job.link.send_control(Kind.BUSY, job.ident, body)
         self.touched(job.link)

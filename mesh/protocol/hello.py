@@ -23,8 +23,8 @@ ANNOUNCEMENTS_MAX = 32
 NAMES_MAX = 256
 """Idempotent targets of one node."""
 
-CROSSING, NOT_ME, GONE, FULL, UNTRUSTED, BAD = (
-    "crossing", "not me", "gone", "full", "untrusted", "bad",
+CROSSING, NOT_ME, GONE, FULL, UNTRUSTED, CLOCK, BAD = (
+    "crossing", "not me", "gone", "full", "untrusted", "clock", "bad",
 )  # fmt: skip
 
 

@@ -329,6 +329,13 @@ class Link:
             self._pieces_bytes -= len(body)
             whole.append((kind, ident, body, 0, len(body)))
 
+    def check_payload(self, size_bytes: int) -> None:
+        """Raises RemoteProtocolError: the peer sent more than both agreed on."""
+        if size_bytes > self.payload_bytes_max:
+            raise RemoteProtocolError(
+                f"payload of {size_bytes} bytes, the limit is {self.payload_bytes_max}"
+            )
+
     def statistics(self) -> LinkStatistics:
         return LinkStatistics(
             self.peer, self.cluster, self.dialled, self._frames_sent, self._frames_received,

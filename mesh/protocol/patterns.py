@@ -25,7 +25,7 @@ from .inbox import Delivery, Inbox
 from .interest import BLOCK, POLICIES, Interest, RemoteSubscription
 from .link import Link, Received
 from .outbox import REQUESTS
-from .request import pack_busy, pack_head, read_head
+from .request import REPLY_PREFIX, pack_busy, pack_head, read_head
 from .requests import RequestTable
 from .rotation import Rotation
 from .timers import Timers
@@ -131,6 +131,8 @@ class Patterns:
             self.unwanted_batches += 1  # Unsubscribed while it was on its way.
             return
         batch.check()  # Here it costs the link; later it would hit whoever reads the subscription.
+        if batch.size_bytes > link.payload_bytes_max:
+            link.check_payload(batch.longest_bytes)
         for inbox in inboxes:
             inbox.push(batch, link)
 
@@ -150,6 +152,7 @@ class Patterns:
         if self._cancelled and self._cancelled.pop((link, ident), False) is None:
             return
         cluster, endpoint, at, left_ms, flags = read_head(data, start, end)
+        link.check_payload(end - at)
         deadline_s = now_s + left_ms / 1000 if left_ms else None
         job = Job(link, ident, endpoint, bytes(data[at:end]), deadline_s)
         dispatcher = self.dispatchers.get(cluster)
@@ -167,6 +170,7 @@ class Patterns:
 
     def _on_reply(self, link: Link, record: Received, _now_s: float) -> None:
         _, ident, data, start, end = record
+        link.check_payload(end - start - REPLY_PREFIX.size)
         self.requests.replied_to(link, ident, data, start, end)
 
     def _on_error(self, link: Link, record: Received, _now_s: float) -> None:
@@ -189,6 +193,7 @@ class Patterns:
     def _on_broadcast(self, link: Link, record: Received, now_s: float) -> None:
         _, ident, data, start, end = record
         cluster, endpoint, at, _, _ = read_head(data, start, end)
+        link.check_payload(end - at)
         self.broadcasts.received += 1
         dispatcher = self.dispatchers.get(cluster)
         if dispatcher is None:

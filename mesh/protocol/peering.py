@@ -18,7 +18,7 @@ from random import Random
 from typing import Protocol
 
 from security.announcement import SIZE_BYTES_MAX
-from security.errors import BadAnnouncement
+from security.errors import Ahead, BadAnnouncement, Expired
 from security.keys import DOOR
 
 from ..errors import RemoteProtocolError
@@ -28,6 +28,7 @@ from .frame import CONTROL, Frame, Kind
 from .hello import (
     ANNOUNCEMENTS_MAX,
     BAD,
+    CLOCK,
     CROSSING,
     FULL,
     GONE,
@@ -312,7 +313,8 @@ class Peering:
                 raise RemoteProtocolError(f"record type {kind} before HELLO")
         except BadAnnouncement as error:
             self.warn_bad(error)
-            self._say(conn, frame.lane, Kind.REFUSE, UNTRUSTED.encode())
+            reason = CLOCK if isinstance(error, Ahead | Expired) else UNTRUSTED
+            self._say(conn, frame.lane, Kind.REFUSE, reason.encode())
 
     def _answered(self, conn: Conn, kind: int, body: bytes, now_s: float) -> None:
         if kind == Kind.INTRODUCED:

@@ -312,10 +312,13 @@ class Publisher:
         self._evictable.move_to_end(stream)
         self._batch_id += 1
         for blocker in stream.blockers:
-            if size <= blocker.link.limits.record_bytes_max:  # Else it is lost, see `_push`.
+            if _takes(blocker.link, size, payloads):
                 blocker.credit_bytes -= size
         for link, policy in stream.links.items():
-            self._push(link, policy, stream, pieces, size, first, count)
+            if _takes(link, size, payloads):
+                self._push(link, policy, stream, pieces, size, first, count)
+            else:
+                self._lose(link, stream, first, count)
         if stream.inboxes:
             batch = Batch(b"".join(pieces))
             for inbox in stream.inboxes:
@@ -325,9 +328,6 @@ class Publisher:
         self, link: Link, policy: str, stream: TopicStream, pieces: list[bytes], size: int,
         first: int, count: int,
     ) -> None:  # fmt: skip
-        if size > link.limits.record_bytes_max:
-            self._lose(link, stream, first, count)  # One message, more than this peer takes.
-            return
         outbox = link.outbox
         while outbox.room_bytes < size and policy != BLOCK and outbox:  # Alone, it may go.
             dropped = outbox.drop_oldest(TOPICS) if policy == DROP_OLDEST else None
@@ -422,3 +422,11 @@ class Publisher:
         return PublisherStatistics(
             self.published, self.batches, self._nobody, self._dropped, len(self.streams)
         )
+
+
+def _takes(link: Link, size: int, payloads: Sequence[bytes]) -> bool:
+    """Whether none of a batch of `size` bytes is more than this peer takes of any message."""
+    most = link.payload_bytes_max
+    return size <= most or (
+        size <= link.limits.record_bytes_max and max(map(len, payloads)) <= most
+    )

@@ -118,6 +118,7 @@ class TunnelEnd:
     def received(self, part: bytes) -> None:
         if self.received_eof:
             raise RemoteProtocolError("tunnel data after its end")
+        self.link.check_payload(len(part))
         self._unread_bytes += len(part) or 1
         if self._unread_bytes + self._owed_bytes > self.window_bytes:
             raise RemoteProtocolError(

@@ -23,7 +23,7 @@ from .batches import Records
 from .gather import Ints, Numbers, counted
 from .headers import header_lists, no_headers
 from .plan import Carried, LaneTable, Times
-from .rows import TIME, arrow_schema
+from .rows import TIME
 from .runs import Runs, find_runs
 from .segment import Chunk
 
@@ -42,14 +42,12 @@ Accepts = Callable[[str], bool]
 class Wanted:
     """What is to become rows, beside the lanes, and how."""
 
-    columns: tuple[str, ...]
+    schema: pa.Schema
     times: Times
     accepts: Accepts | None
     """Whether messages of this topic do; None: all of them."""
     rows_max: int
     """In one Arrow batch."""
-    never_null: bool = False
-    """Whether the columns are declared so."""
 
 
 class Tables:
@@ -57,7 +55,6 @@ class Tables:
 
     def __init__(self, wanted: Wanted) -> None:
         self._wanted = wanted
-        self._schema = arrow_schema(wanted.columns, never_null=wanted.never_null)
         self._known: dict[str, bool] = {}
 
     def batches(
@@ -122,8 +119,8 @@ class Tables:
             "published": lambda: repeat.numbers(records.published_us[record], TIME),
             "headers": lambda: _headers(records, rows),
         }
-        columns = [made[name]() for name in self._schema.names]
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        schema = self._wanted.schema
+        return pa.RecordBatch.from_arrays([made[name]() for name in schema.names], schema=schema)
 
 
 def _slices(records: Records, runs: Runs) -> Iterator[Runs]:

@@ -9,7 +9,6 @@ over a scan by rows. What a function gives as Arrow becomes rows once.
 
 from __future__ import annotations
 
-import gc
 import json
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from ..errors import InvalidOption, UnknownColumn
 from .options import check_batch, read_options
 from .plan import Selected, Times, Work
-from .query import Query
-from .rows import SQL, all_columns, ddl
+from .query import Query, spare_modules
+from .rows import SQL, ddl, schema_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,8 +45,7 @@ def read_capture(
     given = {name: as_text(value) for name, value in options.items() if value is not None}
     asked = read_options({"path": str(path), **given})
     check_batch(asked)
-    names = all_columns(headers=asked.include_headers) if columns is None else chosen(columns)
-    query = Query(asked, names)
+    query = Query(asked, schema_of(asked, None if columns is None else chosen(columns)))
     return frame_of(session, query, query.selected())
 
 
@@ -57,8 +55,7 @@ def frame_of(session: SparkSession, query: Query, selected: Selected) -> DataFra
     # As many cores as Spark's own files are shared out to; Spark Connect cannot say.
     works = query.works(selected, cores=1 if context is None else context.defaultParallelism)
     rows = sent(session, works) if context is None else parallelized(session, context, works)
-    schema = ddl(query.columns, never_null=query.never_null)
-    return rows.mapInArrow(reading(query, selected.times), schema)
+    return rows.mapInArrow(reading(query, selected.times), ddl(query.schema))
 
 
 def chosen(columns: Iterable[str]) -> tuple[str, ...]:
@@ -85,20 +82,10 @@ def reading(
         for batch in rows:
             for works in batch.column(0).to_pylist():
                 for work in pickle.loads(works):
-                    yield from query.read(work, times, never_null=query.never_null)
+                    yield from query.read(work, times)
         spare_modules()
 
     return read
-
-
-def spare_modules() -> None:
-    """Leave what a worker has loaded by now out of its garbage collections from here on.
-
-    PySpark collects after every task: that took 16 ms a task, a seventh of what Python took to read,
-    and found nothing.
-    """
-    if not gc.get_freeze_count():
-        gc.freeze()
 
 
 def context_of(session: SparkSession) -> SparkContext | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from .options import check_batch, read_options
 from .query import Query
+from .rows import schema_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,7 +23,7 @@ def batches(options: Mapping[str, str], columns: Sequence[str]) -> Iterator[pa.R
     """
     asked = read_options(options)
     check_batch(asked)
-    query = Query(asked, tuple(columns))
+    query = Query(asked, schema_of(asked, columns))
     selected = query.selected()
     for work in query.works(selected):
         yield from query.read(work, selected.times)

@@ -20,7 +20,6 @@ from .columns import Tables, Wanted
 from .decryption import AS_ANY_NODE, Decryption, KeyFiles
 from .options import FAIL, KEEP
 from .plan import LaneTable, Range, Work
-from .rows import ARROW, arrow_schema
 from .segment import chunks
 from .stored import open_segment
 
@@ -110,7 +109,5 @@ def _found(
 
 def _damaged_row(wanted: Wanted, data: bytes) -> pa.RecordBatch:
     """All null but the value."""
-    columns = [
-        pa.array([data if name == "value" else None], ARROW[name]) for name in wanted.columns
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(wanted.columns))
+    columns = [pa.array([data if one.name == "value" else None], one.type) for one in wanted.schema]
+    return pa.RecordBatch.from_arrays(columns, schema=wanted.schema)

@@ -17,6 +17,8 @@ from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 
+from .options import KEEP, Options
+
 HEADERS = "headers"
 SQL: Mapping[str, str] = {
     "queue": "string", "partition": "int", "offset": "bigint",
@@ -37,20 +39,21 @@ ARROW: Mapping[str, pa.DataType] = {
 }
 
 
-def all_columns(*, headers: bool) -> tuple[str, ...]:
-    """All columns, of which the headers are one only where they are wanted."""
-    return tuple(name for name in SQL if headers or name != HEADERS)
+def schema_of(options: Options, columns: Iterable[str] | None = None) -> pa.Schema:
+    """Of the rows of a query with these columns; None: all, headers only where they are wanted.
 
-
-def ddl(columns: Iterable[str], *, never_null: bool = False) -> str:
-    """The schema of rows with these columns as Spark reads it.
-
-    Args:
-        never_null: none of them is: then Spark asks no row whether it is, a tenth of the JVM's time.
+    Columns are declared never null where nothing is: then Spark asks no row whether it is, a tenth of the
+    JVM's time. What is damaged, and kept, has nulls.
     """
-    end = " NOT NULL" if never_null else ""
-    return ", ".join(f"{name} {_READ.get(SQL[name], SQL[name])}{end}" for name in columns)
+    if columns is None:
+        columns = (name for name in SQL if options.include_headers or name != HEADERS)
+    nullable = options.damaged == KEEP
+    return pa.schema([pa.field(name, ARROW[name], nullable) for name in columns])
 
 
-def arrow_schema(columns: Iterable[str], *, never_null: bool = False) -> pa.Schema:
-    return pa.schema([pa.field(name, ARROW[name], nullable=not never_null) for name in columns])
+def ddl(schema: pa.Schema) -> str:
+    """The same as Spark reads it."""
+    return ", ".join(
+        f"{one.name} {_READ.get(SQL[one.name], SQL[one.name])}{'' if one.nullable else ' NOT NULL'}"
+        for one in schema
+    )

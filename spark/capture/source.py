@@ -22,8 +22,8 @@ from pyspark.sql.types import StructType
 from .filters import narrowed
 from .options import Options, check_batch, read_options
 from .query import Query
-from .rows import all_columns, ddl
-from .splits import Split, columns, splits
+from .rows import ddl, schema_of
+from .splits import Split, checked, read, splits
 from .streaming import StreamReader
 
 if TYPE_CHECKING:
@@ -37,15 +37,14 @@ class BatchReader(DataSourceReader):
 
     def __init__(self, options: Options, schema: StructType) -> None:
         check_batch(options)
-        self._query = Query(options, columns(schema))
+        self._query = Query(options, checked(schema, options))
 
     def partitions(self) -> list[Split]:
         selected = self._query.selected()
         return splits(self._query.works(selected), selected.times)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Split)
-        return self._query.read(partition.work, partition.times)
+        return read(self._query, partition)
 
 
 class PushingReader(BatchReader):
@@ -65,7 +64,7 @@ class MeshCapture(DataSource):
         return NAME
 
     def schema(self) -> str:
-        return ddl(all_columns(headers=read_options(self.options).include_headers))
+        return ddl(schema_of(read_options(self.options)))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return BatchReader(read_options(self.options), schema)

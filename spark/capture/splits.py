@@ -1,16 +1,19 @@
-"""What batch and streaming queries share: from a schema to columns, from a plan to splits."""
+"""What batch and streaming queries share: from a schema to columns, from a plan to splits, to rows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from ..errors import UnknownColumn
+from ..errors import ContradictoryOptions, UnknownColumn
+from .options import KEEP, Options
 from .plan import Times, Work
-from .rows import SQL
+from .query import Query, spare_modules
+from .rows import ARROW, SQL
 
 
 @dataclass(init=False)
@@ -26,10 +29,25 @@ def splits(works: Sequence[Work], times: Times) -> list[Split]:
     return [Split(one, times) for one in works or [Work((), {})]]
 
 
-def columns(schema: StructType) -> tuple[str, ...]:
-    """Their names. Raises UnknownColumn."""
+def read(query: Query, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """What a task does."""
+    assert isinstance(partition, Split)
+    yield from query.read(partition.work, partition.times)
+    spare_modules()
+
+
+def checked(schema: StructType, options: Options) -> pa.Schema:
+    """The same for Arrow, null where `schema` says so: Spark wants to get that to the letter.
+
+    Raises:
+        UnknownColumn.
+        ContradictoryOptions: what is damaged is to be kept, and a column is declared never null.
+    """
     for one in schema.fields:
         if SQL.get(one.name) != one.dataType.simpleString():
             known = [f"{name} {kind}" for name, kind in SQL.items()]
             raise UnknownColumn(one.name, one.dataType.simpleString(), known)
-    return tuple(schema.names)
+        if not one.nullable and options.damaged == KEEP:
+            why = f"{one.name} is NOT NULL, and null in a row of what is damaged"
+            raise ContradictoryOptions(("schema", "damaged"), why)
+    return pa.schema([pa.field(one.name, ARROW[one.name], one.nullable) for one in schema.fields])

@@ -31,7 +31,7 @@ from .plan import Offsets, Selected, Times
 from .progress import Progress, from_json
 from .query import Query
 from .shares import shared
-from .splits import Split, columns, splits
+from .splits import Split, checked, read, splits
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,7 +42,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: Options, schema: StructType) -> None:
         check_streaming(options)
-        self._options, self._query = options, Query(options, columns(schema))
+        self._options, self._query = options, Query(options, checked(schema, options))
         self._catalog = Catalog(options)
         self._target: int | None = None
         """Where `availableNow` ends."""
@@ -140,7 +140,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         log, position = self._catalog.log, start.last.position
         stands = log.last_before(position + 1)
         if stands is None or stands.position < position or stands == start.last:
-            return start  # What was freed or is damaged tells nothing.
+            return start  # What was freed or is damaged tells nothing; what followed it there is missed.
         if self._options.fail_on_data_loss:
             raise DataLost(
                 f"log position {position} holds another record than had been read there: "
@@ -182,8 +182,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return splits(shared(selected, ended.shares), selected.times)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Split)
-        return self._query.read(partition.work, partition.times)
+        return read(self._query, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark's checkpoint knows; nobody else has to."""

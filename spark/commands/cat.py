@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from typing import Any
 
-from mesh.commands.terminal import jsonable, payload_fields, printable
+from mesh.commands.terminal import jsonable, out, payload_fields, printable
+from mesh.times import write_time
 
 from .reading import read_batches
 
 PLAIN = ("queue", "offset", "timestamp", "topic", "value")
 ALL = (
     "queue", "partition", "offset", "timestamp", "exchange", "topic", "value", "publisher", "epoch",
-    "sequence", "headers",
+    "sequence", "published", "headers",
 )  # fmt: skip
 Row = dict[str, Any]
 
@@ -29,12 +29,12 @@ def run(args: argparse.Namespace) -> int:
     for batch in found:
         taken = batch.num_rows if left is None else min(left, batch.num_rows)
         rows = batch.slice(0, taken).to_pylist()
-        sys.stdout.buffer.write(b"".join([line(row) + b"\n" for row in rows]))
+        if rows:
+            out(b"".join([line(row) + b"\n" for row in rows]))
         if left is not None:
             left -= len(rows)
             if not left:
                 break
-    sys.stdout.buffer.flush()
     return 0
 
 
@@ -47,23 +47,19 @@ def as_text(row: Row) -> bytes:
     """What cannot be shown is escaped: a payload cannot steer the terminal."""
     payload = row["value"].decode("utf-8", "backslashreplace")
     place = f"{row['queue']}@{row['offset']}"
-    return printable(f"{moment(row)} {place} {row['topic']} {payload}").encode()
+    return printable(f"{write_time(row['timestamp'])} {place} {row['topic']} {payload}").encode()
 
 
 def as_json(row: Row) -> bytes:
     told = {
         **{name: row[name] for name in ("queue", "partition", "offset")},
-        "timestamp": moment(row), **{name: row[name] for name in ("exchange", "topic")},
+        "timestamp": write_time(row["timestamp"]), **{name: row[name] for name in ("exchange", "topic")},
         **payload_fields(row["value"]), "publisher": row["publisher"].hex(),
         **{name: row[name] for name in ("epoch", "sequence")},
+        "published": write_time(row["published"]),
         "headers": {one["key"]: header(one["value"]) for one in row["headers"]},
     }  # fmt: skip
     return json.dumps(told).encode()
-
-
-def moment(row: Row) -> str:
-    told: str = row["timestamp"].isoformat(timespec="microseconds")
-    return told.replace("+00:00", "Z")
 
 
 def header(value: bytes) -> Any:

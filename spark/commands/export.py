@@ -24,7 +24,8 @@ def run(args: argparse.Namespace) -> int:
     import pyarrow as pa
     import pyarrow.dataset as ds
 
-    from ..capture.rows import SQL, arrow_schema
+    from ..capture.options import Options
+    from ..capture.rows import SQL, schema_of
 
     columns = tuple(SQL)
     found = read_batches(args, columns, includeHeaders="true")
@@ -43,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
             arrays[at] = folders.take(topics.indices)
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-    schema = arrow_schema(columns)
+    schema = schema_of(Options(), columns)
     at = schema.get_field_index("topic")
     schema = schema.append(schema.field(at).with_name(FULL_TOPIC))
     schema = schema.append(pa.field("date", pa.date32()))

@@ -61,7 +61,8 @@ def add_selection(command: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     command.add_argument(
         "--from", dest="since", type=converted(read_moment, "--from"), metavar="T",
-        help="stored at this time or later: 2026-11-21T20:15Z, or seconds since 1970",
+        help="stored at this time or later: 2026-11-21T20:15, UTC unless it says else, or seconds "
+        "since 1970",
     )  # fmt: skip
     command.add_argument(
         "--until", type=converted(read_moment, "--until"), metavar="T", help="stored before"

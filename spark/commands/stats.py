@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mesh.commands.terminal import printable
+from mesh.times import write_time
 
 from ..histogram import Histogram
 from .reading import read_batches
@@ -97,7 +98,7 @@ def _us(times: pa.Array) -> NDArray[np.int64]:
 
 
 def _moment(us: int) -> str:
-    return datetime.fromtimestamp(us / 1e6, UTC).isoformat(timespec="milliseconds")
+    return write_time(datetime.fromtimestamp(us / 1e6, UTC), "milliseconds")
 
 
 def _show(told: list[dict[str, Any]]) -> None:

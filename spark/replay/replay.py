@@ -21,7 +21,7 @@ from mesh.names import TOPIC_BYTES_MAX, check_topic
 from ..capture.frame import frame_of
 from ..capture.options import Options, read_options
 from ..capture.query import Query
-from ..capture.rows import SQL
+from ..capture.rows import SQL, schema_of
 from ..errors import CaptureError, InvalidOption, said
 from ..settings import key_options
 from ..sink.messages import REPLAYED_FROM, lane_name
@@ -159,10 +159,10 @@ class Source:
 
     def __init__(self, session: SparkSession, options: Options) -> None:
         self._session, self._options = session, options
-        self._selected = Query(options, ()).selected()
+        self._selected = Query(options, schema_of(options, ())).selected()
 
     def frame(self, columns: Sequence[str]) -> DataFrame:
-        query = Query(self._options, tuple(columns))
+        query = Query(self._options, schema_of(self._options, columns))
         return frame_of(self._session, query, self._selected)
 
     def lanes(self, wanted: Collection[tuple[str, int]]) -> dict[str, str]:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import trio
 
 import mesh
+from mesh.config import HEADERS_BYTES_MAX
 from mesh.errors import MeshError
 from security.errors import SecurityError
 
@@ -60,7 +61,9 @@ class WorkerNode:
             self._ready.set()
 
     async def _live(self) -> None:
-        async with mesh.join(self._options.cluster, **self._options.joining) as node:
+        # Whoever published it was allowed to.
+        joining = {"headers_bytes_max": HEADERS_BYTES_MAX, **self._options.joining}
+        async with mesh.join(self._options.cluster, **joining) as node:
             self._node, self._token = node, trio.lowlevel.current_trio_token()
             self._ready.set()
             while not self._idle():  # noqa: ASYNC110

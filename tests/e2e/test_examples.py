@@ -8,8 +8,11 @@ import sys
 import time
 
 import pytest
+import trio
 
 from examples.demo import Processes, follow_shop
+from examples.shop import check, held
+from tests.waiting import PATIENCE_S
 
 
 @pytest.mark.slow
@@ -41,6 +44,30 @@ def test_a_shop_that_says_nothing_does_not_hold_the_demo(capfd: pytest.CaptureFi
         if shop.stdin is not None:
             shop.stdin.close()
     assert "demo: not done within" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("status", [0, 1])
+def test_a_shop_that_finds_something_else_than_promised_fails_the_demo(status: int) -> None:
+    shop = subprocess.Popen(
+        [sys.executable, "-c", f"raise SystemExit({status})"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    with shop:
+        deadline_s = time.monotonic() + PATIENCE_S
+        assert follow_shop(Processes(dict(os.environ)), shop, "data", deadline_s) == status
+
+
+@pytest.mark.parametrize("holds", [True, False])
+def test_what_is_not_as_promised_is_the_exit_status_of_the_shop(
+    holds: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def job() -> None:
+        async with trio.open_nursery():
+            check(holds, "600 requests")
+
+    assert held(job) == (not holds)
+    said = "ok" if holds else "NOT AS PROMISED"
+    assert capsys.readouterr().out == f"  {said}: 600 requests\n"
 
 
 WITHOUT_MULTICAST = """

@@ -85,8 +85,8 @@ def test_publish_and_subscribe(shell: Shell) -> None:
         missed = shell.run("publish", "ordrs", "--wait", "2", "x")
         assert missed.returncode == 1
         assert missed.stderr == (
-            b"mesh: published: 1, of these to nobody: 1\n"
             b"mesh: did you mean orders? Somebody subscribes to that\n"
+            b"mesh: published: 1, of these to nobody: 1\n"
         )
     with shell.running("subscribe", "orders.>") as subscriber:
         assert subscriber.stdout is not None
@@ -103,12 +103,16 @@ def test_publish_and_subscribe(shell: Shell) -> None:
         (["request", "nobody", "x", "--settle", "0.2"], 1, b"no members"),
         (["request", "nobody", "x", "--settle", "0"], 1, b"refused, nothing listens there"),
         (["request", "nobody", "--seed", "tcp://no.such.invalid:1", "--settle", "0"], 1, b"resolved"),
-        (["request", "UPPER", "x"], 1, b"'U', character 1, is upper case"),
+        (["request", "UPPER", "x"], 2, b"'U', character 1, is upper case"),
         (["broadcast", "nobody", "--settle", "0.1"], 1, b"members told: 0"),
         (["members", "--listen", "tcp://1.2.3.4:1"], 1, b"1.2.3.4:1: Cannot assign requested address\n"),
         (["members", "--listen", "tcp://127.0.0.1:99999"], 2, b"at most 65535"),
-        (["members", "--network-secret-file", "gone"], 1, b"mesh keys new-network gone"),
-        (["publish", "a b", "x"], 1, b"white space, control characters"),
+        (["members", "--network-secret-file", "gone"], 2, b"mesh keys new-network gone"),
+        (["publish", "a b", "x"], 2, b"white space, control characters"),
+        (["publish", "a.*", "x"], 2, b"'a.*'"),
+        (["subscribe", "a.#"], 2, b"'a.#'"),
+        (["serve", "--echo", "--cluster", "Bad"], 2, b"'Bad'"),
+        (["keys", "new-cluster", "Bad"], 2, b"'Bad'"),
     ],
 )  # fmt: skip
 def test_what_is_refused_is_a_line_and_a_status(
@@ -129,6 +133,9 @@ def test_what_is_refused_is_a_line_and_a_status(
         ({"MESH_SETTEL_S": "2"}, "", b"did you mean MESH_SETTLE_S?"),
         ({"MESH_SEEDS": "nowhere"}, "", b"nowhere"),
         ({"MESH_NETWORK_SECRET_FILE": ""}, "", b"no keys: set network_secret"),
+        ({"MESH_NETWORK_SECRET_FILE": "gone"}, "", b"gone: "),
+        ({"MESH_NETWORK_SECRET_FILE": "mesh.toml"}, "", b"chmod 600 mesh.toml"),
+        ({"MESH_NETWORK_SECRET": "garbage"}, "", b"network_secret"),
     ],
 )
 def test_a_wrong_setting_is_wrong_usage_wherever_it_was_set(
@@ -152,6 +159,23 @@ def test_who_has_the_keys_of_another_network_is_sent_to_the_doctor(
         done = shell.run(*words.split(), environment=keys)
     assert done.returncode == 1
     assert done.stderr.count(b"mesh: nobody is here; `mesh doctor` may say why\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "counts"),
+    [
+        ("publish a x --wait 0", b"published: 1, of these to nobody: 1"),
+        ("broadcast db x --settle 0", b"members told: 0"),
+        ("request db x --gather --settle 0", b"answered: 0, failed: 0"),
+    ],
+)
+def test_why_nobody_is_here_is_said_before_what_came_of_it(
+    shell: Shell, words: str, counts: bytes
+) -> None:
+    done = shell.run(*words.split())
+    *why, said = done.stderr.splitlines()
+    assert (b"refused, nothing listens there" in b"".join(why), done.returncode) == (True, 1)
+    assert said == b"mesh: " + counts
 
 
 def test_an_interrupt_while_it_loads_is_status_130(shell: Shell) -> None:

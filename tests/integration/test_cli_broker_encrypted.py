@@ -73,7 +73,7 @@ def test_keys_come_from_the_environment_as_for_other_commands(
     assert directory.run("inspect", "data", secret=None)[0] == 0
     monkeypatch.setenv("MESH_NETWORK_SECRET_FILE", "gone")
     status, _, said = directory.run("inspect", "data", secret=None)
-    assert (status, said.count("\n"), "mesh keys new-network gone" in said) == (1, 1, True)
+    assert (status, said.count("\n"), "mesh keys new-network gone" in said) == (2, 1, True)
 
 
 @pytest.mark.parametrize("words", [["inspect", "data"], ["salvage", "data", "--to", "new"]])

@@ -60,7 +60,7 @@ def test_a_stream_is_read_from_where_was_said_and_goes_on_under_its_cursor(shell
             reader.communicate()
         assert "did you mean 'audit'?" in refused(shell, "read", "audti")
         good(shell, "declare-queue", "jobs")
-        assert "is consumed, not read" in refused(shell, "read", "jobs")
+        assert "is consumed and deleted as one" in refused(shell, "read", "jobs")
 
 
 def test_a_message_may_be_given_little_time(shell: Shell) -> None:
@@ -83,13 +83,38 @@ def test_a_queue_is_emptied_by_who_knows_no_number(shell: Shell) -> None:
         assert good(shell, "consume", "jobs", "--idle", "0.5").stdout == b"", "acknowledged"
 
 
+def test_a_look_changes_nothing_however_it_ends(shell: Shell) -> None:
+    """Found: each counted as a return of all that it saw, until `delivery_limit` dropped them."""
+    lines = [b"1", b"2", b"3"]
+    with served(shell):
+        good(shell, "declare-queue", "jobs", "delivery_limit=1")
+        good(shell, "publish", "jobs", "--lines", stdin=b"\n".join(lines))
+        for until in (("--count", "2"), ("--idle", "0.5")):
+            done = good(shell, "consume", "jobs", "--peek", *until)
+            assert done.stdout.splitlines() == lines[:2] + lines[2:] * ("--idle" in until)
+        looks = shell.start("consume", "jobs", "--peek")
+        try:
+            assert looks.stdout is not None
+            assert [looks.stdout.readline().rstrip() for _ in lines] == lines
+            looks.send_signal(signal.SIGINT)
+            assert looks.wait(10) == 130
+        finally:
+            looks.kill()
+            looks.communicate()
+        done = good(shell, "consume", "jobs", "--count", "3", "--json")
+        rows = [json.loads(line) for line in done.stdout.splitlines()]
+        assert [(row["payload"].encode(), row["redelivered"]) for row in rows] == [
+            (line, 0) for line in lines
+        ]
+
+
 def test_what_a_killed_consumer_held_is_redelivered_at_once(shell: Shell) -> None:
     """SIGKILL: it says nothing to anybody. Who waits beside it gets everything, in the old order."""
     lines = [f"order {number}".encode() for number in range(10)]
     with served(shell):
         good(shell, "declare-queue", "jobs")
         good(shell, "publish", "jobs", "--lines", stdin=b"\n".join(lines))
-        holds = shell.start("consume", "jobs", "--no-ack")
+        holds = shell.start("consume", "jobs", "--peek")
         assert holds.stdout is not None
         held = [holds.stdout.readline().rstrip() for _ in lines]
         waits = shell.start("consume", "jobs", "--count", "10", "--json")
@@ -180,6 +205,8 @@ def test_bindings_and_cursors_are_listed(shell: Shell) -> None:
         (row,) = json.loads(good(shell, "cursors", "audit", "--json").stdout)
         assert row == {"stream": "audit", "cursor": "me", "offset": 1, "lag": 2}
         assert "did you mean 'audit'?" in refused(shell, "cursors", "audti")
+        for command in ("cursors", "delete-stream", "read"):
+            assert "no stream 'jobs': a queue has that name" in refused(shell, command, "jobs")
 
 
 def test_permissions_are_set_shown_and_forgotten(shell: Shell) -> None:
@@ -203,10 +230,10 @@ def test_permissions_are_set_shown_and_forgotten(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["read", "audit", "--start", "yesterday"], "a time, got 'yesterday'"),
+        (["read", "audit", "--start", "yesterday"], "UTC unless it says else, got 'yesterday'"),
         (["read", "audit", "--start", "-1"], "--start"),
-        (["read", "audit", "--start", str(1 << 63)], f"a time, got '{1 << 63}'"),
-        (["read", "audit", "--start", "1" * 5000], "a time, got '1111"),
+        (["read", "audit", "--start", str(1 << 63)], f"UTC unless it says else, got '{1 << 63}'"),
+        (["read", "audit", "--start", "1" * 5000], "UTC unless it says else, got '1111"),
         (["read", "audit", "--cursor", ""], "want a name"),
         (["publish", "jobs", "x", "--header", "n"], "want NAME=VALUE, got 'n'"),
         (

@@ -71,6 +71,16 @@ def test_where_keys_are_is_asked_in_one_order(
         assert main(["keys", "check", option, f"other{option}"]) == 0
 
 
+def test_keys_that_are_not_there_are_no_fault_of_a_variable(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Found: it blamed MESH_KEYS_DIR, which nobody had set."""
+    assert main(["keys", "check", "--keys-dir", "nodir"]) == 1
+    said = capsys.readouterr().err
+    assert "nodir: keys_dir wants a directory" in said
+    assert "MESH_KEYS_DIR" not in said
+
+
 def test_show_and_check_of_one_cluster(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("shop", "stock"):
         new_cluster(here / "keys", name)

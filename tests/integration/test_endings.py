@@ -91,6 +91,20 @@ async def test_an_ordinary_end_is_none_of_ours(how: str, pair: Pair) -> None:
     assert await ended(ours, endings) is None
 
 
+@pytest.mark.parametrize("said", [b"", b"x" * 64])
+def test_how_much_came_is_known_once_all_have_hung_up(said: bytes, pair: Pair) -> None:
+    ours, peer = pair
+    endings = Endings(60_000)
+    endings.begun("it", ours.fileno())
+    peer.sendall(said)
+    peer.close()
+    ours.settimeout(10)
+    while ours.recv(100):
+        pass
+    ours.close()
+    assert [endings.received_bytes("it") for _ in range(2)] == [len(said) + 1, 0], "told once"
+
+
 async def test_a_number_that_was_given_out_again_says_nothing(pair: Pair) -> None:
     ours, _ = pair
     endings = Endings(60_000)
@@ -102,6 +116,10 @@ async def test_a_number_that_was_given_out_again_says_nothing(pair: Pair) -> Non
     endings.begun("it", event)
     os.close(event)
     assert endings.ended("it") is None, "it is no socket"
+    event = os.eventfd(0)
+    endings.begun("it", event)
+    os.close(event)
+    assert endings.received_bytes("it") == 0
     endings.begun("it", 1 << 20)
     assert endings.ended("it") is None
 

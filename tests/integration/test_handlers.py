@@ -117,14 +117,15 @@ async def test_an_exit_in_a_handler_ends_the_process_as_it_would_elsewhere() -> 
 async def test_a_tunnel_handler_that_fails_at_once_is_no_overload(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Found: the caller was told that the member was busy, and to try again; the log had a group."""
+    """Found: the caller was told that the member was busy, and to try again; the log had a group, each time."""
     caplog.set_level(logging.ERROR, "mesh")
     async with node(service()) as db, node("shop", db) as shop:
         await linked(shop, db)
-        async with shop.open_tunnel("databases/bad") as tunnel:
-            with pytest.raises(mesh.TunnelBroken, match="other end: RuntimeError"):
-                async for _ in tunnel:
-                    pass
+        for _ in range(3):
+            async with shop.open_tunnel("databases/bad") as tunnel:
+                with pytest.raises(mesh.TunnelBroken, match="other end: RuntimeError"):
+                    async for _ in tunnel:
+                        pass
         ((kind, *_),) = [record.exc_info for record in caplog.records if record.exc_info]
     assert kind is RuntimeError
 
@@ -137,6 +138,16 @@ async def test_a_member_that_does_not_answer_a_tunnel_is_a_timeout() -> None:
         with pytest.raises(mesh.RequestTimeout):
             async with shop.open_tunnel("databases/bad", timeout=0.1):
                 raise AssertionError("opened")
+
+
+async def test_a_tunnel_is_given_as_long_as_a_request_unless_something_else_is_said() -> None:
+    async with node(service()) as db, node("shop", db, request_timeout_s=0.1) as shop:
+        await linked(shop, db)
+        shop._core.peering.links[db.id].data.window_bytes = 0
+        with pytest.raises(mesh.RequestTimeout) as caught:
+            async with shop.open_tunnel("databases/bad"):
+                raise AssertionError("opened")
+        assert caught.value.timeout_s == 0.1
 
 
 async def test_a_deadline_or_a_cancellation_ends_one_call_and_none_after_it() -> None:

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 import mesh
-from mesh.config import AT_LEAST, HEADERS_BYTES_MAX, MeshConfig
+from mesh.config import AT_LEAST, MeshConfig
 from mesh.protocol.dialling import greeting
 from mesh.protocol.frame import DATA, GREETING_BYTES_MAX, Kind, pack_frame, pack_record
 from mesh.protocol.hello import (
@@ -18,6 +18,7 @@ from mesh.protocol.hello import (
     Limits,
     encode_announcements,
 )
+from mesh.protocol.request import REPLY_PREFIX, pack_head
 from security.announcement import SIZE_BYTES_MAX
 from tests.nodes import linked, node
 from tests.waiting import until
@@ -59,8 +60,9 @@ async def test_payload_and_headers() -> None:
         with pytest.raises(mesh.TooLarge) as caught:
             await shop.publish("t", b"", headers={"a": "x" * 100})
         assert caught.value.limit_bytes == 100
-        with pytest.raises(mesh.TooLarge):
-            await shop.publish_many("t", [b""], headers=[bytes(HEADERS_BYTES_MAX + 1)])
+        with pytest.raises(mesh.TooLarge) as caught:
+            await shop.publish_many("t", [b""], headers=[bytes(101)])
+        assert (caught.value.size_bytes, caught.value.limit_bytes) == (101, 100)
         assert shop.statistics().publishing.published == 0
 
 
@@ -117,6 +119,22 @@ async def test_subscriptions_tunnels_and_topics() -> None:
         for number in range(10):  # Idle topics give way to new ones.
             await shop.publish(f"t.{number}", b"")
         assert shop.statistics().publishing.topics == 2
+
+
+async def test_a_tunnel_goes_to_the_next_member_while_one_is_full() -> None:
+    async with (
+        node(archive(), tunnels_max=1, drain_s=0.0) as one,
+        node(archive(), one, tunnels_max=1, drain_s=0.0) as other,
+        node("shop", one, other) as shop,
+    ):
+        await linked(shop, one, other)
+        async with shop.open_tunnel("archive"), shop.open_tunnel("archive"):
+            tunnels = [member._core.patterns.tunnels for member in (one, other)]
+            assert [len(of) for of in tunnels] == [1, 1]
+            with pytest.raises(mesh.Overloaded, match="tunnels_max is 1") as caught:
+                async with shop.open_tunnel("archive"):
+                    pass
+            assert caught.value.tried == 2
 
 
 async def test_opening_a_tunnel_is_entered_once() -> None:
@@ -186,6 +204,8 @@ def record(kind: Kind, ident: int, body: bytes, *, sequence: int = 1) -> bytes:
     return pack_frame(DATA, sequence, 0, 0, 1, [pack_record(kind, ident, body)])
 
 
+PAYLOAD_BYTES_MAX = 20_000
+TOO_MUCH = bytes(PAYLOAD_BYTES_MAX + 1)
 BAD_FRAMES = {
     "no frame": b"garbage",
     "a gap": pack_frame(DATA, 99, 0, 0, 0, []),
@@ -201,6 +221,9 @@ BAD_FRAMES = {
     "ends no subscription": record(Kind.UNSUBSCRIBE, 77, b""),
     "a second hello": record(Kind.HELLO, 1, b""),
     "what no window bounds": record(Kind.CANCEL, 1, b"", sequence=0),
+    "too large a request": record(Kind.REQUEST, 1, pack_head("archive", "") + TOO_MUCH),
+    "too large a broadcast": record(Kind.BROADCAST, 1, pack_head("archive", "") + TOO_MUCH),
+    "too large a reply": record(Kind.REPLY, 1, bytes(REPLY_PREFIX.size) + TOO_MUCH),
 }
 
 
@@ -209,7 +232,10 @@ async def test_a_member_that_breaks_the_protocol_on_its_link_loses_it(
     frame: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One line, one link; and the link comes back, for a bug may pass."""
-    async with node(archive()) as victim, node("shop", victim) as liar, node("web", victim) as web:
+    async with (
+        node(archive(), payload_bytes_max=PAYLOAD_BYTES_MAX) as victim,
+        node("shop", victim) as liar, node("web", victim) as web,
+    ):  # fmt: skip
         await linked(victim, liar, web)
         link = liar._core.peering.links[victim.id]
         before = link.link_id

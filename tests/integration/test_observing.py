@@ -8,7 +8,9 @@ from dataclasses import FrozenInstanceError, fields
 import pytest
 
 import mesh
+from mesh.protocol.membership import Change
 from mesh.statistics import NodeStatistics
+from mesh.watching import CHANGES_MAX
 from tests.nodes import linked, node, subscribed
 from tests.waiting import until
 
@@ -79,3 +81,39 @@ async def test_counters_are_frozen_and_of_each_link_subscription_and_tunnel() ->
             for field in fields(one):
                 with pytest.raises(FrozenInstanceError):
                     setattr(one, field.name, 0)
+
+
+async def test_a_watch_begins_with_those_who_are_there() -> None:
+    async with node("databases") as one, node("caches") as other, node("shop", one, other) as shop:
+        await linked(shop, one, other)
+        watch = shop.watch("databases")
+        change = await anext(watch)
+        assert (change.kind, change.member.node) == ("joined", one.id)
+        everybody = shop.watch()
+        joined = [await anext(everybody) for _ in range(2)]
+        assert {(change.kind, change.member.node) for change in joined} == {
+            ("joined", one.id), ("joined", other.id),
+        }  # fmt: skip
+
+
+async def test_every_change_of_a_member_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    async with node("databases") as db, node("shop", db) as shop:
+        await linked(shop, db)
+        caplog.set_level(logging.INFO)
+        (member,) = shop.members("databases")
+        for kind in ("suspect", "stalled", "alive", "dead"):
+            caplog.clear()
+            shop._driver.changed(Change(kind, member, "why"))
+            assert [one.getMessage() for one in caplog.records] == [f"{member!r}: {kind}, why"]
+
+
+async def test_a_watch_that_nobody_reads_drops_the_oldest_and_counts() -> None:
+    async with node("databases") as db, node("shop", db) as shop:
+        await linked(shop, db)
+        watch = shop.watch("databases")
+        (member,) = shop.members("databases")
+        for number in range(CHANGES_MAX):
+            watch.changed(Change("alive", member, f"{number}"))
+        watch.changed(Change("dead", member))
+        assert watch.dropped == 2, "that it joined, and the first change"
+        assert (await anext(watch)).reason == "1"

@@ -42,6 +42,17 @@ def test_24_nodes_from_one_seed_at_once_and_it_stays_so() -> None:
     assert all(len(node.core.peering.links) == 23 for node in nodes)
 
 
+def test_who_comes_with_one_seed_is_found_by_all_within_100_ms() -> None:
+    """At a millisecond or two a crossing; on real sockets the bench measures it."""
+    world = World(23, latency_s=(0.001, 0.002))
+    first, *_ = world.start_all(10)
+    world.network.run(5)
+    for _ in range(5):
+        world.start().find(first)
+        world.network.run_until(world.converged, 0.1, "found")
+    world.finish()
+
+
 def test_more_nodes_than_one_record_tells_of_find_each_other_all_the_same() -> None:
     count = ANNOUNCEMENTS_MAX + 10
     world = World(2)

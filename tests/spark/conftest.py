@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spark.installed import missing
+from tests.captures import Captured, jobs_and_audit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,6 +62,22 @@ def session() -> Iterator[SparkSession]:
     found.sparkContext.setLogLevel("OFF")
     yield found
     found.stop()
+
+
+@pytest.fixture
+def captured(tmp_path: Path) -> Captured:
+    """A queue and a stream, in segments of 4 KiB."""
+    return jobs_and_audit(tmp_path / "data")
+
+
+@pytest.fixture
+def filled(captured: Captured) -> None:
+    """Something is in it: two topics, some headers, a third of the messages in both lanes."""
+    for number in range(120):
+        lanes = [[1], [2], [1, 2]][number % 3]
+        headers = [{"n": str(number)}] if number % 4 == 0 else None
+        topic = f"orders.{'eu' if number % 2 else 'us'}"
+        captured.publish(lanes, [b"%d" % number], topic, headers=headers, exchange="amq.topic")
 
 
 @pytest.fixture

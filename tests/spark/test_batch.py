@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,18 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.fixture
-def captured(tmp_path: Path) -> Captured:
-    """Two queues and a stream, in segments of 4 KiB."""
-    found = Captured(tmp_path / "data")
-    found.declare("jobs", 1)
-    found.declare("audit", 2, stream=True)
-    for number in range(120):
-        lanes = [[1], [2], [1, 2]][number % 3]
-        headers = [{"n": str(number)}] if number % 4 == 0 else None
-        topic = f"orders.{'eu' if number % 2 else 'us'}"
-        found.publish(lanes, [b"%d" % number], topic, headers=headers, exchange="amq.topic")
-    return found
+pytestmark = pytest.mark.usefixtures("filled")
 
 
 def test_all_rows_with_headers_in_many_splits(session: SparkSession, captured: Captured) -> None:
@@ -41,7 +29,10 @@ def test_all_rows_with_headers_in_many_splits(session: SparkSession, captured: C
 def test_columns_that_are_not_asked_for_are_not_made(
     session: SparkSession, captured: Captured
 ) -> None:
-    frame = load(session, captured.data, columns="value binary, offset bigint", queues="jobs")
+    """Declared never null or not, as whoever asks for them likes."""
+    columns = "value binary, offset bigint NOT NULL"
+    frame = load(session, captured.data, columns=columns, queues="jobs")
+    assert [one.nullable for one in frame.schema] == [True, False]
     found = [(row.offset, bytes(row.value)) for row in frame.orderBy("offset").collect()]
     assert found == [(one.offset, one.value) for one in captured.messages if one.queue == "jobs"]
 
@@ -128,6 +119,10 @@ def test_nothing_selected_is_an_empty_frame(session: SparkSession, captured: Cap
         ({"queues": "job"}, "no queue 'job' has its messages in this log: did you mean 'jobs'?"),
         ({"columns": "key binary"}, "mesh-capture has no column 'key' binary"),
         ({"columns": "offset string"}, "mesh-capture has no column 'offset' string"),
+        (
+            {"columns": "offset bigint NOT NULL", "damaged": "keep"},
+            "schema and damaged: offset is NOT NULL, and null in a row of what is damaged",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_said_in_one_line(

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,7 @@ import pytest
 import trio
 
 import durable
+from spark.commands.cat import ALL
 from tests.brokers import SMALL, client, numbered, serving
 from tests.processes import SECRET
 from tests.shell import Shell
@@ -68,6 +72,27 @@ def test_cat_as_json_loses_nothing(shell: Shell) -> None:
     first, second = rows(shell.run("capture", "cat", "data", "--stream", "audit", "--json").stdout)
     assert (first["payload_base64"], first["headers"]) == ("G1szMW3/", {"who": "me"})
     assert (second["payload"], second["exchange"]) == ("plain", "amq.topic")
+    assert {*ALL} - {"value"} <= {*second}, "Found: not when it was published"
+    assert second["published"] <= second["timestamp"]
+
+
+def test_every_time_that_is_printed_says_utc_alike(shell: Shell) -> None:
+    """Found: `stats` wrote +00:00 where `cat` writes Z."""
+    cat = rows(shell.run("capture", "cat", "data", "--stream", "audit", "--json").stdout)
+    stats = rows(shell.run("capture", "stats", "data", "--json").stdout)
+    told = [row[name] for row in cat for name in ("timestamp", "published")]
+    told += [row[name] for row in stats for name in ("first", "last")]
+    assert all(re.fullmatch(r"[-\d]{10}T[:\d]{8}\.\d{3,6}Z", one) for one in told)
+
+
+def test_a_stdout_that_is_full_is_named(shell: Shell) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "mesh.cli", "capture", "cat", "data"], stdout=full,
+            stderr=subprocess.PIPE, env=shell.environment, cwd=shell.directory, timeout=40,
+            check=False,
+        )  # fmt: skip
+    assert (done.returncode, done.stderr) == (1, b"mesh: stdout: No space left on device\n")
 
 
 def test_cat_of_payloads_takes_patterns_and_a_limit(shell: Shell) -> None:
@@ -122,7 +147,7 @@ def test_export_takes_every_topic_there_may_be(tmp_path: Path) -> None:
         (("stats", "nowhere"), 1, "no such directory"),
         (("cat", "data", "--stream", "nope"), 1, "no stream 'nope'"),
         (("cat", "data", "--from", "yesterday"), 2, "yesterday"),
-        (("cat", "data", "--from", ""), 2, "seconds since 1970"),
+        (("cat", "data", "--from", ""), 2, "UTC unless it says else, or seconds since 1970"),
         (("cat", "data", "--from", "1750000000000"), 2, "seconds since 1970"),
         (("cat", "data", "--from", "0001-01-01T00:00+12:00"), 2, "seconds since 1970"),
         (("cat", "data", "--until", "9999-12-31T23:59:59-12:00"), 2, "seconds since 1970"),

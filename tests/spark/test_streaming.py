@@ -7,25 +7,11 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
-
-from tests.captures import SECOND_US, T0_US, Captured
+from tests.captures import SECOND_US, T0_US, Captured, publish
 from tests.spark.frames import Query, one_line_with
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-@pytest.fixture
-def captured(tmp_path: Path) -> Captured:
-    found = Captured(tmp_path / "data")
-    found.declare("jobs", 1)
-    found.declare("audit", 2, stream=True)
-    return found
-
-
-def publish(captured: Captured, count: int) -> list[int]:
-    return [captured.publish([1, 2], [b"%d" % number, b"x" * 50]) for number in range(count)]
 
 
 def test_each_record_once_over_restarts_and_what_is_declared_meanwhile(

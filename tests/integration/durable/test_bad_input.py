@@ -304,6 +304,8 @@ async def test_the_name_of_another_kind_is_not_to_be_declared(tmp_path: Path) ->
             await shop.delete_queue("audit")
         with pytest.raises(UnknownStream, match="no stream 'jobs': a queue has that name"):
             await shop.read("jobs").__aenter__()
+        with pytest.raises(UnknownStream, match="no stream 'jobs': a queue has that name"):
+            await shop.delete_stream("jobs")  # Found: False, as of what there is not.
 
 
 async def test_blocks_say_how_they_are_entered() -> None:

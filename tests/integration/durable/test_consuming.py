@@ -219,6 +219,7 @@ async def test_consumers_are_told_when_their_queue_is_deleted(tmp_path: Path) ->
                     with pytest.raises(ConsumerCancelled) as cancelled, trio.fail_after(10):
                         await deliveries.take()
                     assert cancelled.value.queue == "jobs"
+                    assert cancelled.value.reason == "the queue was deleted"
                     await found[0].ack()
                     await found[1].reject()
             assert lost.value.unsettled == 2

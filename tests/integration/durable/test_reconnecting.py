@@ -230,10 +230,11 @@ async def test_a_later_epoch_replaces_a_publisher_that_is_connected(tmp_path: Pa
         await old.publish("", "jobs", [b"1"])
         async with shop.publisher("till", epoch=2) as new:
             await new.publish("", "jobs", [b"2"])
-            with pytest.raises(PublisherFenced):
+            with pytest.raises(PublisherFenced, match="publisher till of epoch 1 has been"):
                 await old.publish("", "jobs", [b"3"])
-            with pytest.raises(PublisherFenced):
+            with pytest.raises(PublisherFenced) as fenced:
                 await old.send("", "jobs", b"4")
+            assert fenced.value.publisher == "till"
             await new.publish("", "jobs", [b"5"])
         with pytest.raises(PublisherFenced):
             async with shop.publisher("till", epoch=1) as again:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from tests.brokers import client, numbered, pass_time, serving, take
+from tests.brokers import PROMPT, client, numbered, pass_time, serving, take, until_told
 
 TOTALS = ("published", "delivered", "acked")
 
@@ -112,3 +112,28 @@ async def test_settlements_of_dead_letters_are_written_bytes_of_their_queue(tmp_
             found = (await shop.statistics())["queues"]
         assert found["jobs"]["written_bytes"] > before
         assert sum(found["dead"]["confirm_us"].values()) == 1
+
+
+async def test_what_is_dropped_without_a_dead_letter_is_counted_by_reason(tmp_path: Path) -> None:
+    """Found: of what `delivery_limit` took, and the other limits, nothing was left to see."""
+    async with serving(tmp_path, config=PROMPT) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs", delivery_limit=1, max_length=6)
+        await shop.declare_queue("dead")
+        await shop.declare_queue(
+            "buried", max_length=6, dead_letter_exchange="", dead_letter_routing_key="dead"
+        )
+        for payload in numbered(8):
+            await shop.publish("", "jobs", payload)
+            await shop.publish("", "buried", payload)
+        async with shop.consume("jobs") as deliveries:
+            found = await take(deliveries, 6)
+            await found[0].nack()
+            (again,) = await take(deliveries, 1)
+            await again.nack()
+            await found[1].reject()
+            await found[2].reject()
+            await found[5].ack(multiple=True)
+        await shop.publish("", "jobs", b"late", ttl=0)
+        dropped = {"maxlen": 2, "delivery_limit": 1, "rejected": 2, "expired": 1}
+        await until_told(shop, lambda told: told["queues"]["jobs"]["dropped"] == dropped)
+        assert (await shop.statistics())["queues"]["buried"]["dropped"] == {}

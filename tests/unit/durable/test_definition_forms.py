@@ -79,6 +79,12 @@ def test_what_has_a_default_may_be_absent() -> None:
     assert from_plain("queue", {"name": "q"}) == QueueDefinition(name="q")
 
 
+def test_one_text_is_one_pattern() -> None:
+    """Found: Python took it, and the command and an import said that it was no list."""
+    one = from_plain("stream", {"name": "s", "patterns": "orders.>"})
+    assert one == StreamDefinition(name="s", patterns=("orders.>",))
+
+
 @pytest.mark.parametrize(
     ("kind", "plain", "text"),
     [

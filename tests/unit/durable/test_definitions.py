@@ -128,6 +128,14 @@ def test_a_dead_letter_key_needs_an_exchange() -> None:
         lonely.check()
 
 
+def test_none_is_said_as_shells_and_json_write_it() -> None:
+    """Found: `declare-queue jobs max_length=None` was refused with "or None"."""
+    wrong: Any = "None"
+    for one in (replace(QUEUE, max_length=wrong), replace(QUEUE, ttl_s=wrong)):
+        with pytest.raises(InvalidDefinition, match=r"or None \(null in JSON"):
+            one.check()
+
+
 def test_an_error_shows_the_beginning_of_a_long_value() -> None:
     with pytest.raises(InvalidDefinition) as caught:
         QueueDefinition(name="x" * 10_000).check()

@@ -86,6 +86,34 @@ def test_under_asyncio_it_says_that_it_runs_in_trio(
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [{"listen": "127.0.0.1:7600"}, {"listen": "tcp://h:1-2"}, {"seeds": ["x"]}, {"settle_s": -1}],
+)
+async def test_a_broker_makes_no_store_for_settings_that_cannot_be(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
+    """Found: it was made, and left behind, where only the node found what was wrong."""
+    keyring = NetworkKeyring([SECRET, b"2" * 32])
+    with pytest.raises(ConfigError):
+        async with durable.serve(tmp_path / "data", keyring=keyring, **settings):
+            raise AssertionError
+    assert not (tmp_path / "data").exists()
+
+
+async def test_a_broker_joins_with_the_keys_that_its_settings_name(tmp_path: Path) -> None:
+    secret = format_network_secret(SECRET)
+    async with durable.serve(
+        tmp_path, network_secret=secret, zeroconf=False, transport=Nowhere()
+    ) as broker:
+        assert broker.node is not None
+    both: dict[str, Any] = {"keyring": NetworkKeyring([SECRET]), "network_secret": secret}
+    with pytest.raises(ConfigError, match="keyring and network_secret contradict"):
+        async with durable.serve(tmp_path / "other", **both):
+            raise AssertionError
+    assert not (tmp_path / "other").exists()
+
+
 async def test_an_exception_of_the_block_leaves_it_unchanged() -> None:
     error = KeyError(1)
     with pytest.raises(KeyError) as caught:
@@ -175,6 +203,13 @@ async def test_no_address_is_refused_by_its_setting_before_there_is_a_context(
     with pytest.raises(ConfigError, match=f"^{setting}: '{wrong}' is not an endpoint"):
         async with mesh.join("x", keyring=NetworkKeyring([SECRET]), **settings):
             raise AssertionError("not reached")
+
+
+async def test_a_keyring_beside_another_source_of_keys_is_one_too_many() -> None:
+    keyring = NetworkKeyring([bytes(32)])
+    with pytest.raises(ConfigError, match="keyring and keys_dir contradict"):
+        async with mesh.join("shop", keyring=keyring, keys_dir="keys"):
+            pass
 
 
 async def test_what_cannot_start_says_so_itself() -> None:

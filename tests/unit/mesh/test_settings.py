@@ -69,6 +69,12 @@ def test_keywords_win_over_environment_over_file(tmp_path: Path) -> None:
         ({}, "", {"MESH_CLUSTER": "x"}, ["MESH_CLUSTER", "no such setting", "--cluster"]),
         ({}, "", {"MESH_FROB": ""}, ["MESH_FROB", "no such setting"]),
         ({"service": "x"}, "", {}, ["keyword service", "mesh.join(CLUSTER or SERVICE)"]),
+        (
+            {},
+            "zeroconf = false\nzeroconf_interfaces = ['eth0']",
+            {},
+            ["mesh.toml: zeroconf_interfaces contradict zeroconf"],
+        ),
         ({"seed": "x"}, "", {}, ["keyword seed", "did you mean seeds?"]),
         ({"timeout": 1}, "", {}, ["keyword timeout", "did you mean request_timeout_s?"]),
         ({}, "[mesh]\nheartbeat_s = 1", {}, ["mesh.toml mesh", "there are none"]),

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from mesh.times import read_time, since_epoch_us
+from mesh.times import read_time, since_epoch_us, write_time
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,13 @@ from mesh.times import read_time, since_epoch_us
 )
 def test_a_time_without_a_zone_is_utc(text: str, us: int) -> None:
     assert since_epoch_us(read_time(text)) == us
+
+
+def test_what_is_written_is_utc_and_says_so() -> None:
+    time = read_time("2026-11-21T20:15")
+    assert write_time(time) == "2026-11-21T20:15:00.000000Z"
+    assert write_time(time, "milliseconds") == "2026-11-21T20:15:00.000Z"
+    assert read_time(write_time(time)) == time
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "2026-13-01", "2026-11-21T25:00", "12:00"])

@@ -8,17 +8,16 @@ from typing import Any
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark.capture.options import read_options
-from spark.capture.rows import arrow_schema
+from spark.capture.rows import SQL, schema_of
 from spark.capture.streaming import StreamReader
 from tests.captures import Message, of_rows
-from tests.unit.spark.loading import COLUMNS
 
 BATCHES_MAX = 100
 
 
 def reader(data: Path, **given: Any) -> StreamReader:
     options = read_options({"path": str(data), **{name: str(one) for name, one in given.items()}})
-    return StreamReader(options, from_arrow_schema(arrow_schema(COLUMNS)))
+    return StreamReader(options, from_arrow_schema(schema_of(options, SQL)))
 
 
 class Stream:

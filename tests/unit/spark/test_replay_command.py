@@ -16,16 +16,21 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install '.[
 from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkRuntimeError
 
+from durable.errors import StoreKeyMissing
 from mesh.cli import main
+from security.files import format_network_secret
 from spark.commands.quiet import quiet
 from spark.commands.replay import _run, _shown
 from spark.errors import CaptureError
 from spark.replay.errors import ReplayFailed
 from spark.replay.plan import ReplayPlan, read_destination
+from spark.replay.preflight import check_there
 from spark.replay.replay import _write
 from spark.sink.noting import Noted, note
 from spark.sink.report import Counts, Report
-from tests.captures import Captured
+from tests.captures import Captured, jobs_and_audit
+from tests.logs import NEW_SECRET, encryption
+from tests.stores import secret_file
 
 
 class FakeSpark:
@@ -142,10 +147,7 @@ def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def start(*_: Any, **__: Any) -> None:
         raise Started
 
-    captured = Captured(tmp_path)
-    captured.declare("jobs", 1)
-    captured.declare("audit", 2, stream=True)
-    captured.close()
+    jobs_and_audit(tmp_path).close()
     monkeypatch.setattr("spark.sessions.session", start)
     monkeypatch.setattr("spark.commands.replay.check_spark", lambda: None)
     monkeypatch.setattr("spark.replay.preflight.destination_names", lambda _: frozenset({"jobs"}))
@@ -168,6 +170,18 @@ def test_what_is_not_there_is_told_before_spark_starts(
     assert main([*begun, *more]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert text in line
+
+
+def test_what_is_encrypted_is_looked_at_with_the_keys_of_whoever_sends(tmp_path: Path) -> None:
+    captured = Captured(tmp_path / "data", encryption=encryption())
+    captured.declare("jobs", 1)
+    captured.close()
+    directory, to = str(captured.data), read_destination("broker2")
+    plan = ReplayPlan(directory=directory, to=to, queues=("jobs",))
+    with pytest.raises(StoreKeyMissing):
+        check_there(plan, {})
+    key = secret_file(tmp_path / "secret", format_network_secret(NEW_SECRET))
+    check_there(plan, {"mesh.network_secret_file": key, "cluster": "shop"})
 
 
 @pytest.mark.parametrize("more", [[], ["--queue", "jobs"]])

@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
 from durable.log.committing import Write
+from durable.log.header import SEGMENT_HEADER_BYTES
 from tests.captures import SECOND_US, T0_US, Captured
 from tests.logs import LARGE
 from tests.stores import flip
@@ -143,3 +144,22 @@ def test_the_position_of_a_time_of_which_only_copies_stand(tmp_path: Path) -> No
     for number, position in enumerate(positions):
         found = log.position_at(T0_US + (number + 1) * SECOND_US)
         assert found == min(one for one in standing if one >= position)
+
+
+def test_the_last_record_is_told_the_same_for_ever(captured: Captured) -> None:
+    """It stands in checkpoints: told otherwise, every stream would say that its log is another one."""
+    position = captured.publish([1], [b"first"])
+    captured.publish([1], [b"second"])
+    assert looked(captured).last_before(position + 1) == (position, "1ddeaaa71b4b3632")
+
+
+def test_a_seal_is_no_record_where_the_next_one_is_damaged(tmp_path: Path) -> None:
+    """It has the log position of the next one, which would be another than had been read there."""
+    captured = Captured(tmp_path)
+    captured.declare("jobs", 1)
+    positions = [captured.publish([1], [b"%d" % number]) for number in range(60)]
+    first = next(one for one in positions if captured.segment_of(one) == 2)
+    flip(captured.path / "msgs.0000000002", SEGMENT_HEADER_BYTES + 40)
+    found = looked(captured).last_before(first + 1)
+    assert found is not None
+    assert found.position == first - 1

@@ -14,7 +14,7 @@ from durable.log.header import segment_name
 from durable.log.record import MAGIC
 from spark.capture.stored import StoredLog
 from spark.errors import DataLost
-from tests.captures import SECOND_US, T0_US, Captured, Message
+from tests.captures import SECOND_US, T0_US, Captured, Message, jobs_and_audit, publish
 from tests.stores import flip
 from tests.unit.spark.streams import Stream
 
@@ -22,17 +22,6 @@ from tests.unit.spark.streams import Stream
 @pytest.fixture
 def captured(tmp_path: Path) -> Captured:
     return jobs_and_audit(tmp_path)
-
-
-def jobs_and_audit(data: Path) -> Captured:
-    found = Captured(data)
-    found.declare("jobs", 1)
-    found.declare("audit", 2, stream=True)
-    return found
-
-
-def publish(captured: Captured, count: int) -> list[int]:
-    return [captured.publish([1, 2], [b"%d" % number, b"x" * 50]) for number in range(count)]
 
 
 def failing_sync(log: StoredLog) -> bool:
@@ -254,6 +243,66 @@ def test_an_older_copy_that_was_put_back_is_a_loss_however_long_it_is_by_now(
     stream.restart()
     stream.run()
     assert stream.at["position"] == behind[-1] + 1, "what had been lost is told once"
+
+
+def test_an_older_copy_is_a_loss_before_anything_was_read(tmp_path: Path) -> None:
+    captured = jobs_and_audit(tmp_path / "data")
+    put_back = captured.backup(tmp_path / "copy")
+    publish(captured, 3)
+    stream = Stream(captured.data, startingOffsets="latest")
+    put_back()
+    publish(captured, 5)
+    stream.restart()
+    with pytest.raises(DataLost, match="holds another record"):
+        stream.run()
+
+
+def test_a_copy_that_is_older_still_is_another_loss(tmp_path: Path) -> None:
+    """Of what a log that had become shorter ends with, the stream keeps the last record, too."""
+    captured = jobs_and_audit(tmp_path / "data")
+    publish(captured, 3)
+    put_back_first = captured.backup(tmp_path / "first")
+    publish(captured, 3)
+    put_back_second = captured.backup(tmp_path / "second")
+    publish(captured, 3)
+    stream = Stream(captured.data, startingOffsets="earliest", failOnDataLoss="false")
+    stream.run()
+    put_back_second()
+    stream.run()
+    assert stream.at["position"] == 9
+    put_back_first()
+    publish(captured, 5)
+    stream.restart()
+    with pytest.raises(DataLost, match="log position 8 holds another record"):
+        stream.run()
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize(("seen", "told"), [(15, True), (16, False), (17, True)])
+def test_an_older_copy_is_a_loss_where_the_segment_of_the_last_record_was_freed(
+    tmp_path: Path, seen: int, told: bool, restarts: bool
+) -> None:
+    """What followed the record in its segment is missing. Where nothing did, nobody can tell."""
+    captured = jobs_and_audit(tmp_path / "data")
+    publish(captured, 10)
+    put_back = captured.backup(tmp_path / "copy")
+    publish(captured, seen)
+    stream = Stream(captured.data, startingOffsets="earliest")
+    stream.run()
+    put_back()
+    publish(captured, 100)
+    captured.snapshot()
+    following = stream.at["position"]
+    number = captured.segment_of(following - 1)
+    assert (captured.segment_of(following) == number) == told
+    captured.free(number)
+    if restarts:
+        stream.restart()
+    if told:
+        with pytest.raises(DataLost, match=rf"positions {following} to .* were freed"):
+            stream.run()
+    else:
+        assert stream.run()
 
 
 @pytest.mark.parametrize("lossy", ["true", "false"])

@@ -137,7 +137,8 @@ class Vhosts(Declaring):
         elif what == "publisher":
             self.begin_again(data.draw(st.sampled_from(PUBLISHERS)))
         elif self.sessions():
-            self.leave(data.draw(st.sampled_from(self.sessions())))
+            outcome = data.draw(st.sampled_from(["requeue", "release"]))
+            self.leave(data.draw(st.sampled_from(self.sessions())), outcome)
 
     def in_use(self) -> list[Queue]:
         """Queues of which something is ready or held."""
@@ -147,7 +148,7 @@ class Vhosts(Declaring):
     @precondition(lambda self: self.in_use())
     @rule(
         data=st.data(), count=st.integers(1, 4),
-        outcome=st.sampled_from(["ack", "requeue", "reject", "reject"]),
+        outcome=st.sampled_from(["ack", "requeue", "release", "reject", "reject"]),
     )  # fmt: skip
     def settle(self, data: st.DataObject, count: int, outcome: str) -> None:
         queue = data.draw(st.sampled_from(self.in_use()))
@@ -181,7 +182,7 @@ class Vhosts(Declaring):
         ended, self.peers[peer] = self.peers[peer], self.connect()
         for session in self.sessions():
             if session.peer is ended:
-                self.leave(session)
+                self.leave(session, "requeue")
         for queue in list(self.model.queues.values()):
             if queue.owner is ended:
                 queue.ending = (queue.died, False)

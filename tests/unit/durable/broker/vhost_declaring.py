@@ -31,6 +31,7 @@ from durable.errors import (
     InUse,
     UnknownExchange,
     UnknownQueue,
+    UnknownStream,
 )
 from durable.log.record import Record
 from durable.queues.consumers import Consumer
@@ -302,7 +303,7 @@ class Declaring(RuleBasedStateMachine):
         if queue is not None and error is None:
             for session in list(queue.consumers):
                 assert session.cancelled
-                self.leave(session)
+                self.leave(session, "requeue")
 
     def purge(self, peer: int, name: str) -> None:
         queue = self.model.queues[name]
@@ -327,10 +328,13 @@ class Declaring(RuleBasedStateMachine):
             assert said == {"start": stream.start, "end": len(stream.messages)}
 
     def delete_stream(self, name: str) -> None:
-        there = name in self.model.streams
+        there: bool | None = name in self.model.streams
+        error = NO_ERROR
         if there:
             self.model.remove(name)
-        assert self.call(0, "delete_stream", None, name=name) is there
+        elif name in self.model.queues:
+            there, error = None, UnknownStream
+        assert self.call(0, "delete_stream", error, name=name) is there
 
     def declare_exchange(self, definition: ExchangeDefinition) -> None:
         routes = self.model.routes
@@ -385,14 +389,14 @@ class Declaring(RuleBasedStateMachine):
     def sessions(self) -> list[Session]:
         return [one for queue in self.model.queues.values() for one in queue.consumers]
 
-    def leave(self, session: Session) -> None:
+    def leave(self, session: Session, outcome: str) -> None:
         """As the session of a consumer does at its end."""
         queue, there = session.queue, session.there
         self.hosted.detach_consumer(session.consumer)
-        there.unsubscribe(session.consumer, 0)
+        there.unsubscribe(session.consumer, 0, outcome)
         queue.consumers.remove(session)
         for one in queue.held_by(session):
-            queue.come_back(one)
+            self.model.settle(queue, one, outcome)
         if queue.definition.auto_delete and not queue.consumers:
             queue.ending = (queue.died, True)
             self.model.end(queue)

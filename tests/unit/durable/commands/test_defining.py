@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 
 import msgpack
+import pytest
 
 from durable.commands.defining import FILE_BYTES_MAX, as_json, write_out
 from durable.definition_forms import export_definitions
@@ -36,6 +37,13 @@ def test_a_file_is_replaced_and_keeps_its_mode(tmp_path: Path) -> None:
     assert file.read_text() == "new"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert [one.name for one in tmp_path.iterdir()] == ["all.json"]
+
+
+def test_who_names_no_directory_is_told_of_the_file_they_named(tmp_path: Path) -> None:
+    """Found: of `/nodir/.all.json.new`, which nobody had given."""
+    with pytest.raises(FileNotFoundError) as caught:
+        write_out(tmp_path / "nodir" / "all.json", "text")
+    assert caught.value.filename == str(tmp_path / "nodir" / "all.json")
 
 
 def test_what_a_symlink_leads_to_is_replaced_and_not_the_link(tmp_path: Path) -> None:

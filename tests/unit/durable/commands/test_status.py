@@ -43,6 +43,12 @@ def test_what_waits_to_be_dead_lettered_is_shown() -> None:
     assert found[0].startswith("queue jobs: 3 ready, 1 unacked, 4 to be dead-lettered, 2.0 KiB")
 
 
+def test_what_was_dropped_is_shown_by_reason() -> None:
+    dropped = {"delivery_limit": 96, "expired": 3}
+    found = lines(queues={"jobs": {**QUEUE, **QUIET, "dropped": dropped}})
+    assert found[0].endswith("61 s, disk; dropped: 96 delivery_limit, 3 expired")
+
+
 def test_an_empty_stream_has_no_last_offset() -> None:
     found = lines(
         streams={"audit": {**STREAM, **QUIET, "end": 2, "size_bytes": 0, "oldest_s": None}}

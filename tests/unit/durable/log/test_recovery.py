@@ -9,7 +9,7 @@ import pytest
 from durable.errors import NotInLog, RecordDamaged, StoreFailed, StoreFull
 from durable.log.faulty_disk import Faults, FaultyDisk
 from durable.log.header import segment_name
-from durable.log.memory_disk import MemoryDisk, Volume
+from durable.log.memory_disk import MemoryDisk, MemoryFile, Volume
 from durable.log.record import Record
 from durable.log.report import Gap
 from tests.logs import SMALL, PlainLog, acks, publish
@@ -136,6 +136,33 @@ def test_a_cut_segment_on_a_full_disk_opens() -> None:
     with pytest.raises(StoreFull):
         for number in range(100):
             log.write(publish(number))
+
+
+def test_what_is_cut_on_a_full_disk_is_not_given_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found by reading: the file was made shorter, then as long as before, if nobody was faster. Without its
+    end there is no room for acks."""
+    volume, truncate, name = store(6), MemoryFile.truncate, segment_name(1)
+    log = PlainLog(MemoryDisk(volume))
+    end_at = log.committer.placer.cursor.at
+    log.close()
+    volume.seen[name].write(b"half a record", end_at)
+    volume.capacity_bytes = volume.used_bytes
+
+    def others_take_it(self: MemoryFile, size_bytes: int) -> None:
+        truncate(self, size_bytes)
+        volume.capacity_bytes = volume.used_bytes
+
+    monkeypatch.setattr(MemoryFile, "truncate", others_take_it)
+    log = PlainLog(MemoryDisk(volume))
+    assert log.report.torn is not None
+    assert log.report.torn.at == end_at
+    log.write(acks(7, 0, 1))
+    before = log.contents()
+    log.close()
+    log = PlainLog(MemoryDisk(volume))
+    assert log.contents() == before
+    assert log.report.torn is None
+    assert len(volume.seen[name].seen) == SMALL.segment_bytes
 
 
 def test_an_error_while_opening_is_typed_and_lets_go_of_the_lock() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from durable.errors import Malformed
 from durable.protocol import calls, parts
 from durable.protocol.calls import Answer, Call
-from durable.protocol.parts import ACK, REJECT, REQUEUE, Refusal, Settlement
+from durable.protocol.parts import ACK, REJECT, RELEASE, REQUEUE, Refusal, Settlement
 from durable.protocol.properties import (
     Death,
     Properties,
@@ -65,7 +65,7 @@ def test_hellos_come_back(kind: str, vhost: str, fields: dict[str, Any]) -> None
     assert calls.decode_hello(calls.encode_hello(kind, vhost, **fields)) == (kind, vhost, fields)
 
 
-@given(st.lists(st.tuples(st.sampled_from([ACK, REQUEUE, REJECT]), u64, u64), min_size=1))
+@given(st.lists(st.tuples(st.sampled_from([ACK, REQUEUE, REJECT, RELEASE]), u64, u64), min_size=1))
 def test_settlements_come_back(given_ones: list[tuple[int, int, int]]) -> None:
     ones = [Settlement(what, *sorted(ends)) for what, *ends in given_ones if ends[0] != ends[1]]
     if ones:

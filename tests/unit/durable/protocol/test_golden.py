@@ -24,6 +24,9 @@ from durable.protocol.parts import (
     CURSOR,
     DELIVER,
     HURRY,
+    REJECT,
+    RELEASE,
+    REQUEUE,
     SETTLED,
     Gap,
     Refusal,
@@ -71,6 +74,9 @@ def said() -> list[bytes]:
         encode_answer(Answer(2, None, *full)),
         encode_properties(properties),
         encode_settlements([Settlement(ACK, 1, 3)]),
+        encode_settlements(
+            [Settlement(REQUEUE, 3, 4), Settlement(REJECT, 4, 5), Settlement(RELEASE, 5, 9)]
+        ),
         HURRY,
         encode_number(CURSOR, 7),
         encode_number(SETTLED, 8),

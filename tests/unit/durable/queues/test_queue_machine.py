@@ -61,6 +61,7 @@ class QueueMachine(RuleBasedStateMachine):
             for at in range(definition.max_priority + 1)
         ]
         self.queue = queue = Queue(definition, lanes, self.journal)
+        self.model.dropped.clear()
         start, saved = self.checkpoint
         for lane, (enqueued, settled) in zip(lanes, saved, strict=False):
             lane.load(enqueued, settled)
@@ -162,14 +163,17 @@ class QueueMachine(RuleBasedStateMachine):
         self.turns.append(consumer)
 
     @precondition(lambda self: self.consumers)
-    @rule(data=st.data())
-    def unsubscribe(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), outcome=st.sampled_from(["requeue", "release"]))
+    def unsubscribe(self, data: st.DataObject, outcome: str) -> None:
         consumer = data.draw(st.sampled_from(self.consumers))
-        self.queue.unsubscribe(consumer, self.now_us)
+        self.queue.unsubscribe(consumer, self.now_us, outcome)
         self.consumers.remove(consumer)
         self.turns.remove(consumer)
         for one in self.model.unacked_of(consumer):
-            self.model.come_back(one)
+            if outcome == "requeue":
+                self.model.come_back(one)
+            else:
+                self.model.release(one)
         assert not consumer.active
         self.used_us = self.now_us
 
@@ -228,7 +232,7 @@ class QueueMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.consumers)
     @rule(
         data=st.data(), start=st.integers(0, 30), count=st.integers(-1, 12),
-        outcome=st.sampled_from(["ack", "ack", "requeue", "reject"]),
+        outcome=st.sampled_from(["ack", "ack", "requeue", "reject", "release"]),
     )  # fmt: skip
     def settle(self, data: st.DataObject, start: int, count: int, outcome: str) -> None:
         consumer = data.draw(st.sampled_from(self.consumers))
@@ -245,6 +249,8 @@ class QueueMachine(RuleBasedStateMachine):
                 one.state, one.consumer = SETTLED, None
             elif outcome == "reject":
                 self.model.goes(one, "rejected")
+            elif outcome == "release":
+                self.model.release(one)
             else:
                 self.model.come_back(one)
 
@@ -284,7 +290,7 @@ class QueueMachine(RuleBasedStateMachine):
             one.state, one.settled_in_log = SETTLED if done else READY, done
 
     @precondition(lambda self: self.model.those(UNACKED))
-    @rule(outcome=st.sampled_from(["ack", "requeue", "reject"]))
+    @rule(outcome=st.sampled_from(["ack", "requeue", "reject", "release"]))
     def delete(self, outcome: str) -> None:
         """While consumers hold some of it; and declare another one of that name, which knows of nothing."""
         self.flush()
@@ -377,6 +383,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert queue.idle_since_us() == (None if self.consumers else self.used_us)
         for consumer in self.consumers:
             assert consumer.unacked == len(model.unacked_of(consumer))
+        assert queue.counts.dropped == model.dropped
         assert len(queue.consumers) == len(self.consumers)
         active = sum(one.active for one in self.consumers)
         single = model.definition.single_active_consumer

@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
+import pytest
+
 from durable.definition_forms import to_plain
-from durable.definitions import StreamDefinition
+from durable.definitions import (
+    BindingDefinition,
+    ExchangeDefinition,
+    QueueDefinition,
+    StreamDefinition,
+)
 from durable.vhost import changes
+from durable.vhost.changes import Change
 from durable.vhost.registry import Registry
+
+
+def declaring(registry: Registry, name: str, *, exclusive: bool = False) -> Change:
+    queue = QueueDefinition(name=name, exclusive=exclusive)
+    return [changes.QUEUE, registry.new_lanes(queue), to_plain(queue)]
+
+
+def binding(word: str, exchange: str, queue: str) -> Change:
+    return [word, to_plain(BindingDefinition(exchange=exchange, destination=queue))]
 
 
 def test_patterns_are_known_without_asking_every_stream() -> None:
@@ -22,3 +39,31 @@ def test_patterns_are_known_without_asking_every_stream() -> None:
     assert there == {"b": 1, "c": 1}
     registry.apply([changes.STREAM_GONE, "s2"])
     assert not there
+
+
+@pytest.mark.parametrize("exclusive", [True, False])
+@pytest.mark.parametrize("declared", ["before", "with it"])
+def test_what_ends_with_the_broker_stands_in_no_log(exclusive: bool, declared: str) -> None:
+    registry = Registry()
+    queue = declaring(registry, "q", exclusive=exclusive)
+    bound, unbound = (binding(word, "amq.direct", "q") for word in (changes.BIND, changes.UNBIND))
+    wanted = [bound, unbound]
+    if declared == "before":
+        registry.apply(queue)
+        wanted.append([changes.QUEUE_GONE, "q"])
+    else:
+        wanted.insert(0, queue)
+    assert registry.lasting(wanted) == ([] if exclusive else wanted)
+
+
+def test_an_exchange_that_ends_with_its_bindings_keeps_those_of_transient_queues() -> None:
+    registry = Registry()
+    queue = declaring(registry, "q", exclusive=True)
+    exchange = ExchangeDefinition(name="x", auto_delete=True)
+    declared = [changes.EXCHANGE, to_plain(exchange)]
+    bound, gone = binding(changes.BIND, "x", "q"), [changes.QUEUE_GONE, "q"]
+    assert registry.lasting([declared, queue, bound]) == [declared, bound]
+    for change in (declared, queue, bound):
+        registry.apply(change)
+    unbound = binding(changes.UNBIND, "x", "q")
+    assert registry.lasting([bound, unbound, gone]) == [bound, unbound, gone]

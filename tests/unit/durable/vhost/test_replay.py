@@ -26,7 +26,7 @@ from tests.vhosts import PUBLISHER, PlainVhost, anybody, as_record, make_batch
 
 pytestmark = pytest.mark.timeout(240)  # Hundreds of stories each, on machines that are busy.
 NAMES = ("a", "b", "c")
-OUTCOMES = ("ack", "requeue", "reject")
+OUTCOMES = ("ack", "requeue", "reject", "release")
 steps = st.one_of(
     st.tuples(st.just("queue"), st.sampled_from(NAMES), st.integers(0, 1)),
     st.tuples(st.just("gone"), st.sampled_from(NAMES), st.just(0)),

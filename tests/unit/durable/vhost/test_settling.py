@@ -87,6 +87,19 @@ def test_each_record_is_a_quarter_of_what_a_segment_takes_and_all_are_one_flush(
     assert returned(again) == returned(one)
 
 
+def test_each_record_is_a_quarter_of_the_reserve_where_that_is_less() -> None:
+    """On a full disk one that is larger than what is left for it would keep back all others."""
+    one, store, consumer = cramped()
+    store.append_bytes_max, store.reserve_bytes = 1 << 30, TAKES
+    queue, before = one.registry.queue("q"), store.end
+    for tag in range(0, MESSAGES, 2):
+        queue.settle(consumer, tag, tag + 1, ACK)
+    one.flush()
+    records = [store.records[position] for position in range(before, store.end)]
+    assert len(records) > 1
+    assert all(one.header.total_bytes < TAKES / 2 for one in records)
+
+
 def test_what_is_settled_while_the_log_has_no_room_is_the_same_flush() -> None:
     one, store, consumer = cramped()
     queue, settling = one.registry.queue("q"), one.vhost.settling

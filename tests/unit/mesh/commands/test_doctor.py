@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
+import json
 import socket
 
 import pytest
 import zmq
 
+from mesh import joining
 from mesh.commands import doctor
 from mesh.config import MeshConfig
 from security.keyring import NetworkKeyring
+from tests.nodes import node
+from tests.processes import SECRET
 
 
 def has_ipv6() -> bool:
@@ -60,6 +65,25 @@ def test_a_clock_that_was_never_set_is_wrong(monkeypatch: pytest.MonkeyPatch) ->
     _, ok, text = doctor._clock()
     assert not ok
     assert "never set" in text
+
+
+async def test_a_clock_that_is_not_that_of_a_seed_is_wrong(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Found: with the network an hour away it was called right, and asked about under `members`."""
+    async with node("databases") as there:
+        now_us = joining._wall_us
+        monkeypatch.setattr(joining, "_wall_us", lambda: now_us() + 3600 * 10**6)
+        parser = argparse.ArgumentParser()
+        doctor.add(parser.add_subparsers())
+        words = ["doctor", "--seed", there.endpoints[0], "--no-zeroconf", "--settle", "0.5"]
+        monkeypatch.setenv("MESH_NETWORK_SECRET", SECRET)
+        args = parser.parse_args([*words, "--listen", "tcp://127.0.0.1:0", "--json"])
+        assert await doctor.doctor(args) == 1
+    rows = {row["check"]: row for row in json.loads(capsys.readouterr().out)}
+    assert not rows["clock"]["ok"]
+    assert "timedatectl" in rows["clock"]["text"], "what to do"
+    assert not rows["members"]["ok"]
 
 
 def test_a_libzmq_without_encryption_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:

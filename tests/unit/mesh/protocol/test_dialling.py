@@ -17,7 +17,7 @@ from mesh.protocol.dialling import (
     SEEDS_MAX,
 )
 from mesh.protocol.frame import CONTROL, DATA, Kind
-from mesh.protocol.hello import BAD, CROSSING, FULL, GONE, NOT_ME, UNTRUSTED, decode_hello
+from mesh.protocol.hello import BAD, CLOCK, CROSSING, FULL, GONE, NOT_ME, UNTRUSTED, decode_hello
 from mesh.protocol.instructions import Dial
 from mesh.protocol.peering import Ending
 from mesh.protocol.roster import Peer
@@ -225,7 +225,7 @@ def test_what_hurrying_costs_is_up_to_those_hurried_not_to_how_many_there_are(
 # Refused
 
 
-@pytest.mark.parametrize("reason", [UNTRUSTED, GONE, FULL, BAD, "something new"])
+@pytest.mark.parametrize("reason", [UNTRUSTED, CLOCK, GONE, FULL, BAD, "something new"])
 def test_refused_tries_again_after_the_usual_wait(reason: str) -> None:
     bench = Bench()
     peer = bench.hear(announce(SMALLER, endpoints=WAY_IN))
@@ -233,7 +233,7 @@ def test_refused_tries_again_after_the_usual_wait(reason: str) -> None:
     control, data = bench.dials()
     bench.answer(control.conn, Kind.REFUSE, reason.encode())
     assert set(kinds(bench.take())) == {("hang up", dial.conn) for dial in (control, data)}
-    assert peer.knows_us is (reason not in (UNTRUSTED, GONE))
+    assert peer.knows_us is (reason not in (UNTRUSTED, CLOCK, GONE))
     assert 0.75 * 2 * BACKOFF_S <= bench.run_to_dial() <= 1.25 * 2 * BACKOFF_S
 
 

@@ -176,6 +176,31 @@ def test_a_full_queue_is_busy_and_says_until_when() -> None:
     assert len(jobs) == bench.dispatcher.load
 
 
+def test_while_none_has_ended_busy_counts_how_long_they_run() -> None:
+    """Found: members whose handlers take seconds told the first callers to come again in 2 ms."""
+    bench = Bench()
+    for _ in range(CONCURRENCY + QUEUE):
+        bench.offer()
+    for elapsed_s in (0.0, 1.0, 3.0):
+        bench.now_s = 50.0 + elapsed_s
+        bench.offer()
+        ((_, _, body),) = take_records(bench.link)
+        turns = (CONCURRENCY + QUEUE) / CONCURRENCY
+        assert read_busy(body)[1] == int(1000 * max(elapsed_s, 0.001) * turns)
+
+
+def test_a_handler_that_is_stuck_makes_no_other_slow() -> None:
+    bench = Bench()
+    (stuck,) = [bench.offer() for _ in range(CONCURRENCY - 1)]
+    bench.now_s += 1000.0
+    for _ in range(1 + QUEUE):
+        bench.offer()
+    bench.offer()
+    ((_, _, body),) = take_records(bench.link)
+    assert read_busy(body)[1] < 10
+    assert stuck in bench.started
+
+
 def test_soft_busy_when_the_caller_has_others_to_try() -> None:
     bench = Bench()
     for _ in range(CONCURRENCY + SOFT_MARGIN):

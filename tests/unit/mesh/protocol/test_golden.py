@@ -6,11 +6,14 @@ from pathlib import Path
 
 from mesh.protocol.dispatch import Endpoint
 from mesh.protocol.frame import Kind, pack_record
+from mesh.protocol.interest import BLOCK
 from mesh.protocol.link import Link
 from mesh.protocol.request import pack_busy, read_busy
 from mesh.protocol.tunnel import BROKEN, OPEN, TunnelEnd
 from mesh.protocol.tunnels import TunnelTable
-from tests.machines import Record, make_link, take_records
+from tests.machines import Record, make_batch, make_link, take_records
+
+from .patterns_bench import NOW_S, Bench, call
 
 GOLDEN = Path(__file__).parents[3] / "golden"
 WINDOW = 20
@@ -78,3 +81,23 @@ def test_records_of_a_tunnel() -> None:
     said.sort(key=lambda record: record[0])
     assert [kind for kind, _, _ in said] == TUNNEL_KINDS
     assert [pack_record(*record) for record in said] == golden("tunnel-v1.hex")
+
+
+def test_records_of_the_other_patterns() -> None:
+    """One of each kind, as a node says them: what it wants, what it no longer wants, and no."""
+    bench, said = Bench(), []
+    inbox = bench.subscribe("orders.>", BLOCK, 1000)
+    bench.patterns.announce_inbox(bench.link, inbox)
+    bench.record(Kind.BATCH, 1, make_batch(0, [bytes(600)], topic="orders.eu").raw())
+    bench.patterns.take(inbox, NOW_S)
+    bench.timers.run(NOW_S + 1)  # The credit is due.
+    asked = bench.ask("shop/get")
+    said += bench.sent()
+    bench.patterns.requests.cancel(asked)
+    bench.record(Kind.REQUEST, 5, call("nobody", "get"))
+    assert bench.patterns.broadcast("shop", "flush", b"now") == 1
+    said += bench.sent()
+    kinds = [Kind.SUBSCRIBE, Kind.CREDIT, Kind.REQUEST, Kind.CANCEL, Kind.ERROR, Kind.BROADCAST]
+    assert sorted(kind for kind, _, _ in said) == sorted(kinds)
+    said.sort(key=lambda record: kinds.index(Kind(record[0])))
+    assert [pack_record(*record) for record in said] == golden("records-v1.hex")

@@ -291,7 +291,10 @@ def test_a_record_that_is_whole_counts_no_longer() -> None:
 @pytest.mark.parametrize("ident", [lambda n: 1, lambda n: n], ids=["one record", "many records"])
 def test_unfinished_records_are_bounded_together(ident: Callable[[int], int]) -> None:
     link = make_link(reassembly_bytes_max=4 * PIECE_BYTES_MIN)
-    with pytest.raises(RemoteProtocolError, match="unfinished records"):
+    with pytest.raises(
+        RemoteProtocolError,
+        match=f"{5 * PIECE_BYTES_MIN} bytes of unfinished records, the limit is {4 * PIECE_BYTES_MIN}",
+    ):
         for n in range(1, 6):
             feed(link, pack_record(Kind.REPLY, ident(n), PIECE, MORE), sequence=n)
     assert link.data.expected == 6

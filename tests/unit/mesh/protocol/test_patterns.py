@@ -1,86 +1,19 @@
 from __future__ import annotations
 
-from random import Random
-from typing import Any
-
 import pytest
 
-from mesh.config import MeshConfig
 from mesh.errors import PeerLost, RemoteProtocolError, ServiceError
 from mesh.protocol import patterns as module
-from mesh.protocol.balancer import choose_of_two
 from mesh.protocol.batch import NUMBERS_END, batch_pieces, encode_lost
-from mesh.protocol.dispatch import Dispatcher, Endpoint, Job
+from mesh.protocol.dispatch import Endpoint
 from mesh.protocol.frame import Kind
-from mesh.protocol.inbox import Inbox
 from mesh.protocol.interest import BLOCK, DROP_OLDEST, RemoteSubscription
-from mesh.protocol.link import Link
-from mesh.protocol.membership import Membership
-from mesh.protocol.patterns import OWED_S, BroadcastCounters, Patterns
-from mesh.protocol.request import PREFIX, REPLY_PREFIX, Pending
-from mesh.protocol.rotation import Rotation
-from mesh.protocol.timers import Timers
+from mesh.protocol.patterns import OWED_S, BroadcastCounters
+from mesh.protocol.request import PREFIX, REPLY_PREFIX
 from mesh.protocol.values import decode_values, encode_values
-from tests.machines import ME, OTHER, Record, make_batch, make_link, take_records
+from tests.machines import ME, OTHER, make_batch, make_link, take_records
 
-NOW_S = 10.0
-
-
-class Bench:
-    """The patterns of a node with one member of `shop` at the other end of its link."""
-
-    def __init__(self, **settings: Any) -> None:
-        self.link = make_link()
-        self.started: list[Job] = []
-        self.touched: list[Link] = []
-        self.timers = Timers()
-        membership = Membership(
-            stalled_s=3.0, suspect_grace_s=0.5, dead_after_s=3.0, changed=lambda change: None
-        )
-        membership.linked(OTHER, ("shop",), (), NOW_S)
-        self.patterns = Patterns(
-            ME, 100, MeshConfig(clusters=("depot",), **settings),
-            Rotation(membership, {OTHER: self.link}), self.timers, Random(1), choose=choose_of_two,
-            opened=lambda end, cluster, endpoint: None, touched=self.touched.append,
-            subscribed=lambda: None, wall_us=lambda: 7,
-        )  # fmt: skip
-        self.dispatcher = Dispatcher(
-            "depot", {"get": Endpoint()}, {"flush": Endpoint()}, concurrency=1, queue_max=2,
-            queue_bytes_max=1000, start=self.started.append, touched=self.touched.append,
-        )  # fmt: skip
-        self.patterns.dispatchers["depot"] = self.dispatcher
-
-    def record(self, kind: int, ident: int, body: bytes, link: Link | None = None) -> None:
-        data = b"<<" + body + b">>"
-        self.patterns.record(link or self.link, (kind, ident, data, 2, 2 + len(body)), NOW_S)
-
-    def sent(self) -> list[Record]:
-        return take_records(self.link)
-
-    def subscribe(self, pattern: str, policy: str = DROP_OLDEST, limit: int = 1 << 20) -> Inbox:
-        return self.patterns.subscribe(pattern, policy, limit, lambda: None)
-
-    def publish(self, topic: str, payload: bytes) -> bool:
-        stream = self.patterns.publisher.stream(topic)
-        stream.payloads.append(payload)
-        stream.size_bytes += len(payload) + 8
-        return self.patterns.publisher.flush(stream)
-
-    def ask(self, target: str) -> Pending:
-        return self.patterns.requests.start(
-            target, b"", now_s=NOW_S, deadline_s=20.0, expires_s=20.0, wake=lambda: None
-        )
-
-
-def call(cluster: str, endpoint: str, payload: bytes = b"", left_ms: int = 0) -> bytes:
-    head = PREFIX.pack(left_ms, 0, len(cluster), len(endpoint))
-    return head + f"{cluster}{endpoint}".encode() + payload
-
-
-def refused(bench: Bench, kind: int, ident: int, body: bytes, says: str) -> None:
-    with pytest.raises(RemoteProtocolError, match=says):
-        bench.record(kind, ident, body)
-
+from .patterns_bench import NOW_S, Bench, call, refused
 
 # Requests
 
@@ -260,6 +193,18 @@ def test_a_batch_that_lies_costs_its_link_and_not_the_subscriber() -> None:
     raw = bytearray(make_batch(0, [b"abc", b"def"]).raw())
     raw[65] = 2
     refused(bench, Kind.BATCH, 1, bytes(raw), "do not add up")
+    assert not inbox
+
+
+def test_a_message_over_the_limit_costs_its_link_and_one_of_just_that_does_not() -> None:
+    """Found: whoever ignored it, or knew nothing of it, was taken for up to 64 KiB more."""
+    bench = Bench()
+    inbox = bench.subscribe("t")
+    most = bench.link.payload_bytes_max
+    bench.record(Kind.BATCH, 1, make_batch(0, [bytes(most), b"x"]).raw())
+    assert len(inbox.take()) == 2
+    over = make_batch(2, [b"x", bytes(most + 1)]).raw()
+    refused(bench, Kind.BATCH, 1, over, f"payload of {most + 1} bytes, the limit is {most}")
     assert not inbox
 
 

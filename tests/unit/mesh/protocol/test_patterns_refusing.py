@@ -10,7 +10,8 @@ from mesh.protocol.frame import Kind
 from mesh.protocol.request import read_busy
 from tests.machines import make_link
 
-from .test_patterns import Bench, call, subscribe
+from .patterns_bench import Bench, call
+from .test_patterns import subscribe
 
 
 @pytest.mark.parametrize("target", [("nobody", "get"), ("depot", "none"), ("depot", "closed")])

@@ -9,6 +9,7 @@ from mesh.protocol.dialling import greeting
 from mesh.protocol.frame import CONTROL, DATA, Frame, Kind, pack_frame
 from mesh.protocol.hello import (
     BAD,
+    CLOCK,
     CROSSING,
     FULL,
     GONE,
@@ -85,7 +86,13 @@ REFUSED = {
     BAD: {"node": ME},
     GONE: {"resume": True},
     UNTRUSTED: {"node": SMALLER},
+    CLOCK: {"announcement": announce(LARGER, wall_us=WALL_US - 10**12)},
 }
+
+
+def test_who_is_ahead_of_our_clock_is_told_so_as_well() -> None:
+    ahead = announce(LARGER, wall_us=WALL_US + 10**12)
+    assert say(Bench(), replace(HELLO, announcement=ahead)) == CLOCK
 
 
 @pytest.mark.parametrize("reason", REFUSED)

@@ -201,7 +201,7 @@ def test_when_all_are_full_it_is_overloaded() -> None:
     assert isinstance(error, Overloaded)
     assert (error.tried, error.retry_after_s) == (2, 0.25)
     assert (error.setting, error.limit) == ("queue_requests", 256), "of the last one"
-    assert str(error).endswith("retry after 0.25 s; queue_requests is 256")
+    assert str(error).endswith("retry after 0.250 s; queue_requests is 256")
     assert not error.maybe_executed
 
 
@@ -320,7 +320,7 @@ def test_the_one_member_asked_may_be_busy() -> None:
     error = outcome(pending)
     assert isinstance(error, Overloaded)
     assert (error.setting, error.limit) == ("", 0), "a member of before does not say"
-    assert str(error).endswith("retry after 0.25 s")
+    assert str(error).endswith("retry after 0.250 s")
     assert take_records(other.link) == []
 
 

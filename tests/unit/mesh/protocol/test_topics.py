@@ -165,7 +165,7 @@ def test_topics_with_messages_waiting_are_not_given_up() -> None:
     bench.inbox(">", BLOCK, 100)
     for topic in ("a", "b"):
         bench.publisher.stream(topic).payloads.append(b"x")
-    with pytest.raises(LimitReached, match="topics_max"):
+    with pytest.raises(LimitReached, match="topics_max is 2"):
         bench.publisher.stream("c")
 
 
@@ -186,9 +186,25 @@ def test_a_batch_is_one_that_every_subscriber_takes() -> None:
         sum(len(payloads) for _, _, payloads in arrive(small) if isinstance(payloads, list)) == 20
     )
     credit_bytes = subscription.credit_bytes
-    bench.publish("a", bytes(RECORD_EXTRA_BYTES + 501))
-    assert bench.told(small) == [("a", 20, 1)]
+    for size in (501, RECORD_EXTRA_BYTES + 501):
+        bench.publish("a", bytes(size))
+    assert bench.told(small) == [("a", 20, 2)]
     assert subscription.credit_bytes == credit_bytes, "what is not sent costs nothing"
+    bench.publish("a", bytes(500))
+    assert arrive(small) == [("a", 22, [bytes(500)])]
+
+
+def test_what_had_gathered_when_a_peer_that_takes_less_subscribed_is_lost_for_it() -> None:
+    bench = Bench()
+    bench.subscribe(bench.link(2, 1 << 20), "a")
+    stream = bench.publisher.stream("a")
+    for size in (10, 501):
+        assert bench.publisher.make_room(stream, size)
+        bench.publisher.append(stream, bytes(size), None)
+    small = make_link(bytes([1]) * 16, record_bytes_max=RECORD_EXTRA_BYTES + 500)
+    bench.subscribe(small, "a")
+    bench.publisher.flush(stream)
+    assert bench.told(small) == [("a", 0, 2)]
 
 
 # A link that cannot keep up

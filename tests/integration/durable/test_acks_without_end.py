@@ -1,0 +1,273 @@
+"""A full disk that nothing gives space back to: what is acked goes on being durable.
+
+On a memory disk without a byte free, in virtual time. Of each segment of messages one is never acked, so none
+of them goes; the acks themselves take many times what is kept for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from random import Random
+
+import pytest
+import trio
+
+from durable.broker.hosted import Hosted
+from durable.errors import StoreFull
+from durable.log.bodies import RANGE
+from durable.log.faulty_disk import Faults
+from durable.log.memory_disk import Volume
+from durable.queues.consumers import Consumer
+from durable.queues.queue import ACK, REQUEUE
+from durable.queues.settled import CHUNK
+from tests.integration.durable.test_full_disk import VIRTUAL_PATIENCE_S, fill, settle, until_space
+from tests.integration.durable.test_too_large import declare, publish
+from tests.power_cuts import CONFIG, run
+from tests.vhosts import flushed, make_batch
+from tests.waiting import virtual_sleep
+
+SEGMENT, RESERVE = 1 << 14, 1 << 11
+LOG = replace(CONFIG.log, segment_bytes=SEGMENT, reserve_bytes=RESERVE, compaction_share_max=0.0)
+FULL = replace(CONFIG, log=LOG)
+ACK_BYTES = 100
+"""Of one that is committed alone, about."""
+AT_ONCE = 50
+"""Messages of a batch."""
+
+
+async def fill_with_small(
+    hosted: Hosted, volume: Volume, message: bytes = bytes(50), *, rest_at: int = -1
+) -> int:
+    """Small messages to `jobs` until there is no room, and then nobody has any; how many are confirmed.
+
+    Args:
+        rest_at: after so many batches there is time for a checkpoint.
+    """
+    number = 0
+    while True:
+        if number == rest_at * AT_ONCE:
+            await virtual_sleep(3 * CONFIG.idle_s)
+        try:
+            await publish(hosted, make_batch(number, [message] * AT_ONCE, key="jobs"))
+        except StoreFull:
+            volume.capacity_bytes = volume.used_bytes
+            return number
+        number += AT_ONCE
+
+
+class Acking:
+    """A consumer that has everything, and the sequences that it knows to be acked for certain."""
+
+    def __init__(self, hosted: Hosted) -> None:
+        self._hosted = hosted
+        self._queue = hosted.vhost.registry.queue("jobs")
+        self._tags = {number: tag for tag, number in enumerate(sorted(unsettled(hosted)))}
+        self._consumer = Consumer("c", prefetch=0, prefetch_bytes=0)
+        self._queue.subscribe(self._consumer)
+        self._queue.take(0)
+
+    async def settle(self, acked: Iterable[int], returned: Iterable[int] = ()) -> None:
+        """In one turn; returns when that is on disk."""
+        for outcome, numbers in ((ACK, acked), (REQUEUE, returned)):
+            for number in numbers:
+                tag = self._tags[number]
+                self._queue.settle(self._consumer, tag, tag + 1, outcome)
+        with trio.fail_after(VIRTUAL_PATIENCE_S):
+            await flushed(self._hosted)
+
+
+def unsettled(hosted: Hosted) -> set[int]:
+    (lane,) = hosted.vhost.registry.queue("jobs").lanes
+    return {one for low, high in lane.ready_ranges() for one in range(low, high)}
+
+
+def returned_in(hosted: Hosted) -> dict[int, int]:
+    """How often messages of `jobs` came back that did."""
+    (lane,) = hosted.vhost.registry.queue("jobs").lanes
+    return {
+        one: times
+        for start, end, times in lane.returned(0, lane.index.end)
+        for one in range(start, end)
+        if times
+    }
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_acks_one_by_one_go_on_for_as_long_as_there_are_messages(step: int) -> None:
+    """Found: when the reserve was used up none was taken any more, for good. Every second message leaves
+    a range of its own each time."""
+    volume = Volume(capacity_bytes=4 * SEGMENT + SEGMENT // 2)
+    acked: set[int] = set()
+    published = 0
+
+    async def first(hosted: Hosted) -> None:
+        nonlocal published
+        await declare(hosted, "jobs")
+        published = await fill_with_small(hosted, volume)
+        acking = Acking(hosted)
+        for number in range(1, published, step):
+            if number % AT_ONCE:
+                await acking.settle([number])
+                acked.add(number)
+        assert len(acked) * ACK_BYTES > 4 * 3 * RESERVE
+        assert volume.used_bytes == volume.capacity_bytes
+        assert hosted.log.statistics().full
+
+    async def second(hosted: Hosted) -> None:
+        assert unsettled(hosted) == set(range(published)) - acked
+        await settle(hosted, "jobs", ACK)
+        await until_space(hosted)
+        assert await fill(hosted) > 10
+
+    run(volume, first, config=FULL)
+    run(volume, second, config=FULL)
+
+
+class Images(Faults):
+    """Before each change to the disk, what a kill and what a power cut would leave, and what was certain."""
+
+    def __init__(self, volume: Volume) -> None:
+        super().__init__()
+        self._volume = volume
+        self.acked: set[int] = set()
+        """That is on disk."""
+        self.asked: set[int] = set()
+        self.returned: set[int] = set()
+        """Asked for; each at most once."""
+        self.left: list[tuple[Volume, set[int], set[int], set[int]]] | None = None
+
+    def change(self) -> bool:
+        if self.left is not None:
+            known = set(self.acked), set(self.asked), set(self.returned)
+            random = Random(self.changes)
+            for volume in (self._volume.copy(), self._volume.after_power_cut(random)):
+                self.left.append((volume, *known))
+        return super().change()
+
+
+def check_each(images: Images, published: int, more: int) -> None:
+    """Nothing that was acked comes back, nothing else is missing, nothing came back more often than it
+    did; and each goes on: so many acks one by one, and all is taken once the rest has been consumed."""
+    assert images.left
+
+    async def look(hosted: Hosted) -> None:
+        report = hosted.log.report
+        assert not report.gaps
+        assert not report.damage
+        there = unsettled(hosted)
+        assert not there & acked
+        assert there >= set(range(published)) - asked
+        came_back = returned_in(hosted)
+        assert set(came_back) <= returned
+        assert set(came_back.values()) <= {1}
+        acking = Acking(hosted)
+        for number in sorted(there)[: more if at % 7 == 0 else 1]:
+            await acking.settle([number])
+            there.remove(number)
+        assert unsettled(hosted) == set()
+        rest.append(there)
+
+    async def last(hosted: Hosted) -> None:
+        assert unsettled(hosted) == rest.pop()
+        with trio.fail_after(VIRTUAL_PATIENCE_S):
+            await settle(hosted, "jobs", ACK)
+        await until_space(hosted)
+        assert await fill(hosted) > 10
+
+    rest: list[set[int]] = []
+    for at, (volume, acked, asked, returned) in enumerate(images.left):  # noqa: B007 (`look` reads them)
+        run(volume, look, config=FULL)
+        run(volume, last, config=FULL)
+
+
+def test_a_kill_or_a_power_cut_at_any_change_brings_no_ack_back() -> None:
+    """While each spare is taken more than once. There are checkpoints of before the disk was full, too."""
+    volume = Volume(capacity_bytes=3 * SEGMENT + SEGMENT // 2)
+    images, published = Images(volume), 0
+
+    async def life(hosted: Hosted) -> None:
+        nonlocal published
+        await declare(hosted, "jobs")
+        published = await fill_with_small(hosted, volume, rest_at=8)
+        acking = Acking(hosted)
+        for number in range(1, 100):
+            if number % AT_ONCE:
+                if hosted.log.statistics().segments > 3:
+                    images.left = images.left or []
+                images.asked.add(number)
+                await acking.settle([number])
+                images.acked.add(number)
+
+    run(volume, life, images, FULL)
+    check_each(images, published, 60)
+
+
+def test_more_at_once_than_there_is_room_for_is_in_the_snapshot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Found by reading: what the log had no room for kept the snapshot away that makes some. Every second
+    message, so that each takes a range; a checkpoint would say part of it, but there is none."""
+    monkeypatch.setattr("durable.vhost.snapshot.SETTLED_BYTES_MAX", 100)
+    monkeypatch.setattr("durable.vhost.snapshot.RETURNS_MAX", 2)
+    volume = Volume(capacity_bytes=3 * SEGMENT + SEGMENT // 2)
+    images, published = Images(volume), 0
+
+    async def life(hosted: Hosted) -> None:
+        nonlocal published
+        await declare(hosted, "jobs")
+        published = await fill_with_small(hosted, volume)
+        acking = Acking(hosted)
+        for number in range(60):
+            await acking.settle([number])
+        assert hosted.log.statistics().segments > 3
+        images.left, images.acked = [], set(range(60))
+        images.returned = set(range(61, published, 20))
+        images.asked = {*range(61, published, 2), *images.acked} - images.returned
+        assert len(images.asked) * RANGE.size > 2 * RESERVE
+        await acking.settle(sorted(images.asked - images.acked), images.returned)
+        images.acked = images.asked
+        await virtual_sleep(3 * CONFIG.idle_s)
+        images.change()
+
+    async def came_back(hosted: Hosted) -> None:
+        assert returned_in(hosted) == dict.fromkeys(images.returned, 1)
+
+    run(volume, life, images, FULL)
+    run(volume.copy(), came_back, config=FULL)
+    check_each(images, published, 60)
+
+
+def test_the_bound_that_remains_is_what_a_snapshot_in_a_spare_says(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Each 4096 messages of which some are settled take 520 bytes of it. Beyond, acks wait for room and are
+    not told to be on disk; that there is no checkpoint is said once, not every second."""
+    volume = Volume(capacity_bytes=16 * SEGMENT + SEGMENT // 2)
+    acked: set[int] = set()
+    published = 0
+
+    async def first(hosted: Hosted) -> None:
+        nonlocal published
+        await declare(hosted, "jobs")
+        published = await fill_with_small(hosted, volume, b"")
+        acking = Acking(hosted)
+        for number in range(1, published, CHUNK):
+            await acking.settle([number])
+            acked.add(number)
+        assert len(acked) * CHUNK // 8 >= 2 * RESERVE
+        with pytest.raises(trio.TooSlowError):
+            for number in range(2, published):
+                acked.add(number)
+                await acking.settle([number])
+        assert len(acked) > 3 * RESERVE // 2 // ACK_BYTES
+        assert caplog.text.count("no checkpoint of /") == 1
+        volume.capacity_bytes *= 2
+        await until_space(hosted)
+        await flushed(hosted)
+
+    async def second(hosted: Hosted) -> None:
+        assert unsettled(hosted) == set(range(published)) - acked
+
+    run(volume, first, config=FULL)
+    run(volume, second, config=FULL)
