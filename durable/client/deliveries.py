@@ -88,7 +88,10 @@ class _Session:
         try:
             while True:
                 if self._gathered:
-                    await self._tunnel.send(self._next_part())
+                    settled = self._gathered[:RANGES_MAX]
+                    del self._gathered[:RANGES_MAX]
+                    self._under_way.append(sum(one.end - one.start for one in settled))
+                    await self._tunnel.send(encode_settlements(settled))
                 elif self._hurried:
                     self._hurried = False
                     await self._tunnel.send(HURRY)
@@ -96,12 +99,6 @@ class _Session:
                     await self._work.wait()
         except MeshError:
             self.end()
-
-    def _next_part(self) -> bytes:
-        settled = self._gathered[:RANGES_MAX]
-        del self._gathered[:RANGES_MAX]
-        self._under_way.append(sum(one.end - one.start for one in settled))
-        return encode_settlements(settled)
 
     def leave(self, handed_end: int) -> None:
         """Give back what the user had, before this tag, and has not settled: that counts as a return,
@@ -111,12 +108,13 @@ class _Session:
         """
         if not self.open:
             return
-        if handed_end:
-            self._gathered.append(Settlement(REQUEUE, 0, handed_end))
-        with suppress(MeshError, trio.WouldBlock):
-            while self._gathered:
-                self._tunnel.send_nowait(self._next_part())
+        gathered, self._gathered = self._gathered, []
         self.end()
+        if handed_end:
+            gathered.append(Settlement(REQUEUE, 0, handed_end))
+        with suppress(MeshError, trio.WouldBlock):
+            for at in range(0, len(gathered), RANGES_MAX):
+                self._tunnel.send_nowait(encode_settlements(gathered[at : at + RANGES_MAX]))
 
     def hurry(self) -> None:
         """Somebody waits until all of it is on the broker's disk."""
@@ -161,15 +159,15 @@ class Deliveries(Feed):
         self, kind: type[BaseException] | None, error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:  # fmt: skip
-        living = False
+        session = self._session
+        living = session is not None and session.open
         try:
             try:
                 if error is None:
                     await self.synced()
-                    living = self._session is not None and self._session.open
             finally:
                 self._give_back()
-            if living and self._tunnel is not None:
+            if error is None and living and self._tunnel is not None:
                 await self._leave(self._tunnel)
         finally:
             await super().__aexit__(kind, error, trace)

@@ -36,17 +36,14 @@ from .instructions import Dial, Hangup, Instruction
 from .lane import Conn
 from .link import Link, LinkLimits, agreed
 from .roster import Attempt, Peer, Roster, host_of
-from .timers import Timer, Timers
+from .timers import Timers
 
 BACKOFF_S, BACKOFF_S_MAX = 0.1, 5.0
 PATIENCE_MAX = 4
 """Times `handshake_s`, after failures: a machine too busy for handshakes in that time would else spend
 itself on ones in vain."""
-ENDED_BACKOFF_S_MAX = 0.8
-"""At a seed's address where a dial is refused, or ended, which costs next to nothing. One that is silent
-may have too much to do, and is given `BACKOFF_S_MAX`."""
-SEED_MISSES_MAX = 40
-"""Half a minute or more, by when finders have named the seed again."""
+SEED_MISSES_MAX = 8
+"""Half a minute, by when finders have named the seed again."""
 HURRIED_MAX = 16
 """Peers that are tried again at once when some link has come up."""
 SEEDS_MAX = 1024
@@ -86,7 +83,6 @@ class Seed:
     """When a finder named it last."""
     misses: int = 0
     """Attempts in vain since somebody answered there, or was lost who had."""
-    retry: Timer | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -182,14 +178,12 @@ class Dialler:
             if seed.node == node and not seed.misses:
                 self._seek(seed, now_s)
 
-    def _seek(self, seed: Seed, now_s: float, limit_s: float = BACKOFF_S_MAX) -> None:
+    def _seek(self, seed: Seed, now_s: float) -> None:
         """Ask again before a finder repeats itself, less and less often."""
         seed.misses += 1
-        if seed.retry is not None:  # Or each time that it is named would begin another row of them.
-            seed.retry.cancel()
         if seed.misses <= SEED_MISSES_MAX:
-            delay_s = self.backoff_s(seed.misses - 1, limit_s)
-            seed.retry = self._timers.at(now_s + delay_s, lambda now: self._ask(seed, now))
+            delay_s = self.backoff_s(seed.misses - 1)
+            self._timers.at(now_s + delay_s, lambda now: self._ask(seed, now))
 
     def connect(self, peer: Peer, now_s: float) -> None:
         """Do what is next towards a link with `peer`: introduce, dial, or wait for its dial."""
@@ -239,9 +233,9 @@ class Dialler:
             else:
                 peer.hurried = True  # Once this attempt, begun too early, has failed.
 
-    def backoff_s(self, failures: int, limit_s: float = BACKOFF_S_MAX) -> float:
+    def backoff_s(self, failures: int) -> float:
         spread = self._rng.uniform(0.75, 1.25)
-        return float(min(limit_s, BACKOFF_S * 2 ** min(failures, 10)) * spread)
+        return float(min(BACKOFF_S_MAX, BACKOFF_S * 2 ** min(failures, 10)) * spread)
 
     def redial(self, link: Link, now_s: float, turn: int = 0) -> None:
         """Dial whatever lane of an established link has no connection, to go on where it stopped.
@@ -343,23 +337,21 @@ class Dialler:
     def _timeout(self, conn: int, now_s: float) -> None:
         if conn in self._calls:
             self._out.append(Hangup(conn))
-            self.lost(conn, now_s, silent=True)
+            self.lost(conn, now_s)
 
-    def lost(self, conn: Conn, now_s: float, *, denied: bool = False, silent: bool = False) -> None:
-        """A call failed. `denied`: they do not admit our key, or do not have the one we expect; `silent`:
-        nothing came in time."""
+    def lost(self, conn: Conn, now_s: float, *, denied: bool = False) -> None:
+        """A call failed. `denied`: they do not admit our key, or do not have the one we expect."""
         call = self._calls.pop(conn, None)
         if call is None:
             return
         owner, link = call.owner, call.link
         if isinstance(owner, Seed):
             owner.busy = False
-            limit_s = BACKOFF_S_MAX if denied or silent else ENDED_BACKOFF_S_MAX
             keys = self._roster.keyring.introduction_keys()
             if owner.tries % max(1, len(keys) * len(self._clients())):
                 self._ask(owner, now_s)  # Another of the keys there, or of ours.
             else:
-                self._seek(owner, now_s, limit_s)
+                self._seek(owner, now_s)
             return
         if denied:
             owner.generation += 1
