@@ -50,7 +50,8 @@ async def test_all_that_wait_are_told() -> None:
         async with node("shop", other, drain_s=0.1) as shop:
             await linked(shop, other)
             subscription = await shop.subscribe("t").__aenter__()
-            tunnel = await shop.open_tunnel("archive").__aenter__()
+            opening = shop.open_tunnel("archive")
+            tunnel = await opening.__aenter__()
             stuck = await shop.subscribe("full", when_full="block", limit_bytes=1).__aenter__()
             await shop.publish("full", b"x")
 
@@ -83,7 +84,7 @@ async def test_all_that_wait_are_told() -> None:
         with pytest.raises(mesh.NodeClosed):
             shop.watch()
         await subscription.__aexit__(None, None, None)
-        await tunnel.__aexit__(None, None, None)
+        await opening.__aexit__(None, None, None)
     assert ends.pop("watch") == "ended"
     assert ends.pop("tunnel") == "TunnelBroken"
     assert set(ends.values()) == {"NodeClosed"}

@@ -113,7 +113,7 @@ def test_the_wrong_key_in_a_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "caches.public").write_text("hello")
     with pytest.raises(BadKeyFile, match="not a key file"):
         load(keys_dir=tmp_path)
-    with pytest.raises(BadKeyFile, match="no directory"):
+    with pytest.raises(BadKeyFile, match="wants a directory"):
         load(keys_dir=tmp_path / "nothing")
 
 
