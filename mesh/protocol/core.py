@@ -433,6 +433,9 @@ class Core:
         link = self.peering.links.get(change.member.node)
         if change.kind == "dead" and link is not None:
             self.patterns.requests.lost(link, self._now_s)
+        if change.kind == "suspect" and link is not None and not link.connected:
+            # When the path was lost it may have been dying, and not done with closing what it listened on.
+            self.peering.probe_again(link)
         if change.kind == "alive":
             self._rotation_grew(change.member.clusters)
         self._shell.changed(change)

@@ -241,6 +241,12 @@ class Peering:
         peer.probed = set(self._roster.telling(peer))
         self._out.extend(Probe(endpoint, peer.node) for endpoint in sorted(peer.probed))
 
+    def probe_again(self, link: Link) -> None:
+        """As `probe`, of a link that has no path yet."""
+        peer = self._roster.peers.get(link.peer)
+        if peer is not None:
+            self.probe(peer)
+
     def probed(self, node: bytes, endpoint: str, now_s: float, *, refused: bool) -> None:
         """Answer to a Probe."""
         link, peer = self.links.get(node), self._roster.peers.get(node)

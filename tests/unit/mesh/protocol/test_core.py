@@ -10,7 +10,7 @@ import pytest
 
 from mesh.config import MeshConfig
 from mesh.errors import NodeClosed
-from mesh.protocol.core import LOOK_AGAIN_S, Core, Identity
+from mesh.protocol.core import LOOK_AGAIN_S, TICK_S, Core, Identity
 from mesh.protocol.dialling import greeting
 from mesh.protocol.dispatch import LEAVING_LOAD, Dispatcher
 from mesh.protocol.frame import (
@@ -23,7 +23,7 @@ from mesh.protocol.frame import (
     pack_record,
 )
 from mesh.protocol.hello import Hello, Welcome, decode_hello, encode_announcements
-from mesh.protocol.instructions import Dial
+from mesh.protocol.instructions import Dial, Probe
 from mesh.protocol.lane import Conn
 from mesh.protocol.membership import Change
 from mesh.protocol.outbox import REQUESTS
@@ -366,3 +366,30 @@ def test_who_was_cut_off_by_the_transport_loses_its_link_where_it_is_known(
     said = [f"{who} broke the protocol and was cut off: too much" for who in
             (*one, "a connection from 127.0.0.9")]  # fmt: skip
     assert shell.logged == said
+
+
+def test_who_still_listened_when_its_path_was_lost_is_probed_again() -> None:
+    """Seen once, on a busy machine: one that was killed was a member for three seconds more."""
+    shell = Shell()
+    core = make_core(shell)
+    link(core, SMALLER)
+    say(core, SMALLER, Kind.GOSSIP, announce(SMALLER))
+    for lane in LANES:
+        core.lost(SMALLER + b"%d" % lane, 1.0)
+
+    def probes() -> list[str]:
+        found = [one.endpoint for one in core.out if isinstance(one, Probe)]
+        core.out.clear()
+        return found
+
+    first = probes()
+    assert first
+    for endpoint in first:
+        core.probed(SMALLER, endpoint, 1.0, refused=False)
+    for _ in range(4):
+        core.tick(core._now_s + TICK_S)
+    again = probes()
+    assert set(again) == set(first)
+    for endpoint in set(again):
+        core.probed(SMALLER, endpoint, 2.0, refused=True)
+    assert [change.kind for change in shell.changes] == ["joined", "suspect", "dead"]
