@@ -23,8 +23,8 @@ the latest are known."""
 CLOSING_S = (0.0, 0.001, 0.005, 0.05)
 """libzmq tells first and closes then, nearly always at once, but may be interrupted in between."""
 TCP_ESTABLISHED = 1
-SINCE_RECEIVED_AT, BYTES_RECEIVED_AT = 52, 128
-"""Of `struct tcp_info`: u32, milliseconds since anything was received; u64, how much in all."""
+STATE_AT, SINCE_RECEIVED_AT, BYTES_RECEIVED_AT = 0, 52, 128
+"""Of `struct tcp_info`: u8; u32, milliseconds since anything was received; u64, how much in all."""
 
 
 class Endings:
@@ -53,13 +53,9 @@ class Endings:
         kept = self._kept.pop(key, None)
         if kept is None:
             return None
-        try:
-            told = kept.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, SINCE_RECEIVED_AT + 4)
-            (silent_ms,) = struct.unpack_from("I", told, SINCE_RECEIVED_AT)
-            if told[0] == TCP_ESTABLISHED and silent_ms < self._silence_ms:
-                return kept
-        except OSError:  # It was no socket.
-            pass
+        state, silent_ms = _told(kept, "B", STATE_AT), _told(kept, "I", SINCE_RECEIVED_AT)
+        if state == TCP_ESTABLISHED and silent_ms is not None and silent_ms < self._silence_ms:
+            return kept
         kept.close()
         return None
 
@@ -70,12 +66,7 @@ class Endings:
         if kept is None:
             return 0
         with kept:
-            try:
-                told = kept.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, BYTES_RECEIVED_AT + 8)
-                (received,) = struct.unpack_from("Q", told, BYTES_RECEIVED_AT)
-            except (OSError, struct.error):  # It was no socket.
-                return 0
-        return int(received)
+            return _told(kept, "Q", BYTES_RECEIVED_AT) or 0
 
     def forget(self, key: Hashable) -> None:
         """We hang up ourselves: as long as a descriptor is open, its connection is."""
@@ -99,6 +90,15 @@ async def hung_up_on(kept: socket.socket, descriptor: int) -> str | None:
             if not _same(kept.fileno(), descriptor):
                 return _peer(kept)
     return None
+
+
+def _told(kept: socket.socket, kind: str, at: int) -> int | None:
+    """A field of `struct tcp_info`; None: it is no socket, or the kernel has no such field."""
+    try:
+        told = kept.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, at + struct.calcsize(kind))
+        return int(struct.unpack_from(kind, told, at)[0])
+    except (OSError, struct.error):
+        return None
 
 
 def _same(one: int, other: int) -> bool:

@@ -219,6 +219,7 @@ def check_settings(
         ConfigError, KeyMissing, InvalidName: as `join`.
     """
     config, keyring = _checked((cluster,), keyring, settings)
+    binds_of(config, keyring)
     make_finders(config, bytes(16))
     return config, keyring
 
@@ -231,7 +232,6 @@ def _checked(
     config = load_config(names, settings, has_keyring=keyring is not None)
     keyring = keyring or _load({name: getattr(config, name) for name in KEY_SOURCES})
     _check_keys(keyring, names)
-    binds_of(config, keyring)
     return config, keyring
 
 

@@ -7,10 +7,21 @@ from pathlib import Path
 import pytest
 
 import durable
+from durable.client.connection import Connection
+from durable.client.deliveries import Deliveries
+from durable.client.delivery import Delivery
 from durable.errors import BrokerLost
 from tests.brokers import at, drain, numbered, payloads, serving, shop_at, take
 from tests.nodes import free_ports
 from tests.waiting import PATIENCE_S, until
+
+
+async def handed_ten(shop: Connection) -> tuple[Deliveries, list[Delivery]]:
+    """A consumer, entered, and all that there is in its queue."""
+    await shop.declare_queue("jobs")
+    await shop.publish_many("", "jobs", numbered(10))
+    deliveries = await shop.consume("jobs").__aenter__()
+    return deliveries, await take(deliveries, 10)
 
 
 async def test_what_went_down_with_one_connection_is_not_synced_by_the_next(
@@ -22,10 +33,7 @@ async def test_what_went_down_with_one_connection_is_not_synced_by_the_next(
     async with shop_at(port) as joined:
         shop = durable.connect(joined, timeout=PATIENCE_S)
         async with serving(tmp_path, **at(port)):
-            await shop.declare_queue("jobs")
-            await shop.publish_many("", "jobs", numbered(10))
-            deliveries = await shop.consume("jobs").__aenter__()
-            early = await take(deliveries, 10)
+            deliveries, early = await handed_ten(shop)
         for one in early[:4]:
             await one.ack()
         with pytest.raises(BrokerLost, match="up to 4 messages may come again") as lost:
@@ -50,10 +58,7 @@ async def test_messages_that_went_down_unsettled_are_counted_once(tmp_path: Path
     async with shop_at(port) as joined:
         shop = durable.connect(joined, timeout=PATIENCE_S)
         async with serving(tmp_path, **at(port)):
-            await shop.declare_queue("jobs")
-            await shop.publish_many("", "jobs", numbered(10))
-            deliveries = await shop.consume("jobs").__aenter__()
-            found = await take(deliveries, 10)
+            deliveries, found = await handed_ten(shop)
             await found[4].ack(multiple=True)
             await deliveries.synced()
             await found[4].ack(multiple=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -215,6 +216,17 @@ def test_a_record_that_was_carried_for_each_lane_by_itself_is_one_all_the_same(
     assert Counter(stream.messages) == Counter(captured.messages)
 
 
+def ahead_of_a_copy(tmp_path: Path, seen: int) -> tuple[Captured, Callable[[], None], Stream]:
+    """A directory, what puts a copy back that is older by so many messages, and a stream that has read all."""
+    captured = jobs_and_audit(tmp_path / "data")
+    publish(captured, 10)
+    put_back = captured.backup(tmp_path / "copy")
+    publish(captured, seen)
+    stream = Stream(captured.data, startingOffsets="earliest")
+    stream.run()
+    return captured, put_back, stream
+
+
 @pytest.mark.parametrize("restarts", [False, True])
 @pytest.mark.parametrize("more", [2, 20, 60])
 @pytest.mark.parametrize("seen", [1, 20, 50])
@@ -222,12 +234,7 @@ def test_an_older_copy_that_was_put_back_is_a_loss_however_long_it_is_by_now(
     tmp_path: Path, seen: int, more: int, restarts: bool
 ) -> None:
     """Found: the stream went on in the middle of other records, and missed all before them."""
-    captured = jobs_and_audit(tmp_path / "data")
-    publish(captured, 10)
-    put_back = captured.backup(tmp_path / "copy")
-    publish(captured, seen)
-    stream = Stream(captured.data, startingOffsets="earliest")
-    stream.run()
+    captured, put_back, stream = ahead_of_a_copy(tmp_path, seen)
     read = captured.messages.copy()
     put_back()
     publish(captured, more)
@@ -283,12 +290,7 @@ def test_an_older_copy_is_a_loss_where_the_segment_of_the_last_record_was_freed(
     tmp_path: Path, seen: int, told: bool, restarts: bool
 ) -> None:
     """What followed the record in its segment is missing. Where nothing did, nobody can tell."""
-    captured = jobs_and_audit(tmp_path / "data")
-    publish(captured, 10)
-    put_back = captured.backup(tmp_path / "copy")
-    publish(captured, seen)
-    stream = Stream(captured.data, startingOffsets="earliest")
-    stream.run()
+    captured, put_back, stream = ahead_of_a_copy(tmp_path, seen)
     put_back()
     publish(captured, 100)
     captured.snapshot()
