@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -24,6 +25,7 @@ from mesh.protocol.frame import (
 )
 from mesh.protocol.hello import Hello, Welcome, decode_hello, encode_announcements
 from mesh.protocol.instructions import Dial, Probe
+from mesh.protocol.interest import DROP_OLDEST
 from mesh.protocol.lane import Conn
 from mesh.protocol.membership import Change
 from mesh.protocol.outbox import REQUESTS
@@ -47,6 +49,8 @@ from .peering_bench import (
     only_record,
     place,
 )
+
+GOLDEN = Path(__file__).parents[3] / "golden"
 
 
 class Shell:
@@ -77,14 +81,26 @@ def make_core(shell: Shell, wall_us: Callable[[], int] = lambda: WALL_US, **sett
     return core
 
 
+def dial(core: Core, node: bytes, lane: int = CONTROL, target: bytes = ME) -> None:
+    hello = Hello(
+        lane=lane, node=node, target=target, link_id=node, resume=False, expects=1,
+        limits=LIMITS.told(), announcement=announce(node),
+    )  # fmt: skip
+    core.received(node + b"%d" % lane, "x", greeting(lane, Kind.HELLO, hello.encode()), 0.0)
+
+
 def link(core: Core, node: bytes) -> None:
     """`node` dials both lanes: connections are named (node, lane)."""
     for lane in LANES:
-        hello = Hello(
-            lane=lane, node=node, target=ME, link_id=node, resume=False, expects=1,
-            limits=LIMITS.told(), announcement=announce(node),
-        )  # fmt: skip
-        core.received(node + b"%d" % lane, "x", greeting(lane, Kind.HELLO, hello.encode()), 0.0)
+        dial(core, node, lane)
+
+
+def serve(core: Core) -> None:
+    """Its own cluster, where nothing comes in."""
+    core.patterns.dispatchers["x"] = Dispatcher(
+        "x", {}, {}, concurrency=1, queue_max=1, queue_bytes_max=1, start=lambda _job: None,
+        touched=core.touch,
+    )  # fmt: skip
 
 
 def say(core: Core, node: bytes, kind: Kind, announcement: bytes) -> None:
@@ -205,10 +221,7 @@ def test_a_node_that_drains_says_so_at_every_beat() -> None:
     """Found: the next heartbeat said that it has nothing to do, and whoever heard it tried it first."""
     core = make_core(Shell())
     link(core, SMALLER)
-    core.patterns.dispatchers["x"] = Dispatcher(
-        "x", {}, {}, concurrency=1, queue_max=1, queue_bytes_max=1, start=lambda _job: None,
-        touched=core.touch,
-    )  # fmt: skip
+    serve(core)
     core.tick(0.5)
     assert loads_told(core) == [[{"x": 0}]]
     core.drain()
@@ -393,3 +406,23 @@ def test_who_still_listened_when_its_path_was_lost_is_probed_again() -> None:
     for endpoint in set(again):
         core.probed(SMALLER, endpoint, 2.0, refused=True)
     assert [change.kind for change in shell.changes] == ["joined", "suspect", "dead"]
+
+
+def test_golden_records_of_a_node() -> None:
+    """One of each kind that it says as itself, with no pattern: bytes that stay as they are."""
+    core = make_core(Shell(), announce_s=1.0)
+    link(core, SMALLER)
+    serve(core)
+    core.out.clear()
+    dial(core, LARGER, target=LARGER)
+    core.tick(1.0)
+    core.unsubscribe(core.subscribe("orders.*", DROP_OLDEST, 1000, lambda: None))
+    core.leave(1.0)
+    frames = [Frame(item[1]) for item in core.out if isinstance(item, tuple)]
+    said = {
+        kind: pack_record(kind, ident, bytes(frame.data[start:end]))
+        for frame in frames for kind, _, ident, start, end in frame.records
+    }  # fmt: skip
+    kinds = [Kind.REFUSE, Kind.HEARTBEAT, Kind.GOSSIP, Kind.UNSUBSCRIBE, Kind.BYE]
+    golden = (GOLDEN / "node-v1.hex").read_text().split()
+    assert [said[kind].hex() for kind in kinds] == golden
