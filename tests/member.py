@@ -104,6 +104,8 @@ async def obey(node: mesh.Node, command: dict[str, Any], nursery: trio.Nursery) 
             {"sent": one.sent_bytes, "unread": one.unread_bytes}
             for one in node.statistics().tunnels
         ]
+    if what == "subscriptions":
+        return [{"dropped": one.dropped} for one in node.statistics().subscriptions]
     if what == "problems":
         return node.problems()
     raise ValueError(what)
