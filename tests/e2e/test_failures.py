@@ -1,7 +1,8 @@
 """Members that die, freeze, stall, leave and return: real processes, real signals.
 
 Times are the promise itself here (out of rotation within N seconds), so they are backstops of
-`trio.fail_after`, with room for a loaded machine, never measurements.
+`trio.fail_after`, never measurements. Where the promise is waited out, as after the 3 s of silence
+that tell of a frozen process, there is room for a loaded machine; the simulation has those exactly.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ async def test_killed_member_is_out_of_rotation_within_2_s(databases: list[Proce
 
             await until(one_is_given_to_it)
             victim.kill()
-            await changed(node, victim, "dead", 2 + MARGIN_S)
+            await changed(node, victim, "dead", 2)
             # What it had answered before has been read by now.
             await node.request("databases/pid", b"")
             answered.clear()
@@ -205,7 +206,7 @@ async def test_a_restarted_member_takes_load_again(databases: list[Process]) -> 
     async with shop(*databases) as node:
         victim, survivor = databases
         victim.kill()
-        await changed(node, victim, "dead", 2 + MARGIN_S)
+        await changed(node, victim, "dead", 2)
         with member("databases", seeds=[survivor.ready["endpoint"]]) as new:
             with trio.fail_after(5):
                 while int(await node.request("databases/pid", b"")) != new.pid:
