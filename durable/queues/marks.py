@@ -74,6 +74,11 @@ class Marks:
             at += 1
         return min(end, max(start, self._sequences[at])) if at < len(self._lasts) else end
 
+    def following(self, sequence: int, end: int) -> int:
+        """Where the next mark begins, or `end`: what comes before that came in the same span of time."""
+        at = bisect_right(self._sequences, sequence)
+        return min(end, self._sequences[at]) if at < len(self._sequences) else end
+
     def drop_before(self, sequence: int) -> None:
         """Forget what is of use for earlier messages only, when that is cheap."""
         if len(self._sequences) > _STALE_MIN:
