@@ -290,7 +290,10 @@ class Sender(AsyncBlock, ABC):
         return encoded
 
     def _full(self) -> bool:
-        return self._gathered() + self._outbox.size_bytes > self._window_bytes
+        return self._room_bytes() < 0
+
+    def _room_bytes(self) -> int:
+        return self._window_bytes - self._gathered() - self._outbox.size_bytes
 
     async def _wait_room(self, patience_s: float | None) -> None:
         """Raises BrokerLost: the broker says nothing for that long. None: the caller has its own limit."""
