@@ -11,6 +11,8 @@ from functools import cache, partial
 from inspect import Signature, signature
 from typing import Any, get_origin
 
+import trio
+
 from ..definition_forms import read, to_plain
 from ..definitions import (
     BindingDefinition,
@@ -22,7 +24,6 @@ from ..definitions import (
 )
 from ..errors import InUse, Malformed, UnknownStream
 from ..protocol.calls import Call
-from ..protocol.definition_bytes import unpack_definitions
 from ..routing.permissions import (
     for_bind,
     for_declare_exchange,
@@ -36,7 +37,7 @@ from ..routing.permissions import (
 from ..vhost import changes
 from ..vhost.changes import Change
 from ..vhost.registry import Registry
-from .defining import bindings_of, exported, take_in
+from .defining import bindings_of, exported, read_packed, take_in
 from .directory import DEFAULT_VHOST
 from .hosted import Hosted
 from .hosting import Hosting
@@ -235,8 +236,11 @@ class Control:
     async def import_definitions(self, definitions: bytes) -> dict[str, int]:
         self._peer.check_configures()  # Before it is unpacked, which may take much memory.
         check_patterns = partial(self._hosting.check_patterns, self._hosted)
-        plain = unpack_definitions(definitions)
-        return await take_in(self._hosted, self._peer, plain, check_patterns)
+        # In a thread: of very many it takes seconds, and others' confirms do not wait for it.
+        asked = await trio.to_thread.run_sync(
+            read_packed, definitions, limiter=self._hosting.importing
+        )
+        return await take_in(self._hosted, self._peer, asked, check_patterns)
 
     async def _change(self, wanted: Change, check: Callable[[], object]) -> None:
         """Make a change that may be made whatever has happened before its turn, unless `check` raises then."""
