@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import pytest
 import trio
@@ -33,6 +33,9 @@ from durable.log.memory_disk import Volume
 from durable.queues.lane import Lane
 from durable.vhost.deadletters import part_of
 from tests.ledger import number_of
+
+L = TypeVar("L")
+"""What somebody knows for certain."""
 
 CONFIG = durable.BrokerConfig(
     log=durable.LogConfig(
@@ -127,13 +130,13 @@ async def _numbers(hosted: Hosted, lane: Lane) -> AsyncIterator[int]:
                 at += 1
 
 
-class Cuts(Faults):
+class Cuts(Faults, Generic[L]):
     """Before each change to the disk, what a power cut would leave: of some seeds each."""
 
-    def __init__(self, volume: Volume, ledger: Ledger, seeds: int) -> None:
+    def __init__(self, volume: Volume, ledger: L, seeds: int) -> None:
         super().__init__()
         self._volume, self._ledger, self._seeds = volume, ledger, seeds
-        self.left: list[tuple[Volume, Ledger]] = []
+        self.left: list[tuple[Volume, L]] = []
 
     def change(self) -> bool:
         ledger = deepcopy(self._ledger)

@@ -310,6 +310,11 @@ class Hosted:
             return None
         return None
 
+    async def came_us(self, position: int) -> int | None:
+        """When the record at this log position came; None: it is damaged or gone."""
+        records = await self.log.read(position, 1)
+        return next((one.header.time_us for one in records if one.position == position), None)
+
     async def _read(self, position: int) -> Buffer | None:
         """From the log, with what comes after it: whoever reads there goes on reading."""
         # More would push out what comes first before anybody has seen it.

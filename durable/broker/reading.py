@@ -24,6 +24,7 @@ from ..protocol.parts import (
     encode_gap,
     encode_number,
 )  # fmt: skip
+from ..queues.lane import Lane
 from ..routing.permissions import for_read
 from ..tunnels import ends_with_tunnel
 from ..vhost import changes
@@ -57,7 +58,7 @@ async def serve_reader(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Peer)
         )
     cursor = hello.field("cursor", str, "")
     _check_cursor(stream, cursor)
-    offset = _start(stream, hello, cursor)
+    offset = await _start(hosted, stream, hello, cursor)
     await tunnel.send(encode_answer(Answer(0, {"offset": offset, "life": life})))
     kept = _Cursor(tunnel, hosted, stream, cursor)
     async with open_nursery() as nursery:
@@ -123,7 +124,7 @@ def _check_cursor(stream: Stream, cursor: str) -> None:
         raise TooManyCursors(stream.name, CURSORS_MAX)
 
 
-def _start(stream: Stream, hello: Hello, cursor: str) -> int:
+async def _start(hosted: Hosted, stream: Stream, hello: Hello, cursor: str) -> int:
     """A stored cursor goes before whatever else the client says, unless it has read on since."""
     if cursor in stream.cursors and not hello.field("again", bool, False):
         return max(stream.cursors[cursor], stream.start)
@@ -138,8 +139,22 @@ def _start(stream: Stream, hello: Hello, cursor: str) -> int:
         return max(start, stream.start)
     time_us = hello.fields.get("time_us")
     if type(time_us) is int:
-        return stream.offset_at(time_us)
+        return await _came_at(hosted, stream.lane, time_us)
     raise Malformed(f"a start of {start!r}")
+
+
+async def _came_at(hosted: Hosted, lane: Lane, time_us: int) -> int:
+    """The first offset whose record came at this time or later. One that cannot be read may have."""
+    low, high = lane.came_later_than(time_us - 1)
+    while low < high:
+        middle = (low + high) // 2
+        run = next(lane.index.runs(middle, high), None)
+        came_us = None if run is None else await hosted.came_us(run.position)
+        if run is not None and came_us is not None and came_us < time_us:
+            low = run.first + run.count
+        else:
+            high = middle if run is None else max(low, min(middle, run.first))
+    return low
 
 
 @ends_with_tunnel

@@ -364,9 +364,12 @@ class Lane:
         was ahead does not keep what came by it."""
         return self._younger_than(time_us, self.settled.low, self.index.end)
 
-    def came_later_than(self, time_us: int) -> int:
-        """The first sequence whose message may have come later than that, by the clock it came by."""
-        return self._marks.later_than(time_us, self.settled.low, self.index.end)
+    def came_later_than(self, time_us: int) -> tuple[int, int]:
+        """The first sequence whose message may have come later than that, by the clock it came by, and one
+        from which on all have."""
+        end = self.index.end
+        first = self._marks.later_than(time_us, self.settled.low, end)
+        return first, self._marks.following(first, end)
 
     def encode(self) -> tuple[bytes, bytes]:
         """For a checkpoint: what was enqueued, and what became of it; `load` takes both.

@@ -1,8 +1,9 @@
 """When the messages of a lane came, at a cost that does not grow with their number.
 
 A mark says: messages from this sequence on came between these two times. One covers 50 ms at least;
-when there are too many, each two become one, so times get coarser as a backlog gets older: 4096 marks
-over a day are 21 seconds each. A message never counts as older than it is when it comes to expiry.
+when there are too many, neighbours become one, so times get coarser as a backlog gets older: 4096 marks
+over a day are 21 seconds each, or up to twice that. A message never counts as older than it is when it
+comes to expiry.
 
 Bytes (`encode`), little endian: u32 count; sequences u64; first times i64; last times i64.
 """
@@ -14,6 +15,7 @@ from bisect import bisect_right
 
 STEP_US = 50_000
 MARKS_MAX = 4096
+ROOM_FROM = MARKS_MAX * 3 // 4
 _STALE_MIN = 64
 
 
@@ -39,17 +41,24 @@ class Marks:
         self._firsts.append(time_us)
         self._lasts.append(time_us)
         if len(self._sequences) > MARKS_MAX:
-            self._halve()
+            self._join()
 
-    def _halve(self) -> None:
-        firsts, lasts, self._step_us = self._firsts, self._lasts, 2 * self._step_us
-        pairs = range(0, len(firsts) - 1, 2)
-        self._lasts = array("q", [max(lasts[at], lasts[at + 1]) for at in pairs])
-        self._firsts = array("q", [min(firsts[at], firsts[at + 1]) for at in pairs])
-        if len(firsts) % 2:
-            self._lasts.append(lasts[-1])
-            self._firsts.append(firsts[-1])
-        self._sequences = self._sequences[::2]
+    def _join(self) -> None:
+        """Those that came within a step of each other, with an ever longer step, until there is room for more.
+
+        By their times, and not each two: what a start has found is coarser than what comes after it.
+        """
+        sequences, firsts, lasts = self._sequences, self._firsts, self._lasts
+        while len(sequences) > ROOM_FROM:
+            self._step_us *= 2
+            kept = 0
+            for at in range(1, len(sequences)):
+                first, last = min(firsts[kept], firsts[at]), max(lasts[kept], lasts[at])
+                if last - first >= self._step_us:
+                    kept += 1
+                    sequences[kept], first, last = sequences[at], firsts[at], lasts[at]
+                firsts[kept], lasts[kept] = first, last
+            del sequences[kept + 1 :], firsts[kept + 1 :], lasts[kept + 1 :]
 
     def _at(self, sequence: int) -> int:
         return max(0, bisect_right(self._sequences, sequence) - 1)
@@ -64,6 +73,11 @@ class Marks:
         while at < len(self._lasts) and self._lasts[at] <= time_us:
             at += 1
         return min(end, max(start, self._sequences[at])) if at < len(self._lasts) else end
+
+    def following(self, sequence: int, end: int) -> int:
+        """Where the next mark begins, or `end`: what comes before that came in the same span of time."""
+        at = bisect_right(self._sequences, sequence)
+        return min(end, self._sequences[at]) if at < len(self._sequences) else end
 
     def drop_before(self, sequence: int) -> None:
         """Forget what is of use for earlier messages only, when that is cheap."""

@@ -63,10 +63,6 @@ class Stream:
         lane.enqueue(first, count, position, size_bytes, time_us)
         self.counts.published += count
 
-    def offset_at(self, time_us: int) -> int:
-        """The first offset whose message may have come at this time or later."""
-        return self.lane.came_later_than(time_us - 1)
-
     def retain(self, now_us: int, runs_max: int = RUNS_AT_ONCE) -> int:
         """Drop from the front what the limits say, so many records at most; the number of messages
         dropped. To be called again until that is 0."""

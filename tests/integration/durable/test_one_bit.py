@@ -8,40 +8,59 @@ from collections.abc import Iterator
 import pytest
 
 from durable.broker.hosted import Hosted
+from durable.definition_forms import to_plain
+from durable.definitions import (
+    BindingDefinition,
+    ExchangeDefinition,
+    PermissionDefinition,
+    StreamDefinition,
+)
 from durable.log.memory_disk import Folder, Volume
+from durable.vhost import changes
+from durable.vhost.changes import Change
 from tests.integration.durable.test_checkpoint_files import STILL, Client, Later
+from tests.integration.durable.test_power_cut_streams import Declared, declared
 from tests.integration.durable.test_too_large import declare
 from tests.power_cuts import run
 
 Ready = dict[tuple[str, int], int]
-"""By queue and sequence, the log position of each message that is ready."""
+"""By queue or stream and sequence, the log position of each message that is ready."""
+
+OTHERS: list[Change] = [
+    [changes.STREAM, 9, to_plain(StreamDefinition(name="audit", patterns=("t.>",)))],
+    [changes.EXCHANGE, to_plain(ExchangeDefinition(name="events", type="topic"))],
+    [changes.BIND, to_plain(BindingDefinition(exchange="events", destination="audit", key="#"))],
+    [changes.PERMISSION, to_plain(PermissionDefinition(cluster="shop", configure=".*"))],
+]
 
 
-def make(*, rolls: int) -> tuple[Volume, Ready]:
+def make(*, rolls: int) -> tuple[Volume, Ready, Declared]:
     """What a kill left, after so many segments were filled and freed: then there is a snapshot of it."""
     volume, client = Volume(), Client()
-    left: list[tuple[Volume, Ready]] = []
+    left: list[tuple[Volume, Ready, Declared]] = []
 
     async def life(hosted: Hosted) -> None:
         for name in ("jobs", "other", "fill"):
             await declare(hosted, name)
+        await hosted.change(lambda: OTHERS)
         if not rolls:  # Else it would keep the segment in which everything was declared.
             await client.publish(hosted, "other", b"kept")
         for _ in range(rolls):
             await client.roll(hosted, Later(hosted.log._store.segments))
         for number in range(5):
             await client.publish(hosted, "jobs", b"%d" % number, b"and")
-        left.append((volume.copy(), ready(hosted)))
+            await client.publish(hosted, "audit", b"%d" % number)
+        left.append((volume.copy(), ready(hosted), declared(hosted)))
 
     run(volume, life, config=STILL)
     return left[0]
 
 
 def ready(hosted: Hosted) -> Ready:
+    registry = hosted.vhost.registry
     return {
-        (name, sequence): run.position
-        for name, queue in hosted.vhost.registry.queues.items()
-        for lane in queue.lanes
+        (owner.name, sequence): run.position
+        for lane, owner in ((registry.lanes[one], owner) for one, owner in registry.owners.items())
         for low, high in lane.ready_ranges()
         for run in lane.index.runs(low, high)
         for sequence in range(max(low, run.first), min(high, run.first + run.count))
@@ -63,7 +82,7 @@ def test_one_bit_flipped_costs_nothing_outside_its_record(
 ) -> None:
     """Found: of a queue nothing else was known than the record that declared it, or its snapshot."""
     caplog.set_level(logging.CRITICAL)
-    volume, before = make(rolls=rolls)
+    volume, before, there = make(rolls=rolls)
     assert ("msgs.0000000001" in volume.seen) is (not rolls)
     for place, (_, _, size) in enumerate(list(written(volume))):
         for at in range(
@@ -73,10 +92,10 @@ def test_one_bit_flipped_costs_nothing_outside_its_record(
             folder, name, _ = list(written(copy))[place]
             for data in (folder.seen[name].seen, folder.seen[name].stable):
                 data[at] ^= 1 << (at // 5 % 8)
-            check(copy, before, f"{name}, byte {at}")
+            check(copy, before, there, f"{name}, byte {at}")
 
 
-def check(volume: Volume, before: Ready, where: str) -> None:
+def check(volume: Volume, before: Ready, there: Declared, where: str) -> None:
     async def look(hosted: Hosted) -> None:
         found, report = ready(hosted), hosted.log.report
         lost = {position for gap in report.gaps for position in range(gap.start, gap.end)}
@@ -87,5 +106,6 @@ def check(volume: Volume, before: Ready, where: str) -> None:
         }  # fmt: skip
         assert not missing, where
         assert found.keys() <= before.keys(), where
+        assert declared(hosted) == there, where
 
     run(volume, look, config=STILL)

@@ -34,6 +34,8 @@ async def test_each_operation_needs_its_permission(tmp_path: Path) -> None:
             crm.delete_queue("jobs"), crm.bind("amq.fanout", "jobs"), crm.declare_exchange("x"),
             crm.declare_stream("s"), crm.delete_stream("jobs-audit"), crm.delete_exchange("x"),
             crm.set_permission("crm", configure=".*"), crm.clear_permission("shop"),
+            crm.unbind("amq.fanout", "jobs"), crm.delete_cursor("jobs-audit", "billing"),
+            crm.create_vhost("billing"), crm.delete_vhost("billing"), crm.export_definitions(),
         ):  # fmt: skip
             with pytest.raises(AccessRefused) as error:
                 await refused
@@ -309,3 +311,20 @@ async def test_an_import_does_not_tell_of_what_its_sender_may_not_declare(tmp_pa
                 entry = {"name": "salaries", **settings}
                 with pytest.raises(AccessRefused):
                     await crm.import_definitions({"version": 1, "vhost": "/", group: [entry]})
+
+
+async def test_an_import_needs_what_each_of_its_entries_does(tmp_path: Path) -> None:
+    entries = {
+        "exchanges": {"name": "events"}, "queues": {"name": "jobs"}, "streams": {"name": "audit"},
+        "bindings": {"exchange": "amq.fanout", "destination": "crm-jobs"},
+        "permissions": {"cluster": "crm", "configure": ".*"},
+    }  # fmt: skip
+    async with serving(tmp_path) as broker, client(broker) as shop, client(broker, "crm") as crm:
+        await shop.declare_queue("crm-jobs")
+        await shop.set_permission("shop", configure=".*", write=".*", read=".*")
+        await shop.set_permission("crm", configure="crm-.*", write="crm-.*", read="crm-.*")
+        before = await shop.export_definitions()
+        for group, entry in entries.items():
+            with pytest.raises(AccessRefused):
+                await crm.import_definitions({"version": 1, "vhost": "/", group: [entry]})
+        assert await shop.export_definitions() == before

@@ -179,7 +179,7 @@ class Client:
             await self.send([batch])
 
 
-def lives(volume: Volume, ledger: Ledger, faults: Cuts | None = None) -> Client:
+def lives(volume: Volume, ledger: Ledger, faults: Cuts[Ledger] | None = None) -> Client:
     """Two starts of a broker, each with a regular end."""
     client = Client(ledger)
     for rounds in (range(ROUNDS // 2), range(ROUNDS // 2, ROUNDS)):
@@ -188,14 +188,14 @@ def lives(volume: Volume, ledger: Ledger, faults: Cuts | None = None) -> Client:
 
 
 @pytest.fixture(scope="module")
-def story() -> tuple[Cuts, Client]:
+def story() -> tuple[Cuts[Ledger], Client]:
     volume, ledger = Volume(), Ledger()
     cuts = Cuts(volume, ledger, SEEDS)
     client = lives(volume, ledger, cuts)
     return cuts, client
 
 
-def test_the_scenario_does_what_it_is_for(story: tuple[Cuts, Client]) -> None:
+def test_the_scenario_does_what_it_is_for(story: tuple[Cuts[Ledger], Client]) -> None:
     """Or the cuts would be of nothing much; and it is the same each time."""
     cuts, client = story
     ledger = client.ledger
@@ -216,7 +216,9 @@ def test_the_scenario_does_what_it_is_for(story: tuple[Cuts, Client]) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("part", range(PARTS))
-def test_power_cut_at_every_change_of_a_vhost(story: tuple[Cuts, Client], part: int) -> None:
+def test_power_cut_at_every_change_of_a_vhost(
+    story: tuple[Cuts[Ledger], Client], part: int
+) -> None:
     cuts, client = story
     for left, ledger in cuts.left[part::PARTS]:
         check(left, ledger, client)

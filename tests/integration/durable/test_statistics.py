@@ -7,7 +7,17 @@ from pathlib import Path
 import pytest
 import trio
 
+from durable.broker.hosted import Hosted
+from durable.broker.upkeep import RATES_S
+from durable.definition_forms import to_plain
+from durable.definitions import StreamDefinition
+from durable.log.memory_disk import Volume
+from durable.vhost import changes
 from tests.brokers import PROMPT, client, numbered, pass_time, serving, take, until_told
+from tests.integration.durable.test_checkpoint_files import Client
+from tests.integration.durable.test_too_large import declare
+from tests.power_cuts import run
+from tests.waiting import virtual_sleep
 
 TOTALS = ("published", "delivered", "acked")
 
@@ -35,6 +45,7 @@ async def test_totals_rates_ages_and_what_it_cost(
             assert [queue[name] for name in TOTALS] == [10, 6, 2]
             assert [stream[name] for name in TOTALS] == [7, 7, 0]
             assert (queue["ready"], queue["unacked"], queue["size_bytes"]) == (4, 4, 8)
+            assert (queue["consumers"], queue["durability"], stream["size_bytes"]) == (1, "disk", 7)
             for one in (queue, stream):
                 assert 1000 <= one["oldest_s"] < 2000
             assert sum(statistics["confirm_us"].values()) == 2
@@ -48,6 +59,25 @@ async def test_totals_rates_ages_and_what_it_cost(
             while rates:
                 queue = (await shop.statistics())["queues"]["jobs"]
                 rates = {name for name in TOTALS if queue[f"{name}_per_s"]}
+
+
+def test_rates_are_per_second_of_the_last_interval() -> None:
+    async def life(hosted: Hosted) -> None:
+        await declare(hosted, "jobs")
+        audit = to_plain(StreamDefinition(name="audit"))
+        await hosted.change(lambda: [[changes.STREAM, 9, audit]])
+        client, registry = Client(), hosted.vhost.registry
+        for name, count in (("jobs", 20), ("audit", 10)):
+            await client.publish(hosted, name, *[b"x"] * count)
+        await virtual_sleep(1.5 * RATES_S)
+        members = (registry.queue("jobs"), registry.stream("audit"))
+        assert [round(one.counts.rates.published, 6) for one in members] == [
+            20 / RATES_S, 10 / RATES_S,
+        ]  # fmt: skip
+        await virtual_sleep(RATES_S)
+        assert [one.counts.rates.published for one in members] == [0, 0]
+
+    run(Volume(), life)
 
 
 async def test_what_was_there_before_a_restart_was_not_published_since(tmp_path: Path) -> None:

@@ -85,6 +85,36 @@ async def test_from_a_time_on(tmp_path: Path) -> None:
             assert payloads(await take(records, 1)) == [b"next"]
 
 
+async def test_a_time_is_exact_to_the_record(tmp_path: Path) -> None:
+    """Found: what came within 50 ms before it came as well, of a long backlog within minutes."""
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_stream("audit")
+        clock, times = broker.hosted("/").clock, list[datetime]()
+        for payload in numbered(30):
+            clock._offset_ns += 5 * 10**6
+            times.append(datetime.fromtimestamp(clock.now_us() / 1e6, UTC))
+            await shop.publish("", "audit", payload)
+        for first in range(0, 30, 7):
+            assert await read(shop, "audit", 30 - first, times[first]) == numbered(
+                30 - first, first
+            )
+
+
+async def test_what_cannot_be_read_may_have_come_at_any_time(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_stream("audit")
+        hosted = broker.hosted("/")
+        for payload in numbered(2):
+            await shop.publish("", "audit", payload)
+        hosted.clock._offset_ns += 5 * 10**6
+        last = datetime.fromtimestamp(hosted.clock.now_us() / 1e6, UTC)
+        await shop.publish("", "audit", b"2")
+        hosted.vhost.registry.stream("audit").lane.index.move(1, 10**6)  # Where nothing is.
+        async with shop.read("audit", start=last) as records:
+            assert payloads(await take(records, 1)) == [b"2"]
+            assert records._began == 1
+
+
 async def test_plain_topics_are_captured_from_who_knows_nothing_of_it(tmp_path: Path) -> None:
     """Overlapping patterns and streams: each message is stored once."""
     async with (

@@ -59,6 +59,27 @@ def test_a_long_backlog_has_coarser_times_not_more_of_them() -> None:
     assert latest_us(marks, count - 1) >= (count - 1) * STEP_US
 
 
+def test_what_a_restart_has_found_gets_no_coarser_than_what_comes_after_it() -> None:
+    """Found: three of them, and all of four hours had come at one time."""
+    marks, each = Marks(), STEP_US // 2
+    ends = [20 * MARKS_MAX * (4 + restarts) for restarts in range(5)]
+    start = 0
+    for end in ends:
+        for sequence in range(start, end):
+            marks.note(sequence, sequence * each)
+        marks, start = Marks.decode(marks.encode()), end
+    for sequence in range(0, ends[-1], 9973):
+        grain_us = latest_us(marks, sequence) - marks.earliest_us(sequence)
+        assert grain_us <= 8 * ends[-1] * each / MARKS_MAX
+
+
+def test_a_clock_that_is_set_back_at_each_start_makes_no_more_marks() -> None:
+    marks = Marks()
+    for sequence in range(3 * MARKS_MAX):
+        marks.note(sequence, sequence % 2 * 10**12)
+    assert len(marks) <= MARKS_MAX
+
+
 def test_a_clock_that_went_back_keeps_the_order() -> None:
     marks = Marks()
     marks.note(0, 3_600_000_000)
