@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import trio
 import trio.testing
@@ -112,7 +114,7 @@ async def test_a_list_that_is_changed_while_its_publisher_waits_is_published_as_
         node("shop") as shop, shop.subscribe("t", when_full="block", limit_bytes=2000) as messages,
         trio.open_nursery() as nursery,
     ):  # fmt: skip
-        given: list[object] = [b"%050d" % number for number in range(100)]
+        given: list[Any] = [b"%050d" % number for number in range(100)]
         was = list(given)
         nursery.start_soon(shop.publish_many, "t", given)
         await until(lambda: bool(shop._driver.topics_freed))
