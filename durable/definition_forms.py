@@ -104,18 +104,6 @@ def export_definitions(definitions: Definitions, vhost: str) -> dict[str, Any]:
     return {"version": VERSION, "vhost": vhost, **groups}
 
 
-def import_definitions(plain: Any, existing: Definitions | None = None) -> tuple[str, Definitions]:
-    """The vhost and what is to be declared in it, every bit of it checked.
-
-    Raises:
-        InvalidDefinition: see `read_definitions`.
-        UnknownQueue, UnknownExchange, BuiltIn, DefinitionConflict: see `check_together`.
-    """
-    vhost, definitions = read_definitions(plain)
-    check_together(definitions, existing)
-    return vhost, definitions
-
-
 def read_definitions(plain: Any) -> tuple[str, Definitions]:
     """The vhost and what is to be declared in it, each entry checked by itself.
 

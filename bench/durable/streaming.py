@@ -41,7 +41,9 @@ WAYS = {
 TURNS_PER_RING_MIN = 4
 
 
-def confirmed(name: str, size_bytes: int, count: int, *, queues: int = 1, in_row: int = 1) -> Case:
+def confirmed(
+    name: str, size_bytes: int, count: int, *, queues: int = 1, in_row: int = 1, way: str = "send"
+) -> Case:
     """One publisher, one program that consumes every queue."""
 
     def run(troupe: Troupe, scale: Scale) -> Outcome:
@@ -52,7 +54,7 @@ def confirmed(name: str, size_bytes: int, count: int, *, queues: int = 1, in_row
                 "queues": names, "in_row": in_row,
             }  # fmt: skip
             consumer = setting.start("durable_consumer", **common, **CREDIT, wait=False)
-            publisher = setting.start("durable_publisher", **common)
+            publisher = setting.start("durable_publisher", **common, way=way)
             consumer.hear(READY_S_MAX)
             # Whole rounds over all queues, in the warm-up too: so everyone knows what is to come.
             step = queues * in_row * WARM_PART
@@ -139,6 +141,9 @@ def one_queue() -> tuple[list[Case], list[Row]]:
         cases += [raw.push_pull(reference, size_bytes, count), confirmed(name, size_bytes, count)]
         mark = Bound("ratio", "at least", least)
         rows.append(row(name, "msg/s", name, "per_s", mark, beside=reference))
+        lists = f"{name}, send_many"
+        cases.append(confirmed(lists, size_bytes, count, way="send_many"))
+        rows.append(row(lists, "msg/s", lists, "per_s", mark, beside=reference))
     written = Bound("value", "at most", WRITTEN_MAX)
     name = "bytes written per byte received, 1 KB"
     rows.append(row(name, "", confirmed_name("1 KB"), "written_per_received", written))

@@ -20,6 +20,8 @@ from bench.sequence import Ring
 if TYPE_CHECKING:
     from durable.client.publisher import Publisher
 
+LIST_COUNT = 1000
+
 
 async def run(stage: Stage) -> None:
     settings = stage.settings
@@ -38,6 +40,8 @@ async def run(stage: Stage) -> None:
                 start_ns = time.perf_counter_ns()
                 if per_s := order.get("per_s"):
                     await publish_paced(publisher, queues[0], ring, start, count, per_s)
+                elif settings.get("way") == "send_many":
+                    await publish_many(publisher, queues[0], ring, start, count)
                 elif len(queues) == 1:
                     await publish(publisher, queues[0], ring, start, count)
                 else:
@@ -54,6 +58,18 @@ async def publish(publisher: Publisher, queue: str, ring: Ring, start: int, coun
         at += 1
         if at == ring.count:
             at = 0
+
+
+async def publish_many(
+    publisher: Publisher, queue: str, ring: Ring, start: int, count: int
+) -> None:
+    """The ring as it is, lists of at most `LIST_COUNT` messages."""
+    end = start + count
+    while start < end:
+        at = start % ring.count
+        some = ring.payloads[at : at + min(LIST_COUNT, end - start)]
+        await publisher.send_many("", queue, some)
+        start += len(some)
 
 
 async def publish_in_turn(

@@ -11,6 +11,8 @@ from functools import cache, partial
 from inspect import Signature, signature
 from typing import Any, get_origin
 
+import trio
+
 from ..definition_forms import read, to_plain
 from ..definitions import (
     BindingDefinition,
@@ -22,7 +24,6 @@ from ..definitions import (
 )
 from ..errors import InUse, Malformed, UnknownStream
 from ..protocol.calls import Call
-from ..protocol.definition_bytes import unpack_definitions
 from ..routing.permissions import (
     for_bind,
     for_declare_exchange,
@@ -36,7 +37,7 @@ from ..routing.permissions import (
 from ..vhost import changes
 from ..vhost.changes import Change
 from ..vhost.registry import Registry
-from .defining import bindings_of, exported, take_in
+from .defining import bindings_of, exported, read_packed, take_in
 from .directory import DEFAULT_VHOST
 from .hosted import Hosted
 from .hosting import Hosting
@@ -81,7 +82,7 @@ class Control:
     def _registry(self) -> Registry:
         return self._hosted.vhost.registry
 
-    async def declare_queue(self, definition: dict[str, Any]) -> dict[str, int]:
+    async def declare_queue(self, definition: dict[str, Any]) -> None:
         wanted = read(QueueDefinition, definition)
         wanted.check()
         self._peer.check(for_declare_queue(wanted))
@@ -101,8 +102,6 @@ class Control:
             return [[changes.QUEUE, lanes, to_plain(wanted)]]
 
         await self._hosted.change(change)
-        queue = self._registry.queue(wanted.name)
-        return {"ready": queue.ready, "consumers": len(queue.consumers)}
 
     async def delete_queue(
         self, name: str, if_empty: bool = False, if_unused: bool = False
@@ -170,7 +169,7 @@ class Control:
         is_there = partial(self._registry.router.has_binding, wanted)
         return await self._end([changes.UNBIND, to_plain(wanted)], is_there)
 
-    async def declare_stream(self, definition: dict[str, Any]) -> dict[str, int]:
+    async def declare_stream(self, definition: dict[str, Any]) -> None:
         wanted = read(StreamDefinition, definition)
         wanted.check()
         self._peer.check(for_declare_stream(wanted))
@@ -186,8 +185,6 @@ class Control:
             return [[changes.STREAM, lane, to_plain(wanted)]]
 
         await self._hosted.change(change)
-        stream = self._registry.stream(wanted.name)
-        return {"start": stream.start, "end": stream.end}
 
     async def delete_stream(self, name: str) -> bool:
         self._peer.check(for_delete("stream", name))
@@ -235,8 +232,11 @@ class Control:
     async def import_definitions(self, definitions: bytes) -> dict[str, int]:
         self._peer.check_configures()  # Before it is unpacked, which may take much memory.
         check_patterns = partial(self._hosting.check_patterns, self._hosted)
-        plain = unpack_definitions(definitions)
-        return await take_in(self._hosted, self._peer, plain, check_patterns)
+        # In a thread: of very many it takes seconds, and others' confirms do not wait for it.
+        asked = await trio.to_thread.run_sync(
+            read_packed, definitions, limiter=self._hosting.importing
+        )
+        return await take_in(self._hosted, self._peer, asked, check_patterns)
 
     async def _change(self, wanted: Change, check: Callable[[], object]) -> None:
         """Make a change that may be made whatever has happened before its turn, unless `check` raises then."""

@@ -23,6 +23,7 @@ from ..definitions import (
     StreamDefinition,
 )
 from ..errors import InvalidDefinition
+from ..protocol.definition_bytes import unpack_definitions
 from ..routing.permissions import (
     Need,
     for_bind,
@@ -44,6 +45,9 @@ WORDS = {
     BindingDefinition.kind: changes.BIND,
     PermissionDefinition.kind: changes.PERMISSION,
 }
+
+Asked = tuple[str, Definitions]
+"""A vhost, and what is to be in it."""
 
 
 def exported(hosted: Hosted, peer: Peer) -> Iterator[dict[str, Any]]:
@@ -98,8 +102,17 @@ def bindings_of(hosted: Hosted, sees: Callable[[str], bool]) -> Iterator[dict[st
         yield {"bindings": [to_plain(one) for one in some if sees(one.destination)]}
 
 
+def read_packed(packed: bytes) -> Asked:
+    """The vhost, and what is to be declared in it. Touches nothing else, so any thread may.
+
+    Raises:
+        Malformed, InvalidDefinition: it is not what `pack_definitions` gives.
+    """
+    return read_definitions(unpack_definitions(packed))
+
+
 async def take_in(
-    hosted: Hosted, peer: Peer, plain: Any,
+    hosted: Hosted, peer: Peer, asked: Asked,
     check_patterns: Callable[[Iterable[StreamDefinition]], None],
 ) -> dict[str, int]:  # fmt: skip
     """Declare all of it, or nothing; how many of each kind are new.
@@ -113,7 +126,7 @@ async def take_in(
     new: Counter[str] = Counter()
 
     def wanted() -> list[Change]:
-        missing = _missing(hosted, peer, plain)
+        missing = _missing(hosted, peer, asked)
         check_patterns(one for one in missing if isinstance(one, StreamDefinition))
         said = [one for one in missing if isinstance(one, PermissionDefinition)]
         if said:
@@ -151,11 +164,11 @@ def _check(asked: Definitions, peer: Peer) -> None:
         peer.check(for_permissions(permission.cluster))
 
 
-def _missing(hosted: Hosted, peer: Peer, plain: Any) -> list[Definition]:
+def _missing(hosted: Hosted, peer: Peer, wanted: Asked) -> list[Definition]:
     """What of it is not there yet, in an order in which it can be declared. Raises as `take_in`."""
     registry = hosted.vhost.registry
     there = _declared(registry)
-    vhost, asked = read_definitions(plain)
+    vhost, asked = wanted
     if vhost != hosted.vhost.name:
         raise InvalidDefinition("definitions", "vhost", vhost, repr(hosted.vhost.name))
     _check(asked, peer)  # Before it is compared: who may not declare it is not told what is there.

@@ -78,6 +78,8 @@ class Hosting:
         self._node: Node | None = None
         self._joined = trio.Event()
         self._creating = trio.Lock()
+        self.importing = trio.CapacityLimiter(1)
+        """Unpacked, definitions take ten times their memory and more."""
 
     async def __aenter__(self) -> Hosting:
         finish_removals(RealDirectory(self._data))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import accumulate, islice
 
 from mesh.protocol.batch import HEADER_BYTES, batch_pieces
 
@@ -102,6 +103,20 @@ class Gathering:
         group.size_bytes += size
         if headers is not None and group.headers is not None:
             group.headers.append(headers)
+
+    def extend(
+        self, payloads: Sequence[bytes], start: int, ends: Sequence[int], room_bytes: int
+    ) -> int:
+        """Take what follows message `start`, which was added last and is like it, as far as one batch
+        and `room_bytes` go; where the rest begins. `ends`: see `ends_of`."""
+        group, begins = self.last, start + 1
+        room_bytes = min(room_bytes, self._batch_bytes - group.size_bytes)
+        stop = max(bisect_right(ends, ends[start] + room_bytes, begins), begins)
+        group.payloads += payloads[begins:stop]
+        group.size_bytes += ends[stop - 1] - ends[start]
+        if group.headers is not None:
+            group.headers += group.headers[-1:] * (stop - begins)
+        return stop
 
     def _group_for(
         self, key: str, properties: bytes, with_headers: bool, size_bytes: int, to_queue: bool
@@ -212,6 +227,12 @@ class Gathering:
         if self._ended:
             self._ended += 1
         self._groups.appendleft(front)
+
+
+def ends_of(payloads: Sequence[bytes], headers: bytes | None) -> list[int]:
+    """How many bytes all messages up to each one take, that one included."""
+    around = PER_MESSAGE_BYTES + len(headers or b"")
+    return list(accumulate(map(around.__add__, map(len, payloads))))
 
 
 def batch_overhead(key: str, properties: bytes) -> int:

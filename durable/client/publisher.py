@@ -15,9 +15,9 @@ from mesh.message import encode_headers
 
 from ..protocol.properties import Properties, together
 from .channel import Channel
-from .gathering import PER_MESSAGE_BYTES, Gathering
+from .gathering import PER_MESSAGE_BYTES, Gathering, ends_of
 from .outbox import Part
-from .sending import HEADERS_BYTES_MAX, Handed, Sender
+from .sending import HEADERS_BYTES_MAX, Handed, Sender, as_given
 
 BATCH_BYTES = 512 * 1024
 """Bodies per batch: one checksum, one record, one header for so much."""
@@ -66,13 +66,37 @@ class Publisher(Sender):
                 return
         encoded = self._encoded(exchange, key, properties)
         packed = None if headers is None else encode_headers(headers, HEADERS_BYTES_MAX)
-        self._check_messages((payload,), encoded, len(packed or b""))
+        self._check_sizes(as_given((payload,)), encoded, len(packed or b""))
         if self._gathering.due(key if not exchange and properties is None else None):
             await trio.lowlevel.checkpoint()
             self._gathering.stay()
         await self._wait_room(self._channel.timeout_s)
         self._add(exchange, key, payload, encoded, packed, properties)
         self._work.wake()
+
+    async def send_many(
+        self, exchange: str, key: str, payloads: Sequence[bytes], *,
+        headers: Mapping[str, Any] | None = None, mandatory: bool = False,
+        properties: Properties | None = None,
+    ) -> None:  # fmt: skip
+        """`send` with each of them, for less: they are taken batch by batch. See `flush`.
+
+        None is taken where one cannot be. Cancelled, or ended, while there is no room: some are on their way.
+        """
+        if mandatory or properties is not None:
+            properties = together(exchange, mandatory, properties)
+        encoded = self._encoded(exchange, key, properties)
+        packed = None if headers is None else encode_headers(headers, HEADERS_BYTES_MAX)
+        payloads = as_given(payloads)
+        self._check_sizes(payloads, encoded, len(packed or b""))
+        ends, at = ends_of(payloads, packed), 0
+        while at < len(payloads):
+            if self._gathering.due(None):
+                await trio.lowlevel.checkpoint()
+                self._gathering.stay()
+            await self._wait_room(self._channel.timeout_s)
+            at = self._add_many(exchange, key, payloads, at, ends, encoded, packed, properties)
+            self._work.wake()
 
     async def publish(
         self, exchange: str, key: str, payloads: Sequence[bytes], *,
@@ -90,28 +114,33 @@ class Publisher(Sender):
         """
         if mandatory or properties is not None:
             properties = together(exchange, mandatory, properties)
-        handed, patience_s = Handed(), self._channel.timeout_s
+        payloads, handed, patience_s = as_given(payloads), Handed(), self._channel.timeout_s
         with self._forgotten(handed):
             await self.hand_over(handed, exchange, key, payloads, headers, properties, patience_s)
             await self.confirmed(handed, patience_s)
 
     async def hand_over(
-        self, handed: Handed, exchange: str, key: str, payloads: Sequence[bytes],
+        self, handed: Handed, exchange: str, key: str, payloads: tuple[bytes, ...],
         headers: Mapping[str, Any] | None, properties: Properties | None,
         patience_s: float | None = None,
     ) -> None:  # fmt: skip
-        """`publish` without the confirms. Cancelled: `handed` says how many are on their way."""
+        """`publish` without the confirms. Cancelled: `handed` says how many are on their way.
+
+        Args:
+            payloads: what `as_given` gave.
+        """
         self._check()
         encoded = self._encoded(exchange, key, properties)
         packed = None if headers is None else encode_headers(headers, HEADERS_BYTES_MAX)
-        self._check_messages(payloads, encoded, len(packed or b""))
+        self._check_sizes(payloads, encoded, len(packed or b""))
+        ends, at = ends_of(payloads, packed), 0
         first = self._barrier()
-        for payload in payloads:
+        while at < len(payloads):
             if self._full():  # Whoever comes meanwhile gets the next sequences.
                 self._handed_over(handed, first)
                 await self._wait_room(patience_s)
                 first = self._barrier()
-            self._add(exchange, key, payload, encoded, packed, properties)
+            at = self._add_many(exchange, key, payloads, at, ends, encoded, packed, properties)
         self._handed_over(handed, first)
         self._leave()
 
@@ -129,6 +158,15 @@ class Publisher(Sender):
         else:
             to_queue = not (properties.exchange or properties.cc or properties.bcc)
             self._gathering.add(None, key, encoded, payload, headers, to_queue=to_queue)
+
+    def _add_many(
+        self, exchange: str, key: str, payloads: Sequence[bytes], start: int, ends: Sequence[int],
+        encoded: bytes, headers: bytes | None, properties: Properties | None,
+    ) -> int:  # fmt: skip
+        """From message `start` on, what one batch takes and the window has room for, at least one;
+        where the rest begins."""
+        self._add(exchange, key, payloads[start], encoded, headers, properties)
+        return self._gathering.extend(payloads, start, ends, self._room_bytes())
 
     def _barrier(self) -> int:
         """The sequence that the next message gets: behind all that were handed over before."""

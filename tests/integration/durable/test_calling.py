@@ -129,7 +129,7 @@ async def test_who_may_configure_nothing_is_refused_before_anything_is_unpacked(
         async with client(broker) as shop:
             session = await shop._channel.connected()
             with monkeypatch.context() as meanwhile:
-                meanwhile.setattr("durable.broker.control.unpack_definitions", unpack)
+                meanwhile.setattr("durable.broker.control.read_packed", unpack)
                 with pytest.raises(AccessRefused, match="'shop' may not configure anything: give"):
                     await shop.import_definitions(LONG)
             await admin.set_permission("shop", configure=".*", write=".*", read=".*")

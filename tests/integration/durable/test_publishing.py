@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from durable.client.delivery import Delivery
-from durable.errors import InternalExchange, QueueFull, Unconfirmed, UnknownExchange, Unroutable
+from durable.errors import (
+    InternalExchange,
+    InvalidDefinition,
+    QueueFull,
+    Unconfirmed,
+    UnknownExchange,
+    Unroutable,
+)
 from durable.protocol.properties import Properties
 from durable.vhost.publishers import Publisher
 from tests.brokers import QUIET, SMALL, client, drain, numbered, payloads, serving, take
@@ -40,6 +49,53 @@ async def test_pipelined_by_several_publishers(tmp_path: Path) -> None:
         for name in (b"a", b"b"):
             mine = [one for one in found if one.startswith(name)]
             assert mine == [b"%s%d" % (name, number) for number in range(500)]
+
+
+async def test_many_at_once_through_a_window_smaller_than_they_are(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        async with shop.publisher(window_bytes=4096) as publisher:
+            await publisher.send_many("", "jobs", [])
+            await publisher.send_many("", "jobs", numbered(2000))
+            await publisher.send("", "jobs", b"2000")
+            await publisher.send_many("", "jobs", numbered(10, 2001), headers={"kind": "late"})
+        async with shop.consume("jobs", prefetch=3000) as deliveries:
+            found = await take(deliveries, 2011)
+        assert payloads(found) == numbered(2011)
+        assert [one.headers for one in found] == [{}] * 2001 + [{"kind": "late"}] * 10
+
+
+async def test_many_at_once_of_which_one_cannot_be_are_not_taken(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        async with shop.publisher() as publisher:
+            with pytest.raises(TypeError, match="want bytes, got str"):
+                await publisher.send_many("", "jobs", [b"0", "1"])  # type: ignore[list-item]
+            with pytest.raises(InvalidDefinition, match="key"):
+                await publisher.send_many("", "x" * 256, [b"0"])
+            await publisher.send_many("", "nowhere", [b"0", b"1"], mandatory=True)
+            with pytest.raises(Unroutable):
+                await publisher.flush()
+        assert await drain(shop, "jobs") == []
+
+
+@pytest.mark.parametrize("how", ["send_many", "publish", "publish_many"])
+async def test_a_list_that_is_changed_while_its_messages_wait_is_stored_as_it_was(
+    tmp_path: Path, how: str
+) -> None:
+    """Found: what was put into it had not been checked, and could end the whole node."""
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        given: list[Any] = [b"%010000d" % number for number in range(1000)]
+        was = list(given)
+        async with shop.publisher(window_bytes=20_000) as publisher:
+            publish = getattr(shop if how == "publish_many" else publisher, how)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(publish, "", "jobs", given)
+                await trio.testing.wait_all_tasks_blocked()
+                given[990] = "text"
+                del given[995:]
+        assert await drain(shop, "jobs") == was
 
 
 async def test_a_confirm_means_that_the_record_is_durable(tmp_path: Path) -> None:

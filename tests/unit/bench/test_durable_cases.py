@@ -15,6 +15,7 @@ TINY = 2000
 
 CASES = [
     streaming.confirmed("one queue", 100, TINY),
+    streaming.confirmed("lists", 100, TINY, way="send_many"),
     streaming.confirmed("in turn", 100, TINY, queues=10),
     streaming.confirmed("in a row", 100, TINY, queues=10, in_row=10),
     streaming.filled_then_drained("filled", 100, TINY),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from durable.client.gathering import LEAVE_BYTES, PER_MESSAGE_BYTES, Gathering
+from durable.client.gathering import LEAVE_BYTES, PER_MESSAGE_BYTES, Gathering, ends_of
 from durable.protocol.parts import decode_batches
 
 PUBLISHER = bytes(16)
@@ -127,3 +127,28 @@ def test_more_gathers_while_queues_take_turns_than_of_one_key() -> None:
     assert (gathering.due("b"), gathering.due("c")) == (True, True)
     gathering.stay()
     assert not gathering.due(None)
+
+
+@given(
+    st.lists(st.integers(0, 60), min_size=1, max_size=60),
+    st.booleans(),
+    st.integers(50, 400),
+    st.integers(0, 300),
+)
+def test_many_at_once_are_as_if_they_came_one_by_one(
+    sizes: list[int], with_headers: bool, batch_bytes: int, room_bytes: int
+) -> None:
+    payloads = [bytes([number]) * size for number, size in enumerate(sizes)]
+    headers = b"headers" if with_headers else None
+    singly, together = Gathering(batch_bytes), Gathering(batch_bytes)
+    for payload in payloads:
+        singly.add("", "a", b"", payload, headers, to_queue=True)
+    ends, at = ends_of(payloads, headers), 0
+    while at < len(payloads):
+        before = together.size_bytes
+        together.add("", "a", b"", payloads[at], headers, to_queue=True)
+        first_bytes = together.size_bytes - before
+        at = together.extend(payloads, at, ends, room_bytes)
+        assert together.size_bytes - before <= first_bytes + room_bytes
+    assert counts(together) == counts(singly)
+    assert together.pack(PUBLISHER, 1, 0, 0, 1 << 20) == singly.pack(PUBLISHER, 1, 0, 0, 1 << 20)
