@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, count, repeat
 from typing import Any, NamedTuple
@@ -67,6 +67,24 @@ def encode_headers(headers: Mapping[str, Any], bytes_max: int) -> bytes:
     packed: bytes = msgpack.packb(headers)
     if len(packed) > bytes_max:
         raise TooLarge("headers", len(packed), bytes_max)
+    return packed
+
+
+def check_packed(headers: Sequence[bytes], count: int, bytes_max: int) -> tuple[bytes, ...]:
+    """Headers that somebody else has packed, as they are now: `count` of them, at least one.
+
+    Raises:
+        TypeError: one is not bytes: no batch can be made of it.
+        ValueError: there are more, or fewer.
+        TooLarge: one is longer than `bytes_max`.
+    """
+    packed = tuple(headers)
+    if len(packed) != count:
+        raise ValueError(f"{len(packed)} headers for {count} payloads")
+    for kind in {*map(type, packed)} - {bytes}:
+        raise TypeError(f"headers: want bytes, as encode_headers packs them, got {kind.__name__}")
+    if (size := max(map(len, packed))) > bytes_max:
+        raise TooLarge("headers", size, bytes_max)
     return packed
 
 

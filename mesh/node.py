@@ -22,7 +22,7 @@ from .errors import (
     ServiceError,
     TooLarge,
 )
-from .message import encode_headers
+from .message import check_packed, encode_headers
 from .names import check_cluster, check_topic, short, split_target
 from .protocol.balancer import Candidate
 from .protocol.interest import POLICIES
@@ -260,16 +260,14 @@ class Node:
             headers: one for each payload, as `mesh.message.encode_headers` packs them; each at
                 most `headers_bytes_max`.
         """
+        payloads = tuple(payloads)  # As they are now: who waits for room may find a list changed.
         if not payloads:
             return
         if {*map(type, payloads)} != {bytes} or max(map(len, payloads)) > self._payload_bytes_max:
             for payload in payloads:
                 self._check_payload(payload)
-        if headers is not None and len(headers) != len(payloads):
-            raise ValueError(f"{len(headers)} headers for {len(payloads)} payloads")
-        limit = self.config.headers_bytes_max
-        if headers is not None and (size := max(map(len, headers))) > limit:
-            raise TooLarge("headers", size, limit)
+        if headers is not None:
+            headers = check_packed(headers, len(payloads), self.config.headers_bytes_max)
         stream, _ = self._prepare(topic, payloads[0], None)
         total = sum(map(len, payloads)) + PER_MESSAGE_BYTES * len(payloads)
         total += sum(map(len, headers)) if headers is not None else 0

@@ -44,7 +44,7 @@ from .deliveries import Deliveries
 from .numbered import EPOCH, NumberedPublisher
 from .publisher import Publisher
 from .records import PLACES, Records
-from .sending import Handed
+from .sending import Handed, as_given
 
 WINDOW_BYTES = 8 << 20
 Headers = Mapping[str, Any] | None
@@ -376,7 +376,7 @@ class Connection:
         timeout_s = self._channel.timeout_s
         if timeout is not None:
             timeout_s = wait_s("message", "timeout", timeout)
-        publisher, handed = self._own_publisher(), Handed()
+        payloads, publisher, handed = as_given(payloads), self._own_publisher(), Handed()
         with trio.move_on_after(timeout_s) as scope:
             await publisher.hand_over(handed, exchange, key, payloads, headers, properties)
             await publisher.confirmed(handed)

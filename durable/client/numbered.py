@@ -27,7 +27,7 @@ from ..protocol.properties import Properties, together
 from .channel import Channel
 from .gathering import batch_overhead, fitting
 from .outbox import Part
-from .sending import Sender
+from .sending import Sender, as_given
 
 EPOCH = 1
 """Of all numbered publishers, unless said otherwise: a later one begins anew and knows nothing."""
@@ -105,6 +105,7 @@ class NumberedPublisher(Sender):
             first = index(first)
         except TypeError:
             raise InvalidDefinition("message", "sequence", first, "an integer") from None
+        payloads, headers = as_given(payloads), headers and tuple(headers)
         if headers is not None and (
             len(headers) != len(payloads) or not {*map(type, headers)} <= {bytes}
         ):
@@ -132,7 +133,7 @@ class NumberedPublisher(Sender):
         if properties is not None:
             properties = together(exchange, False, properties)
         encoded = self._encoded(exchange, key, properties)
-        self._check_messages(payloads, encoded, max(map(len, headers)) if headers else 0)
+        self._check_sizes(payloads, encoded, max(map(len, headers)) if headers else 0)
         end = first + len(payloads)
         sent = 0
         for low, high in self._known.missing(first, end):

@@ -17,7 +17,7 @@ from ..protocol.properties import Properties, together
 from .channel import Channel
 from .gathering import PER_MESSAGE_BYTES, Gathering, ends_of
 from .outbox import Part
-from .sending import HEADERS_BYTES_MAX, Handed, Sender
+from .sending import HEADERS_BYTES_MAX, Handed, Sender, as_given
 
 BATCH_BYTES = 512 * 1024
 """Bodies per batch: one checksum, one record, one header for so much."""
@@ -66,7 +66,7 @@ class Publisher(Sender):
                 return
         encoded = self._encoded(exchange, key, properties)
         packed = None if headers is None else encode_headers(headers, HEADERS_BYTES_MAX)
-        self._check_messages((payload,), encoded, len(packed or b""))
+        self._check_sizes(as_given((payload,)), encoded, len(packed or b""))
         if self._gathering.due(key if not exchange and properties is None else None):
             await trio.lowlevel.checkpoint()
             self._gathering.stay()
@@ -87,7 +87,8 @@ class Publisher(Sender):
             properties = together(exchange, mandatory, properties)
         encoded = self._encoded(exchange, key, properties)
         packed = None if headers is None else encode_headers(headers, HEADERS_BYTES_MAX)
-        self._check_messages(payloads, encoded, len(packed or b""))
+        payloads = as_given(payloads)
+        self._check_sizes(payloads, encoded, len(packed or b""))
         ends, at = ends_of(payloads, packed), 0
         while at < len(payloads):
             if self._gathering.due(None):
@@ -113,21 +114,25 @@ class Publisher(Sender):
         """
         if mandatory or properties is not None:
             properties = together(exchange, mandatory, properties)
-        handed, patience_s = Handed(), self._channel.timeout_s
+        payloads, handed, patience_s = as_given(payloads), Handed(), self._channel.timeout_s
         with self._forgotten(handed):
             await self.hand_over(handed, exchange, key, payloads, headers, properties, patience_s)
             await self.confirmed(handed, patience_s)
 
     async def hand_over(
-        self, handed: Handed, exchange: str, key: str, payloads: Sequence[bytes],
+        self, handed: Handed, exchange: str, key: str, payloads: tuple[bytes, ...],
         headers: Mapping[str, Any] | None, properties: Properties | None,
         patience_s: float | None = None,
     ) -> None:  # fmt: skip
-        """`publish` without the confirms. Cancelled: `handed` says how many are on their way."""
+        """`publish` without the confirms. Cancelled: `handed` says how many are on their way.
+
+        Args:
+            payloads: what `as_given` gave.
+        """
         self._check()
         encoded = self._encoded(exchange, key, properties)
         packed = None if headers is None else encode_headers(headers, HEADERS_BYTES_MAX)
-        self._check_messages(payloads, encoded, len(packed or b""))
+        self._check_sizes(payloads, encoded, len(packed or b""))
         ends, at = ends_of(payloads, packed), 0
         first = self._barrier()
         while at < len(payloads):

@@ -247,20 +247,10 @@ class Sender(AsyncBlock, ABC):
         """How many of them nobody has said anything of, so far."""
         return sum(map(self._outbox.unknown, handed.runs))
 
-    def _check_messages(
+    def _check_sizes(
         self, payloads: Sequence[bytes], properties: bytes, headers_bytes: int
     ) -> None:
-        """Before any of them is taken.
-
-        Raises:
-            TypeError: `payloads` is no list of bytes; a generator would be used up by these checks.
-            TooLarge: one is larger than the broker takes.
-        """
-        if not isinstance(payloads, Sequence) or isinstance(payloads, bytes | str):
-            raise TypeError(f"payloads: want a list of bytes, got {type(payloads).__name__}")
-        for kind in set(map(type, payloads)):
-            if not issubclass(kind, bytes):
-                raise TypeError(f"payload: want bytes, got {kind.__name__}")
+        """Raises TooLarge: one is larger than the broker takes. None has been taken."""
         around, limit = len(properties) + headers_bytes, self._channel.message_bytes_max
         size = max(map(len, payloads), default=0) + around
         if size > limit:
@@ -438,6 +428,20 @@ class Sender(AsyncBlock, ABC):
 
         self._outbox.fail(reason)
         self._room.wake()
+
+
+def as_given(payloads: Sequence[bytes]) -> tuple[bytes, ...]:
+    """As they are now: who changes the list while its messages wait for room changes none of them.
+
+    Raises TypeError: it is no list of bytes. What has no order is none, nor what comes but once.
+    """
+    if not isinstance(payloads, Sequence) or isinstance(payloads, bytes | str):
+        raise TypeError(f"payloads: want a list of bytes, got {type(payloads).__name__}")
+    given = tuple(payloads)
+    for kind in set(map(type, given)):
+        if not issubclass(kind, bytes):
+            raise TypeError(f"payload: want bytes, got {kind.__name__}")
+    return given
 
 
 def _note_refused(error: DurableError, count: int, why: str = "") -> None:

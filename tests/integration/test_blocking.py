@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import trio
 import trio.testing
 
+import mesh
+import mesh.message
 from tests.nodes import linked, node, subscribed
 from tests.waiting import until
 
@@ -102,3 +106,31 @@ async def test_of_many_publishers_that_wait_those_are_woken_that_may_go_on() -> 
         assert len(topics) >= 19, "they take turns; who was first stands in the queue again"
         assert 20 <= turns.count <= 20 * 5
         nursery.cancel_scope.cancel()
+
+
+async def test_a_list_that_is_changed_while_its_publisher_waits_is_published_as_it_was() -> None:
+    """Found: what was put into it had not been checked, and could end the whole node."""
+    async with (
+        node("shop") as shop, shop.subscribe("t", when_full="block", limit_bytes=2000) as messages,
+        trio.open_nursery() as nursery,
+    ):  # fmt: skip
+        given: list[Any] = [b"%050d" % number for number in range(100)]
+        was = list(given)
+        nursery.start_soon(shop.publish_many, "t", given)
+        await until(lambda: bool(shop._driver.topics_freed))
+        given[90] = "text"
+        del given[95:]
+        with trio.fail_after(5):
+            assert [(await anext(messages)).payload for _ in was] == was
+
+
+@pytest.mark.parametrize("packed", ["text", None, {"a": 1}, bytearray(b"\x80")])
+async def test_packed_headers_that_are_no_bytes_are_refused(packed: object) -> None:
+    """Found: they were taken, and the node crashed when the batch was to leave."""
+    async with node("shop") as shop, shop.subscribe("t") as messages:
+        with pytest.raises(TypeError, match="headers: want bytes"):
+            await shop.publish_many("t", [b"a"], headers=[packed])  # type: ignore[list-item]
+        await shop.publish_many("t", [b"b"], headers=[mesh.message.encode_headers({"n": 1}, 100)])
+        with trio.fail_after(5):
+            message = await anext(messages)
+        assert (message.payload, message.headers, message.lost) == (b"b", {"n": 1}, 0)

@@ -206,6 +206,17 @@ async def test_memory_queues_vanish_with_the_broker(tmp_path: Path) -> None:
         assert await drain(shop, "disk") == numbered(6)
 
 
+async def test_what_is_deleted_at_once_was_declared(tmp_path: Path) -> None:
+    """Found: who declared it was told that there is none."""
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        for _ in range(20):  # Which comes first is a matter of chance.
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(shop.declare_queue, "jobs")
+                nursery.start_soon(shop.delete_queue, "jobs")
+                nursery.start_soon(shop.declare_stream, "audit")
+                nursery.start_soon(shop.delete_stream, "audit")
+
+
 async def test_nonsense_in_calls_is_refused_and_nothing_of_it_is_logged(tmp_path: Path) -> None:
     """Found: an unhashable cluster was in the log before it was found to be none."""
     nonsense: list[Any] = [

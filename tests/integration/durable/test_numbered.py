@@ -316,3 +316,20 @@ async def test_numbers_that_no_log_has_are_refused_at_once(tmp_path: Path) -> No
                 await publisher.send((1 << 63) - 1, "", "jobs", [b"x", b"y"])
             await publisher.send((1 << 63) - 1, "", "jobs", [b"x"])
         assert await drain(shop, "jobs") == [b"x"]
+
+
+async def test_a_list_that_is_changed_while_another_task_sends_is_stored_as_it_was(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        given = numbered(10)
+        async with (
+            shop.numbered_publisher("rows") as publisher,
+            trio.open_nursery() as nursery,
+            publisher._turn,
+        ):
+            nursery.start_soon(publisher.send, 0, "", "jobs", given)
+            await wait_all_tasks_blocked()
+            given.clear()
+        assert await drain(shop, "jobs") == numbered(10)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from durable.client.delivery import Delivery
 from durable.errors import (
@@ -75,6 +77,25 @@ async def test_many_at_once_of_which_one_cannot_be_are_not_taken(tmp_path: Path)
             with pytest.raises(Unroutable):
                 await publisher.flush()
         assert await drain(shop, "jobs") == []
+
+
+@pytest.mark.parametrize("how", ["send_many", "publish", "publish_many"])
+async def test_a_list_that_is_changed_while_its_messages_wait_is_stored_as_it_was(
+    tmp_path: Path, how: str
+) -> None:
+    """Found: what was put into it had not been checked, and could end the whole node."""
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        given: list[Any] = [b"%010000d" % number for number in range(1000)]
+        was = list(given)
+        async with shop.publisher(window_bytes=20_000) as publisher:
+            publish = getattr(shop if how == "publish_many" else publisher, how)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(publish, "", "jobs", given)
+                await trio.testing.wait_all_tasks_blocked()
+                given[990] = "text"
+                del given[995:]
+        assert await drain(shop, "jobs") == was
 
 
 async def test_a_confirm_means_that_the_record_is_durable(tmp_path: Path) -> None:
