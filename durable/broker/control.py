@@ -159,15 +159,22 @@ class Control:
         wanted = read(BindingDefinition, definition)
         wanted.check()
         self._peer.check(for_bind(wanted))
-        check = partial(self._registry.router.check_bind, wanted)
+
+        def check() -> None:
+            self._registry.router.check_bind(wanted)
+            self._peer.check_destination(wanted, self._registry.queues)
+
         await self._change([changes.BIND, to_plain(wanted)], check)
 
     async def unbind(self, definition: dict[str, Any]) -> bool:
         wanted = read(BindingDefinition, definition)
         wanted.check()
         self._peer.check(for_bind(wanted))
-        is_there = partial(self._registry.router.has_binding, wanted)
-        return await self._end([changes.UNBIND, to_plain(wanted)], is_there)
+        return await self._end(
+            [changes.UNBIND, to_plain(wanted)],
+            partial(self._registry.router.has_binding, wanted),
+            partial(self._peer.check_destination, wanted, self._registry.queues),
+        )
 
     async def declare_stream(self, definition: dict[str, Any]) -> None:
         wanted = read(StreamDefinition, definition)

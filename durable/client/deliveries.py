@@ -202,7 +202,7 @@ class Deliveries(Feed):
             session.hurry()
         while session is not None and session.unsettled and not self._lost:
             try:
-                with trio.move_on_after(timeout_s) as scope:
+                with self._alone(), trio.move_on_after(timeout_s) as scope:
                     await self._receive()
             except DurableError:
                 raise

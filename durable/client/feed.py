@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, contextmanager
 from types import TracebackType
 from typing import Self
 
@@ -28,7 +28,7 @@ class Feed(AsyncBlock, ABC):
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._stack = AsyncExitStack()
-        self._entered = False
+        self._entered = self._receiving = False
         self._tunnel: Tunnel | None = None
         """None also between two connections, for as long as the next one could not be opened."""
         self._batches: deque[DeliveryBatch] = deque()
@@ -37,8 +37,14 @@ class Feed(AsyncBlock, ABC):
         """What was given last."""
 
     async def __aenter__(self) -> Self:
-        await self._channel.until_open(self._open)
+        if self._entered:  # The tunnel of before would stay open, and keep what came by it.
+            raise RuntimeError(f"entered twice at a time: for another one, `{self.used_as}`")
         self._entered = True
+        try:
+            await self._channel.until_open(self._open)
+        except BaseException:
+            self._entered = False
+            raise
         return self
 
     async def __aexit__(
@@ -72,15 +78,27 @@ class Feed(AsyncBlock, ABC):
 
     async def _next_batch(self) -> DeliveryBatch:
         while self._stale or not self._batches:
-            try:
-                if self._tunnel is None and self._entered:
-                    await self._channel.until_open(self._open)
-                await self._receive()
-            except (NodeClosed, DurableError):
-                raise
-            except MeshError:
-                await self._close()
+            with self._alone():
+                try:
+                    if self._tunnel is None and self._entered:
+                        await self._channel.until_open(self._open)
+                    await self._receive()
+                except (NodeClosed, DurableError):
+                    raise
+                except MeshError:
+                    await self._close()
         return self._batches.popleft()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Around receiving. Raises RuntimeError: another task does, and one would miss what the other takes in."""
+        if self._receiving:
+            raise RuntimeError("two tasks receive at once: give each a block of its own")
+        self._receiving = True
+        try:
+            yield
+        finally:
+            self._receiving = False
 
     def batches(self) -> Batches:
         """Iterate over batches, which is several times faster: `.payloads`, `await batch.ack()`."""

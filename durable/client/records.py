@@ -108,7 +108,7 @@ class Records(Feed):
 
     async def _until_kept(self) -> None:
         timeout_s = self._channel.timeout_s
-        with trio.move_on_after(timeout_s):
+        with trio.move_on_after(timeout_s), self._alone():
             while self._kept != self._stored:
                 try:
                     if self._tunnel is None:

@@ -144,17 +144,23 @@ async def test_exclusive_queues_end_with_their_connection(tmp_path: Path) -> Non
     async with serving(tmp_path) as broker, client(broker) as shop:
         async with client(broker) as owner:
             await owner.declare_queue("mine", exclusive=True)
-            await owner.publish("", "mine", b"x")
+            await owner.bind("amq.direct", "mine", "here")
+            there = {"exchange": "amq.direct", "destination": "mine", "key": "there"}
+            await owner.publish("amq.direct", "here", b"x")
             assert await drain(owner, "mine") == [b"x"]
             for refused in (
                 shop.declare_queue("mine", exclusive=True), shop.purge_queue("mine"),
-                shop.delete_queue("mine"),
+                shop.delete_queue("mine"), shop.bind("amq.direct", "mine", "there"),
+                shop.unbind("amq.direct", "mine", "here"),
+                shop.import_definitions({"version": 1, "vhost": "/", "bindings": [there]}),
             ):  # fmt: skip
                 with pytest.raises(ExclusiveQueue):
                     await refused
             with pytest.raises(ExclusiveQueue):
                 async with shop.consume("mine"):
                     pass
+            assert [one["key"] for one in await shop.bindings()] == ["here"]
+            assert await owner.unbind("amq.direct", "mine", "here")
         await queues_become(shop, set())
 
 
