@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Protocol
 
 from mesh.message import NO_HEADERS, decode_headers
 from mesh.protocol.batch import Batch
+from mesh.times import time_at
 
 from ..protocol.parts import ACK, REJECT, RELEASE, REQUEUE, Gap, Slice
 from ..protocol.properties import Death, Properties, decode_properties
@@ -93,8 +94,8 @@ class DeliveryBatch:
 
     @property
     def published(self) -> datetime:
-        """When they were packed, by the publisher's clock."""
-        return datetime.fromtimestamp(self._batch.time_us / 1e6, UTC)
+        """When they were packed, by the publisher's clock; of what is in no calendar, the nearest."""
+        return time_at(self._batch.time_us)
 
     async def ack(self) -> None:
         """They have been processed. Leaves with the next part to the broker.

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from durable.log.scan import Damaged
+from mesh.times import FIRST_US, LAST_US
 
 from .batches import Records
 from .gather import Ints, Numbers, counted
@@ -116,7 +117,9 @@ class Tables:
             "publisher": lambda: repeat.texts(records.publishers().take(pa.array(record))),
             "epoch": lambda: repeat.numbers(records.epoch[record], pa.int64()),
             "sequence": lambda: pa.array(counted(records.sequence[record] + runs.low, messages)),
-            "published": lambda: repeat.numbers(records.published_us[record], TIME),
+            "published": lambda: repeat.numbers(
+                records.published_us[record].clip(FIRST_US, LAST_US), TIME
+            ),
             "headers": lambda: _headers(records, rows),
         }
         schema = self._wanted.schema

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -83,6 +84,18 @@ def test_every_time_that_is_printed_says_utc_alike(shell: Shell) -> None:
     told = [row[name] for row in cat for name in ("timestamp", "published")]
     told += [row[name] for row in stats for name in ("first", "last")]
     assert all(re.fullmatch(r"[-\d]{10}T[:\d]{8}\.\d{3,6}Z", one) for one in told)
+
+
+@pytest.mark.parametrize(("us", "year"), [(-(2**63), "0001"), (2**63 - 1, "9999")])
+def test_a_time_that_is_in_no_calendar_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, us: int, year: str
+) -> None:
+    """Found: a stack trace, for one message of a publisher whose clock said so."""
+    clock = SimpleNamespace(time_ns=lambda: us * 1000)
+    monkeypatch.setattr("durable.client.publisher.time", clock)
+    trio.run(store, tmp_path / "data")
+    done = Shell(tmp_path).run("capture", "cat", "data", "--stream", "audit", "--json")
+    assert [row["published"][:4] for row in rows(done.stdout)] == [year, year]
 
 
 def test_a_stdout_that_is_full_is_named(shell: Shell) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from math import inf, nan
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -325,3 +326,17 @@ async def test_blocks_say_how_they_are_entered() -> None:
         }  # fmt: skip
         for call, block in blocks.items():
             await only_async_with(f"broker.{call}", block)
+
+
+@pytest.mark.parametrize(("us", "year"), [(-(2**63), 1), (2**63 - 1, 9999)])
+async def test_a_time_that_is_in_no_calendar_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, us: int, year: int
+) -> None:
+    """Found: one message of a publisher whose clock said so ended whoever read `published`."""
+    clock = SimpleNamespace(time_ns=lambda: us * 1000)
+    monkeypatch.setattr("durable.client.publisher.time", clock)
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        await shop.publish("", "jobs", b"when")
+        async with shop.consume("jobs") as jobs:
+            assert (await take(jobs, 1))[0].published.year == year

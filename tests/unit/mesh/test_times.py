@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from mesh.times import read_time, since_epoch_us, write_time
+from mesh.times import FIRST_US, LAST_US, read_time, since_epoch_us, time_at, write_time
 
 
 @pytest.mark.parametrize(
@@ -40,3 +40,9 @@ def test_what_is_no_time(text: str) -> None:
 
 def test_a_time_of_a_calendar_is_exact() -> None:
     assert since_epoch_us(datetime.max.replace(tzinfo=UTC)) == 253_402_300_799_999_999
+
+
+def test_a_number_that_is_in_no_calendar_is_its_nearest_time() -> None:
+    for us in (FIRST_US, -1, 0, 1_795_292_100_000_001, LAST_US):
+        assert since_epoch_us(time_at(us)) == us
+    assert (time_at(-(2**63)), time_at(2**63 - 1)) == (time_at(FIRST_US), time_at(LAST_US))
