@@ -153,6 +153,9 @@ async def test_what_a_full_queue_refuses_of_the_dead_is_counted(tmp_path: Path) 
             "jobs", max_length=1, dead_letter_exchange="", dead_letter_routing_key="graves"
         )
         await shop.publish_many("", "jobs", [b"1", b"2", b"3", b"4"])
-        await until_told(shop, lambda told: told["intake"]["refused"] == 2)
+        await until_told(
+            shop,
+            lambda told: told["intake"]["refused"] == 2 and told["queues"]["graves"]["ready"] == 1,
+        )
         assert await drain(shop, "graves") == [b"1"]
         assert await drain(shop, "jobs") == [b"4"]
