@@ -25,7 +25,7 @@ class Records(NamedTuple):
 class Dead(NamedTuple):
     """Messages [start, end) that left `queue` for `reason` and are to be dead-lettered.
 
-    They are neither ready nor unacked until `queue.buried` or `queue.unbury` is called.
+    They are neither ready nor unacked until `queue.buried` is called.
     """
 
     queue: str

@@ -4,7 +4,7 @@
                                     └── expired, over max_length ──> settled, or dead
 
 Dead messages of a queue with a dead letter exchange are in the journal, neither ready nor unacked,
-until the vhost says `buried` or `unbury`; those of a queue without one are settled at once.
+until the vhost says `buried`; those of a queue without one are settled at once.
 `max_length` counts what is ready and what is announced, as in RabbitMQ, and is looked at when messages
 come, and come back. Expiry too is as there: at the head of each lane, when it is due.
 """
@@ -266,11 +266,6 @@ class Queue:
         """Their dead-lettered copy is in the same append as this settlement."""
         self.moved_on += dead.end - dead.start
         self._lane(dead.lane).settle(dead.start, dead.end, known=True)
-
-    def unbury(self, dead: Dead) -> None:
-        """Could not be done: ready again, in their place."""
-        self.moved_on += dead.end - dead.start
-        self._lane(dead.lane).give_back(dead.start, dead.end, counted=False)
 
     def _lane(self, lane_id: int) -> Lane:
         return next(lane for lane in self.lanes if lane.id == lane_id)

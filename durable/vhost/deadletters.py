@@ -1,7 +1,8 @@
 """Messages that leave a queue for another address: what they carry then, and where they end.
 
 A message goes round in a cycle only when somebody rejected it on the way. If nothing but time and
-limits moved it, a queue that it has been in already does not get it again (RabbitMQ's rule).
+limits moved it, a queue that it has been in already does not get it again (RabbitMQ's rule); nor any
+other, once it has gone through as many as it remembers.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def is_cycle(queue: str, deaths: tuple[Death, ...]) -> bool:
             return False
         if death.queue == queue:
             return True
-    return False
+    return len(deaths) >= DEATHS_MAX
 
 
 def part_of(batch: Batch, first: int, start: int, end: int) -> Batch:

@@ -278,19 +278,17 @@ class QueueMachine(RuleBasedStateMachine):
             one.state = SETTLED
 
     @precondition(lambda self: self.graves)
-    @rule(data=st.data(), done=st.booleans())
-    def bury(self, data: st.DataObject, done: bool) -> None:
+    @rule(data=st.data())
+    def bury(self, data: st.DataObject) -> None:
+        """Its settlement is in the log, with the copy."""
         dead = data.draw(st.sampled_from(self.graves))
         self.graves.remove(dead)
         lane = self.queue.lanes[dead.lane - LANE_ID]
-        if done:  # Its settlement is in the log, with the copy.
-            self.log.append(("settled", dead.lane - LANE_ID, [(dead.start, dead.end)]))
-            self.queue.buried(dead)
-        else:
-            self.queue.unbury(dead)
+        self.log.append(("settled", dead.lane - LANE_ID, [(dead.start, dead.end)]))
+        self.queue.buried(dead)
         for sequence in range(dead.start, dead.end):
             one = self.message(lane, sequence)
-            one.state, one.settled_in_log = SETTLED if done else READY, done
+            one.state, one.settled_in_log = SETTLED, True
 
     @precondition(lambda self: self.model.those(UNACKED))
     @rule(outcome=st.sampled_from(["ack", "requeue", "reject", "release"]))

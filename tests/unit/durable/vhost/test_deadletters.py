@@ -79,3 +79,7 @@ def test_it_comes_back_by_itself_however_many_queues_it_was_in_meanwhile() -> No
     assert [is_cycle(queue, round_) for queue in "abcde"] == [True] * 4 + [False]
     rejected = went(("d", EXPIRED), ("c", REJECTED), ("b", EXPIRED))
     assert [is_cycle(queue, rejected) for queue in "bcd"] == [False, False, True]
+    long = went(*((f"{number}", EXPIRED) for number in range(DEATHS_MAX)))
+    assert is_cycle("next", long), "it may have been there before it forgot"
+    assert not is_cycle("next", long[:-1])
+    assert not is_cycle("next", (*long[:-1], *rejected[1:2]))
