@@ -7,6 +7,7 @@ connection, it still calls one established that libzmq has closed although its p
 
 from __future__ import annotations
 
+import math
 import os
 import resource
 import socket
@@ -22,6 +23,10 @@ DESCRIPTORS_PART = 4
 the latest are known."""
 CLOSING_S = (0.0, 0.001, 0.005, 0.05)
 """libzmq tells first and closes then, nearly always at once, but may be interrupted in between."""
+GREETING_BYTES = 64
+"""Of ZMTP 3: both sides begin with it."""
+REDIAL_S = 1.0
+"""A plain socket is there again within a tenth of that, unless it was told otherwise."""
 TCP_ESTABLISHED = 1
 STATE_AT, SINCE_RECEIVED_AT, BYTES_RECEIVED_AT = 0, 52, 128
 """Of `struct tcp_info`: u8; u32, milliseconds since anything was received; u64, how much in all."""
@@ -36,6 +41,8 @@ class Endings:
         most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._most = (most if most != resource.RLIM_INFINITY else sys.maxsize) // DESCRIPTORS_PART
         self._kept: OrderedDict[Hashable, socket.socket] = OrderedDict()
+        self._greeted_s = -math.inf
+        """When somebody last hung up after nothing but a greeting."""
 
     def begun(self, key: Hashable, descriptor: int) -> None:
         """`key` names the connection from now on; `descriptor` may be closed, or another's, already."""
@@ -59,14 +66,21 @@ class Endings:
         kept.close()
         return None
 
-    def received_bytes(self, key: Hashable) -> int:
-        """How much came on a connection that has ended, one for its end if the peer said so; 0, too, where
-        that is not known."""
+    def was_plain(self, key: Hashable, now_s: float) -> bool:
+        """Whether a connection that its peer ended as they shook hands was a plain socket's, which does
+        not like our greeting: nothing but its own came, twice in a row. With CURVE more comes at once,
+        but for a node that leaves just then; and our own probes say nothing."""
         kept = self._kept.pop(key, None)
         if kept is None:
-            return 0
+            return False
         with kept:
-            return _told(kept, "Q", BYTES_RECEIVED_AT) or 0
+            received_bytes = _told(kept, "Q", BYTES_RECEIVED_AT) or 0
+        if (
+            not 1 < received_bytes <= GREETING_BYTES + 1
+        ):  # The end counts as one, if the peer said so.
+            return False
+        before_s, self._greeted_s = self._greeted_s, now_s
+        return now_s - before_s < REDIAL_S
 
     def forget(self, key: Hashable) -> None:
         """We hang up ourselves: as long as a descriptor is open, its connection is."""

@@ -51,8 +51,6 @@ OVERSIZE = 4
 """Times the largest frame: up to that the core sees it and can say so; of more, libzmq takes nothing in and
 just ends the connection. `endings` knows."""
 LINGER_MS = 500
-GREETING_BYTES = 64
-"""Of ZMTP 3: both sides begin with it. A client with CURVE goes on at once."""
 STRANGER = "a connection that does not speak our protocol"
 BROKEN_OFF = "a handshake that was broken off"
 HEARTBEAT_MS = 1000
@@ -111,8 +109,8 @@ class ZmqTransport:
         """
         # glibc returns the heap's top to the kernel after each big frame and faults it in again,
         # 120 us per 256 KiB here, until one freed block has raised its thresholds.
-        del_me = bytes(8 << 20)
-        del del_me
+        block = bytes(8 << 20)
+        del block
         self._receiver = receiver
         sockets: list[ZmqSocket] = []
         try:
@@ -239,7 +237,9 @@ class ZmqTransport:
             # Whose it was, or whose it is by now: frames and events come on different ways.
             conns = tuple(self._accepted_on.get(value, ()))
             if strange:
-                self._turn_away(strange, self._endings.received_bytes(value))
+                plain = self._endings.was_plain(value, trio.current_time())
+                what = STRANGER if plain else strange
+                self._receiver.refused(what, quiet=what == BROKEN_OFF)
                 self._inbound_lost(conns)
             else:
                 self._ended(value, value, conns, lambda: self._inbound_lost(conns))
@@ -272,12 +272,6 @@ class ZmqTransport:
     def _inbound_lost(self, conns: Sequence[Conn]) -> None:
         self._receiver.inbound_lost(conns)
         self._receiver.settle()
-
-    def _turn_away(self, what: str, received_bytes: int) -> None:
-        # Our own probes say nothing, and a client with CURVE more than a greeting. The end counts as one.
-        if what == BROKEN_OFF and 1 < received_bytes <= GREETING_BYTES + 1:
-            what = STRANGER
-        self._receiver.refused(what, quiet=what == BROKEN_OFF)
 
     @enable_ki_protection
     async def _read(self, socket: ZmqSocket) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from durable.definitions import QueueDefinition
+from durable.definitions import DROP_HEAD, QueueDefinition
 from durable.queues.consumers import Consumer
 from durable.queues.index import Run
 from durable.queues.lane import Lane
@@ -92,6 +92,9 @@ class Model:
         return own if ttl_s is None else min(own, message.time_us + ttl_s * 1e6)
 
     def drop_head(self) -> None:
+        """Where the oldest make room."""
+        if self.definition.overflow != DROP_HEAD:
+            return
         most = self.definition.max_length
         most_bytes = self.definition.max_length_bytes
         while (most is not None and len(self.those(READY)) > most) or (

@@ -143,7 +143,7 @@ def one_queue() -> tuple[list[Case], list[Row]]:
         rows.append(row(name, "msg/s", name, "per_s", mark, beside=reference))
         lists = f"{name}, send_many"
         cases.append(confirmed(lists, size_bytes, count, way="send_many"))
-        rows.append(row(lists, "msg/s", lists, "per_s", beside=reference))
+        rows.append(row(lists, "msg/s", lists, "per_s", mark, beside=reference))
     written = Bound("value", "at most", WRITTEN_MAX)
     name = "bytes written per byte received, 1 KB"
     rows.append(row(name, "", confirmed_name("1 KB"), "written_per_received", written))

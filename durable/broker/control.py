@@ -82,7 +82,7 @@ class Control:
     def _registry(self) -> Registry:
         return self._hosted.vhost.registry
 
-    async def declare_queue(self, definition: dict[str, Any]) -> dict[str, int]:
+    async def declare_queue(self, definition: dict[str, Any]) -> None:
         wanted = read(QueueDefinition, definition)
         wanted.check()
         self._peer.check(for_declare_queue(wanted))
@@ -102,8 +102,6 @@ class Control:
             return [[changes.QUEUE, lanes, to_plain(wanted)]]
 
         await self._hosted.change(change)
-        queue = self._registry.queue(wanted.name)
-        return {"ready": queue.ready, "consumers": len(queue.consumers)}
 
     async def delete_queue(
         self, name: str, if_empty: bool = False, if_unused: bool = False
@@ -161,17 +159,24 @@ class Control:
         wanted = read(BindingDefinition, definition)
         wanted.check()
         self._peer.check(for_bind(wanted))
-        check = partial(self._registry.router.check_bind, wanted)
+
+        def check() -> None:
+            self._registry.router.check_bind(wanted)
+            self._peer.check_destination(wanted, self._registry.queues)
+
         await self._change([changes.BIND, to_plain(wanted)], check)
 
     async def unbind(self, definition: dict[str, Any]) -> bool:
         wanted = read(BindingDefinition, definition)
         wanted.check()
         self._peer.check(for_bind(wanted))
-        is_there = partial(self._registry.router.has_binding, wanted)
-        return await self._end([changes.UNBIND, to_plain(wanted)], is_there)
+        return await self._end(
+            [changes.UNBIND, to_plain(wanted)],
+            partial(self._registry.router.has_binding, wanted),
+            partial(self._peer.check_destination, wanted, self._registry.queues),
+        )
 
-    async def declare_stream(self, definition: dict[str, Any]) -> dict[str, int]:
+    async def declare_stream(self, definition: dict[str, Any]) -> None:
         wanted = read(StreamDefinition, definition)
         wanted.check()
         self._peer.check(for_declare_stream(wanted))
@@ -187,8 +192,6 @@ class Control:
             return [[changes.STREAM, lane, to_plain(wanted)]]
 
         await self._hosted.change(change)
-        stream = self._registry.stream(wanted.name)
-        return {"start": stream.start, "end": stream.end}
 
     async def delete_stream(self, name: str) -> bool:
         self._peer.check(for_delete("stream", name))

@@ -121,7 +121,7 @@ async def take_in(
         check_patterns: raises TooManyPatterns: the broker cannot capture for these streams as well.
     Raises:
         InvalidDefinition, DefinitionConflict, UnknownQueue, UnknownExchange, BuiltIn, TooManyQueues,
-        TooManyPatterns, AccessRefused, NoAdministrator, RecordTooLarge: nothing was declared.
+        TooManyPatterns, AccessRefused, ExclusiveQueue, NoAdministrator, RecordTooLarge: nothing was declared.
     """
     new: Counter[str] = Counter()
 
@@ -178,10 +178,13 @@ def _missing(hosted: Hosted, peer: Peer, wanted: Asked) -> list[Definition]:
     members = [one for one in both if one.name not in names]
     registry.check_room(len(members))
     bound = {one.identity for one in there.bindings}
+    bindings = [one for one in asked.bindings if one.identity not in bound]
+    for binding in bindings:
+        peer.check_destination(binding, registry.queues)
     return [
         *(one for one in asked.exchanges if not registry.router.has_exchange(one.name)),
         *members,
-        *(one for one in asked.bindings if one.identity not in bound),
+        *bindings,
         *(one for one in asked.permissions if one not in there.permissions),
     ]
 

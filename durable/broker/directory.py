@@ -8,7 +8,6 @@ DIR/vhosts/8843d7f92416211de9ebb963ff4ce28125932878/vhost      its name, as text
 from __future__ import annotations
 
 import logging
-import shutil
 from contextlib import suppress
 from pathlib import Path
 
@@ -35,7 +34,7 @@ def make_vhost(data: Path, name: str) -> Path:
     One whose name is lost or damaged has it again, with all that was in it.
     """
     path = vhost_path(data, name)
-    _finish_removal(path)
+    _finish_removal(RealDirectory(data / FOLDER), path.name)
     made = [one for one in data.parents if not one.exists()]
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_vhost(RealDirectory(data), name)
@@ -74,19 +73,21 @@ def _write(folder: Directory, name: str, text: str) -> None:
         file.close()
 
 
-def remove_vhost(data: Path, name: str) -> None:
+def remove_vhost(data: Directory, name: str) -> None:
     """Its name goes first: what is left of it after a power cut is none any more, nor part of a new one."""
-    path = vhost_path(data, name)
-    if (path / NAME_FILE).exists():
-        (path / NAME_FILE).rename(path / GOING_FILE)
-        _sync(path)
-    _finish_removal(path)
+    above = data.directory(FOLDER)
+    folder = above.directory(directory_name(name))
+    if NAME_FILE in _names(folder):
+        folder.rename(NAME_FILE, GOING_FILE)
+        folder.sync_directory()
+    _finish_removal(above, directory_name(name))
 
 
-def finish_removals(data: Path) -> None:
+def finish_removals(data: Directory) -> None:
     """What a power cut has left of vhosts that were being deleted."""
-    for path in (data / FOLDER).glob("*"):
-        _finish_removal(path)
+    above = data.directory(FOLDER)
+    for digest in _names(above):
+        _finish_removal(above, digest)
 
 
 def is_going(path: Path) -> bool:
@@ -94,13 +95,32 @@ def is_going(path: Path) -> bool:
     return (path / GOING_FILE).exists()
 
 
-def _finish_removal(path: Path) -> None:
-    if is_going(path):
-        if (path / "log").exists():
-            shutil.rmtree(path / "log")
-            _sync(path)
-        shutil.rmtree(path)
-        _sync(path.parent)
+def _finish_removal(above: Directory, digest: str) -> None:
+    folder = above.directory(digest)
+    if GOING_FILE in _names(folder):
+        if "log" in folder.names():
+            _remove(folder, "log")
+            folder.sync_directory()
+        _remove(above, digest)
+
+
+def _remove(above: Directory, name: str) -> None:
+    """With all that is in it; what a symbolic link leads to stays."""
+    try:
+        above.unlink(name)
+    except OSError:  # A directory, or it says so again.
+        below = above.directory(name)
+        for inner in below.names():
+            _remove(below, inner)
+        above.remove_directory(name)
+
+
+def _names(folder: Directory) -> list[str]:
+    """Nothing where there is none."""
+    try:
+        return folder.names()
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def check_ours(data: Path) -> None:

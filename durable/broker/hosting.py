@@ -30,6 +30,7 @@ from ..errors import (
     VhostUnavailable,
 )
 from ..log.encryption import Encryption
+from ..log.real_disk import RealDirectory
 from .capture import Capture
 from .clock import SteadyClock
 from .directory import (
@@ -81,7 +82,7 @@ class Hosting:
         """Unpacked, definitions take ten times their memory and more."""
 
     async def __aenter__(self) -> Hosting:
-        finish_removals(self._data)
+        finish_removals(RealDirectory(self._data))
         make_vhost(self._data, DEFAULT_VHOST)
         self._nursery = await self._opening.__aenter__()
         try:
@@ -232,7 +233,7 @@ class Hosting:
 
     async def _remove(self, name: str) -> None:
         try:
-            await trio.to_thread.run_sync(remove_vhost, self._data, name)
+            await trio.to_thread.run_sync(remove_vhost, RealDirectory(self._data), name)
         except OSError as error:  # Its name went first: to brokers it is gone all the same.
             logger.warning("vhost %s is deleted, but some of its files are left: %s", name, error)
 

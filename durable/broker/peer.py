@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from ..definitions import BindingDefinition
 from ..errors import ExclusiveQueue, Unknown
 from ..queues.queue import Queue
 from ..routing.permissions import WRITE, Need, Permissions, for_publish
@@ -66,3 +67,9 @@ class Peer:
         """Raises ExclusiveQueue: it is another connection's."""
         if queue.definition.exclusive and queue.lanes[0].id not in self.exclusive:
             raise ExclusiveQueue(queue.name)
+
+    def check_destination(self, binding: BindingDefinition, queues: Mapping[str, Queue]) -> None:
+        """Raises ExclusiveQueue: it leads to another connection's."""
+        queue = None if binding.to_exchange else queues.get(binding.destination)
+        if queue is not None:
+            self.check_own(queue)

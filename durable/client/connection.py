@@ -126,6 +126,7 @@ class Connection:
 
         Raises:
             UnknownExchange, UnknownQueue: one of them is not there.
+            ExclusiveQueue: it is another connection's.
         """
         await self._declare("bind", _binding(exchange, destination, key, to_exchange, arguments))
 
@@ -133,7 +134,7 @@ class Connection:
         self, exchange: str, destination: str, key: str = "", *, to_exchange: bool = False,
         arguments: Headers = None,
     ) -> bool:  # fmt: skip
-        """Nothing happens when there is no such binding; whether there was one."""
+        """Nothing happens when there is no such binding; whether there was one. Raises ExclusiveQueue."""
         binding = _binding(exchange, destination, key, to_exchange, arguments)
         binding.check()
         return await self._end("unbind", definition=to_plain(binding))
@@ -227,7 +228,8 @@ class Connection:
 
         Raises:
             InvalidDefinition, DefinitionConflict, UnknownQueue, UnknownExchange, BuiltIn,
-            TooManyQueues, TooManyPatterns, AccessRefused, NoAdministrator: what is wrong with which entry; nothing was declared.
+            TooManyQueues, TooManyPatterns, AccessRefused, ExclusiveQueue, NoAdministrator: what is wrong with
+                which entry; nothing was declared.
             TooLarge, RecordTooLarge: all of it is more than the broker takes, or its log; nor was anything.
         """
         given = dict(definitions) if isinstance(definitions, Mapping) else definitions

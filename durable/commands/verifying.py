@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from mesh.commands.options import Commands, add_keys, named, path, settings
 from mesh.commands.terminal import printable, words
 from mesh.joining import keyring_of
 
+from ..log.checkpoint import Unusable, decode_checkpoint
+from ..log.checkpoints import FOLDER_NAME, KINDS, ROOT_NAME
 from ..log.encryption import damaged_copies
+from ..log.header import STORE_NAME, decode_store
 from ..log.store_keys import KEYS_NAME
 from .findings import as_json, findings, senseless, summary
 from .offline import Offline, Place, each_offline, places
@@ -69,10 +75,26 @@ def problems_of(place: Place, offline: Offline) -> list[str]:
     replay, copies = offline.replay, damaged_copies(place.log)
     keys = [f"{copies} of the 2 copies in the file {KEYS_NAME} are damaged"] if copies else []
     return [
-        *unnamed, *keys, *findings(offline.report, only_looked=True),
+        *unnamed, *keys, *_damaged_files(place.log), *findings(offline.report, only_looked=True),
         *(f"missing: {one}" for one in replay.nowhere(offline.report)),
         *senseless(replay.damaged, replay.unknown_kinds),
     ]  # fmt: skip
+
+
+def _damaged_files(log: Path) -> Iterator[str]:
+    """Beside the segments. A start does without them; but what only an `ack` knew to be settled comes again."""
+    checkpoints = (log / ROOT_NAME, *sorted((log / FOLDER_NAME).glob("*/*")))
+    for file in (log / STORE_NAME, *checkpoints):
+        if file.name not in (STORE_NAME, ROOT_NAME, *KINDS) or not file.is_file():
+            continue
+        with suppress(FileNotFoundError):  # With --unlocked: its broker has removed it.
+            data = file.read_bytes()
+            if file.name == STORE_NAME:
+                intact = decode_store(data) is not None
+            else:
+                intact = decode_checkpoint(data) not in (Unusable.DAMAGED, Unusable.MISSING)
+            if not intact:
+                yield f"damaged: the file {file.relative_to(log)}"
 
 
 def _show(place: Place, offline: Offline, problems: list[str], kept: list[str]) -> None:

@@ -45,6 +45,7 @@ def shown(value: Any) -> str:
 def nearest(name: str, known: Iterable[str]) -> str:
     """The one of `known` that was probably meant; empty when none is near."""
     alike = (one for one in known if abs(len(one) - len(name)) <= 3)
-    return next(
-        iter(get_close_matches(name, islice(alike, COMPARED_MAX // (len(name) + 1)), n=1)), ""
-    )
+    compared = [*islice(alike, COMPARED_MAX // (len(name) + 1))]
+    if not compared:  # To prepare a name of a megabyte for being compared takes 0.2 s.
+        return ""
+    return next(iter(get_close_matches(name, compared, n=1)), "")

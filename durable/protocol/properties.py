@@ -25,6 +25,8 @@ from ..definition_checks import (
 from ..definitions import PRIORITY_MAX
 from ..errors import InvalidDefinition, Malformed
 
+KEPT_BYTES = 1024
+"""Of properties that are kept decoded: a publisher chooses how long they are, and all share the room."""
 KEYS_MAX = 1000
 DEATHS_COUNTED_MAX = 2**32
 """Of one way out: from there on it is not counted any more."""
@@ -100,11 +102,19 @@ def encode_properties(properties: Properties) -> bytes:
     return packed
 
 
-@lru_cache(maxsize=1024)
 def decode_properties(raw: bytes) -> Properties:
-    """Raises Malformed. The same few are decoded again and again, hence the cache."""
+    """Raises Malformed. The same few are decoded again and again: those that are not large are kept."""
     if not raw:
         return NONE
+    return _kept(raw) if len(raw) <= KEPT_BYTES else _decode(raw)
+
+
+@lru_cache(maxsize=1024)
+def _kept(raw: bytes) -> Properties:
+    return _decode(raw)
+
+
+def _decode(raw: bytes) -> Properties:
     try:
         fields = msgpack.unpackb(raw)
         return Properties(
@@ -136,16 +146,17 @@ def check_properties(properties: Properties) -> None:
             check_key("message", field, key)
 
 
-def check_published(properties: Properties) -> None:
-    """What came from a publisher, so it is text. Raises InvalidDefinition for keys that are too long.
+def check_published(key: str, properties: Properties) -> None:
+    """What came from a publisher, so it is text. Raises InvalidDefinition for what is too long.
 
     Not part of decoding, which reads logs, too: releases before took keys of any length.
     """
-    for field, keys in (("cc", properties.cc), ("bcc", properties.bcc)):
-        for key in keys:
-            if len(key.encode()) > NAME_BYTES_MAX:
+    alone = (("key", (key,)), ("exchange", (properties.exchange,)))
+    for field, keys in (*alone, ("cc", properties.cc), ("bcc", properties.bcc)):
+        for one in keys:
+            if len(one.encode()) > NAME_BYTES_MAX:
                 # Its beginning only: the error waits in memory until the publisher is told.
-                raise InvalidDefinition("message", field, key[:NAME_BYTES_MAX], KEY)
+                raise InvalidDefinition("message", field, one[:NAME_BYTES_MAX], KEY)
 
 
 def _text(value: object) -> str:

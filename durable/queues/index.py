@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import sys
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from operator import add, le, mul
 from struct import Struct
 from typing import NamedTuple
 
@@ -24,6 +25,8 @@ assert sys.byteorder == "little", "arrays are written as they are"
 _HEAD = Struct("<QI")
 _FIELDS = 5
 _STALE_MIN = 8
+_AT_ONCE = 32
+"""Stretches whose fields are taken out together: one by one they would take several times as long."""
 _LIMIT = 1 << 63
 
 
@@ -76,11 +79,6 @@ class Stretch(NamedTuple):
         if (self.times > 1 and self.step != step) or (after.times > 1 and after.step != step):
             return None
         return self._replace(step=step, times=self.times + after.times) if step else None
-
-    def size_before(self, sequence: int) -> int:
-        """Bytes of its messages before `sequence`."""
-        runs, offset = divmod(sequence - self.first, self.count)
-        return runs * self.size_bytes + self.size_bytes * offset // self.count
 
 
 class Index:
@@ -147,14 +145,27 @@ class Index:
     def stretches(self, start: int, end: int) -> Iterator[Stretch]:
         """Those runs that overlap [start, end), as stretches, in order."""
         at = max(self._gone, bisect_right(self._firsts, start) - 1)
-        for index in range(at, len(self._firsts)):
+        stop = bisect_left(self._firsts, end)
+        yield from self._overlapping(at, min(at + 1, stop), start, end)
+        for fields in self._fields(at + 1, stop - 1):
+            yield from map(Stretch, *fields)
+        yield from self._overlapping(max(at + 1, stop - 1), stop, start, end)
+
+    def _overlapping(self, at: int, stop: int, start: int, end: int) -> Iterator[Stretch]:
+        """Of stretches [at, stop) the runs that overlap [start, end)."""
+        for index in range(at, stop):
             stretch = self._stretch(index)
-            if stretch.first >= end:
-                return
             low = max(0, (start - stretch.first) // stretch.count)
             high = min(stretch.times, -((stretch.first - end) // stretch.count))
             if low < high:
                 yield stretch.part(low, high)
+
+    def _fields(self, at: int, stop: int) -> Iterator[list[array[int]]]:
+        """Of stretches [at, stop) those that `Stretch` has, some at once: an index may be made of millions."""
+        for low in range(at, stop, _AT_ONCE):
+            high = min(low + _AT_ONCE, stop)
+            rest = self._rest[low * _FIELDS : high * _FIELDS]
+            yield [self._firsts[low:high], *(rest[field::_FIELDS] for field in range(_FIELDS))]
 
     def runs(self, start: int, end: int) -> Iterator[Run]:
         """Those that overlap [start, end), in order."""
@@ -164,10 +175,12 @@ class Index:
 
     def gaps(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """Ranges in [start, end) that no run covers."""
-        for stretch in self.stretches(start, end):
-            if stretch.first > start:
-                yield start, stretch.first
-            start = stretch.end
+        at = max(self._gone, bisect_right(self._firsts, start) - 1)
+        for firsts, counts, *_, times in self._fields(at, bisect_left(self._firsts, end)):
+            for first, count, how_many in zip(firsts, counts, times, strict=True):
+                if first > start:
+                    yield start, first
+                start = max(start, first + count * how_many)
         if start < end:
             yield start, end
 
@@ -176,10 +189,13 @@ class Index:
         run = self.find(start)
         if run is not None and end <= run.first + run.count:
             return run.size_of(start, end)
-        return sum(
-            one.size_before(min(end, one.end)) - one.size_before(max(start, one.first))
-            for one in self.stretches(start, end)
-        )
+        size = sum(one.size_bytes * one.times for one in self.stretches(start, end))
+        last = self.find(end - 1)
+        if run is not None:
+            size -= run.size_of(run.first, start)
+        if last is not None:
+            size -= last.size_of(end, last.first + last.count)
+        return size
 
     def drop_before(self, sequence: int) -> None:
         """Forget runs that lie wholly before."""
@@ -270,17 +286,21 @@ class Index:
         made._rest.frombytes(data[_HEAD.size + 8 * stretches :])
         made.end = end
         at = 0
-        for index in range(stretches):
-            one = made._stretch(index)
-            last = one.position + one.step * (one.times - 1)
+        for firsts, counts, positions, steps, sizes, times in made._fields(0, stretches):
+            ends = list(map(add, firsts, map(mul, counts, times)))
+            lasts = [
+                position + step * (how_many - 1)
+                for position, step, how_many in zip(positions, steps, times, strict=True)
+            ]
             if (
-                one.first < at or one.count < 1 or one.times < 1 or one.size_bytes < 0
-                or one.end > end or not 0 <= one.position < _LIMIT or not 0 <= last < _LIMIT
-                or (one.times > 1 and not one.step)
+                min(counts) < 1 or min(times) < 1 or min(sizes) < 0 or min(positions) < 0
+                or min(lasts) < 0 or max(lasts) >= _LIMIT
+                or not all(map(le, [at, *ends], firsts))
+                or any(how_many > 1 and not step for how_many, step in zip(times, steps, strict=True))
             ):  # fmt: skip
-                raise ValueError(f"impossible {one}")
-            at = one.end
-            made._runs += one.times
+                raise ValueError(f"impossible stretches between {firsts[0]} and {ends[-1]}")
+            at = ends[-1]
+            made._runs += sum(times)
         if end >= _LIMIT or (stretches and at != end):
             raise ValueError(f"ends at {at}, says {end}")
         made._note_last()

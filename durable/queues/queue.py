@@ -6,7 +6,7 @@
 Dead messages of a queue with a dead letter exchange are in the journal, neither ready nor unacked,
 until the vhost says `buried` or `unbury`; those of a queue without one are settled at once.
 `max_length` counts what is ready and what is announced, as in RabbitMQ, and is looked at when messages
-come: requeued ones may exceed it. Expiry too is as there: at the head of each lane, when it is due.
+come, and come back. Expiry too is as there: at the head of each lane, when it is due.
 """
 
 from __future__ import annotations
@@ -145,13 +145,17 @@ class Queue:
             return
         self._announced = max(0, self._announced - count)
         self._announced_bytes = max(0, self._announced_bytes - size_bytes)
-        definition = self.definition
-        if definition.overflow == REJECT_PUBLISH:
-            return
-        if definition.max_length is not None or definition.max_length_bytes is not None:
+        if self._drops:
             if self._expires:
                 self.expire(now_us)
             self._drop_head()
+
+    @property
+    def _drops(self) -> bool:
+        """Whether the oldest make room."""
+        definition = self.definition
+        limited = definition.max_length is not None or definition.max_length_bytes is not None
+        return limited and definition.overflow != REJECT_PUBLISH
 
     def _drop_head(self) -> None:
         """The oldest of the lowest priority go until there are no more than may be."""
@@ -232,6 +236,8 @@ class Queue:
         self.unacked -= count
         if outcome == ACK:
             self.counts.acked += count
+        elif outcome != REJECT and self._drops:
+            self._drop_head()
         return count
 
     def _requeue(self, one: Unacked) -> None:

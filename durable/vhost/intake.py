@@ -199,9 +199,9 @@ class Intake:
     def _plan(self, plan: Plan, batch: Batch, allowed: Allowed) -> None:
         properties = decode_properties(batch.shared_headers)
         try:
+            check_published(batch.topic, properties)
             allowed(properties.exchange)
             self._router.check_publish(properties.exchange)
-            check_published(properties)
             self._route(plan, batch, properties)
         except Malformed:
             raise

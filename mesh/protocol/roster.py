@@ -145,14 +145,11 @@ class Roster:
         peer = self.peers.get(node)
         tombstone = self._tombstones.get(node)
         if tombstone is not None and tombstone.refuses(announcement, now_s):
-            if tombstone.version is None:  # Gossip is slower than a goodbye.
-                self.refusals.count("announcement of a node that left")
-            else:
-                self._refuse(node, "replayed")
+            self._refuse_old(node, left=tombstone.version is None)
             return None, False
         if peer is not None and announcement.version <= peer.announcement.version:
             if announcement.version < peer.announcement.version:
-                self._refuse(node, "replayed")
+                self._refuse_old(node, left=peer.announcement.left)
             return peer, False
         if peer is not None and announcement.clusters != peer.announcement.clusters:
             # A node keeps its clusters for life, so this is another cluster's key speaking for it.
@@ -171,6 +168,12 @@ class Roster:
             peer.raw, peer.announcement = raw, announcement
         self._by_raw[raw] = peer
         return peer, True
+
+    def _refuse_old(self, node: bytes, *, left: bool) -> None:
+        if left:  # Gossip is slower than a goodbye.
+            self.refusals.count("announcement of a node that left")
+        else:
+            self._refuse(node, "replayed")
 
     def _refuse(self, node: bytes, why: str) -> None:
         self.refusals.count(

@@ -17,7 +17,7 @@ from durable.cli import main
 from durable.definition_forms import to_plain
 from durable.definitions import QueueDefinition
 from durable.log.bodies import EPOCH_BITS, ORIGIN, encode_definitions
-from durable.log.checkpoints import Checkpoint, Checkpoints
+from durable.log.checkpoints import Checkpoint, Checkpoints, Root
 from durable.log.reader import Reader
 from durable.log.real_disk import RealDisk, RealFile
 from durable.log.record import Draft, Kind, Record, Target
@@ -153,6 +153,28 @@ def test_a_checkpoint_of_what_the_log_never_reached_is_not_believed(directory: O
     checkpoint(directory, MESSAGES + 1000)
     _, out, _ = directory.run("inspect", "data", "--queue", QUEUE)
     assert sequences(out) == [*range(5, MESSAGES)]
+
+
+@pytest.mark.parametrize("name", ["store", "checkpoint", "enq", "ack"])
+def test_a_damaged_file_beside_the_segments_is_said(directory: Offline, name: str) -> None:
+    """Found: `all is well`, with status 0."""
+    checkpoint(directory, MESSAGES + 1)
+    disk = RealDisk(directory.log)
+    Checkpoints(disk, STORE_ID, lambda: 2).write_root(Root(1, 1, msgpack.packb([])))
+    disk.close()
+    assert directory.run("verify", "data")[0] == 0
+    (path,) = directory.log.rglob(name)
+    for at in (0, path.stat().st_size // 2, path.stat().st_size - 1):
+        flip(path, at)
+        status, found = directory.json("verify", "data")
+        assert (status, found["ok"]) == (1, False)
+        assert found["vhosts"][0]["problems"] == [
+            f"damaged: the file {path.relative_to(directory.log)}"
+        ]
+        flip(path, at)
+    for left in (path.read_bytes()[:-1], b""):
+        path.write_bytes(left)
+        assert directory.run("verify", "data")[0] == 1
 
 
 def test_one_bit_in_the_middle(directory: Offline) -> None:

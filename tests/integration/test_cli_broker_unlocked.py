@@ -14,6 +14,7 @@ from durable.cli import main
 from durable.log.disk import File
 from durable.log.header import segment_name
 from durable.log.read_only_disk import ReadOnlyDisk
+from durable.log.real_disk import RealDirectory
 from tests.offline import MESSAGES, Offline
 from tests.stores import QUEUE
 
@@ -65,7 +66,7 @@ def test_a_vhost_that_is_deleted_meanwhile_costs_no_other(
 
     def deleted_first(disk: ReadOnlyDisk) -> None:
         if disk.path == str(Path("data") / other / "log"):
-            remove_vhost(directory.path / "data", OTHER)
+            remove_vhost(RealDirectory(directory.path / "data"), OTHER)
         looked_at(disk)
 
     other = vhost_path(Path(), OTHER)

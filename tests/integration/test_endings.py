@@ -7,14 +7,14 @@ import resource
 import socket
 import struct
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 
 import pytest
 import trio
 
 import mesh
 from bench.proxy import Proxy
-from mesh.endings import Endings, hung_up_on
+from mesh.endings import GREETING_BYTES, Endings, hung_up_on
 from mesh.protocol.frame import GREETING_BYTES_MAX
 from mesh.zmq_transport import OVERSIZE, ZmqTransport
 from security.keys import DOOR
@@ -41,8 +41,8 @@ def kept(one: mesh.Node) -> int:
     return len(transport._endings._kept)
 
 
-@pytest.fixture
-def pair() -> Iterator[Pair]:
+@contextmanager
+def connected() -> Iterator[Pair]:
     """Our end, and the peer's."""
     with (
         socket.create_server(("127.0.0.1", 0)) as server,
@@ -50,6 +50,12 @@ def pair() -> Iterator[Pair]:
         server.accept()[0] as ours,
     ):
         yield ours, peer
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    with connected() as both:
+        yield both
 
 
 async def ended(ours: socket.socket, endings: Endings) -> str | None:
@@ -91,18 +97,26 @@ async def test_an_ordinary_end_is_none_of_ours(how: str, pair: Pair) -> None:
     assert await ended(ours, endings) is None
 
 
-@pytest.mark.parametrize("said", [b"", b"x" * 64])
-def test_how_much_came_is_known_once_all_have_hung_up(said: bytes, pair: Pair) -> None:
-    ours, peer = pair
+GREETING = b"x" * GREETING_BYTES
+
+
+@pytest.mark.parametrize(
+    ("said", "plain"),
+    [(b"", False), (b"x", True), (GREETING, True), (GREETING + b"CURVE goes on", False)],
+)
+def test_who_hangs_up_after_a_greeting_twice_in_a_row_is_plain(said: bytes, plain: bool) -> None:
     endings = Endings(60_000)
-    endings.begun("it", ours.fileno())
-    peer.sendall(said)
-    peer.close()
-    ours.settimeout(10)
-    while ours.recv(100):
-        pass
-    ours.close()
-    assert [endings.received_bytes("it") for _ in range(2)] == [len(said) + 1, 0], "told once"
+    for now_s, again in ((1.0, False), (1.9, plain), (3.0, False), (4.0, False), (4.1, plain)):
+        with connected() as (ours, peer):
+            endings.begun("it", ours.fileno())
+            peer.sendall(said)
+            peer.close()
+            ours.settimeout(10)
+            while ours.recv(100):
+                pass
+            ours.close()
+            assert endings.was_plain("it", now_s) is again
+            assert not endings.was_plain("it", now_s), "told once"
 
 
 async def test_a_number_that_was_given_out_again_says_nothing(pair: Pair) -> None:
@@ -119,7 +133,7 @@ async def test_a_number_that_was_given_out_again_says_nothing(pair: Pair) -> Non
     event = os.eventfd(0)
     endings.begun("it", event)
     os.close(event)
-    assert endings.received_bytes("it") == 0
+    assert not endings.was_plain("it", 1.0)
     endings.begun("it", 1 << 20)
     assert endings.ended("it") is None
 

@@ -9,7 +9,7 @@ import pytest
 
 from durable.client.connection import Connection
 from durable.client.delivery import Delivery
-from tests.brokers import client, serving, take, until_told
+from tests.brokers import client, drain, serving, take, until_told
 from tests.waiting import LOOK_S, until
 
 SOON_S = 0.05
@@ -115,3 +115,44 @@ async def test_a_dead_letter_whose_exchange_is_not_there_is_counted(tmp_path: Pa
         await shop.publish_many("", "jobs", [b"1", b"2", b"3"])
         await until_told(shop, lambda told: told["intake"]["dropped"] == 2)
         assert (await next_of(shop, "jobs")).payload == b"3"
+
+
+async def test_what_comes_back_to_a_full_queue_is_dead_at_once(tmp_path: Path) -> None:
+    """Not with the next message, which may never come."""
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("graves")
+        await shop.declare_queue(
+            "jobs", max_length=2, dead_letter_exchange="", dead_letter_routing_key="graves"
+        )
+        await shop.publish_many("", "jobs", [b"1", b"2"])
+        async with shop.consume("jobs", prefetch=2) as deliveries:
+            await take(deliveries, 2)
+            await shop.publish_many("", "jobs", [b"3", b"4"])
+        await until_told(shop, lambda told: told["queues"]["graves"]["ready"] == 2)
+        assert await drain(shop, "jobs") == [b"3", b"4"]
+        assert story(await next_of(shop, "graves")) == [("jobs", "maxlen", 1)]
+
+
+async def test_a_dead_letter_keeps_its_priority(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("graves", max_priority=9)
+        await shop.declare_queue(
+            "jobs", max_length=1, dead_letter_exchange="", dead_letter_routing_key="graves"
+        )
+        for priority in (1, 7, 5, 0):
+            await shop.publish("", "jobs", b"%d" % priority, priority=priority)
+        await until_told(shop, lambda told: told["queues"]["graves"]["ready"] == 3)
+        assert await drain(shop, "graves") == [b"7", b"5", b"1"]
+
+
+async def test_what_a_full_queue_refuses_of_the_dead_is_counted(tmp_path: Path) -> None:
+    """Nobody is there to be told, as in RabbitMQ."""
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("graves", max_length=1, overflow="reject-publish")
+        await shop.declare_queue(
+            "jobs", max_length=1, dead_letter_exchange="", dead_letter_routing_key="graves"
+        )
+        await shop.publish_many("", "jobs", [b"1", b"2", b"3", b"4"])
+        await until_told(shop, lambda told: told["intake"]["refused"] == 2)
+        assert await drain(shop, "graves") == [b"1"]
+        assert await drain(shop, "jobs") == [b"4"]

@@ -144,17 +144,23 @@ async def test_exclusive_queues_end_with_their_connection(tmp_path: Path) -> Non
     async with serving(tmp_path) as broker, client(broker) as shop:
         async with client(broker) as owner:
             await owner.declare_queue("mine", exclusive=True)
-            await owner.publish("", "mine", b"x")
+            await owner.bind("amq.direct", "mine", "here")
+            there = {"exchange": "amq.direct", "destination": "mine", "key": "there"}
+            await owner.publish("amq.direct", "here", b"x")
             assert await drain(owner, "mine") == [b"x"]
             for refused in (
                 shop.declare_queue("mine", exclusive=True), shop.purge_queue("mine"),
-                shop.delete_queue("mine"),
+                shop.delete_queue("mine"), shop.bind("amq.direct", "mine", "there"),
+                shop.unbind("amq.direct", "mine", "here"),
+                shop.import_definitions({"version": 1, "vhost": "/", "bindings": [there]}),
             ):  # fmt: skip
                 with pytest.raises(ExclusiveQueue):
                     await refused
             with pytest.raises(ExclusiveQueue):
                 async with shop.consume("mine"):
                     pass
+            assert [one["key"] for one in await shop.bindings()] == ["here"]
+            assert await owner.unbind("amq.direct", "mine", "here")
         await queues_become(shop, set())
 
 
@@ -198,6 +204,17 @@ async def test_memory_queues_vanish_with_the_broker(tmp_path: Path) -> None:
     async with serving(tmp_path) as broker, client(broker) as shop:
         assert set((await shop.statistics())["queues"]) == {"disk"}
         assert await drain(shop, "disk") == numbered(6)
+
+
+async def test_what_is_deleted_at_once_was_declared(tmp_path: Path) -> None:
+    """Found: who declared it was told that there is none."""
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        for _ in range(20):  # Which comes first is a matter of chance.
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(shop.declare_queue, "jobs")
+                nursery.start_soon(shop.delete_queue, "jobs")
+                nursery.start_soon(shop.declare_stream, "audit")
+                nursery.start_soon(shop.delete_stream, "audit")
 
 
 async def test_nonsense_in_calls_is_refused_and_nothing_of_it_is_logged(tmp_path: Path) -> None:

@@ -24,7 +24,8 @@ from durable.log.memory_disk import MemoryDisk, Volume
 from durable.vhost.changes import Change
 from durable.vhost.stream import Stream
 from mesh.protocol.batch import Batch
-from tests.brokers import SMALL, client, drain, numbered, serving, take, until_told
+from tests.brokers import SMALL, client, drain, node_of, numbered, serving, take, until_told
+from tests.nodes import node, subscribed
 from tests.waiting import PATIENCE_S, until
 
 LONG = "billing" * 30
@@ -259,6 +260,41 @@ async def test_while_a_sync_takes_long_small_messages_gather_at_their_publisher(
                 released.set()
         assert parts == [*[1] * UNDER_WAY_MAX, 30 - UNDER_WAY_MAX]
         assert await drain(connection, "jobs") == numbered(31)
+
+
+async def test_what_a_full_disk_had_no_room_for_is_a_gap_and_capturing_goes_on_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volume = Volume(capacity_bytes=4 * SMALL.log.segment_bytes)
+    monkeypatch.setattr("durable.broker.opening.RealDisk", lambda path: MemoryDisk(volume))
+    config = replace(SMALL, capture_bytes=20_000)
+    async with (
+        serving(tmp_path, config=config) as broker, client(broker) as shop,
+        node("sensors", node_of(broker)) as sensors,
+    ):  # fmt: skip
+        await shop.declare_queue("jobs")
+        await shop.declare_stream("audit", patterns="t")
+        await subscribed(sensors, "t")
+        for size in (1 << 16, 1 << 12, 1):
+            with pytest.raises(StoreFull):
+                while True:
+                    await shop.publish("", "jobs", bytes(size))
+        for _ in range(sent := 1000):
+            await sensors.publish("t", bytes(100))
+        assert (await shop.statistics())["log"]["full"]
+        volume.capacity_bytes *= 2
+
+        async def all_told() -> bool:
+            """A loss shows with the next message that is not lost."""
+            nonlocal sent
+            audit = (await shop.statistics())["streams"]["audit"]
+            if audit["missed"] and audit["end"] + audit["missed"] == sent:
+                return True
+            await sensors.publish("t", bytes(100))
+            sent += 1
+            return False
+
+        await until(all_told)
 
 
 async def test_a_reader_goes_on_while_there_is_no_room_for_its_cursor(

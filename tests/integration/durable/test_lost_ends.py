@@ -212,15 +212,18 @@ def test_a_segment_removed_of_which_no_checkpoint_can_tell(
     volume, spans, _, _ = make_store(SEGMENTS)
     name = f"msgs.{number:010}"
     take_away(volume, name, emptied=False)
-    (queue,) = volume.folders.seen["queues"].folders.seen.values()
+    ((digest, queue),) = volume.folders.seen["queues"].folders.seen.items()
     folder = volume if damaged == "checkpoint" else queue
     folder.seen[damaged].seen[-1] ^= 1
+    file = damaged if damaged == "checkpoint" else f"queues/{digest}/{damaged}"
     first, end = spans[name]
     missing = (
         f"{end - max(first, 3)} messages of jobs are neither in the log nor known to be settled"
     )
     status, row, said = verify(volume, tmp_path / "look", capsys)
-    assert (status, row["problems"]) == (1, [f"missing: {missing}"])
+    assert (status, row["problems"]) == (
+        1, [f"damaged: the file {file}", f"missing: {missing}"],
+    )  # fmt: skip
     assert missing in said
     serve(volume)
     assert missing in caplog.text

@@ -112,3 +112,20 @@ async def test_bindings_survive_a_restart_and_go_with_their_queue(tmp_path: Path
         await shop.delete_queue("b")
         with pytest.raises(durable.DurableError):
             await shop.publish("events", "x.y", b"")
+
+
+async def test_cc_and_bcc_lead_on_from_an_exchange_that_looks_at_headers(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await queues(shop, "plain", "copy", "blind")
+        await shop.declare_exchange("behind")
+        await shop.bind("amq.headers", "plain", arguments={"colour": "red"})
+        await shop.bind("amq.headers", "behind", arguments={"kept": True}, to_exchange=True)
+        for key in ("copy", "blind"):
+            await shop.bind("behind", key, key)
+        await shop.publish("amq.headers", "", b"1", headers={"colour": "red"}, cc="copy")
+        headers = {"colour": "red", "kept": True}
+        await shop.publish("amq.headers", "", b"2", headers=headers, cc="copy", bcc="blind")
+        await shop.publish("amq.headers", "", b"3", headers={"kept": True}, bcc=["blind", "copy"])
+        assert await drain(shop, "plain") == [b"1", b"2"]
+        assert await drain(shop, "copy") == [b"2", b"3"]
+        assert await drain(shop, "blind") == [b"2", b"3"]

@@ -113,6 +113,7 @@ async def test_what_cannot_be_read_may_have_come_at_any_time(tmp_path: Path) -> 
         async with shop.read("audit", start=last) as records:
             assert payloads(await take(records, 1)) == [b"2"]
             assert records._began == 1
+        assert (await shop.statistics())["lost"] == 1
 
 
 async def test_plain_topics_are_captured_from_who_knows_nothing_of_it(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from durable.errors import (
     UnknownQueue,
     UnknownVhost,
 )
+from durable.log.disk import Directory
 from durable.protocol.calls import CONSUME, decode_answer, encode_hello
 from tests.brokers import client, drain, node_of, numbered, serving
 from tests.nodes import node
@@ -69,7 +70,7 @@ async def test_what_is_left_of_a_deleted_vhost_is_no_part_of_a_new_one(
 ) -> None:
     """Found: after a kill while its files went, a new one of its name had its queues."""
 
-    def killed(path: Path) -> None:
+    def killed(above: Directory, name: str) -> None:
         raise OSError("gone before anything was")
 
     async with serving(tmp_path) as broker, node("shop", node_of(broker)) as joined:
@@ -79,7 +80,7 @@ async def test_what_is_left_of_a_deleted_vhost_is_no_part_of_a_new_one(
         await billing.declare_queue("jobs")
         await billing.publish_many("", "jobs", numbered(10))
         with monkeypatch.context() as patch:
-            patch.setattr("durable.broker.directory.shutil.rmtree", killed)
+            patch.setattr("durable.broker.directory._remove", killed)
             await home.delete_vhost("billing")
         assert await home.vhosts() == ["/"]
         if not restarted:

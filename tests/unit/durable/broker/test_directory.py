@@ -1,4 +1,4 @@
-"""Making the directory of a vhost, cut off anywhere."""
+"""Making and deleting the directory of a vhost, cut off anywhere."""
 
 from __future__ import annotations
 
@@ -8,10 +8,18 @@ from random import Random
 import pytest
 
 from durable.broker import directory
-from durable.broker.directory import make_vhost, vhost_path, vhosts, write_vhost
+from durable.broker.directory import (
+    finish_removals,
+    make_vhost,
+    remove_vhost,
+    vhost_path,
+    vhosts,
+    write_vhost,
+)
 from durable.log.checkpoint import directory_name
 from durable.log.faulty_disk import Faults, FaultyDisk, PowerCut
-from durable.log.memory_disk import MemoryDisk, Volume
+from durable.log.memory_disk import Folder, MemoryDisk, Volume
+from durable.log.real_disk import RealDirectory
 
 NAMES = ("shop", "täglich/neu")
 
@@ -45,6 +53,62 @@ def test_a_vhost_is_there_whenever_its_making_was_cut_off_before(cut_at: int) ->
         for seed in range(3):
             again = left.after_power_cut(Random(seed))
             assert all(has(again, name) for name in NAMES)
+
+
+def with_messages() -> Volume:
+    """A vhost that has something in it, all of it on disk."""
+    volume = Volume()
+    disk = MemoryDisk(volume)
+    write_vhost(disk, "shop")
+    log = disk.directory("vhosts").directory(directory_name("shop")).directory("log")
+    log.create("store")
+    log.make_directory("queues")
+    log.directory("queues").create("ack")
+    for one in (log, log.directory("queues")):
+        one.sync_directory()
+    return volume
+
+
+def files(folder: Folder, above: str = "") -> set[str]:
+    inner = [files(one, f"{above}{name}/") for name, one in folder.folders.seen.items()]
+    return {above + name for name in folder.seen}.union(*inner)
+
+
+def removals() -> int:
+    disk = FaultyDisk(with_messages())
+    remove_vhost(disk, "shop")
+    return disk.faults.changes
+
+
+@pytest.mark.parametrize("cut_at", range(1, removals() + 1))
+def test_a_vhost_that_was_being_deleted_is_whole_or_gone(cut_at: int) -> None:
+    """Once its first file may be gone it is no vhost any more, and no part of it is of the next one."""
+    volume, whole = with_messages(), files(with_messages())
+    with pytest.raises(PowerCut):
+        remove_vhost(FaultyDisk(volume, Faults(power_cut_at=cut_at)), "shop")
+    for left in [volume, *(volume.after_power_cut(Random(seed)) for seed in range(20))]:
+        found = files(left)
+        assert found == whole or not any(one.endswith("/vhost") for one in found)
+        finish_removals(FaultyDisk(left))
+        assert files(left) in (whole, set())
+
+
+def test_what_was_deleted_stays_so() -> None:
+    volume = with_messages()
+    remove_vhost(MemoryDisk(volume), "shop")
+    for seed in range(20):
+        left = volume.after_power_cut(Random(seed))
+        assert not any(one.endswith("/vhost") for one in files(left))
+
+
+def test_what_a_link_leads_to_stays(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letter").touch()
+    data = tmp_path / "data"
+    (make_vhost(data, "shop") / "mine").symlink_to(tmp_path / "mine")
+    remove_vhost(RealDirectory(data), "shop")
+    assert not vhost_path(data, "shop").exists()
+    assert (tmp_path / "mine" / "letter").exists()
 
 
 def test_a_name_that_was_damaged_is_written_anew() -> None:

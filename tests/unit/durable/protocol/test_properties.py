@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from durable.errors import InvalidDefinition
-from durable.protocol.properties import Properties, together
+from durable.protocol.properties import Properties, decode_properties, encode_properties, together
 
 URGENT = Properties(priority=9)
 
@@ -31,3 +31,12 @@ def test_properties_say_the_rest(
 def test_two_exchanges_are_refused() -> None:
     with pytest.raises(InvalidDefinition, match=r"exchange is 'other': want 'events'"):
         together("other", False, Properties("events"))
+
+
+def test_only_short_properties_are_kept_decoded() -> None:
+    """Found: 1,000 messages whose properties took 1 MB each held 1 GB of a broker, for ever."""
+    short, long = (encode_properties(Properties(cc=("k" * size,))) for size in (100, 2_000))
+    assert decode_properties(short) is decode_properties(short)
+    first = decode_properties(long)
+    assert decode_properties(long) == first
+    assert decode_properties(long) is not first

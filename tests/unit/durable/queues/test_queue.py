@@ -143,6 +143,24 @@ def test_bytes_drop_no_more_messages_than_they_have_to(limit: int) -> None:
     assert story.journal.settled == {0: [(0, 2)]}
 
 
+@pytest.mark.parametrize("outcome", ["requeue", "release"])
+@pytest.mark.parametrize("limits", [{"max_length": 4}, {"max_length_bytes": 40}])
+def test_what_comes_back_to_a_full_queue_drops_the_oldest(
+    outcome: str, limits: dict[str, int]
+) -> None:
+    """Found: a consumer that vanished left more than there may be, until another message came."""
+    story = Story(dead_letter_exchange="dead", **limits)
+    gone = story.consumer(prefetch=4)
+    story.publish(4)
+    story.take()
+    story.publish(3)
+    story.queue.settle(gone, 2, 3, outcome)
+    assert not story.journal.dead, "there is room for one"
+    story.queue.unsubscribe(gone, 0, outcome)
+    assert story.journal.dead == [Dead("orders", 0, 0, 3, "maxlen")]
+    assert story.queue.ready == 4
+
+
 def test_room_counts_what_is_on_its_way_to_the_disk() -> None:
     story = Story(max_length=3, overflow=REJECT_PUBLISH)
     lane = story.queue.lane_for(0)

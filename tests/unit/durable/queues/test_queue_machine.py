@@ -141,7 +141,7 @@ class QueueMachine(RuleBasedStateMachine):
             limited = definition.max_length is not None or definition.max_length_bytes is not None
             if limited and definition.overflow == DROP_HEAD:
                 self.model.expire(self.now_us)
-                self.model.drop_head()
+            self.model.drop_head()
         del self.announced[:count]
 
     # Consumers.
@@ -174,6 +174,7 @@ class QueueMachine(RuleBasedStateMachine):
                 self.model.come_back(one)
             else:
                 self.model.release(one)
+        self.model.drop_head()
         assert not consumer.active
         self.used_us = self.now_us
 
@@ -253,6 +254,8 @@ class QueueMachine(RuleBasedStateMachine):
                 self.model.release(one)
             else:
                 self.model.come_back(one)
+        if outcome in ("requeue", "release"):
+            self.model.drop_head()
 
     # Messages go.
 

@@ -14,8 +14,8 @@ from durable.protocol.properties import (
     Properties,
     decode_properties,
 )
-from durable.queues.journal import Dead
-from durable.vhost.deadletters import DEATHS_MAX, REJECTED, dead_letter
+from durable.queues.journal import EXPIRED, MAXLEN, Dead
+from durable.vhost.deadletters import DEATHS_MAX, REJECTED, dead_letter, is_cycle
 from tests.vhosts import make_batch
 
 JOBS = QueueDefinition(name="jobs", dead_letter_exchange="", dead_letter_routing_key="graves")
@@ -66,3 +66,16 @@ def test_however_often_it_dies_it_grows_by_no_more_than_consumers_have_room_for(
 def test_a_story_that_is_not_long_keeps_the_keys_of_all_deaths() -> None:
     before = Death("before", REJECTED, 1, "", ("k" * NAME_BYTES_MAX,) * KEYS_MAX, 1)
     assert deaths(Properties(cc=("c",), deaths=(before,)))[1] == before
+
+
+def test_it_comes_back_by_itself_however_many_queues_it_was_in_meanwhile() -> None:
+    """Unless somebody rejected it since."""
+
+    def went(*ways: tuple[str, str]) -> tuple[Death, ...]:
+        """The latest first."""
+        return tuple(Death(queue, reason, 1, "", ("k",), 0) for queue, reason in ways)
+
+    round_ = went(("d", EXPIRED), ("c", MAXLEN), ("b", EXPIRED), ("a", EXPIRED))
+    assert [is_cycle(queue, round_) for queue in "abcde"] == [True] * 4 + [False]
+    rejected = went(("d", EXPIRED), ("c", REJECTED), ("b", EXPIRED))
+    assert [is_cycle(queue, rejected) for queue in "bcd"] == [False, False, True]

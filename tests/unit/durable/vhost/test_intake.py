@@ -188,10 +188,18 @@ def test_keys_that_are_too_long_are_refused_and_cost_nobody_else(field: str) -> 
     assert one.registry.queue("q").ready == 1
 
 
-def test_the_refusal_of_a_long_key_is_short() -> None:
-    """It waits in the memory of a broker until the publisher is told."""
+@pytest.mark.parametrize(
+    ("key", "properties"),
+    [
+        ("q", Properties(cc=("c" * 1_000_000,))), ("q", Properties("e" * 60_000)),
+        ("k" * 60_000, Properties(mandatory=True)),
+    ],
+)  # fmt: skip
+def test_the_refusal_of_a_long_key_is_short(key: str, properties: Properties) -> None:
+    """It waits in the memory of a broker until the publisher is told. Found for exchange and key: 10,000
+    refusals with 60 KB each."""
     one = vhost()
-    batch = make_batch(0, [b"a"], properties=Properties(cc=("c" * 1_000_000,)))
+    batch = make_batch(0, [b"a"], key=key, properties=properties)
     (refusal,) = one.vhost.publish(one.publishers.open(PUBLISHER, 1, 0), [batch], anybody, 0)
     assert len(str(refusal)) < 2000
 
@@ -202,7 +210,7 @@ def test_a_log_with_keys_as_long_as_earlier_releases_took_them_opens(
     one = vhost()
     batch = make_batch(0, [b"a"], properties=Properties(cc=("c" * 70_000,)))
     with monkeypatch.context() as earlier:
-        earlier.setattr("durable.vhost.intake.check_published", lambda _: None)
+        earlier.setattr("durable.vhost.intake.check_published", lambda *_: None)
         assert one.vhost.publish(one.publishers.open(PUBLISHER, 1, 0), [batch], anybody, 0) == []
     one.commit()
     assert one.restarted().registry.queue("q").ready == 1

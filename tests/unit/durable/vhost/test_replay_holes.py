@@ -113,7 +113,7 @@ def test_a_snapshot_does_not_confirm_what_the_same_power_cut_took() -> None:
 
 def test_looking_for_what_is_missing_costs_no_memory_for_what_is_there() -> None:
     """Found: a list of all that is needed, three times as large as the index of it."""
-    vhost, runs = PlainVhost(), 2000
+    vhost, runs = PlainVhost(), 4000
     vhost.change([changes.QUEUE, [1], to_plain(QueueDefinition(name="a"))])
     lane, position = vhost.registry.queue("a").lanes[0], 1
     for number in range(runs):  # None is like the one before it.

@@ -56,6 +56,17 @@ def test_a_replay_changes_nothing() -> None:
     assert roster.refusals.counts == {"announcement replayed": 1}
 
 
+def test_what_is_still_told_of_one_that_leaves_is_no_replay() -> None:
+    """Found: gossip that is slower than a goodbye was logged as if somebody did it on purpose."""
+    said: list[str] = []
+    roster = make_roster(log=said.append)
+    known(roster, announce(version=1))
+    peer = known(roster, announce(version=2, left=True))
+    assert learn(roster, announce(version=1)) == (peer, False)
+    assert roster.refusals.counts == {"announcement of a node that left": 1}
+    assert not said
+
+
 def test_of_each_kind_of_refusal_the_first_is_logged() -> None:
     """Found: replays, what another key said of a node, and nodes over the limit were counted only."""
     said: list[str] = []
