@@ -23,7 +23,7 @@ WINDOW_BYTES = 4 << 20
 
 
 class Feed(AsyncBlock, ABC):
-    """Of one consumer or reader. One task at a time may iterate."""
+    """Of one consumer or reader. One task at a time may iterate; another gets a RuntimeError."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel

@@ -109,6 +109,12 @@ def test_a_directory_that_cannot_be_looked_into_is_an_error_with_its_name() -> N
         load_config(("shop",), {"network_secret": "x"}, environ={}, directory=directory)
 
 
+def test_a_file_nested_too_deeply_is_an_error_with_its_name(tmp_path: Path) -> None:
+    """Found: a RecursionError, on the command line with its stack trace."""
+    with pytest.raises(ConfigError, match=r"mesh\.toml: .*recursion"):
+        load(tmp_path, toml="seeds = " + "[" * 10_000)
+
+
 def test_text_becomes_what_the_setting_is(tmp_path: Path) -> None:
     config = load(
         tmp_path, MESH_WINDOW_BYTES="8MiB", MESH_SEEDS="tcp://a:1, tcp://b:2", MESH_ZEROCONF="no",
