@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
+from itertools import chain
 from types import TracebackType
 from typing import Self
 
@@ -69,10 +70,14 @@ class Feed(AsyncBlock, ABC):
         """The next batch.
 
         Raises:
+            RuntimeError: of the one before only some messages have been taken, one by one.
             ConsumerCancelled: the broker ended this consumer.
             BrokerLost: the connection broke and there was no other within the timeout. The next call
                 tries again.
         """
+        if not self._stale and (left := next(self._messages, None)) is not None:
+            self._messages = chain((left,), self._messages)
+            raise RuntimeError("messages of the batch before are left: take them first")
         self._last = batch = await self._next_batch()
         return batch
 

@@ -61,3 +61,19 @@ async def test_a_block_that_is_entered_within_itself_is_refused(tmp_path: Path) 
         await until_told(shop, lambda told: told["queues"]["jobs"]["consumers"] == 0)
         async with deliveries:
             assert payloads(await take(deliveries, 1)) == [b"1"]
+
+
+async def test_messages_of_a_batch_that_was_begun_come_before_the_next_batch(
+    tmp_path: Path,
+) -> None:
+    """Found: they came after it, and a cursor stored in between passed over them."""
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_stream("audit")
+        for start in (0, 3):
+            await shop.publish_many("", "audit", numbered(3, start))
+        async with shop.read("audit", start="first") as records:
+            assert (await anext(records)).payload == b"0"
+            with pytest.raises(RuntimeError, match="are left"):
+                await records.take()
+            assert payloads(await take(records, 2)) == [b"1", b"2"]
+            assert (await records.take()).payloads == [b"3", b"4", b"5"]
