@@ -64,9 +64,9 @@ class Publisher(Sender):
                 group.payloads.append(payload)
                 group.size_bytes = size
                 return
-        encoded = self._encoded(exchange, key, properties)
-        packed = None if headers is None else encode_headers(headers, HEADERS_BYTES_MAX)
-        self._check_sizes(as_given((payload,)), encoded, len(packed or b""))
+        encoded, packed = self._packed_with(
+            as_given((payload,)), exchange, key, headers, properties
+        )
         if self._gathering.due(key if not exchange and properties is None else None):
             await trio.lowlevel.checkpoint()
             self._gathering.stay()
@@ -85,10 +85,8 @@ class Publisher(Sender):
         """
         if mandatory or properties is not None:
             properties = together(exchange, mandatory, properties)
-        encoded = self._encoded(exchange, key, properties)
-        packed = None if headers is None else encode_headers(headers, HEADERS_BYTES_MAX)
         payloads = as_given(payloads)
-        self._check_sizes(payloads, encoded, len(packed or b""))
+        encoded, packed = self._packed_with(payloads, exchange, key, headers, properties)
         ends, at = ends_of(payloads, packed), 0
         while at < len(payloads):
             if self._gathering.due(None):
@@ -130,9 +128,7 @@ class Publisher(Sender):
             payloads: what `as_given` gave.
         """
         self._check()
-        encoded = self._encoded(exchange, key, properties)
-        packed = None if headers is None else encode_headers(headers, HEADERS_BYTES_MAX)
-        self._check_sizes(payloads, encoded, len(packed or b""))
+        encoded, packed = self._packed_with(payloads, exchange, key, headers, properties)
         ends, at = ends_of(payloads, packed), 0
         first = self._barrier()
         while at < len(payloads):
@@ -148,6 +144,17 @@ class Publisher(Sender):
     def stored(self) -> int:
         """Messages of which the broker has said, so far, that they are on disk."""
         return max(self._outbox.confirmed - self._outbox.refused, 0)
+
+    def _packed_with(
+        self, payloads: tuple[bytes, ...], exchange: str, key: str,
+        headers: Mapping[str, Any] | None, properties: Properties | None,
+    ) -> tuple[bytes, bytes | None]:  # fmt: skip
+        """What goes with each of them: properties, and headers. Raises what `send` does of messages that
+        cannot be."""
+        encoded = self._encoded(exchange, key, properties)
+        packed = None if headers is None else encode_headers(headers, HEADERS_BYTES_MAX)
+        self._check_sizes(payloads, encoded, len(packed or b""))
+        return encoded, packed
 
     def _add(
         self, exchange: str, key: str, payload: bytes, encoded: bytes, headers: bytes | None,
