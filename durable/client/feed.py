@@ -84,15 +84,19 @@ class Feed(AsyncBlock, ABC):
     async def _next_batch(self) -> DeliveryBatch:
         while self._stale or not self._batches:
             with self._alone():
-                try:
-                    if self._tunnel is None and self._entered:
-                        await self._channel.until_open(self._open)
-                    await self._receive()
-                except (NodeClosed, DurableError):
-                    raise
-                except MeshError:
-                    await self._close()
+                await self._receive_anew()
         return self._batches.popleft()
+
+    async def _receive_anew(self) -> None:
+        """Take in one part, by a new tunnel where there is none; one that breaks is closed."""
+        try:
+            if self._tunnel is None and self._entered:
+                await self._channel.until_open(self._open)
+            await self._receive()
+        except (NodeClosed, DurableError):
+            raise
+        except MeshError:
+            await self._close()
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

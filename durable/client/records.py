@@ -10,11 +10,11 @@ from typing import Any
 
 import trio
 
-from mesh.errors import MeshError, NodeClosed
+from mesh.errors import MeshError
 from mesh.tunnel import Tunnel
 from mesh.waker import Waker
 
-from ..errors import BrokerLost, ConsumerCancelled, DurableError, Malformed
+from ..errors import BrokerLost, ConsumerCancelled, Malformed
 from ..protocol.calls import READ, greeted
 from ..protocol.failures import put_together
 from ..protocol.parts import (
@@ -110,14 +110,7 @@ class Records(Feed):
         timeout_s = self._channel.timeout_s
         with trio.move_on_after(timeout_s), self._alone():
             while self._kept != self._stored:
-                try:
-                    if self._tunnel is None:
-                        await self._channel.until_open(self._open)
-                    await self._receive()
-                except (NodeClosed, DurableError):
-                    raise
-                except MeshError:
-                    await self._close()
+                await self._receive_anew()
                 self._batches.clear()  # Nobody is going to take them.
         if self._kept != self._stored:
             unknown = f"unknown whether cursor {self._cursor!r} is stored"
