@@ -98,7 +98,7 @@ class Found:
     async def of(cls, hosted: Hosted) -> Found:
         queues = hosted.vhost.registry.queues
         contents = {
-            name: [number async for number in _numbers(hosted, queue.lanes[0])]
+            name: [number async for _, number in ready_numbers(hosted, queue.lanes[0])]
             for name, queue in queues.items()
         }
         returned: dict[int, int] = {}
@@ -117,8 +117,8 @@ class Found:
         return cls(contents, returned)
 
 
-async def _numbers(hosted: Hosted, lane: Lane) -> AsyncIterator[int]:
-    """Of all ready messages."""
+async def ready_numbers(hosted: Hosted, lane: Lane) -> AsyncIterator[tuple[int, int]]:
+    """Of all ready messages, each behind its sequence in the lane."""
     for low, high in lane.ready_ranges():
         at = low
         while at < high:
@@ -126,7 +126,7 @@ async def _numbers(hosted: Hosted, lane: Lane) -> AsyncIterator[int]:
             assert found is not None, f"message {at} of lane {lane.id} can be read"
             batch, first = found
             for data in part_of(batch, first, at, high).payloads:
-                yield number_of(data)
+                yield at, number_of(data)
                 at += 1
 
 
@@ -185,3 +185,11 @@ def run(
         patch.setattr("durable.broker.opening.RealDisk", lambda _: FaultyDisk(volume, faults))
         patch.setattr("trio._core._run._r", Random(0))
         trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def two_lives(
+    volume: Volume, live: Callable[..., Awaitable[None]], rounds: int, faults: Faults | None = None
+) -> None:
+    """Two starts of a broker, each with a regular end; `live` is told half of the `rounds` each time."""
+    for some in (range(rounds // 2), range(rounds // 2, rounds)):
+        run(volume, partial(live, rounds=some), faults)

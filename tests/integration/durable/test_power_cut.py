@@ -7,7 +7,6 @@ back, dead-letters, deletes, and goes on until checkpoints are written and segme
 
 from __future__ import annotations
 
-from functools import partial
 from random import Random
 
 import pytest
@@ -23,7 +22,7 @@ from durable.vhost.changes import Change
 from durable.vhost.deadletters import part_of
 from mesh.protocol.batch import Batch
 from tests.ledger import number_of, payload
-from tests.power_cuts import CONFIG, Cuts, Found, Ledger, run
+from tests.power_cuts import CONFIG, Cuts, Found, Ledger, run, two_lives
 from tests.vhosts import PUBLISHER, anybody, flushed, make_batch
 from tests.waiting import virtual_sleep
 
@@ -179,19 +178,11 @@ class Client:
             await self.send([batch])
 
 
-def lives(volume: Volume, ledger: Ledger, faults: Cuts[Ledger] | None = None) -> Client:
-    """Two starts of a broker, each with a regular end."""
-    client = Client(ledger)
-    for rounds in (range(ROUNDS // 2), range(ROUNDS // 2, ROUNDS)):
-        run(volume, partial(client.live, rounds=rounds), faults)
-    return client
-
-
 @pytest.fixture(scope="module")
 def story() -> tuple[Cuts[Ledger], Client]:
     volume, ledger = Volume(), Ledger()
-    cuts = Cuts(volume, ledger, SEEDS)
-    client = lives(volume, ledger, cuts)
+    cuts, client = Cuts(volume, ledger, SEEDS), Client(ledger)
+    two_lives(volume, client.live, ROUNDS, cuts)
     return cuts, client
 
 
@@ -208,7 +199,7 @@ def test_the_scenario_does_what_it_is_for(story: tuple[Cuts[Ledger], Client]) ->
     assert ledger.returned_for_certain
     assert all(ledger.settled[name] for name in ("jobs", "dead"))
     again = Cuts(volume := Volume(), Ledger(), 0)
-    lives(volume, again._ledger, again)
+    two_lives(volume, Client(again._ledger).live, ROUNDS, again)
     assert again.changes == cuts.changes
     assert again._ledger == ledger
 

@@ -26,10 +26,9 @@ from durable.definitions import (
 from durable.log.memory_disk import Volume
 from durable.vhost import changes
 from durable.vhost.changes import Change
-from durable.vhost.deadletters import part_of
 from durable.vhost.stream import Stream
-from tests.ledger import number_of, payload
-from tests.power_cuts import CONFIG, Cuts, run
+from tests.ledger import payload
+from tests.power_cuts import CONFIG, Cuts, ready_numbers, run, two_lives
 from tests.vhosts import PUBLISHER, anybody, make_batch
 from tests.waiting import virtual_sleep
 
@@ -74,16 +73,8 @@ def declared(hosted: Hosted) -> Declared:
 
 
 async def contents(hosted: Hosted, stream: Stream) -> dict[int, int]:
-    found: dict[int, int] = {}
-    for low, high in stream.lane.ready_ranges():
-        while low < high:
-            read = await hosted.batch(stream.lane, low)
-            assert read is not None, f"offset {low} of {stream.name} can be read"
-            batch, first = read
-            for data in part_of(batch, first, low, high).payloads:
-                found[low] = number_of(data)
-                low += 1
-    return found
+    """Numbers by offset."""
+    return {offset: number async for offset, number in ready_numbers(hosted, stream.lane)}
 
 
 class Client:
@@ -194,18 +185,12 @@ class Client:
             self.ledger.certain[name] = set(sent)
 
 
-def lives(volume: Volume, ledger: Ledger, faults: Cuts[Ledger] | None = None) -> Client:
-    client = Client(ledger)
-    for rounds in (range(ROUNDS // 2), range(ROUNDS // 2, ROUNDS)):
-        run(volume, partial(client.live, rounds=rounds), faults)
-    return client
-
-
 @pytest.fixture(scope="module")
 def story() -> tuple[Cuts[Ledger], Client]:
     volume, ledger = Volume(), Ledger()
-    cuts = Cuts(volume, ledger, 1)
-    return cuts, lives(volume, ledger, cuts)
+    cuts, client = Cuts(volume, ledger, 1), Client(ledger)
+    two_lives(volume, client.live, ROUNDS, cuts)
+    return cuts, client
 
 
 async def check(hosted: Hosted, ledger: Ledger) -> None:
