@@ -75,9 +75,8 @@ class Endings:
             return False
         with kept:
             received_bytes = _told(kept, "Q", BYTES_RECEIVED_AT) or 0
-        if (
-            not 1 < received_bytes <= GREETING_BYTES + 1
-        ):  # The end counts as one, if the peer said so.
+        # The end counts as one, if the peer said so.
+        if not 1 < received_bytes <= GREETING_BYTES + 1:
             return False
         before_s, self._greeted_s = self._greeted_s, now_s
         return now_s - before_s < REDIAL_S
