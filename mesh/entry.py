@@ -1,8 +1,4 @@
-"""How a console entry begins, and how signals end it: it imports nothing heavy, so that Ctrl-C has one
-answer from the start.
-
-Loading trio and zmq takes a third of a second; interrupted there, Python would print a stack trace.
-"""
+"""How a console entry begins, and how signals end it."""
 
 from __future__ import annotations
 
@@ -16,8 +12,10 @@ from importlib import import_module
 from types import FrameType
 from typing import Any
 
-INTERRUPTED, TERMINATED = 130, 143
-"""128 and the number of SIGINT, of SIGTERM, as shells have it."""
+from .loading import INTERRUPTED, loaded
+
+TERMINATED = 143
+"""128 and the number of SIGTERM."""
 
 STANDARD = (("stdin", os.O_WRONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY))
 """Opened the wrong way round, so that using them fails as using what is closed does; but words go nowhere."""
@@ -130,7 +128,11 @@ def enter(console: str, argv: Sequence[str] | None = None) -> int:
     stand_in()
     named_stdout()
     try:
-        status: int = import_module(console).run(argv)
+        try:
+            run = import_module(console).run
+        finally:
+            loaded()
+        status: int = run(argv)
     except KeyboardInterrupt as interrupt:
         return interrupted_status(interrupt)
     return status
