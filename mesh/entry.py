@@ -21,14 +21,23 @@ STANDARD = (("stdin", os.O_WRONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRO
 """Opened the wrong way round, so that using them fails as using what is closed does; but words go nowhere."""
 
 
+@contextmanager
+def naming(stream: str) -> Iterator[None]:
+    """Errors of the system in the block name the stream: a full disk may be anybody's."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, BrokenPipeError) or error.errno is None:
+            raise
+        raise OSError(error.errno, error.strerror, stream) from None
+
+
 class Stdout(io.FileIO):
-    """Its errors name it, whoever prints: a full disk may be anybody's."""
+    """Its errors name it, whoever prints."""
 
     def write(self, data: Any) -> int:
-        try:
+        with naming("stdout"):
             return super().write(data)
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, "stdout") from None
 
 
 def named_stdout() -> None:

@@ -18,6 +18,7 @@ from typing import Any
 
 import trio
 
+from ..entry import naming
 from ..errors import TooLarge
 from ..nursery import open_nursery
 
@@ -32,22 +33,11 @@ DEPTH_MAX = 32
 """Headers inside headers that are shown; msgpack lets a peer nest deeper than Python recurses."""
 
 
-@contextmanager
-def _named(stream: str) -> Iterator[None]:
-    """Errors of the system in the block name the stream: a full disk may be anybody's."""
-    try:
-        yield
-    except OSError as error:
-        if isinstance(error, BrokenPipeError) or error.errno is None:
-            raise
-        raise OSError(error.errno, error.strerror, stream) from None
-
-
 def payload(text: str) -> bytes:
     """The payload argument; `-` reads it from stdin, unchanged. Blocks: call it before joining."""
     if text != "-":
         return os.fsencode(text)
-    with _named("stdin"):
+    with naming("stdin"):
         data = sys.stdin.buffer.read(STDIN_BYTES_MAX + 1)
     if len(data) > STDIN_BYTES_MAX:
         raise TooLarge("stdin", len(data), STDIN_BYTES_MAX)
@@ -73,7 +63,7 @@ async def stdin_lines() -> AsyncIterator[bytes]:
 
 async def _stdin_piece() -> bytes:
     """Empty: there is no more."""
-    with _named("stdin"):
+    with naming("stdin"):
         return await trio.to_thread.run_sync(
             os.read, sys.stdin.fileno(), PIECE_BYTES, abandon_on_cancel=True
         )
@@ -102,7 +92,7 @@ async def out_line(data: bytes) -> None:
 
     To the descriptor, for the reason that `stdin_lines` has.
     """
-    with _named("stdout"):
+    with naming("stdout"):
         sys.stdout.flush()
         descriptor, rest = sys.stdout.fileno(), memoryview(data + b"\n")
         while rest:
