@@ -6,10 +6,9 @@ nor zmq.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from mesh.lazy import lazy_names
 
+TYPE_CHECKING = False  # As who checks types knows it; `typing` takes longer to load than the rest.
 if TYPE_CHECKING:
     from .broker.broker import Broker as Broker
     from .broker.broker import serve as serve

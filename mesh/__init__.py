@@ -6,10 +6,9 @@ nor zmq.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from .lazy import lazy_names
 
+TYPE_CHECKING = False  # As who checks types knows it; `typing` takes longer to load than the rest.
 if TYPE_CHECKING:
     from .config import MeshConfig as MeshConfig
     from .errors import CannotBind as CannotBind

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 
-from .entry import enter
+from .loading import ends_silently
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command and return its exit status; see `commands.console`."""
+    ends_silently()
+    from .entry import enter  # What loads for longer comes after it.
+
     return enter("mesh.commands.console", argv)
 
 

@@ -1,8 +1,4 @@
-"""How a console entry begins, and how signals end it: it imports nothing heavy, so that Ctrl-C has one
-answer from the start.
-
-Loading trio and zmq takes a third of a second; interrupted there, Python would print a stack trace.
-"""
+"""How a console entry begins, and how signals end it."""
 
 from __future__ import annotations
 
@@ -14,12 +10,37 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from types import FrameType
+from typing import Any
 
-INTERRUPTED, TERMINATED = 130, 143
-"""128 and the number of SIGINT, of SIGTERM, as shells have it."""
+from .loading import INTERRUPTED, loaded
+
+TERMINATED = 143
+"""128 and the number of SIGTERM."""
 
 STANDARD = (("stdin", os.O_WRONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY))
 """Opened the wrong way round, so that using them fails as using what is closed does; but words go nowhere."""
+
+
+class Stdout(io.FileIO):
+    """Its errors name it, whoever prints: a full disk may be anybody's."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, "stdout") from None
+
+
+def named_stdout() -> None:
+    """Python's own stdout is a Stdout from here on; another one is whose who set it."""
+    old = sys.stdout
+    if isinstance(old, io.TextIOWrapper) and old is sys.__stdout__:
+        raw = Stdout(old.fileno(), "wb", closefd=False)
+        sys.stdout = io.TextIOWrapper(
+            io.BufferedWriter(raw) if isinstance(old.buffer, io.BufferedWriter) else raw,
+            encoding=old.encoding, errors=old.errors, newline="\n",
+            line_buffering=old.line_buffering, write_through=old.write_through,
+        )  # fmt: skip
 
 
 def stand_in() -> None:
@@ -27,8 +48,8 @@ def stand_in() -> None:
     opened would be in its place. Who uses it gets an OSError, at once: nothing waits to be written."""
     for name, flags in STANDARD:
         if getattr(sys, name) is None:
-            mode = "rb" if name == "stdin" else "wb"
-            raw = open(os.open(os.devnull, flags), mode, buffering=0)  # noqa: SIM115
+            kind = Stdout if name == "stdout" else io.FileIO
+            raw = kind(os.open(os.devnull, flags), "rb" if name == "stdin" else "wb")
             setattr(sys, name, io.TextIOWrapper(raw, encoding="utf-8", write_through=True))
 
 
@@ -105,8 +126,13 @@ def interrupted_status(interrupt: KeyboardInterrupt) -> int:
 def enter(console: str, argv: Sequence[str] | None = None) -> int:
     """Load this module, run its `run(argv)`, and return the exit status."""
     stand_in()
+    named_stdout()
     try:
-        status: int = import_module(console).run(argv)
+        try:
+            run = import_module(console).run
+        finally:
+            loaded()
+        status: int = run(argv)
     except KeyboardInterrupt as interrupt:
         return interrupted_status(interrupt)
     return status

@@ -21,9 +21,10 @@ from bench.progress import Progress
 from bench.session import Session
 from bench.table import render
 from mesh.entry import interrupted_status
+from mesh.errors import ConfigError
 
 
-class UsageError(Exception):
+class UsageError(ConfigError):
     """What was asked for makes no sense; its text is one line."""
 
 

@@ -12,9 +12,9 @@ import trio
 
 from mesh.commands.options import Commands, add_joining, count, path, settings
 from mesh.commands.terminal import until_told, words
-from mesh.entry import INTERRUPTED
 from mesh.errors import ConfigError
 from mesh.joining import check_settings
+from mesh.loading import INTERRUPTED
 
 from ..broker.broker import Broker
 from ..broker.hosted import Hosted

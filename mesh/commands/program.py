@@ -53,6 +53,14 @@ class Parser(argparse.ArgumentParser):
         found.parser = self
         return found, extras
 
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """Help that cannot be written is an error like any other; argparse's own drops it, and ends with 0."""
+        if file is not sys.stdout:
+            super()._print_message(message, file)
+            return
+        file.write(message)
+        flush_out()
+
     def error(self, message: str) -> NoReturn:
         """In place of the usage, which takes more lines than the error."""
         self.exit(MISUSED, f"{self.prog}: {message}; see {self.prog} --help\n")
@@ -81,10 +89,10 @@ def run_program(parser: Parser, argv: Sequence[str] | None = None) -> int:
 
 def _run(parser: Parser, argv: Sequence[str] | None) -> int:
     show_every_name()
-    args = parser.parse_args(argv)
-    level = logging.INFO if args.verbose else logging.WARNING
-    logging.basicConfig(level=level, format=f"{parser.prog}: %(message)s", stream=sys.stderr)
     try:
+        args = parser.parse_args(argv)
+        level = logging.INFO if args.verbose else logging.WARNING
+        logging.basicConfig(level=level, format=f"{parser.prog}: %(message)s", stream=sys.stderr)
         with terminable():
             waits = inspect.iscoroutinefunction(args.run)
             status = int(trio.run(args.run, args) if waits else args.run(args))

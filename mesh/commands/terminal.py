@@ -83,17 +83,15 @@ def out(data: bytes) -> None:
     """Data goes to stdout as it is; a terminal gets a line end where there is none."""
     if sys.stdout.isatty() and not data.endswith(b"\n"):
         data += b"\n"
-    with _named("stdout"):
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
 
 
 def flush_out() -> None:
     """What was printed goes out now. What cannot is dropped: Python would try it again when it ends, say
     so in lines of its own, and end with status 120."""
     try:
-        with _named("stdout"):
-            sys.stdout.flush()
+        sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise

@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from mesh.entry import INTERRUPTED, TERMINATED
+from mesh.entry import TERMINATED
+from mesh.loading import INTERRUPTED
 from tests.shell import Shell, lines_said
 
 pytestmark = pytest.mark.timeout(180)  # A dozen processes in a row, on machines that are busy.

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -211,27 +208,3 @@ def test_a_secret_others_can_read_is_wrong(shell: Shell) -> None:
     done = shell.run("doctor")
     assert done.returncode == 1
     assert b"chmod 600" in done.stdout
-
-
-@pytest.mark.parametrize(
-    ("reader", "status", "says"),
-    [("full", 1, b"mesh: stdout: No space left on device\n"), ("gone", 0, b"")],
-)
-def test_what_is_printed_and_cannot_be_written_is_one_line_and_a_status(
-    shell: Shell, reader: str, status: int, says: bytes
-) -> None:
-    """Found: Python wrote it after us, said so in lines of its own, and ended with 120."""
-    if reader == "full":
-        stdout = os.open("/dev/full", os.O_WRONLY)
-    else:
-        gone, stdout = os.pipe()
-        os.close(gone)
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", "mesh.cli", "keys", "show"], stdout=stdout,
-            stderr=subprocess.PIPE, env={**shell.environment, "PYTHONUNBUFFERED": ""},
-            cwd=shell.directory, timeout=40, check=False,
-        )  # fmt: skip
-    finally:
-        os.close(stdout)
-    assert (done.returncode, done.stderr) == (status, says)

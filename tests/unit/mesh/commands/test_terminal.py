@@ -34,6 +34,7 @@ from mesh.commands.terminal import (
     while_read,
     words,
 )
+from mesh.entry import Stdout
 
 BOTH = {signal.SIGTERM: 0, signal.SIGINT: 130}
 TIMESTAMP = b"\x81\xa1t\xd6\xff\x00\x00\x00\x01"
@@ -229,13 +230,10 @@ def test_what_has_no_descriptor_keeps_its_own_words(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("lines", [False, True])
 def test_what_fails_at_stdout_says_so(monkeypatch: pytest.MonkeyPatch, lines: bool) -> None:
     """Found: a full disk, and it might have been the broker's."""
-    with Path("/dev/full").open("w", buffering=1) as full:
-        with monkeypatch.context() as elsewhere:
-            elsewhere.setattr(sys, "stdout", full)
-            with pytest.raises(OSError, match="No space left on device: 'stdout'"):
-                trio.run(out_line, b"x") if lines else out(b"x")
-        with suppress(OSError):  # What it holds is tried again.
-            full.close()
+    with io.TextIOWrapper(Stdout("/dev/full", "wb")) as full, monkeypatch.context() as elsewhere:
+        elsewhere.setattr(sys, "stdout", full)
+        with pytest.raises(OSError, match="No space left on device: 'stdout'"):
+            trio.run(out_line, b"x") if lines else out(b"x")
 
 
 def test_a_node_that_crashed_says_of_what(capsys: pytest.CaptureFixture[str]) -> None:
