@@ -163,7 +163,19 @@ def encode_definitions(value: Any) -> bytes:
 
 def join_definitions(packed: Sequence[bytes]) -> bytes:
     """One list of values that `encode_definitions` has encoded one by one."""
-    return b"\xdd" + len(packed).to_bytes(4, "big") + b"".join(packed)
+    return _list_of(len(packed)) + b"".join(packed)
+
+
+def begin_definitions(body: bytearray, count: int) -> None:
+    """The same where they stand already, behind the begin of a list of another length."""
+    body[:LIST_BYTES] = _list_of(count)
+
+
+def _list_of(count: int) -> bytes:
+    return b"\xdd" + count.to_bytes(4, "big")
+
+
+LIST_BYTES = len(_list_of(0))
 
 
 def decode_definitions(record: Record) -> Any:

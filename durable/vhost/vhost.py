@@ -26,6 +26,7 @@ from ..protocol.parts import Refusal
 from ..queues.journal import Dead
 from ..queues.lane import Lane
 from ..queues.queue import Queue
+from .addition import Addition
 from .bodies import Bodies
 from .changes import CURSOR, QUEUE, Change
 from .deadletters import dead_letter, part_of
@@ -83,6 +84,15 @@ class Vhost:
             self.registry.apply(change)
             if change[0] == QUEUE:  # The time in which nobody uses it begins.
                 self.registry.queue(change[-1]["name"]).touch(now_us)
+        return position
+
+    def extend(self, addition: Addition, now_us: int) -> int:
+        """As `change`, with all that an addition is made of."""
+        position = self._store.durable_end - 1
+        if addition.body:
+            draft = Draft(Kind.DEFINITIONS, addition.body, (), now_us)
+            position = append_twice(self._store, [draft])[-1]
+        addition.make_so(now_us)
         return position
 
     def publish(

@@ -1,0 +1,20 @@
+"""What is done of very many entries: some of them, then others have their turn.
+
+Whoever does it is a generator, and yields between two turns. It does not know of any loop: see
+broker/listing.py for what does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
+ENTRIES_AT_ONCE = 200
+"""A few milliseconds, until others have their turn."""
+
+
+def some_at_once(entries: Sequence[T]) -> Iterator[Sequence[T]]:
+    """All of them, in order."""
+    for at in range(0, len(entries), ENTRIES_AT_ONCE):
+        yield entries[at : at + ENTRIES_AT_ONCE]
