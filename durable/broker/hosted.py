@@ -19,14 +19,7 @@ from mesh.errors import TooLarge
 from mesh.protocol.batch import Batch
 from mesh.waker import Bell, Waker
 
-from ..errors import (
-    DurableError,
-    NotInLog,
-    RecordDamaged,
-    RecordTooLarge,
-    StoreError,
-    StoreFailed,
-)
+from ..errors import DurableError, RecordDamaged, RecordTooLarge, StoreError, StoreFailed
 from ..log.bodies import MESSAGES, batch_bytes
 from ..log.log import Log
 from ..log.reader import READ_BYTES
@@ -360,6 +353,6 @@ class Hosted:
                     self.vhost.bodies.keep(record.position, body)
                     if record.position == position:
                         found = body
-        except (NotInLog, RecordDamaged):
+        except RecordDamaged:
             pass  # If it is not this one, somebody else will find out.
         return found
