@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from ..definition_forms import (
@@ -121,14 +122,13 @@ async def take_in(
     addition: Addition | None = None
     async with hosted.gate.alone:
         new = await in_turns(_missing(hosted, peer, asked))
-        check_patterns(new.streams)
         if new.permissions:
             registry.permissions.check_administered(new.permissions)
         counts = {kind: len(getattr(new, group)) for group, kind in GROUPS.items()}
         if any(counts.values()):
             # Kept to the end: to let go of it takes long, and so does to make it so.
             addition = await in_turns(adding(registry, new))
-            position = await hosted.extend(addition)
+            position = await hosted.extend(addition, partial(check_patterns, new.streams))
         else:  # What is there already may not be on disk yet.
             position = hosted.log.end - 1
     await hosted.log.durable(position)
@@ -176,9 +176,8 @@ def _missing(hosted: Hosted, peer: Peer, wanted: Asked) -> Generator[None, None,
     vhost, asked = wanted
     if vhost != hosted.vhost.name:
         raise InvalidDefinition("definitions", "vhost", vhost, repr(hosted.vhost.name))
-    yield from _check(
-        asked, peer
-    )  # Before it is compared: who may not declare it is not told what is there.
+    # Before it is compared: who may not declare it is not told what is there.
+    yield from _check(asked, peer)
     there = _declared(registry)
     yield
     yield from check_together(asked, there)

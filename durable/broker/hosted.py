@@ -19,14 +19,7 @@ from mesh.errors import TooLarge
 from mesh.protocol.batch import Batch
 from mesh.waker import Bell, Waker
 
-from ..errors import (
-    DurableError,
-    NotInLog,
-    RecordDamaged,
-    RecordTooLarge,
-    StoreError,
-    StoreFailed,
-)
+from ..errors import DurableError, RecordDamaged, RecordTooLarge, StoreError, StoreFailed
 from ..log.bodies import MESSAGES, batch_bytes
 from ..log.log import Log
 from ..log.reader import READ_BYTES
@@ -175,26 +168,34 @@ class Hosted:
             StoreFull: nothing has changed.
             StoreFailed, StoreClosed: it is unknown whether anything has.
         """
-
-        def change() -> int:
-            changes = wanted()
-            position = self.vhost.change(changes, self.clock.now_us())
-            words = {word for word, *_ in changes}
-            if words & {STREAM, STREAM_GONE}:
-                self.streams_changed.wake()
-            if words & {PERMISSION, PERMISSION_GONE}:
-                self._permitted.wake()
-            return position
-
         async with self.gate.together:
-            position = await self._with_room(change)
+            position = await self._with_room(partial(self._make_so, wanted))
         await self.log.durable(position)
 
-    async def extend(self, addition: Addition) -> int:
-        """Write down and make so all of it, whoever is alone in the gate; the log position to be durable
-        before an answer. Raises as `change`."""
+    async def keep_cursor(self, wanted: Wanted) -> None:
+        """As `change`, and nobody who is alone keeps it waiting: cursors are not declared."""
+        await self.log.durable(await self._with_room(partial(self._make_so, wanted)))
+
+    def _make_so(self, wanted: Wanted) -> int:
+        changes = wanted()
+        position = self.vhost.change(changes, self.clock.now_us())
+        words = {word for word, *_ in changes}
+        if words & {STREAM, STREAM_GONE}:
+            self.streams_changed.wake()
+        if words & {PERMISSION, PERMISSION_GONE}:
+            self._permitted.wake()
+        return position
+
+    async def extend(self, addition: Addition, check: Callable[[], object]) -> int:
+        """Write down and make so all of it, for who is alone in the gate; the log position to be durable
+        before an answer. Raises as `change`.
+
+        Args:
+            check: called right before: of what others may have changed all the same.
+        """
 
         def extend() -> int:
+            check()
             position = self.vhost.extend(addition, self.clock.now_us())
             if addition.streams:
                 self.streams_changed.wake()
@@ -352,6 +353,6 @@ class Hosted:
                     self.vhost.bodies.keep(record.position, body)
                     if record.position == position:
                         found = body
-        except (NotInLog, RecordDamaged):
+        except RecordDamaged:
             pass  # If it is not this one, somebody else will find out.
         return found

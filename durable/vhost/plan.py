@@ -66,7 +66,10 @@ class Plan:
             self.refusal = error
 
     def drop(self, batch: Batch) -> None:
-        """Nobody wants it."""
+        """Nobody wants it; behind a refusal that makes no difference."""
+        if self.refusal is not None:
+            self.refuse(batch, self.refusal)
+            return
         self.items.append(Item(batch))
 
     def store(

@@ -1,6 +1,6 @@
 """A snapshot: everything a vhost knows but its messages, as changes that stand in the log.
 
-    ["snapshot", next lane, start]  declarations ...  ["publishers", [...]]  ["lanes", [...]]
+    ["snapshot", next lane, start]  declarations and cursors ...  ["publishers", [...]]  ["lanes", [...]]
     ["returns", [[lane, up to which sequence, [[start, end, how often], ...]], ...]]  ["gaps", [...]]
     ["snapshot end"]
 
@@ -114,7 +114,7 @@ class Snapshot:
     """A new one. It is of the moment in which `drafts` is called, and is encoded before, some at a time:
     then only what has changed is encoded once more.
 
-    Until that moment nothing may be declared or deleted. Messages come and go meanwhile.
+    Until that moment nothing may be declared or deleted. Messages come and go, and cursors move.
     """
 
     def __init__(
@@ -171,6 +171,7 @@ class Snapshot:
 
     def _others(self) -> Iterator[bytes]:
         """All but what is declared, encoded as it is now."""
+        yield from map(encode_definitions, self._registry.cursors())
         entries = self._publishers.entries()
         for at in range(0, len(entries), AT_ONCE):
             yield encode_definitions([PUBLISHERS, entries[at : at + AT_ONCE]])

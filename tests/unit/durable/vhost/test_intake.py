@@ -214,3 +214,16 @@ def test_a_log_with_keys_as_long_as_earlier_releases_took_them_opens(
         assert one.vhost.publish(one.publishers.open(PUBLISHER, 1, 0), [batch], anybody, 0) == []
     one.commit()
     assert one.restarted().registry.queue("q").ready == 1
+
+
+def test_behind_a_refusal_even_what_nobody_wants_is_refused() -> None:
+    """Found: it counted as dropped, and its publisher was told that it had been taken."""
+    one = vhost()
+    publisher = one.publishers.open(PUBLISHER, 1, 0, stops=True)
+    batches = [make_batch(0, [b"a"], exchange="none"), make_batch(1, [b"b"], key="nobody's")]
+    refusals = one.vhost.publish(publisher, batches, anybody, 0)
+    assert [each.first for each in refusals] == [0, 1]
+    assert len({each.code for each in refusals}) == 1
+    later = one.vhost.publish(publisher, [make_batch(2, [b"c"], key="nobody's")], anybody, 0)
+    assert [each.first for each in later] == [2]
+    assert (one.vhost.intake.counts.dropped, publisher.holes) == (0, [(0, 3)])

@@ -202,7 +202,7 @@ def told(one: PlainVhost) -> Any:
         for sequence in range(first, end)
         if stored
     ]
-    declared = sorted(registry.declared(), key=repr)
+    declared = sorted([*registry.declared(), *registry.cursors()], key=repr)
     return lanes, known, declared
 
 

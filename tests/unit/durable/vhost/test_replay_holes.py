@@ -175,6 +175,7 @@ def test_a_change_holds_once_whichever_copy_is_left(lost: int | None) -> None:
             damaged.append(before + lost)
         again = one.restarted(damaged)
         assert list(again.registry.declared()) == list(one.registry.declared())
+        assert list(again.registry.cursors()) == list(one.registry.cursors())
         assert again.registry.patterns == one.registry.patterns
 
 
