@@ -36,6 +36,7 @@ from .errors import (
     UnknownQueue,
     nearest,
 )
+from .turns import some_at_once
 
 VERSION = 1
 CLASSES: dict[str, type[Definition]] = {
@@ -124,8 +125,9 @@ def read_definitions(plain: Any) -> tuple[str, Definitions]:
     return vhost, Definitions(**groups)
 
 
-def check_together(definitions: Definitions, existing: Definitions | None = None) -> None:
-    """Whether all of it, checked one by one, can be declared in a vhost that has `existing`.
+def check_together(definitions: Definitions, existing: Definitions | None = None) -> Iterator[None]:
+    """Whether all of it, checked one by one, can be declared in a vhost that has `existing`. Yields
+    wherever others may have their turn.
 
     Raises:
         InvalidDefinition: something is there twice.
@@ -134,20 +136,27 @@ def check_together(definitions: Definitions, existing: Definitions | None = None
         BuiltIn: a binding of the default exchange, or a built-in one with other settings.
     """
     there = existing or Definitions()
-    for exchange in definitions.exchanges:
-        check_built_in(exchange)
+    for exchanges in some_at_once(definitions.exchanges):
+        for exchange in exchanges:
+            check_built_in(exchange)
+        yield
     for group in ("exchanges", "queues", "streams"):
-        _check_same(getattr(definitions, group), getattr(there, group))
+        yield from _check_same(getattr(definitions, group), getattr(there, group))
     destinations: tuple[Any, ...] = (*definitions.queues, *definitions.streams)
-    _check_once("queue or stream", "name", destinations, lambda one: one.name)
-    _check_once("exchange", "name", definitions.exchanges, lambda one: one.name)
-    _check_once("permission", "cluster", definitions.permissions, lambda one: one.cluster)
-    _check_once("binding", "identity", definitions.bindings, lambda one: one.identity)
-    _check_apart(definitions, there)
-    exchanges = {one.name for one in (*there.exchanges, *definitions.exchanges)} | set(BUILT_IN)
+    yield from _check_once("queue or stream", "name", destinations, lambda one: one.name)
+    yield from _check_once("exchange", "name", definitions.exchanges, lambda one: one.name)
+    yield from _check_once(
+        "permission", "cluster", definitions.permissions, lambda one: one.cluster
+    )
+    yield from _check_once("binding", "identity", definitions.bindings, lambda one: one.identity)
+    yield from _check_apart(definitions, there)
+    names = {one.name for one in (*there.exchanges, *definitions.exchanges)} | set(BUILT_IN)
     queues = {one.name for one in (*there.queues, *there.streams, *destinations)}
-    for binding in definitions.bindings:
-        _check_ends(binding, exchanges, queues)
+    yield
+    for bindings in some_at_once(definitions.bindings):
+        for binding in bindings:
+            _check_ends(binding, names, queues)
+        yield
 
 
 def _entries(group: str, kind: str, entries: list[Any]) -> Iterator[Definition]:
@@ -171,31 +180,39 @@ def _check_fields(kind: str, plain: Any, known: Sequence[str]) -> None:
             raise InvalidDefinition(kind, "a field's name", name, allowed)
 
 
-def _check_same(asked: Iterable[Any], there: Iterable[Any]) -> None:
+def _check_same(asked: Sequence[Any], there: Iterable[Any]) -> Iterator[None]:
     named = {one.name: one for one in there}
-    for one in asked:
-        was = named.get(one.name)
-        if was is not None and was != one:
-            raise DefinitionConflict(one.kind, one.name, differences(was, one))
+    yield
+    for some in some_at_once(asked):
+        for one in some:
+            was = named.get(one.name)
+            if was is not None and was != one:
+                raise DefinitionConflict(one.kind, one.name, differences(was, one))
+        yield
 
 
 def _check_once(
-    kind: str, field: str, entries: Iterable[Any], key: Callable[[Any], Hashable]
-) -> None:
+    kind: str, field: str, entries: Sequence[Any], key: Callable[[Any], Hashable]
+) -> Iterator[None]:
     seen: set[Hashable] = set()
-    for one in entries:
-        if key(one) in seen:
-            raise InvalidDefinition(kind, field, key(one), "each once")
-        seen.add(key(one))
+    for some in some_at_once(entries):
+        for one in some:
+            if key(one) in seen:
+                raise InvalidDefinition(kind, field, key(one), "each once")
+            seen.add(key(one))
+        yield
 
 
-def _check_apart(definitions: Definitions, there: Definitions) -> None:
+def _check_apart(definitions: Definitions, there: Definitions) -> Iterator[None]:
     """A name is a queue's or a stream's."""
     streams = {one.name for one in (*there.streams, *definitions.streams)}
-    for queue in (*there.queues, *definitions.queues):
-        if queue.name in streams:
-            allowed = "a name that is not that of a queue and of a stream"
-            raise InvalidDefinition("queue or stream", "name", queue.name, allowed)
+    yield
+    for queues in some_at_once((*there.queues, *definitions.queues)):
+        for queue in queues:
+            if queue.name in streams:
+                allowed = "a name that is not that of a queue and of a stream"
+                raise InvalidDefinition("queue or stream", "name", queue.name, allowed)
+        yield
 
 
 def _check_ends(binding: BindingDefinition, exchanges: set[str], queues: set[str]) -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .errors import ServiceError as ServiceError
     from .errors import TooLarge as TooLarge
     from .errors import TunnelBroken as TunnelBroken
+    from .errors import WrongThread as WrongThread
     from .joining import join as join
     from .message import Message as Message
     from .node import Node as Node
@@ -46,7 +47,7 @@ _HOMES = {
         (
             "CannotBind", "ConfigError", "InvalidName", "KeyMissing", "LimitReached", "MeshError",
             "NoMembers", "NodeClosed", "NodeCrashed", "Overloaded", "PeerLost", "RequestError",
-            "RequestTimeout", "ServiceError", "TooLarge", "TunnelBroken",
+            "RequestTimeout", "ServiceError", "TooLarge", "TunnelBroken", "WrongThread",
         ),
         "errors",
     ),

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Awaitable, Callable, Sequence
+from threading import get_ident
 from weakref import WeakSet
 
 import trio
@@ -24,7 +25,7 @@ from discovery.finder import Finder, Found
 from security.announcement import Endpoint
 from security.errors import CannotAnnounce
 
-from .errors import ConfigError
+from .errors import ConfigError, WrongThread
 from .nursery import open_nursery
 from .pace import Pace
 from .protocol.carrying import carry_out
@@ -46,7 +47,7 @@ class Driver:
     """Implements the core's Shell and the transport's Receiver."""
 
     def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+        self._transport, self._thread = transport, get_ident()
         self.finders: Sequence[Finder] = ()
         self._pump, self._pace = Waker(), Pace()
         self._ready = False
@@ -185,12 +186,35 @@ class Driver:
         self.freed(list(self.topics_freed))
         self.grown.wake()
 
+    def check_thread(self) -> None:
+        """Raises WrongThread: not all that a verb does would, and some of it only when it is done."""
+        if get_ident() != self._thread:
+            raise WrongThread
+
+    def now(self) -> tuple[float, float]:
+        """When the caller's scope ends, and what time it is. Raises WrongThread."""
+        self.check_thread()
+        return trio.current_effective_deadline(), trio.current_time()
+
+    async def checkpoint_if_cancelled(self) -> None:
+        """Raises WrongThread."""
+        self.check_thread()
+        await trio.lowlevel.checkpoint_if_cancelled()
+
     # Carrying out
 
     def wake_pump(self) -> None:
         """Something is ready to leave: in the pump's turn."""
         self._ready = True
         self._pump.wake()
+
+    def begin(self, stream: TopicStream, payload: bytes, size_bytes: int) -> None:
+        """A topic has its first message since the last flush, and so much then. Raises WrongThread."""
+        self.check_thread()
+        stream.payloads.append(payload)
+        stream.size_bytes = size_bytes
+        self.core.patterns.publisher.begin(stream)
+        self.gathers()
 
     def gathers(self) -> None:
         """A topic has a first message to leave: at once if they come one by one, else with others."""

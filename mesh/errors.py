@@ -14,6 +14,7 @@ MeshError
 │   ├── PeerLost                  the member vanished with the request; `maybe_executed`
 │   └── ServiceError              the handler said no: `code`, `message`
 ├── TunnelBroken                  the other end or the link is gone; bytes sent and received
+├── WrongThread (RuntimeError)    a thread that is not the node's called it; says how to
 ├── NodeClosed                    the node has left, or is leaving; `maybe_executed`
 ├── NodeCrashed                   a background task of ours failed: a bug, please report it
 └── ProtocolError                 abstract; never reaches a user, costs one link
@@ -157,6 +158,16 @@ class TunnelBroken(MeshError):
     def __init__(self, reason: str, *, sent_bytes: int = 0, received_bytes: int = 0) -> None:
         super().__init__(f"tunnel broken: {reason} (sent {sent_bytes}, received {received_bytes})")
         self.reason, self.sent_bytes, self.received_bytes = reason, sent_bytes, received_bytes
+
+
+class WrongThread(MeshError, RuntimeError):
+    """A thread that is not the node's called it. Nothing was sent."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "a node belongs to the trio thread that joined: from other threads "
+            "trio.from_thread.run(node.publish, ...), run_sync for what does not wait"
+        )
 
 
 class NodeClosed(MeshError):

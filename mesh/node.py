@@ -88,7 +88,7 @@ class Node:
             NodeClosed: the node has left. All of these say `maybe_executed`.
             TooLarge, InvalidName, LimitReached: nothing was sent.
         """
-        scope_s, now_s = trio.current_effective_deadline(), trio.current_time()
+        scope_s, now_s = self._driver.now()
         if scope_s <= now_s:
             await trio.lowlevel.checkpoint()  # Cancelled already: nothing is sent.
         waker = Waker()
@@ -148,7 +148,7 @@ class Node:
         cluster, _ = split_target(target)
         self._core.check_open()
         bell = Bell()
-        scope_s, now_s = trio.current_effective_deadline(), trio.current_time()
+        scope_s, now_s = self._driver.now()
         asked: list[tuple[Member, Pending]] = []
         try:
             for member, link in self._core.rotation.linked(cluster):
@@ -175,7 +175,7 @@ class Node:
         Raises:
             TooLarge, InvalidName, TypeError, NodeClosed: nobody was told.
         """
-        await trio.lowlevel.checkpoint_if_cancelled()
+        await self._driver.checkpoint_if_cancelled()
         self._check_payload(payload)
         self._core.check_open()
         cluster, endpoint = split_target(target)
@@ -211,17 +211,17 @@ class Node:
                 and headers is None
                 and stream.headers is None
             ):
-                stream.payloads.append(payload)
-                stream.size_bytes = size
-                if not stream.dirty:
-                    self._publisher.begin(stream)
-                    self._driver.gathers()
-                    if self._publisher.enough:
-                        await trio.lowlevel.cancel_shielded_checkpoint()
+                if stream.dirty:
+                    stream.payloads.append(payload)
+                    stream.size_bytes = size
+                    return
+                self._driver.begin(stream, payload, size)
+                if self._publisher.enough:
+                    await trio.lowlevel.cancel_shielded_checkpoint()
                 return
         except (KeyError, TypeError):
             pass  # A new topic, or something wrong that `_prepare` names.
-        await trio.lowlevel.checkpoint_if_cancelled()
+        await self._driver.checkpoint_if_cancelled()
         stream, packed = self._prepare(topic, payload, headers)
         while not self._append(stream, payload, packed):
             stream = await self._wait_room(stream, payload, packed)
@@ -237,11 +237,11 @@ class Node:
             if stream is not None and stream.headers is None:
                 size = stream.size_bytes + len(payload) + PER_MESSAGE_BYTES
                 if size <= stream.limit_bytes:
-                    stream.payloads.append(payload)
-                    stream.size_bytes = size
-                    if not stream.dirty:
-                        self._publisher.begin(stream)
-                        self._driver.gathers()
+                    if stream.dirty:
+                        stream.payloads.append(payload)
+                        stream.size_bytes = size
+                    else:
+                        self._driver.begin(stream, payload, size)
                     return
         stream, packed = self._prepare(topic, payload, headers)
         if not self._append(stream, payload, packed):
@@ -301,6 +301,7 @@ class Node:
     def _prepare(
         self, topic: str, payload: bytes, headers: dict[str, Any] | None
     ) -> tuple[TopicStream, bytes | None]:
+        self._driver.check_thread()
         self._check_payload(payload)
         packed = None
         if headers is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from types import TracebackType
 
 import trio
@@ -74,7 +75,15 @@ class Subscription(AsyncBlock):
         return Batches(self)
 
     async def take(self) -> Delivery:
-        """The messages that wait, as one batch; waits for some. Cancelled: nothing was taken."""
+        """The messages that wait, as one batch; waits for some. Cancelled: nothing was taken.
+
+        Raises:
+            RuntimeError: of the one before only some messages have been taken, one by one.
+            NodeClosed: this subscription has ended.
+        """
+        if (left := next(self._messages, None)) is not None:
+            self._messages = chain((left,), self._messages)
+            raise RuntimeError("messages of the batch before are left: take them first")
         inbox = self._inbox
         if inbox is None:
             raise RuntimeError("subscription used outside of its `async with` block")

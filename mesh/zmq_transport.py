@@ -29,9 +29,10 @@ from security.announcement import Endpoint
 from security.keyring import Keyring
 from security.keys import ClusterKeys
 
+from .binding import bind_to
 from .config import MeshConfig
 from .endings import Endings, hung_up_on
-from .errors import CannotBind, ConfigError
+from .errors import ConfigError
 from .listening import Bind, binds_of
 from .nursery import open_nursery
 from .protocol.dialling import PATIENCE_MAX
@@ -166,14 +167,7 @@ class ZmqTransport:
         endpoints: list[Endpoint] = []
         for bind in self.binds:
             raw.setsockopt(zmq.CURVE_SECRETKEY, _secret(bind.keys))
-            raw.setsockopt(zmq.IPV6, int("[" in bind.uri))
-            try:
-                raw.bind(bind.uri)
-            except zmq.ZMQError as error:
-                why = zmq.strerror(error.errno or 0)  # `error.strerror` has the address again.
-                if error.errno == errno.EADDRINUSE:
-                    why += "; port 0 is any that is free"
-                raise CannotBind(bind.uri, why) from None
+            bind_to(raw, bind.uri)
             bound = raw.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
             endpoints += [Endpoint(uri, bind.keys.key_id) for uri in bind.announced(bound)]
         return endpoints

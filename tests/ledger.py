@@ -46,3 +46,41 @@ class Ledger:
     def check(self) -> None:
         assert not self.missing, "confirmed, and never delivered"
         assert self.seen == sorted(self.seen), "delivered in the order of publishing"
+
+
+@dataclass
+class StreamLedger:
+    """Of one stream that keeps everything, and of one cursor of it, whoever reads."""
+
+    confirmed: set[int] = field(default_factory=set)
+    found: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """By offset: the number, and how many are missing right before it."""
+    numbers: dict[int, int] = field(default_factory=dict)
+    """Offsets, by number."""
+    _cursors: list[int] = field(default_factory=lambda: [0])
+    """Where it may be: where it is for certain, then what was stored since."""
+
+    def began(self, offset: int) -> None:
+        """A reader with the cursor was given this first."""
+        assert offset in self._cursors, f"began at {offset}, the cursor is at {self._cursors}"
+
+    def read(self, offset: int, number: int, lost: int) -> None:
+        known = self.found.setdefault(offset, (number, lost))
+        assert known == (number, lost), f"offset {offset} stands for two messages, or two gaps"
+        twice = self.numbers.setdefault(number, offset)
+        assert twice == offset, f"message {number} is at {twice} and at {offset}"
+
+    def stored(self, offset: int) -> None:
+        self._cursors.append(offset)
+
+    def kept(self) -> None:
+        """The block was left: it is on disk."""
+        del self._cursors[:-1]
+
+    @property
+    def missing(self) -> set[int]:
+        return self.confirmed - self.numbers.keys()
+
+    def check(self) -> None:
+        assert not self.missing, "confirmed, and not in the stream"
+        assert sorted(self.found) == list(range(len(self.found))), "no offset is left out"

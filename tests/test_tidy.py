@@ -30,7 +30,7 @@ MAY_SLEEP = {
     "member.py::block": "its event loop is to be blocked",
     "integration/test_security.py::slowly": "its event loop is to be blocked",
     "integration/test_discovery_mdns.py::tell_problems": "another process, until its stdin ends",
-    "e2e/test_broker_killed.py::kill_after": "the random moment of a kill",
+    "e2e/test_broker_killed.py::_moment": "the random moment of a kill",
     "spark/test_replay.py::test_a_paced_replay_is_never_early_and_cuts_pauses": (
         "the times between messages are what is replayed"
     ),

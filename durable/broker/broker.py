@@ -14,8 +14,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from mesh.binding import check_free
+from mesh.config import MeshConfig
 from mesh.entering import Life
 from mesh.joining import check_in_trio, check_settings, join
+from mesh.listening import binds_of
 from mesh.node import Node
 from mesh.service import Service
 from mesh.settings import KEY_SOURCES
@@ -24,7 +27,7 @@ from security.keyring import Keyring
 
 from ..config import BrokerConfig
 from ..log.encryption import Encryption
-from .directory import check_ours
+from .directory import FOLDER, check_ours
 from .hosted import Hosted
 from .hosting import Hosting
 from .sessions import Sessions
@@ -65,14 +68,23 @@ async def _life(
     settings: Mapping[str, Any],
 ) -> AsyncGenerator[Broker]:  # fmt: skip
     check_in_trio()
-    # What the mesh will refuse is to leave no directory behind.
     of_node = {name: value for name, value in settings.items() if name not in NOT_SETTINGS}
-    _, keyring = check_settings(cluster, keyring, of_node)
+    _, keyring = check_start(data, cluster, keyring, of_node)
     async with (
         Broker(data, cluster=cluster, config=config, keyring=keyring) as broker,
         broker.on_mesh(**settings),
     ):
         yield broker
+
+
+def check_start(
+    data: str | Path, cluster: str, keyring: Keyring | None, settings: Mapping[str, Any]
+) -> tuple[MeshConfig, Keyring]:
+    """What the mesh will refuse is to leave no directory behind. Raises as `mesh.join`."""
+    config, keyring = check_settings(cluster, keyring, settings)
+    if not (Path(data) / FOLDER).exists():
+        check_free(binds_of(config, keyring))
+    return config, keyring
 
 
 class Broker:

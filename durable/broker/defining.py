@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from ..definition_forms import (
@@ -33,18 +33,12 @@ from ..routing.permissions import (
     for_delete,
     for_permissions,
 )  # fmt: skip
-from ..vhost import changes
-from ..vhost.changes import Change
+from ..turns import some_at_once
+from ..vhost.addition import Addition, adding
 from ..vhost.registry import Registry
 from .hosted import Hosted
-from .listing import some_at_once
+from .listing import in_turns
 from .peer import Peer
-
-WORDS = {
-    ExchangeDefinition.kind: changes.EXCHANGE,
-    BindingDefinition.kind: changes.BIND,
-    PermissionDefinition.kind: changes.PERMISSION,
-}
 
 Asked = tuple[str, Definitions]
 """A vhost, and what is to be in it."""
@@ -115,7 +109,8 @@ async def take_in(
     hosted: Hosted, peer: Peer, asked: Asked,
     check_patterns: Callable[[Iterable[StreamDefinition]], None],
 ) -> dict[str, int]:  # fmt: skip
-    """Declare all of it, or nothing; how many of each kind are new.
+    """Declare all of it, or nothing; how many of each kind are new. Others declare nothing meanwhile, and
+    see all of it from one moment on.
 
     Args:
         check_patterns: raises TooManyPatterns: the broker cannot capture for these streams as well.
@@ -123,20 +118,21 @@ async def take_in(
         InvalidDefinition, DefinitionConflict, UnknownQueue, UnknownExchange, BuiltIn, TooManyQueues,
         TooManyPatterns, AccessRefused, ExclusiveQueue, NoAdministrator, RecordTooLarge: nothing was declared.
     """
-    new: Counter[str] = Counter()
-
-    def wanted() -> list[Change]:
-        missing = _missing(hosted, peer, asked)
-        check_patterns(one for one in missing if isinstance(one, StreamDefinition))
-        said = [one for one in missing if isinstance(one, PermissionDefinition)]
-        if said:
-            hosted.vhost.registry.permissions.check_administered(said)
-        new.clear()
-        new.update(one.kind for one in missing)
-        return [_declaring(hosted.vhost.registry, one) for one in missing]
-
-    await hosted.change(wanted)
-    return dict(new)
+    registry = hosted.vhost.registry
+    addition: Addition | None = None
+    async with hosted.gate.alone:
+        new = await in_turns(_missing(hosted, peer, asked))
+        if new.permissions:
+            registry.permissions.check_administered(new.permissions)
+        counts = {kind: len(getattr(new, group)) for group, kind in GROUPS.items()}
+        if any(counts.values()):
+            # Kept to the end: to let go of it takes long, and so does to make it so.
+            addition = await in_turns(adding(registry, new))
+            position = await hosted.extend(addition, partial(check_patterns, new.streams))
+        else:  # What is there already may not be on disk yet.
+            position = hosted.log.end - 1
+    await hosted.log.durable(position)
+    return {kind: count for kind, count in counts.items() if count}
 
 
 def _declared(registry: Registry) -> Definitions:
@@ -148,52 +144,58 @@ def _declared(registry: Registry) -> Definitions:
     )  # fmt: skip
 
 
-def _check(asked: Definitions, peer: Peer) -> None:
-    for queue in asked.queues:
-        if queue.exclusive:
-            allowed = "False in an import: it would be this connection's, and end with it"
-            raise InvalidDefinition(queue.kind, "exclusive", True, allowed, f"queue {queue.name!r}")
-        peer.check(for_declare_queue(queue))
-    for exchange in asked.exchanges:
-        peer.check(for_declare_exchange(exchange))
-    for stream in asked.streams:
-        peer.check(for_declare_stream(stream))
-    for binding in asked.bindings:
-        peer.check(for_bind(binding))
-    for permission in asked.permissions:
-        peer.check(for_permissions(permission.cluster))
+def _check(asked: Definitions, peer: Peer) -> Iterator[None]:
+    for group in GROUPS:
+        for some in some_at_once(getattr(asked, group)):
+            for one in some:
+                if isinstance(one, QueueDefinition) and one.exclusive:
+                    allowed = "False in an import: it would be this connection's, and end with it"
+                    where = f"queue {one.name!r}"
+                    raise InvalidDefinition(one.kind, "exclusive", True, allowed, where)
+                peer.check(_for_import(one))
+            yield
 
 
-def _missing(hosted: Hosted, peer: Peer, wanted: Asked) -> list[Definition]:
-    """What of it is not there yet, in an order in which it can be declared. Raises as `take_in`."""
+def _for_import(definition: Definition) -> Iterable[Need]:
+    match definition:
+        case QueueDefinition():
+            return for_declare_queue(definition)
+        case ExchangeDefinition():
+            return for_declare_exchange(definition)
+        case StreamDefinition():
+            return for_declare_stream(definition)
+        case BindingDefinition():
+            return for_bind(definition)
+        case PermissionDefinition():
+            return for_permissions(definition.cluster)
+
+
+def _missing(hosted: Hosted, peer: Peer, wanted: Asked) -> Generator[None, None, Definitions]:
+    """What of it is not there yet. Raises as `take_in`."""
     registry = hosted.vhost.registry
-    there = _declared(registry)
     vhost, asked = wanted
     if vhost != hosted.vhost.name:
         raise InvalidDefinition("definitions", "vhost", vhost, repr(hosted.vhost.name))
-    _check(asked, peer)  # Before it is compared: who may not declare it is not told what is there.
-    check_together(asked, there)
+    # Before it is compared: who may not declare it is not told what is there.
+    yield from _check(asked, peer)
+    there = _declared(registry)
+    yield
+    yield from check_together(asked, there)
     names = registry.queues.keys() | registry.streams.keys()
-    both: tuple[QueueDefinition | StreamDefinition, ...] = (*asked.queues, *asked.streams)
-    members = [one for one in both if one.name not in names]
-    registry.check_room(len(members))
-    bound = {one.identity for one in there.bindings}
-    bindings = [one for one in asked.bindings if one.identity not in bound]
-    for binding in bindings:
-        peer.check_destination(binding, registry.queues)
-    return [
-        *(one for one in asked.exchanges if not registry.router.has_exchange(one.name)),
-        *members,
-        *bindings,
-        *(one for one in asked.permissions if one not in there.permissions),
-    ]
-
-
-def _declaring(registry: Registry, definition: Definition) -> Change:
-    """The change that declares it."""
-    plain = to_plain(definition)
-    if isinstance(definition, QueueDefinition):
-        return [changes.QUEUE, registry.new_lanes(definition), plain]
-    if isinstance(definition, StreamDefinition):
-        return [changes.STREAM, *registry.new_lanes(definition), plain]
-    return [WORDS[definition.kind], plain]
+    queues = tuple(one for one in asked.queues if one.name not in names)
+    streams = tuple(one for one in asked.streams if one.name not in names)
+    registry.check_room(len(queues) + len(streams))
+    yield
+    bindings: list[BindingDefinition] = []
+    for some in some_at_once(asked.bindings):
+        for binding in some:
+            if not registry.router.has_binding(binding):
+                peer.check_destination(binding, registry.queues)
+                bindings.append(binding)
+        yield
+    router, said = registry.router, set(there.permissions)
+    return Definitions(
+        exchanges=tuple(one for one in asked.exchanges if not router.has_exchange(one.name)),
+        queues=queues, streams=streams, bindings=tuple(bindings),
+        permissions=tuple(one for one in asked.permissions if one not in said),
+    )  # fmt: skip

@@ -19,14 +19,7 @@ from mesh.errors import TooLarge
 from mesh.protocol.batch import Batch
 from mesh.waker import Bell, Waker
 
-from ..errors import (
-    DurableError,
-    NotInLog,
-    RecordDamaged,
-    RecordTooLarge,
-    StoreError,
-    StoreFailed,
-)
+from ..errors import DurableError, RecordDamaged, RecordTooLarge, StoreError, StoreFailed
 from ..log.bodies import MESSAGES, batch_bytes
 from ..log.log import Log
 from ..log.reader import READ_BYTES
@@ -36,6 +29,7 @@ from ..queues.consumers import Consumer
 from ..queues.lane import Lane
 from ..queues.queue import Delivery, Queue
 from ..routing.permissions import Need
+from ..vhost.addition import Addition
 from ..vhost.changes import (
     PERMISSION,
     PERMISSION_GONE,
@@ -48,6 +42,7 @@ from ..vhost.publishers import Publisher
 from ..vhost.vhost import Vhost
 from .clock import SteadyClock
 from .ending import Endings
+from .gate import Gate
 from .peer import Peer
 
 logger = logging.getLogger("durable")
@@ -78,6 +73,8 @@ class Hosted:
 
     def __init__(self, vhost: Vhost, log: Log, clock: SteadyClock) -> None:
         self.vhost, self.log, self.clock = vhost, log, clock
+        self.gate = Gate()
+        """For whoever changes what is declared: `change` goes through it."""
         self._work = Waker()
         self.settled = Bell()
         """Rings when something that was settled has become durable, or nothing ever will."""
@@ -171,23 +168,51 @@ class Hosted:
             StoreFull: nothing has changed.
             StoreFailed, StoreClosed: it is unknown whether anything has.
         """
+        async with self.gate.together:
+            position = await self._with_room(partial(self._make_so, wanted))
+        await self.log.durable(position)
 
-        def change() -> int:
-            changes = wanted()
-            position = self.vhost.change(changes, self.clock.now_us())
-            words = {word for word, *_ in changes}
-            if words & {STREAM, STREAM_GONE}:
+    async def keep_cursor(self, wanted: Wanted) -> None:
+        """As `change`, and nobody who is alone keeps it waiting: cursors are not declared."""
+        await self.log.durable(await self._with_room(partial(self._make_so, wanted)))
+
+    def _make_so(self, wanted: Wanted) -> int:
+        changes = wanted()
+        position = self.vhost.change(changes, self.clock.now_us())
+        words = {word for word, *_ in changes}
+        if words & {STREAM, STREAM_GONE}:
+            self.streams_changed.wake()
+        if words & {PERMISSION, PERMISSION_GONE}:
+            self._permitted.wake()
+        return position
+
+    async def extend(self, addition: Addition, check: Callable[[], object]) -> int:
+        """Write down and make so all of it, for who is alone in the gate; the log position to be durable
+        before an answer. Raises as `change`.
+
+        Args:
+            check: called right before: of what others may have changed all the same.
+        """
+
+        def extend() -> int:
+            check()
+            position = self.vhost.extend(addition, self.clock.now_us())
+            if addition.streams:
                 self.streams_changed.wake()
-            if words & {PERMISSION, PERMISSION_GONE}:
+            if addition.permissions.definitions():
                 self._permitted.wake()
             return position
 
+        return await self._with_room(extend)
+
+    async def _with_room(self, change: Callable[[], int]) -> int:
+        """Raises RecordTooLarge, and what `change` raises."""
         try:
             position = await self.log.with_room(change)
         except TooLarge as error:
             raise RecordTooLarge(error.size_bytes, error.limit_bytes) from None
         self.wake()
-        await self.log.durable(position)
+        return position
 
     async def delete_queue(
         self, queue: Queue, reason: str, *, stays: Callable[[], bool] = lambda: False
@@ -209,8 +234,9 @@ class Hosted:
         except StoreError:  # What is in memory ends, whatever the log can take.
             if queue.logged:
                 raise
-            for change in wanted():
-                self.vhost.registry.apply(change)
+            async with self.gate.together:
+                for change in wanted():
+                    self.vhost.registry.apply(change)
         finally:
             if queues.get(queue.name) is not queue:
                 self.endings.discard(queue)
@@ -327,6 +353,6 @@ class Hosted:
                     self.vhost.bodies.keep(record.position, body)
                     if record.position == position:
                         found = body
-        except (NotInLog, RecordDamaged):
+        except RecordDamaged:
             pass  # If it is not this one, somebody else will find out.
         return found

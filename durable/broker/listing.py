@@ -1,8 +1,9 @@
-"""Long lists, made a little at a time: publishes, confirms and heartbeats go on meanwhile."""
+"""Long lists, and whatever else takes long, a little at a time: publishes, confirms and heartbeats go on
+meanwhile."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable
 from typing import Any, TypeVar
 
 import trio
@@ -10,14 +11,6 @@ import trio
 from ..protocol.listing import Listing
 
 T = TypeVar("T")
-ENTRIES_AT_ONCE = 200
-"""A few milliseconds, until others have their turn."""
-
-
-def some_at_once(entries: Sequence[T]) -> Iterator[Sequence[T]]:
-    """All of them, in order."""
-    for at in range(0, len(entries), ENTRIES_AT_ONCE):
-        yield entries[at : at + ENTRIES_AT_ONCE]
 
 
 async def listed(parts: Iterable[dict[str, Any]]) -> bytes:
@@ -28,3 +21,14 @@ async def listed(parts: Iterable[dict[str, Any]]) -> bytes:
         listing.add(some)
         await trio.lowlevel.checkpoint()
     return listing.finish()
+
+
+async def in_turns(steps: Generator[None, None, T]) -> T:
+    """What it returns; wherever it yields others have their turn. Raises what it raises."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            found: T = done.value
+            return found
+        await trio.lowlevel.checkpoint()

@@ -98,7 +98,7 @@ class _Cursor:
                 offset, self._told = self._told, None
                 change = partial(_cursor_at, self._hosted, self._stream, self._name, offset)
                 try:
-                    await self._hosted.change(change)
+                    await self._hosted.keep_cursor(change)
                 except StoreFull:  # Reading goes on meanwhile.
                     self._told = offset if self._told is None else self._told
                     await trio.sleep(FULL_PAUSE_S)

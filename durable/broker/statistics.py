@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 from ..queues.counts import Counts
 from ..queues.latencies import by_bound
 from ..queues.queue import Queue
+from ..turns import some_at_once
 from ..vhost.registry import Gap
 from ..vhost.stream import Stream
 from .hosted import Hosted
-from .listing import some_at_once
 
 M = TypeVar("M", Queue, Stream)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -23,11 +23,16 @@ class Waiter:
     """Why not all of them are stored: the first refusal, or why nobody will ever know."""
     refusal: DurableError | None = None
     """The first one."""
-    refusals: list[tuple[int, int]] = field(default_factory=list)
+    refusals: list[tuple[int, int, str]] = field(default_factory=list)
+    """From which sequence to which, and the name of the error's class."""
 
     @property
-    def refused(self) -> int:
-        return sum(high - low for low, high in self.refusals)
+    def refused(self) -> Counter[str]:
+        """Messages, by kind of refusal."""
+        found = Counter[str]()
+        for low, high, kind in self.refusals:
+            found[kind] += high - low
+        return found
 
 
 @dataclass(slots=True)
@@ -52,8 +57,8 @@ class Outbox:
         """Everything before this sequence is decided."""
         self.refused = 0
         """Messages, of all that was decided."""
-        self._untold: tuple[DurableError, int] | None = None
-        """The first refusal that nobody waited for, and how many messages there were."""
+        self._untold: tuple[DurableError, Counter[str]] | None = None
+        """The first refusal that nobody waited for, and how many messages there were of each kind."""
 
     def __bool__(self) -> bool:
         return bool(self._parts)
@@ -82,7 +87,8 @@ class Outbox:
 
     def unknown(self, waiter: Waiter) -> int:
         """Messages of its own of which nobody has said anything."""
-        ahead = _shared(waiter.refusals, self.confirmed, waiter.end)
+        spans = ((low, high) for low, high, _ in waiter.refusals)
+        ahead = _shared(spans, self.confirmed, waiter.end)
         return self.undecided(waiter.first, waiter.end) - ahead
 
     def wait_for(self, waiter: Waiter) -> None:
@@ -106,15 +112,17 @@ class Outbox:
         self.refused += refusal.count
         untold = [(refusal.first, end)]
         for waiter in self._overlapping(refusal.first, end):
-            waiter.refusals.append((max(refusal.first, waiter.first), min(end, waiter.end)))
+            low, high = max(refusal.first, waiter.first), min(end, waiter.end)
+            waiter.refusals.append((low, high, refusal.code))
             if waiter.refusal is None:
                 waiter.error = waiter.refusal = put_together(refusal.code, refusal.details)
             untold = [piece for one in untold for piece in _without(one, waiter)]
         count = sum(high - low for low, high in untold)
-        if count and self._untold is None:
-            self._untold = put_together(refusal.code, refusal.details), count
-        elif count and self._untold is not None:
-            self._untold = self._untold[0], self._untold[1] + count
+        if not count:
+            return
+        if self._untold is None:
+            self._untold = put_together(refusal.code, refusal.details), Counter()
+        self._untold[1][refusal.code] += count
 
     def forget(self, waiters: Iterable[Waiter]) -> None:
         """Nobody waits any more, so what is refused of theirs is told to whoever asks next."""
@@ -123,11 +131,11 @@ class Outbox:
                 continue
             self._waiters.remove(waiter)
             if waiter.refusal is not None:
-                first, count = self._untold or (waiter.refusal, 0)
-                self._untold = first, count + waiter.refused
+                first, counts = self._untold or (waiter.refusal, Counter())
+                self._untold = first, counts + waiter.refused
 
-    def take_untold(self) -> tuple[DurableError, int] | None:
-        """What was refused while nobody waited for it: the first reason, and how many."""
+    def take_untold(self) -> tuple[DurableError, Counter[str]] | None:
+        """What was refused while nobody waited for it: the first reason, and how many of each kind."""
         untold, self._untold = self._untold, None
         return untold
 

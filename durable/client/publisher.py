@@ -106,7 +106,7 @@ class Publisher(Sender):
         Args:
             mandatory, properties: as `send` has them.
         Raises:
-            PublishError: some were refused; the first reason, with a note of how many.
+            PublishError: some were refused; the first reason, with a note of how many, by kind.
             Unconfirmed: unknown; the broker says nothing for as long as one answer may take.
             BrokerLost: the same, and the rest was not taken, for there is no room.
         """

@@ -10,6 +10,7 @@ what it has stored. So a message is stored once, however often it had to be sent
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
@@ -33,7 +34,6 @@ from ..errors import (
     InvalidDefinition,
     Malformed,
     PublisherFenced,
-    PublishError,
     Unconfirmed,
     afresh,
 )
@@ -83,8 +83,8 @@ class Handed:
     def note_refused(self, error: DurableError) -> None:
         refusal = self.refusal
         if refusal is not None:
-            count = sum(run.refused for run in self.runs)
-            _note_refused(error, count, "" if refusal is error else f": {refusal}")
+            counts = sum((run.refused for run in self.runs), Counter[str]())
+            _note_refused(error, counts, "" if refusal is error else f": {refusal}")
 
 
 class Sender(AsyncBlock, ABC):
@@ -182,7 +182,7 @@ class Sender(AsyncBlock, ABC):
             with self._forgotten(handed):
                 self._handed_over(handed, self._outbox.confirmed)
                 await self.confirmed(handed, self._channel.timeout_s)
-        except PublishError as error:
+        except DurableError as error:
             self._add_untold(error)
             raise
         self._raise_refused()
@@ -294,10 +294,10 @@ class Sender(AsyncBlock, ABC):
                 raise BrokerLost(self._channel.cluster, self._silence())
             self._check()
 
-    def _add_untold(self, error: PublishError) -> None:
+    def _add_untold(self, error: DurableError) -> None:
         untold = self._outbox.take_untold()
         if untold is not None:
-            error.add_note(f"before, {untold[1]} messages were refused: {untold[0]}")
+            error.add_note(f"before, {_told(untold[1])}: {untold[0]}")
 
     @property
     def ended(self) -> bool:
@@ -444,9 +444,14 @@ def as_given(payloads: Sequence[bytes]) -> tuple[bytes, ...]:
     return given
 
 
-def _note_refused(error: DurableError, count: int, why: str = "") -> None:
-    if count > 1 or why:
-        error.add_note(f"{count} messages were refused{why}")
+def _note_refused(error: DurableError, counts: Counter[str], why: str = "") -> None:
+    if counts.total() > 1 or why:
+        error.add_note(f"{_told(counts)}{why}")
+
+
+def _told(counts: Counter[str]) -> str:
+    kinds = ", ".join(f"{count} {kind}" for kind, count in counts.most_common())
+    return f"{counts.total()} messages were refused" + (f" ({kinds})" if len(counts) > 1 else "")
 
 
 def _named(name: str) -> bytes:

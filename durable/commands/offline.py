@@ -35,7 +35,7 @@ from ..log.recovery import Beginning
 from ..log.report import RecoveryReport
 from ..log.store import open_store
 from ..vhost import changes
-from ..vhost.checkpointing import recall_settled
+from ..vhost.checkpointing import decode_extra, recall_settled
 from ..vhost.publishers import Publishers
 from ..vhost.registry import Registry
 from ..vhost.replay import Replay
@@ -127,6 +127,8 @@ class Offline:
         """By lane, what only checkpoint files know to be settled: the records have been freed."""
         self.moved: list[tuple[int, int]] = []
         """Of each record that compaction carried forward the log position it had first, and its own."""
+        self.absent: list[str] = []
+        """Checkpoint files that the root names, and that are not there."""
         self.undecrypted = 0
         """Records that were taken as they stand, for want of a key."""
         self._as_written = encryption.as_written
@@ -189,6 +191,10 @@ class Offline:
         for ack in files.acks():
             with suppress(ValueError, TypeError, KeyError):  # Not needed, as ever.
                 self.recalled |= recall_settled(self.registry, ack)
+        if (root := files.read_root()) is not None:
+            with suppress(ValueError, TypeError):
+                named = decode_extra(bytes(root.extra))
+                self.absent = [*files.absent(one.name for one in named)]
 
     @property
     def report(self) -> RecoveryReport:

@@ -13,10 +13,9 @@ import trio
 from mesh.commands.options import Commands, add_joining, count, path, settings
 from mesh.commands.terminal import until_told, words
 from mesh.errors import ConfigError
-from mesh.joining import check_settings
 from mesh.loading import INTERRUPTED
 
-from ..broker.broker import Broker
+from ..broker.broker import Broker, check_start
 from ..broker.hosted import Hosted
 from ..config import BrokerConfig
 from ..log.config import LogConfig
@@ -144,7 +143,7 @@ def _given(args: argparse.Namespace, table: dict[str, tuple[str, str]]) -> dict[
 
 async def serve(args: argparse.Namespace) -> int:
     # All that may be wrong with the settings is said before there is a store.
-    of_node, keyring = check_settings(args.cluster, None, settings(args))
+    of_node, keyring = check_start(args.data, args.cluster, None, settings(args))
     config = config_of(args, of_node.chunk_bytes)
     broker = Broker(args.data, cluster=args.cluster, config=config, keyring=keyring)
     # Not KeyboardInterrupt: it may come between any two instructions, and what is half done then is

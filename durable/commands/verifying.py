@@ -75,7 +75,9 @@ def problems_of(place: Place, offline: Offline) -> list[str]:
     replay, copies = offline.replay, damaged_copies(place.log)
     keys = [f"{copies} of the 2 copies in the file {KEYS_NAME} are damaged"] if copies else []
     return [
-        *unnamed, *keys, *_damaged_files(place.log), *findings(offline.report, only_looked=True),
+        *unnamed, *keys, *_damaged_files(place.log),
+        *(f"missing: the file {one}" for one in offline.absent),
+        *findings(offline.report, only_looked=True),
         *(f"missing: {one}" for one in replay.nowhere(offline.report)),
         *senseless(replay.damaged, replay.unknown_kinds),
     ]  # fmt: skip

@@ -90,8 +90,9 @@ class Unconfirmed(PublishError):
     `unsent` more are not stored: they never left, as what may be unconfirmed was all under way."""
 
     def __init__(self, count: int, reason: str, unsent: int = 0) -> None:
-        more = f", and {unsent} were not sent" if unsent else ""
-        super().__init__(f"unknown whether {count} messages were stored{more}: {reason}")
+        some = [f"unknown whether {count} messages were stored"] if count else []
+        some += [f"{unsent} messages were not sent"] if unsent else []
+        super().__init__(": ".join([", and ".join(some), reason] if some else [reason]))
         self.count, self.reason, self.unsent = count, reason, unsent
 
 

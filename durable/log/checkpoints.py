@@ -236,6 +236,14 @@ class Checkpoints:
         except FileNotFoundError:
             return []
 
+    def absent(self, names: Iterable[str]) -> Iterator[str]:
+        """Paths of files that these queues ought to have."""
+        for digest in map(directory_name, names):
+            there: list[str] = []
+            with suppress(FileNotFoundError, NotADirectoryError):
+                there = self._folder.directory(digest).names()
+            yield from (f"{FOLDER_NAME}/{digest}/{kind}" for kind in KINDS if kind not in there)
+
     def make_room(self, extra: Buffer) -> None:
         """For a root that says this: on a full disk `write_root` finds it."""
         self._write_new_root(Root(0, 0, extra))

@@ -28,6 +28,8 @@ _STALE_MIN = 8
 _AT_ONCE = 32
 """Stretches whose fields are taken out together: one by one they would take several times as long."""
 _LIMIT = 1 << 63
+_NO_FIRSTS, _NO_REST = array("Q"), array("q")
+"""Of all lanes in which nothing has ever been: nothing is put in here."""
 
 
 class Run(NamedTuple):
@@ -88,8 +90,7 @@ class Index:
         self.end = 0
         """The sequence after the last message."""
         self._runs = 0
-        self._firsts = array("Q")
-        self._rest = array("q")
+        self._firsts, self._rest = _NO_FIRSTS, _NO_REST
         self._gone = 0  # So many stretches at the front are dropped, and stay until that is cheap.
         self._expected = -1  # The log position that would go on with the last stretch, and its
         self._last = (0, 0)  # count and size.
@@ -123,6 +124,8 @@ class Index:
                 self._rest[-_FIELDS:] = array("q", both[1:])
                 self._expected = position + both.step
             else:
+                if self._firsts is _NO_FIRSTS:
+                    self._firsts, self._rest = array("Q"), array("q")
                 self._firsts.append(first)
                 self._rest.extend(new[1:])
                 self._expected, self._last = -1, (count, size_bytes)
@@ -282,6 +285,7 @@ class Index:
         if len(data) != _HEAD.size + stretches * 8 * (1 + _FIELDS):
             raise ValueError(f"{len(data)} bytes for {stretches} stretches")
         made = cls()
+        made._firsts, made._rest = array("Q"), array("q")
         made._firsts.frombytes(data[_HEAD.size : _HEAD.size + 8 * stretches])
         made._rest.frombytes(data[_HEAD.size + 8 * stretches :])
         made.end = end

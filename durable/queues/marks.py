@@ -17,15 +17,15 @@ STEP_US = 50_000
 MARKS_MAX = 4096
 ROOM_FROM = MARKS_MAX * 3 // 4
 _STALE_MIN = 64
+_NO_SEQUENCES, _NO_TIMES = array("Q"), array("q")
+"""Of all lanes to which nothing has ever come: nothing is put in here."""
 
 
 class Marks:
     __slots__ = ("_firsts", "_lasts", "_sequences", "_step_us")
 
     def __init__(self) -> None:
-        self._sequences = array("Q")
-        self._firsts = array("q")
-        self._lasts = array("q")
+        self._sequences, self._firsts, self._lasts = _NO_SEQUENCES, _NO_TIMES, _NO_TIMES
         self._step_us = STEP_US
 
     def __len__(self) -> int:
@@ -37,11 +37,16 @@ class Marks:
             if time_us > self._lasts[-1]:
                 self._lasts[-1] = time_us
             return
+        if self._sequences is _NO_SEQUENCES:
+            self._make_room()
         self._sequences.append(sequence)
         self._firsts.append(time_us)
         self._lasts.append(time_us)
         if len(self._sequences) > MARKS_MAX:
             self._join()
+
+    def _make_room(self) -> None:
+        self._sequences, self._firsts, self._lasts = array("Q"), array("q"), array("q")
 
     def _join(self) -> None:
         """Those that came within a step of each other, with an ever longer step, until there is room for more.
@@ -100,6 +105,7 @@ class Marks:
         if len(data) != 4 + 24 * count:
             raise ValueError(f"{len(data)} bytes for {count} marks")
         made = cls()
+        made._make_room()
         made._sequences.frombytes(data[4 : 4 + 8 * count])
         made._firsts.frombytes(data[4 + 8 * count : 4 + 16 * count])
         made._lasts.frombytes(data[4 + 16 * count :])

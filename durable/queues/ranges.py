@@ -13,14 +13,16 @@ Range = tuple[int, int, int]
 """Start, end, number."""
 
 _STALE_MIN = 512
+_NO_BOUNDS, _NO_NUMBERS = array("Q"), array("q")
+"""Of all that are empty and have never been anything else, as most are: nothing is put in here."""
 
 
 class Ranges:
     __slots__ = ("_bounds", "numbers")
 
     def __init__(self) -> None:
-        self._bounds = array("Q")  # start, end, start, end, ...: never falls, so bisect works.
-        self.numbers = array("q")
+        self._bounds = _NO_BOUNDS  # start, end, start, end, ...: never falls, so bisect works.
+        self.numbers = _NO_NUMBERS
         """Empty if there are no ranges; asked where a call of `__len__` would show."""
 
     def __len__(self) -> int:
@@ -81,6 +83,8 @@ class Ranges:
 
     def put(self, start: int, end: int, number: int = 0) -> None:
         """Put [start, end) in; no range may overlap it."""
+        if self.numbers is _NO_NUMBERS:
+            self._bounds, self.numbers = array("Q"), array("q")
         bounds, numbers = self._bounds, self.numbers
         index = bisect_right(bounds, start)
         at = index >> 1
@@ -118,6 +122,9 @@ class Ranges:
         if len(data) != 4 + 24 * count:
             raise ValueError(f"{len(data)} bytes for {count} ranges")
         made = cls()
+        if not count:
+            return made
+        made._bounds, made.numbers = array("Q"), array("q")
         made._bounds.frombytes(data[4 : 4 + 16 * count])
         made.numbers.frombytes(data[4 + 16 * count :])
         bounds = made._bounds

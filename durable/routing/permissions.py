@@ -69,6 +69,12 @@ class Permissions:
             self._patterns[cluster, what] = re.compile(getattr(definition, what))
         self._decisions.clear()
 
+    def extend(self, others: Permissions) -> None:
+        """As `declare` with each of them."""
+        self._definitions.update(others._definitions)
+        self._patterns.update(others._patterns)
+        self._decisions.clear()
+
     def remove(self, cluster: str) -> bool:
         """Whether something had been said; with the last one everybody may do everything again."""
         if self._definitions.pop(cluster, None) is None:

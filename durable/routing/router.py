@@ -38,6 +38,7 @@ from ..errors import (
 )
 from .cache import Cache
 from .exchange import NO_HEADERS, Destination, Exchange, Queues, destination_of
+from .extension import Extension
 
 CACHED_ROUTES_MAX = 10_000
 CACHED_QUEUES_MAX = 100
@@ -207,6 +208,17 @@ class Router:
         del self._queues[name]
         self._changed()
         return self._remove([], list(self.bindings_to(name)))
+
+    def extension(self) -> Extension:
+        """For very many exchanges and bindings: see extension.py."""
+        return Extension(self._exchanges, self._to)
+
+    def extend(self, extension: Extension) -> None:
+        """All of it is there from now on."""
+        self._queues.update(extension.queues)
+        self._exchanges.update(extension.exchanges)
+        self._to.update(extension.to)
+        self._changed()
 
     # Routing
 

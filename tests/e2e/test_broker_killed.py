@@ -1,9 +1,9 @@
-"""SIGKILL of a broker under load, again and again, against the ledger of its client."""
+"""SIGKILL of a broker under load, again and again, against the ledgers of its client: of queues, of their
+dead letters, and of streams with the cursors of their readers (tests/stream_load.py)."""
 
 from __future__ import annotations
 
-from contextlib import closing, suppress
-from itertools import count
+from contextlib import closing
 from pathlib import Path
 from random import Random
 
@@ -12,151 +12,80 @@ import trio
 
 import durable
 import mesh
-from durable.client.connection import Connection
-from durable.errors import BrokerLost
-from tests.broker import broker
-from tests.ledger import Ledger, number_of, payload
+from tests.broker import Broker
 from tests.processes import SECRET
+from tests.queue_load import QueueLoad
+from tests.stream_load import StreamLoad
 from tests.waiting import until
 
-KILLS = 50
-IN_BOTH = 10
-"""One part in so many is also routed to the queue that nobody reads until the end."""
-REQUEUED, REJECTED = 7, 11
-"""One message in so many is given back when it comes first; is rejected whenever it comes, and is to be
-found among the dead."""
-ACKED, ROUNDS = 20, 300
-"""Messages that a consumer acks before it waits until they are synced: so few that it falls behind, and a
-kill meets it as it waits, with more at hand. How often, in one block: for longer than between two kills."""
+KILLS, SEED = 50, 50
 DELAY_S = 0.02
 """Up to so long after a confirm a broker is killed: the next parts are at any point of their way then."""
 
 
-class Load:
-    """Two publishers, one of which has a name, and one consumer of one queue; `parts` counts what has
-    been confirmed, `unsettled` what was settled in vain."""
+class Killing:
+    """Of one broker under two loads."""
 
-    def __init__(self, connection: Connection, seed: int) -> None:
-        self.connection, self.random = connection, Random(seed)
-        self.read, self.kept, self.dead = Ledger(), Ledger(), Ledger()
-        self.requeued: set[int] = set()
-        self.parts = self.next = self.unsettled = 0
-        self.done = self.published = False
-        """No more is to be published; nothing is on its way any more."""
+    def __init__(
+        self, broker: Broker, node: mesh.Node, load: QueueLoad, streams: StreamLoad
+    ) -> None:
+        self._broker, self._node = broker, node
+        self._load, self._streams = load, streams
+        self._moments = Random(SEED)
 
-    async def publish(self) -> None:
-        async with self.connection.publisher("till") as till:
-            while not self.done:
-                numbers = range(self.next, self.next + self.random.randrange(1, 60))
-                self.next = numbers.stop
-                payloads = [payload(number) for number in numbers]
-                if self.random.randrange(IN_BOTH) == 0:
-                    await self.connection.publish_many("both", "read", payloads)
-                    self.kept.confirmed.update(numbers)
-                else:
-                    await till.publish("", "read", payloads)
-                self.read.confirmed.update(numbers)
-                self.dead.confirmed.update(one for one in numbers if one % REJECTED == 0)
-                self.parts += 1
-        self.published = True
+    async def kill(self, number: int) -> None:
+        """When more has been confirmed, at a random moment, or right when a part of a stream is, or a cursor."""
+        load, streams = self._load, self._streams
+        parts, of_stream = load.parts + self._moments.randrange(1, 40), streams.parts + 1
+        await until(lambda: load.parts >= parts and streams.parts >= of_stream, 60)
+        with trio.fail_after(60):
+            await self._moment(number)
+        self._broker.kill()
+        streams.outage_begins()
+        streams.tick()
+        await trio.to_thread.run_sync(self._broker.begin, self._node.endpoints)
+        streams.tick()
+        await streams.outage_ends(bytes.fromhex(self._broker.ready["node"]))
 
-    async def consume(self) -> None:
-        """Until cancelled: for a while in one block, however often its connection is lost, message by
-        message or batch by batch, then in another."""
-        for block in count():
-            with suppress(BrokerLost):
-                async with self.connection.consume("read", prefetch=500) as deliveries:
-                    for _ in range(ROUNDS):
-                        try:
-                            await self.take_some(deliveries, by_message=block % 2 == 0)
-                        except BrokerLost as lost:
-                            # Killed before all was settled: what was not comes again.
-                            self.unsettled += lost.unsettled
-
-    async def take_some(self, deliveries: durable.Deliveries, *, by_message: bool) -> None:
-        acked: list[int] = []
-        while len(acked) < ACKED:
-            for one in [await anext(deliveries)] if by_message else await deliveries.take():
-                number = number_of(one.payload)
-                self.read.delivered(number)
-                if number % REJECTED == 0:
-                    await one.reject()
-                elif number % REQUEUED == 0 and number not in self.requeued:
-                    self.requeued.add(number)
-                    await one.nack()
-                else:
-                    await one.ack()
-                    acked.append(number)
-        await deliveries.synced()
-        self.read.settled.update(acked)
-
-
-async def drain(connection: Connection, queue: str, ledger: Ledger) -> None:
-    async with connection.consume(queue, prefetch=0) as deliveries:
-        while ledger.missing:
-            for data in (await deliveries.take()).payloads:
-                ledger.delivered(number_of(data))
-
-
-class Restarting:
-    """A broker that is killed and started again on its directory and port."""
-
-    def __init__(self, data: Path) -> None:
-        self._data = str(data)
-        self._process = broker(self._data)
-        self.listen: str = self._process.ready["endpoint"]
-
-    async def kill_after(self, parts: int, delay_s: float, load: Load) -> None:
-        """So long after so many more parts were confirmed."""
-        wanted = load.parts + parts
-        await until(lambda: load.parts >= wanted, 60)
-        await trio.sleep(delay_s)
-        self.close()
-        self._process = await trio.to_thread.run_sync(broker, self._data, self.listen)
-
-    def close(self) -> None:
-        self._process.close()
+    async def _moment(self, number: int) -> None:
+        if number % 3 == 0:
+            await trio.sleep(self._moments.uniform(0, DELAY_S))
+        elif number % 3 == 1:
+            await self._streams.confirmed.wait()
+        else:
+            await self._streams.kept.wait()
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 async def test_a_broker_killed_50_times_loses_nothing_it_confirmed(tmp_path: Path) -> None:
-    moments = Random(50)
-    with closing(Restarting(tmp_path)) as process:
+    with closing(Broker(str(tmp_path))) as broker:
+        await trio.to_thread.run_sync(broker.begin)
         async with mesh.join(
-            "shop", network_secret=SECRET, listen="tcp://127.0.0.1:0", seeds=[process.listen],
+            "shop", network_secret=SECRET, listen="tcp://127.0.0.1:0", seeds=[broker.ready["endpoint"]],
             zeroconf=False,
         ) as node:  # fmt: skip
             connection = durable.connect(node, timeout=60)
-            await connection.declare_queue(
-                "read", dead_letter_exchange="", dead_letter_routing_key="dead"
-            )
-            for name in ("kept", "dead"):
-                await connection.declare_queue(name)
-            await connection.declare_exchange("both", type="fanout")
-            await connection.bind("both", "read")
-            await connection.bind("both", "kept")
-            load = Load(connection, seed=50)
+            load = QueueLoad(connection, seed=SEED)
+            streams = StreamLoad(node, connection, seed=SEED)
+            await load.declare()
+            await streams.declare()
+            killing = Killing(broker, node, load, streams)
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(load.publish)
-                nursery.start_soon(load.consume)
-                for _ in range(KILLS):
-                    delay_s = moments.uniform(0, DELAY_S)
-                    await process.kill_after(moments.randrange(1, 40), delay_s, load)
-                load.done = True
-                with suppress(trio.TooSlowError):
-                    await until(lambda: load.published and not load.read.missing, 60)
-                with trio.move_on_after(60):
-                    await drain(connection, "dead", load.dead)
+                for task in (load.publish, load.consume, streams.publish):
+                    nursery.start_soon(task)
+                for stream in ("audit", "ticks"):
+                    nursery.start_soon(streams.read, stream)
+                for number in range(KILLS):
+                    await killing.kill(number)
+                await load.finish()
+                await streams.finish()
                 nursery.cancel_scope.cancel()
-            await drain(connection, "kept", load.kept)
-    segments = await trio.to_thread.run_sync(lambda: list(tmp_path.rglob("msgs.*")))
-    assert load.published
-    load.read.check()
-    load.kept.check()
-    load.dead.check()
-    assert not load.dead.redelivered, "of each dead letter there is one"
-    assert load.requeued, "some were given back"
+            # All has come, and is there once: nobody is killed any more.
+            await load.check()
+            await streams.check()
     assert load.unsettled, "some were settled in vain"
     assert len(load.kept.confirmed) > KILLS, "there was a load"
-    assert len(segments) < 100, "segments are given back"
+    segments = await trio.to_thread.run_sync(lambda: list(tmp_path.rglob("msgs.*")))
+    numbers = [int(one.suffix[1:]) for one in segments]
+    assert max(numbers) - len(numbers) > 10, "segments are given back"

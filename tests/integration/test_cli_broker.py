@@ -211,8 +211,17 @@ def test_what_cannot_be_is_a_line_and_status_1(shell: Shell, words: list[str], s
     done = shell.run(*words)
     assert (done.returncode, done.stdout) == (1, b"")
     assert says in done.stderr.decode()
-    if "--listen" not in words:  # Whether that can be bound shows when it is.
-        assert not (shell.directory / "data").exists()
+    assert not (shell.directory / "data").exists()
+
+
+def test_on_a_port_that_is_used_no_store_is_made(shell: Shell) -> None:
+    """Found: half a gigabyte, empty."""
+    with served(shell):
+        said = refused(shell, "serve", "--data", "other", "--listen", shell.seed)
+        assert "already in use; port 0 is any that is free" in said
+        assert not (shell.directory / "other").exists()
+        again = refused(shell, "serve", "--data", "data", "--listen", shell.seed)
+        assert "is open in another broker" in again
 
 
 @pytest.mark.parametrize(

@@ -177,6 +177,29 @@ def test_a_damaged_file_beside_the_segments_is_said(directory: Offline, name: st
         assert directory.run("verify", "data")[0] == 1
 
 
+@pytest.mark.parametrize("gone", [["enq"], ["ack"], ["enq", "ack"]])
+def test_a_file_that_the_root_names_and_that_is_gone_is_said(
+    directory: Offline, gone: list[str]
+) -> None:
+    """Found: `all is well`; of an `ack`, what only it knew to be settled comes again."""
+    checkpoint(directory, MESSAGES + 1)
+    disk = RealDisk(directory.log)
+    root = Root(1, 1, msgpack.packb([(QUEUE, LANE, 1)]))
+    Checkpoints(disk, STORE_ID, lambda: 2).write_root(root)
+    disk.close()
+    assert directory.run("verify", "data")[0] == 0
+    paths = [path for name in gone for path in directory.log.rglob(name)]
+    for path in paths:
+        path.unlink()
+    for _ in range(2):
+        status, found = directory.json("verify", "data")
+        assert (status, found["vhosts"][0]["problems"]) == (
+            1, [f"missing: the file {path.relative_to(directory.log)}" for path in paths],
+        )  # fmt: skip
+        if len(gone) == 2 and paths[0].parent.exists():
+            paths[0].parent.rmdir()
+
+
 def test_one_bit_in_the_middle(directory: Offline) -> None:
     flip(directory.first, directory.first.read_bytes().index(b"message 6 "))
     status, found = directory.json("verify", "data")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
 from threading import Thread
+from typing import Any
 
 import trio
 
+from mesh import MeshError, WrongThread
 from mesh.statistics import NodeStatistics
 from tests.nodes import node
 
@@ -29,3 +32,42 @@ async def test_other_threads_go_through_trio() -> None:
             got = [(await anext(messages)).payload for _ in range(3)]
         await trio.to_thread.run_sync(thread.join)
     assert got == [b"waits", b"does not", b"with a token"]
+
+
+async def test_a_foreign_thread_is_told_how_before_anything_is_sent() -> None:
+    """Found: `publish` raised when the message was on its way, and from then on nothing was raised."""
+    async with node("x") as one, one.subscribe("t") as messages:
+        await one.publish("t", b"ours")
+        with trio.fail_after(5):
+            await messages.take()
+        verbs: dict[str, Callable[[], Any]] = {
+            "publish": lambda: one.publish("t", b"x"),
+            "publish a new topic": lambda: one.publish("u", b"x"),
+            "publish_nowait": lambda: one.publish_nowait("t", b"x"),
+            "publish_nowait a new topic": lambda: one.publish_nowait("v", b"x"),
+            "publish_many": lambda: one.publish_many("t", [b"x"]),
+            "request": lambda: one.request("x", b"x"),
+            "gather": lambda: one.gather("x", b"x"),
+            "broadcast": lambda: one.broadcast("x", b"x"),
+        }
+        told: dict[str, Exception] = {}
+
+        def foreign() -> None:
+            for name, verb in verbs.items():
+                try:
+                    made = verb()
+                    if isinstance(made, Coroutine):
+                        made.send(None)
+                except (MeshError, RuntimeError, StopIteration) as error:
+                    told[name] = error
+
+        thread = Thread(target=foreign)
+        thread.start()
+        await trio.to_thread.run_sync(thread.join)
+        assert {name: type(error) for name, error in told.items()} == dict.fromkeys(
+            verbs, WrongThread
+        )
+        assert "trio.from_thread.run(" in str(told["publish"])
+        await one.publish("t", b"ours again")
+        with trio.fail_after(5):
+            assert (await messages.take()).payloads == [b"ours again"]

@@ -148,6 +148,21 @@ async def test_one_stuck_subscriber_does_not_stop_the_others() -> None:
                 assert (await anext(reading)).payload == str(number).encode()
 
 
+async def test_a_batch_is_not_taken_before_the_rest_of_the_one_before() -> None:
+    """Found: who took some messages one by one, and then batches, got the rest behind these."""
+    async with node("shop") as shop, shop.subscribe("t") as subscription:
+        await shop.publish_many("t", [b"0", b"1", b"2"])
+        assert (await anext(subscription)).payload == b"0"
+        await shop.publish_many("t", [b"3", b"4"])
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="take them first"):
+                await anext(subscription.batches())
+        assert [(await anext(subscription)).payload for _ in range(2)] == [b"1", b"2"]
+        assert (await subscription.take()).payloads == [b"3", b"4"]
+        await shop.publish("t", b"5")
+        assert (await anext(subscription)).payload == b"5"
+
+
 async def test_small_batches_are_taken_in_a_row_and_leave_others_their_turn() -> None:
     """Found: a turn of the loop for each batch, and from many publishers each has one message."""
     turns, count = 0, 4 * IN_A_ROW_MAX

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 
-from durable.definition_forms import check_together, export_definitions
+import durable
+from durable.broker.defining import take_in
+from durable.broker.peer import Peer
+from durable.definition_forms import export_definitions
 from durable.definitions import (
     BindingDefinition,
     Definitions,
     ExchangeDefinition,
+    PermissionDefinition,
     QueueDefinition,
     StreamDefinition,
 )
@@ -22,10 +28,14 @@ from durable.errors import (
     DefinitionConflict,
     InvalidDefinition,
     RecordTooLarge,
+    TooManyPatterns,
     TooManyQueues,
 )
 from durable.log.faulty_disk import Faults, FaultyDisk
 from durable.log.memory_disk import Volume
+from durable.vhost.addition import adding
+from durable.vhost.vhost import Vhost
+from mesh.nursery import open_nursery
 from tests.brokers import SMALL, client, node_of, serving
 from tests.waiting import PATIENCE_S, until
 
@@ -107,7 +117,7 @@ async def test_more_queues_than_there_may_be_are_refused_altogether(tmp_path: Pa
         assert (await shop.statistics())["queues"] == {}
 
 
-async def test_what_was_declared_while_it_waited_for_room_is_not_replaced(
+async def test_what_is_declared_while_it_waits_for_room_waits_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Found by reading: it was checked once, and then replaced queues declared since."""
@@ -119,29 +129,178 @@ async def test_what_was_declared_while_it_waited_for_room_is_not_replaced(
         released = threading.Event()
         faults.before_sync = lambda: released.wait(PATIENCE_S)
         log, checked = broker.hosted("/").log, trio.Event()
+        extend = Vhost.extend
 
-        def check(*args: Any) -> None:
+        def extending(*given: Any) -> int:
             checked.set()
-            check_together(*args)
+            return extend(*given)
 
-        monkeypatch.setattr("durable.broker.defining.check_together", check)
+        monkeypatch.setattr(Vhost, "extend", extending)
 
-        async def declare() -> None:
-            await shop.declare_queue("second")
+        async def publish() -> None:
+            await shop.publish("", "first", b"in the way")
 
         async def take_in() -> None:
+            assert await shop.import_definitions(PLAIN)
+
+        async def declare() -> None:
             with pytest.raises(DefinitionConflict, match="jobs"):
-                await shop.import_definitions(PLAIN)
+                await shop.declare_queue("jobs", durability="memory")  # It needs no room.
 
         with trio.fail_after(PATIENCE_S):
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(declare)
+                nursery.start_soon(publish)
                 await until(lambda: log.statistics().pending_bytes)
                 nursery.start_soon(take_in)
                 await checked.wait()
-                await shop.declare_queue("jobs", durability="memory")  # It needs no room.
+                nursery.start_soon(declare)
+                await until(lambda: hosted_waits(broker))
+                assert set((await shop.statistics())["queues"]) == {"first"}
                 released.set()
-        assert set((await shop.statistics())["queues"]) == {"first", "second", "jobs"}
+        assert set((await shop.statistics())["queues"]) == {"first", "jobs", "news"}
+
+
+def hosted_waits(broker: durable.Broker) -> bool:
+    """Whether somebody waits for an import to be done."""
+    return broker.hosted("/").gate._alone.statistics().tasks_waiting > 0
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Entries at once."""
+    monkeypatch.setattr("durable.turns.ENTRIES_AT_ONCE", 10)
+    return 10
+
+
+MANY = Definitions(
+    exchanges=tuple(ExchangeDefinition(name=f"x{n}", alternate="") for n in range(40)),
+    queues=tuple(QueueDefinition(name=f"q{n}") for n in range(40)),
+    streams=tuple(StreamDefinition(name=f"s{n}", patterns=(f"t.{n}",)) for n in range(40)),
+    bindings=tuple(
+        BindingDefinition(exchange=exchange, destination=f"q{n}", key=f"{n}")
+        for exchange in ("x0", "amq.topic") for n in range(40)
+    ),
+    permissions=tuple(
+        PermissionDefinition(cluster=cluster, configure=".*", write=".*", read=".*")
+        for cluster in ("shop", *(f"c{n}" for n in range(39)))
+    ),
+)  # fmt: skip
+WORK = (
+    "durable.broker.defining._for_import", "durable.definition_forms._check_ends",
+    "durable.definition_forms.check_built_in", "durable.vhost.addition.to_plain",
+    "durable.vhost.addition.read_pattern", "durable.routing.extension.destination_of",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("again", [False, True])
+async def test_others_have_their_turn_and_see_all_of_it_or_nothing(
+    tmp_path: Path, few: int, again: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found: it was checked and made so in one turn, with 100,000 queues and bindings of several seconds."""
+    made = seen = most = turns = 0
+    plain = export_definitions(MANY, "/")
+
+    def counting(work: Callable[..., Any]) -> Callable[..., Any]:
+        def count(*given: Any) -> Any:
+            nonlocal made
+            made += 1
+            return work(*given)
+
+        return count
+
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        registry = broker.hosted("/").vhost.registry
+
+        def there() -> tuple[int, ...]:
+            exchanges, bindings = registry.router.definitions()
+            captures = len(registry.captures.match("t.1"))
+            return (
+                len(registry.queues), len(registry.lanes), len(exchanges), len(bindings), captures,
+                len(registry.router.route("amq.topic", "1").queues),
+                len(registry.permissions.definitions()),
+            )  # fmt: skip
+
+        async def watch() -> None:
+            nonlocal seen, most, turns
+            while True:
+                await trio.lowlevel.checkpoint()
+                most, seen, turns = max(most, made - seen), made, turns + 1
+                assert there() == nothing or there()[0] == len(MANY.queues)
+
+        nothing = there()
+        if again:
+            await shop.import_definitions(plain)
+        for name in WORK:
+            where, _, what = name.rpartition(".")
+            monkeypatch.setattr(name, counting(getattr(import_module(where), what)))
+        async with open_nursery() as nursery:
+            nursery.start_soon(watch)
+            new = await shop.import_definitions(plain)
+            nursery.cancel_scope.cancel()
+        assert sum(new.values()) == (0 if again else 240)
+        assert there() == (40, 80, 40, 80, 1, 1, 40)
+    assert made >= 240
+    # Of each kind of work, in each of two turns that may come between two of ours.
+    assert max(most, made - seen) <= 4 * few
+
+
+async def test_one_that_is_given_up_lets_others_declare_and_leaves_nothing(
+    tmp_path: Path, few: int
+) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        hosted = broker.hosted("/")
+        peer = Peer("shop", hosted.vhost.registry.permissions, b"s" * 16)
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await take_in(hosted, peer, ("/", MANY), lambda _: None)
+        for cancelled in range(0, 300, 5):
+            with trio.CancelScope() as scope:
+                async with open_nursery() as nursery:
+                    nursery.start_soon(take_in, hosted, peer, ("/", MANY), lambda _: None)
+                    for _ in range(cancelled):
+                        await trio.lowlevel.checkpoint()
+                    scope.cancel()
+            with trio.fail_after(PATIENCE_S):
+                await shop.declare_queue("other")
+            found = set((await shop.statistics())["queues"])
+            assert found in ({"other"}, {"other", *(one.name for one in MANY.queues)})
+        assert found != {"other"}
+
+
+async def test_a_cursor_does_not_wait_for_an_import(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.import_definitions(PLAIN)
+        await shop.publish("", "audit", b"one")
+        hosted = broker.hosted("/")
+        with trio.fail_after(PATIENCE_S):
+            async with hosted.gate.alone, shop.read("audit", start="first", cursor="me") as records:
+                await records.take()
+                await records.store()
+        assert hosted.vhost.registry.streams["audit"].cursors == {"me": 1}
+
+
+async def test_patterns_that_others_declare_meanwhile_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All vhosts share what the node may subscribe to, and the gate is of one of them."""
+    meanwhile = False
+
+    def declared_by_others(*given: Any) -> Any:
+        nonlocal meanwhile
+        meanwhile = True
+        return adding(*given)
+
+    def check(streams: Iterable[StreamDefinition]) -> None:
+        if meanwhile and tuple(streams):
+            raise TooManyPatterns(3, 2)
+
+    monkeypatch.setattr("durable.broker.defining.adding", declared_by_others)
+    async with serving(tmp_path) as broker:
+        hosted = broker.hosted("/")
+        peer = Peer("shop", hosted.vhost.registry.permissions, b"s" * 16)
+        with pytest.raises(TooManyPatterns):
+            await take_in(hosted, peer, ("/", MANY), check)
+        assert not hosted.vhost.registry.queues
 
 
 async def test_more_than_a_segment_takes_is_refused_and_the_connection_goes_on(

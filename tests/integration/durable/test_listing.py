@@ -158,7 +158,7 @@ async def test_more_than_any_client_takes_is_told_and_the_connection_goes_on(
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> int:
     """Entries at once."""
-    monkeypatch.setattr("durable.broker.listing.ENTRIES_AT_ONCE", 10)
+    monkeypatch.setattr("durable.turns.ENTRIES_AT_ONCE", 10)
     return 10
 
 

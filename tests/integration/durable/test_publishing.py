@@ -225,6 +225,36 @@ async def test_what_was_refused_before_flush_is_told_by_flush(tmp_path: Path) ->
             await publisher.flush()
 
 
+@pytest.mark.parametrize("waits", [False, True])
+async def test_refusals_of_several_kinds_are_counted_each(tmp_path: Path, waits: bool) -> None:
+    """Found: the first one, with the number of all: "there is no queue", of 2 that had been full."""
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs", max_length=1, overflow="reject-publish")
+        async with shop.publisher() as publisher:
+            await publisher.send("", "nowhere", b"x", mandatory=True)
+            for payload in numbered(3):
+                await publisher.send("", "jobs", payload)
+            if not waits:
+                await until(lambda: publisher._outbox.confirmed >= 4)
+            with pytest.raises(Unroutable) as refused:
+                await publisher.flush()
+            [note] = refused.value.__notes__
+            assert note == "3 messages were refused (2 QueueFull, 1 Unroutable)"
+            await publisher.flush()
+
+
+async def test_what_was_refused_before_is_told_with_what_is_refused_now(tmp_path: Path) -> None:
+    """Found: not if it was no PublishError, as AccessRefused is none, but at the next flush."""
+    async with serving(tmp_path) as broker, client(broker) as shop, shop.publisher() as publisher:
+        await publisher.send("", "nowhere", b"x", mandatory=True)
+        await until(lambda: publisher._outbox.confirmed >= 1)
+        await publisher.send("no such exchange", "jobs", b"x")
+        with pytest.raises(UnknownExchange) as refused:
+            await publisher.flush()
+        [note] = refused.value.__notes__
+        assert note.startswith("before, 1 messages were refused: there is no queue 'nowhere'")
+
+
 async def test_headers_and_properties_arrive(tmp_path: Path) -> None:
     async with serving(tmp_path) as broker, client(broker) as shop:
         await shop.declare_queue("jobs")
@@ -331,13 +361,24 @@ async def test_a_publisher_that_was_not_entered_says_so(tmp_path: Path) -> None:
 
 
 async def test_a_publisher_takes_nothing_once_its_block_has_been_left(tmp_path: Path) -> None:
-    """Found: until its task had had a turn it did, and nobody sent that or said a word."""
+    """Found: until its task had had a turn it did, and nobody sent that or said a word. Later it was
+    "unknown whether 0 messages were stored"."""
     async with serving(tmp_path) as broker, client(broker) as shop:
         await shop.declare_queue("jobs")
         async with shop.publisher() as publisher:
             await publisher.send("", "jobs", b"x")
-        with pytest.raises(Unconfirmed, match="the publisher was closed"):
-            await publisher.send("", "jobs", b"y")
+        for attempt in (
+            publisher.send("", "jobs", b"y"),
+            publisher.send_many("", "jobs", [b"y"]),
+            publisher.publish("", "jobs", [b"y"]),
+        ):
+            with pytest.raises(Unconfirmed, match=r"^the publisher was closed$"):
+                await attempt
+        await publisher.flush()
+        async with shop.numbered_publisher("p") as numbered:
+            pass
+        with pytest.raises(Unconfirmed, match=r"^the publisher was closed$"):
+            await numbered.send(0, "", "jobs", [b"y"])
 
 
 async def test_pipelined_and_mandatory(tmp_path: Path) -> None:

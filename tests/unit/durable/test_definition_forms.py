@@ -142,8 +142,8 @@ def test_a_vhost_out_and_in() -> None:
     assert list(plain)[:2] == ["version", "vhost"]
     assert read_definitions(plain) == ("/", VHOST)
     assert read_definitions({"version": 1, "vhost": "v"}) == ("v", Definitions())
-    check_together(VHOST)
-    check_together(VHOST, VHOST)
+    list(check_together(VHOST))
+    list(check_together(VHOST, VHOST))
 
 
 def binding(exchange: str, to: str, *, to_exchange: bool = False) -> BindingDefinition:
@@ -171,7 +171,7 @@ def test_nothing_wrong_gets_in(
 ) -> None:
     bare = replace(VHOST, bindings=())
     with pytest.raises(error, match=text):
-        check_together(replace(bare, **changes))
+        list(check_together(replace(bare, **changes)))
 
 
 def test_no_wrong_value_gets_in() -> None:
@@ -182,13 +182,13 @@ def test_no_wrong_value_gets_in() -> None:
 
 def test_what_exists_already_counts() -> None:
     more = Definitions(bindings=(binding("e", "q"), binding("amq.direct", "s")))
-    check_together(more, VHOST)
+    list(check_together(more, VHOST))
     with pytest.raises(UnknownExchange):
-        check_together(more)
+        list(check_together(more))
     with pytest.raises(DefinitionConflict, match=r"queue 'q' exists .*max_length: None there, 5"):
-        check_together(Definitions(queues=(QueueDefinition(name="q", max_length=5),)), VHOST)
+        list(check_together(Definitions(queues=(QueueDefinition(name="q", max_length=5),)), VHOST))
     with pytest.raises(InvalidDefinition, match="queue or stream"):
-        check_together(Definitions(queues=(QueueDefinition(name="s"),)), VHOST)
+        list(check_together(Definitions(queues=(QueueDefinition(name="s"),)), VHOST))
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from durable.errors import (
     DurableError,
     InUse,
     InvalidDefinition,
+    Unconfirmed,
     Unknown,
     UnknownExchange,
     UnknownQueue,
@@ -74,6 +75,13 @@ def test_a_name_without_any_of_its_length_is_not_compared(monkeypatch: pytest.Mo
         ),
         (Unroutable("", "jobs"), "there is no queue 'jobs': declare it first"),
         (Unroutable("events", "a.b"), "exchange 'events' routes 'a.b' to no queue: bind one"),
+        (Unconfirmed(2, "gone"), "unknown whether 2 messages were stored: gone"),
+        (Unconfirmed(0, "gone", 3), "3 messages were not sent: gone"),
+        (
+            Unconfirmed(2, "gone", 3),
+            "unknown whether 2 messages were stored, and 3 messages were not sent: gone",
+        ),
+        (Unconfirmed(0, "gone"), "gone"),
     ],
 )  # fmt: skip
 def test_errors_say_what_to_do(error: DurableError, text: str) -> None:

@@ -14,6 +14,8 @@ full, fails, or loses what was synced; permissions; definitions that are importe
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -21,7 +23,9 @@ from hypothesis.stateful import initialize, rule
 
 from durable.definitions import QueueDefinition
 from durable.log.checkpoints import Root
+from durable.vhost.changes import Change
 from durable.vhost.checkpointing import Taking, decode_extra
+from durable.vhost.snapshot import Snapshot
 from durable.vhost.store import append_twice
 from tests.vhost_members import READY
 
@@ -30,31 +34,60 @@ from .vhost_driving import STEP_US, contents
 from .vhost_using import Using
 
 
+class Encoding(NamedTuple):
+    """A snapshot that is to be appended."""
+
+    snapshot: Snapshot
+    declared: list[Change]
+    start: int
+    taking: Taking | None
+
+
 class Crashing(Using):
-    @rule(how=st.sampled_from(["appended", "alone", "alone", "files", "root", "root"]))
-    def snapshot(self, how: str) -> None:
+    encoding: Encoding | None = None
+
+    @rule(
+        how=st.sampled_from(["appended", "alone", "alone", "files", "root", "root"]),
+        at_once=st.sampled_from([False, True, True]),
+    )  # fmt: skip
+    def snapshot(self, how: str, at_once: bool) -> None:
         """As the checkpointer does it, up to some point.
 
         appended: the snapshot is on its way. files: so are the files, before it. root: and all else; what
-        that makes superfluous is given up. alone: there is no room for files.
+        that makes superfluous is given up. alone: there is no room for files. Not at once: others have
+        their turns while it is encoded; what they declare makes it void here, and waits in a broker.
         """
-        self.turn()
-        start = self.hosted.applied_end
-        taking = self.write_files() if how in ("files", "root") else None
-        if how == "files":
-            return
+        encoding, self.encoding = self.encoding, None
+        if encoding is None or encoding.declared != list(self.registry.declared()):
+            encoding = self.encode(how)
+            if not at_once or how == "files":
+                self.encoding = encoding
+                return
         self.turn()
         self.model.end = self.log.end
-        drafts = self.vhost.snapshot(self.model.now_us, start, alone=how == "alone")
+        drafts = self.vhost.drafts(encoding.snapshot, self.model.now_us)
         positions = append_twice(self.log, drafts)
         self.model.snapshot()
         assert self.model.end == self.log.end
-        if how == "appended":
-            return
-        self.log.commit()
+        if how != "appended":
+            self.log.commit()
+            self.give_up(encoding, positions[0])
+
+    def encode(self, how: str) -> Encoding:
+        self.turn()
+        start = self.hosted.applied_end
+        taking = self.write_files() if how in ("files", "root") else None
+        snapshot = self.vhost.snapshot(start, alone=how == "alone")
+        for _ in snapshot.steps():
+            pass
+        return Encoding(snapshot, list(self.registry.declared()), start, taking)
+
+    def give_up(self, encoding: Encoding, snapshot: int) -> None:
+        """What nobody needs any more."""
+        taking, start = encoding.taking, encoding.start
         self.files.root = None
         if taking is not None:
-            self.files.root = Root(positions[0], start, taking.extra)
+            self.files.root = Root(snapshot, start, taking.extra)
             named = {one.lane for one in decode_extra(taking.extra)}
             self.files.queues = {at: one for at, one in self.files.queues.items() if at in named}
         needed = self.log.needed()
@@ -84,6 +117,7 @@ class Crashing(Using):
         kept = data.draw(st.integers(self.log.durable_end, self.log.end))
         self.model.now_us = max(STEP_US, self.model.now_us + STEP_US * steps)
         self.model.crash(kept)
+        self.encoding = None
         self.start(self.plain.restarted(kept=kept, now_us=self.model.now_us))
         if settled:
             assert self.log.needed() == needed

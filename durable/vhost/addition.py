@@ -1,0 +1,155 @@
+"""Very much that is declared at once: made beside a registry a little at a time, then taken in one turn.
+
+Nobody sees half of it. Until it is taken, nothing of what is declared may change: what is made here
+counts on it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator, Iterable, Iterator
+
+from mesh.names import read_pattern
+from mesh.protocol.interest import Interest
+
+from ..definition_forms import to_plain
+from ..definitions import (
+    BindingDefinition,
+    Definitions,
+    QueueDefinition,
+    StreamDefinition,
+)
+from ..log.bodies import begin_definitions, encode_definitions, join_definitions
+from ..log.record import Buffer
+from ..queues.lane import Lane
+from ..queues.queue import Queue
+from ..routing.permissions import Permissions
+from ..turns import some_at_once
+from . import changes
+from .changes import Change
+from .registry import Registry
+from .stream import Stream
+
+
+class Addition:
+    """Of one registry: see `adding`."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self.queues: dict[str, Queue] = {}
+        self.streams: dict[str, Stream] = {}
+        self.lanes: dict[int, Lane] = {}
+        self.owners: dict[int, Queue | Stream] = {}
+        self.routes = registry.router.extension()
+        self.permissions = Permissions()
+        self.captures: Interest[Stream] | None = None
+        """And all there are; None: it captures nothing."""
+        self.patterns: Counter[str] = Counter()
+        self._expiring: list[Queue] = []
+        self._body = bytearray(join_definitions([]))
+        self._lasting = 0
+
+    @property
+    def body(self) -> Buffer:
+        """Of one record: what of it belongs in the log. Empty if nothing does. Not copied, it may be large."""
+        return memoryview(self._body) if self._lasting else b""
+
+    def make_so(self, now_us: int) -> None:
+        """All of it is declared from now on."""
+        registry = self._registry
+        registry.lanes.update(self.lanes)
+        registry.owners.update(self.owners)
+        registry.queues.update(self.queues)
+        registry.streams.update(self.streams)
+        registry.router.extend(self.routes)
+        registry.permissions.extend(self.permissions)
+        if self.captures is not None:
+            registry.captures = self.captures
+            registry.patterns.update(self.patterns)
+        for queue in self._expiring:  # The time in which nobody uses it begins.
+            queue.touch(now_us)
+
+    def _members(self, some: Iterable[QueueDefinition | StreamDefinition]) -> None:
+        for definition in some:
+            ids = self._registry.new_lanes(definition)
+            if isinstance(definition, QueueDefinition):
+                self._queue(definition, ids)
+            else:
+                self._stream(definition, *ids)
+            self.routes.queues[definition.name] = None
+
+    def _queue(self, definition: QueueDefinition, ids: list[int]) -> None:
+        registry, transient = self._registry, definition.transient
+        journal = registry.held_journal if transient else registry.journal
+        lanes = [Lane(one, journal, logged=not transient) for one in ids]
+        queue = self.queues[definition.name] = Queue(definition, lanes, journal)
+        self.lanes.update(zip(ids, lanes, strict=True))
+        self.owners.update(dict.fromkeys(ids, queue))
+        if definition.expires_s is not None:
+            self._expiring.append(queue)
+        if not transient:
+            self._write([changes.QUEUE, ids, to_plain(definition)])
+
+    def _stream(self, definition: StreamDefinition, lane_id: int) -> None:
+        lane = self.lanes[lane_id] = Lane(lane_id, self._registry.journal, logged=True)
+        stream = self.streams[definition.name] = self.owners[lane_id] = Stream(definition, lane)
+        self.patterns.update(definition.patterns)
+        self._write([changes.STREAM, stream.lane.id, to_plain(definition)])
+
+    def _bindings(self, some: Iterable[BindingDefinition]) -> None:
+        self.routes.bind(some)
+        for binding in some:
+            if not self._is_transient(binding):
+                self._write([changes.BIND, to_plain(binding)])
+
+    def _is_transient(self, binding: BindingDefinition) -> bool:
+        """Whether it ends with the broker: as `Registry.lasting` has it."""
+        if binding.to_exchange or self.routes.exchanges[binding.exchange].definition.auto_delete:
+            return False
+        name = binding.destination
+        queue = self.queues.get(name) or self._registry.queues.get(name)
+        return queue is not None and queue.definition.transient
+
+    def _capture(self) -> Iterator[None]:
+        """By a trie of its own: in the one there is, streams would capture that are not there yet."""
+        self.captures = Interest()
+        for streams in (self._registry.streams, self.streams):
+            for some in some_at_once(list(streams.values())):
+                for stream in some:
+                    for pattern in stream.definition.patterns:
+                        self.captures.add(read_pattern(pattern), stream)
+                yield
+
+    def _write(self, change: Change) -> None:
+        self._body += encode_definitions(change)
+        self._lasting += 1
+
+
+def adding(registry: Registry, new: Definitions) -> Generator[None, None, Addition]:
+    """
+    Args:
+        new: checked together with what is there, of which nothing is in it.
+    """
+    addition = Addition(registry)
+    for exchanges in some_at_once(new.exchanges):
+        addition.routes.declare(exchanges)
+        for exchange in exchanges:
+            addition._write([changes.EXCHANGE, to_plain(exchange)])
+        yield
+    both: tuple[QueueDefinition | StreamDefinition, ...] = (*new.queues, *new.streams)
+    for members in some_at_once(both):
+        addition._members(members)
+        yield
+    yield from addition.routes.copy(dict.fromkeys(one.exchange for one in new.bindings))
+    for bindings in some_at_once(new.bindings):
+        addition._bindings(bindings)
+        yield
+    for permissions in some_at_once(new.permissions):
+        for permission in permissions:
+            addition.permissions.declare(permission)
+            addition._write([changes.PERMISSION, to_plain(permission)])
+        yield
+    if addition.patterns:
+        yield from addition._capture()
+    begin_definitions(addition._body, addition._lasting)
+    return addition

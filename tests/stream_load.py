@@ -1,0 +1,204 @@
+"""Two streams under load, one confirmed and one that captures, and what their readers know for certain.
+
+    load.publish   ──confirmed──> audit ──┐
+          `──────> ticks.* ─captured─> ticks ──> load.read, with a cursor: block after block
+
+What a capturing stream does not have must be in a gap that it tells, or have been on its way when a broker
+was killed, or come while none was there.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from itertools import count
+from random import Random
+
+import trio
+
+import durable
+import mesh
+from durable.client.connection import Connection
+from durable.errors import BrokerLost
+from mesh.waker import Bell
+from tests.ledger import StreamLedger, number_of, payload
+from tests.waiting import PATIENCE_S, until
+
+TOPICS = ("ticks.eu", "ticks.us")
+BURST, FLOOD, FLOOD_EVERY = 15, 300, 20
+"""Messages of a topic at a time; now and then more than may wait to be stored (`capture_bytes` of the broker)."""
+KEPT = 500
+"""Messages that `recent` keeps, and what is left of the record with the oldest of them."""
+NUMBERS = 1 << 40
+"""Topics and streams have numbers of their own, so far apart."""
+
+
+class Captured:
+    """One topic of a stream that captures: numbers from `first` on were published."""
+
+    def __init__(self, topic: str, first: int) -> None:
+        self.topic, self.first, self.next = topic, first, first
+        self.outages: list[tuple[int, int]] = []
+        """What was published first without a broker; and first when another one had subscribed."""
+        self._began: int | None = None
+
+    def outage_begins(self) -> None:
+        self._began = self.next
+
+    def outage_ends(self) -> None:
+        assert self._began is not None
+        self.outages.append((self._began, self.next))
+        self._began = None
+
+    def check(self, ledger: StreamLedger) -> int:
+        """What is missing is accounted for; how much of it gaps tell."""
+        numbers = range(self.first, self.next)
+        expected, told, outages = self.first, 0, iter(self.outages)
+        for _, (number, lost) in sorted(ledger.found.items()):
+            if number not in numbers:
+                continue
+            assert number >= expected, "the order of a topic"
+            untold_end = number - lost
+            assert untold_end >= expected, "a gap tells of more than is missing"
+            if (
+                untold_end > expected
+            ):  # Each goes for one outage: by chance there are not that many.
+                spans = (
+                    begin for begin in outages if expected <= begin[0] and untold_end <= begin[1]
+                )
+                assert next(spans, None), f"{expected} to {untold_end} are missing: {self.outages}"
+            told, expected = told + lost, number + 1
+        assert expected == self.next, "the last one was captured"
+        return told
+
+
+async def _take(records: durable.Records, ledger: StreamLedger, at: int | None) -> int:
+    """The next batch, which is at this offset; None: at that of the cursor. Where the one after it is."""
+    batch = await records.take()
+    if at is None:
+        ledger.began(batch.tag)
+    else:
+        assert batch.tag == at, "no offset is left out"
+    for index, data in enumerate(batch.payloads):
+        ledger.read(batch.tag + index, number_of(data), 0 if index else batch.lost)
+    return batch.end_tag
+
+
+class StreamLoad:
+    """`confirmed` rings for each part of `audit` that is, `kept` for each cursor."""
+
+    def __init__(self, node: mesh.Node, connection: Connection, seed: int) -> None:
+        self._node, self._connection, self._random = node, connection, Random(seed)
+        self.audit, self.ticks = StreamLedger(), StreamLedger()
+        self.topics = [Captured(one, NUMBERS * (2 + at)) for at, one in enumerate(TOPICS)]
+        self._next = NUMBERS
+        self._steps = count(1)
+        self.confirmed, self.kept = Bell(), Bell()
+        self.parts = 0
+        self.done = self.published = False
+
+    async def declare(self) -> None:
+        await self._connection.declare_stream("audit")
+        await self._connection.declare_stream("ticks", patterns=("ticks.*",))
+        await self._connection.declare_stream("recent", patterns=("ticks.*",), max_length=KEPT)
+        for topic in TOPICS:
+            await self._node.wait_subscribers(topic)
+
+    def outage_begins(self) -> None:
+        for one in self.topics:
+            one.outage_begins()
+
+    async def outage_ends(self, broker: bytes) -> None:
+        """Once this node knows that the broker, a node with this id, wants the topics."""
+
+        async def captures() -> bool:
+            found = [await self._node.wait_subscribers(one.topic, count=0) for one in self.topics]
+            return all(broker in {one.node for one in members} for members in found)
+
+        await until(captures, 60)
+        for one in self.topics:
+            one.outage_ends()
+
+    def tick(self) -> None:
+        """Publish some on each topic, whoever is there."""
+        flood = next(self._steps) % FLOOD_EVERY == 0
+        for one in self.topics:
+            self._publish(one, FLOOD if flood else self._random.randrange(1, BURST))
+
+    def _publish(self, topic: Captured, count: int) -> None:
+        for _ in range(count):
+            self._node.publish_nowait(topic.topic, payload(topic.next))
+            topic.next += 1
+
+    async def publish(self) -> None:
+        while not self.done:
+            self.tick()
+            numbers = range(self._next, self._next + self._random.randrange(1, BURST))
+            self._next = numbers.stop
+            await self._connection.publish_many("", "audit", [payload(one) for one in numbers])
+            self.audit.confirmed.update(numbers)
+            self.parts += 1
+            self.confirmed.wake()
+        self.published = True
+
+    async def read(self, stream: str) -> None:
+        """Until cancelled: some batches in one block, however often its connection is lost, then in another."""
+        ledger = self.audit if stream == "audit" else self.ticks
+        while True:
+            with suppress(BrokerLost):
+                async with self._connection.read(
+                    stream, start="first", cursor="billing"
+                ) as records:
+                    at: int | None = None
+                    for _ in range(self._random.randrange(1, 20)):
+                        at = await _take(records, ledger, at)
+                        await records.store()
+                        ledger.stored(at)
+                ledger.kept()
+                self.kept.wake()
+
+    async def finish(self) -> None:
+        """No more is to be published: wait until all that was has been read. What is missing is told with the
+        message after it: publish one more until it is read."""
+        self.done = True
+        await until(lambda: self.published, 60)
+        read = self.ticks.numbers
+        while True:
+            for one in self.topics:
+                self._publish(one, 1)
+            with trio.move_on_after(PATIENCE_S):
+                await until(lambda: all(one.next - 1 in read for one in self.topics), 60)
+                await until(lambda: not self.audit.missing, 60)
+                return
+
+    async def check(self) -> None:
+        """Once all has been published: streams are what readers were given, from the first offset on."""
+        for stream, ledger in (("audit", self.audit), ("ticks", self.ticks)):
+            assert await self._read_all(stream, ledger) == 0, "nothing goes by itself"
+            ledger.check()
+        numbers = [
+            number for number, _ in (self.audit.found[at] for at in sorted(self.audit.found))
+        ]
+        assert numbers == sorted(numbers), "the order of publishing"
+        assert numbers[-1] < self._next
+        told = [one.check(self.ticks) for one in self.topics]
+        assert all(told), "there was more than may wait"
+        await self._check_recent()
+
+    async def _check_recent(self) -> None:
+        """It is the end of `ticks`, neither more nor less than its limit says."""
+        recent = StreamLedger()
+        start = await self._read_all("recent", recent)
+        end = len(self.ticks.found)
+        assert sorted(recent.found) == list(range(start, end)), "with the last one"
+        assert KEPT <= len(recent.found) <= KEPT + FLOOD, "retention goes record by record"
+        assert recent.found.items() <= self.ticks.found.items(), "both captured the same"
+
+    async def _read_all(self, stream: str, ledger: StreamLedger) -> int:
+        """Without a cursor. Where it starts."""
+        there = (await self._connection.statistics())["streams"][stream]
+        start, end = there["start"], there["end"]
+        async with self._connection.read(stream, start=start) as records:
+            at = start
+            while at < end:
+                at = await _take(records, ledger, at)
+        return int(start)
