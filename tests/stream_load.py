@@ -103,6 +103,21 @@ class StreamLoad:
         for topic in TOPICS:
             await self._node.wait_subscribers(topic)
 
+    def outage_begins(self) -> None:
+        for one in self.topics:
+            one.outage_begins()
+
+    async def outage_ends(self, broker: bytes) -> None:
+        """Once this node knows that the broker, a node with this id, wants the topics."""
+
+        async def captures() -> bool:
+            found = [await self._node.wait_subscribers(one.topic, count=0) for one in self.topics]
+            return all(broker in {one.node for one in members} for members in found)
+
+        await until(captures, 60)
+        for one in self.topics:
+            one.outage_ends()
+
     def tick(self) -> None:
         """Publish some on each topic, whoever is there."""
         flood = next(self._steps) % FLOOD_EVERY == 0
@@ -142,7 +157,10 @@ class StreamLoad:
                 self.kept.wake()
 
     async def finish(self) -> None:
-        """What is missing is told with the message after it: publish some until they are read."""
+        """No more is to be published: wait until all that was has been read. What is missing is told with the
+        message after it: publish one more until it is read."""
+        self.done = True
+        await until(lambda: self.published, 60)
         read = self.ticks.numbers
         while True:
             for one in self.topics:

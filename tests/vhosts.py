@@ -125,6 +125,14 @@ def anybody(_exchange: str) -> None:
     """Everybody may publish."""
 
 
+def snapshot_of(vhost: Vhost) -> list[Draft]:
+    """All of it in one turn."""
+    snapshot = vhost.snapshot()
+    for _ in snapshot.steps():
+        pass
+    return vhost.drafts(snapshot, 0)
+
+
 async def flushed(hosted: Hosted) -> None:
     """Return when everything settled so far is on disk."""
     settling = hosted.vhost.settling

@@ -19,7 +19,7 @@ from durable.errors import ExclusiveQueue
 from durable.vhost.changes import CURSOR
 from durable.vhost.store import append_twice
 from tests.vhost_model import READY, UNACKED, Queue
-from tests.vhosts import anybody, make_batch
+from tests.vhosts import anybody, make_batch, snapshot_of
 
 from .vhost_declaring import PUBLISHERS, Declaring, Session, anywhere, contents, run
 
@@ -196,7 +196,7 @@ class Vhosts(Declaring):
         """And what it makes superfluous is given up, as the checkpointer does it."""
         self.turn()
         start = self.hosted.applied_end
-        append_twice(self.log, self.vhost.snapshot(0))
+        append_twice(self.log, snapshot_of(self.vhost))
         for publisher in self.model.publishers.values():
             publisher.written |= publisher.stored
         if durable:

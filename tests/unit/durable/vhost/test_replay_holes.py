@@ -25,7 +25,7 @@ from durable.vhost.changes import Change
 from durable.vhost.store import append_twice
 from mesh.errors import TooLarge
 from tests.unit.durable.vhost.test_replay import NAMES, Story
-from tests.vhosts import PUBLISHER, PlainStore, PlainVhost, make_batch
+from tests.vhosts import PUBLISHER, PlainStore, PlainVhost, make_batch, snapshot_of
 
 
 def buried(story: Story) -> int:
@@ -119,7 +119,7 @@ def test_looking_for_what_is_missing_costs_no_memory_for_what_is_there() -> None
     for number in range(runs):  # None is like the one before it.
         lane.enqueue(number, 1, position, number % 7, 0)
         position += 1 + number % 3
-    begun = vhost.store.append_nowait(vhost.vhost.snapshot(0))
+    begun = vhost.store.append_nowait(snapshot_of(vhost.vhost))
     replay = vhost.replay
     replay.begins(begun.start, begun.start, {}, 0)
     for at in begun:
@@ -175,6 +175,7 @@ def test_a_change_holds_once_whichever_copy_is_left(lost: int | None) -> None:
             damaged.append(before + lost)
         again = one.restarted(damaged)
         assert list(again.registry.declared()) == list(one.registry.declared())
+        assert list(again.registry.cursors()) == list(one.registry.cursors())
         assert again.registry.patterns == one.registry.patterns
 
 

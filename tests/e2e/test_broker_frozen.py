@@ -1,0 +1,64 @@
+"""A broker that stands still for a while: what it confirmed is there, and what was sent again is there once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import trio
+
+import durable
+import mesh
+from tests.broker import broker
+from tests.processes import SECRET
+from tests.queue_load import QueueLoad
+from tests.waiting import until
+
+SEED, PARTS = 7, 30
+PATIENT = {"stalled_s": 4.0, "suspect_s": 4.5, "dead_s": 10.0}
+"""It takes so long until a client sees that a broker stands still, and by then neither has given up."""
+HASTY = {"heartbeat_s": 0.25, "stalled_s": 0.5, "suspect_s": 0.5, "dead_s": 1.0, "resume_s": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("settings", "freezes"), [(PATIENT, 1), (HASTY, 2)], ids=["4s", "given_up"]
+)
+async def test_a_frozen_broker_loses_nothing_it_confirmed_and_stores_nothing_twice(
+    tmp_path: Path, settings: dict[str, Any], freezes: int
+) -> None:
+    """Whether its client waits for it, or takes it for dead and sends all that was not confirmed again."""
+    given_up, moments = settings is HASTY, Random(SEED)
+    with await trio.to_thread.run_sync(broker, str(tmp_path)) as process:
+        async with mesh.join(
+            "shop", network_secret=SECRET, listen="tcp://127.0.0.1:0", zeroconf=False,
+            seeds=[process.ready["endpoint"]], **settings,
+        ) as node:  # fmt: skip
+            connection = durable.connect(node, timeout=60)
+            load = QueueLoad(connection, SEED)
+            await load.declare()
+
+            async def more_parts() -> None:
+                parts = load.parts + moments.randrange(1, PARTS)
+                await until(lambda: load.parts > parts, 60)
+
+            def stands_still() -> bool:
+                if given_up:
+                    return not node.statistics().links
+                return [one.state.value for one in node.members("broker")] != ["alive"]
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(load.publish)
+                nursery.start_soon(load.consume)
+                for _ in range(freezes):
+                    await more_parts()
+                    process.freeze()
+                    await until(stands_still, 20)
+                    process.thaw()
+                await more_parts()
+                await load.finish()
+                nursery.cancel_scope.cancel()
+            await load.check()
+            duplicates = (await connection.statistics())["intake"]["duplicates"]
+            assert duplicates or not given_up, "some came again, and were known"

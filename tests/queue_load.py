@@ -1,0 +1,140 @@
+"""Queues under load, and what their client knows for certain.
+
+    load.publish ──> read ──> load.consume: acks, rejects, gives back
+          │           └─ rejected, or back too often ──> dead
+          `───────> kept: what a fanout gave to both; nobody reads it until the end
+
+Two publishers, one of which has a name, and one consumer.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from itertools import count
+from random import Random
+
+import trio
+
+import durable
+from durable.client.connection import Connection
+from durable.errors import BrokerLost
+from tests.ledger import Ledger, number_of, payload
+from tests.waiting import until
+
+IN_BOTH = 10
+"""One part in so many is also routed to the queue that nobody reads until the end."""
+REQUEUED, REJECTED, RETURNED = 7, 11, 13
+"""One message in so many is given back when it comes first; is rejected whenever it comes, or given back,
+and is to be found among the dead."""
+RETURNS = 3
+"""After more than so many. Messages whose link breaks while the broker lives come back as well, seldom so often."""
+ACKED, ROUNDS = 20, 300
+"""Messages that a consumer acks before it waits until they are synced: so few that it falls behind, and a
+kill meets it as it waits, with more at hand; more, when it has only to catch up. How often, in one block: for
+longer than between two kills."""
+
+
+class QueueLoad:
+    """`parts` counts what has been confirmed, `unsettled` what was settled in vain."""
+
+    def __init__(self, connection: Connection, seed: int) -> None:
+        self.connection, self.random = connection, Random(seed)
+        self.read, self.kept, self.dead = Ledger(), Ledger(), Ledger()
+        self.requeued: set[int] = set()
+        self.parts = self.next = self.unsettled = 0
+        self.done = self.published = False
+        """No more is to be published; nothing is on its way any more."""
+
+    async def declare(self) -> None:
+        await self.connection.declare_queue(
+            "read", dead_letter_exchange="", dead_letter_routing_key="dead", delivery_limit=RETURNS
+        )
+        for name in ("kept", "dead"):
+            await self.connection.declare_queue(name)
+        await self.connection.declare_exchange("both", type="fanout")
+        await self.connection.bind("both", "read")
+        await self.connection.bind("both", "kept")
+
+    async def publish(self) -> None:
+        async with self.connection.publisher("till") as till:
+            while not self.done:
+                numbers = range(self.next, self.next + self.random.randrange(1, 60))
+                self.next = numbers.stop
+                payloads = [payload(number) for number in numbers]
+                if self.random.randrange(IN_BOTH) == 0:
+                    await self.connection.publish_many("both", "read", payloads)
+                    self.kept.confirmed.update(numbers)
+                else:
+                    await till.publish("", "read", payloads)
+                self.read.confirmed.update(numbers)
+                self.dead.confirmed.update(filter(dies, numbers))
+                self.parts += 1
+        self.published = True
+
+    async def consume(self) -> None:
+        """Until cancelled: for a while in one block, however often its connection is lost, message by
+        message or batch by batch, then in another."""
+        for block in count():
+            with suppress(BrokerLost):
+                async with self.connection.consume("read", prefetch=500) as deliveries:
+                    for _ in range(ROUNDS):
+                        try:
+                            await self.take_some(deliveries, by_message=block % 2 == 0)
+                        except BrokerLost as lost:
+                            # Killed before all was settled: what was not comes again.
+                            self.unsettled += lost.unsettled
+
+    async def take_some(self, deliveries: durable.Deliveries, *, by_message: bool) -> None:
+        acked: list[int] = []
+        while len(acked) < (ACKED if not self.published else 10 * ACKED):
+            for one in [await anext(deliveries)] if by_message else await deliveries.take():
+                number = number_of(one.payload)
+                self.read.delivered(number)
+                if number % REJECTED == 0:
+                    await one.reject()
+                elif number % RETURNED == 0:
+                    await one.nack()
+                elif number % REQUEUED == 0 and number not in self.requeued:
+                    self.requeued.add(number)
+                    await one.nack()
+                else:
+                    await one.ack()
+                    acked.append(number)
+        await deliveries.synced()
+        self.read.settled.update(acked)
+
+    async def finish(self) -> None:
+        """No more is to be published: wait until all that was has come, or for a minute. Cancel `consume` then."""
+        self.done = True
+        with suppress(trio.TooSlowError):
+            await until(lambda: self.published and not self.read.missing, 60)
+        with trio.move_on_after(60):
+            await drain(self.connection, "dead", self.dead)
+
+    async def check(self) -> None:
+        """Once nobody consumes any more."""
+        await drain(self.connection, "kept", self.kept)
+        assert self.published
+        self.read.check()
+        self.kept.check()
+        kept = (await self.connection.statistics())["queues"]["kept"]
+        assert kept["ready"] == len(self.kept.seen), "each is stored once"
+        dead = self.dead.seen
+        assert not self.dead.missing, "confirmed, and in neither place"
+        assert all(map(dies, dead)), "nobody else is dead"
+        rejected = [one for one in dead if one % REJECTED == 0]
+        assert rejected == sorted(rejected), "dead in the order of publishing"
+        assert not self.dead.redelivered, "of each dead letter there is one"
+        assert self.requeued, "some were given back"
+        assert len(self.kept.confirmed), "some went to both"
+
+
+def dies(number: int) -> bool:
+    return number % REJECTED == 0 or number % RETURNED == 0
+
+
+async def drain(connection: Connection, queue: str, ledger: Ledger) -> None:
+    async with connection.consume(queue, prefetch=0) as deliveries:
+        while ledger.missing:
+            for data in (await deliveries.take()).payloads:
+                ledger.delivered(number_of(data))
