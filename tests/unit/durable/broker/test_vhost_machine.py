@@ -23,8 +23,10 @@ from hypothesis.stateful import initialize, rule
 
 from durable.definitions import QueueDefinition
 from durable.log.checkpoints import Root
+from durable.queues.lane import Lane
 from durable.vhost.changes import Change
 from durable.vhost.checkpointing import Taking, decode_extra
+from durable.vhost.registry import TRANSIENT
 from durable.vhost.snapshot import Snapshot
 from durable.vhost.store import append_twice
 from tests.vhost_members import READY
@@ -41,6 +43,16 @@ class Encoding(NamedTuple):
     declared: list[Change]
     start: int
     taking: Taking | None
+
+
+def returns_in(lane: Lane) -> dict[int, int]:
+    """How often each message that is not settled has come back, by sequence."""
+    return {
+        at: times
+        for start, end in lane.settled.unsettled(0, lane.index.end)
+        for low, high, times in lane.returned(start, end)
+        for at in range(low, high)
+    }
 
 
 class Crashing(Using):
@@ -72,6 +84,7 @@ class Crashing(Using):
         if how != "appended":
             self.log.commit()
             self.give_up(encoding, positions[0])
+            self.check_start()
 
     def encode(self, how: str) -> Encoding:
         self.turn()
@@ -111,8 +124,7 @@ class Crashing(Using):
         settled: with nothing on its way, so that what the log needs is the same on both sides.
         """
         if settled:
-            for _ in range(2):  # Settlements travel with the next commit.
-                self.log.commit()
+            self.commit_all()
         needed = self.log.needed()
         kept = data.draw(st.integers(self.log.durable_end, self.log.end))
         self.model.now_us = max(STEP_US, self.model.now_us + STEP_US * steps)
@@ -123,6 +135,21 @@ class Crashing(Using):
             assert self.log.needed() == needed
         self.check_contents()
 
+    def commit_all(self) -> None:
+        for _ in range(2):  # Settlements travel with the next commit.
+            self.log.commit()
+
+    def check_start(self) -> None:
+        """What is given up would not be missed, if the broker were started now."""
+        self.commit_all()
+        again = self.plain.restarted(kept=self.log.end)
+        lanes = {one for one in self.registry.lanes if one < TRANSIENT}
+        assert lanes == again.registry.lanes.keys()
+        for lane in lanes:
+            assert returns_in(self.registry.lanes[lane]) == returns_in(again.registry.lanes[lane])
+        assert list(self.registry.all_gaps()) == list(again.registry.all_gaps())
+        assert self.log.needed() == again.store.needed()
+
     def check_contents(self) -> None:
         for name, queue in self.model.queues.items():
             for priority, lane in enumerate(self.registry.queue(name).lanes):
@@ -130,8 +157,7 @@ class Crashing(Using):
                 for first, end in lane.ready_ranges():
                     some, ready = ready[: end - first], ready[end - first :]
                     assert self.read(lane, first, end - first) == contents(some)
-                    pieces = lane.returned(first, end)
-                    returned = [times for low, high, times in pieces for _ in range(low, high)]
+                    returned = [returns_in(lane)[at] for at in range(first, end)]
                     assert returned == [one.returned for one in some]
         for name, stream in self.model.streams.items():
             there = self.registry.stream(name)
