@@ -113,7 +113,8 @@ class QueueLoad:
 
     async def check(self) -> None:
         """Once nobody consumes any more."""
-        await drain(self.connection, "kept", self.kept)
+        with trio.move_on_after(60):
+            await drain(self.connection, "kept", self.kept)
         assert self.published
         self.read.check()
         self.kept.check()

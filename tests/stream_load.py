@@ -157,18 +157,20 @@ class StreamLoad:
                 self.kept.wake()
 
     async def finish(self) -> None:
-        """No more is to be published: wait until all that was has been read. What is missing is told with the
-        message after it: publish one more until it is read."""
+        """No more is to be published: wait until all that was has been read, or for a minute."""
         self.done = True
         await until(lambda: self.published, 60)
-        read = self.ticks.numbers
-        while True:
-            for one in self.topics:
-                self._publish(one, 1)
-            with trio.move_on_after(PATIENCE_S):
-                await until(lambda: all(one.next - 1 in read for one in self.topics), 60)
-                await until(lambda: not self.audit.missing, 60)
-                return
+        with trio.move_on_after(60):
+            while not self._all_read():
+                # What is missing is told with the message after it, which may be missing, too.
+                for one in self.topics:
+                    self._publish(one, 1)
+                with trio.move_on_after(PATIENCE_S):
+                    await until(self._all_read, 60)
+            await until(lambda: not self.audit.missing, 60)
+
+    def _all_read(self) -> bool:
+        return all(one.next - 1 in self.ticks.numbers for one in self.topics)
 
     async def check(self) -> None:
         """Once all has been published: streams are what readers were given, from the first offset on."""
