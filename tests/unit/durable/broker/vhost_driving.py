@@ -117,7 +117,7 @@ class Driving(RuleBasedStateMachine):
         self.received: list[tuple[Session, Delivery]] = []
         self.start(PlainVhost((), PlainLog()))
         for publisher in PUBLISHERS:
-            self.begin_again(publisher, stops=False)
+            self.begin_again(publisher, stops=publisher == PUBLISHERS[1])
 
     def start(self, plain: PlainVhost) -> None:
         log: Any = plain.store

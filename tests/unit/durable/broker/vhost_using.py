@@ -21,7 +21,7 @@ from tests.vhosts import anybody, make_batch
 from .vhost_declaring import Declaring
 from .vhost_driving import IDLE_S, PUBLISHERS, STEP_US, Session, run, serve
 
-TTLS_US = [None, None, None, None, None, None, 0, 3 * STEP_US, 8 * STEP_US]
+TTLS_US = [None, None, None, None, 0, 3 * STEP_US, 8 * STEP_US]
 OUTCOMES = st.sampled_from(["ack", "requeue", "requeue", "release", "reject", "reject"])
 
 
@@ -203,20 +203,19 @@ class Using(Declaring):
     )  # fmt: skip
     def end(self, what: str, data: st.DataObject) -> None:
         """Or, again: a queue is declared as it is there."""
+        owners = [peer for peer in (0, 1) if self.peers[peer].exclusive]
         if what == "connection":
-            self.end_connection(data.draw(st.integers(0, 1)))
+            self.end_connection(data.draw(st.sampled_from(owners or [0, 1])))
         elif what == "publisher":
             name = data.draw(st.sampled_from(PUBLISHERS))
             self.begin_again(name, stops=data.draw(st.sampled_from([False, False, True])))
         elif what in ("purge", "again") and self.model.queues:
-            peer, queue = (
-                data.draw(st.integers(0, 1)),
-                data.draw(st.sampled_from([*self.model.queues])),
-            )
+            queues, peer = list(self.model.queues.values()), data.draw(st.integers(0, 1))
             if what == "purge":
-                self.purge(peer, queue)
+                self.purge(peer, data.draw(st.sampled_from(queues)).definition.name)
             else:
-                self.declare_queue(peer, self.model.queues[queue].definition)
+                ending = [one for one in queues if one.ending]
+                self.declare_queue(peer, data.draw(st.sampled_from(ending or queues)).definition)
         elif self.sessions():
             outcome = data.draw(st.sampled_from(["requeue", "release"]))
             self.leave(data.draw(st.sampled_from(self.sessions())), outcome)
