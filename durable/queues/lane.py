@@ -330,6 +330,7 @@ class Lane:
                 expires_us, expired = self._expiries.around(start, end)
                 if not 0 < expires_us - self._ahead_us(start) <= now_us:
                     return
+                expired = self._as_far_ahead(start, expired)
             self.withdraw(start, expired)
             yield start, expired
 
@@ -344,6 +345,12 @@ class Lane:
         if sequence >= self._there:
             return 0
         return max(0, self._marks.earliest_us(sequence) - self._since_us)
+
+    def _as_far_ahead(self, start: int, end: int) -> int:
+        """Up to where in [start, end) messages came as much later than possible as the first one."""
+        if start >= self._there:
+            return end
+        return self._marks.following(start, min(end, self._there))
 
     @property
     def may_expire(self) -> bool:

@@ -326,3 +326,16 @@ def test_so_is_what_has_a_time_of_its_own_to_expire_at() -> None:
     assert list(lane.expire(1199, None)) == []
     assert list(lane.expire(1200, None)) == [(1, 2)]
     assert list(lane.expire(1400, None)) == [(2, 3)]
+
+
+def test_what_expires_at_the_same_time_by_the_clock_is_told_apart_at_a_start() -> None:
+    """Found: what had come since went with what had come by a clock that was ahead."""
+    lane = Lane(9, Journal(), logged=True)
+    lane.enqueue(0, 1, 1, 4, time_us=1_000_000, expires_us=1_480_000)
+    lane.enqueue(1, 1, 2, 4, time_us=1_200_000, expires_us=1_480_000)
+    lane.recovered(520_000)
+    lane.enqueue(2, 1, 3, 4, time_us=1_000_000, expires_us=1_480_000)
+    assert list(lane.expire(999_999, None)) == []
+    assert list(lane.expire(1_000_000, None)) == [(0, 1), (1, 2)]
+    assert list(lane.expire(1_479_999, None)) == []
+    assert list(lane.expire(1_480_000, None)) == [(2, 3)]
