@@ -113,7 +113,8 @@ class Crashing(Using):
         while taking.more:
             taking.take(self.hosted.applied_end, self.vhost.settling.last_position)
         self.log.commit()
-        self.files.queues |= {one.lane: one for one in taking.changed}
+        written = [one.checkpoint() for one in taking.changed]
+        self.files.queues |= {one.lane: one for one in written}
         self.checkpointing.written(taking)
         return taking
 
