@@ -343,6 +343,10 @@ class Node:
         _check_window("limit_bytes", limit)
         return Subscription(self._driver, pattern, when_full, limit)
 
+    def check_process(self) -> None:
+        """Raises NodeClosed in a forked child, where nothing comes that anybody might wait for."""
+        self._driver.check_process()
+
     def run_beside(self, task: Callable[[], Awaitable[object]]) -> None:
         """Run a task for as long as this node: for what is built on top of it.
 
