@@ -6,7 +6,8 @@ broker/listing.py for what does.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -14,7 +15,8 @@ ENTRIES_AT_ONCE = 200
 """A few milliseconds, until others have their turn."""
 
 
-def some_at_once(entries: Sequence[T]) -> Iterator[Sequence[T]]:
-    """All of them, in order."""
-    for at in range(0, len(entries), ENTRIES_AT_ONCE):
-        yield entries[at : at + ENTRIES_AT_ONCE]
+def some_at_once(entries: Iterable[T]) -> Iterator[Sequence[T]]:
+    """All of them, in order. What does not stay as it is between turns has to be copied before."""
+    left = iter(entries)
+    while some := list(islice(left, ENTRIES_AT_ONCE)):
+        yield some

@@ -351,8 +351,9 @@ class Node:
         """Run a task for as long as this node: for what is built on top of it.
 
         It is cancelled when the node leaves. An exception that it lets out crashes the node.
-        Raises NodeClosed.
+        Raises NodeClosed, WrongThread.
         """
+        self._driver.check_thread()
         self._core.check_open()
         self._driver.run_beside(task)
 

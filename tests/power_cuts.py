@@ -165,6 +165,7 @@ def one_thread() -> Iterator[None]:
         patch.setattr("durable.broker.opening.make_vhost", lambda data, name: Path("memory"))
         patch.setattr("durable.broker.opening.open_log", partial(open_log, in_thread=_inline))
         patch.setattr("durable.vhost.checkpointing.AT_ONCE", 1)  # Others come in between.
+        patch.setattr("durable.turns.ENTRIES_AT_ONCE", 2)
         patch.setattr("trio._core._run._ALLOW_DETERMINISTIC_SCHEDULING", True)
         yield
 

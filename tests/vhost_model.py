@@ -1,90 +1,55 @@
-"""What a vhost ought to do, as plain lists: slow, and plain to see. Routes are those of the router's model."""
+"""What a vhost ought to do, as plain lists. Routes are those of the router's model.
+
+What is in the log takes the next log position. A crash leaves what stands before one of them, and
+nothing else: all that is durable, and whatever of the rest had been written by then.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
-from durable.definitions import QueueDefinition, StreamDefinition
+from durable.definitions import REJECT_PUBLISH
 from tests.unit.durable.routing.model import Model as Routes
+from tests.vhost_members import (
+    DYING,
+    GONE,
+    READY,
+    UNACKED,
+    Message,
+    Published,
+    Publisher,
+    Queue,
+    Stream,
+)
 
-READY, UNACKED, DYING, GONE = "ready", "unacked", "dying", "gone"
-
-
-@dataclass(eq=False)
-class Message:
-    payload: bytes
-    key: str
-    state: str = READY
-    returned: int = 0
-    consumer: Any = None
-    tag: int = -1
-    buried: bool = False
-    """Its copy, and that it has moved on, are in the log: on their way to the disk."""
-    written: tuple[bool, int] = (False, 0)
-    """Whether it is settled, and how often it came back, as the log says."""
-    durable: tuple[bool, int] = (False, 0)
-    """The same, as the disk says."""
+NOW_US = 1_000_000
+Numbered = tuple[int, Published]
+"""With the sequence of its publisher."""
 
 
-@dataclass(eq=False)
-class Queue:
-    definition: QueueDefinition
-    owner: Any
-    """The connection that it ends with, if it is exclusive."""
-    messages: list[Message] = field(default_factory=list)
-    consumers: list[Any] = field(default_factory=list)
-    died: int = 0
-    moved_on: int = 0
-    ending: tuple[int, bool] | None = None
-    """It is to go once so many of the dead have moved on; whether a consumer keeps it."""
+class Arriving(NamedTuple):
+    """In the log, perhaps not on the disk yet."""
 
-    def those(self, *states: str) -> list[Message]:
-        return [one for one in self.messages if one.state in states]
-
-    def held_by(self, consumer: object) -> list[Message]:
-        return [one for one in self.those(UNACKED) if one.consumer is consumer]
-
-    def come_back(self, message: Message, *, counted: bool) -> None:
-        message.state, message.consumer = READY, None
-        message.returned += counted
-
-
-@dataclass(eq=False)
-class Stream:
-    definition: StreamDefinition
-    messages: list[tuple[bytes, str]] = field(default_factory=list)
-    gaps: list[tuple[int, int, int]] = field(default_factory=list)
-    """(offset, first sequence that is missing there, how many)"""
-    gaps_durable: int = 0
-    cursors: dict[str, int] = field(default_factory=dict)
-    cursors_durable: dict[str, int] = field(default_factory=dict)
-    start: int = 0
-    start_written: int = 0
-    start_durable: int = 0
-
-
-@dataclass(eq=False)
-class Publisher:
-    """Of one epoch, by sequence."""
-
-    epoch: int
-    stored: set[int] = field(default_factory=set)
-    written: set[int] = field(default_factory=set)
-    """Of which the log says so, on its way to the disk."""
-    durable: set[int] = field(default_factory=set)
+    position: int
+    member: Queue | Stream
+    messages: list[Message]
 
 
 class Model:
     def __init__(self) -> None:
+        self.now_us = NOW_US
+        self.end = 0
+        """The log position of what comes next."""
         self.routes = Routes()
         self.queues: dict[str, Queue] = {}
         self.streams: dict[str, Stream] = {}
-        self.pending: list[tuple[Queue | Stream, bytes, str]] = []
-        """In the log, not on the disk."""
+        self.pending: list[Arriving] = []
         self.graves: list[tuple[Queue, Message]] = []
-        """Rejected, and still to be buried."""
         self.publishers: dict[bytes, Publisher] = {}
+        self.counts: Counter[str] = Counter()
+        """Since the start: received, of these duplicates, dropped (routed nowhere), refused."""
 
     # What is declared.
 
@@ -98,124 +63,209 @@ class Model:
     def remove(self, name: str) -> None:
         queue = self.queues.pop(name, None)
         self.streams.pop(name, None)
-        self.graves = [one for one in self.graves if one[0] is not queue]
+        if queue is not None:
+            self.graves[:] = [one for one in self.graves if one[0] is not queue]
+            queue.graves = []
         self.routes.queues.remove(name)
         self.routes.settle(set())
 
-    def end(self, queue: Queue) -> None:
+    def end_queue(self, queue: Queue) -> None:
         """If it was to, and can."""
         name = queue.definition.name
         if queue.ending is None or self.queues.get(name) is not queue:
             return
-        died, kept_by_consumers = queue.ending
+        died, stays = queue.ending
         if queue.moved_on >= died:
             queue.ending = None
-            if not (kept_by_consumers and queue.consumers):
+            if not stays():
                 self.remove(name)
 
-    # Messages.
+    # Messages come.
 
-    def announced(self, member: Queue | Stream) -> int:
-        return sum(one is member for one, *_ in self.pending)
+    def publish(self, name: bytes, batches: list[list[Numbered]], *, mandatory: bool) -> int:
+        """How many of them are refused."""
+        publisher = self.publishers[name]
+        refused = 0
+        for batch in batches:
+            new = list(_new_parts(batch, publisher))
+            self.counts["received"] += len(batch)
+            self.counts["duplicates"] += len(batch) - sum(map(len, new))
+            refused += sum(self._take(publisher, one, mandatory) for one in new)
+            publisher.sent_end = batch[-1][0] + 1
+        publisher.next = max([publisher.next, *(batch[-1][0] + 1 for batch in batches)])
+        return refused
+
+    def _take(self, publisher: Publisher, new: list[Numbered], mandatory: bool) -> int:
+        """Some that are alike, but for their payload."""
+        messages = [one for _, one in new]
+        exchange = self.routes.exchange(messages[0].exchange)
+        stored, refused = 0, len(new)
+        if exchange is not None and not exchange.internal and not publisher.stopped:
+            position = self.end
+            names = self.route(messages[0])
+            stored = self.store(names, messages)
+            refused = len(new) - stored if names or mandatory else 0
+            for sequence, _ in new[:stored]:
+                publisher.stored.add(sequence)
+                if self.end > position:
+                    publisher.records[sequence] = position
+        self.counts["refused"] += refused
+        self.counts["dropped"] += len(new) - stored - refused
+        publisher.stopped |= publisher.stops and refused > 0
+        return refused
+
+    def route(self, message: Published) -> list[str]:
+        names = self.routes.route(message.exchange, [message.key], {})
+        return sorted(one for one in names if not message.comes_back_to(one))
+
+    def store(self, names: Sequence[str], messages: Sequence[Published]) -> int:
+        """In all of these, until one of them is full; how many. One record of the log."""
+        members = [self.queues.get(name) or self.streams[name] for name in names]
+        arriving: list[list[Message]] = [[] for _ in members]
+        record = object()
+        for at, what in enumerate(messages if members else ()):
+            now = [Message(what, _priority(one, what), self.now_us, record, at) for one in members]
+            there = zip(members, arriving, now, strict=True)
+            if any(self._is_full(member, [*before, one]) for member, before, one in there):
+                break
+            for one, before in zip(now, arriving, strict=True):
+                before.append(one)
+        if not members or not arriving[0]:
+            return 0
+        position = self.end
+        for member, some in zip(members, arriving, strict=True):
+            if isinstance(member, Queue) and member.definition.transient:
+                member.arrive(some, self.now_us)
+            else:
+                self.pending.append(Arriving(position, member, some))
+                self.end = position + 1
+        return len(arriving[0])
+
+    def on_their_way(self, member: Queue | Stream) -> list[Message]:
+        return [one for _, to, messages in self.pending if to is member for one in messages]
+
+    def _is_full(self, member: Queue | Stream, more: list[Message]) -> bool:
+        if isinstance(member, Stream) or member.definition.overflow != REJECT_PUBLISH:
+            return False
+        return member.is_over([*member.those(READY), *self.on_their_way(member), *more])
+
+    def capture(self, message: Published, count: int, first: int, lost: int) -> None:
+        """What somebody published on the mesh, from sequence `first` on; what came before is missing."""
+        for _, stream in sorted(self.streams.items()) if lost else ():
+            offset = len(stream.messages) + len(self.on_their_way(stream))
+            stream.gaps.append((self.end, (offset, first - lost, lost)))
+            self.end += 1
+        self.store(sorted(self.streams), [message] * count)
 
     def unsettled(self, queue: Queue) -> int:
-        return len(queue.those(READY, UNACKED, DYING)) + self.announced(queue)
+        return len(queue.those(READY, UNACKED, DYING)) + len(self.on_their_way(queue))
 
-    def is_full(self, member: Queue | Stream) -> bool:
-        limit = member.definition.max_length
-        if isinstance(member, Stream) or limit is None:
-            return False
-        return len(member.those(READY)) + self.announced(member) >= limit
-
-    def store(self, exchange: str, key: str, payload: bytes) -> tuple[bool, bool, bool]:
-        """Into all that it is routed to; whether anything got it, whether the log, and whether one of
-        them was full."""
-        names = sorted(self.routes.route(exchange, [key], {}))
-        members = [self.queues.get(name) or self.streams[name] for name in names]
-        if any(map(self.is_full, members)):
-            return False, False, True
-        logged = False
-        for member in members:
-            if isinstance(member, Queue) and member.definition.transient:
-                member.messages.append(Message(payload, key))
-            else:
-                self.pending.append((member, payload, key))
-                logged = True
-        return bool(members), logged, False
-
-    def settle(self, queue: Queue, message: Message, outcome: str) -> None:
-        if outcome in ("requeue", "release"):
-            queue.come_back(message, counted=outcome == "requeue")
-            return
-        message.state, message.consumer = GONE, None
-        if outcome == "reject" and queue.definition.dead_letter_exchange is not None:
-            message.state = DYING
-            queue.died += 1
-            self.graves.append((queue, message))
+    # Messages go.
 
     def bury(self) -> None:
-        """Those of queues in the log first."""
-        graves, self.graves = self.graves, []
-        for queue, one in sorted(graves, key=lambda grave: grave[0].definition.transient):
-            definition = queue.definition
-            key = definition.dead_letter_routing_key
-            self.store(definition.dead_letter_exchange or "", key or one.key, one.payload)
-            if definition.transient:
+        """Those of queues in the log first; together what is next to each other in one record."""
+        graves = sorted(self.graves, key=lambda grave: grave[0].definition.transient)
+        self.graves.clear()
+        while graves:
+            count = 1
+            while count < len(graves) and _together(*graves[count - 1], *graves[count]):
+                count += 1
+            self._bury(graves[0][0], [message for _, message in graves[:count]])
+            del graves[:count]
+
+    def _bury(self, queue: Queue, dead: list[Message]) -> None:
+        """The copies, then what settles the originals."""
+        letters = [one.what.died(queue.definition, one.reason, self.now_us) for one in dead]
+        names, position = self.route(letters[0]), self.end
+        stored = self.store(names, letters)
+        self.counts["refused" if names else "dropped"] += len(dead) - stored
+        for letter in letters[:stored] if self.end > position else ():
+            assert letter.origin is not None, "streams, which capture, have no dead letters"
+            name, epoch, sequence = letter.origin
+            if self.publishers[name].epoch == epoch:
+                self.publishers[name].letters.setdefault(sequence, position)
+        for one in dead:
+            if queue.definition.transient:
                 one.state = GONE
                 queue.moved_on += 1
             else:
-                one.buried, one.written = True, (True, one.returned)
+                one.buried = True
+                one.say_settled(self.end)
+        self.end += not queue.definition.transient
 
     # The log.
 
     def flush(self) -> None:
-        """What has been settled stands in the log."""
-        for queue in self.queues.values():
-            for one in queue.messages:
-                one.written = (one.state == GONE or one.buried, one.returned)
-        for stream in self.streams.values():
-            stream.start_written = stream.start
+        """What has been settled, and what came back, stands in the log."""
+        queues = [one for one in self.queues.values() if not one.definition.transient]
+        said = [one.say(self.end) for queue in queues for one in queue.messages]
+        said += [stream.say(self.end) for stream in self.streams.values()]
+        self.end += any(said)
+
+    def snapshot(self) -> None:
+        """It says who has published what, also what is in memory only. Written twice."""
+        for one in self.publishers.values():
+            one.snapshots.append((self.end, one.next, set(one.stored)))
+        self.end += 2
 
     def commit(self) -> None:
         """What stands in the log is on the disk."""
-        for member, payload, key in self.pending:
-            if isinstance(member, Queue):
-                member.messages.append(Message(payload, key))
-            else:
-                member.messages.append((payload, key))
-        self.pending.clear()
         for queue in self.queues.values():
             for one in queue.messages:
-                one.durable = one.written
                 if one.buried:
                     one.state, one.buried = GONE, False
                     queue.moved_on += 1
-        for stream in self.streams.values():
-            stream.gaps_durable = len(stream.gaps)
-            stream.cursors_durable = dict(stream.cursors)
-            stream.start_durable = stream.start_written
-        for publisher in self.publishers.values():
-            publisher.durable |= publisher.written
+        for _, member, messages in self.pending:
+            if isinstance(member, Queue):
+                member.arrive(messages, self.now_us)
+            else:
+                member.messages += messages
+        self.pending.clear()
 
-    def crash(self) -> None:
-        """Whatever is not on the disk has not been."""
+    def crash(self, kept: int) -> None:
+        """What stands before log position `kept` is there, and nothing else has been."""
+        for position, member, messages in self.pending:
+            if position < kept and isinstance(member, Queue):
+                member.enqueue(messages)
+            elif position < kept:
+                member.messages += messages
         self.pending.clear()
         self.graves.clear()
+        self.counts.clear()
+        self.end = kept
         self.queues = {
             name: one for name, one in self.queues.items() if not one.definition.transient
         }
         self.routes.queues = [*self.queues, *self.streams]
         self.routes.settle(set())
         for queue in self.queues.values():
-            queue.consumers, queue.ending, queue.died, queue.moved_on = [], None, 0, 0
-            for one in queue.messages:
-                settled, one.returned = one.durable
-                one.state, one.consumer, one.buried = GONE if settled else READY, None, False
-                one.written = one.durable
+            queue.crash(kept, self.now_us)
         for stream in self.streams.values():
-            del stream.gaps[stream.gaps_durable :]
-            stream.cursors = dict(stream.cursors_durable)
-            stream.start = stream.start_written = stream.start_durable
+            stream.crash(kept)
         for publisher in self.publishers.values():
-            publisher.stored = set(publisher.durable)
-            publisher.written = set(publisher.durable)
+            publisher.crash(kept)
+
+
+def _new_parts(batch: list[Numbered], publisher: Publisher) -> Iterator[list[Numbered]]:
+    """What was not stored before, in pieces without anything between; what was not sent before apart."""
+    part: list[Numbered] = []
+    for one in batch:
+        if part and (one[0] in publisher.stored or one[0] == publisher.next):
+            yield part
+            part = []
+        if one[0] not in publisher.stored:
+            part.append(one)
+    if part:
+        yield part
+
+
+def _priority(member: Queue | Stream, message: Published) -> int:
+    if isinstance(member, Stream):
+        return 0
+    return min(message.priority, member.definition.max_priority)
+
+
+def _together(queue: Queue, one: Message, other_queue: Queue, other: Message) -> bool:
+    return (queue, one.record, one.reason, one.at + 1) == (
+        other_queue, other.record, other.reason, other.at,
+    )  # fmt: skip

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from durable.broker.hosted import Hosted
+from durable.log.checkpoints import Checkpoint, Root
 from durable.log.record import HEADER_BYTES, Draft, Record, encode_record, read_header
 from durable.protocol.properties import Properties, encode_properties
 from durable.vhost.bodies import Bodies
 from durable.vhost.changes import Change
+from durable.vhost.checkpointing import decode_extra, load, recall
 from durable.vhost.publishers import Publisher, Publishers
 from durable.vhost.registry import Registry
 from durable.vhost.replay import Replay
@@ -60,6 +63,13 @@ class PlainStore:
     def refer(self, position: int, count: int = 1, size_bytes: int = 0) -> None:
         self.references[position] += count
 
+    def release(self, position: int, count: int = 1, size_bytes: int = 0) -> None:
+        raise AssertionError("each is released by itself")
+
+    def are_together(self, low: int, high: int) -> bool:
+        """Then each is told by itself."""
+        return False
+
     def refer_each(self, positions: range, size_bytes: int) -> None:
         self.references.update(positions)
 
@@ -72,29 +82,63 @@ class PlainStore:
         return {position: count for position, count in self.references.items() if count}
 
 
+@dataclass
+class Files:
+    """Checkpoints, as they stand beside the log. `log.checkpoints.Checkpoints` writes them."""
+
+    queues: dict[int, Checkpoint] = field(default_factory=dict)
+    """By their first lane."""
+    root: Root | None = None
+
+    def load(self, replay: Replay) -> int:
+        """As `broker.checkpoints.begin_at`; the log position from which records have to be read."""
+        reach = max((one.position for one in self.queues.values()), default=0)
+        returns: dict[int, int] = {}
+        if self.root is None:
+            for one in self.queues.values():
+                returns |= recall(replay.registry, one.ack)
+            replay.begins(0, 0, returns, reach)
+            return 0
+        for named in decode_extra(bytes(self.root.extra)):
+            returns |= load(replay.registry, self.queues[named.lane])
+        replay.begins(self.root.start, self.root.snapshot, returns, reach)
+        return self.root.start
+
+
 class PlainVhost:
     """What the broker does with a vhost, step by step."""
 
-    def __init__(self, records: Sequence[Record] = (), store: PlainStore | None = None) -> None:
-        self.store = store or PlainStore()
+    def __init__(
+        self, records: Sequence[Record] = (), store: PlainStore | None = None, *,
+        files: Files | None = None, now_us: int = 0,
+    ) -> None:  # fmt: skip
+        self.store, self.files = store or PlainStore(), files or Files()
         registry, publishers = Registry(), Publishers(1000)
         self.replay = Replay(registry, publishers)
+        start = self.files.load(self.replay)
         for record in records:
-            self.replay(record)
-        self.replay.finish(self.store, 0)
+            if record.position >= start:
+                self.replay(record)
+        self.replay.finish(self.store, now_us)
         self.vhost = Vhost("/", registry, publishers, self.store, Bodies(1 << 20))
         self.registry, self.publishers = registry, publishers
 
-    def restarted(self, without: Sequence[int] = ()) -> PlainVhost:
-        """What a restart makes of the durable records, but for those at some positions."""
+    def restarted(
+        self, without: Sequence[int] = (), *, kept: int | None = None, now_us: int = 0
+    ) -> PlainVhost:
+        """What a restart makes of the durable records, but for those at some positions.
+
+        Args:
+            kept: of the others, those before this log position had been written, too.
+        """
         store = type(self.store)()
-        store.end = store.durable_end = self.store.durable_end
+        store.end = store.durable_end = self.store.durable_end if kept is None else kept
         store.records = {
             at: one
             for at, one in self.store.records.items()
             if at < store.end and at not in without
         }
-        return PlainVhost(list(store.records.values()), store)
+        return PlainVhost(list(store.records.values()), store, files=self.files, now_us=now_us)
 
     def change(self, *changes: Change) -> None:
         self.vhost.change(changes, 0)
@@ -123,6 +167,14 @@ def make_batch(
 
 def anybody(_exchange: str) -> None:
     """Everybody may publish."""
+
+
+def snapshot_of(vhost: Vhost) -> list[Draft]:
+    """All of it in one turn."""
+    snapshot = vhost.snapshot()
+    for _ in snapshot.steps():
+        pass
+    return vhost.drafts(snapshot, 0)
 
 
 async def flushed(hosted: Hosted) -> None:

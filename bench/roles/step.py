@@ -24,7 +24,7 @@ from durable.log.record import Draft, Kind, Record, encode_record, read_header
 from durable.vhost import changes
 from durable.vhost.publishers import Publishers
 from durable.vhost.registry import Registry
-from durable.vhost.snapshot import snapshot
+from durable.vhost.snapshot import Snapshot
 from security.announcement import Announcement, Endpoint, read_announcement
 from security.at_rest import DATA_KEY_BYTES, NONCE_BYTES, encrypt
 from security.keyring import NetworkKeyring
@@ -108,7 +108,14 @@ def queues_snapshot() -> Step:
     for number in range(QUEUES):
         queue = QueueDefinition(name=f"queue.{number}")
         registry.apply([changes.QUEUE, [number + 1], to_plain(queue)])
-    return partial(snapshot, registry, Publishers(1), NOW_US, 0)
+
+    def snapshot() -> None:
+        made = Snapshot(registry, Publishers(1), 0)
+        for _ in made.steps():
+            pass
+        made.drafts(NOW_US)
+
+    return snapshot
 
 
 STEPS: dict[str, Callable[[], AbstractContextManager[Step]]] = {

@@ -30,6 +30,7 @@ from ..vhost.checkpointing import Checkpointing, Taking, decode_extra, load, rec
 from ..vhost.replay import Replay
 from ..vhost.store import append_twice
 from .hosted import Hosted
+from .listing import in_turns
 
 logger = logging.getLogger("durable")
 
@@ -237,14 +238,14 @@ class Checkpointer:
         """Its log position, durable. None: meanwhile the disk is full, and it is not worth its room. Raises
         TooLarge."""
         hosted, log = self._hosted, self._hosted.log
+        snapshot = hosted.vhost.snapshot(start, alone=alone)
 
         def append() -> range:
             hosted.turn()
             if not self._worth_it(start):
                 return range(0)
-            drafts = hosted.vhost.snapshot(
-                hosted.clock.now_us(), start, alone=alone, full=log.statistics().full
-            )
+            now_us, full = hosted.clock.now_us(), log.statistics().full
+            drafts = hosted.vhost.drafts(snapshot, now_us, full=full)
             try:
                 positions = append_twice(log, drafts)
             except TooLarge:  # Once is better than no checkpoints at all.
@@ -253,7 +254,9 @@ class Checkpointer:
                 hosted.vhost.settling.covered(positions[-1])
             return positions
 
-        positions = await log.with_room(append)
+        async with hosted.gate.alone:
+            await in_turns(snapshot.steps())
+            positions = await log.with_room(append)
         if not positions:
             return None
         await log.durable(positions[-1])
@@ -267,7 +270,7 @@ class Checkpointer:
             raise refusal
 
     def _write_files(self, taking: Taking) -> None:
-        self._files.write_all(taking.changed)
+        self._files.write_all(one.checkpoint() for one in taking.changed)
         self._files.make_room(taking.extra)
 
     def _write_root(self, root: Root) -> None:

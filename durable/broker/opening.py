@@ -30,6 +30,7 @@ from .clock import SteadyClock
 from .compaction import compact
 from .directory import make_vhost
 from .hosted import Hosted
+from .listing import in_turns
 from .upkeep import end_queues, keep_up, sample_rates
 
 logger = logging.getLogger("durable")
@@ -50,8 +51,10 @@ async def open_vhost(
             logger.error("%s: %s", path, missing)
         registry, bodies = replay.registry, Bodies(config.recent_bytes)
         hosted = Hosted(Vhost(name, registry, replay.publishers, log, bodies), log, clock)
-        snapshot = hosted.vhost.snapshot(clock.now_us())
-        log.keep_for_snapshot(sum(draft.size_bytes for draft in snapshot))
+        snapshot = hosted.vhost.snapshot()
+        await in_turns(snapshot.steps())  # Nobody gets at it yet, so nobody declares.
+        drafts = hosted.vhost.drafts(snapshot, clock.now_us())
+        log.keep_for_snapshot(sum(draft.size_bytes for draft in drafts))
         checkpointer = Checkpointer(
             hosted, disk, Checkpointing(registry), bytes_max=config.checkpoint_bytes,
             known=replay.known,

@@ -8,6 +8,7 @@ from secrets import token_bytes
 
 import trio
 
+from mesh.complaints import COMPLAINTS_MAX
 from mesh.errors import TooLarge, TunnelBroken
 from mesh.tunnel import Tunnel
 
@@ -47,6 +48,8 @@ class Sessions:
         self._peers: dict[bytes, Peer] = {}
         self.calling: set[Calling] = set()
         self._tunnels: dict[Hosted, set[Tunnel]] = {}
+        self._warned: set[str] = set()
+        """Clusters of which a session that made no sense was told; further ones are told as any other."""
 
     async def serve(self, tunnel: Tunnel) -> None:
         """One tunnel, to its end. What is wrong is told to the client, not raised."""
@@ -104,8 +107,12 @@ class Sessions:
             raise Malformed(f"a hello for {hello.kind!r}")
 
     async def _tell(self, tunnel: Tunnel, error: DurableError) -> None:
-        level = logging.WARNING if isinstance(error, Malformed) else logging.INFO
-        logger.log(level, "a session of cluster %s ends: %s", tunnel.caller, error)
+        level, cluster = logging.INFO, tunnel.caller
+        first = cluster not in self._warned and len(self._warned) < COMPLAINTS_MAX
+        if isinstance(error, Malformed) and first:  # Who sends that may do so all the time.
+            self._warned.add(cluster)
+            level = logging.WARNING
+        logger.log(level, "a session of cluster %s ends: %s", cluster, error)
         with suppress(TunnelBroken, TooLarge):
             await tunnel.send(encode_ended(*take_apart(error)))
 

@@ -36,6 +36,9 @@ class DeliveryBatch:
         self.gaps = gaps
         """Of a stream: what it could not capture, right before the first of these."""
 
+    def __repr__(self) -> str:
+        return f"<DeliveryBatch {self.tag} {self.routing_key!r} {len(self)} messages>"
+
     def __len__(self) -> int:
         return int(self._batch.count)
 

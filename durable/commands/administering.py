@@ -81,6 +81,9 @@ def _permission_line(one: dict[str, Any]) -> str:
 async def _set_permission(broker: Connection, args: argparse.Namespace) -> None:
     await broker.set_permission(args.of, **{kind: getattr(args, kind) for kind in KINDS})
     words(f"permission of {args.of} is set")
+    if args.vhost not in await broker.vhosts():
+        here = f"cluster {args.cluster}, as which this command joined, may do nothing in vhost {args.vhost}"
+        words(f"{here}: to change that, join as one that may, with --cluster")
 
 
 async def _clear_permission(broker: Connection, args: argparse.Namespace) -> None:

@@ -161,9 +161,10 @@ def encode_definitions(value: Any) -> bytes:
     return packed
 
 
-def join_definitions(packed: Sequence[bytes]) -> bytes:
-    """One list of values that `encode_definitions` has encoded one by one."""
-    return _list_of(len(packed)) + b"".join(packed)
+def join_definitions(packed: Sequence[bytes], count: int | None = None) -> bytes:
+    """One list of values that `encode_definitions` has encoded one by one; `count` where there are several
+    in each of `packed`."""
+    return b"".join((_list_of(len(packed) if count is None else count), *packed))
 
 
 def begin_definitions(body: bytearray, count: int) -> None:

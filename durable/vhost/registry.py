@@ -153,13 +153,17 @@ class Registry:
                 yield [changes.QUEUE, lanes, to_plain(queue.definition)]
         for stream in self.streams.values():
             yield [changes.STREAM, stream.lane.id, to_plain(stream.definition)]
-            for name, offset in stream.cursors.items():
-                yield [changes.CURSOR, stream.name, name, offset]
         for binding in bindings:
             if self._ends(binding) or not self.is_transient_binding(binding):
                 yield [changes.BIND, to_plain(binding)]
         for permission in self.permissions.definitions():
             yield [changes.PERMISSION, to_plain(permission)]
+
+    def cursors(self) -> Iterator[Change]:
+        """The changes that keep them. They are not declared, and move at any time."""
+        for stream in self.streams.values():
+            for name, offset in stream.cursors.items():
+                yield [changes.CURSOR, stream.name, name, offset]
 
     def is_transient_binding(self, binding: BindingDefinition) -> bool:
         return not binding.to_exchange and self._is_transient_queue(binding.destination)
@@ -201,7 +205,7 @@ class Registry:
     def keep_only(self, declared: list[Change]) -> None:
         """What is declared by none of these changes does not exist."""
         identities = set(map(_identity, declared))
-        for change in list(self.declared()):
+        for change in [*self.declared(), *self.cursors()]:
             if _identity(change) not in identities:
                 self.apply(opposite(change))
         for change in declared:  # Bindings of before may have taken their exchange with them.

@@ -1,6 +1,6 @@
 """A snapshot: everything a vhost knows but its messages, as changes that stand in the log.
 
-    ["snapshot", next lane, start]  declarations ...  ["publishers", [...]]  ["lanes", [...]]
+    ["snapshot", next lane, start]  declarations and cursors ...  ["publishers", [...]]  ["lanes", [...]]
     ["returns", [[lane, up to which sequence, [[start, end, how often], ...]], ...]]  ["gaps", [...]]
     ["snapshot end"]
 
@@ -13,13 +13,16 @@ there is no `start`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any, NamedTuple
 
 from ..errors import RecordDamaged
 from ..log.bodies import Missed, decode_definitions, encode_definitions, join_definitions
 from ..log.record import Buffer, Draft, Kind, Record
+from ..queues.lane import Lane
 from ..queues.settled import Settled
+from ..turns import some_at_once
 from . import changes
 from .changes import Change
 from .publishers import Publishers
@@ -35,6 +38,9 @@ SETTLED_BYTES_MAX = 64 * 1024
 RETURNS_MAX = 2000
 """Ranges of one lane whose messages came back alike; further ones stand in its checkpoint only."""
 AT_ONCE = 1000
+"""Publishers in one change."""
+PAIR = b"\x92"
+"""How msgpack begins a list of two."""
 
 
 class Snapshots:
@@ -97,33 +103,119 @@ class Snapshots:
             self._registry.apply(change)
 
 
-def snapshot(
-    registry: Registry, publishers: Publishers, now_us: int, start: int, *, alone: bool = False,
-    full: bool = False,
-) -> list[Draft]:  # fmt: skip
-    """Records to be appended together. What those before log position `start` did has been applied.
+class Part(NamedTuple):
+    """Changes, encoded one behind the other."""
 
-    Args:
-        alone: no checkpoint says what it leaves out, so it leaves out nothing.
-        full: the disk is, so it is one record. What a kill leaves of that is cut off; of several, those
-            that had been written would take the room of the next one.
+    changes: int
+    packed: bytes
+
+
+class Snapshot:
+    """A new one. It is of the moment in which `drafts` is called, and is encoded before, some at a time:
+    then only what has changed is encoded once more.
+
+    Until that moment nothing may be declared or deleted. Messages come and go, and cursors move.
     """
-    drafts: list[Draft] = []
-    gathered: list[bytes] = []
-    size = 0
 
-    def draft() -> Draft:
-        return Draft(Kind.DEFINITIONS, join_definitions(gathered), (), now_us, snapshot=True)
+    def __init__(
+        self, registry: Registry, publishers: Publishers, start: int, *, alone: bool = False
+    ) -> None:
+        """
+        Args:
+            start: what records before this log position did has been applied.
+            alone: no checkpoint says what it leaves out, so it leaves out nothing.
+        """
+        self._registry, self._publishers = registry, publishers
+        self._start, self.alone = start, alone
+        self._declared: list[Part] = []
+        self._lanes: list[_Lanes] = []
 
-    for change in _changes(registry, publishers, start, alone=alone):
-        packed = encode_definitions(change)
-        gathered.append(packed)
-        size += len(packed)
-        if size >= RECORD_BYTES and not full:
-            drafts.append(draft())
-            gathered, size = [], 0
-    drafts.append(draft())
-    return drafts
+    def steps(self) -> Generator[None, None, None]:
+        """All of it, once; yields wherever others may have their turn."""
+        begin: Change = [changes.SNAPSHOT, self._registry.next_lane, self._start]
+        for declared in some_at_once(chain([begin], self._registry.declared())):
+            self._declared += _parts(map(encode_definitions, declared))
+            yield
+        logged = [lane for lane in self._registry.lanes.values() if lane.id < TRANSIENT]
+        for lanes in some_at_once(logged):
+            self._lanes.append(_Lanes(lanes, alone=self.alone))
+            yield
+        for some in self._lanes:  # That took long. This does not, and leaves less to the last turn.
+            some.renew()
+            yield
+
+    def drafts(self, now_us: int, *, full: bool = False) -> list[Draft]:
+        """Records to be appended together.
+
+        Args:
+            full: the disk is, so it is one record. What a kill leaves of that is cut off; of several,
+                those that had been written would take the room of the next one.
+        """
+        drafts: list[Draft] = []
+        gathered: list[Part] = []
+        size = 0
+
+        def draft() -> Draft:
+            count = sum(part.changes for part in gathered)
+            body = join_definitions([part.packed for part in gathered], count)
+            return Draft(Kind.DEFINITIONS, body, (), now_us, snapshot=True)
+
+        for part in chain(self._declared, _parts(self._others())):
+            gathered.append(part)
+            size += len(part.packed)
+            if size >= RECORD_BYTES and not full:
+                drafts.append(draft())
+                gathered, size = [], 0
+        drafts.append(draft())
+        return drafts
+
+    def _others(self) -> Iterator[bytes]:
+        """All but what is declared, encoded as it is now."""
+        yield from map(encode_definitions, self._registry.cursors())
+        entries = self._publishers.entries()
+        for at in range(0, len(entries), AT_ONCE):
+            yield encode_definitions([PUBLISHERS, entries[at : at + AT_ONCE]])
+        for some in self._lanes:
+            some.renew()
+            yield some.lanes
+        yield from filter(None, (some.returns for some in self._lanes))
+        gaps = [[lane, offset, list(missed)] for lane, offset, missed in self._registry.all_gaps()]
+        yield encode_definitions([GAPS, gaps])
+        yield encode_definitions([changes.SNAPSHOT_END])
+
+
+class _Lanes:
+    """Some lanes: one change that says how they are, and one how often their messages came back."""
+
+    def __init__(self, lanes: Sequence[Lane], *, alone: bool) -> None:
+        self._all, self._alone = lanes, alone
+        self._looks = [-1] * len(lanes)
+        self._lanes, self._returns = [b""] * len(lanes), [b""] * len(lanes)
+        self.lanes = self.returns = b""
+        self.renew()
+
+    def renew(self) -> None:
+        """Encode those that have changed since."""
+        looks = [lane.next + lane.changes for lane in self._all]  # Neither ever falls.
+        if looks == self._looks:
+            return
+        for at, (lane, look, before) in enumerate(zip(self._all, looks, self._looks, strict=True)):
+            if look != before:
+                self._lanes[at] = encode_definitions(self._settled(lane))
+                ranges, end = lane.returns(None if self._alone else RETURNS_MAX)
+                self._returns[at] = encode_definitions([lane.id, end, ranges]) if ranges else b""
+        self._looks = looks
+        self.lanes = _list_change(changes.LANES, self._lanes)
+        returns = list(filter(None, self._returns))
+        self.returns = _list_change(RETURNS, returns) if returns else b""
+
+    def _settled(self, lane: Lane) -> list[Any]:
+        settled = lane.settled.encode()
+        if len(settled) > SETTLED_BYTES_MAX and not self._alone:
+            low = Settled()
+            low.skip_to(lane.settled.low)
+            settled = low.encode()
+        return [lane.id, lane.next, settled]
 
 
 def placeless(record: Record) -> Buffer:
@@ -138,36 +230,20 @@ def placeless(record: Record) -> Buffer:
     return record.body
 
 
-def _changes(
-    registry: Registry, publishers: Publishers, start: int, *, alone: bool
-) -> Iterator[Change]:
-    yield [changes.SNAPSHOT, registry.next_lane, start]
-    yield from registry.declared()
-    yield from _in_parts(PUBLISHERS, publishers.entries())
-    yield from _in_parts(changes.LANES, list(_lanes(registry, alone=alone)))
-    yield from _in_parts(RETURNS, list(_returns(registry, alone=alone)))
-    yield [GAPS, [[lane, offset, list(missed)] for lane, offset, missed in registry.all_gaps()]]
-    yield [changes.SNAPSHOT_END]
+def _parts(packed: Iterable[bytes]) -> Iterator[Part]:
+    """Of about a record at most."""
+    some: list[bytes] = []
+    size = 0
+    for one in packed:
+        some.append(one)
+        size += len(one)
+        if size >= RECORD_BYTES:
+            yield Part(len(some), b"".join(some))
+            some, size = [], 0
+    if some:
+        yield Part(len(some), b"".join(some))
 
 
-def _lanes(registry: Registry, *, alone: bool) -> Iterator[list[Any]]:
-    for lane in registry.lanes.values():
-        if lane.id < TRANSIENT:
-            settled = lane.settled.encode()
-            if len(settled) > SETTLED_BYTES_MAX and not alone:
-                low = Settled()
-                low.skip_to(lane.settled.low)
-                settled = low.encode()
-            yield [lane.id, lane.next, settled]
-
-
-def _returns(registry: Registry, *, alone: bool) -> Iterator[list[Any]]:
-    for lane in registry.lanes.values():
-        ranges, end = lane.returns(None if alone else RETURNS_MAX)
-        if ranges and lane.id < TRANSIENT:
-            yield [lane.id, end, ranges]
-
-
-def _in_parts(word: str, entries: list[Any]) -> Iterator[Change]:
-    for at in range(0, len(entries), AT_ONCE):
-        yield [word, entries[at : at + AT_ONCE]]
+def _list_change(word: str, packed: Sequence[bytes]) -> bytes:
+    """[word, entries], of entries that have been encoded one by one."""
+    return PAIR + encode_definitions(word) + join_definitions(packed)

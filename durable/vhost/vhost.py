@@ -34,7 +34,7 @@ from .intake import Allowed, Intake
 from .publishers import Publisher, Publishers
 from .registry import Gap, Registry
 from .settling import Settling
-from .snapshot import snapshot
+from .snapshot import Snapshot
 from .store import Store, append_twice
 from .stream import Stream
 
@@ -208,25 +208,30 @@ class Vhost:
             self.settling.note_written(lane.id, draft.size_bytes)
         return sum(lane.settle(low, high, known=True) for low, high in ranges)
 
-    def snapshot(
-        self, now_us: int, start: int = 0, *, alone: bool = False, full: bool = False
-    ) -> list[Draft]:
-        """See snapshot.py. To be called, and appended twice, right after a flush.
+    def snapshot(self, start: int = 0, *, alone: bool = False) -> Snapshot:
+        """One that has to be encoded yet: see there. Nothing may be declared until it is appended.
 
         Args:
             start: records before this log position are durable and have been applied. 0: nobody
                 is going to rely on the snapshot alone.
             alone: no checkpoint goes with it. Where the flush found the disk full it says what that
                 would have, and `settling.covered` is to be told.
+        """
+        return Snapshot(self.registry, self.publishers, start, alone=alone)
+
+    def drafts(self, snapshot: Snapshot, now_us: int, *, full: bool = False) -> list[Draft]:
+        """Its records. To be called, and appended twice, right after a flush.
+
+        Args:
             full: the disk is full.
         Raises:
             StoreBusy, StoreFull, StoreFailed, StoreClosed: the flush was refused. Returns that are
                 not in the log yet would be counted by the snapshot, and by their record again.
         """
         refusal = self.settling.refusal
-        if refusal is not None and not (alone and isinstance(refusal, StoreFull)):
+        if refusal is not None and not (snapshot.alone and isinstance(refusal, StoreFull)):
             raise refusal
-        return snapshot(self.registry, self.publishers, now_us, start, alone=alone, full=full)
+        return snapshot.drafts(now_us, full=full)
 
 
 def _name(stream: Stream) -> str:

@@ -58,6 +58,9 @@ class Delivery:
         self._batch, self.payloads, self.sequence, self.lost = batch, payloads, sequence, lost
         self.topic, self.sender = batch.topic, batch.publisher
 
+    def __repr__(self) -> str:
+        return f"<Delivery {self.sequence} {self.topic!r} {len(self.payloads)} messages>"
+
     @property
     def batch(self) -> Batch:
         """The batch as it travelled; it may hold more messages than `payloads` when some dropped."""

@@ -225,6 +225,19 @@ def test_permissions_are_set_shown_and_forgotten(shell: Shell) -> None:
         good(shell, "clear-permission", "shop")
         (left,) = json.loads(good(shell, "permissions", "--json").stdout)
         assert left["cluster"] == "console"
+        alone = good(shell, "set-permission", "shop", *everything).stderr
+        assert alone == b"mesh-broker: permission of shop is set\n"
+        shut_out = good(shell, "clear-permission", "console", "--cluster", "shop").stderr
+        assert shut_out == b"mesh-broker: permission of console is not set any more\n"
+
+
+def test_who_shuts_itself_out_is_told(shell: Shell) -> None:
+    """Found by a newcomer: nothing was said, and every command after it was refused."""
+    with served(shell):
+        said = good(shell, "set-permission", "shop", "--configure", ".*").stderr.decode()
+        assert "cluster console, as which this command joined, may do nothing in vhost /: " in said
+        assert "may not configure" in refused(shell, "declare-queue", "jobs")
+        good(shell, "set-permission", "console", "--read", "x", "--cluster", "shop")
 
 
 @pytest.mark.parametrize(

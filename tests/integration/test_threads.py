@@ -49,6 +49,7 @@ async def test_a_foreign_thread_is_told_how_before_anything_is_sent() -> None:
             "request": lambda: one.request("x", b"x"),
             "gather": lambda: one.gather("x", b"x"),
             "broadcast": lambda: one.broadcast("x", b"x"),
+            "run_beside": lambda: one.run_beside(trio.sleep_forever),
         }
         told: dict[str, Exception] = {}
 
@@ -58,7 +59,7 @@ async def test_a_foreign_thread_is_told_how_before_anything_is_sent() -> None:
                     made = verb()
                     if isinstance(made, Coroutine):
                         made.send(None)
-                except (MeshError, RuntimeError, StopIteration) as error:
+                except (MeshError, AttributeError, RuntimeError, StopIteration) as error:
                     told[name] = error
 
         thread = Thread(target=foreign)

@@ -158,7 +158,9 @@ async def test_a_batch_is_not_taken_before_the_rest_of_the_one_before() -> None:
             with pytest.raises(RuntimeError, match="take them first"):
                 await anext(subscription.batches())
         assert [(await anext(subscription)).payload for _ in range(2)] == [b"1", b"2"]
-        assert (await subscription.take()).payloads == [b"3", b"4"]
+        batch = await subscription.take()
+        assert batch.payloads == [b"3", b"4"]
+        assert repr(batch) == "<Delivery 3 't' 2 messages>"
         await shop.publish("t", b"5")
         assert (await anext(subscription)).payload == b"5"
 

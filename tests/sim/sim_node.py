@@ -228,6 +228,15 @@ class SimNode:
             self._pump_due = True
             self.later("tasks", self._pump)
 
+    def check_thread(self) -> None:
+        """There is one."""
+
+    def begin(self, stream: TopicStream, payload: bytes, size_bytes: int) -> None:
+        stream.payloads.append(payload)
+        stream.size_bytes = size_bytes
+        self.core.patterns.publisher.begin(stream)
+        self.gathers()
+
     def gathers(self) -> None:
         self.wake_pump()
 

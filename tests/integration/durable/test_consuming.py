@@ -103,6 +103,9 @@ async def test_batches(tmp_path: Path) -> None:
         async with shop.consume("jobs") as deliveries:
             with trio.fail_after(10):
                 async for batch in deliveries.batches():
+                    assert (
+                        repr(batch) == f"<DeliveryBatch {len(found)} 'jobs' {len(batch)} messages>"
+                    )
                     found += batch.payloads
                     await batch.ack()
                     if len(found) == 5000:

@@ -29,7 +29,7 @@ from tests.brokers import SMALL, client, drain, serving, take, until_told
 from tests.integration.durable.test_too_large import declare, graves, make, publish, ready
 from tests.ledger import Ledger, number_of, payload
 from tests.power_cuts import CONFIG, run
-from tests.vhosts import flushed, make_batch
+from tests.vhosts import flushed, make_batch, snapshot_of
 from tests.waiting import PATIENCE_S, until, virtual_sleep
 
 SEGMENT = CONFIG.log.segment_bytes
@@ -231,7 +231,7 @@ def test_a_snapshot_larger_than_the_reserve_makes_room_all_the_same(
         await declare(hosted, "jobs")
         for number in range(50):
             await declare(hosted, f"queue {number}")
-        snapshot = sum(draft.size_bytes for draft in hosted.vhost.snapshot(0))
+        snapshot = sum(draft.size_bytes for draft in snapshot_of(hosted.vhost))
         assert snapshot > 2 * log.reserve_bytes
         await fill(hosted)
         if idle:
@@ -299,7 +299,7 @@ def test_a_disk_that_others_fill_goes_on_with_what_is_consumed(
         await declare(hosted, "jobs")
         for number in range(40):
             await declare(hosted, f"queue {number}")
-        snapshot = sum(draft.size_bytes for draft in hosted.vhost.snapshot(0))
+        snapshot = sum(draft.size_bytes for draft in snapshot_of(hosted.vhost))
         assert snapshot > 2 * log.reserve_bytes
         published = await fill(hosted)
         await virtual_sleep(3 * CONFIG.idle_s)

@@ -38,6 +38,25 @@ async def test_a_client_that_says_nothing_holds_no_session(
         assert "no hello within 0.1 s" in caplog.text
 
 
+async def test_what_makes_no_sense_is_a_warning_once_for_each_cluster(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Found: a client could fill the disk that the log is written to, with a line for each tunnel."""
+    async with (
+        serving(tmp_path) as broker,
+        node("shop", node_of(broker)) as shop,
+        node("audit", node_of(broker)) as audit,
+    ):
+        with caplog.at_level(logging.INFO, "durable"), trio.fail_after(PATIENCE_S):
+            for hostile in (shop, audit, shop, shop):
+                await linked(hostile, node_of(broker))
+                async with hostile.open_tunnel("broker/durable") as tunnel:
+                    await tunnel.send(b"no hello")
+                    assert len([part async for part in tunnel]) == 1
+    told = [one for one in caplog.records if "a session of cluster" in one.getMessage()]
+    assert [one.levelname for one in told] == ["WARNING", "WARNING", "INFO", "INFO"]
+
+
 async def test_a_client_of_an_earlier_version_is_told_both_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -34,8 +34,6 @@ from tests.waiting import virtual_sleep
 
 IMPORTS = 8
 QUEUES = 4
-FEW = 2
-"""Entries at once."""
 
 
 @dataclass
@@ -145,11 +143,9 @@ class Client:
 
 @pytest.fixture(scope="module")
 def story() -> Cuts[Known]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("durable.turns.ENTRIES_AT_ONCE", FEW)
-        known = Known()
-        cuts = Cuts(volume := Volume(), known, 1)
-        two_lives(volume, Client(known).live, IMPORTS, cuts)
+    known = Known()
+    cuts = Cuts(volume := Volume(), known, 1)
+    two_lives(volume, Client(known).live, IMPORTS, cuts)
     return cuts
 
 

@@ -141,7 +141,12 @@ class Client:
             ledger.declared.append(declared(hosted))
             return position
 
-        await hosted.log.durable(await hosted.log.with_room(change))
+        if wanted[0][0] == changes.CURSOR:
+            position = await hosted.log.with_room(change)
+        else:  # Not while a snapshot is made.
+            async with hosted.gate.together:
+                position = await hosted.log.with_room(change)
+        await hosted.log.durable(position)
         del ledger.declared[:-1]
 
     async def capture(self, topic: str, lost: int) -> None:

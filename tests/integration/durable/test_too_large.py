@@ -21,13 +21,14 @@ from durable.definitions import ExchangeDefinition, QueueDefinition, StreamDefin
 from durable.log.memory_disk import Volume
 from durable.protocol.properties import KEYS_MAX, Death, Properties, decode_properties
 from durable.queues.consumers import Consumer
-from durable.queues.index import Index, Run
+from durable.queues.index import Index
 from durable.queues.queue import REJECT
+from durable.queues.runs import Run
 from durable.vhost import changes
 from mesh.protocol.batch import Batch
 from mesh.protocol.inbox import Delivery
 from tests.power_cuts import CONFIG, run
-from tests.vhosts import PUBLISHER, anybody, make_batch
+from tests.vhosts import PUBLISHER, anybody, make_batch, snapshot_of
 from tests.waiting import until, virtual_sleep
 
 Life = Callable[[Hosted], Awaitable[None]]
@@ -318,7 +319,7 @@ def test_a_snapshot_that_fits_a_segment_only_once_gives_space_back() -> None:
     async def life(hosted: Hosted) -> None:
         for name in names:
             await declare(hosted, name)
-        snapshot = sum(draft.size_bytes for draft in hosted.vhost.snapshot(0))
+        snapshot = sum(draft.size_bytes for draft in snapshot_of(hosted.vhost))
         assert snapshot > hosted.log.append_bytes_max // 2
         for number in range(9):
             await publish(hosted, make_batch(number, [bytes(2000)], key=names[0]))

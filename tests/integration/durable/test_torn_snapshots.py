@@ -25,6 +25,7 @@ from tests.integration.durable.test_checkpoint_files import Kills
 from tests.integration.durable.test_full_disk import VIRTUAL_PATIENCE_S, settle, until_space
 from tests.integration.durable.test_too_large import declare
 from tests.power_cuts import run
+from tests.vhosts import snapshot_of
 
 SEGMENT = 1 << 16
 CONFIG = replace(FULL, log=replace(FULL.log, segment_bytes=SEGMENT))
@@ -60,7 +61,7 @@ def test_a_kill_inside_a_snapshot_on_a_full_disk(monkeypatch: pytest.MonkeyPatch
         await declare(hosted, "jobs")
         for number in range(QUEUES):
             await declare(hosted, f"queue {number}")
-        snapshot = hosted.vhost.snapshot(0)
+        snapshot = snapshot_of(hosted.vhost)
         assert len(snapshot) > 4
         assert sum(draft.size_bytes for draft in snapshot) > 2 * CONFIG.log.reserve_bytes
         await fill_with_small(hosted, volume)

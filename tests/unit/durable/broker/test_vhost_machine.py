@@ -1,234 +1,213 @@
-"""A whole vhost, as its clients drive it, against plain lists: hypothesis chooses.
+"""A whole vhost, as its clients and its broker drive it, against plain lists: hypothesis chooses.
 
-All kinds of queues and streams, exchanges in between, publishers that send again, dead letters,
-connections that end, snapshots with what they free, and crashes.
+Two connections declare, bind, purge and delete queues (on disk, in memory, exclusive, deleted
+automatically), streams with cursors, and exchanges in between. Publishers send, send again, begin again,
+and may stop at a refusal. Queues have a maximum of messages and of bytes (drop-head or reject-publish),
+times to live of their messages and of themselves, priorities, delivery limits, dead letters that may
+come back, a single active consumer. Consumers have priorities and credit, are exclusive, pause, settle
+in any order, and leave. There are snapshots, checkpoints, and what both free. A crash keeps what is
+durable and some of what is not yet, and the clock may have jumped.
+
+After every step all that can be asked must agree, the log position included. Not here: a disk that is
+full, fails, or loses what was synced; permissions; definitions that are imported.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import precondition, rule
+from hypothesis.stateful import initialize, rule
 
-from durable.broker.burying import _bury
-from durable.broker.peer import Peer
-from durable.errors import ExclusiveQueue
-from durable.vhost.changes import CURSOR
+from durable.definitions import QueueDefinition
+from durable.log.checkpoints import Root
+from durable.queues.lane import Lane
+from durable.vhost.changes import Change
+from durable.vhost.checkpointing import Taking, decode_extra
+from durable.vhost.registry import TRANSIENT
+from durable.vhost.snapshot import Snapshot
 from durable.vhost.store import append_twice
-from tests.vhost_model import READY, UNACKED, Queue
-from tests.vhosts import anybody, make_batch
+from tests.vhost_members import READY
 
-from .vhost_declaring import PUBLISHERS, Declaring, Session, anywhere, contents, run
+from .vhost_definitions import WANTED, bindings, exchanges, limited, members
+from .vhost_driving import STEP_US, contents
+from .vhost_using import Using
 
 
-@settings(max_examples=500, stateful_step_count=80)
-class Vhosts(Declaring):
-    # Messages.
+class Encoding(NamedTuple):
+    """A snapshot that is to be appended."""
 
-    @precondition(lambda self: self.model.routes.queues)
+    snapshot: Snapshot
+    declared: list[Change]
+    start: int
+    taking: Taking | None
+
+
+def returns_in(lane: Lane) -> dict[int, int]:
+    """How often each message that is not settled has come back, by sequence."""
+    return {
+        at: times
+        for start, end in lane.settled.unsettled(0, lane.index.end)
+        for low, high, times in lane.returned(start, end)
+        for at in range(low, high)
+    }
+
+
+class Crashing(Using):
+    encoding: Encoding | None = None
+
     @rule(
-        name=st.sampled_from(PUBLISHERS), back=st.sampled_from([0, 0, 0, 2, 5]),
-        count=st.integers(1, 3), exchange=anywhere, data=st.data(), together=st.booleans(),
-        waits=st.booleans(),
+        how=st.sampled_from(["appended", "alone", "alone", "files", "root", "root"]),
+        at_once=st.sampled_from([False, True, True]),
     )  # fmt: skip
-    def publish(
-        self, name: bytes, back: int, count: int, exchange: str, data: st.DataObject,
-        together: bool, waits: bool,
-    ) -> None:  # fmt: skip
-        """What has been sent before is sent again, from `back` on. What waits is not durable yet."""
-        key = data.draw(st.sampled_from(self.model.routes.queues))
-        first = max(0, self.following[name] - back)
-        self.following[name] = max(self.following[name], first + count)
-        publisher, refused = self.model.publishers[name], 0
-        there = self.model.routes.exchange(exchange)
-        payloads = [b"%c %d" % (name[0], first + at) for at in range(count)]
-        for sequence, payload in enumerate(payloads, first):
-            if sequence in publisher.stored:
-                continue
-            if there is None or there.internal:
-                refused += 1
-                continue
-            stored, logged, full = self.model.store(exchange, key, payload)
-            refused += full
-            if stored:
-                publisher.stored.add(sequence)
-            if logged:
-                publisher.written.add(sequence)
-        where: Any = {"key": key, "exchange": exchange, "publisher": name, "epoch": publisher.epoch}
-        batches = [make_batch(at, [one], **where) for at, one in enumerate(payloads, first)]
-        if together:
-            batches = [make_batch(first, payloads, **where)]
-        refusals = self.vhost.publish(self.publishers[name], batches, anybody, 0)
-        assert sum(one.count for one in refusals) == refused
-        if not waits:
-            self.log.commit()
+    def snapshot(self, how: str, at_once: bool) -> None:
+        """As the checkpointer does it, up to some point.
 
-    @precondition(lambda self: self.model.streams)
-    @rule(
-        what=st.sampled_from(["capture", "capture", "cursor", "retain"]), count=st.integers(1, 3),
-        lost=st.sampled_from([0, 0, 2]), data=st.data(),
-    )  # fmt: skip
-    def stream(self, what: str, count: int, lost: int, data: st.DataObject) -> None:
-        if what == "capture":
-            self.capture(count, lost)
-        elif what == "cursor":
-            self.store_cursor(data.draw(st.sampled_from(list(self.model.streams))), count)
-        else:
-            self.retain()
-
-    def capture(self, count: int, lost: int) -> None:
-        """What somebody published on the mesh; what came before is missing."""
-        first = self.captured + lost
-        self.captured = first + count
-        batch = make_batch(first, [b"t"] * count, key="t.1", publisher=b"m" * 16)
-        for stream in self.model.streams.values():
-            if lost:
-                offset = len(stream.messages) + self.model.announced(stream)
-                stream.gaps.append((offset, first - lost, lost))
-            self.model.pending += [(stream, b"t", "t.1")] * count
-        self.vhost.capture(batch, lost, 0)
-
-    def store_cursor(self, name: str, offset: int) -> None:
-        self.model.streams[name].cursors["reader"] = offset
-        self.vhost.change([[CURSOR, name, "reader", offset]], 0)
-
-    def retain(self) -> None:
-        """By whole records, of which the model knows nothing: never too much, and then no more."""
-        for name, stream in self.model.streams.items():
-            there, limit = self.registry.stream(name), stream.definition.max_length
-            if there.retain(0):
-                assert limit is not None
-                assert there.end - there.start >= limit
-            assert not there.retain(0)
-            stream.start = there.start
-
-    # Consumers and connections.
-
-    @precondition(lambda self: self.model.queues)
-    @rule(peer=st.integers(0, 1), data=st.data(), prefetch=st.sampled_from([1, 3, 7]))
-    def consume(self, peer: int, data: st.DataObject, prefetch: int) -> None:
-        queue = data.draw(st.sampled_from(list(self.model.queues.values())))
-        if queue.owner in (None, self.peers[peer]):
-            self.subscribe(self.peers[peer], queue, prefetch)
-            return
-        with pytest.raises(ExclusiveQueue):
-            self.peers[peer].check_own(self.registry.queue(queue.definition.name))
-
-    def subscribe(self, peer: Peer, queue: Queue, prefetch: int) -> None:
-        there = self.registry.queue(queue.definition.name)
-        session = Session(self, peer, queue, there, prefetch)
-        there.subscribe(session.consumer)
-        self.hosted.attach_consumer(session.consumer, session)
-        queue.consumers.append(session)
+        appended: the snapshot is on its way. files: so are the files, before it. root: and all else; what
+        that makes superfluous is given up. alone: there is no room for files. Not at once: others have
+        their turns while it is encoded; what they declare makes it void here, and waits in a broker.
+        """
+        encoding, self.encoding = self.encoding, None
+        if encoding is None or encoding.declared != list(self.registry.declared()):
+            encoding = self.encode(how)
+            if not at_once or how == "files":
+                self.encoding = encoding
+                return
         self.turn()
+        self.model.end = self.log.end
+        drafts = self.vhost.drafts(encoding.snapshot, self.model.now_us)
+        positions = append_twice(self.log, drafts)
+        self.model.snapshot()
+        assert self.model.end == self.log.end
+        if how != "appended":
+            self.log.commit()
+            self.give_up(encoding, positions[0])
+            self.check_start()
 
-    @rule(
-        what=st.sampled_from(["consumer", "consumer", "connection", "queues", "publisher"]),
-        data=st.data(),
-    )  # fmt: skip
-    def end(self, what: str, data: st.DataObject) -> None:
-        if what == "connection":
-            self.end_connection(data.draw(st.integers(0, 1)))
-        elif what == "queues":
-            self.end_queues()
-        elif what == "publisher":
-            self.begin_again(data.draw(st.sampled_from(PUBLISHERS)))
-        elif self.sessions():
-            outcome = data.draw(st.sampled_from(["requeue", "release"]))
-            self.leave(data.draw(st.sampled_from(self.sessions())), outcome)
-
-    def in_use(self) -> list[Queue]:
-        """Queues of which something is ready or held."""
-        queues, owners = self.model.queues.values(), (None, *self.peers)
-        return [one for one in queues if one.owner in owners and one.those(READY, UNACKED)]
-
-    @precondition(lambda self: self.in_use())
-    @rule(
-        data=st.data(), count=st.integers(1, 4),
-        outcome=st.sampled_from(["ack", "requeue", "release", "reject", "reject"]),
-    )  # fmt: skip
-    def settle(self, data: st.DataObject, count: int, outcome: str) -> None:
-        queue = data.draw(st.sampled_from(self.in_use()))
-        if not queue.those(UNACKED):  # Hypothesis leaves out some rules each time.
-            self.subscribe(queue.owner or self.peers[0], queue, 7)
-        session = data.draw(st.sampled_from(queue.consumers))
-        held = sorted(session.queue.held_by(session), key=lambda one: one.tag)
-        start = data.draw(st.sampled_from([one.tag for one in held] or [0]))
-        found = [one for one in held if start <= one.tag < start + count]
-        for one in found:
-            self.model.settle(session.queue, one, outcome)
-        settle = session.there.settle
-        assert settle(session.consumer, start, start + count, outcome) == len(found)
-
-    @precondition(lambda self: self.model.graves)
-    @rule()
-    def bury(self) -> None:
-        self.model.bury()
-        for dead in self.vhost.take_dead():
-            run(_bury(self.hosted, dead))
-
-    def end_queues(self) -> None:
-        """Those that were to go when their dead have moved on."""
-        self.log.commit()
-        for queue in list(self.model.queues.values()):
-            self.model.end(queue)
-        for there in list(self.hosted.endings._endings):
-            run(self.hosted.endings.end(there))
-
-    def end_connection(self, peer: int) -> None:
-        ended, self.peers[peer] = self.peers[peer], self.connect()
-        for session in self.sessions():
-            if session.peer is ended:
-                self.leave(session, "requeue")
-        for queue in list(self.model.queues.values()):
-            if queue.owner is ended:
-                queue.ending = (queue.died, False)
-                self.model.end(queue)
-        run(self.hosted.delete_exclusive(ended.exclusive))
-
-    # The log.
-
-    @rule(durable=st.booleans())
-    def snapshot(self, durable: bool) -> None:
-        """And what it makes superfluous is given up, as the checkpointer does it."""
+    def encode(self, how: str) -> Encoding:
         self.turn()
         start = self.hosted.applied_end
-        append_twice(self.log, self.vhost.snapshot(0))
-        for publisher in self.model.publishers.values():
-            publisher.written |= publisher.stored
-        if durable:
-            self.log.commit()
-            needed = self.log.needed()
-            for position in [one for one in self.log.records if one < start]:
-                if position not in needed:
-                    del self.log.records[position]
+        taking = self.write_files() if how in ("files", "root") else None
+        snapshot = self.vhost.snapshot(start, alone=how == "alone")
+        for _ in snapshot.steps():
+            pass
+        return Encoding(snapshot, list(self.registry.declared()), start, taking)
 
-    @rule(settled=st.booleans())
-    def crash(self, settled: bool) -> None:
-        """`settled`: with nothing on its way, so that what the log needs is the same on both sides."""
-        if settled:
-            for _ in range(2):  # Settlements travel with the next commit.
-                self.log.commit()
+    def give_up(self, encoding: Encoding, snapshot: int) -> None:
+        """What nobody needs any more."""
+        taking, start = encoding.taking, encoding.start
+        self.files.root = None
+        if taking is not None:
+            self.files.root = Root(snapshot, start, taking.extra)
+            named = {one.lane for one in decode_extra(taking.extra)}
+            self.files.queues = {at: one for at, one in self.files.queues.items() if at in named}
         needed = self.log.needed()
-        self.model.crash()
-        self.start(self.plain.restarted())
+        for position in [one for one in self.log.records if one < start]:
+            if position not in needed:
+                del self.log.records[position]
+
+    def write_files(self) -> Taking:
+        taking = self.checkpointing.begin()
+        while taking.more:
+            taking.take(self.hosted.applied_end, self.vhost.settling.last_position)
+        self.log.commit()
+        written = [one.checkpoint() for one in taking.changed]
+        self.files.queues |= {one.lane: one for one in written}
+        self.checkpointing.written(taking)
+        return taking
+
+    @rule(settled=st.booleans(), steps=st.sampled_from([-8, -2, 0, 0, 1, 4]), data=st.data())
+    def crash(self, settled: bool, steps: int, data: st.DataObject) -> None:
+        """Of what is not durable some has been written, up to some record; the clock may have been wrong.
+
+        settled: with nothing on its way, so that what the log needs is the same on both sides.
+        """
+        if settled:
+            self.commit_all()
+        needed = self.log.needed()
+        kept = data.draw(st.integers(self.log.durable_end, self.log.end))
+        self.model.now_us = max(STEP_US, self.model.now_us + STEP_US * steps)
+        self.model.crash(kept)
+        self.encoding = None
+        self.start(self.plain.restarted(kept=kept, now_us=self.model.now_us))
         if settled:
             assert self.log.needed() == needed
+        self.check_contents()
+
+    def commit_all(self) -> None:
+        for _ in range(2):  # Settlements travel with the next commit.
+            self.log.commit()
+
+    def check_start(self) -> None:
+        """What is given up would not be missed, if the broker were started now."""
+        self.commit_all()
+        again = self.plain.restarted(kept=self.log.end)
+        lanes = {one for one in self.registry.lanes if one < TRANSIENT}
+        assert lanes == again.registry.lanes.keys()
+        for lane in lanes:
+            assert returns_in(self.registry.lanes[lane]) == returns_in(again.registry.lanes[lane])
+        assert list(self.registry.all_gaps()) == list(again.registry.all_gaps())
+        assert self.log.needed() == again.store.needed()
+
+    def check_contents(self) -> None:
         for name, queue in self.model.queues.items():
-            (lane,) = self.registry.queue(name).lanes
-            ready, at = queue.those(READY), 0
-            for first, end in lane.ready_ranges():
-                some = ready[at : at + end - first]
-                assert self.read(lane, first, end - first) == contents(some)
-                at += end - first
+            for priority, lane in enumerate(self.registry.queue(name).lanes):
+                ready = [one for one in queue.those(READY) if one.priority == priority]
+                for first, end in lane.ready_ranges():
+                    some, ready = ready[: end - first], ready[end - first :]
+                    assert self.read(lane, first, end - first) == contents(some)
+                    returned = [returns_in(lane)[at] for at in range(first, end)]
+                    assert returned == [one.returned for one in some]
         for name, stream in self.model.streams.items():
             there = self.registry.stream(name)
             count = there.end - there.start
-            assert self.read(there.lane, there.start, count) == stream.messages[there.start :]
+            assert self.read(there.lane, there.start, count) == contents(
+                stream.messages[there.start :]
+            )
 
 
+@settings(max_examples=100, stateful_step_count=60)
+class Vhosts(Crashing):
+    """All that can be declared, and deleted."""
+
+    @rule(
+        peer=st.integers(0, 1), data=st.data(), same=st.booleans(), goes=st.booleans(),
+        kind=st.sampled_from(["queue", "queue", "stream", "exchange", "binding"]),
+    )  # fmt: skip
+    def define(self, peer: int, data: st.DataObject, same: bool, goes: bool, kind: str) -> None:
+        if goes:
+            self.delete(peer, data, kind)
+        else:
+            self.declare(peer, data.draw(WANTED[kind]), same)
+
+    def delete(self, peer: int, data: st.DataObject, kind: str) -> None:
+        unused = data.draw(st.booleans())
+        if kind == "queue":
+            there = list(self.model.queues) or ["s"]
+            name = data.draw(st.sampled_from(there) | members)
+            self.delete_queue(peer, name, if_empty=data.draw(st.booleans()), if_unused=unused)
+        elif kind == "stream":
+            self.delete_stream(data.draw(st.sampled_from(["c", "s"])))
+        elif kind == "exchange":
+            self.delete_exchange(data.draw(exchanges), unused)
+        else:
+            bound = self.model.routes.bindings
+            wanted = st.sampled_from(bound) | bindings if bound else bindings
+            self.unbind(peer, data.draw(wanted))
+
+
+@settings(max_examples=100, stateful_step_count=60)
+class LimitedQueues(Crashing):
+    """Queues that have limits, and lead to one another."""
+
+    @initialize(queues=st.lists(limited, min_size=2, max_size=3))
+    def begin(self, queues: list[QueueDefinition]) -> None:
+        super().begin(everything=True, queues=queues)
+
+
+SLOW = [pytest.mark.slow, pytest.mark.timeout(300)]
 TestVhosts = Vhosts.TestCase
-TestVhosts.pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]  # type: ignore[attr-defined]
+TestLimitedQueues = LimitedQueues.TestCase
+TestVhosts.pytestmark = TestLimitedQueues.pytestmark = SLOW  # type: ignore[attr-defined]

@@ -22,7 +22,7 @@ from durable.queues.consumers import Consumer
 from durable.vhost import changes
 from durable.vhost.registry import GAPS_MAX, Gap
 from mesh.protocol.batch import Batch, batch_pieces
-from tests.vhosts import PUBLISHER, PlainVhost, anybody, as_record, make_batch
+from tests.vhosts import PUBLISHER, PlainVhost, anybody, as_record, make_batch, snapshot_of
 
 pytestmark = pytest.mark.timeout(240)  # Hundreds of stories each, on machines that are busy.
 NAMES = ("a", "b", "c")
@@ -112,7 +112,7 @@ class Story(PlainVhost):
             registry.stream("s").retain(0)
         elif what == "snapshot":
             self.vhost.settling.flush(0)
-            drafts = self.vhost.snapshot(0)
+            drafts = snapshot_of(self.vhost)
             self.snapshot_at = self.store.append_nowait(drafts)[0]
         elif what in ("commit", "flush"):
             getattr(self, what)()
@@ -202,7 +202,7 @@ def told(one: PlainVhost) -> Any:
         for sequence in range(first, end)
         if stored
     ]
-    declared = sorted(registry.declared(), key=repr)
+    declared = sorted([*registry.declared(), *registry.cursors()], key=repr)
     return lanes, known, declared
 
 
@@ -409,7 +409,7 @@ def test_a_snapshot_waits_for_returns_that_the_log_has_no_room_for() -> None:
     story.store.refusal = StoreBusy(1, "a test")
     story.vhost.settling.flush(0)
     with pytest.raises(StoreBusy):
-        story.vhost.snapshot(0)
+        snapshot_of(story.vhost)
     story.store.refusal = None
     story.step("snapshot", "", 0)
     story.step("flush", "", 0)

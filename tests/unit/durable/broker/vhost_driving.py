@@ -1,0 +1,314 @@
+"""The vhost that the machine in test_vhost_machine.py drives: its log, its pump, and what has to agree.
+
+It is driven as the broker's sessions do it, with a log that is a list; nothing waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine
+from types import SimpleNamespace
+from typing import Any, TypeVar
+
+import pytest
+import trio
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from trio.testing import MockClock
+
+from durable.broker.control import Control
+from durable.broker.hosted import Hosted
+from durable.broker.peer import Peer
+from durable.log.record import Record
+from durable.protocol.properties import Death, decode_properties
+from durable.queues.consumers import Consumer
+from durable.queues.lane import Lane
+from durable.queues.queue import Delivery
+from durable.queues.queue import Queue as BrokerQueue
+from durable.vhost.checkpointing import Checkpointing
+from durable.vhost.deadletters import part_of
+from tests.vhost_members import DYING, READY, UNACKED, Message, Publisher, Queue
+from tests.vhost_model import Model
+from tests.vhosts import PlainStore, PlainVhost
+
+T = TypeVar("T")
+STEP_US = 60_000
+IDLE_S = 1.0
+PUBLISHERS = [b"p" * 16, b"q" * 16]
+NOBODY: Any = None
+NO_ERROR: type[Exception] | None = None
+ANY_PATTERNS: Any = SimpleNamespace(check_patterns=lambda *_: None)
+Content = tuple[bytes, str, tuple[Death, ...]]
+
+
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """To its end at once: here nothing has to be waited for."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        value: T = done.value
+        return value
+    raise AssertionError("it waits for something")
+
+
+def serve(task: Callable[[], Awaitable[None]]) -> None:
+    """One of the broker's tasks, for one of its rounds: the virtual clock goes on when it waits."""
+
+    async def round_() -> None:
+        with trio.move_on_after(IDLE_S * 1.5):
+            await task()
+
+    trio.run(round_, clock=MockClock(autojump_threshold=0))
+
+
+def contents(messages: list[Message]) -> list[Content]:
+    return [(one.what.payload, one.what.key, one.what.deaths) for one in messages]
+
+
+class PlainLog(PlainStore):
+    """What `Hosted` needs of a log."""
+
+    failure = None
+    on_commit: Callable[[], None]
+
+    def commit(self) -> None:
+        self.durable_end = self.end
+        self.on_commit()
+
+    async def with_room(self, attempt: Callable[[], T]) -> T:
+        return attempt()
+
+    async def durable(self, position: int) -> None:
+        if position >= self.durable_end:
+            self.commit()
+
+    async def read(self, position: int, _limit: int) -> list[Record]:
+        assert self.needed().get(position), "read for nobody, and could have been freed"
+        return [self.records[position]]
+
+
+class Session:
+    """One consumer of a client that is slow to settle."""
+
+    def __init__(
+        self, machine: Driving, peer: Peer, queue: Queue, there: BrokerQueue, *, prefetch: int,
+        prefetch_bytes: int = 0, priority: int = 0, exclusive: bool = False,
+    ) -> None:  # fmt: skip
+        self.prefetch, self.prefetch_bytes = prefetch, prefetch_bytes
+        self.priority, self.exclusive = priority, exclusive
+        self.consumer = Consumer(
+            "c", prefetch=prefetch, prefetch_bytes=prefetch_bytes, priority=priority,
+            exclusive=exclusive,
+        )  # fmt: skip
+        self.machine, self.peer, self.queue, self.there = machine, peer, queue, there
+        self.cancelled = self.paused = False
+
+    def receive(self, deliveries: list[Delivery]) -> None:
+        self.machine.received += [(self, one) for one in deliveries]
+
+    def cancel(self, _reason: str) -> None:
+        self.cancelled = True
+
+
+class Driving(RuleBasedStateMachine):
+    def begin_empty(self) -> None:
+        self.model, self.captured = Model(), 0
+        self.following = dict.fromkeys(PUBLISHERS, 0)
+        """The next sequence that each has not used."""
+        self.received: list[tuple[Session, Delivery]] = []
+        self.start(PlainVhost((), PlainLog()))
+        for publisher in PUBLISHERS:
+            self.begin_again(publisher, stops=False)
+
+    def start(self, plain: PlainVhost) -> None:
+        log: Any = plain.store
+        log.on_commit = self.committed
+        self.log: PlainLog = log
+        self.vhost, self.registry, self.files = plain.vhost, plain.registry, plain.files
+        clock: Any = SimpleNamespace(now_us=lambda: self.model.now_us)
+        self.hosted, self.plain = Hosted(plain.vhost, log, clock), plain
+        self.checkpointing = Checkpointing(plain.registry)
+        self.peers = [self.connect(), self.connect()]
+        self.publishers = {
+            name: self.vhost.publishers.open(name, one.epoch, 0, stops=one.stops)
+            for name, one in self.model.publishers.items()
+        }
+
+    def connect(self) -> Peer:
+        return Peer("shop", self.registry.permissions, b"")
+
+    def begin_again(self, name: bytes, *, stops: bool) -> None:
+        """A publisher under its name, as a client that was started again."""
+        before = self.model.publishers.get(name)
+        epoch = self.vhost.publishers.next_epoch(name, 0, 0)
+        assert before is None or epoch > before.epoch
+        self.model.publishers[name] = Publisher(epoch, stops)
+        self.publishers[name] = self.vhost.publishers.open(name, epoch, 0, stops=stops)
+        self.following[name] = 0
+
+    def call(
+        self, peer: int, operation: str, error: type[Exception] | None, **arguments: Any
+    ) -> Any:
+        """What becomes of it; the model has done it before, as it is answered when it is on disk."""
+        control = Control(self.hosted, self.peers[peer], ANY_PATTERNS, NOBODY)
+        call = getattr(control, operation)(**arguments)
+        if error is None:
+            return run(call)
+        with pytest.raises(error):
+            run(call)
+        return None
+
+    # The pump.
+
+    @rule(steps=st.integers(1, 4))
+    def time_goes_on(self, steps: int) -> None:
+        """By more than a mark covers, so times are exact."""
+        self.model.now_us += STEP_US * steps
+
+    @rule(durable=st.booleans())
+    def pump(self, durable: bool) -> None:
+        if durable:
+            self.log.commit()
+        else:
+            self.turn()
+
+    def committed(self) -> None:
+        self.model.commit()
+        self.turn()
+
+    def turn(self) -> None:
+        for there in self.registry.queues.values():
+            self.hosted.wake(there)
+        self.model.end = self.log.end
+        self.hosted.turn()
+        received, self.received = self.received, []
+        for name, there in self.registry.queues.items():
+            queue = self.model.queues.get(name)
+            if queue is not None:  # Else it is just being deleted.
+                self.take(queue, there, [one for one in received if one[0].queue is queue])
+        self.model.flush()
+        assert self.model.end == self.log.end, "one record of all that was settled"
+
+    def take(
+        self, queue: Queue, there: BrokerQueue, received: list[tuple[Session, Delivery]]
+    ) -> None:
+        lanes = there.lanes[::-1]
+        for session, got in sorted(
+            received, key=lambda one: (lanes.index(one[1].lane), one[1].first)
+        ):
+            queue.expire(self.model.now_us)
+            self.deliver(queue, session, got)
+        queue.expire(self.model.now_us)
+        hungry = [one for one in queue.consumers if queue.is_hungry(one)]
+        assert not hungry or not queue.those(READY), "nobody waits for nothing"
+
+    def deliver(self, queue: Queue, session: Session, got: Delivery) -> None:
+        assert queue.whose_turn() is session
+        messages = queue.those(READY)[: got.count]
+        assert self.read(got.lane, got.first, got.count) == contents(messages)
+        assert [one.returned for one in messages] == [got.returned] * got.count
+        for at, one in enumerate(messages):
+            assert queue.is_hungry(session)
+            one.state, one.consumer, one.tag = UNACKED, session, got.tag + at
+        queue.counts["delivered"] += got.count
+
+    def read(self, lane: Lane, first: int, count: int) -> list[Content]:
+        found: list[Content] = []
+        while len(found) < count:
+            at = first + len(found)
+            there = run(self.hosted.batch(lane, at))
+            assert there is not None, "what is delivered can be read"
+            part = part_of(*there, at, first + count)
+            deaths = decode_properties(part.shared_headers).deaths
+            found += [(bytes(payload), part.topic, deaths) for payload in part.payloads]
+        return found
+
+    # Those who consume.
+
+    def sessions(self) -> list[Session]:
+        return [one for queue in self.model.queues.values() for one in queue.consumers]
+
+    def leave(self, session: Session, outcome: str) -> None:
+        """As the session of a consumer does at its end."""
+        queue, there = session.queue, session.there
+        self.hosted.detach_consumer(session.consumer)
+        there.unsubscribe(session.consumer, self.model.now_us, outcome)
+        queue.unsubscribe(session, self.model.now_us, outcome)
+        if queue.definition.auto_delete and not queue.consumers:
+            queue.ending = (queue.died, lambda: bool(queue.consumers))
+            self.model.end_queue(queue)
+        run(self.hosted.consumer_left(there))
+
+    # What has to agree.
+
+    @invariant()
+    def queues_agree(self) -> None:
+        assert self.registry.queues.keys() == self.model.queues.keys()
+        for name, queue in self.model.queues.items():
+            there, ready = self.registry.queue(name), queue.those(READY)
+            assert there.definition == queue.definition
+            assert there.ready == len(ready)
+            assert there.ready_bytes == sum(one.size_bytes for one in ready)
+            assert there.unacked == len(queue.those(UNACKED))
+            assert there.dead == len(queue.those(DYING))
+            assert there.unsettled == self.model.unsettled(queue)
+            left = queue.those(READY, UNACKED, DYING)
+            assert there.size_bytes == sum(one.size_bytes for one in left)
+            assert (there in self.hosted.endings) == (queue.ending is not None)
+            assert there.idle_since_us() == (None if queue.consumers else queue.used_us)
+            for one in queue.consumers:
+                assert one.consumer.active == queue.is_active(one)
+            counted = there.counts
+            moved = {"published": counted.published, "delivered": counted.delivered}
+            moved |= {"acked": counted.acked, **counted.dropped}
+            assert moved == {"published": 0, "delivered": 0, "acked": 0, **queue.counts}
+
+    @invariant()
+    def streams_agree(self) -> None:
+        assert self.registry.streams.keys() == self.model.streams.keys()
+        for name, stream in self.model.streams.items():
+            kept = self.registry.stream(name)
+            assert (kept.start, kept.end) == (stream.start, len(stream.messages))
+            assert kept.cursors == stream.cursors
+            gaps = self.registry.gaps_between(kept.lane.id, 0, 1 << 62)
+            told = [(one.offset, one.missed.first, one.missed.messages) for one in gaps]
+            assert told == [gap for _, gap in stream.gaps]
+
+    @invariant()
+    def routes_agree(self) -> None:
+        exchanges, bound = self.registry.router.definitions()
+        routes = self.model.routes
+        assert {*exchanges} == {one for one in routes.exchanges if one.name in ("x", "y")}
+        assert sorted(map(repr, bound)) == sorted(map(repr, routes.bindings))
+
+    @invariant()
+    def stored_once(self) -> None:
+        for name, publisher in self.model.publishers.items():
+            there = self.publishers[name]
+            known = there.known(0, self.following[name]) if self.following[name] else ()
+            stored = {at for one in known if one.stored for at in range(one.first, one.end)}
+            assert stored == publisher.stored
+
+    @invariant()
+    def confirmed_is_what_is_on_disk(self) -> None:
+        """Or was refused, or is in memory only; once all is on disk it is all that was sent."""
+        for name, publisher in self.model.publishers.items():
+            waits = [one for one, at in publisher.records.items() if at >= self.log.durable_end]
+            confirmed = self.publishers[name].confirmed
+            assert confirmed <= min(waits, default=confirmed)
+            if self.log.durable_end == self.log.end:
+                assert confirmed >= publisher.sent_end
+
+    @invariant()
+    def counts_agree(self) -> None:
+        there, counts = self.vhost.intake.counts, self.model.counts
+        assert there.received == counts["received"]
+        assert there.duplicates == counts["duplicates"]
+        assert there.dropped == counts["dropped"]
+        assert there.refused == counts["refused"]
+
+    @invariant()
+    def holds_in_memory_what_is_needed(self) -> None:
+        queues = [one for one in self.model.queues.values() if one.definition.transient]
+        if not any(one.those(READY, UNACKED, DYING) for one in queues):
+            self.vhost.settling._release_held()
+            assert not self.vhost.bodies.held_bytes

@@ -1,0 +1,275 @@
+"""What clients of the machine in test_vhost_machine.py do with messages, and what the broker does by itself."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+from durable.broker.burying import bury_the_dead
+from durable.broker.peer import Peer
+from durable.broker.upkeep import keep_up
+from durable.errors import ExclusiveQueue, QueueInUse
+from durable.protocol.properties import Properties
+from durable.vhost.changes import CURSOR
+from tests.vhost_members import READY, UNACKED, Published, Queue
+from tests.vhosts import anybody, make_batch
+
+from .vhost_declaring import Declaring
+from .vhost_driving import IDLE_S, PUBLISHERS, STEP_US, Session, run, serve
+
+TTLS_US = [None, None, None, None, None, None, 0, 3 * STEP_US, 8 * STEP_US]
+OUTCOMES = st.sampled_from(["ack", "requeue", "requeue", "release", "reject", "reject"])
+
+
+class Using(Declaring):
+    # Messages.
+
+    @precondition(lambda self: self.model.routes.queues)
+    @rule(
+        name=st.sampled_from(PUBLISHERS), back=st.sampled_from([0, 0, 0, 2, 5]),
+        count=st.integers(1, 6), size=st.sampled_from([4, 4, 15, 30]),
+        priority=st.sampled_from([0, 0, 1, 2, 9]), ttl_us=st.sampled_from(TTLS_US),
+        mandatory=st.booleans(), data=st.data(), together=st.booleans(), times=st.integers(1, 2),
+        waits=st.booleans(), steps=st.sampled_from([0, 0, 0, 2, 5]),
+    )  # fmt: skip
+    def publish(self, times: int, waits: bool, steps: int, **what: Any) -> None:
+        """After a while. What waits is not durable yet."""
+        self.model.now_us += STEP_US * steps
+        for _ in range(times):
+            self.send(**what)
+        if not waits:
+            self.log.commit()
+
+    def send(
+        self, name: bytes, back: int, count: int, size: int, priority: int, ttl_us: int | None,
+        mandatory: bool, data: st.DataObject, together: bool,
+    ) -> None:  # fmt: skip
+        """What has been sent before is sent again, from `back` on."""
+        key = data.draw(st.sampled_from(self.model.routes.queues))
+        exchange = data.draw(st.sampled_from(["", "amq.fanout"] * 3 + self.exchanges()))
+        first = max(0, self.following[name] - back)
+        self.following[name] = max(self.following[name], first + count)
+        there = self.publishers[name]
+        payloads = [b"%c%03d" % (name[0], first + at) + bytes(size - 4) for at in range(count)]
+        sent = [
+            (at, Published(one, key, exchange, priority, ttl_us, origin=(name, there.epoch, at)))
+            for at, one in enumerate(payloads, first)
+        ]
+        where: dict[str, Any] = {
+            "key": key, "publisher": name, "epoch": there.epoch,
+            "properties": Properties(exchange, priority, ttl_us, mandatory),
+        }  # fmt: skip
+        parts = [sent] if together else [[one] for one in sent]
+        batches = [
+            make_batch(one[0][0], [what.payload for _, what in one], **where) for one in parts
+        ]
+        self.model.end = self.log.end
+        refused = self.model.publish(name, parts, mandatory=mandatory)
+        refusals = self.vhost.publish(there, batches, anybody, self.model.now_us)
+        assert sum(one.count for one in refusals) == refused
+        assert self.model.end == self.log.end
+
+    def exchanges(self) -> list[str]:
+        """Of "x" and "y" those that are there; "y" in any case."""
+        return [one for one in ("x", "x", "y") if self.model.routes.exchange(one)] + ["y"]
+
+    @precondition(lambda self: self.model.streams)
+    @rule(
+        what=st.sampled_from(["capture", "capture", "capture", "cursor", "cursor", "forget"]),
+        count=st.integers(1, 3), lost=st.sampled_from([0, 2]), data=st.data(), waits=st.booleans(),
+    )  # fmt: skip
+    def stream(self, what: str, count: int, lost: int, data: st.DataObject, waits: bool) -> None:
+        if what == "capture":
+            self.capture(count, lost)
+        elif what == "cursor":
+            self.store_cursor(data.draw(st.sampled_from(list(self.model.streams))), count)
+        else:
+            self.delete_cursor(data.draw(st.sampled_from(list(self.model.streams))))
+        if not waits:
+            self.log.commit()
+
+    def capture(self, count: int, lost: int) -> None:
+        """What somebody published on the mesh; what came before is missing."""
+        first = self.captured + lost
+        self.captured = first + count
+        batch = make_batch(first, [b"t"] * count, key="t.1", publisher=b"m" * 16)
+        self.model.end = self.log.end
+        self.model.capture(Published(b"t", "t.1"), count, first, lost)
+        self.vhost.capture(batch, lost, self.model.now_us)
+        assert self.model.end == self.log.end
+
+    def store_cursor(self, name: str, offset: int) -> None:
+        self.model.streams[name].stored.append((self.log.end, "reader", offset))
+        self.vhost.change([[CURSOR, name, "reader", offset]], self.model.now_us)
+
+    def delete_cursor(self, name: str) -> None:
+        stream = self.model.streams[name]
+        there = "reader" in stream.cursors
+        if there:
+            stream.stored.append((self.log.end, "reader", None))
+        assert self.call(0, "delete_cursor", None, stream=name, cursor="reader") is there
+
+    def retain(self) -> None:
+        """By whole records, of which the model knows nothing: never too much, and then no more."""
+        for name, stream in self.model.streams.items():
+            there, limit = self.registry.stream(name), stream.definition.max_length
+            there.retain(self.model.now_us)
+            if there.start > stream.start:
+                assert limit is not None
+                assert there.end - there.start >= limit
+            assert not there.retain(self.model.now_us)
+            stream.start = there.start
+
+    # Consumers and connections.
+
+    @precondition(lambda self: self.model.queues)
+    @rule(
+        peer=st.integers(0, 1), data=st.data(), prefetch=st.sampled_from([1, 2, 5]),
+        prefetch_bytes=st.sampled_from([0, 0, 20]), priority=st.sampled_from([0, 0, 5]),
+        exclusive=st.sampled_from([False] * 5 + [True]),
+    )  # fmt: skip
+    def consume(self, peer: int, data: st.DataObject, **options: Any) -> None:
+        queue = data.draw(st.sampled_from(list(self.model.queues.values())))
+        if queue.owner in (None, self.peers[peer]):
+            self.subscribe(self.peers[peer], queue, **options)
+            return
+        with pytest.raises(ExclusiveQueue):
+            self.peers[peer].check_own(self.registry.queue(queue.definition.name))
+
+    def subscribe(self, peer: Peer, queue: Queue, **options: Any) -> None:
+        there = self.registry.queue(queue.definition.name)
+        session = Session(self, peer, queue, there, **options)
+        if not queue.takes(session):
+            with pytest.raises(QueueInUse):
+                there.subscribe(session.consumer)
+            return
+        there.subscribe(session.consumer)
+        self.hosted.attach_consumer(session.consumer, session)
+        queue.subscribe(session)
+        self.turn()
+
+    @precondition(lambda self: self.sessions())
+    @rule(data=st.data(), paused=st.sampled_from([False, False, True]))
+    def pause(self, data: st.DataObject, paused: bool) -> None:
+        """Its tunnel is full, or not any more."""
+        session = data.draw(st.sampled_from(self.sessions()))
+        session.consumer.paused = session.paused = paused
+
+    def in_use(self) -> list[Queue]:
+        """Queues of which something is ready or held."""
+        queues, owners = self.model.queues.values(), (None, *self.peers)
+        return [one for one in queues if one.owner in owners and one.those(READY, UNACKED)]
+
+    @precondition(lambda self: self.in_use())
+    @rule(
+        data=st.data(), steps=st.lists(st.tuples(st.integers(0, 4), OUTCOMES), min_size=1, max_size=4),
+        between=st.sampled_from(["nothing", "turn", "all"]),
+    )  # fmt: skip
+    def settle(self, data: st.DataObject, steps: list[tuple[int, str]], between: str) -> None:
+        """With each step so many tags, or every other one; then the pump has a turn, or all is done."""
+        queue = data.draw(st.sampled_from(self.in_use()))
+        if not queue.consumers:  # Hypothesis leaves out some rules each time.
+            self.subscribe(queue.owner or self.peers[0], queue, prefetch=7)
+        for count, outcome in steps:
+            holding = [one for one in queue.consumers if queue.held_by(one)]
+            if holding:
+                session = data.draw(st.sampled_from(holding))
+                held = sorted(one.tag for one in queue.held_by(session))
+                start = data.draw(st.sampled_from(held))
+                for at in [start] if count else held[::2]:
+                    self.settle_some(session, at, count or 1, outcome)
+            if between == "all":
+                self.log.commit()
+                self.bury()
+                self.log.commit()
+            elif between == "turn":
+                self.turn()
+
+    def settle_some(self, session: Session, start: int, count: int, outcome: str) -> None:
+        """Of the tags some may be settled already, or not given yet."""
+        held, queue = session.queue.held_by(session), session.queue
+        found = [one for one in held if start <= one.tag < start + count]
+        queue.settle(found, outcome)
+        settle = session.there.settle
+        assert settle(session.consumer, start, start + count, outcome) == len(found)
+
+    @rule(
+        what=st.sampled_from(["consumer", "consumer", "connection", "publisher", "purge", "again"]),
+        data=st.data(),
+    )  # fmt: skip
+    def end(self, what: str, data: st.DataObject) -> None:
+        """Or, again: a queue is declared as it is there."""
+        if what == "connection":
+            self.end_connection(data.draw(st.integers(0, 1)))
+        elif what == "publisher":
+            name = data.draw(st.sampled_from(PUBLISHERS))
+            self.begin_again(name, stops=data.draw(st.sampled_from([False, False, True])))
+        elif what in ("purge", "again") and self.model.queues:
+            peer, queue = (
+                data.draw(st.integers(0, 1)),
+                data.draw(st.sampled_from([*self.model.queues])),
+            )
+            if what == "purge":
+                self.purge(peer, queue)
+            else:
+                self.declare_queue(peer, self.model.queues[queue].definition)
+        elif self.sessions():
+            outcome = data.draw(st.sampled_from(["requeue", "release"]))
+            self.leave(data.draw(st.sampled_from(self.sessions())), outcome)
+
+    def end_connection(self, peer: int) -> None:
+        ended, self.peers[peer] = self.peers[peer], self.connect()
+        for session in self.sessions():
+            if session.peer is ended:
+                self.leave(session, "requeue")
+        for queue in list(self.model.queues.values()):
+            if queue.owner is ended:
+                queue.ending = (queue.died, lambda: False)
+                self.model.end_queue(queue)
+        run(self.hosted.delete_exclusive(ended.exclusive))
+
+    # What is done now and then.
+
+    @precondition(lambda self: self.model.graves)
+    @rule()
+    def bury(self) -> None:
+        """Also those that had to make room for what was buried."""
+        self.model.end = self.log.end
+        while self.model.graves:
+            self.model.bury()
+            if self.vhost.has_dead:
+                serve(partial(bury_the_dead, self.hosted))
+        assert not self.vhost.has_dead
+        assert self.model.end == self.log.end
+
+    @rule(ends=st.booleans())
+    def upkeep(self, ends: bool) -> None:
+        if ends:
+            self.end_queues()
+        else:
+            self.keep_up()
+
+    def keep_up(self) -> None:
+        """Messages and queues expire, and streams have no more than they may."""
+        serve(partial(keep_up, self.hosted, IDLE_S))
+        for name in self.registry.queues:
+            queue = self.model.queues[name]
+            queue.expire(self.model.now_us)
+            if queue.ending is None and not queue.is_used(self.model.now_us):
+                queue.ending = (queue.died, partial(self.is_used, queue))
+        self.retain()
+
+    def is_used(self, queue: Queue) -> bool:
+        return queue.is_used(self.model.now_us)
+
+    def end_queues(self) -> None:
+        """Those that were to go when their dead have moved on."""
+        self.log.commit()
+        for queue in list(self.model.queues.values()):
+            self.model.end_queue(queue)
+        for there in list(self.hosted.endings._endings):
+            run(self.hosted.endings.end(there))
