@@ -56,6 +56,8 @@ class Node:
         self._publisher = driver.core.patterns.publisher
         self._streams = self._publisher.streams
         self._payload_bytes_max = config.payload_bytes_max
+        self.check_process = driver.check_process
+        """For what is built on top of it: raises NodeClosed in a forked child, where nothing comes."""
 
     def __repr__(self) -> str:
         return f"<Node {short(self.id)} of {','.join(self.config.clusters)}>"
@@ -342,10 +344,6 @@ class Node:
         limit = self.config.subscription_bytes if limit_bytes is None else limit_bytes
         _check_window("limit_bytes", limit)
         return Subscription(self._driver, pattern, when_full, limit)
-
-    def check_process(self) -> None:
-        """Raises NodeClosed in a forked child, where nothing comes that anybody might wait for."""
-        self._driver.check_process()
 
     def run_beside(self, task: Callable[[], Awaitable[object]]) -> None:
         """Run a task for as long as this node: for what is built on top of it.

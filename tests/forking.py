@@ -24,7 +24,9 @@ from tests.waiting import until
 ALONE: dict[str, Any] = {
     "zeroconf": False, "network_secret": SECRET, "listen": "tcp://127.0.0.1:0"
 }  # fmt: skip
-STATUS = 3
+STATUS, WAITING = 3, 100
+GOT = [*(f"{number} waits as it forks" for number in range(WAITING)), "after", "after"]
+"""By the parent."""
 
 
 async def raised_by(node: mesh.Node, shop: Connection, deliveries: Deliveries) -> dict[str, str]:
@@ -82,7 +84,8 @@ async def main(how: str) -> dict[str, Any]:
             async with shop.consume("jobs") as deliveries:
                 await (await anext(deliveries)).ack()
                 await deliveries.synced()  # Else the child would not know what became of it.
-                await node.publish("t", b"waits as it forks")
+                for number in range(WAITING):
+                    node.publish_nowait("t", b"%d waits as it forks" % number)
                 child = os.fork()
                 if not child:
                     if how == "verbs":
@@ -96,7 +99,7 @@ async def main(how: str) -> dict[str, Any]:
                 status = await ended(child)
                 await node.publish("t", b"after")
                 await shop.publish("", "jobs", b"after")
-                got = [(await anext(messages)).payload.decode() for _ in range(2)]
+                got = [(await anext(messages)).payload.decode() for _ in range(WAITING + 1)]
                 got.append((await anext(deliveries)).payload.decode())
     os.close(writing)
     return {"status": status, "got": got, "raised": os.read(reading, 1 << 16).decode()}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.forking import STATUS
+from tests.forking import GOT, STATUS
 
 PATIENCE_S = 60
 """The program waits no longer than 10 s for its child."""
@@ -37,7 +37,7 @@ def test_a_forked_child_that_leaves_the_block_ends_there(how: str, status: int, 
     """Found: it hung, for trio waits for what its parent gets."""
     said, stderr = run(how)
     assert said["status"] == status
-    assert said["got"] == ["waits as it forks", "after", "after"], "its parent goes on"
+    assert said["got"] == GOT, "its parent goes on"
     assert "a forked child leaves the block of a node" in stderr
     assert told in stderr
 
@@ -54,4 +54,4 @@ def test_every_verb_says_in_a_forked_child_that_it_is_one() -> None:
         ],
         "NodeClosed",
     )  # fmt: skip
-    assert said["got"] == ["waits as it forks", "after", "after"], "its parent goes on"
+    assert said["got"] == GOT, "its parent goes on"
