@@ -25,7 +25,8 @@ from discovery.finder import Finder, Found
 from security.announcement import Endpoint
 from security.errors import CannotAnnounce
 
-from .errors import ConfigError, WrongThread
+from .errors import ConfigError, NodeClosed, WrongThread
+from .forking import FORKED, inherit
 from .nursery import open_nursery
 from .pace import Pace
 from .protocol.carrying import carry_out
@@ -68,7 +69,8 @@ class Driver:
         self.endpoints: tuple[Endpoint, ...] = ()
         self._announcement = b""
         self._announce_due = Waker()
-        self.running = False
+        self.running = self.forked = False
+        inherit(self)
 
     # Tasks
 
@@ -186,10 +188,22 @@ class Driver:
         self.freed(list(self.topics_freed))
         self.grown.wake()
 
+    def let_go(self) -> None:
+        """This process is a forked child: nothing moves here, and verbs say so."""
+        self.forked, self.running, self._thread = True, False, 0
+        self.core.let_go(FORKED)
+
     def check_thread(self) -> None:
-        """Raises WrongThread: not all that a verb does would, and some of it only when it is done."""
+        """Raises WrongThread: not all that a verb does would, and some of it only when it is done.
+        In a forked child, NodeClosed."""
         if get_ident() != self._thread:
+            self.check_process()
             raise WrongThread
+
+    def check_process(self) -> None:
+        """Raises NodeClosed: this is a forked child."""
+        if self.forked:
+            raise NodeClosed(FORKED)
 
     def now(self) -> tuple[float, float]:
         """When the caller's scope ends, and what time it is. Raises WrongThread."""

@@ -24,6 +24,7 @@ from .driver import Driver
 from .entering import Life
 from .errors import ConfigError, InvalidName, KeyMissing, NodeCrashed, TunnelBroken
 from .finders import make_finders
+from .forking import end_child
 from .listening import binds_of
 from .node import Node
 from .nursery import open_nursery
@@ -120,6 +121,8 @@ async def _life(
             try:
                 yield node
             finally:
+                if driver.forked:
+                    end_child()
                 await _leave(driver)
                 beside.cancel()
     except BaseException as error:

@@ -33,6 +33,7 @@ from .binding import bind_to
 from .config import MeshConfig
 from .endings import Endings, hung_up_on
 from .errors import ConfigError
+from .forking import inherit
 from .listening import Bind, binds_of
 from .nursery import open_nursery
 from .protocol.dialling import PATIENCE_MAX
@@ -95,8 +96,16 @@ class ZmqTransport:
         self._message_bytes_max = OVERSIZE * largest_frame(config.frame_bytes_max)
         self._handshake_ms_max = int(config.handshake_s * PATIENCE_MAX * 1000)
         self.binds: Sequence[Bind] = ()
+        self._sockets: list[ZmqSocket] = []
+        inherit(self)
 
     # Life
+
+    def let_go(self) -> None:
+        """This process is a forked child. libzmq gives EINTR for any call there, and pyzmq tries again for ever."""
+        self._hurried = {}
+        for socket in self._sockets:
+            socket.closed = True
 
     @enable_ki_protection
     async def run(
@@ -113,7 +122,7 @@ class ZmqTransport:
         block = bytes(8 << 20)
         del block
         self._receiver = receiver
-        sockets: list[ZmqSocket] = []
+        sockets = self._sockets
         try:
             async with open_nursery() as nursery:
                 self._nursery = nursery
@@ -269,8 +278,8 @@ class ZmqTransport:
 
     @enable_ki_protection
     async def _read(self, socket: ZmqSocket) -> None:
-        while True:
-            while self._take(socket):
+        while not socket.closed:
+            while not socket.closed and self._take(socket):
                 self._receiver.settle()
                 await trio.lowlevel.checkpoint()
             self._receiver.settle()

@@ -176,7 +176,12 @@ class Channel:
         """Run `task` for as long as the node lives."""
         self._node.run_beside(task)
 
+    def check_process(self) -> None:
+        """Raises NodeClosed: this is a forked child."""
+        self._node.check_process()
+
     def _ensure_running(self) -> None:
+        self.check_process()
         if not self._running:
             self._node.run_beside(self._run)
             self._running, self._refused = True, None

@@ -232,6 +232,7 @@ class Sender(AsyncBlock, ABC):
         self, wait: Callable[[], Awaitable[object]], patience_s: float | None
     ) -> bool:
         """`wait`; whether it took longer than that, and the broker decided nothing meanwhile."""
+        self._channel.check_process()
         if patience_s is None:
             await wait()
             return False

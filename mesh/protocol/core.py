@@ -95,6 +95,7 @@ class Core:
         self.timers = Timers()
         self.refusals = Refusals(shell.log)
         self.closing = self.left = False
+        self._left_why = "the node has left"
         self._touched: dict[Link, None] = {}
         self._now_s = 0.0
         self._tick_due_s: float | None = None
@@ -193,7 +194,14 @@ class Core:
     def close(self) -> None:
         """The node has left, or crashed: nobody waits for anything of it any longer."""
         self.closing = self.left = True
-        self.patterns.close("the node has left")
+        self.patterns.close(self._left_why)
+
+    def let_go(self, why: str) -> None:
+        """Nobody is to use this one any longer, and nobody is told."""
+        self.closing = self.left = True
+        self._left_why = why
+        self.patterns.tunnels.let_go(why)
+        self.patterns.publisher.streams.clear()  # A message of a topic that is there asks nobody.
 
     def goodbye_heard(self) -> bool:
         """Every peer has acknowledged the goodbye, or is gone."""
@@ -445,7 +453,7 @@ class Core:
     def check_open(self) -> None:
         """Raises NodeClosed once the node has left: while it only drains, handlers may need others."""
         if self.left:
-            raise NodeClosed("the node has left")
+            raise NodeClosed(self._left_why)
 
     def choose(self, cluster: str, tried: Sequence[bytes]) -> Candidate | None:
         """A member that may take a tunnel and was not tried, None when there is none."""

@@ -104,6 +104,11 @@ class TunnelTable:
         end.broke(f"given up at this end: {text}")
         self._settle(end)
 
+    def let_go(self, why: str) -> None:
+        """All ends are broken, as of here: nobody is told, not even those that wait."""
+        for end in self:
+            end.state, end.reason = BROKEN, why
+
     def _discard(self, end: TunnelEnd) -> None:
         end.link.outbox.discard_all(("tunnel", end.key))
 
