@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from durable.definitions import DROP_HEAD, QueueDefinition
+from durable.queues.block import Block
 from durable.queues.consumers import Consumer
-from durable.queues.index import Run
 from durable.queues.lane import Lane
+from durable.queues.runs import Records, Run
+
+
+def positions_of(released: Iterable[Records | Block]) -> list[int]:
+    """Log positions of all these records, one by one."""
+    each = [(one,) if isinstance(one, Records) else one.each() for one in released]
+    return [at for some in each for records in some for at in records.positions]
+
+
+def encoded(lane: Lane) -> tuple[bytes, bytes]:
+    """As a checkpoint has it."""
+    pieces, settled = lane.encode()
+    return b"".join(pieces), settled
+
 
 READY, UNACKED, DYING, SETTLED = "ready", "unacked", "dying", "settled"
 

@@ -63,6 +63,13 @@ class PlainStore:
     def refer(self, position: int, count: int = 1, size_bytes: int = 0) -> None:
         self.references[position] += count
 
+    def release(self, position: int, count: int = 1, size_bytes: int = 0) -> None:
+        raise AssertionError("each is released by itself")
+
+    def are_together(self, low: int, high: int) -> bool:
+        """Then each is told by itself."""
+        return False
+
     def refer_each(self, positions: range, size_bytes: int) -> None:
         self.references.update(positions)
 

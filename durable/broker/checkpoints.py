@@ -270,7 +270,7 @@ class Checkpointer:
             raise refusal
 
     def _write_files(self, taking: Taking) -> None:
-        self._files.write_all(taking.changed)
+        self._files.write_all(one.checkpoint() for one in taking.changed)
         self._files.make_room(taking.extra)
 
     def _write_root(self, root: Root) -> None:

@@ -15,9 +15,9 @@ from ..log.bodies import batch_bytes
 from ..log.reader import READ_BYTES
 from ..log.record import Record
 from ..protocol.properties import Properties, decode_properties
-from ..queues.index import Run
 from ..queues.lane import Lane
 from ..queues.queue import Queue
+from ..queues.runs import Run
 from ..vhost.stream import Stream
 from .offline import Offline
 

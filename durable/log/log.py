@@ -310,7 +310,7 @@ class Log:
         """So many more things need the durable record at this log position, or what it did.
 
         Args:
-            size_bytes: of the whole record, or an estimate, each time: what several need counts several
+            size_bytes: of the whole record, or an estimate, for all of them: what several need counts several
                 times, so compaction is put off a little rather than carrying forward more than it frees.
         """
         self._store.segments.refer(position, count, size_bytes)
@@ -318,6 +318,11 @@ class Log:
     def release(self, position: int, count: int = 1, size_bytes: int = 0) -> None:
         """So many do not any more; the size as it was when they were referred to."""
         self._store.segments.release(position, count, size_bytes)
+
+    def are_together(self, low: int, high: int) -> bool:
+        """Whether all records between two log positions stand in one segment: referring to one of them
+        is as good as referring to another."""
+        return self._store.segments.are_together(low, high)
 
     def refer_each(self, positions: range, size_bytes: int) -> None:
         """As `refer` to each of these, at the cost of one call for each segment."""

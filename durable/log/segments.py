@@ -117,25 +117,30 @@ class Segments:
         return everything[index] if index < len(everything) else None
 
     def refer(self, position: int, count: int = 1, size_bytes: int = 0) -> None:
-        """So many more things need the record at this log position, each so many bytes of it."""
+        """So many more things need the record at this log position, or others of its segment, so many
+        bytes of it together."""
         segment = self.find(position)
         assert segment is not None, "refers to a segment that is there"
         segment.references += count
-        segment.live_bytes += count * size_bytes
+        segment.live_bytes += size_bytes
 
     def release(self, position: int, count: int = 1, size_bytes: int = 0) -> None:
         """So many do not any more."""
         segment = self.find(position)
         assert segment is not None, "referred to a segment that is there"
         assert segment.references >= count, f"{segment} released {count} times"
-        assert segment.live_bytes >= count * size_bytes, f"{segment} released as it was referred to"
+        assert segment.live_bytes >= size_bytes, f"{segment} released as it was referred to"
         segment.references -= count
-        segment.live_bytes -= count * size_bytes
+        segment.live_bytes -= size_bytes
+
+    def are_together(self, low: int, high: int) -> bool:
+        """Whether both log positions are of one segment, and with them all between."""
+        return self.find(low) is self.find(high)
 
     def refer_each(self, positions: range, size_bytes: int) -> None:
         """One more thing needs each of these records, as `refer`; a whole range costs as much as one."""
         for position, count in self._by_segment(positions):
-            self.refer(position, count, size_bytes)
+            self.refer(position, count, count * size_bytes)
 
     def release_each(self, positions: range, size_bytes: int) -> None:
         """It does not any more."""
@@ -143,7 +148,7 @@ class Segments:
             self.release(positions[0], 1, size_bytes)
             return
         for position, count in self._by_segment(positions):
-            self.release(position, count, size_bytes)
+            self.release(position, count, count * size_bytes)
 
     def _by_segment(self, positions: range) -> Iterator[tuple[int, int]]:
         """One of these log positions for each segment they stand in, and how many stand there."""

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ..errors import QueueInUse
-from .index import Run
 from .lane import UNLIMITED, Lane
+from .runs import Run
 
 _STALE_MIN = 64
 

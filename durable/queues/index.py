@@ -1,143 +1,111 @@
 """Where the messages of a lane stand in the log: runs, and runs that repeat as one stretch.
 
 A run is what one record brought into this lane. Runs that follow each other with the same count, the
-same size and the same step between their log positions are one stretch of 48 bytes, so ten million
-messages published one by one take as much as one.
+same size and the same step between their log positions are one stretch, so ten million messages
+published one by one take as much as one. Where they are not alike, stretches come in thousands: the
+older ones are blocks, which take four to twenty bytes for each, and are never changed.
 
-    stretch: first sequence, count, log position, step, size, how many runs
+    | block | block | block | rows |      messages come at the end of the rows; 4096 stretches of them
+                                          become a block
+    | block | rows  | block | rows |      a run was moved: its block is open, until another one has to be
 
-Bytes (`encode`), little endian: end u64, number of stretches u32, all first sequences u64, then per
-stretch count, position, step, size and how many as i64. This build is for little-endian machines.
+Bytes (`encode`), little endian: what `Rows` writes, with the end. If there are blocks, there is before it
+2^63 + 2 as u64, the first sequence that counts u64, number of blocks u32, and what each `Block` writes.
 """
 
 from __future__ import annotations
 
 import sys
-from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
-from operator import add, le, mul
+from collections.abc import Callable, Iterator
+from operator import attrgetter
 from struct import Struct
-from typing import NamedTuple
 
-assert sys.byteorder == "little", "arrays are written as they are"
+from .block import LIMIT, Block, Columns, Pieces
+from .rows import FIELDS, Rows
+from .runs import Records, Run, Stretch
 
-_HEAD = Struct("<QI")
-_FIELDS = 5
+_BLOCKS = Struct("<QQI")
+_MARK = LIMIT + 2
+_ROWS_MAX = 4096
 _STALE_MIN = 8
-_AT_ONCE = 32
-"""Stretches whose fields are taken out together: one by one they would take several times as long."""
-_LIMIT = 1 << 63
-_NO_FIRSTS, _NO_REST = array("Q"), array("q")
+_FEW = 8
+"""Stretches that are not worth being looked at together."""
+_FIRST = attrgetter("first")
+_NO_BLOCKS, _NO_ROWS = list[Block | Rows](), Rows()
 """Of all lanes in which nothing has ever been: nothing is put in here."""
 
 
-class Run(NamedTuple):
-    """The messages of one record in one lane: [first, first + count), bodies of `size_bytes`."""
-
-    first: int
-    count: int  # type: ignore[assignment]  # Hides tuple.count, which nobody needs.
-    position: int
-    size_bytes: int
-
-    def size_of(self, start: int, end: int) -> int:
-        """Bytes of [start, end) within this run, by average; parts add up to the whole exactly."""
-        first, count, _, size = self
-        return size * (end - first) // count - size * (start - first) // count
-
-    def fitting(self, start: int, size_bytes: int) -> int:
-        """How many messages from `start` on take no more than `size_bytes`."""
-        first, count, _, size = self
-        if not size:
-            return first + count - start
-        most = size_bytes + size * (start - first) // count
-        return min(count, ((most + 1) * count - 1) // size) - (start - first)
-
-
-class Stretch(NamedTuple):
-    """`times` runs like the first, their log positions `step` apart."""
-
-    first: int
-    count: int  # type: ignore[assignment]  # Hides tuple.count, which nobody needs.
-    position: int
-    step: int
-    size_bytes: int
-    times: int
-
-    @property
-    def end(self) -> int:
-        return self.first + self.count * self.times
-
-    def part(self, start: int, end: int) -> Stretch:
-        """Runs start to end of it, counted from 0."""
-        first, count, position, step, size, _ = self
-        return Stretch(first + count * start, count, position + step * start, step, size, end - start)  # fmt: skip
-
-    def joined(self, after: Stretch) -> Stretch | None:
-        """This one and the one after it as one, if they are."""
-        if (self.end, self.count, self.size_bytes) != (after.first, after.count, after.size_bytes):
-            return None
-        step = after.position - self.position - self.step * (self.times - 1)
-        if (self.times > 1 and self.step != step) or (after.times > 1 and after.step != step):
-            return None
-        return self._replace(step=step, times=self.times + after.times) if step else None
-
-
 class Index:
-    __slots__ = ("_expected", "_firsts", "_gone", "_last", "_rest", "_runs", "end")
+    __slots__ = ("_blocks", "_expected", "_firsts", "_last", "_rest", "_tail", "end", "start")
 
     def __init__(self) -> None:
-        self.end = 0
-        """The sequence after the last message."""
-        self._runs = 0
-        self._firsts, self._rest = _NO_FIRSTS, _NO_REST
-        self._gone = 0  # So many stretches at the front are dropped, and stay until that is cheap.
+        self.start = self.end = 0
+        """The first sequence of the first run, `end` if there is none; and the one after the last message.
+        What is before `start` may still be there, and does not count."""
+        self._blocks = _NO_BLOCKS
+        self._begin(_NO_ROWS)
         self._expected = -1  # The log position that would go on with the last stretch, and its
         self._last = (0, 0)  # count and size.
 
-    def __len__(self) -> int:
-        return self._runs
+    def _begin(self, tail: Rows) -> None:
+        self._tail, self._firsts, self._rest = tail, tail.firsts, tail.rest
 
-    @property
-    def start(self) -> int:
-        """The first sequence of the first run; `end` if there is none."""
-        return self._firsts[self._gone] if self._runs else self.end
+    def __bool__(self) -> bool:
+        """Whether there are any runs."""
+        return self.start < self.end
 
     def append(self, first: int, count: int, position: int, size_bytes: int) -> None:
         """The next run. `first` is `end`, or more where damaged records have left a gap."""
-        if (
-            position == self._expected
-            and first == self.end
-            and (count, size_bytes) == self._last
-        ):  # fmt: skip
-            self._rest[-1] += 1
-            self._expected += self._rest[-3]
+        if first == self.end and (count, size_bytes) == self._last:
+            if position == self._expected:
+                self._rest[-1] += 1
+                self._expected += self._rest[-3]
+            elif not self._is_second(position):
+                self._add(first, count, position, size_bytes)
         else:
             assert first >= self.end, f"runs come in order: {first} before {self.end}"
             assert count > 0 <= size_bytes, f"impossible run of {count}, {size_bytes} bytes"
-            new = Stretch(first, count, position, 0, size_bytes, 1)
-            if self._runs and first == self.end and (count, size_bytes) == self._last:
-                both = self._stretch(len(self._firsts) - 1).joined(new)
-            else:
-                both = None
-            if both is not None:
-                self._rest[-_FIELDS:] = array("q", both[1:])
-                self._expected = position + both.step
-            else:
-                if self._firsts is _NO_FIRSTS:
-                    self._firsts, self._rest = array("Q"), array("q")
-                self._firsts.append(first)
-                self._rest.extend(new[1:])
-                self._expected, self._last = -1, (count, size_bytes)
+            self._add(first, count, position, size_bytes)
         self.end = first + count
-        self._runs += 1
+
+    def _is_second(self, position: int) -> bool:
+        """Whether the last stretch is one run, and a run like it at this log position goes on with it."""
+        rest = self._rest
+        if rest[-1] > 1 or rest[-4] == position:
+            return False
+        rest[-1], rest[-3] = 2, position - rest[-4]
+        self._expected = position + rest[-3]
+        return True
+
+    def _add(self, first: int, count: int, position: int, size_bytes: int) -> None:
+        """One run that does not go on with the last stretch."""
+        if len(self._firsts) >= _ROWS_MAX:
+            self._tidy()
+            self._blocks = [*self._blocks, *_blocks_of(self._tail)]
+            self._tail.drop(len(self._tail))
+        elif self._tail is _NO_ROWS:
+            self._begin(Rows())
+        if self.start == self.end:
+            self.start = first
+        self._firsts.append(first)
+        self._rest.extend((count, position, 0, size_bytes, 1))
+        self._expected, self._last = -1, (count, size_bytes)
 
     def find(self, sequence: int) -> Run | None:
         """The run that holds it. None: dropped, in a gap, or not there yet."""
         at = bisect_right(self._firsts, sequence) - 1
-        if at < self._gone:
+        if sequence < self.start:
             return None
-        first, rest, field = self._firsts[at], self._rest, at * _FIELDS
+        if at < 0:
+            blocks = self._blocks
+            if not blocks:
+                return None
+            # Most look in the first one.
+            if len(blocks) > 1 and blocks[1].first <= sequence:
+                return blocks[bisect_right(blocks, sequence, key=_FIRST) - 1].find(sequence)
+            return blocks[0].find(sequence)
+        first, rest, field = self._firsts[at], self._rest, at * FIELDS
         count = rest[field]
         which = (sequence - first) // count
         if which >= rest[field + 4]:
@@ -145,30 +113,43 @@ class Index:
         position = rest[field + 1] + which * rest[field + 2]
         return Run(first + which * count, count, position, rest[field + 3])
 
+    def _spans(self, start: int, end: int) -> Iterator[tuple[Block | Rows, int, int]]:
+        """Stretches low to high of a part, which have all that overlaps [start, end) in it."""
+        blocks = self._blocks
+        first = max(0, bisect_right(blocks, start, key=_FIRST) - 1)
+        for number in range(first, len(blocks) + 1):
+            part = blocks[number] if number < len(blocks) else self._tail
+            low = max(0, bisect_right(part.firsts, start) - 1)
+            high = bisect_left(part.firsts, end)
+            if low < high:
+                yield part, low, high
+            if high < len(part):
+                return
+
+    def _parts(self, start: int, end: int) -> Iterator[Stretch | Block]:
+        """Those runs that overlap [start, end), in order: some thousand at once, where there are many."""
+        start = max(start, self.start)
+        for part, low, high in self._spans(start, end):
+            if isinstance(part, Block) and start <= part.first and part.end <= end:
+                yield part
+                continue
+            if (one := part.row(low).overlapping(start, end)).times:
+                yield one
+            inside = part.columns(low + 1, max(low + 1, high - 1))
+            if len(inside[0]) > _FEW:
+                yield Block(inside)
+            else:
+                yield from map(Stretch, *inside)
+            if high - low > 1:
+                yield part.row(high - 1).overlapping(start, end)
+
     def stretches(self, start: int, end: int) -> Iterator[Stretch]:
         """Those runs that overlap [start, end), as stretches, in order."""
-        at = max(self._gone, bisect_right(self._firsts, start) - 1)
-        stop = bisect_left(self._firsts, end)
-        yield from self._overlapping(at, min(at + 1, stop), start, end)
-        for fields in self._fields(at + 1, stop - 1):
-            yield from map(Stretch, *fields)
-        yield from self._overlapping(max(at + 1, stop - 1), stop, start, end)
-
-    def _overlapping(self, at: int, stop: int, start: int, end: int) -> Iterator[Stretch]:
-        """Of stretches [at, stop) the runs that overlap [start, end)."""
-        for index in range(at, stop):
-            stretch = self._stretch(index)
-            low = max(0, (start - stretch.first) // stretch.count)
-            high = min(stretch.times, -((stretch.first - end) // stretch.count))
-            if low < high:
-                yield stretch.part(low, high)
-
-    def _fields(self, at: int, stop: int) -> Iterator[list[array[int]]]:
-        """Of stretches [at, stop) those that `Stretch` has, some at once: an index may be made of millions."""
-        for low in range(at, stop, _AT_ONCE):
-            high = min(low + _AT_ONCE, stop)
-            rest = self._rest[low * _FIELDS : high * _FIELDS]
-            yield [self._firsts[low:high], *(rest[field::_FIELDS] for field in range(_FIELDS))]
+        for part in self._parts(start, end):
+            if isinstance(part, Block):
+                yield from part.stretches()
+            else:
+                yield part
 
     def runs(self, start: int, end: int) -> Iterator[Run]:
         """Those that overlap [start, end), in order."""
@@ -176,14 +157,18 @@ class Index:
             for which in range(times):
                 yield Run(first + which * count, count, position + which * step, size)
 
+    def records(self, start: int, end: int) -> Iterator[Records | Block]:
+        """Of those runs that overlap [start, end). A block is no more than a few numbers, whatever is in it."""
+        for part in self._parts(start, end):
+            yield part if isinstance(part, Block) else part.records
+
     def gaps(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """Ranges in [start, end) that no run covers."""
-        at = max(self._gone, bisect_right(self._firsts, start) - 1)
-        for firsts, counts, *_, times in self._fields(at, bisect_left(self._firsts, end)):
-            for first, count, how_many in zip(firsts, counts, times, strict=True):
-                if first > start:
-                    yield start, first
-                start = max(start, first + count * how_many)
+        for part in self._parts(start, end):
+            for one in part.stretches() if isinstance(part, Block) and part.has_gaps else (part,):
+                if one.first > start:
+                    yield start, one.first
+                start = max(start, one.end)
         if start < end:
             yield start, end
 
@@ -192,123 +177,150 @@ class Index:
         run = self.find(start)
         if run is not None and end <= run.first + run.count:
             return run.size_of(start, end)
-        size = sum(one.size_bytes * one.times for one in self.stretches(start, end))
         last = self.find(end - 1)
-        if run is not None:
-            size -= run.size_of(run.first, start)
-        if last is not None:
-            size -= last.size_of(end, last.first + last.count)
+        size = 0 if run is None else -run.size_of(run.first, start)
+        size -= 0 if last is None else last.size_of(end, last.first + last.count)
+        for part in self._parts(start, end):
+            size += part.size_bytes * (1 if isinstance(part, Block) else part.times)
         return size
 
     def drop_before(self, sequence: int) -> None:
         """Forget runs that lie wholly before."""
+        if sequence <= self.start:
+            return
         firsts, rest = self._firsts, self._rest
-        while self._runs:
-            field = self._gone * _FIELDS
-            first, count, times = firsts[self._gone], rest[field], rest[field + 4]
-            drop = min(times, (sequence - first) // count)
-            if drop <= 0:
-                break
-            self._runs -= drop
-            if drop < times:
-                firsts[self._gone] += drop * count
-                rest[field + 1] += drop * rest[field + 2]
-                rest[field + 4] -= drop
-                break
-            self._gone += 1
-        if not self._runs:
-            self._gone = len(firsts)
+        at = bisect_right(firsts, sequence) - 1
+        if sequence >= self.end:
+            self.start, at = self.end, len(firsts)
             self._expected, self._last = -1, (0, 0)
-        if self._gone > _STALE_MIN and 2 * self._gone > len(firsts):
-            self._tidy()
+            self._blocks.clear()
+        elif at >= 0:
+            first, field = firsts[at], at * FIELDS
+            which = (sequence - first) // rest[field]
+            in_gap = which >= rest[field + 4]
+            self.start = firsts[at + 1] if in_gap else first + which * rest[field]
+            if self._blocks:
+                self._blocks.clear()
+        else:
+            self._drop_blocks(sequence)
+        if at > _STALE_MIN and 2 * at > len(firsts):
+            self._tail.drop(at)
+
+    def _drop_blocks(self, sequence: int) -> None:
+        """Those that lie wholly before: the sequence is before the rows."""
+        blocks = self._blocks
+        if len(blocks) > 1 and blocks[1].first <= sequence:
+            del blocks[: bisect_right(blocks, sequence, key=_FIRST) - 1]
+        run = blocks[0].find(sequence)
+        if run is None:  # In a gap, which may be at the end of the block.
+            run = next(self.runs(sequence, self.end))
+            if run.first >= blocks[0].end:
+                del blocks[0]
+        self.start = run.first
 
     def _tidy(self) -> None:
-        del self._firsts[: self._gone], self._rest[: self._gone * _FIELDS]
-        self._gone = 0
+        """Take what does not count any more out of the rows."""
+        if self.start == self.end:
+            self._tail.drop(len(self._tail))
+        elif (at := bisect_right(self._firsts, self.start) - 1) >= 0:
+            self._tail.drop(at)
+            self._tail.begin_at(self.start)
 
     def move(self, first: int, position: int) -> bool:
         """The run that begins at `first` now stands at another log position; False: it is dropped.
 
         Log positions need not rise with sequences any more then.
         """
-        at = bisect_right(self._firsts, first) - 1
         run = self.find(first)
         if run is None:
             return False
         assert run.first == first, f"{run} begins elsewhere than {first}"
-        stretch = self._stretch(at)
-        which = (first - stretch.first) // stretch.count
-        moved = stretch.part(which, which + 1)._replace(position=position, step=0)
-        parts = [stretch.part(0, which), moved, stretch.part(which + 1, stretch.times)]
-        low, high = max(self._gone, at - 1), min(len(self._firsts), at + 2)
-        parts = [self._stretch(index) for index in range(low, at)] + parts
-        parts += [self._stretch(index) for index in range(at + 1, high)]
-        self._replace(low, high, parts)
+        if len(self._tail) and self._tail.first <= first:
+            self._tail.move(first, position)
+            self._note_last()
+        else:
+            self._open(first).move(first, position)
         return True
 
-    def _replace(self, low: int, high: int, parts: list[Stretch]) -> None:
-        """Put `parts` in the place of stretches low to high, those joined that can be."""
-        kept: list[Stretch] = []
-        for part in parts:
-            both = kept[-1].joined(part) if kept and part.times else None
-            if both is not None:
-                kept[-1] = both
-            elif part.times:
-                kept.append(part)
-        self._firsts[low:high] = array("Q", [part.first for part in kept])
-        self._rest[low * _FIELDS : high * _FIELDS] = array(
-            "q", [field for part in kept for field in part[1:]]
-        )
-        self._note_last()
+    def _open(self, first: int) -> Rows:
+        """The block with this sequence, to be changed; what was open before is closed. Who moves runs goes
+        from one to the next."""
+        number = bisect_right(self._blocks, first, key=_FIRST) - 1
+        found = self._blocks[number]
+        if isinstance(found, Rows):
+            return found
+        rows = self._blocks[number] = Rows.of(found.columns())
+        self._close(besides=rows)
+        return rows
+
+    def _close(self, besides: Rows | None = None) -> None:
+        blocks = self._blocks
+        for number in reversed(range(len(blocks))):
+            rows = blocks[number]
+            if isinstance(rows, Rows) and rows is not besides:
+                blocks[number : number + 1] = _blocks_of(rows)
 
     def _note_last(self) -> None:
-        if not self._runs:
-            return
-        last = self._stretch(len(self._firsts) - 1)
+        last = self._tail.row(len(self._tail) - 1)
         self._last = last.count, last.size_bytes
         self._expected = last.position + last.step * last.times if last.step else -1
 
-    def _stretch(self, at: int) -> Stretch:
-        return Stretch(self._firsts[at], *self._rest[at * _FIELDS : (at + 1) * _FIELDS])
-
-    def encode(self) -> bytes:
+    def encode(self) -> Pieces:
+        """In pieces. They stay as they are whatever happens next, and blocks are not copied for that."""
         self._tidy()
-        head = _HEAD.pack(self.end, len(self._firsts))
-        return head + self._firsts.tobytes() + self._rest.tobytes()
+        self._close()
+        pieces: Pieces = []
+        if self._blocks:
+            pieces.append(_BLOCKS.pack(_MARK, self.start, len(self._blocks)))
+        for block in self._blocks:
+            assert isinstance(block, Block), "all are closed"
+            pieces += block.encode()
+        return [*pieces, self._tail.encode(self.end)]
 
     @classmethod
-    def decode(cls, data: bytes) -> Index:
+    def decode(cls, data: bytes | memoryview) -> Index:
         """Raises ValueError for bytes that no `encode` has written."""
-        if len(data) < _HEAD.size:
-            raise ValueError(f"an index in {len(data)} bytes")
-        end, stretches = _HEAD.unpack_from(data)
-        if len(data) != _HEAD.size + stretches * 8 * (1 + _FIELDS):
-            raise ValueError(f"{len(data)} bytes for {stretches} stretches")
-        made = cls()
-        made._firsts, made._rest = array("Q"), array("q")
-        made._firsts.frombytes(data[_HEAD.size : _HEAD.size + 8 * stretches])
-        made._rest.frombytes(data[_HEAD.size + 8 * stretches :])
-        made.end = end
+        start, blocks, view = _decode_blocks(memoryview(data))
+        rows, end = Rows.decode(view)
+        if len(rows) > _ROWS_MAX:  # Of before there were blocks.
+            blocks, rows = blocks + _blocks_of(rows), Rows()
+        checked = [*blocks, *_blocks_of(rows, Block)]
         at = 0
-        for firsts, counts, positions, steps, sizes, times in made._fields(0, stretches):
-            ends = list(map(add, firsts, map(mul, counts, times)))
-            lasts = [
-                position + step * (how_many - 1)
-                for position, step, how_many in zip(positions, steps, times, strict=True)
-            ]
-            if (
-                min(counts) < 1 or min(times) < 1 or min(sizes) < 0 or min(positions) < 0
-                or min(lasts) < 0 or max(lasts) >= _LIMIT
-                or not all(map(le, [at, *ends], firsts))
-                or any(how_many > 1 and not step for how_many, step in zip(times, steps, strict=True))
-            ):  # fmt: skip
-                raise ValueError(f"impossible stretches between {firsts[0]} and {ends[-1]}")
-            at = ends[-1]
-            made._runs += sum(times)
-        if end >= _LIMIT or (stretches and at != end):
+        for block in checked:
+            block.check(at)
+            at = block.end
+        if end >= LIMIT or at not in (0, end):
             raise ValueError(f"ends at {at}, says {end}")
-        made._note_last()
+        made = cls()
+        made._begin(rows)
+        made._blocks, made.end = [*blocks], end
+        made.start = checked[0].first if checked else end
+        if start is not None:
+            made.drop_before(start)
+            if made.start != start or len(made._blocks) < len(blocks):
+                raise ValueError(f"begins at {made.start}, says {start}")
+        if rows:
+            made._note_last()
         return made
 
     def memory_bytes(self) -> int:
-        return sys.getsizeof(self) + sys.getsizeof(self._firsts) + sys.getsizeof(self._rest)
+        parts = [*self._blocks, self._tail]
+        return sum(map(sys.getsizeof, (self, self._blocks))) + sum(
+            one.memory_bytes() for one in parts
+        )
+
+
+def _decode_blocks(data: memoryview) -> tuple[int | None, list[Block], memoryview]:
+    """The first sequence that counts, unless there are no blocks, and what comes behind them."""
+    if len(data) < _BLOCKS.size or _BLOCKS.unpack_from(data)[0] != _MARK:
+        return None, [], data
+    _, start, count = _BLOCKS.unpack_from(data)
+    data, blocks = data[_BLOCKS.size :], list[Block]()
+    for _ in range(count):
+        block, data = Block.decode(data)
+        blocks.append(block)
+    return start, blocks, data
+
+
+def _blocks_of(rows: Rows, make: Callable[[Columns], Block] = Block.of) -> list[Block]:
+    return [make(rows.columns(low, low + _ROWS_MAX)) for low in range(0, len(rows), _ROWS_MAX)]

@@ -8,18 +8,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from .block import Block
+from .runs import Records
+
 EXPIRED, REJECTED = "expired", "rejected"
 MAXLEN, DELIVERY_LIMIT = "maxlen", "delivery_limit"
 
 Spans = list[tuple[int, int]]
-
-
-class Records(NamedTuple):
-    """Records in the log, each with so many messages and bytes of bodies."""
-
-    positions: range
-    messages: int
-    size_bytes: int
 
 
 class Dead(NamedTuple):
@@ -43,7 +38,7 @@ class Journal:
         """Per lane: what is done with."""
         self.returned: dict[int, Spans] = {}
         """Per lane: what came back once more; a range that came back twice stands here twice."""
-        self.released: list[Records] = []
+        self.released: list[Records | Block] = []
         """Log positions of runs whose messages are all settled: the lane refers to them no more."""
         self.dead: list[Dead] = []
 

@@ -16,10 +16,12 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from .index import Index, Run
-from .journal import Journal, Records
+from .block import Block, Pieces
+from .index import Index
+from .journal import Journal
 from .marks import Marks
 from .ranges import Range, Ranges
+from .runs import Records, Run
 from .settled import Settled
 
 UNLIMITED = 1 << 62
@@ -278,18 +280,12 @@ class Lane:
         last = run.first + run.count
         end = last if settled.all(end, last) else run.first
         if start < end:
-            self._journal.released += self._records(start, end)
+            self._journal.released += index.records(start, end)
 
-    def _records(self, start: int, end: int) -> Iterator[Records]:
-        for one in self.index.stretches(start, end):
-            step = one.step if one.times > 1 else 1
-            positions = range(one.position, one.position + step * one.times, step)
-            yield Records(positions, one.count, one.size_bytes)
-
-    def referenced(self) -> Iterator[Records]:
+    def referenced(self) -> Iterator[Records | Block]:
         """Log positions of runs of which something is not settled yet."""
         for low, high in self._unsettled_runs():
-            yield from self._records(low, high)
+            yield from self.index.records(low, high)
 
     def _unsettled_runs(self) -> Iterator[tuple[int, int]]:
         """Ranges of whole runs with unsettled messages; each run once."""
@@ -334,6 +330,7 @@ class Lane:
                 expires_us, expired = self._expiries.around(start, end)
                 if not 0 < expires_us - self._ahead_us(start) <= now_us:
                     return
+                expired = self._as_far_ahead(start, expired)
             self.withdraw(start, expired)
             yield start, expired
 
@@ -348,6 +345,12 @@ class Lane:
         if sequence >= self._there:
             return 0
         return max(0, self._marks.earliest_us(sequence) - self._since_us)
+
+    def _as_far_ahead(self, start: int, end: int) -> int:
+        """Up to where in [start, end) messages came as much later than possible as the first one."""
+        if start >= self._there:
+            return end
+        return self._marks.following(start, min(end, self._there))
 
     @property
     def may_expire(self) -> bool:
@@ -371,16 +374,21 @@ class Lane:
         first = self._marks.later_than(time_us, self.settled.low, end)
         return first, self._marks.following(first, end)
 
-    def encode(self) -> tuple[bytes, bytes]:
-        """For a checkpoint: what was enqueued, and what became of it; `load` takes both.
+    def encode(self) -> tuple[Pieces, bytes]:
+        """For a checkpoint: what was enqueued, in pieces, and what became of it; `load` takes both.
 
         The first holds index, own expiries and marks, the second what is settled and how often the
-        rest came back; each part after its length as u32, little endian.
+        rest came back; each part after its length as u32, little endian. The pieces stay as they are,
+        and of a long index they are no copies.
         """
+        index = self.index.encode()
         return (
-            _pack(self.index.encode(), self._expiries.encode(), self._marks.encode()),
+            [
+                sum(map(len, index)).to_bytes(4, "little"), *index,
+                _pack(self._expiries.encode(), self._marks.encode()),
+            ],
             _pack(self.settled.encode(), self._times.encode()),
-        )
+        )  # fmt: skip
 
     def load(self, enqueued: bytes, settled: bytes) -> None:
         """Into a lane that is empty; all that is not settled is ready then.
@@ -389,9 +397,9 @@ class Lane:
             ValueError: bytes that no `encode` has written; the lane is as it was.
         """
         index, expiries, marks = _unpack(enqueued, 3)
-        done, times = _unpack(settled, 2)
-        parts = Index.decode(index), Settled.decode(done), Marks.decode(marks)
-        ranges = Ranges.decode(expiries), Ranges.decode(times)
+        done, times = map(bytes, _unpack(settled, 2))
+        parts = Index.decode(index), Settled.decode(done), Marks.decode(bytes(marks))
+        ranges = Ranges.decode(bytes(expiries)), Ranges.decode(times)
         self.index, self.settled, self._marks = parts
         self._expiries, self._times = ranges
         for start, end in list(self.index.gaps(self.settled.low, self.index.end)):
@@ -413,7 +421,7 @@ class Lane:
         Raises:
             ValueError: bytes that no `encode` has written; the lane is as it was.
         """
-        done, times = _unpack(settled, 2)
+        done, times = map(bytes, _unpack(settled, 2))
         self.settled, self._times = Settled.decode(done), Ranges.decode(times)
         self.next = max(self.next, self.settled.end)
         self.changes += 1
@@ -421,18 +429,18 @@ class Lane:
 
 def settled_in(data: bytes) -> Settled:
     """The settled messages in the second part of an `encode`. Raises ValueError: it is none."""
-    return Settled.decode(_unpack(data, 2)[0])
+    return Settled.decode(bytes(_unpack(data, 2)[0]))
 
 
 def _pack(*parts: bytes) -> bytes:
     return b"".join(len(part).to_bytes(4, "little") + part for part in parts)
 
 
-def _unpack(data: bytes, count: int) -> list[bytes]:
-    parts, at = [], 0
+def _unpack(data: bytes, count: int) -> list[memoryview]:
+    parts, at, view = [], 0, memoryview(data)
     for _ in range(count):
         size = int.from_bytes(data[at : at + 4], "little")
-        parts.append(data[at + 4 : at + 4 + size])
+        parts.append(view[at + 4 : at + 4 + size])
         at += 4 + size
     if at != len(data) or len(parts[-1]) != size:
         raise ValueError(f"{len(data)} bytes are not {count} parts")

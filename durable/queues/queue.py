@@ -18,9 +18,9 @@ from ..definitions import REJECT_PUBLISH, QueueDefinition
 from ..errors import QueueFull
 from .consumers import Consumer, Consumers, Unacked
 from .counts import Counts
-from .index import Run
 from .journal import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED, Dead, Journal
 from .lane import UNLIMITED, Lane
+from .runs import Run
 
 ACK, REQUEUE, REJECT = "ack", "requeue", "reject"
 RELEASE = "release"

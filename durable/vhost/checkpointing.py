@@ -19,6 +19,7 @@ import msgpack
 
 from ..log.checkpoints import Checkpoint
 from ..log.record import Buffer
+from ..queues.block import Pieces
 from ..queues.lane import Lane, settled_in
 from .registry import Registry
 
@@ -36,6 +37,25 @@ class Named(NamedTuple):
     """The first of its lanes."""
     position: int
     """The log position that they are of, or an earlier one."""
+
+
+class Encoded(NamedTuple):
+    """A queue as of one moment, in pieces that are put together only where they are written: in another
+    thread, since that takes its time when very many messages wait."""
+
+    name: str
+    position: int
+    returns: int
+    lanes: Sequence[tuple[int, Pieces, bytes]]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(sum(map(len, pieces)) + len(settled) for _, pieces, settled in self.lanes)
+
+    def checkpoint(self) -> Checkpoint:
+        enq = msgpack.packb([(lane, b"".join(pieces)) for lane, pieces, _ in self.lanes])
+        ack = msgpack.packb((self.returns, [(lane, settled) for lane, _, settled in self.lanes]))
+        return Checkpoint(self.name, self.lanes[0][0], self.position, enq, ack)
 
 
 class Checkpointing:
@@ -60,12 +80,12 @@ class Checkpointing:
         queues = [
             (queue.name, queue.lanes)
             for queue in registry.queues.values()
-            if queue.logged and any(len(lane.index) for lane in queue.lanes)
+            if queue.logged and any(lane.index for lane in queue.lanes)
         ]
         return queues + [
             (stream.name, (stream.lane,))
             for stream in registry.streams.values()
-            if len(stream.lane.index)
+            if stream.lane.index
         ]
 
 
@@ -80,7 +100,7 @@ class Taking:
         self, before: Mapping[int, tuple[Look, int]], left: Sequence[tuple[str, tuple[Lane, ...]]]
     ) -> None:
         self._before, self._left = before, deque(left)
-        self.changed: list[Checkpoint] = []
+        self.changed: list[Encoded] = []
         self._files: list[Named] = []
         self.looks: dict[int, tuple[Look, int]] = {}
 
@@ -111,10 +131,10 @@ class Taking:
             first, look = lanes[0].id, tuple(map(_look, lanes))
             before = self._before.get(first)
             if before is None or before[0] != look:
-                one = _checkpoint(name, lanes, position, returns)
-                self.changed.append(one)
+                encoded = [(lane.id, *lane.encode()) for lane in lanes]
+                self.changed.append(Encoded(name, position, returns, encoded))
                 before = (look, position)
-                size += len(one.enq) + len(one.ack)
+                size += self.changed[-1].size_bytes
                 count += 1
             self.looks[first] = before
             self._files.append(Named(name, first, before[1]))
@@ -138,7 +158,7 @@ def load(registry: Registry, checkpoint: Checkpoint) -> dict[int, int]:
     """
     returns, entries = msgpack.unpackb(bytes(checkpoint.ack))
     settled: dict[int, bytes] = dict(entries)
-    enqueued: list[tuple[int, bytes]] = msgpack.unpackb(bytes(checkpoint.enq))
+    enqueued: list[tuple[int, bytes]] = msgpack.unpackb(checkpoint.enq)
     for lane_id, data in enqueued:
         registry.lane(lane_id).load(data, settled[lane_id])
     return dict.fromkeys(settled, int(returns))
@@ -179,13 +199,6 @@ def recall_settled(registry: Registry, ack: Buffer) -> dict[int, list[tuple[int,
         if found:
             new[lane_id] = found
     return new
-
-
-def _checkpoint(name: str, lanes: Sequence[Lane], position: int, returns: int) -> Checkpoint:
-    both = [(lane.id, *lane.encode()) for lane in lanes]
-    enq = msgpack.packb([(lane, enqueued) for lane, enqueued, _ in both])
-    ack = msgpack.packb((returns, [(lane, settled) for lane, _, settled in both]))
-    return Checkpoint(name, lanes[0].id, position, enq, ack)
 
 
 def _look(lane: Lane) -> tuple[int, ...]:

@@ -180,8 +180,9 @@ class Intake:
             self.confirms[bucket] = self.confirms.get(bucket, 0) + 1
             for member, _, _ in stored.arrivals:
                 member.counts.confirm(bucket, stored.received_bytes, stored.share_bytes)
-            size_bytes = record_bytes(stored.count, stored.size_bytes)
-            self._store.refer(stored.position, len(stored.arrivals), size_bytes)
+            times = len(stored.arrivals)
+            size_bytes = times * record_bytes(stored.count, stored.size_bytes)
+            self._store.refer(stored.position, times, size_bytes)
             self._arrive(stored, now_us)
         touched: dict[bytes, Publisher] = {}
         while decided and decided[0][0] < end:

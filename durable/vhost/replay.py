@@ -28,13 +28,15 @@ from ..log.bodies import (
 from ..log.record import FIRST_POSITION, Kind, Record
 from ..log.report import Gap, RecoveryReport
 from ..protocol.properties import decode_properties
+from ..queues.block import Block
+from ..queues.runs import Records
 from .changes import Change
 from .publishers import Publishers
 from .recovering import Recovering, unsettled
 from .registry import Gap as Uncaptured
 from .registry import Registry
 from .snapshot import Snapshots
-from .store import Store, record_bytes
+from .store import Store, refer_all
 
 logger = logging.getLogger("durable")
 
@@ -93,13 +95,11 @@ class Replay:
         self._settle_down()
         parts = (Gap(0, report.start), *report.absent)
         found: dict[Gap, tuple[int, int]] = {}
-        for positions in self._needed():
-            rising = positions if positions.step > 0 else positions[::-1]
+        for records in self._needed():
             for part in parts:
-                low, high = bisect_left(rising, part.start), bisect_left(rising, part.end)
-                if low < high:
-                    first, last = found.get(part, (rising[low], 0))
-                    found[part] = min(first, rising[low]), max(last, rising[high - 1])
+                for low, high in _within(records, part):
+                    first, last = found.get(part, (low, high))
+                    found[part] = min(first, low), max(last, high)
         return [Gap(first, last + 1, synced=True) for first, last in found.values()]
 
     def holds(self, report: RecoveryReport, missing: Iterable[Gap]) -> bool:
@@ -118,11 +118,10 @@ class Replay:
             and all(report.start <= gap.start for gap in missing)
         )
 
-    def _needed(self) -> Iterator[range]:
-        """Log positions of records of which something is not settled yet."""
+    def _needed(self) -> Iterator[Records | Block]:
+        """Records of which something is not settled yet."""
         for lane in self.registry.lanes.values():
-            for positions, *_ in lane.referenced():
-                yield positions
+            yield from lane.referenced()
 
     def _settle_down(self) -> None:
         for recovering in self._recovering.values():
@@ -156,8 +155,8 @@ class Replay:
             queue.recovered(now_us)
         for lane in registry.lanes.values():
             lane.recovered(now_us)
-            for positions, messages, size_bytes in lane.referenced():
-                store.refer_each(positions, record_bytes(messages, size_bytes))
+            for records in lane.referenced():
+                refer_all(store, records)
 
     def _apply(self, record: Record) -> None:
         kind = record.kind
@@ -228,3 +227,18 @@ class Replay:
                     lane_id, 0
                 ):
                     lane.apply_returned(start, end)
+
+
+def _within(records: Records | Block, part: Gap) -> Iterator[tuple[int, int]]:
+    """The lowest and the highest log position of those that stand in it, of some of them after the other."""
+    if isinstance(records, Records):
+        positions = records.positions
+        rising = positions if positions.step > 0 else positions[::-1]
+        low, high = bisect_left(rising, part.start), bisect_left(rising, part.end)
+        if low < high:
+            yield rising[low], rising[high - 1]
+    elif part.start <= records.low and records.high < part.end:
+        yield records.low, records.high
+    elif records.low < part.end and part.start <= records.high:
+        for smaller in records.parts():
+            yield from _within(smaller, part)

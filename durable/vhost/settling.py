@@ -13,10 +13,12 @@ from collections.abc import Mapping
 from ..errors import StoreError
 from ..log.bodies import acks_bytes, encode_acks_in_parts
 from ..log.record import Draft, Kind
-from ..queues.journal import Journal, Records
+from ..queues.block import Block
+from ..queues.journal import Journal
+from ..queues.runs import Records
 from .bodies import Bodies
 from .member import Member
-from .store import Store, record_bytes
+from .store import Store, release_all
 
 RECORD_BYTES_MAX = 1 << 20
 """Of settlements in one record; where segments or reserves are small, a quarter of what one takes."""
@@ -36,7 +38,7 @@ class Settling:
         """
         self._owners = owners
         self._journal, self._held, self._bodies, self._store = journal, held, bodies, store
-        self._releases: deque[tuple[int, list[Records]]] = deque()
+        self._releases: deque[tuple[int, list[Records | Block]]] = deque()
         self._unappended: deque[Draft] = deque()
         """Taken from the journal. The log had no room for them, or for what was before them."""
         self._flushed: deque[tuple[int, int]] = deque()
@@ -132,13 +134,14 @@ class Settling:
 
     def _release_held(self) -> None:
         for one in self._held.take_logged().released:
-            for position in one.positions:
-                self._bodies.release(position)
+            for records in (one,) if isinstance(one, Records) else one.each():
+                for position in records.positions:
+                    self._bodies.release(position)
 
     def committed(self, end: int) -> None:
         """All log positions before `end` are durable."""
         while self._flushed and self._flushed[0][1] < end:
             self.durable = self._flushed.popleft()[0]
         while self._releases and self._releases[0][0] < end:
-            for positions, messages, size_bytes in self._releases.popleft()[1]:
-                self._store.release_each(positions, record_bytes(messages, size_bytes))
+            for one in self._releases.popleft()[1]:
+                release_all(self._store, one)

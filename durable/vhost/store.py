@@ -10,6 +10,8 @@ from mesh.protocol.batch import HEADER_BYTES as BATCH_BYTES
 
 from ..errors import StoreFull
 from ..log.record import HEADER_BYTES, TARGET_BYTES, Draft
+from ..queues.block import Block
+from ..queues.runs import Records
 
 LENGTH_BYTES = 4
 """Of each message, in its batch."""
@@ -39,8 +41,11 @@ class Store(Protocol):
         """Somebody waits for what was appended with `hurry=False`."""
 
     def refer(self, position: int, count: int = 1, size_bytes: int = 0) -> None: ...
+    def release(self, position: int, count: int = 1, size_bytes: int = 0) -> None: ...
     def refer_each(self, positions: range, size_bytes: int) -> None: ...
     def release_each(self, positions: range, size_bytes: int) -> None: ...
+    def are_together(self, low: int, high: int) -> bool:
+        """Whether what is true of one of two records is true of all between them: see `refer`."""
 
 
 def append_twice(store: Store, drafts: Sequence[Draft]) -> range:
@@ -59,10 +64,40 @@ def append_twice(store: Store, drafts: Sequence[Draft]) -> range:
         return store.append_nowait(drafts)
 
 
-def record_bytes(messages: int, bodies_bytes: int) -> int:
-    """What a record takes in its segment, for `refer` and `release`: at least, by what a lane knows of it.
+def refer_all(store: Store, records: Records | Block) -> None:
+    """Something needs each of these records."""
+    if isinstance(records, Records):
+        positions, messages, size_bytes = records
+        store.refer_each(positions, record_bytes(messages, size_bytes))
+    elif store.are_together(records.low, records.high):
+        store.refer(records.low, records.runs, _block_bytes(records))
+    else:
+        for part in records.parts():
+            refer_all(store, part)
+
+
+def release_all(store: Store, records: Records | Block) -> None:
+    """It does not any more."""
+    if isinstance(records, Records):
+        positions, messages, size_bytes = records
+        store.release_each(positions, record_bytes(messages, size_bytes))
+    elif store.are_together(records.low, records.high):
+        store.release(records.low, records.runs, _block_bytes(records))
+    else:
+        for part in records.parts():
+            release_all(store, part)
+
+
+def _block_bytes(block: Block) -> int:
+    return record_bytes(block.messages, block.size_bytes, records=block.runs)
+
+
+def record_bytes(messages: int, bodies_bytes: int, *, records: int = 1) -> int:
+    """What a record takes in its segment, for `refer` and `release`: at least, by what a lane knows of it;
+    or so many of them, with all their messages and bodies.
 
     Keys, properties and headers are left out. Both calls have to say the same, on both sides of a
     restart, so it depends on nothing else.
     """
-    return HEADER_BYTES + TARGET_BYTES + BATCH_BYTES + LENGTH_BYTES * messages + bodies_bytes
+    each = HEADER_BYTES + TARGET_BYTES + BATCH_BYTES
+    return each * records + LENGTH_BYTES * messages + bodies_bytes

@@ -9,8 +9,8 @@ from __future__ import annotations
 from ..definitions import StreamDefinition
 from ..errors import DurableError
 from ..queues.counts import Counts
-from ..queues.index import Stretch
 from ..queues.lane import Lane
+from ..queues.runs import Stretch
 
 RUNS_AT_ONCE = 1000
 """Dropped in one turn: 8 ms where none of them is like the one before it, else next to nothing."""

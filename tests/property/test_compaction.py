@@ -45,7 +45,8 @@ def test_what_is_chosen_gains(records: list[tuple[int, int]], share_max: float) 
     for number, (size_bytes, references) in enumerate(records):
         (position,) = log.write(publish(number, size_bytes))
         if references:
-            segments.refer(position, references, publish(number, size_bytes).size_bytes)
+            draft = publish(number, size_bytes)
+            segments.refer(position, references, references * draft.size_bytes)
     choice = choose(segments.candidates(log.committer.durable_end), share_max)
     if choice is None:
         return

@@ -21,8 +21,9 @@ from durable.definitions import ExchangeDefinition, QueueDefinition, StreamDefin
 from durable.log.memory_disk import Volume
 from durable.protocol.properties import KEYS_MAX, Death, Properties, decode_properties
 from durable.queues.consumers import Consumer
-from durable.queues.index import Index, Run
+from durable.queues.index import Index
 from durable.queues.queue import REJECT
+from durable.queues.runs import Run
 from durable.vhost import changes
 from mesh.protocol.batch import Batch
 from mesh.protocol.inbox import Delivery

@@ -26,7 +26,7 @@ MAYBE_LIMITED = {
     "max_length_bytes": st.sampled_from([None, None, 60]),
     "overflow": st.sampled_from([DROP_HEAD, REJECT_PUBLISH]),
     "ttl_s": st.sampled_from([None, None, None, None, 0.3, 0.6]),
-    "expires_s": st.sampled_from([None, None, None, 0.24]),
+    "expires_s": st.sampled_from([None, None, 0.24]),
     "delivery_limit": st.sampled_from([None, None, 1, 2]),
     "max_priority": st.sampled_from([0, 0, 2, 2, 9]),
     "single_active_consumer": st.sampled_from([False, False, True]),

@@ -253,6 +253,7 @@ class Driving(RuleBasedStateMachine):
             assert there.unsettled == self.model.unsettled(queue)
             left = queue.those(READY, UNACKED, DYING)
             assert there.size_bytes == sum(one.size_bytes for one in left)
+            assert (there in self.hosted.endings) == (queue.ending is not None)
             assert there.idle_since_us() == (None if queue.consumers else queue.used_us)
             for one in queue.consumers:
                 assert one.consumer.active == queue.is_active(one)

@@ -33,13 +33,22 @@ class Using(Declaring):
         name=st.sampled_from(PUBLISHERS), back=st.sampled_from([0, 0, 0, 2, 5]),
         count=st.integers(1, 6), size=st.sampled_from([4, 4, 15, 30]),
         priority=st.sampled_from([0, 0, 1, 2, 9]), ttl_us=st.sampled_from(TTLS_US),
-        mandatory=st.booleans(), data=st.data(), together=st.booleans(), waits=st.booleans(),
+        mandatory=st.booleans(), data=st.data(), together=st.booleans(), times=st.integers(1, 2),
+        waits=st.booleans(), steps=st.sampled_from([0, 0, 0, 2, 5]),
     )  # fmt: skip
-    def publish(
+    def publish(self, times: int, waits: bool, steps: int, **what: Any) -> None:
+        """After a while. What waits is not durable yet."""
+        self.model.now_us += STEP_US * steps
+        for _ in range(times):
+            self.send(**what)
+        if not waits:
+            self.log.commit()
+
+    def send(
         self, name: bytes, back: int, count: int, size: int, priority: int, ttl_us: int | None,
-        mandatory: bool, data: st.DataObject, together: bool, waits: bool,
+        mandatory: bool, data: st.DataObject, together: bool,
     ) -> None:  # fmt: skip
-        """What has been sent before is sent again, from `back` on. What waits is not durable yet."""
+        """What has been sent before is sent again, from `back` on."""
         key = data.draw(st.sampled_from(self.model.routes.queues))
         exchange = data.draw(st.sampled_from(["", "amq.fanout"] * 3 + self.exchanges()))
         first = max(0, self.following[name] - back)
@@ -63,8 +72,6 @@ class Using(Declaring):
         refusals = self.vhost.publish(there, batches, anybody, self.model.now_us)
         assert sum(one.count for one in refusals) == refused
         assert self.model.end == self.log.end
-        if not waits:
-            self.log.commit()
 
     def exchanges(self) -> list[str]:
         """Of "x" and "y" those that are there; "y" in any case."""
@@ -160,10 +167,10 @@ class Using(Declaring):
     @precondition(lambda self: self.in_use())
     @rule(
         data=st.data(), steps=st.lists(st.tuples(st.integers(0, 4), OUTCOMES), min_size=1, max_size=4),
-        turns=st.booleans(),
+        between=st.sampled_from(["nothing", "turn", "all"]),
     )  # fmt: skip
-    def settle(self, data: st.DataObject, steps: list[tuple[int, str]], turns: bool) -> None:
-        """With each step so many tags, or every other one; `turns`: the pump has one between them."""
+    def settle(self, data: st.DataObject, steps: list[tuple[int, str]], between: str) -> None:
+        """With each step so many tags, or every other one; then the pump has a turn, or all is done."""
         queue = data.draw(st.sampled_from(self.in_use()))
         if not queue.consumers:  # Hypothesis leaves out some rules each time.
             self.subscribe(queue.owner or self.peers[0], queue, prefetch=7)
@@ -175,7 +182,11 @@ class Using(Declaring):
                 start = data.draw(st.sampled_from(held))
                 for at in [start] if count else held[::2]:
                     self.settle_some(session, at, count or 1, outcome)
-            if turns:
+            if between == "all":
+                self.log.commit()
+                self.bury()
+                self.log.commit()
+            elif between == "turn":
                 self.turn()
 
     def settle_some(self, session: Session, start: int, count: int, outcome: str) -> None:
@@ -187,18 +198,25 @@ class Using(Declaring):
         assert settle(session.consumer, start, start + count, outcome) == len(found)
 
     @rule(
-        what=st.sampled_from(["consumer", "consumer", "connection", "publisher", "purge"]),
+        what=st.sampled_from(["consumer", "consumer", "connection", "publisher", "purge", "again"]),
         data=st.data(),
     )  # fmt: skip
     def end(self, what: str, data: st.DataObject) -> None:
+        """Or, again: a queue is declared as it is there."""
         if what == "connection":
             self.end_connection(data.draw(st.integers(0, 1)))
         elif what == "publisher":
             name = data.draw(st.sampled_from(PUBLISHERS))
             self.begin_again(name, stops=data.draw(st.sampled_from([False, False, True])))
-        elif what == "purge" and self.model.queues:
-            peer = data.draw(st.integers(0, 1))
-            self.purge(peer, data.draw(st.sampled_from(list(self.model.queues))))
+        elif what in ("purge", "again") and self.model.queues:
+            peer, queue = (
+                data.draw(st.integers(0, 1)),
+                data.draw(st.sampled_from([*self.model.queues])),
+            )
+            if what == "purge":
+                self.purge(peer, queue)
+            else:
+                self.declare_queue(peer, self.model.queues[queue].definition)
         elif self.sessions():
             outcome = data.draw(st.sampled_from(["requeue", "release"]))
             self.leave(data.draw(st.sampled_from(self.sessions())), outcome)
@@ -223,8 +241,9 @@ class Using(Declaring):
         self.model.end = self.log.end
         while self.model.graves:
             self.model.bury()
-        while self.vhost.has_dead:
-            serve(partial(bury_the_dead, self.hosted))
+            if self.vhost.has_dead:
+                serve(partial(bury_the_dead, self.hosted))
+        assert not self.vhost.has_dead
         assert self.model.end == self.log.end
 
     @rule(ends=st.booleans())

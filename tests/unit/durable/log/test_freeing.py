@@ -116,12 +116,13 @@ async def test_a_mostly_dead_segment_is_carried_forward_and_freed() -> None:
             draft = publish(number, 300)
             (position,) = await log.append([draft])
             await log.durable(position)
-            log.refer(position, 2, draft.size_bytes)
+            log.refer(position, 2, 2 * draft.size_bytes)
             live[position] = number
         log.snapshot_at(40)
         assert log.to_compact() is None
         for position in range(1, 41):
-            log.release(position, 1 if position % 10 == 5 else 2, publish(1, 300).size_bytes)
+            count = 1 if position % 10 == 5 else 2
+            log.release(position, count, count * publish(1, 300).size_bytes)
             if position % 10 != 5:
                 del live[position]
         freed: list[int] = []

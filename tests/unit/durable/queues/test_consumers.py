@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from durable.errors import QueueInUse
 from durable.queues.consumers import Consumer, Consumers
-from durable.queues.index import Run
 from durable.queues.journal import Journal
 from durable.queues.lane import UNLIMITED, Lane
+from durable.queues.runs import Run
 
 LANE = Lane(1, Journal(), logged=True)
 

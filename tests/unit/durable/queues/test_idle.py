@@ -7,6 +7,7 @@ from array import array
 
 from durable.queues.journal import Journal
 from durable.queues.lane import Lane
+from tests.queues import encoded
 
 
 def arrays_of(one: object) -> set[int]:
@@ -41,12 +42,12 @@ def test_what_is_idle_has_no_arrays_of_its_own() -> None:
 
 
 def test_what_is_used_shares_none_and_leaves_nothing_in_others() -> None:
-    empty = Lane(1, Journal(), logged=True).encode()
+    empty = encoded(Lane(1, Journal(), logged=True))
     one, other = used(1), used(2)
     loaded = Lane(3, Journal(), logged=True)
-    loaded.load(*one.encode())
-    assert one.encode() == other.encode() == loaded.encode() != empty
+    loaded.load(*encoded(one))
+    assert encoded(one) == encoded(other) == encoded(loaded) != empty
     one.enqueue(3, 1, 13, 100, 2_000_000, expires_us=9)
     loaded.enqueue(3, 1, 99, 100, 3_000_000, expires_us=9)
-    assert other.encode() == used(4).encode()
-    assert Lane(5, Journal(), logged=True).encode() == empty
+    assert encoded(other) == encoded(used(4))
+    assert encoded(Lane(5, Journal(), logged=True)) == empty

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from durable.queues.journal import EXPIRED, MAXLEN, Dead, Journal, Records
+from durable.queues.journal import EXPIRED, MAXLEN, Dead, Journal
+from durable.queues.runs import Records
 
 
 def test_neighbours_are_one_range() -> None:

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from durable.queues.index import Run
 from durable.queues.journal import Journal
 from durable.queues.lane import Lane
+from durable.queues.runs import Records, Run
+from tests.queues import encoded, positions_of
 
 
 @dataclass
@@ -110,7 +111,7 @@ class LaneMachine(RuleBasedStateMachine):
     def restart(self) -> None:
         """From a checkpoint: what was out is ready, all else is as it was."""
         self.collect()
-        enqueued, settled = self.lane.encode()
+        enqueued, settled = encoded(self.lane)
         self.lane = Lane(9, self.journal, logged=True)
         self.lane.load(enqueued, settled)
         self.change(self.model.those("out"), "ready")
@@ -121,7 +122,7 @@ class LaneMachine(RuleBasedStateMachine):
         assert len(written) == len(set(written))
         assert set(written) == self.settled, "each settlement is written once"
         self.settled.clear()
-        released = [position for one in taken.released for position in one.positions]
+        released = positions_of(taken.released)
         assert self.released.isdisjoint(released)
         assert len(released) == len(set(released)), "each run is released once"
         self.released.update(released)
@@ -141,7 +142,7 @@ class LaneMachine(RuleBasedStateMachine):
         assert (lane.oldest_us() is None) == (not alive)
         messages = [self.model.messages[at] for at in alive]
         needed = {one.run.position for one in messages if one}
-        assert sorted(at for span in lane.referenced() for at in span.positions) == sorted(needed)
+        assert sorted(positions_of(lane.referenced())) == sorted(needed)
         self.collect()
         assert self.released == set(range(1, self.position + 1)) - needed
 
@@ -166,7 +167,7 @@ def test_settlements_may_be_known_before_their_messages(known: list[tuple[int, i
     size = 3 * len(ready)
     assert (lane.ready, lane.ready_bytes, lane.size_bytes) == (len(ready), size, size)
     assert not journal.settled
-    released = [position for span in journal.released for position in span.positions]
+    released = positions_of(journal.released)
     assert sorted(released) == [at for at in range(6) if gone >= {3 * at, 3 * at + 1, 3 * at + 2}]
     assert lane.next == max([18, *(one + 1 for one in gone)])
 
@@ -208,7 +209,7 @@ def test_a_lane_that_is_not_logged_writes_nothing_but_releases() -> None:
     lane.settle(0, 4)
     assert not journal.settled
     assert not journal.returned
-    assert [one.positions for one in journal.released] == [range(77, 78)]
+    assert positions_of(journal.released) == [77]
 
 
 def test_ten_million_messages_settled_at_once_are_one_range() -> None:
@@ -218,7 +219,7 @@ def test_ten_million_messages_settled_at_once_are_one_range() -> None:
         lane.enqueue(at, 1, 2 * at, 16, at)
     assert lane.settle(0, 10_000) == 10_000
     assert journal.settled == {3: [(0, 10_000)]}
-    assert [one.positions for one in journal.released] == [range(0, 20_000, 2)]
+    assert journal.released == [Records(range(0, 20_000, 2), 1, 16)]
     assert lane.ready == lane.ready_bytes == lane.size_bytes == 0
 
 
@@ -235,7 +236,7 @@ def test_runs_expire_at_the_head_by_their_own_time_or_by_age() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"\0\0\0\0" * 3, b"\xff" * 40])
 def test_impossible_bytes_leave_the_lane_as_it_was(data: bytes) -> None:
-    good, lane = Lane(1, Journal(), logged=True).encode(), Lane(1, Journal(), logged=True)
+    good, lane = encoded(Lane(1, Journal(), logged=True)), Lane(1, Journal(), logged=True)
     for enqueued, settled in ((data, good[1]), (good[0], data)):
         with pytest.raises(ValueError, match="bytes"):
             lane.load(enqueued, settled)
@@ -247,7 +248,7 @@ def test_a_run_with_two_holes_is_referred_to_once() -> None:
     lane.enqueue(0, 5, 77, 40, 0)
     lane.settle(1, 2)
     lane.settle(3, 4)
-    assert [one.positions for one in lane.referenced()] == [range(77, 78)]
+    assert positions_of(lane.referenced()) == [77]
 
 
 def test_what_is_recalled_before_the_messages_holds_for_them() -> None:
@@ -270,7 +271,7 @@ def test_what_is_recalled_before_the_messages_holds_for_them() -> None:
     assert again.ready_ranges() == [(5, 7), (8, 12)]
     assert list(again.returned(5, 12)) == list(lane.returned(5, 12)) == [(5, 7, 1), (7, 12, 0)]
     assert again.index.start == lane.index.start == 3, "and what is settled is not kept"
-    assert [at for positions, *_ in again.referenced() for at in positions] == [1, 2, 3]
+    assert positions_of(again.referenced()) == [1, 2, 3]
 
 
 def test_returns_that_are_told_in_part_leave_the_rest_as_it_was() -> None:
@@ -301,7 +302,7 @@ def test_what_came_by_a_clock_that_was_ahead_is_as_old_as_the_start(reloaded: bo
     lane.enqueue(0, 2, 1, 20, time_us=YEAR_US)
     lane.enqueue(2, 2, 2, 20, YEAR_US + 50, YEAR_US + 50 + 100)
     if reloaded:
-        parts, lane = lane.encode(), Lane(9, Journal(), logged=True)
+        parts, lane = encoded(lane), Lane(9, Journal(), logged=True)
         lane.load(*parts)
     lane.recovered(1000)
     lane.enqueue(4, 1, 3, 10, time_us=1500)
@@ -325,3 +326,16 @@ def test_so_is_what_has_a_time_of_its_own_to_expire_at() -> None:
     assert list(lane.expire(1199, None)) == []
     assert list(lane.expire(1200, None)) == [(1, 2)]
     assert list(lane.expire(1400, None)) == [(2, 3)]
+
+
+def test_what_expires_at_the_same_time_by_the_clock_is_told_apart_at_a_start() -> None:
+    """Found: what had come since went with what had come by a clock that was ahead."""
+    lane = Lane(9, Journal(), logged=True)
+    lane.enqueue(0, 1, 1, 4, time_us=1_000_000, expires_us=1_480_000)
+    lane.enqueue(1, 1, 2, 4, time_us=1_200_000, expires_us=1_480_000)
+    lane.recovered(520_000)
+    lane.enqueue(2, 1, 3, 4, time_us=1_000_000, expires_us=1_480_000)
+    assert list(lane.expire(999_999, None)) == []
+    assert list(lane.expire(1_000_000, None)) == [(0, 1), (1, 2)]
+    assert list(lane.expire(1_479_999, None)) == []
+    assert list(lane.expire(1_480_000, None)) == [(2, 3)]

@@ -18,11 +18,20 @@ from hypothesis.stateful import (
 from durable.definitions import DROP_HEAD, REJECT_PUBLISH, QueueDefinition
 from durable.errors import QueueInUse
 from durable.queues.consumers import Consumer
-from durable.queues.index import Run
 from durable.queues.journal import Dead, Journal
 from durable.queues.lane import Lane
 from durable.queues.queue import Delivery, Queue
-from tests.queues import DYING, READY, SETTLED, UNACKED, Message, Model
+from durable.queues.runs import Run
+from tests.queues import (
+    DYING,
+    READY,
+    SETTLED,
+    UNACKED,
+    Message,
+    Model,
+    encoded,
+    positions_of,
+)
 
 LANE_ID = 100
 LogEntry = tuple[str, int, Any]
@@ -340,7 +349,7 @@ class QueueMachine(RuleBasedStateMachine):
     def save(self) -> None:
         """A checkpoint is of one log position: nothing gathered is left out of the log before it."""
         self.flush()
-        self.checkpoint = len(self.log), [lane.encode() for lane in self.queue.lanes]
+        self.checkpoint = len(self.log), [encoded(lane) for lane in self.queue.lanes]
 
     @precondition(lambda self: self.model.messages)
     @rule(data=st.data(), damaged=st.booleans())
@@ -392,9 +401,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.check_the_dead()
         for number, lane in enumerate(queue.lanes):
             needed = {one.run.position for one in left if one.lane == number}
-            assert sorted(at for span in lane.referenced() for at in span.positions) == sorted(
-                needed
-            )
+            assert sorted(positions_of(lane.referenced())) == sorted(needed)
 
     def check_the_dead(self) -> None:
         dead = [

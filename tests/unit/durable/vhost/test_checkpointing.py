@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from durable.definition_forms import to_plain
 from durable.definitions import QueueDefinition
 from durable.vhost import changes
 from durable.vhost.checkpointing import (
     AT_ONCE,
-    BYTES_AT_ONCE,
     Checkpointing,
     Taking,
     decode_extra,
@@ -82,14 +83,15 @@ def test_each_is_of_the_moment_in_which_it_is_encoded() -> None:
     assert {one.position for one in files[:AT_ONCE]} == {5}
     assert {one.position for one in files[AT_ONCE:]} == {9}
     again = Registry()
-    assert load(again, taking.changed[-1]) == {lane.id: 8}
+    assert load(again, taking.changed[-1].checkpoint()) == {lane.id: 8}
     assert list(again.lane(lane.id).settled.unsettled(0, 3)) == [(1, 3)]
 
 
-def test_a_long_index_ends_a_go() -> None:
+def test_a_long_index_ends_a_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("durable.vhost.checkpointing.BYTES_AT_ONCE", 10_000)
     one = vhost("a", "b")
     (lane,) = one.registry.queue("a").lanes
-    for number in range(3, BYTES_AT_ONCE // 40):  # 48 bytes a run that is not like the one before.
+    for number in range(3, 250):  # 48 bytes a run that is not like the one before.
         lane.enqueue(number, 1, number * number, number % 7, 0)
     taking = Checkpointing(one.registry).begin()
     taking.take(5, 1)

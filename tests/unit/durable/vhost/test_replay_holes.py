@@ -24,6 +24,7 @@ from durable.vhost import changes
 from durable.vhost.changes import Change
 from durable.vhost.store import append_twice
 from mesh.errors import TooLarge
+from tests.queues import positions_of
 from tests.unit.durable.vhost.test_replay import NAMES, Story
 from tests.vhosts import PUBLISHER, PlainStore, PlainVhost, make_batch, snapshot_of
 
@@ -111,8 +112,11 @@ def test_a_snapshot_does_not_confirm_what_the_same_power_cut_took() -> None:
     assert known(story.restarted([lost])) == [(0, 3, True)]
 
 
-def test_looking_for_what_is_missing_costs_no_memory_for_what_is_there() -> None:
+def test_looking_for_what_is_missing_costs_no_memory_for_what_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Found: a list of all that is needed, three times as large as the index of it."""
+    monkeypatch.setattr("durable.queues.index._ROWS_MAX", 128)
     vhost, runs = PlainVhost(), 4000
     vhost.change([changes.QUEUE, [1], to_plain(QueueDefinition(name="a"))])
     lane, position = vhost.registry.queue("a").lanes[0], 1
@@ -134,7 +138,7 @@ def test_looking_for_what_is_missing_costs_no_memory_for_what_is_there() -> None
         "RecoveryReport",
         SimpleNamespace(start=500, absent=(Gap(700, 800), Gap(800, 801)), found_end=position),
     )
-    needed = [one for positions, *_ in lane.referenced() for one in positions]
+    needed = positions_of(lane.referenced())
     wanted = [
         (min(there), max(there) + 1)
         for start, end in ((0, 500), (700, 800), (800, 801))

@@ -7,10 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from durable.definitions import StreamDefinition
-from durable.queues.index import Index, Run
+from durable.queues.index import Index
 from durable.queues.journal import Journal
 from durable.queues.lane import Lane
+from durable.queues.runs import Run
 from durable.vhost.stream import Stream
+from tests.queues import positions_of
 
 HOUR_US = 3_600_000_000
 """Between two records: more than a mark covers, so ages are exact."""
@@ -87,8 +89,8 @@ def test_what_goes_is_what_a_plain_version_drops(
     assert stream.lane.changes == changes, "no checkpoint of what is as it was"
     assert (stream.start, stream.size_bytes) == (plain.start, plain.size_bytes)
     assert dropped == stream.start - before
-    released = [at for one in journal.released for at in one.positions]
-    assert released == [at for one in plain_journal.released for at in one.positions]
+    released = positions_of(journal.released)
+    assert released == positions_of(plain_journal.released)
     assert sorted(journal.settled) == sorted(plain_journal.settled)
     assert list(stream.lane.index.runs(0, 1000)) == list(plain.lane.index.runs(0, 1000))
 

@@ -1,0 +1,259 @@
+"""Some thousand stretches that follow each other, never changed again, a column for each of their numbers.
+
+A column takes as few bytes as its numbers need: none if they rise evenly or are all the same. So a
+message that came alone takes four to eight bytes, whatever the sizes of those around it. What is asked
+of many stretches at once, how many bytes they are and where in the log, is known of the block as a whole.
+
+Bytes (`encode`), little endian: number of stretches u32; six bytes, one for each column, first sequence,
+count, log position, step, size and how many runs: "=" if its numbers rise evenly, else how wide they are,
+B, H, I or Q for 1 to 8 bytes, q for 8 with a sign; per even column its first number and by how much it
+rises, i64; then the numbers of the others.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import islice, repeat
+from operator import add, le, lt, mul, or_, sub
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from .runs import Records, Run, Stretch
+
+if TYPE_CHECKING:
+    Numbers = array[int]
+else:
+    Numbers = array  # Python 3.11 does not take it apart.
+Column = Numbers | range
+Columns = tuple[Column, ...]
+"""Those of Stretch, in its order."""
+Pieces = list[bytes | memoryview]
+"""Bytes, one after the other."""
+
+LIMIT = 1 << 63
+_HEAD = Struct("<I6s")
+_EVEN = Struct("<qq")
+_WIDTHS = {"B": 1 << 8, "H": 1 << 16, "I": 1 << 32, "Q": 1 << 64}
+_SIGNED, _IS_EVEN = "q", b"="
+_KINDS = frozenset(b"BHIQq=")
+_ROWS_MAX = 1 << 16
+"""That bytes may say there are."""
+_FEW = 8
+_SINGLES_PER_REPEATED = 8
+
+
+class _Same(Numbers):
+    """The same number again and again."""
+
+    __slots__ = ()
+
+
+@lru_cache(maxsize=64)
+def _same(number: int, times: int) -> _Same:
+    """Shared by all blocks, most of which have nothing but runs of one message, and one of each."""
+    code = _SIGNED if number < 0 else next(c for c, limit in _WIDTHS.items() if number < limit)
+    return _Same(code, [number] * times)
+
+
+def _even(count: int, first: int, step: int) -> Column:
+    return range(first, first + step * count, step) if step else _same(first, count)
+
+
+def _narrow(column: Column) -> Column:
+    """The same numbers in as few bytes as they need."""
+    rows, first, last = len(column), column[0], column[-1]
+    if isinstance(column, range):
+        return column
+    if first != last and (last - first) % (rows - 1) == 0:
+        step = (last - first) // (rows - 1)
+        even = range(first, last + step, step)
+        if column == array(column.typecode, even):
+            return even
+    least, most = min(column), max(column)
+    if least == most:
+        return _same(first, rows)
+    if least < 0:
+        return column
+    return array(next(code for code, limit in _WIDTHS.items() if most < limit), column)
+
+
+def _apart(columns: Columns) -> Columns:
+    """Runs that repeat are stretches of one run each where they are few: what that costs is less than what
+    is saved, as first sequences rise evenly then, and all steps and times are the same."""
+    times = columns[-1]
+    more = sum(times) - len(times)
+    if not 0 < more <= len(times) // _SINGLES_PER_REPEATED:
+        return columns
+    for at in reversed([at for at, how_many in enumerate(times) if how_many > 1]):
+        one = Stretch(*(column[at] for column in columns))
+        parts = [one.part(which, which + 1)._replace(step=0) for which in range(one.times)]
+        for column, numbers in zip(columns, zip(*parts, strict=True), strict=True):
+            assert isinstance(column, array), "made to be packed"
+            column[at : at + 1] = array(column.typecode, numbers)
+    return columns
+
+
+def _total(column: Column) -> int:
+    if isinstance(column, range):
+        return (column[0] + column[-1]) * len(column) // 2
+    return column[0] * len(column) if type(column) is _Same else sum(column)
+
+
+def _bounds(column: Column | tuple[int, ...]) -> tuple[int, int]:
+    """The least and the greatest."""
+    ends = column[0], column[-1]
+    if isinstance(column, range):
+        return min(ends), max(ends)
+    return ends if type(column) is _Same else (min(column), max(column))
+
+
+def _least(column: Column) -> int:
+    """No number is less than this."""
+    unsigned = isinstance(column, array) and column.typecode != _SIGNED
+    return 0 if unsigned else _bounds(column)[0]
+
+
+class Block:
+    __slots__ = (
+        "counts", "end", "first", "firsts", "high", "low", "messages", "positions", "runs", "size_bytes",
+        "sizes", "steps", "times",
+    )  # fmt: skip
+
+    def __init__(self, columns: Columns) -> None:
+        self.firsts, self.counts, self.positions, self.steps, self.sizes, self.times = columns
+        self.first = self.firsts[0]
+        self.end = self.firsts[-1] + self.counts[-1] * self.times[-1]
+        """The sequence after its last message."""
+        self.low, self.high = _bounds(self.positions)
+        """The lowest and the highest log position of its runs."""
+        if _bounds(self.times) == (1, 1):
+            self.runs = len(self.times)
+            self.messages, self.size_bytes = _total(self.counts), _total(self.sizes)
+            """Of all its runs."""
+        else:
+            self.runs = sum(self.times)
+            self.messages = sum(map(mul, self.counts, self.times))
+            self.size_bytes = sum(map(mul, self.sizes, self.times))
+            lasts = map(add, self.positions, map(mul, self.steps, map(sub, self.times, repeat(1))))
+            low, high = _bounds(tuple(lasts))
+            self.low, self.high = min(low, self.low), max(high, self.high)
+
+    @classmethod
+    def of(cls, columns: Columns) -> Block:
+        """Arrays of eight bytes a number, which are not needed any more."""
+        return cls(tuple(map(_narrow, _apart(columns))))
+
+    def __len__(self) -> int:
+        return len(self.firsts)
+
+    @property
+    def has_gaps(self) -> bool:
+        return self.messages < self.end - self.first
+
+    def row(self, at: int) -> Stretch:
+        return Stretch(*(column[at] for column in self.columns()))
+
+    def columns(self, low: int = 0, high: int | None = None) -> Columns:
+        all_ = self.firsts, self.counts, self.positions, self.steps, self.sizes, self.times
+        if low == 0 and high is None:
+            return all_
+        return tuple(column[low:high] for column in all_)
+
+    def find(self, sequence: int) -> Run | None:
+        """The run that holds it. There has to be a stretch that begins there or before."""
+        firsts = self.firsts
+        if type(firsts) is range:  # Several times as fast.
+            at = min((sequence - firsts.start) // firsts.step, len(firsts) - 1)
+        else:
+            at = bisect_right(firsts, sequence) - 1
+        first, count = firsts[at], self.counts[at]
+        which = (sequence - first) // count
+        if which >= self.times[at]:
+            return None
+        position = self.positions[at] + which * self.steps[at]
+        return Run(first + which * count, count, position, self.sizes[at])
+
+    def cut(self, low: int, high: int) -> Block:
+        """Stretches low to high."""
+        return self if high - low == len(self) else Block(self.columns(low, high))
+
+    def parts(self) -> Iterator[Block | Records]:
+        """The same in smaller ones: of who wants to know more exactly where it is in the log."""
+        rows = len(self)
+        if rows > _FEW:
+            yield self.cut(0, rows // 2)
+            yield self.cut(rows // 2, rows)
+        else:
+            yield from self.each()
+
+    def each(self) -> Iterator[Records]:
+        """The same, of each stretch."""
+        for stretch in self.stretches():
+            yield stretch.records
+
+    def stretches(self) -> Iterator[Stretch]:
+        return map(Stretch, *self.columns())
+
+    def check(self, start: int) -> None:
+        """Raises ValueError: no such stretches come behind sequence `start`."""
+        single = self.runs == len(self)
+        if (
+            _bounds(self.counts)[0] < 1 or _bounds(self.times)[0] < 1
+            or min(self.low, _least(self.sizes)) < 0 or self.high >= LIMIT
+            or not (single or all(map(or_, self.steps, map(lt, self.times, repeat(2)))))
+            or self.first < start or not self._is_in_order()
+        ):  # fmt: skip
+            raise ValueError(f"impossible stretches between {self.first} and {self.end}")
+
+    def _is_in_order(self) -> bool:
+        firsts, counts = self.firsts, self.counts
+        if isinstance(firsts, range):
+            if firsts.step < 1:
+                return False
+            if self.runs == len(self) and type(counts) is _Same:
+                return firsts.step >= counts[0]
+        ends = map(add, firsts, map(mul, counts, self.times))
+        return all(map(le, ends, islice(firsts, 1, None)))
+
+    def encode(self) -> Pieces:
+        """In pieces, which stay as they are: the numbers themselves are not copied."""
+        kinds, even, pieces = b"", b"", list[memoryview]()
+        for column in self.columns():
+            if isinstance(column, range):
+                kinds, even = kinds + _IS_EVEN, even + _EVEN.pack(column.start, column.step)
+            elif type(column) is _Same:
+                kinds, even = kinds + _IS_EVEN, even + _EVEN.pack(column[0], 0)
+            else:
+                kinds += column.typecode.encode()
+                pieces.append(memoryview(column).cast("B"))
+        return [_HEAD.pack(len(self), kinds) + even, *pieces]
+
+    @classmethod
+    def decode(cls, data: memoryview) -> tuple[Block, memoryview]:
+        """And what comes behind it. Raises ValueError: no `encode` has written this."""
+        if len(data) < _HEAD.size:
+            raise ValueError(f"a block in {len(data)} bytes")
+        rows, kinds = _HEAD.unpack_from(data)
+        at = _HEAD.size + _EVEN.size * kinds.count(_IS_EVEN)
+        if not 0 < rows <= _ROWS_MAX or set(kinds) - _KINDS or len(data) < at:
+            raise ValueError(f"a block of {rows} stretches, as {kinds}, in {len(data)} bytes")
+        evens, columns = _EVEN.iter_unpack(data[_HEAD.size : at]), list[Column]()
+        for kind in kinds:
+            if kind == _IS_EVEN[0]:
+                columns.append(_even(rows, *next(evens)))
+                continue
+            column = array(chr(kind))
+            column.frombytes(data[at : at + rows * column.itemsize])
+            if len(column) < rows:
+                raise ValueError(f"a block of {rows} stretches in {len(data)} bytes")
+            columns.append(column)
+            at += rows * column.itemsize
+        return cls(tuple(columns)), data[at:]
+
+    def memory_bytes(self) -> int:
+        own = [column for column in self.columns() if type(column) is not _Same]
+        return sys.getsizeof(self) + sum(map(sys.getsizeof, own))

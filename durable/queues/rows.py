@@ -1,0 +1,123 @@
+"""Stretches one after the other, to be added to and changed: 48 bytes each.
+
+Bytes (`encode`), little endian: end u64, number of stretches u32, all first sequences u64, then per
+stretch count, position, step, size and how many as i64. This build is for little-endian machines.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import chain
+from struct import Struct
+
+from .block import Columns
+from .runs import Run, Stretch
+
+assert sys.byteorder == "little", "arrays are written as they are"
+
+HEAD = Struct("<QI")
+FIELDS = 5
+
+
+class Rows:
+    __slots__ = ("firsts", "rest")
+
+    def __init__(self) -> None:
+        self.firsts = array("Q")
+        """First sequence of each stretch; what else it has is in `rest`, side by side."""
+        self.rest = array("q")
+
+    @classmethod
+    def of(cls, columns: Columns) -> Rows:
+        made = cls()
+        made.firsts = array("Q", columns[0])
+        made.rest = array("q", chain.from_iterable(zip(*columns[1:], strict=True)))
+        return made
+
+    def __len__(self) -> int:
+        return len(self.firsts)
+
+    @property
+    def first(self) -> int:
+        return self.firsts[0]
+
+    @property
+    def end(self) -> int:
+        """The sequence after the last message."""
+        return self.row(len(self) - 1).end
+
+    def row(self, at: int) -> Stretch:
+        return Stretch(self.firsts[at], *self.rest[at * FIELDS : (at + 1) * FIELDS])
+
+    def columns(self, low: int, high: int) -> Columns:
+        rest = self.rest[low * FIELDS : high * FIELDS]
+        return self.firsts[low:high], *(rest[field::FIELDS] for field in range(FIELDS))
+
+    def find(self, sequence: int) -> Run | None:
+        """The run that holds it. There has to be a stretch that begins there or before."""
+        at = bisect_right(self.firsts, sequence) - 1
+        first, rest, field = self.firsts[at], self.rest, at * FIELDS
+        count = rest[field]
+        which = (sequence - first) // count
+        if which >= rest[field + 4]:
+            return None
+        position = rest[field + 1] + which * rest[field + 2]
+        return Run(first + which * count, count, position, rest[field + 3])
+
+    def move(self, first: int, position: int) -> None:
+        """The run that begins at `first`, and is here, now stands at another log position."""
+        at = bisect_right(self.firsts, first) - 1
+        stretch = self.row(at)
+        which = (first - stretch.first) // stretch.count
+        moved = stretch.part(which, which + 1)._replace(position=position, step=0)
+        parts = [stretch.part(0, which), moved, stretch.part(which + 1, stretch.times)]
+        low, high = max(0, at - 1), min(len(self.firsts), at + 2)
+        parts = [self.row(index) for index in range(low, at)] + parts
+        parts += [self.row(index) for index in range(at + 1, high)]
+        self._replace(low, high, parts)
+
+    def _replace(self, low: int, high: int, parts: Sequence[Stretch]) -> None:
+        """Put `parts` in the place of stretches low to high, those joined that can be."""
+        kept: list[Stretch] = []
+        for part in parts:
+            both = kept[-1].joined(part) if kept and part.times else None
+            if both is not None:
+                kept[-1] = both
+            elif part.times:
+                kept.append(part)
+        self.firsts[low:high] = array("Q", [part.first for part in kept])
+        self.rest[low * FIELDS : high * FIELDS] = array(
+            "q", [field for part in kept for field in part[1:]]
+        )
+
+    def drop(self, count: int) -> None:
+        """So many stretches at the front."""
+        del self.firsts[:count], self.rest[: count * FIELDS]
+
+    def begin_at(self, first: int) -> None:
+        """Drop the runs of the first stretch that come before this one."""
+        stretch = self.row(0)
+        which = (first - stretch.first) // stretch.count
+        self._replace(0, 1, [stretch.part(which, stretch.times)])
+
+    def encode(self, end: int) -> bytes:
+        return HEAD.pack(end, len(self)) + self.firsts.tobytes() + self.rest.tobytes()
+
+    @classmethod
+    def decode(cls, data: memoryview) -> tuple[Rows, int]:
+        """The end, too. They are not checked. Raises ValueError: so many bytes no `encode` writes."""
+        if len(data) < HEAD.size:
+            raise ValueError(f"an index in {len(data)} bytes")
+        end, stretches = HEAD.unpack_from(data)
+        if len(data) != HEAD.size + stretches * 8 * (1 + FIELDS):
+            raise ValueError(f"{len(data)} bytes for {stretches} stretches")
+        made = cls()
+        made.firsts.frombytes(data[HEAD.size : HEAD.size + 8 * stretches])
+        made.rest.frombytes(data[HEAD.size + 8 * stretches :])
+        return made, end
+
+    def memory_bytes(self) -> int:
+        return sum(map(sys.getsizeof, (self, self.firsts, self.rest)))
