@@ -27,6 +27,7 @@ from security.keyring import Keyring
 
 from ..config import BrokerConfig
 from ..log.encryption import Encryption
+from .collecting import Collector
 from .directory import FOLDER, check_ours
 from .hosted import Hosted
 from .hosting import Hosting
@@ -98,16 +99,17 @@ class Broker:
     Args:
         keyring: to join with, and for what is encrypted. None: `on_mesh` takes it from its settings,
             and nothing may be encrypted.
+        collector: None: the process is not the broker's alone.
     """
 
     def __init__(
         self, data: str | Path, *, cluster: str = "broker", config: BrokerConfig | None = None,
-        keyring: Keyring | None = None,
+        keyring: Keyring | None = None, collector: Collector | None = None,
     ) -> None:  # fmt: skip
         self._data, self._config = Path(data), config or BrokerConfig()
         self._keyring = keyring
         encryption = Encryption(keyring, cluster, self._config.encrypt)
-        self._hosting = Hosting(self._data, self._config, encryption)
+        self._hosting = Hosting(self._data, self._config, encryption, collector or Collector())
         self.node: Node | None = None
         """Of `serve`."""
         self.service = Service(cluster, concurrency=100_000)

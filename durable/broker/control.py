@@ -239,11 +239,14 @@ class Control:
     async def import_definitions(self, definitions: bytes) -> dict[str, int]:
         self._peer.check_configures()  # Before it is unpacked, which may take much memory.
         check_patterns = partial(self._hosting.check_patterns, self._hosted)
-        # In a thread: of very many it takes seconds, and others' confirms do not wait for it.
-        asked = await trio.to_thread.run_sync(
-            read_packed, definitions, limiter=self._hosting.importing
-        )
-        return await take_in(self._hosted, self._peer, asked, check_patterns)
+        with self._hosting.collector.growing() as stay:
+            # In a thread: of very many it takes seconds, and others' confirms do not wait for it.
+            asked = await trio.to_thread.run_sync(
+                read_packed, definitions, limiter=self._hosting.importing
+            )
+            new = await take_in(self._hosted, self._peer, asked, check_patterns)
+            stay(sum(new.values()))
+        return new
 
     async def _change(self, wanted: Change, check: Callable[[], object]) -> None:
         """Make a change that may be made whatever has happened before its turn, unless `check` raises then."""

@@ -33,6 +33,7 @@ from ..log.encryption import Encryption
 from ..log.real_disk import RealDirectory
 from .capture import Capture
 from .clock import SteadyClock
+from .collecting import Collector
 from .directory import (
     DEFAULT_VHOST,
     finish_removals,
@@ -67,8 +68,11 @@ class Hosting:
     """Of one broker, for as long as the `async with` block. Raises on entering as `open_vhost`, but
     what `UNAVAILABLE` says of a vhost other than `/` is told to its clients: the others are served."""
 
-    def __init__(self, data: Path, config: BrokerConfig, encryption: Encryption) -> None:
+    def __init__(
+        self, data: Path, config: BrokerConfig, encryption: Encryption, collector: Collector
+    ) -> None:
         self._data, self._config, self._encryption = data, config, encryption
+        self.collector = collector
         self._clock = SteadyClock()
         self._running: dict[str, _Running] = {}
         self._unavailable: set[str] = set()
@@ -86,8 +90,10 @@ class Hosting:
         make_vhost(self._data, DEFAULT_VHOST)
         self._nursery = await self._opening.__aenter__()
         try:
-            for name in vhosts(self._data):
-                await self._begin(name)
+            with self.collector.growing() as stay:
+                for name in vhosts(self._data):
+                    await self._begin(name)
+                stay(sum(map(_entries, self.all())))
         except BaseException as error:
             await self.__aexit__(type(error), error, error.__traceback__)
             raise
@@ -244,3 +250,9 @@ class Hosting:
             await Capture(hosted, self._node, self._config.capture_bytes).run()
         except* NodeClosed:
             pass  # It leaves; what is published from now on is not for us.
+
+
+def _entries(hosted: Hosted) -> int:
+    """Declared ones; what is bound is not counted, for it is bound to these."""
+    registry = hosted.vhost.registry
+    return len(registry.queues) + len(registry.streams)

@@ -16,6 +16,7 @@ from mesh.errors import ConfigError
 from mesh.loading import INTERRUPTED
 
 from ..broker.broker import Broker, check_start
+from ..broker.collecting import Collector
 from ..broker.hosted import Hosted
 from ..config import BrokerConfig
 from ..log.config import LogConfig
@@ -145,7 +146,10 @@ async def serve(args: argparse.Namespace) -> int:
     # All that may be wrong with the settings is said before there is a store.
     of_node, keyring = check_start(args.data, args.cluster, None, settings(args))
     config = config_of(args, of_node.chunk_bytes)
-    broker = Broker(args.data, cluster=args.cluster, config=config, keyring=keyring)
+    broker = Broker(
+        args.data, cluster=args.cluster, config=config, keyring=keyring,
+        collector=Collector(own_process=True),
+    )  # fmt: skip
     # Not KeyboardInterrupt: it may come between any two instructions, and what is half done then is
     # what would be written.
     with until_told(STATUSES) as told:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import pytest
 import trio
 
 import durable
+from durable.broker.collecting import NEVER, Collector
 from durable.broker.defining import take_in
 from durable.broker.peer import Peer
 from durable.definition_forms import export_definitions
@@ -317,3 +320,24 @@ async def test_more_than_a_segment_takes_is_refused_and_the_connection_goes_on(
         assert caught.value.size_bytes > caught.value.limit_bytes
         assert await shop.import_definitions(PLAIN)
         assert "jobs" in (await shop.statistics())["queues"]
+
+
+async def test_in_a_process_of_its_own_a_start_and_an_import_leave_nothing_old_to_the_collector(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found: twelve full collections in an import of 100,000 queues, of up to 350 ms each."""
+    old: list[int] = []
+    monkeypatch.setattr("durable.broker.broker.Collector", partial(Collector, own_process=True))
+    monkeypatch.setattr("durable.broker.collecting.MANY", 3)
+    monkeypatch.setattr(gc, "freeze", lambda: old.append(gc.get_threshold()[2]))
+    before = gc.get_threshold()
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.import_definitions({**PLAIN, "queues": [], "streams": [], "bindings": []})
+        assert not old
+        await shop.declare_queue("one")
+        await shop.import_definitions(PLAIN)
+        assert old == [NEVER]
+        await shop.declare_queue("two")
+    async with serving(tmp_path):
+        assert old == [NEVER, NEVER]
+        assert gc.get_threshold() == before
