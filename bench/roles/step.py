@@ -109,11 +109,11 @@ def queues_snapshot() -> Step:
         queue = QueueDefinition(name=f"queue.{number}")
         registry.apply([changes.QUEUE, [number + 1], to_plain(queue)])
 
-    def snapshot() -> None:
+    def snapshot() -> list[Draft]:
         made = Snapshot(registry, Publishers(1), 0)
         for _ in made.steps():
             pass
-        made.drafts(NOW_US)
+        return made.drafts(NOW_US)
 
     return snapshot
 

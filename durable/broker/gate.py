@@ -19,18 +19,28 @@ class Gate:
 
     def __init__(self) -> None:
         self._alone = trio.Lock()
-        self._together = 0
-        self._left = Bell()
+        self._closed = False
+        self._opened, self._left = trio.Event(), Bell()
+        self._together = self.waiting = 0
+        """So many are in; wait to be let in together."""
         self.together, self.alone = _Together(self), _Alone(self)
-        """Each for `async with`. Where nobody is alone, `together` does not even give up the turn: all
-        that ask in one turn are in one commit."""
+        """Each for `async with`. Where nobody is alone, `together` does not even give up the turn, and who
+        has waited is let in with all others: all that ask in one turn are in one commit."""
 
     async def _join(self) -> None:
-        if self._alone.locked():
-            async with self._alone:
-                self._together += 1
-        else:
+        if not self._closed:
             self._together += 1
+            return
+        self.waiting += 1
+        opened = self._opened
+        try:
+            await opened.wait()
+        except BaseException:
+            if opened.is_set():
+                self._leave()
+            else:
+                self.waiting -= 1
+            raise
 
     def _leave(self) -> None:
         self._together -= 1
@@ -39,14 +49,20 @@ class Gate:
 
     async def _close(self) -> None:
         await self._alone.acquire()
+        self._closed = True
         try:
             while self._together:
                 await self._left.wait()
         except BaseException:
-            self._alone.release()
+            self._open()
             raise
 
     def _open(self) -> None:
+        """Whoever waits is in from now on, also if somebody closes before it has its turn."""
+        self._closed = False
+        self._together, self.waiting = self._together + self.waiting, 0
+        self._opened.set()
+        self._opened = trio.Event()
         self._alone.release()
 
 

@@ -231,6 +231,9 @@ class SimNode:
     def check_thread(self) -> None:
         """There is one."""
 
+    def check_process(self) -> None:
+        """Nobody forks."""
+
     def begin(self, stream: TopicStream, payload: bytes, size_bytes: int) -> None:
         stream.payloads.append(payload)
         stream.size_bytes = size_bytes

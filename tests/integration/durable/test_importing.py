@@ -165,7 +165,7 @@ async def test_what_is_declared_while_it_waits_for_room_waits_for_it(
 
 def hosted_waits(broker: durable.Broker) -> bool:
     """Whether somebody waits for an import to be done."""
-    return broker.hosted("/").gate._alone.statistics().tasks_waiting > 0
+    return broker.hosted("/").gate.waiting > 0
 
 
 @pytest.fixture
