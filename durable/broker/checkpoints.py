@@ -254,7 +254,7 @@ class Checkpointer:
                 hosted.vhost.settling.covered(positions[-1])
             return positions
 
-        async with hosted.gate.alone:
+        async with hosted.gate.alone():
             await in_turns(snapshot.steps())
             positions = await log.with_room(append)
         if not positions:

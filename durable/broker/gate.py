@@ -7,7 +7,8 @@ made so. So it is alone: whoever wants to declare something meanwhile waits, and
 
 from __future__ import annotations
 
-from types import TracebackType
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 
 import trio
 
@@ -23,14 +24,34 @@ class Gate:
         self._opened, self._left = trio.Event(), Bell()
         self._together = self.waiting = 0
         """So many are in; wait to be let in together."""
-        self.together, self.alone = _Together(self), _Alone(self)
-        """Each for `async with`. Where nobody is alone, `together` does not even give up the turn, and who
-        has waited is let in with all others: all that ask in one turn are in one commit."""
 
-    async def _join(self) -> None:
-        if not self._closed:
+    @asynccontextmanager
+    async def together(self) -> AsyncGenerator[None]:
+        """Where nobody is alone this does not even give up the turn, and who has waited is let in with all
+        others: all that ask in one turn are in one commit."""
+        if self._closed:
+            await self._wait()
+        else:
             self._together += 1
-            return
+        try:
+            yield
+        finally:
+            self._leave()
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncGenerator[None]:
+        """Those who are in leave first."""
+        async with self._alone:
+            self._closed = True
+            try:
+                while self._together:
+                    await self._left.wait()
+                yield
+            finally:
+                self._open()
+
+    async def _wait(self) -> None:
+        """Return when it is open, and whoever waits is in."""
         self.waiting += 1
         opened = self._opened
         try:
@@ -47,48 +68,9 @@ class Gate:
         if not self._together:
             self._left.wake()
 
-    async def _close(self) -> None:
-        await self._alone.acquire()
-        self._closed = True
-        try:
-            while self._together:
-                await self._left.wait()
-        except BaseException:
-            self._open()
-            raise
-
     def _open(self) -> None:
         """Whoever waits is in from now on, also if somebody closes before it has its turn."""
         self._closed = False
         self._together, self.waiting = self._together + self.waiting, 0
         self._opened.set()
         self._opened = trio.Event()
-        self._alone.release()
-
-
-class _Together:
-    def __init__(self, gate: Gate) -> None:
-        self._gate = gate
-
-    async def __aenter__(self) -> None:
-        await self._gate._join()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:  # fmt: skip
-        self._gate._leave()
-
-
-class _Alone:
-    def __init__(self, gate: Gate) -> None:
-        self._gate = gate
-
-    async def __aenter__(self) -> None:
-        await self._gate._close()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:  # fmt: skip
-        self._gate._open()

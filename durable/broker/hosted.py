@@ -168,7 +168,7 @@ class Hosted:
             StoreFull: nothing has changed.
             StoreFailed, StoreClosed: it is unknown whether anything has.
         """
-        async with self.gate.together:
+        async with self.gate.together():
             position = await self._with_room(partial(self._make_so, wanted))
         await self.log.durable(position)
 
@@ -234,7 +234,7 @@ class Hosted:
         except StoreError:  # What is in memory ends, whatever the log can take.
             if queue.logged:
                 raise
-            async with self.gate.together:
+            async with self.gate.together():
                 for change in wanted():
                     self.vhost.registry.apply(change)
         finally:

@@ -276,7 +276,10 @@ async def test_a_cursor_does_not_wait_for_an_import(tmp_path: Path) -> None:
         await shop.publish("", "audit", b"one")
         hosted = broker.hosted("/")
         with trio.fail_after(PATIENCE_S):
-            async with hosted.gate.alone, shop.read("audit", start="first", cursor="me") as records:
+            async with (
+                hosted.gate.alone(),
+                shop.read("audit", start="first", cursor="me") as records,
+            ):
                 await records.take()
                 await records.store()
         assert hosted.vhost.registry.streams["audit"].cursors == {"me": 1}

@@ -20,7 +20,7 @@ class Story:
         """Names of those who want to be alone are capitals."""
         self.go[name] = trio.Event()
         with trio.CancelScope() as self.scopes[name]:
-            async with self.gate.alone if name.isupper() else self.gate.together:
+            async with self.gate.alone() if name.isupper() else self.gate.together():
                 self.told.append(name)
                 await self.go[name].wait()
                 self.told.append(f"-{name}")
@@ -67,41 +67,37 @@ async def test_who_gives_up_is_in_nobodys_way() -> None:
         await story.leave("e")
 
 
+class Crowd:
+    """How many were in at the same time, each for one turn."""
+
+    def __init__(self) -> None:
+        self.gate, self.most, self._inside = Gate(), 0, 0
+
+    async def be(self) -> None:
+        async with self.gate.together():
+            self._inside += 1
+            self.most = max(self.most, self._inside)
+            await trio.lowlevel.checkpoint()
+            self._inside -= 1
+
+
 async def test_all_that_come_together_are_in_in_one_turn() -> None:
     """Else each of a thousand declarations would have a commit of its own."""
-    gate, most, inside = Gate(), 0, 0
-
-    async def be() -> None:
-        nonlocal most, inside
-        async with gate.together:
-            inside += 1
-            most = max(most, inside)
-            await trio.lowlevel.checkpoint()
-            inside -= 1
-
+    crowd = Crowd()
     async with trio.open_nursery() as nursery:
         for _ in range(100):
-            nursery.start_soon(be)
-    assert most == 100
+            nursery.start_soon(crowd.be)
+    assert crowd.most == 100
 
 
 async def test_all_that_have_waited_are_let_in_in_one_turn() -> None:
     """Found: one after the other, and each of 250 queues that expired meanwhile had a commit of its own."""
-    gate, most, inside = Gate(), 0, 0
-
-    async def be() -> None:
-        nonlocal most, inside
-        async with gate.together:
-            inside += 1
-            most = max(most, inside)
-            await trio.lowlevel.checkpoint()
-            inside -= 1
-
-    async with trio.open_nursery() as nursery, gate.alone:
+    crowd = Crowd()
+    async with trio.open_nursery() as nursery, crowd.gate.alone():
         for _ in range(100):
-            nursery.start_soon(be)
+            nursery.start_soon(crowd.be)
         await trio.testing.wait_all_tasks_blocked()
-    assert most == 100
+    assert crowd.most == 100
 
 
 async def test_who_gives_up_as_it_is_let_in_is_in_nobodys_way() -> None:
