@@ -161,22 +161,11 @@ def encode_definitions(value: Any) -> bytes:
     return packed
 
 
-def join_definitions(packed: Sequence[bytes], count: int | None = None) -> bytes:
+def join_definitions(packed: Sequence[Buffer], count: int | None = None) -> bytes:
     """One list of values that `encode_definitions` has encoded one by one; `count` where there are several
     in each of `packed`."""
-    return b"".join((_list_of(len(packed) if count is None else count), *packed))
-
-
-def begin_definitions(body: bytearray, count: int) -> None:
-    """The same where they stand already, behind the begin of a list of another length."""
-    body[:LIST_BYTES] = _list_of(count)
-
-
-def _list_of(count: int) -> bytes:
-    return b"\xdd" + count.to_bytes(4, "big")
-
-
-LIST_BYTES = len(_list_of(0))
+    number = len(packed) if count is None else count
+    return b"".join((b"\xdd", number.to_bytes(4, "big"), *packed))
 
 
 def decode_definitions(record: Record) -> Any:

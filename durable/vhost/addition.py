@@ -19,8 +19,7 @@ from ..definitions import (
     QueueDefinition,
     StreamDefinition,
 )
-from ..log.bodies import begin_definitions, encode_definitions, join_definitions
-from ..log.record import Buffer
+from ..log.bodies import encode_definitions, join_definitions
 from ..queues.lane import Lane
 from ..queues.queue import Queue
 from ..routing.permissions import Permissions
@@ -46,13 +45,12 @@ class Addition:
         """And all there are; None: it captures nothing."""
         self.patterns: Counter[str] = Counter()
         self._expiring: list[Queue] = []
-        self._body = bytearray(join_definitions([]))
+        self._packed = bytearray()
         self._lasting = 0
 
-    @property
-    def body(self) -> Buffer:
-        """Of one record: what of it belongs in the log. Empty if nothing does. Not copied, it may be large."""
-        return memoryview(self._body) if self._lasting else b""
+    def encode(self) -> bytes:
+        """The body of one record: what of it belongs in the log. Empty if nothing does."""
+        return join_definitions([memoryview(self._packed)], self._lasting) if self._lasting else b""
 
     def make_so(self, now_us: int) -> None:
         """All of it is declared from now on."""
@@ -121,7 +119,7 @@ class Addition:
                 yield
 
     def _write(self, change: Change) -> None:
-        self._body += encode_definitions(change)
+        self._packed += encode_definitions(change)
         self._lasting += 1
 
 
@@ -151,5 +149,4 @@ def adding(registry: Registry, new: Definitions) -> Generator[None, None, Additi
         yield
     if addition.patterns:
         yield from addition._capture()
-    begin_definitions(addition._body, addition._lasting)
     return addition

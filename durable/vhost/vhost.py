@@ -89,8 +89,8 @@ class Vhost:
     def extend(self, addition: Addition, now_us: int) -> int:
         """As `change`, with all that an addition is made of."""
         position = self._store.durable_end - 1
-        if addition.body:
-            draft = Draft(Kind.DEFINITIONS, addition.body, (), now_us)
+        if body := addition.encode():
+            draft = Draft(Kind.DEFINITIONS, body, (), now_us)
             position = append_twice(self._store, [draft])[-1]
         addition.make_so(now_us)
         return position
