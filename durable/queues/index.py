@@ -105,6 +105,7 @@ class Index:
             if len(blocks) > 1 and blocks[1].first <= sequence:
                 return blocks[bisect_right(blocks, sequence, key=_FIRST) - 1].find(sequence)
             return blocks[0].find(sequence)
+        # As `Rows.find`, which as a call would make each of these a tenth slower.
         first, rest, field = self._firsts[at], self._rest, at * FIELDS
         count = rest[field]
         which = (sequence - first) // count

@@ -3,7 +3,7 @@ record of messages takes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from mesh.protocol.batch import HEADER_BYTES as BATCH_BYTES
@@ -66,30 +66,27 @@ def append_twice(store: Store, drafts: Sequence[Draft]) -> range:
 
 def refer_all(store: Store, records: Records | Block) -> None:
     """Something needs each of these records."""
-    if isinstance(records, Records):
-        positions, messages, size_bytes = records
-        store.refer_each(positions, record_bytes(messages, size_bytes))
-    elif store.are_together(records.low, records.high):
-        store.refer(records.low, records.runs, _block_bytes(records))
-    else:
-        for part in records.parts():
-            refer_all(store, part)
+    _tell(store, records, store.refer_each, store.refer)
 
 
 def release_all(store: Store, records: Records | Block) -> None:
     """It does not any more."""
+    _tell(store, records, store.release_each, store.release)
+
+
+def _tell(
+    store: Store, records: Records | Block, each: Callable[[range, int], None],
+    together: Callable[[int, int, int], None],
+) -> None:  # fmt: skip
     if isinstance(records, Records):
         positions, messages, size_bytes = records
-        store.release_each(positions, record_bytes(messages, size_bytes))
+        each(positions, record_bytes(messages, size_bytes))
     elif store.are_together(records.low, records.high):
-        store.release(records.low, records.runs, _block_bytes(records))
+        size_bytes = record_bytes(records.messages, records.size_bytes, records=records.runs)
+        together(records.low, records.runs, size_bytes)
     else:
         for part in records.parts():
-            release_all(store, part)
-
-
-def _block_bytes(block: Block) -> int:
-    return record_bytes(block.messages, block.size_bytes, records=block.runs)
+            _tell(store, part, each, together)
 
 
 def record_bytes(messages: int, bodies_bytes: int, *, records: int = 1) -> int:
