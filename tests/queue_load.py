@@ -55,6 +55,10 @@ class QueueLoad:
         await self.connection.bind("both", "read")
         await self.connection.bind("both", "kept")
 
+    def begin(self, nursery: trio.Nursery) -> None:
+        nursery.start_soon(self.publish)
+        nursery.start_soon(self.consume)
+
     async def publish(self) -> None:
         async with self.connection.publisher("till") as till:
             while not self.done:

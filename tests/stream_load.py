@@ -129,6 +129,11 @@ class StreamLoad:
             self._node.publish_nowait(topic.topic, payload(topic.next))
             topic.next += 1
 
+    def begin(self, nursery: trio.Nursery) -> None:
+        nursery.start_soon(self.publish)
+        for stream in ("audit", "ticks"):
+            nursery.start_soon(self.read, stream)
+
     async def publish(self) -> None:
         while not self.done:
             self.tick()

@@ -53,8 +53,7 @@ async def test_a_frozen_broker_loses_nothing_it_confirmed_and_stores_nothing_twi
                 return [one.state.value for one in node.members("broker")] != ["alive"]
 
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(load.publish)
-                nursery.start_soon(load.consume)
+                load.begin(nursery)
                 for number in range(freezes_max):
                     if number and (await intake())["duplicates"]:
                         break

@@ -72,10 +72,8 @@ async def test_a_broker_killed_50_times_loses_nothing_it_confirmed(tmp_path: Pat
             await streams.declare()
             killing = Killing(broker, node, load, streams)
             async with trio.open_nursery() as nursery:
-                for task in (load.publish, load.consume, streams.publish):
-                    nursery.start_soon(task)
-                for stream in ("audit", "ticks"):
-                    nursery.start_soon(streams.read, stream)
+                load.begin(nursery)
+                streams.begin(nursery)
                 for number in range(KILLS):
                     await killing.kill(number)
                 await load.finish()

@@ -92,10 +92,8 @@ async def test_connections_that_are_reset_lose_nothing_and_store_nothing_twice(
             await until(lambda: load.parts >= parts and streams.parts >= of_stream, 60)
 
         async with trio.open_nursery() as nursery:
-            for task in (load.publish, load.consume, streams.publish):
-                nursery.start_soon(task)
-            for stream in ("audit", "ticks"):
-                nursery.start_soon(streams.read, stream)
+            load.begin(nursery)
+            streams.begin(nursery)
             for number in range(RESETS_MAX):
                 if number >= RESETS and number % PULLED_EVERY == 0 and intake.duplicates:
                     break
