@@ -21,7 +21,7 @@ class BrokerConfig:
     """Of each vhost."""
 
     recent_bytes: int = 64 * MIB
-    """Bodies kept in memory per vhost, so that consumers who keep up read no disk."""
+    """Memory for bodies kept per vhost, so that consumers who keep up read no disk."""
 
     publishers_max: int = 100_000
     """Publishers whose last sequences are remembered per vhost; 1.1 KB each. Over that the cluster

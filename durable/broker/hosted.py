@@ -343,8 +343,7 @@ class Hosted:
 
     async def _read(self, position: int) -> Buffer | None:
         """From the log, with what comes after it: whoever reads there goes on reading."""
-        # More would push out what comes first before anybody has seen it.
-        limit = min(READ_BYTES, self.vhost.bodies.recent_bytes_max // 2)
+        limit = min(READ_BYTES, self.vhost.bodies.read_bytes_max)
         found: Buffer | None = None
         try:
             for record in await self.log.read(position, limit):

@@ -25,6 +25,9 @@ from .placing import Ahead, Cursor, Place, Placer, Spare, essential
 from .record import SEAL_KIND, Buffer, Draft, encode_record, store_seed
 from .segments import Segment, Segments
 
+WAITING_BYTES = 1500
+"""What a record that waits takes in memory besides its own bytes, with all a broker notes of it."""
+
 
 @dataclass(slots=True)
 class Write:
@@ -111,7 +114,8 @@ class Committer:
         size = sum(draft.size_bytes for draft in drafts)
         if self._refused is not None and not all(map(essential, drafts)):
             raise afresh(self._refused)
-        if self.pending_bytes and self.pending_bytes + size > self.config.pending_bytes_max:
+        waiting = self.pending_bytes + WAITING_BYTES * (self.end - self.durable_end)
+        if self.pending_bytes and waiting + size > self.config.pending_bytes_max:
             raise StoreBusy(size, f"{self.pending_bytes} bytes wait to be written")
         if self._encrypt is not None:  # Before they are placed: it makes them longer.
             drafts = [self._encrypt(draft) for draft in drafts]

@@ -34,7 +34,7 @@ class LogConfig:
     who comes just after does not wait for more than two of those."""
 
     pending_bytes_max: int = 64 * MIB
-    """Most that waits in memory to be written; whoever appends more has to wait."""
+    """Most memory taken by what waits to be written; whoever appends more has to wait."""
 
     company_s: float = 0.01
     """Longest that what nobody waits for, settlements above all, waits for a commit to go with. A

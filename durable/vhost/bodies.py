@@ -10,6 +10,12 @@ from ..log.record import Buffer
 MEMORY = 1 << 62
 """Positions from here on are no log positions: their bodies are held here and nowhere else. An index
 holds positions as signed numbers."""
+COPIED_BYTES = 1024
+"""Up to here a recent body is copied: a view of it takes as much again, and holds all it was received with."""
+ENTRY_BYTES = 250
+"""What a recent body takes besides its bytes."""
+READ_PART = 6
+"""How much more than a record in the log its body takes here: less than half of this, however small it is."""
 
 
 class Bodies:
@@ -23,16 +29,21 @@ class Bodies:
         self._next = MEMORY
         self.held_bytes = 0
 
+    @property
+    def read_bytes_max(self) -> int:
+        """To be read of the log at once. More would push out what comes first before anybody has seen it."""
+        return self.recent_bytes_max // READ_PART
+
     def keep(self, position: int, body: Buffer) -> None:
         """A record on its way to the log, or just read from it: probably wanted soon."""
         recent = self._recent
         if position in recent:
             return
-        recent[position] = body
-        self.recent_bytes += len(body)
+        recent[position] = body if len(body) > COPIED_BYTES else bytes(body)
+        self.recent_bytes += len(body) + ENTRY_BYTES
         while self.recent_bytes > self.recent_bytes_max and len(recent) > 1:
             _, gone = recent.popitem(last=False)
-            self.recent_bytes -= len(gone)
+            self.recent_bytes -= len(gone) + ENTRY_BYTES
 
     def hold(self, body: Buffer, references: int) -> int:
         """A body that is nowhere else, for so many lanes; its position."""

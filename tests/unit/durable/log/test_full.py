@@ -11,7 +11,7 @@ from zlib import crc32
 import pytest
 
 from durable.errors import ForeignStore, NewerFormat, StoreBusy, StoreFailed, StoreFull, StoreInUse
-from durable.log.committing import Sync
+from durable.log.committing import WAITING_BYTES, Sync
 from durable.log.disk import File
 from durable.log.faulty_disk import Faults, FaultyDisk
 from durable.log.header import STORE_NAME, encode_store, segment_name
@@ -281,8 +281,8 @@ def test_too_much_at_once_is_refused_and_the_limit_named() -> None:
     log.write(publish(1, 3440 - publish(1).size_bytes + 40))
 
 
-def test_pending_bytes_are_bounded() -> None:
-    log = PlainLog(MemoryDisk(), replace(SMALL, pending_bytes_max=500))
+def test_what_waits_is_bounded_by_the_memory_it_takes() -> None:
+    log = PlainLog(MemoryDisk(), replace(SMALL, pending_bytes_max=2 * WAITING_BYTES + 500))
     log.committer.append([publish(1)])
     log.committer.append([publish(2)])
     with pytest.raises(StoreBusy):

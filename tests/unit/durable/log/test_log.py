@@ -12,12 +12,16 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from durable.errors import NotInLog, StoreBusy, StoreClosed, StoreFailed, StoreFull, StoreInUse
+from durable.log.committing import WAITING_BYTES
 from durable.log.faulty_disk import FaultyDisk
 from durable.log.log import open_log
 from durable.log.memory_disk import MemoryDisk, Volume
 from durable.log.record import Kind
 from tests.logs import SMALL, Gate, acks, inline, publish
 from tests.waiting import until, virtual_sleep
+
+TWO = 2 * WAITING_BYTES + 400
+"""So much memory that two records wait, and a third does not."""
 
 
 async def test_durable_returns_when_it_is_on_the_platter() -> None:
@@ -140,7 +144,7 @@ async def test_what_nobody_waits_for_does_not_follow_a_commit_at_once() -> None:
 
 async def test_append_waits_for_room_and_keeps_the_order() -> None:
     gate = Gate()
-    async with open_log(MemoryDisk(), replace(SMALL, pending_bytes_max=400), in_thread=gate) as log:
+    async with open_log(MemoryDisk(), replace(SMALL, pending_bytes_max=TWO), in_thread=gate) as log:
         await wait_all_tasks_blocked()
         gate.open = trio.Event()
         log.append_nowait([publish(0), publish(1)])
@@ -163,7 +167,7 @@ async def test_append_waits_for_room_and_keeps_the_order() -> None:
 
 async def test_what_waits_for_room_decides_anew_what_it_appends() -> None:
     gate = Gate()
-    async with open_log(MemoryDisk(), replace(SMALL, pending_bytes_max=400), in_thread=gate) as log:
+    async with open_log(MemoryDisk(), replace(SMALL, pending_bytes_max=TWO), in_thread=gate) as log:
         await wait_all_tasks_blocked()
         gate.open = trio.Event()
         log.append_nowait([publish(0), publish(1)])
