@@ -1,4 +1,4 @@
-"""Ten million ready messages and ten thousand queues: what they weigh, and a restart over them."""
+"""Millions of ready messages and ten thousand queues: what they weigh, and a restart over them."""
 
 from __future__ import annotations
 
@@ -15,19 +15,22 @@ if TYPE_CHECKING:
     from bench.processes import Troupe
 
 MESSAGES, SIZE_BYTES = 10_000_000, 16
+MESSAGES_ALONE = 1_000_000
 QUEUES = 10_000
 MB = 1e6
 PUBLISH_S_MAX = 400.0
 
-READY, DECLARED = "10 M ready messages of 16 B", "10,000 queues declared"
+READY, ALONE = "10 M ready messages of 16 B", "1 M ready messages, a record and a routing key each"
+DECLARED = "10,000 queues declared"
 MESSAGES_MB_MAX, QUEUES_MB_MAX, DECLARES_MIN = 80.0, 100.0, 2000.0
 RECOVERY_MB_MIN, RECOVERY_S_MAX = 500.0, 2.0
 
 
-def ready_messages(name: str, count: int, *, settle_s: float = SETTLE_S) -> Case:
+def ready_messages(name: str, count: int, *, way: str = "send", settle_s: float = SETTLE_S) -> Case:
     """Published without a consumer; weighed; the broker restarted over them; drained.
 
     Args:
+        way: of roles/durable_publisher.py.
         settle_s: before each look at its memory.
     """
 
@@ -40,7 +43,7 @@ def ready_messages(name: str, count: int, *, settle_s: float = SETTLE_S) -> Case
             common: dict[str, Any] = {
                 "size_bytes": SIZE_BYTES, "ring_count": RING_COUNT, "queues": names, "in_row": 1,
             }  # fmt: skip
-            publisher = setting.start("durable_publisher", **common)
+            publisher = setting.start("durable_publisher", **common, way=way)
             publisher.tell("run", start=0, count=total)
             sent = publisher.hear(PUBLISH_S_MAX)
             more = setting.rss_bytes(scale, settle_s) - idle
@@ -98,7 +101,11 @@ def declared_queues(name: str, count: int) -> Case:
 
 
 def family() -> list[Family]:
-    cases = [ready_messages(READY, MESSAGES), declared_queues(DECLARED, QUEUES)]
+    cases = [
+        ready_messages(READY, MESSAGES),
+        ready_messages(ALONE, MESSAGES_ALONE, way="alone"),
+        declared_queues(DECLARED, QUEUES),
+    ]
     rows = [
         row(f"{READY}, more RSS", "MB", READY, "more_rss_mb", at_most(MESSAGES_MB_MAX)),
         row(f"{READY}, more RSS after a restart", "MB", READY, "restarted_rss_mb"),
@@ -106,6 +113,10 @@ def family() -> list[Family]:
         row(f"{READY}, drain after a restart", "msg/s", READY, "drain_per_s"),
         row("recovery, log read", "MB/s", READY, "recovery_mb_per_s", at_least(RECOVERY_MB_MIN)),
         row("recovery of 10 M messages", "s", READY, "opened_s", at_most(RECOVERY_S_MAX)),
+        row(f"{ALONE}: more RSS", "MB", ALONE, "more_rss_mb"),
+        row(f"{ALONE}: publish without a consumer", "msg/s", ALONE, "publish_per_s"),
+        row(f"{ALONE}: drain after a restart", "msg/s", ALONE, "drain_per_s"),
+        row(f"{ALONE}: recovery", "s", ALONE, "opened_s"),
         row(f"{DECLARED}, more RSS", "MB", DECLARED, "more_rss_mb", at_most(QUEUES_MB_MAX)),
         row(DECLARED, "declares/s", DECLARED, "declares_per_s", at_least(DECLARES_MIN)),
         row("recovery of 10,000 queues", "s", DECLARED, "opened_s"),

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from durable.client.publisher import Publisher
 
 LIST_COUNT = 1000
+FANOUT = "bench.fanout"
+KEYS = ["k" * (1 + 7 * number % 31) for number in range(31)]
+"""Any two that follow each other differ in length, too."""
 
 
 async def run(stage: Stage) -> None:
@@ -42,6 +45,9 @@ async def run(stage: Stage) -> None:
                     await publish_paced(publisher, queues[0], ring, start, count, per_s)
                 elif settings.get("way") == "send_many":
                     await publish_many(publisher, queues[0], ring, start, count)
+                elif settings.get("way") == "alone":
+                    await bind_all(broker, queues)
+                    await publish_alone(publisher, ring, start, count)
                 elif len(queues) == 1:
                     await publish(publisher, queues[0], ring, start, count)
                 else:
@@ -70,6 +76,20 @@ async def publish_many(
         some = ring.payloads[at : at + min(LIST_COUNT, end - start)]
         await publisher.send_many("", queue, some)
         start += len(some)
+
+
+async def bind_all(broker: durable.Connection, queues: list[str]) -> None:
+    await broker.declare_exchange(FANOUT, type="fanout")
+    for queue in queues:
+        await broker.bind(FANOUT, queue)
+
+
+async def publish_alone(publisher: Publisher, ring: Ring, start: int, count: int) -> None:
+    """Each by another routing key than the one before, so each becomes a record, and none is like another."""
+    send, payloads = publisher.send, ring.payloads
+    for sequence in range(start, start + count):
+        key = KEYS[sequence % len(KEYS)]
+        await send(FANOUT, key, payloads[sequence % ring.count])
 
 
 async def publish_in_turn(

@@ -21,6 +21,7 @@ CASES = [
     streaming.filled_then_drained("filled", 100, TINY),
     latency.one_at_a_time("one at a time", 1),
     memory.ready_messages("ready", TINY),
+    memory.ready_messages("alone", TINY, way="alone"),
     memory.declared_queues("declared", 20),
 ]
 
