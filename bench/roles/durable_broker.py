@@ -1,4 +1,4 @@
-"""A broker over the directory it is given. `statistics`: of its vhost."""
+"""A broker over the directory it is given, as `mesh-broker serve` has one. `statistics`: of its vhost."""
 
 from __future__ import annotations
 
@@ -6,45 +6,52 @@ import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-import durable
 from bench.roles.stage import Stage, play_async
+from durable.broker.broker import Broker
+from durable.broker.collecting import Collector
 from durable.broker.statistics import statistics_of
 from durable.protocol.listing import put_behind
 
 if TYPE_CHECKING:
     from durable.log.report import RecoveryReport
+    from mesh.node import Node
 
 
 async def run(stage: Stage) -> None:
     settings = stage.settings
     start_ns = time.perf_counter_ns()
-    async with durable.serve(
-        settings["data"],
-        cluster=settings["cluster"],
+    collector, cluster = Collector(own_process=True), settings["cluster"]
+    broker = Broker(settings["data"], cluster=cluster, collector=collector)
+    on_mesh = broker.on_mesh(
         listen=settings["listen"],
         seeds=settings["seeds"],
         zeroconf=False,
         network_secret=settings["network_secret"],
-    ) as broker:
-        opened_s = (time.perf_counter_ns() - start_ns) / 1e9
-        assert broker.node is not None
-        hosted = broker.hosted("/")
-        stage.ready(
-            endpoint=broker.node.endpoints[0],
-            opened_s=opened_s,
-            recovery=recovery(hosted.log.report),
+    )
+    with collector.serving():
+        async with broker, on_mesh as node:
+            await serve(stage, broker, node, start_ns)
+
+
+async def serve(stage: Stage, broker: Broker, node: Node, start_ns: int) -> None:
+    opened_s = (time.perf_counter_ns() - start_ns) / 1e9
+    hosted = broker.hosted("/")
+    stage.ready(
+        endpoint=node.endpoints[0],
+        opened_s=opened_s,
+        recovery=recovery(hosted.log.report),
+    )
+    async for _ in stage.orders_async():
+        counted: dict[str, Any] = {}
+        for some in statistics_of(hosted, lambda _name: True):
+            put_behind(counted, some)
+        stage.done(
+            lost=counted["lost"],
+            ready=sum(queue["ready"] for queue in counted["queues"].values()),
+            intake=counted["intake"],
+            log=counted["log"],
+            written_per_received=counted["written_per_received"],
         )
-        async for _ in stage.orders_async():
-            counted: dict[str, Any] = {}
-            for some in statistics_of(hosted, lambda _name: True):
-                put_behind(counted, some)
-            stage.done(
-                lost=counted["lost"],
-                ready=sum(queue["ready"] for queue in counted["queues"].values()),
-                intake=counted["intake"],
-                log=counted["log"],
-                written_per_received=counted["written_per_received"],
-            )
 
 
 def recovery(report: RecoveryReport) -> dict[str, Any]:

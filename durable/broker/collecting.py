@@ -1,9 +1,12 @@
-"""The garbage collector, where very much comes to stay.
+"""The garbage collector, where very much waits or comes to stay.
 
 A full collection looks at everything there is, in one go: with 100,000 queues that are bound that is 550 to
 750 ms, in which nothing is confirmed. One comes whenever there is a quarter more: in an import of those
 twelve, of up to 350 ms, and four at a start. What is declared is no garbage, and when it is deleted no
 collection has to find it. Left out of them, the longest turn of such an import is 49 ms instead of 358.
+
+Tens of thousands of single messages that wait for the disk are a quarter more again and again, and no
+garbage either: full collections were a third of what a broker took for a message (33 us, 22 without).
 """
 
 from __future__ import annotations
@@ -13,6 +16,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 NEVER = 1 << 30
+RARELY = 100
+"""Collections of what is less young between two full ones: 700,000 objects more, 70 MB."""
 MANY = 10_000
 """Entries that are worth it. Whatever else is there stays with them for good, should it become garbage that
 only a collection finds: of each connection about 100 KB. So it does not happen again and again."""
@@ -32,6 +37,17 @@ class Collector:
         self._own = own_process
         self._growing = 0
         self._before = gc.get_threshold()
+
+    @contextmanager
+    def serving(self) -> Iterator[None]:
+        """Inside full collections are rare."""
+        before = gc.get_threshold()
+        if self._own:
+            gc.set_threshold(*before[:2], RARELY)
+        try:
+            yield
+        finally:
+            gc.set_threshold(*before)
 
     @contextmanager
     def growing(self) -> Iterator[Stays]:

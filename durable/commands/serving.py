@@ -146,13 +146,13 @@ async def serve(args: argparse.Namespace) -> int:
     # All that may be wrong with the settings is said before there is a store.
     of_node, keyring = check_start(args.data, args.cluster, None, settings(args))
     config = config_of(args, of_node.chunk_bytes)
+    collector = Collector(own_process=True)
     broker = Broker(
-        args.data, cluster=args.cluster, config=config, keyring=keyring,
-        collector=Collector(own_process=True),
-    )  # fmt: skip
+        args.data, cluster=args.cluster, config=config, keyring=keyring, collector=collector
+    )
     # Not KeyboardInterrupt: it may come between any two instructions, and what is half done then is
     # what would be written.
-    with until_told(STATUSES) as told:
+    with collector.serving(), until_told(STATUSES) as told:
         async with broker:
             for hosted in broker.all_hosted():
                 _tell_found(hosted, args)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from durable.broker.collecting import MANY, NEVER, Collector
+from durable.broker.collecting import MANY, NEVER, RARELY, Collector
 
 THRESHOLDS = (700, 10, 10)
 
@@ -40,6 +40,19 @@ def test_in_a_process_of_its_own_nothing_old_is_looked_at_while_it_grows(frozen:
     assert not frozen
 
 
+def test_in_a_process_of_its_own_full_collections_are_rare_as_long_as_it_serves(
+    frozen: list[int],
+) -> None:
+    collector = Collector(own_process=True)
+    with pytest.raises(ValueError, match="a test"), collector.serving():
+        assert gc.get_threshold() == (700, 10, RARELY)
+        with collector.growing():
+            assert gc.get_threshold() == (700, 10, NEVER)
+        assert gc.get_threshold() == (700, 10, RARELY)
+        raise ValueError("a test")
+    assert gc.get_threshold() == THRESHOLDS
+
+
 @pytest.mark.parametrize(("entries", "times"), [(0, 0), (MANY - 1, 0), (MANY, 1)])
 def test_what_is_much_and_has_come_to_stay_is_left_out_from_then_on(
     frozen: list[int], entries: int, times: int
@@ -50,7 +63,8 @@ def test_what_is_much_and_has_come_to_stay_is_left_out_from_then_on(
 
 
 def test_the_collector_of_an_application_is_its_own(frozen: list[int]) -> None:
-    with Collector().growing() as stay:
+    collector = Collector()
+    with collector.serving(), collector.growing() as stay:
         assert gc.get_threshold() == THRESHOLDS
         stay(MANY)
     assert not frozen
