@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
+from weakref import WeakValueDictionary
 
 from mesh.errors import TooLarge
 from mesh.protocol.batch import Batch
@@ -39,6 +41,7 @@ from ..vhost.changes import (
     Change,
 )
 from ..vhost.publishers import Publisher
+from ..vhost.stream import Stream
 from ..vhost.vhost import Vhost
 from .clock import SteadyClock
 from .ending import Endings
@@ -68,6 +71,16 @@ class ConsumerSession(Protocol):
     def cancel(self, reason: str) -> None: ...
 
 
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class Tellings:
+    """Of one cursor, by whichever session: those that wait for room in the log are in no order, and what
+    one of a lost connection has left must not come behind what its reader has said since."""
+
+    told: int = 0
+    written: int = 0
+    """The number of the last one that was."""
+
+
 class Hosted:
     """One vhost of a running broker."""
 
@@ -86,6 +99,8 @@ class Hosted:
         self._busy: dict[Queue, None] = {}
         self._publishers: dict[bytes, PublisherSession] = {}
         self._sessions: dict[Consumer, ConsumerSession] = {}
+        self._tellings: WeakValueDictionary[tuple[Stream, str], Tellings] = WeakValueDictionary()
+        """For as long as the cursor has sessions."""
         self._permitted = Bell()
         """Rings when somebody may do more, or less, than before."""
         self.streams_changed = Waker()
@@ -172,9 +187,23 @@ class Hosted:
             position = await self._with_room(partial(self._make_so, wanted))
         await self.log.durable(position)
 
-    async def keep_cursor(self, wanted: Wanted) -> None:
-        """As `change`, and nobody who is alone keeps it waiting: cursors are not declared."""
-        await self.log.durable(await self._with_room(partial(self._make_so, wanted)))
+    def tellings_of(self, stream: Stream, cursor: str) -> Tellings:
+        """The same for all sessions that there are at a time."""
+        return self._tellings.setdefault((stream, cursor), Tellings())
+
+    async def keep_cursor(self, wanted: Wanted, tellings: Tellings, number: int) -> None:
+        """As `change`, and nobody who is alone keeps it waiting: cursors are not declared.
+
+        Args:
+            number: of the telling; where a later one has been written, it is that one that is kept.
+        """
+
+        def news() -> Sequence[Change]:
+            return wanted() if number > tellings.written else []
+
+        position = await self._with_room(partial(self._make_so, news))
+        tellings.written = max(tellings.written, number)  # Not before there was room for it.
+        await self.log.durable(position)
 
     def _make_so(self, wanted: Wanted) -> int:
         changes = wanted()

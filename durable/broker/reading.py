@@ -82,12 +82,14 @@ class _Cursor:
 
     def __init__(self, tunnel: Tunnel, hosted: Hosted, stream: Stream, name: str) -> None:
         self._tunnel, self._hosted, self._stream, self._name = tunnel, hosted, stream, name
-        self._told: int | None = None
-        """By the reader, and not written down yet."""
+        self._tellings = hosted.tellings_of(stream, name)
+        self._told: tuple[int, int] | None = None
+        """By the reader, and not written down yet: which telling it is, and the offset."""
         self._work = Waker()
 
     def at(self, offset: int) -> None:
-        self._told = offset
+        self._tellings.told += 1
+        self._told = (self._tellings.told, offset)
         self._work.wake()
 
     @ends_with_tunnel
@@ -95,12 +97,13 @@ class _Cursor:
         """Write it down when there is room, and tell the reader what is on disk, until cancelled."""
         while True:
             while self._told is not None:
-                offset, self._told = self._told, None
+                told, self._told = self._told, None
+                number, offset = told
                 change = partial(_cursor_at, self._hosted, self._stream, self._name, offset)
                 try:
-                    await self._hosted.keep_cursor(change)
+                    await self._hosted.keep_cursor(change, self._tellings, number)
                 except StoreFull:  # Reading goes on meanwhile.
-                    self._told = offset if self._told is None else self._told
+                    self._told = told if self._told is None else self._told
                     await trio.sleep(FULL_PAUSE_S)
                 else:
                     await self._tunnel.send(encode_number(SETTLED, offset))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -10,7 +11,11 @@ import trio
 
 import durable
 from durable.broker.reading import _Cursor
-from durable.errors import BrokerLost, ConsumerCancelled, UnknownStream
+from durable.client.connection import Connection
+from durable.client.records import Records
+from durable.errors import BrokerLost, ConsumerCancelled, StoreBusy, UnknownStream
+from durable.log.log import Log
+from durable.vhost.changes import Change
 from tests.brokers import at, client, numbered, payloads, serving, shop_at, take
 from tests.nodes import free_ports
 from tests.waiting import PATIENCE_S, until
@@ -77,6 +82,86 @@ async def test_a_reader_with_a_cursor_goes_on_where_it_was_when_its_broker_is_ba
             assert payloads(await take(records, 2)) == numbered(2, 5)
             await records.__aexit__(None, None, None)
             assert broker.hosted("/").vhost.registry.stream("audit").cursors == {"billing": 5}
+
+
+class Waiting:
+    """In place of `Log.with_room`: whoever wants to append waits for its turn, which the test gives."""
+
+    def __init__(self, log: Log) -> None:
+        self._with_room = log.with_room
+        self.turns: list[trio.Event] = []
+
+    async def __call__(self, attempt: Callable[[], int]) -> int:
+        turn = trio.Event()
+        self.turns.append(turn)
+        await turn.wait()
+        return await self._with_room(attempt)
+
+
+async def storing(shop: Connection, told: Sequence[int], waiting: Waiting) -> list[Records]:
+    """Readers of one cursor; each, one after the other, has taken and stored so many, and waits for room."""
+    readers = list[Records]()
+    for count in told:
+        records = shop.read("audit", start="first", cursor="billing")
+        readers.append(await records.__aenter__())
+        await take(records, count)
+        await records.store()
+        await until(lambda: len(waiting.turns) == len(readers))
+    return readers
+
+
+@pytest.mark.parametrize("told", [(2, 4), (4, 2)])
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+async def test_of_cursors_that_wait_for_room_the_last_one_told_stays(
+    told: tuple[int, int], order: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by reading: what a session whose connection was lost still waited to write could come behind
+    what its reader had stored through the next one, and take it back."""
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_stream("audit")
+        await shop.publish_many("", "audit", numbered(4))
+        hosted = broker.hosted("/")
+        waiting = Waiting(hosted.log)
+        monkeypatch.setattr(hosted.log, "with_room", waiting)
+        with trio.fail_after(PATIENCE_S):
+            readers = await storing(shop, told, waiting)
+            for one in order:
+                waiting.turns[one].set()
+                await readers[one].__aexit__(None, None, None)  # It has been told: it is kept.
+        monkeypatch.undo()  # A broker that ends writes, too.
+        assert hosted.vhost.registry.stream("audit").cursors == {"billing": told[1]}
+
+
+async def test_a_cursor_that_found_no_room_itself_keeps_no_earlier_one_from_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its session may end before there is room, and the earlier one was told that it is kept."""
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_stream("audit")
+        await shop.publish_many("", "audit", numbered(4))
+        hosted = broker.hosted("/")
+        waiting, tried, made = Waiting(hosted.log), trio.Event(), list[int]()
+        change = hosted.vhost.change
+
+        def busy_once(changes: Sequence[Change], now_us: int) -> int:
+            offsets = [offset for *_, offset in changes]
+            if offsets == [4] and not tried.is_set():
+                tried.set()
+                raise StoreBusy(1, "no room")
+            made.extend(offsets)
+            return change(changes, now_us)
+
+        monkeypatch.setattr(hosted.log, "with_room", waiting)
+        monkeypatch.setattr(hosted.vhost, "change", busy_once)
+        with trio.fail_after(PATIENCE_S):
+            earlier, later = await storing(shop, (2, 4), waiting)
+            waiting.turns[1].set()
+            await tried.wait()
+            waiting.turns[0].set()
+            await earlier.__aexit__(None, None, None)
+            await later.__aexit__(None, None, None)
+        monkeypatch.undo()
+        assert made == [2, 4]
 
 
 async def test_leaving_says_when_nobody_knows_whether_a_cursor_is_kept(tmp_path: Path) -> None:
