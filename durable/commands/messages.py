@@ -94,14 +94,19 @@ async def publish(args: argparse.Namespace) -> int:
 
 @asynccontextmanager
 async def naming_queues(broker: Connection) -> AsyncGenerator[None]:
-    """For a block that publishes: of what routes nowhere it is said which queue was meant."""
+    """For a block that publishes: of what routes nowhere it is said which queue, or key, was meant."""
     try:
         yield
     except Unroutable as error:
-        if error.exchange:
-            raise
-        found = await broker.statistics()
-        raise Unroutable("", error.key, [*found["queues"], *found["streams"]]) from None
+        exchange, key = error.exchange, error.key
+        if exchange:
+            bound = (one for one in await broker.bindings() if one["exchange"] == exchange)
+            # Its own may be there, and lead to another exchange that routes it nowhere.
+            known = [one["key"] for one in bound if one["key"] != key]
+        else:
+            found = await broker.statistics()
+            known = [*found["queues"], *found["streams"]]
+        raise Unroutable(exchange, key, known) from None
 
 
 async def consume(args: argparse.Namespace) -> int:

@@ -23,17 +23,19 @@ class Unroutable(PublishError):
     """Mandatory, and no queue is bound to `exchange` for `key`. Not stored.
 
     Args:
-        known: names of queues, where somebody has asked; a broker does not compare for each message.
+        known: names of queues, or keys by which the exchange routes, where somebody has asked; a broker
+            does not compare for each message.
     """
 
     def __init__(self, exchange: str, key: str, known: Iterable[str] = ()) -> None:
         near = nearest(key, known)
-        hint = f"did you mean {near!r}?" if near else "declare it first"
-        super().__init__(
-            f"exchange {exchange!r} routes {shown(key)} to no queue: bind one"
-            if exchange
-            else f"there is no queue {shown(key)}: {hint}"
-        )
+        if exchange:
+            hint = f"did you mean {near!r}, by which something is bound?" if near else "bind one"
+            text = f"exchange {exchange!r} routes {shown(key)} to no queue: {hint}"
+        else:
+            hint = f"did you mean {near!r}?" if near else "declare it first"
+            text = f"there is no queue {shown(key)}: {hint}"
+        super().__init__(text)
         self.exchange, self.key = exchange, key
 
 

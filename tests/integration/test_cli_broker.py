@@ -278,12 +278,20 @@ def test_what_a_broker_refuses_is_said_by_name(shell: Shell) -> None:
         (["publish", "job", "x"], b"mesh-broker: there is no queue 'job': did you mean 'jobs'?"),
         (["publish", "mail", "x"], b"mesh-broker: there is no queue 'mail': declare it first"),
         (["publish", "jobs", "x", "--exchange", "amq.direct"], b"routes 'jobs' to no queue: bind"),
+        (["publish", "order.eu", "x", "--exchange", "amq.topic"], b"did you mean 'orders.eu', by"),
+        (
+            ["publish", "orders.us", "x", "--exchange", "amq.fanout"],
+            b"'orders.us' to no queue: bind",
+        ),
         (["consume", "job"], b"did you mean 'jobs'?"),
         (["bind", "amq.topic", "job", "a"], b"no queue 'job'"),
         (["status", "--vhost", "other"], b"no vhost 'other'"),
     )
     with served(shell):
         good(shell, "declare-queue", "jobs", "max_length=10")
+        good(shell, "bind", "amq.topic", "jobs", "orders.eu")
+        good(shell, "declare-exchange", "nowhere")
+        good(shell, "bind", "amq.fanout", "nowhere", "orders.us", "--to-exchange")
         for process, says in [(shell.start(*words), says) for words, says in refusals]:
             out, words = process.communicate(timeout=40)
             assert (process.returncode, out) == (1, b""), words

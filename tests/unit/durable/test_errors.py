@@ -75,6 +75,12 @@ def test_a_name_without_any_of_its_length_is_not_compared(monkeypatch: pytest.Mo
         ),
         (Unroutable("", "jobs"), "there is no queue 'jobs': declare it first"),
         (Unroutable("events", "a.b"), "exchange 'events' routes 'a.b' to no queue: bind one"),
+        (
+            Unroutable("events", "ordr.eu", ["orders.eu", "other"]),
+            "exchange 'events' routes 'ordr.eu' to no queue: did you mean 'orders.eu', by which "
+            "something is bound?",
+        ),
+        (Unroutable("events", "a.b", ["other"]), "exchange 'events' routes 'a.b' to no queue: bind one"),
         (Unconfirmed(2, "gone"), "unknown whether 2 messages were stored: gone"),
         (Unconfirmed(0, "gone", 3), "3 messages were not sent: gone"),
         (
