@@ -140,6 +140,19 @@ def check_ours(data: Path) -> None:
         raise ForeignStore(str(data), f"it holds {', '.join(strange[:5])}")
 
 
+def is_vhost(path: Path) -> bool:
+    """Neither one that was deleted, nor one whose making was cut off before anything was in it."""
+    log = path / "log"
+    if not log.is_dir() or is_going(path):
+        return False
+    made = (path / NAME_FILE, log / STORE_NAME)
+    return any(one.exists() for one in made) or has_segments(log)
+
+
+def has_segments(log: Path) -> bool:
+    return any(log.glob("msgs.*"))
+
+
 def vhosts(data: Path) -> list[str]:
     """Names of all there are; those whose making was cut off, or whose name is damaged, are left out."""
     names: list[str] = []
@@ -147,10 +160,11 @@ def vhosts(data: Path) -> list[str]:
         name = _name(RealDirectory(path))
         if directory_name(name) == path.name:
             names.append(name)
-        elif (path / "log" / STORE_NAME).exists():
+        elif is_vhost(path):
             logger.error(
                 "the vhost in %s is left out: its name says %r, which belongs elsewhere; declare a "
-                "vhost of its name, and it is back", path, name,
+                "vhost of its name, and it is back; or have `mesh-broker salvage` copy it, under "
+                "another name", path, name,
             )  # fmt: skip
     return names
 

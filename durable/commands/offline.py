@@ -16,7 +16,7 @@ from mesh.commands.terminal import words
 from security.keyring import Keyring
 
 from ..broker.checkpoints import begin_at
-from ..broker.directory import DEFAULT_VHOST, NAME_FILE, is_going
+from ..broker.directory import DEFAULT_VHOST, NAME_FILE, is_going, is_vhost
 from ..config import BrokerConfig
 from ..definition_forms import to_plain
 from ..definitions import QueueDefinition
@@ -28,7 +28,6 @@ from ..log.cipher import Cipher
 from ..log.config import LogConfig
 from ..log.disk import Disk
 from ..log.encryption import Encryption, is_encrypted
-from ..log.header import STORE_NAME
 from ..log.read_only_disk import ReadOnlyDisk
 from ..log.record import Draft, Kind, Record
 from ..log.recovery import Beginning
@@ -71,7 +70,7 @@ def places(data: Path, vhost: str | None = None) -> list[Place]:
         raise DurableError(f"{data}: no such directory")
     if not base.is_dir():
         raise DurableError(f"{data} is no broker's directory: there is no {base}")
-    found = sorted(_place(path) for path in base.iterdir() if _is_vhost(path))
+    found = sorted(_place(path) for path in base.iterdir() if is_vhost(path))
     if not found:
         raise DurableError(f"{data} is no broker's directory: {base} holds no vhost")
     if vhost is None:
@@ -81,15 +80,6 @@ def places(data: Path, vhost: str | None = None) -> list[Place]:
         names = [one.name for one in found]
         raise UnknownVhost(vhost, names, hint=f"there is {', '.join(names)}")
     return chosen
-
-
-def _is_vhost(path: Path) -> bool:
-    """Neither one that was deleted, nor one whose making was cut off before anything was in it."""
-    log = path / "log"
-    if not log.is_dir() or is_going(path):
-        return False
-    made = (path / NAME_FILE, log / STORE_NAME)
-    return any(one.exists() for one in made) or any(log.glob("msgs.*"))
 
 
 def _place(path: Path) -> Place:

@@ -14,6 +14,7 @@ from mesh.commands.options import Commands, add_keys, named, path, settings
 from mesh.commands.terminal import printable, words
 from mesh.joining import keyring_of
 
+from ..broker.directory import has_segments
 from ..log.checkpoint import Unusable, decode_checkpoint
 from ..log.checkpoints import FOLDER_NAME, KINDS, ROOT_NAME
 from ..log.encryption import damaged_copies
@@ -85,6 +86,8 @@ def problems_of(place: Place, offline: Offline) -> list[str]:
 
 def _damaged_files(log: Path) -> Iterator[str]:
     """Beside the segments. A start does without them; but what only an `ack` knew to be settled comes again."""
+    if not (log / STORE_NAME).exists() and has_segments(log):
+        yield f"missing: the file {STORE_NAME}"
     checkpoints = (log / ROOT_NAME, *sorted((log / FOLDER_NAME).glob("*/*")))
     for file in (log / STORE_NAME, *checkpoints):
         if file.name not in (STORE_NAME, ROOT_NAME, *KINDS) or not file.is_file():

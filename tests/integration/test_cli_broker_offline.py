@@ -13,6 +13,7 @@ from zlib import crc32
 import msgpack
 import pytest
 
+from durable.broker.directory import vhost_path
 from durable.cli import main
 from durable.definition_forms import to_plain
 from durable.definitions import QueueDefinition
@@ -175,6 +176,30 @@ def test_a_damaged_file_beside_the_segments_is_said(directory: Offline, name: st
     for left in (path.read_bytes()[:-1], b""):
         path.write_bytes(left)
         assert directory.run("verify", "data")[0] == 1
+
+
+@pytest.mark.parametrize("gone", [["store"], ["vhost"], ["vhost", "store"]])
+def test_a_vhost_without_its_store_file_or_its_name_is_named(
+    directory: Offline, gone: list[str]
+) -> None:
+    """Found: a directory without the file `store` was well, as if nothing were missing."""
+    path = vhost_path(directory.path / "data", "billing")
+    shutil.copytree(directory.log.parent, path)
+    (path / "vhost").write_text("billing")
+    for name in gone:
+        next(path.rglob(name)).unlink()
+    said = {
+        "vhost": f"the name of {path.relative_to(directory.path)} cannot be read",
+        "store": "missing: the file store",
+    }
+    for command, wrong in (("verify", 1), ("inspect", 0)):
+        status, found = directory.json(command, "data")
+        (row,) = [one for one in found["vhosts"] if one["vhost"] != "/"]
+        assert row["vhost"] == (f"vhost-{path.name[:8]}" if "vhost" in gone else "billing")
+        assert (status, row["problems"]) == (wrong, [said[name] for name in gone])
+        _, out, err = directory.run(command, "data")
+        for name in gone:
+            assert said[name] in out + err
 
 
 @pytest.mark.parametrize("gone", [["enq"], ["ack"], ["enq", "ack"]])

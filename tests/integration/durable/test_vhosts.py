@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from traceback import walk_tb
@@ -91,11 +92,13 @@ async def test_what_is_left_of_a_deleted_vhost_is_no_part_of_a_new_one(
         assert len(list((tmp_path / "vhosts").iterdir())) == 1 + (not restarted)
 
 
+@pytest.mark.parametrize("store", [True, False])
 @pytest.mark.parametrize("damaged", [b"", b"qilling", b"\xff"])
 async def test_a_vhost_whose_name_is_damaged_costs_no_other_and_comes_back(
-    tmp_path: Path, damaged: bytes, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, damaged: bytes, store: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Found: the broker did not start, for one bit of a name."""
+    """Found: the broker did not start, for one bit of a name; without the file `store` as well, it was
+    left out and nobody was told."""
     async with serving(tmp_path) as broker, node("shop", node_of(broker)) as joined:
         home = durable.connect(joined)
         await home.create_vhost("billing")
@@ -105,10 +108,14 @@ async def test_a_vhost_whose_name_is_damaged_costs_no_other_and_comes_back(
             await there.publish_many("", "jobs", numbered(10))
     for file in (tmp_path / "vhosts").glob("*/vhost"):
         file.write_bytes(damaged)
+        if not store:
+            (file.parent / "log" / "store").unlink()
     async with serving(tmp_path) as broker, node("shop", node_of(broker)) as joined:
         home = durable.connect(joined)
         assert await home.vhosts() == ["/"]
-        assert caplog.text.count("is left out: its name says") == 1
+        (said,) = [one.getMessage() for one in caplog.records if one.levelno == logging.ERROR]
+        assert f"the vhost in {vhost_path(tmp_path, 'billing')} is left out: its name says" in said
+        assert "`mesh-broker salvage`" in said
         assert await drain(home, "jobs") == numbered(10)
         await home.create_vhost("billing")
         assert await drain(durable.connect(joined, vhost="billing"), "jobs") == numbered(10)
