@@ -91,6 +91,10 @@ async def salvage(args: argparse.Namespace) -> int:
 
 
 def _check_new(data: Path, new: Path) -> None:
+    if new.resolve() == data.resolve():
+        raise DurableError(
+            f"--to {new} is {data} itself: name another directory, empty or not there"
+        )
     if new.resolve().is_relative_to(data.resolve()):
         raise DurableError(f"{new} is in {data}, which is not to be changed")
     if new.exists() and (not new.is_dir() or any(new.iterdir())):

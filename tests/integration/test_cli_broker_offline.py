@@ -103,9 +103,14 @@ def test_salvage_of_what_is_whole_is_a_copy(directory: Offline) -> None:
     assert directory.run("verify", "new")[0] == 0
     _, out, _ = directory.run("inspect", "new", "--queue", QUEUE)
     assert sequences(out) == [*range(5, MESSAGES)]
-    for wrong in ("new", "data/new"):
+    (directory.path / "link").symlink_to("data")
+    another = "itself: name another directory, empty or not there"
+    for wrong, says in (
+        ("new", "is not empty"), ("data/new", "is in data"), ("data", another), ("link", another),
+        ("new/../data", another),
+    ):  # fmt: skip
         status, _, said = directory.run("salvage", "data", "--to", wrong)
-        assert (status, said.count("\n")) == (1, 1)
+        assert (status, said.count("\n"), says in said) == (1, 1, True)
 
 
 def test_a_copied_snapshot_says_nothing_of_log_positions(directory: Offline) -> None:
