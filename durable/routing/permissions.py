@@ -95,13 +95,14 @@ class Permissions:
             forgotten: a cluster of which nothing is said any more.
         """
         said = list(said)
-        after = {**self._definitions, **{one.cluster: one for one in said}}
+        after = {cluster: self._patterns[cluster, CONFIGURE] for cluster in self._definitions}
+        after |= {one.cluster: re.compile(one.configure) for one in said}
         after.pop(forgotten or "", None)
-        if after and not any(
-            re.fullmatch(one.configure, _own(cluster))
-            for one in after.values()
-            for cluster in after
-        ):
+        if not after or any(one.fullmatch(_own(cluster)) for cluster, one in after.items()):
+            return
+        # Each with each: of thousands that say the same, once.
+        names = [_own(cluster) for cluster in after]
+        if not any(one.fullmatch(name) for one in set(after.values()) for name in names):
             raise NoAdministrator(forgotten or said[-1].cluster)
 
     def definitions(self) -> tuple[PermissionDefinition, ...]:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
+from types import SimpleNamespace
+
 import pytest
 
 from durable.definitions import (
@@ -71,6 +75,32 @@ def test_who_administers_need_not_be_the_cluster_itself() -> None:
     permissions.declare(of_web)
     with pytest.raises(NoAdministrator):
         permissions.check_administered([PermissionDefinition(cluster="crm", configure="web")])
+
+
+def test_whether_somebody_administers_is_not_asked_of_each_cluster_for_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Found by reading: of 2,000 clusters it took 2 s, in which a broker did nothing else."""
+    asked = list[str]()
+
+    @dataclass(frozen=True)
+    class Counting:
+        pattern: str
+
+        def fullmatch(self, name: str) -> bool:
+            asked.append(name)
+            return re.fullmatch(self.pattern, name) is not None
+
+    monkeypatch.setattr(rules, "re", SimpleNamespace(compile=Counting))
+    alike = [PermissionDefinition(cluster=f"c{at}", configure="c.*") for at in range(100)]
+    others = [PermissionDefinition(cluster=f"d{at}", configure=f"d{at}.*") for at in range(100)]
+    admin = PermissionDefinition(cluster="admin", configure=".*")
+    Permissions([*alike, *others]).check_administered([admin])
+    assert len(asked) == 201
+    asked.clear()
+    with pytest.raises(NoAdministrator):
+        Permissions(alike).check_administered([PermissionDefinition(cluster="web")])
+    assert len(asked) == 3 * 101, "its own of each, then all by the two that differ"
 
 
 def test_what_is_said_last_counts_at_once() -> None:
