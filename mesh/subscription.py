@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from types import TracebackType
 
@@ -13,6 +13,8 @@ from .entering import AsyncBlock
 from .errors import NodeClosed
 from .message import Message, messages
 from .protocol.inbox import Delivery, Inbox, SubscriptionStatistics
+from .protocol.interest import BLOCK
+from .protocol.sharing import Sharing
 from .waker import Waker
 
 IN_A_ROW_MAX = 64
@@ -38,6 +40,20 @@ class Subscription(AsyncBlock):
         """Messages taken since other tasks last had their turn."""
         self._messages: Iterator[Message] = iter(())
         self._closed = False
+        self._sharing: Sharing | None = None
+        self._after: Sequence[Subscription] = ()
+
+    def share(self, sharing: Sharing, after: Sequence[Subscription] = ()) -> None:
+        """Before it is entered: of messages that others with this `sharing` match too, only the one
+        that was entered first gets any. Not with `block`.
+
+        Args:
+            after: those that were closed, in this order. What is missing between what they had of a
+                stream and what comes here is `lost` of the first that comes.
+        """
+        if self._when_full == BLOCK:
+            raise ValueError("when_full: one that blocks cannot share")
+        self._sharing, self._after = sharing, after
 
     async def __aenter__(self) -> Subscription:
         if self._inbox is not None:
@@ -46,6 +62,10 @@ class Subscription(AsyncBlock):
         self._inbox = self._driver.core.subscribe(
             self.pattern, self._when_full, self._limit_bytes, self._waker.wake
         )
+        if self._sharing is not None:
+            after = [one._inbox for one in self._after if one._inbox is not None]
+            self._driver.core.patterns.share(self._inbox, self._sharing, after)
+            self._after = ()
         self._driver.settle()
         return self
 
@@ -53,6 +73,10 @@ class Subscription(AsyncBlock):
         self, kind: type[BaseException] | None, error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:  # fmt: skip
+        self.close()
+
+    def close(self) -> None:
+        """At once nothing more comes. What waits can still be taken; then `take` raises NodeClosed."""
         self._closed = True
         if self._inbox is not None:
             self._driver.core.unsubscribe(self._inbox)

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from .batch import LOST, Batch
 from .interest import BLOCK, DROP_NEWEST
 from .link import Link
+from .sharing import Sharing
 
 STREAMS_MAX = 100_000
 """(publisher, topic) pairs whose last sequence one subscription remembers."""
@@ -92,6 +93,8 @@ class Epoch:
     """Of earlier epochs, to be told with the next message."""
     waiting: int = 0
     """Messages of it that wait here."""
+    waiting_end: int = 0
+    """Behind the last of them."""
     forgotten: bool = False
     """What was missing is told with a later epoch; so is what is dropped from now on."""
 
@@ -141,6 +144,8 @@ class Inbox:
         self.ident, self.pattern, self.policy = ident, pattern, policy
         self.limit_bytes = limit_bytes
         self.wake = wake
+        self.sharing: Sharing | None = None
+        """Of its messages others of this node get none."""
         self._peer_bytes_max = limit_bytes + early_bytes
         self._from: dict[Link | None, int] = {}
         """Bytes that wait per link, None for this node's own; only with `block`."""
@@ -182,6 +187,7 @@ class Inbox:
             return
         if entry.first == entry.end:
             return
+        epoch.waiting_end = entry.batch.base_sequence + entry.end
         self._entries.append(entry)
         self._waiting_bytes += entry.size_bytes
         if len(self._entries) == 1:
@@ -205,6 +211,28 @@ class Inbox:
             if entry.link is not None:
                 self.owed[entry.link] = self.owed.get(entry.link, 0) + entry.size_bytes
         return Delivery(batch, payloads, sequence, lost)
+
+    @property
+    def streams(self) -> list[tuple[bytes, str]]:
+        """(publisher, topic) of all of which it knows what came last."""
+        return list(self._streams)
+
+    def go_on(self, before: Inbox, stream: tuple[bytes, str]) -> None:
+        """What comes of a stream from now on comes here, no longer there.
+
+        What is missing between messages that `before` has delivered, or will, it tells itself; what is
+        missing behind them is told here.
+        """
+        epochs = before._streams[stream]
+        wait = [at for at, one in enumerate(epochs) if one.waiting]
+        first = wait[-1] if wait else 0
+        left = [Epoch(one.epoch, one.expected, one.end, one.missed) for one in epochs[first:]]
+        if wait:
+            left[0].expected, left[0].missed = epochs[first].waiting_end, 0
+        self._streams[stream] = left
+        self._streams.move_to_end(stream)
+        if len(self._streams) > STREAMS_MAX:
+            self._streams.popitem(last=False)
 
     def _charge(self, link: Link | None, size_bytes: int) -> bool:
         """Keep count of what waits from one publisher. False: too much, by any reading of its credit.

@@ -10,7 +10,7 @@ Not safe for threads; the core calls it and flushes what it touched.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -28,6 +28,7 @@ from .outbox import REQUESTS
 from .request import REPLY_PREFIX, pack_busy, pack_head, read_head
 from .requests import RequestTable
 from .rotation import Rotation
+from .sharing import Sharing, one_of_each, overlap
 from .timers import Timers
 from .topics import Publisher, Wanted
 from .tunnels import Opened, TunnelTable
@@ -144,7 +145,7 @@ class Patterns:
             raise RemoteProtocolError(f"batch of {clip(str(error))}") from None
         if len(self._matches) >= self._config.topics_max:
             self._matches.clear()
-        inboxes = self._matches[topic] = self._local.match(topic)
+        inboxes = self._matches[topic] = one_of_each(self._local.match(topic))
         return inboxes
 
     def _on_request(self, link: Link, record: Received, now_s: float) -> None:
@@ -225,8 +226,25 @@ class Patterns:
         self._local.remove(inbox.pattern, inbox)
         self.interest.remove(inbox.pattern, inbox)
         self._matches.clear()
+        if inbox.sharing is not None:
+            others = self.inboxes.values()
+            self._go_on(inbox, [one for one in others if one.sharing is inbox.sharing])
         self.publisher.freed(inbox)
         return True
+
+    def share(self, inbox: Inbox, sharing: Sharing, after: Iterable[Inbox]) -> None:
+        """In the turn in which it was subscribed. `after`: see Subscription.share."""
+        inbox.sharing = sharing
+        for before in after:
+            self._go_on(before, [inbox])
+
+    def _go_on(self, before: Inbox, others: Iterable[Inbox]) -> None:
+        """Streams of one that has ended go on in those of these that get their messages now."""
+        heirs = {one for one in others if overlap(one.pattern, before.pattern)}
+        for stream in before.streams if heirs else ():
+            for inbox in one_of_each(self._local.match(stream[1])):
+                if inbox in heirs:
+                    inbox.go_on(before, stream)
 
     def announce_inbox(self, link: Link, inbox: Inbox) -> None:
         policy = POLICIES.index(inbox.policy)

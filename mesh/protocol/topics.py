@@ -22,6 +22,7 @@ from .inbox import Inbox
 from .interest import BLOCK, DROP_OLDEST, Interest, RemoteSubscription
 from .link import Link
 from .outbox import TOPICS
+from .sharing import one_of_each
 
 LOSSES_MAX = 1000
 """Streams of which one link is yet to be told that messages were dropped. It sees a gap in what it
@@ -162,6 +163,7 @@ class Publisher:
                     stream.links[wanted.link] = wanted.policy
                 if wanted.policy == BLOCK:
                     stream.blockers.append(wanted)
+            stream.inboxes = one_of_each(stream.inboxes)
 
     def _limit(self, stream: TopicStream) -> None:
         if not stream.wanted or stream.blocked or self._draining:
