@@ -1,30 +1,31 @@
 """Live topics into streams: publishers know nothing of it.
 
-One subscription per pattern of any stream. A message that several of them match is stored once, by
-the one that was subscribed first: it has the message for certain, whatever patterns come later. What
-was lost on the way, or dropped here because the disk was slower than the publishers for too long, or
-is more than a segment takes, is recorded as a gap. Order is kept per pattern, so per topic, not
-between topics of several patterns.
+One subscription per pattern of any stream. They share: of those that match a message, only the one
+that was subscribed first gets it. What waits in one whose last stream is deleted is stored for the
+streams that are left, before what comes of the same topics in others. What was lost on the way, or
+dropped here because the disk was slower than the publishers for too long, or is more than a segment
+takes, is recorded as a gap. Order is kept per topic, not between topics of several patterns.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
-from math import inf
 
 import trio
 
-from mesh.errors import InvalidName, LimitReached, TooLarge
+from mesh.errors import InvalidName, LimitReached, NodeClosed, TooLarge
 from mesh.names import read_pattern
 from mesh.node import Node
 from mesh.protocol.batch import Batch
 from mesh.protocol.inbox import Delivery
 from mesh.protocol.interest import Interest
+from mesh.protocol.sharing import Sharing
+from mesh.subscription import Subscription
 
 from ..errors import StoreFailed, StoreFull
 from ..log.bodies import Missed
@@ -40,10 +41,13 @@ FULL_PAUSE_S = 0.1
 class _Subscribed:
     """The task of one pattern."""
 
-    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    pattern: str
+    turn: int
+    """Lower than of those that were subscribed later."""
+    subscription: Subscription
+    left: bool = False
+    """No stream wants it any more: nothing comes, but what waits is stored for others."""
     ended: trio.Event = field(default_factory=trio.Event)
-    turn: float = inf
-    """Lower than of those that were subscribed later; inf: it is not."""
 
 
 class Capture:
@@ -52,8 +56,12 @@ class Capture:
     def __init__(self, hosted: Hosted, node: Node, inbox_bytes: int) -> None:
         self._hosted, self._node, self._inbox_bytes = hosted, node, inbox_bytes
         self._running: dict[str, _Subscribed] = {}
+        self._leaving: list[_Subscribed] = []
+        """Those that have left, in this order, until they have ended and `run` has seen it."""
+        self._left: Interest[_Subscribed] = Interest()
+        """The same by what they matched."""
         self._turns = count()
-        self._interest: Interest[str] = Interest()
+        self._sharing = Sharing()
         self._refused: set[str] = set()
         """Patterns that the node takes no subscription for, each said once."""
 
@@ -63,54 +71,76 @@ class Capture:
             while True:
                 wanted = self._hosted.vhost.registry.patterns
                 self._refused.intersection_update(wanted)
-                over = [
-                    one
-                    for one, subscribed in self._running.items()
-                    if one not in wanted or subscribed.ended.is_set()  # There may be room now.
-                ]
-                gone = [(one, self._running.pop(one)) for one in over]
-                for pattern, subscribed in gone:
-                    subscribed.scope.cancel()
-                    self._interest.remove(read_pattern(pattern), pattern)
-                for _, subscribed in gone:  # They count until then, and there is a limit.
-                    await subscribed.ended.wait()
+                ended = [one for one in self._leaving if one.ended.is_set()]
+                for one in list(self._running.values()):
+                    if one.ended.is_set():  # It was refused, and there may be room now.
+                        del self._running[one.pattern]
+                    elif one.pattern not in wanted:
+                        self._leave(one)
                 for pattern in [one for one in wanted if one not in self._running]:
-                    self._interest.add(read_pattern(pattern), pattern)
-                    subscribed = self._running[pattern] = _Subscribed()
-                    await nursery.start(self._subscribe, pattern, subscribed)
+                    await self._until_room()
+                    await nursery.start(self._subscribe, pattern)
+                for one in ended:
+                    self._leaving.remove(one)
+                    self._left.remove(read_pattern(one.pattern), one)
                 await self._hosted.streams_changed.wait()
 
-    async def _subscribe(
-        self, pattern: str, subscribed: _Subscribed,
-        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-    ) -> None:  # fmt: skip
-        with subscribed.scope:
-            async with AsyncExitStack() as stack:
-                stack.callback(subscribed.ended.set)
-                wanted = self._node.subscribe(
-                    pattern, when_full="drop_newest", limit_bytes=self._inbox_bytes
-                )
-                try:
-                    subscription = await stack.enter_async_context(wanted)
-                except (InvalidName, LimitReached) as error:
-                    # It is declared, and must not keep this broker from starting.
-                    if pattern not in self._refused:
-                        logger.error("pattern %s is not captured: %s", pattern, error)
-                    self._refused.add(pattern)
-                    return task_status.started()
-                self._refused.discard(pattern)
-                subscribed.turn = next(self._turns)
-                task_status.started()
-                while True:
-                    delivery = await subscription.take()
-                    if self._first_to_match(delivery.topic) == pattern:
-                        with suppress(StoreFailed):  # Which has been said; the rest goes on.
-                            await self._store(delivery)
+    def _leave(self, one: _Subscribed) -> None:
+        del self._running[one.pattern]
+        one.left = True
+        one.subscription.close()
+        self._leaving.append(one)
+        self._left.add(read_pattern(one.pattern), one)
 
-    def _first_to_match(self, topic: str) -> str | None:
-        """None: the streams that wanted it went while it was on its way."""
-        patterns = self._interest.match(topic)
-        return min(patterns, key=lambda one: self._running[one].turn, default=None)
+    async def _until_room(self) -> None:
+        """Each of those that leave may hold a full inbox, so they count like others until they have ended."""
+        for one in self._leaving:
+            there = len(self._running) + len(self._leaving)
+            if there >= self._node.config.subscriptions_max:
+                await one.ended.wait()
+
+    async def _subscribe(
+        self, pattern: str, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        subscription = self._node.subscribe(
+            pattern, when_full="drop_newest", limit_bytes=self._inbox_bytes
+        )
+        # A stream may have got from these already what it goes on to get from this one.
+        subscription.share(self._sharing, [one.subscription for one in self._leaving])
+        one = self._running[pattern] = _Subscribed(pattern, next(self._turns), subscription)
+        try:
+            async with subscription:
+                self._refused.discard(pattern)
+                task_status.started()
+                await self._take(one)
+        except (InvalidName, LimitReached) as error:
+            # It is declared, and must not keep this broker from starting.
+            if pattern not in self._refused:
+                logger.error("pattern %s is not captured: %s", pattern, error)
+            self._refused.add(pattern)
+            task_status.started()
+        except NodeClosed:
+            if not one.left:
+                raise
+        finally:
+            one.ended.set()
+            if one.left:
+                self._hosted.streams_changed.wake()
+
+    async def _take(self, one: _Subscribed) -> None:
+        """Until nothing more comes: then it raises NodeClosed."""
+        while True:
+            delivery = await one.subscription.take()
+            if self._leaving:
+                await self._until_first(one, delivery.topic)
+            with suppress(StoreFailed):  # Which has been said; the rest goes on.
+                await self._store(delivery)
+
+    async def _until_first(self, one: _Subscribed, topic: str) -> None:
+        """Until no other has what came of this topic before. Nobody waits for one of a later turn."""
+        for left in self._left.match(topic):
+            if left.turn < one.turn:
+                await left.ended.wait()
 
     async def _store(self, delivery: Delivery) -> None:
         """In pieces where it is more than a segment takes."""

@@ -6,8 +6,7 @@ On a memory disk with segments of 8 KiB, in virtual time.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -221,9 +220,17 @@ class Publisher:
     def __init__(self, *deliveries: Delivery) -> None:
         self._deliveries = list(deliveries)
 
-    @asynccontextmanager
-    async def subscribe(self, _pattern: str, **_limits: object) -> AsyncIterator[Publisher]:
-        yield self
+    def subscribe(self, _pattern: str, **_limits: object) -> Publisher:
+        return self
+
+    def share(self, *_: object) -> None:
+        pass
+
+    async def __aenter__(self) -> None:
+        pass
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
 
     async def take(self) -> Delivery:
         if not self._deliveries:
