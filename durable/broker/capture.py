@@ -47,6 +47,8 @@ class _Subscribed:
     subscription: Subscription
     left: bool = False
     """No stream wants it any more: nothing comes, but what waits is stored for others."""
+    warned: bool = False
+    """Of a message that is too large. Further ones are gaps like that one, and there may be any number."""
     ended: trio.Event = field(default_factory=trio.Event)
 
 
@@ -134,7 +136,7 @@ class Capture:
             if self._leaving:
                 await self._until_first(one, delivery.topic)
             with suppress(StoreFailed):  # Which has been said; the rest goes on.
-                await self._store(delivery)
+                await self._store(one, delivery)
 
     async def _until_first(self, one: _Subscribed, topic: str) -> None:
         """Until no other has what came of this topic before. Nobody waits for one of a later turn."""
@@ -142,7 +144,7 @@ class Capture:
             if left.turn < one.turn:
                 await left.ended.wait()
 
-    async def _store(self, delivery: Delivery) -> None:
+    async def _store(self, one: _Subscribed, delivery: Delivery) -> None:
         """In pieces where it is more than a segment takes."""
         left, lost = [_batch(delivery)], delivery.lost
         while left:
@@ -157,7 +159,12 @@ class Capture:
                     front, back = batch.halves()
                     left += [back, front]
                 else:
-                    logger.warning("a message of topic %s is not captured: %s", batch.topic, error)
+                    if not one.warned:
+                        one.warned = True
+                        logger.warning(
+                            "a message of topic %s is not captured: %s; further ones of %s are counted only",
+                            batch.topic, error, one.pattern,
+                        )  # fmt: skip
                     await self._miss(batch, batch.base_sequence, 1)
             lost = 0
 

@@ -30,9 +30,9 @@ class Held:
         self.go = trio.Event()
         store = Capture._store
 
-        async def held(capture: Capture, delivery: Any) -> None:
+        async def held(capture: Capture, *args: Any) -> None:
             await self.go.wait()
-            await store(capture, delivery)
+            await store(capture, *args)
 
         monkeypatch.setattr(Capture, "_store", held)
 

@@ -271,6 +271,21 @@ def gaps_of(hosted: Hosted) -> list[tuple[int, int, int]]:
     return one
 
 
+def test_of_live_messages_that_are_too_large_the_first_is_told_and_all_are_gaps(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A publisher may send any number of them."""
+
+    async def life(hosted: Hosted) -> None:
+        large = takes(hosted) + 300
+        assert await captured(
+            hosted, published(0, [large, 10, large]), published(3, [large, 10, 10, 10, 10, 10, 10])
+        ) == [(0, 0, 1), (1, 2, 1), (1, 3, 1)]
+
+    run(Volume(), life)
+    assert caplog.text.count("is not captured: ") == 1
+
+
 def test_a_live_message_that_is_too_large_is_a_gap() -> None:
     """Found: it ended the broker. What was sent with it is captured around it, in order."""
 
