@@ -107,9 +107,8 @@ class Consumer:
                 self._tidy()
         else:
             del tags[low:high], unacked[low:high]
-        for one in removed:
-            self.unacked -= one.count
-            self.unacked_bytes -= one.size_bytes
+        self.unacked -= sum(one.count for one in removed)
+        self.unacked_bytes -= sum(one.size_bytes for one in removed)
         return removed
 
     def _keep(self, low: int, high: int, start: int, end: int) -> None:

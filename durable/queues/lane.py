@@ -20,7 +20,7 @@ from .block import Block, Pieces
 from .index import Index
 from .journal import Journal
 from .marks import Marks
-from .ranges import Range, Ranges
+from .ranges import Range, Ranges, Span
 from .runs import Records, Run
 from .settled import Settled
 
@@ -119,9 +119,7 @@ class Lane:
         if self._cursor < run.first:
             self._back.put(self._cursor, run.first)
         self._cursor = end
-        for low, high in self.settled.unsettled(run.first, end):
-            self._make_ready(low, high, run.size_of(low, high))
-            self.size_bytes += run.size_of(low, high)
+        self.size_bytes += self._make_ready([*self.settled.unsettled(run.first, end)])
         if self.settled.all(run.first, end):
             self._journal.released.append(
                 Records(range(run.position, run.position + 1), run.count, run.size_bytes)
@@ -178,30 +176,34 @@ class Lane:
             self._back.put(self._cursor, start)
         self._cursor = end
 
-    def give_back(self, start: int, end: int, *, counted: bool) -> None:
+    def give_back(self, spans: Iterable[Span], *, counted: bool) -> None:
         """Messages that are out are ready again, in their place; `counted` as having come back."""
         self.changes += 1
-        for low, high in self.settled.unsettled(start, min(end, self._cursor)):
-            self._make_ready(low, high, self.index.size_bytes(low, high))
-            if counted:
-                self._count_return(low, high)
-                if self._logged:
-                    self._journal.note_returned(self.id, low, high)
+        back = self._unsettled(spans, self._cursor)
+        self._make_ready(back)
+        if counted:
+            self._times.add_one(back)
+            if self._logged:
+                for start, end in back:
+                    self._journal.note_returned(self.id, start, end)
 
-    def _make_ready(self, start: int, end: int, size_bytes: int) -> None:
-        self.ready += end - start
-        self.ready_bytes += size_bytes
-        if end < self._cursor:
-            self._back.put(start, end)
-            return
-        joined = self._back.cut_ending_at(start)
-        self._cursor = start if joined is None else joined
+    def _unsettled(self, spans: Iterable[Span], before: int) -> list[Span]:
+        """What of these is not settled, and before this sequence."""
+        unsettled = self.settled.unsettled
+        return [one for start, end in spans for one in unsettled(start, min(end, before))]
 
-    def _count_return(self, start: int, end: int) -> None:
-        counts = list(self._times.pieces(start, end))
-        self._times.cut(start, end)
-        for low, high, times in counts:
-            self._times.put(low, high, times + 1)
+    def _make_ready(self, spans: list[Span]) -> int:
+        """What is out there, all of it below the cursor; its bytes."""
+        if not spans:
+            return 0
+        size = sum(self.index.size_bytes(start, end) for start, end in spans)
+        self.ready += sum(end - start for start, end in spans)
+        self.ready_bytes += size
+        self._back.add_one(spans)
+        joined = self._back.cut_ending_at(self._cursor)
+        if joined is not None:
+            self._cursor = joined
+        return size
 
     def returned(self, start: int, end: int) -> Iterator[tuple[int, int, int]]:
         """[start, end) cut where the number of returns changes: start, end, number."""
@@ -299,11 +301,10 @@ class Lane:
                 yield start, end
             done = end
 
-    def apply_returned(self, start: int, end: int) -> None:
-        """Recovery: the log says that these came back once more."""
+    def apply_returned(self, spans: Iterable[Span]) -> None:
+        """Recovery: the log says that these came back once more, or twice if they are there twice."""
         self.changes += 1
-        for low, high in self.settled.unsettled(start, end):
-            self._count_return(low, high)
+        self._times.add_one(self._unsettled(spans, UNLIMITED))
 
     def returns(self, ranges_max: int | None) -> tuple[list[Range], int]:
         """How often messages came back: so many ranges at most, or all, and up to where that is all."""

@@ -11,12 +11,14 @@ come, and come back. Expiry too is as there: at the head of each lane, when it i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import NamedTuple
 
 from ..definitions import REJECT_PUBLISH, QueueDefinition
 from ..errors import QueueFull
-from .consumers import Consumer, Consumers, Unacked
+from .consumers import Consumer, Consumers
 from .counts import Counts
 from .journal import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED, Dead, Journal
 from .lane import UNLIMITED, Lane
@@ -38,6 +40,10 @@ class Delivery(NamedTuple):
     run: Run
     returned: int
     """How often all of them came back; redelivered if that is not 0."""
+
+
+_LaneSpan = tuple[Lane, int, int]
+"""Messages [start, end) of a lane, of any number of runs."""
 
 
 class Queue:
@@ -220,19 +226,20 @@ class Queue:
 
     def settle(self, consumer: Consumer, start_tag: int, end_tag: int, outcome: str) -> int:
         """What became of these; how many were unacked. Unknown tags and settled ones are skipped."""
-        count = 0
-        for one in consumer.remove(start_tag, end_tag):
-            count += one.count
-            lane, first, end = one.lane, one.first, one.first + one.count
-            if outcome == ACK:
-                lane.settle(first, end)
-            elif outcome == REJECT:
-                self._bury(lane, first, end, REJECTED)
-            elif outcome == RELEASE:
-                lane.give_back(first, end, counted=False)
-            else:
-                assert outcome == REQUEUE, f"impossible outcome {outcome!r}"
-                self._requeue(one)
+        removed = consumer.remove(start_tag, end_tag)
+        spans = _joined((one.lane, one.first, one.first + one.count) for one in removed)
+        if outcome == ACK:
+            for lane, start, end in spans:
+                lane.settle(start, end)
+        elif outcome == REJECT:
+            for lane, start, end in spans:
+                self._bury(lane, start, end, REJECTED)
+        elif outcome == RELEASE:
+            _give_back(spans, counted=False)
+        else:
+            assert outcome == REQUEUE, f"impossible outcome {outcome!r}"
+            _give_back(self._within_limit(spans), counted=True)
+        count = sum(end - start for _, start, end in spans)
         self.unacked -= count
         if outcome == ACK:
             self.counts.acked += count
@@ -240,16 +247,19 @@ class Queue:
             self._drop_head()
         return count
 
-    def _requeue(self, one: Unacked) -> None:
-        limit, end = self.definition.delivery_limit, one.first + one.count
+    def _within_limit(self, spans: list[_LaneSpan]) -> list[_LaneSpan]:
+        """Those that may come back once more; the others are dead."""
+        limit = self.definition.delivery_limit
         if limit is None:
-            one.lane.give_back(one.first, end, counted=True)
-            return
-        for low, high, times in list(one.lane.returned(one.first, end)):
-            if times + 1 > limit:
-                self._bury(one.lane, low, high, DELIVERY_LIMIT)
-            else:
-                one.lane.give_back(low, high, counted=True)
+            return spans
+        within: list[_LaneSpan] = []
+        for lane, start, end in spans:
+            for low, high, times in list(lane.returned(start, end)):
+                if times + 1 > limit:
+                    self._bury(lane, low, high, DELIVERY_LIMIT)
+                else:
+                    within.append((lane, low, high))
+        return within
 
     # Messages go.
 
@@ -310,3 +320,30 @@ class Queue:
         self._announced = self._announced_bytes = 0
         self._expires = self._expires or any(lane.may_expire for lane in self.lanes)
         self.touch(now_us)
+
+
+def _joined(spans: Iterable[_LaneSpan]) -> list[_LaneSpan]:
+    """Those that follow each other as one: messages that came alone are many, where they are is not."""
+    joined: list[_LaneSpan] = []
+    lane, start, end = None, 0, 0
+    for its_lane, first, its_end in spans:
+        if its_lane is not lane or first != end:
+            if lane is not None:
+                joined.append((lane, start, end))
+            lane, start = its_lane, first
+        end = its_end
+    if lane is not None:
+        joined.append((lane, start, end))
+    return joined
+
+
+def _give_back(spans: list[_LaneSpan], *, counted: bool) -> None:
+    """Ready again. By their places, as a consumer that has some once more holds neighbours apart."""
+    in_order = _joined(sorted(spans, key=_place))
+    for lane, its_own in groupby(in_order, itemgetter(0)):
+        lane.give_back([(start, end) for _, start, end in its_own], counted=counted)
+
+
+def _place(span: _LaneSpan) -> tuple[int, int]:
+    lane, start, _ = span
+    return lane.id, start

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 
+Span = tuple[int, int]
+"""Start, end."""
 Range = tuple[int, int, int]
 """Start, end, number."""
 
@@ -81,7 +84,7 @@ class Ranges:
         del bounds[-2:], self.numbers[-1]
         return start
 
-    def put(self, start: int, end: int, number: int = 0) -> None:
+    def put(self, start: int, end: int, number: int = 1) -> None:
         """Put [start, end) in; no range may overlap it."""
         if self.numbers is _NO_NUMBERS:
             self._bounds, self.numbers = array("Q"), array("q")
@@ -99,6 +102,35 @@ class Ranges:
             del bounds[index : index + 2], numbers[at]
         bounds[index:index] = array("Q", (start, end))
         numbers.insert(at, number)
+
+    def add_one(self, spans: Sequence[Span]) -> None:
+        """To the number of everything in these spans, which in no range is 0."""
+        if len(spans) * len(spans) > len(self.numbers):
+            self._add_one_to_many(spans)
+            return
+        for start, end in spans:
+            pieces = list(self.pieces(start, end))
+            self.cut(start, end)
+            for low, high, number in pieces:
+                self.put(low, high, number + 1)
+
+    def _add_one_to_many(self, spans: Sequence[Span]) -> None:
+        """All is made anew: what is put in the middle moves all that is behind it, every time."""
+        steps = defaultdict[int, int](int)  # By how much the number rises at a bound.
+        for start, end, number in self:
+            steps[start] += number
+            steps[end] -= number
+        for start, end in spans:
+            steps[start] += 1
+            steps[end] -= 1
+        self._bounds, self.numbers = array("Q"), array("q")
+        begin = number = 0
+        for at in sorted(steps):
+            if step := steps[at]:
+                if number:
+                    self._bounds.extend((begin, at))
+                    self.numbers.append(number)
+                begin, number = at, number + step
 
     def drop_before(self, at: int) -> None:
         """Ranges that end at `at` or before are of no use any more; they go when that is cheap."""

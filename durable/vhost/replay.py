@@ -220,13 +220,13 @@ class Replay:
                 self.void.add(record.position)
                 continue
             lane = self.registry.lane(lane_id)
-            for start, end in ranges:
-                if what in (What.SETTLED, What.MOVED_ON):
+            if what in (What.SETTLED, What.MOVED_ON):
+                for start, end in ranges:
                     lane.settle(start, end, known=True)
-                elif what == What.RETURNED and record.position > self._snapshots.returns.get(
-                    lane_id, 0
-                ):
-                    lane.apply_returned(start, end)
+            elif what == What.RETURNED and record.position > self._snapshots.returns.get(
+                lane_id, 0
+            ):
+                lane.apply_returned(ranges)
 
 
 def _within(records: Records | Block, part: Gap) -> Iterator[tuple[int, int]]:

@@ -81,11 +81,10 @@ class QueueMachine(RuleBasedStateMachine):
                 self.enqueue(lane, run, time_us, expires_us)
             elif kind == "moved":
                 lane.move(*what)
-            for start, end in what if kind in ("settled", "returned") else ():
-                if kind == "settled":
-                    lane.settle(start, end, known=True)
-                else:
-                    lane.apply_returned(start, end)
+            elif kind == "returned":
+                lane.apply_returned(what)
+            for start, end in what if kind == "settled" else ():
+                lane.settle(start, end, known=True)
         queue.recovered(self.now_us)
         self.used_us = self.now_us
         self.consumers: list[Consumer] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import pairwise
 
 import pytest
@@ -32,6 +33,26 @@ def test_ranges_agree_with_a_dict(steps: list[tuple[list[int], int]], probe: lis
     pieces = [(at, one) for low, high, one in ranges.pieces(*probe) for at in range(low, high)]
     assert pieces == [(at, dumb.get(at, 0)) for at in range(*probe)]
     assert list(Ranges.decode(ranges.encode())) == neighbours
+
+
+spans = st.lists(bounds.map(tuple), max_size=12)
+
+
+@given(st.lists(st.tuples(spans, bounds), max_size=6))
+def test_one_more_is_counted_wherever_it_is_asked_for(
+    steps: list[tuple[list[tuple[int, int]], list[int]]],
+) -> None:
+    """However many spans at once, and however often one is among them."""
+    ranges, dumb = Ranges(), Counter[int]()
+    for more, (start, end) in steps:
+        ranges.add_one(more)
+        dumb.update(at for span in more for at in range(*span))
+        assert {at: one for low, high, one in ranges for at in range(low, high)} == dumb
+        for (_, before, one), (after, _, other) in pairwise(ranges):
+            assert before < after or one != other, "what can be one range is one"
+        ranges.cut(start, end)
+        for at in range(start, end):
+            dumb.pop(at, None)
 
 
 def test_a_place_is_taken_once() -> None:
