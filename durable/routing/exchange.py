@@ -156,9 +156,10 @@ class Exchange:
             self.onward[binding.destination] = self.onward.get(binding.destination, 0) + 1
         return True
 
-    def unbind(self, binding: BindingDefinition) -> bool:
+    def unbind(self, identity: Hashable) -> bool:
         """Whether it was there."""
-        if self.bindings.pop(binding.identity, None) is None:
+        binding = self.bindings.pop(identity, None)
+        if binding is None:
             return False
         self._matcher.remove(binding, destination_of(binding))
         if binding.to_exchange:

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 
 from ..definitions import BindingDefinition, ExchangeDefinition
 from ..turns import some_at_once
-from .exchange import Destination, Exchange, destination_of
+from .exchange import Exchange, destination_of
 
 Bindings = dict[Hashable, BindingDefinition]
 """By identity."""
@@ -25,12 +25,12 @@ class Extension:
     """
 
     def __init__(
-        self, exchanges: Mapping[str, Exchange], to: Mapping[Destination, Bindings]
+        self, exchanges: Mapping[str, Exchange], to: Mapping[tuple[str, bool], Bindings]
     ) -> None:
         self._exchanges, self._to = exchanges, to
         self.exchanges: dict[str, Exchange] = {}
         """New ones, and those that get bindings."""
-        self.to: dict[Destination, Bindings] = {}
+        self.to: dict[tuple[str, bool], Bindings] = {}
         """All there will be to these."""
         self.queues: dict[str, None] = {}
 

@@ -71,7 +71,8 @@ class Router:
         default = ExchangeDefinition(name=DEFAULT_EXCHANGE)
         self._exchanges = {DEFAULT_EXCHANGE: Exchange(default, Queues(self._queues))}
         self._exchanges.update({name: Exchange(one) for name, one in BUILT_IN.items()})
-        self._to: dict[Destination, dict[Hashable, BindingDefinition]] = {}
+        self._to: dict[tuple[str, bool], dict[Hashable, BindingDefinition]] = {}
+        """By destination."""
         self._cache: Cache[tuple[str, str | tuple[str, ...]], Routes] = Cache(
             CACHED_ROUTES_MAX, lambda routes: 1 + len(routes.queues) // CACHED_QUEUES_MAX
         )
@@ -191,7 +192,7 @@ class Router:
             BuiltIn: one end is the default exchange.
         """
         check_bindable(binding)
-        return self._remove([], [binding])
+        return self._remove([], [(binding.identity, binding)])
 
     def add_queue(self, name: str) -> bool:
         """A queue or stream exists; whether it is new."""
@@ -207,7 +208,7 @@ class Router:
             return Removed()
         del self._queues[name]
         self._changed()
-        return self._remove([], list(self.bindings_to(name)))
+        return self._remove([], self._identified(Destination(name)))
 
     def extension(self) -> Extension:
         """For very many exchanges and bindings: see extension.py."""
@@ -313,8 +314,17 @@ class Router:
         self._cache.clear()
         self._needs.clear()
 
-    def _remove(self, exchanges: list[Exchange], bindings: list[BindingDefinition]) -> Removed:
-        """Remove these, and exchanges that were to go with their last binding, and so on."""
+    def _identified(self, to: Destination) -> list[tuple[Hashable, BindingDefinition]]:
+        """Bindings that lead there, each after its identity."""
+        return list(self._to.get(to, {}).items())
+
+    def _remove(
+        self, exchanges: list[Exchange], bindings: list[tuple[Hashable, BindingDefinition]]
+    ) -> Removed:
+        """Remove these, and exchanges that were to go with their last binding, and so on.
+
+        An identity takes longer to be made than all the rest of a binding to be removed.
+        """
         gone: list[ExchangeDefinition] = []
         cut: list[BindingDefinition] = []
         waiting = deque(bindings)
@@ -325,16 +335,16 @@ class Router:
                 name = exchange.definition.name
                 gone.append(exchange.definition)
                 del self._exchanges[name]
-                for binding in exchange.bindings.values():
-                    self._forget(binding)
-                    cut.append(binding)
-                waiting.extend(self.bindings_to(name, is_exchange=True))
+                for identity, binding in exchange.bindings.items():
+                    self._forget(identity, binding)
+                cut += exchange.bindings.values()
+                waiting += self._identified(Destination(name, True))
                 continue
-            binding = waiting.popleft()
+            identity, binding = waiting.popleft()
             source = self._exchanges.get(binding.exchange)
-            if source is None or not source.unbind(binding):
+            if source is None or not source.unbind(identity):
                 continue
-            self._forget(binding)
+            self._forget(identity, binding)
             cut.append(binding)
             if source.definition.auto_delete and not source.bindings:
                 doomed.append(source)
@@ -342,9 +352,9 @@ class Router:
             self._changed()
         return Removed(tuple(cut), tuple(gone))
 
-    def _forget(self, binding: BindingDefinition) -> None:
-        to = destination_of(binding)
+    def _forget(self, identity: Hashable, binding: BindingDefinition) -> None:
+        to = binding.destination, binding.to_exchange  # As Destination, which is slower to make.
         there = self._to[to]
-        del there[binding.identity]
+        del there[identity]
         if not there:
             del self._to[to]

@@ -69,8 +69,8 @@ def test_binding_twice_is_binding_once(type_: str) -> None:
     assert not exchange.bind(to("q"))
     assert len(exchange.bindings) == 1
     assert found(exchange, "k") == {"q"}
-    assert exchange.unbind(to("q"))
-    assert not exchange.unbind(to("q"))
+    assert exchange.unbind(to("q").identity)
+    assert not exchange.unbind(to("q").identity)
     assert found(exchange, "k") == set()
     assert not exchange.bindings
 
@@ -84,13 +84,13 @@ def test_two_bindings_to_one_place_are_two(type_: str, first: int) -> None:
     for binding in bindings:
         assert exchange.bind(binding)
     headers: list[dict[str, Any]] = [{"a": 1}, {"a": True}, {"a": 1.0}]
-    assert exchange.unbind(bindings.pop(first))
+    assert exchange.unbind(bindings.pop(first).identity)
     left = [found(exchange, "k", **one) for one in headers]
     if type_ == "headers":
         assert left.pop(first) == set()
     assert all(one == {"q"} for one in left)
     for binding in bindings:
-        exchange.unbind(binding)
+        exchange.unbind(binding.identity)
     assert all(found(exchange, "k", **one) == set() for one in headers)
 
 
@@ -101,6 +101,6 @@ def test_a_queue_and_an_exchange_of_one_name_are_two_places() -> None:
     fanout.bind(onward)
     assert set(fanout.match((), {})) == {Destination("x"), Destination("x", True)}
     assert fanout.onward == {"x": 1}
-    fanout.unbind(onward)
+    fanout.unbind(onward.identity)
     assert set(fanout.match((), {})) == {Destination("x")}
     assert fanout.onward == {}
