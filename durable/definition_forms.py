@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from .definition_checks import check_name
@@ -47,6 +48,7 @@ CLASSES: dict[str, type[Definition]] = {
     )
 }  # fmt: skip
 FIELDS = {kind: tuple(one.name for one in fields(made)) for kind, made in CLASSES.items()}
+_VALUES = {kind: attrgetter(*names) for kind, names in FIELDS.items()}
 REQUIRED = {
     kind: tuple(one.name for one in fields(made) if one.default is MISSING)
     for kind, made in CLASSES.items()
@@ -57,7 +59,8 @@ GROUPS = {f"{kind}s": kind for kind in CLASSES}
 
 def to_plain(definition: Definition) -> dict[str, Any]:
     """The definition as a dict of what JSON and msgpack know."""
-    plain = {name: getattr(definition, name) for name in FIELDS[definition.kind]}
+    kind = definition.kind
+    plain = dict(zip(FIELDS[kind], _VALUES[kind](definition), strict=True))
     if isinstance(definition, StreamDefinition):
         plain["patterns"] = list(definition.patterns)
     elif isinstance(definition, BindingDefinition):

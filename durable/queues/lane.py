@@ -308,6 +308,8 @@ class Lane:
 
     def returns(self, ranges_max: int | None) -> tuple[list[Range], int]:
         """How often messages came back: so many ranges at most, or all, and up to where that is all."""
+        if not self._times.numbers:
+            return [], UNLIMITED
         ranges = list(islice(self._times, ranges_max))
         complete = len(ranges) == len(self._times)
         return ranges, UNLIMITED if complete else ranges[-1][1]

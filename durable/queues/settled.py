@@ -19,6 +19,8 @@ _FULL = (1 << CHUNK) - 1
 _HEAD = Struct("<QQI")
 _BITMAP = Struct(f"<Q{CHUNK // 8}s")
 
+_NO_WHOLE = Ranges().encode()
+
 
 class Settled:
     __slots__ = ("_bits", "_whole", "end", "low")
@@ -145,6 +147,8 @@ class Settled:
                 del bits[chunk]
 
     def encode(self) -> bytes:
+        if not self._bits and not self._whole.numbers:  # As of nearly all lanes of a snapshot.
+            return _HEAD.pack(self.low, self.end, 0) + _NO_WHOLE
         parts = [_HEAD.pack(self.low, self.end, len(self._bits))]
         for chunk, bits in sorted(self._bits.items()):
             below = max(0, self.low - chunk * CHUNK)  # Not to depend on how it came about.
