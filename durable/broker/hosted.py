@@ -11,6 +11,7 @@ all that has gathered.
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -51,7 +52,7 @@ from .peer import Peer
 logger = logging.getLogger("durable")
 
 DELIVERIES_AT_ONCE = 1000
-"""Of one queue in one turn of the pump."""
+"""In one turn of the pump; a queue that has none counts as one."""
 
 Wanted = Callable[[], Sequence[Change]]
 
@@ -96,7 +97,7 @@ class Hosted:
         self.endings = Endings(self.delete_queue)
         self.stored = Bell()
         """Rings when messages have become durable: stream readers look again."""
-        self._busy: dict[Queue, None] = {}
+        self._busy: OrderedDict[Queue, None] = OrderedDict()
         self._publishers: dict[bytes, PublisherSession] = {}
         self._sessions: dict[Consumer, ConsumerSession] = {}
         self._tellings: WeakValueDictionary[tuple[Stream, str], Tellings] = WeakValueDictionary()
@@ -161,16 +162,21 @@ class Hosted:
             session.fail(StoreFailed(reason))
 
     def _deliver(self, now_us: int) -> None:
-        busy, self._busy = self._busy, {}
-        for queue in [*busy, *self.vhost.arrived()]:
+        busy, left = self._busy, DELIVERIES_AT_ONCE
+        busy.update(dict.fromkeys(self.vhost.arrived()))
+        while busy and left > 0:
+            queue, _ = busy.popitem(last=False)
             by_consumer: dict[Consumer, list[Delivery]] = {}
-            deliveries = queue.take(now_us, DELIVERIES_AT_ONCE)
-            if len(deliveries) == DELIVERIES_AT_ONCE:
-                self.wake(queue)
+            deliveries = queue.take(now_us, left)
+            left -= max(1, len(deliveries))
+            if left <= 0:  # There may be more, after all that wait already.
+                busy[queue] = None
             for delivery in deliveries:
                 by_consumer.setdefault(delivery.consumer, []).append(delivery)
             for consumer, its_own in by_consumer.items():
                 self._sessions[consumer].receive(its_own)
+        if busy:
+            self.wake()
 
     async def change(self, wanted: Wanted) -> None:
         """Write changes down, make them so, and return when they are on disk.
