@@ -86,8 +86,7 @@ class Ranges:
 
     def put(self, start: int, end: int, number: int = 1) -> None:
         """Put [start, end) in; no range may overlap it."""
-        if self.numbers is _NO_NUMBERS:
-            self._bounds, self.numbers = array("Q"), array("q")
+        self._own()
         bounds, numbers = self._bounds, self.numbers
         index = bisect_right(bounds, start)
         at = index >> 1
@@ -105,8 +104,13 @@ class Ranges:
 
     def add_one(self, spans: Sequence[Span]) -> None:
         """To the number of everything in these spans, which in no range is 0."""
-        if len(spans) * len(spans) > len(self.numbers):
-            self._add_one_to_many(spans)
+        if not spans:
+            return
+        lowest = min(start for start, _ in spans)
+        # The last range that begins before: it may become one with what follows.
+        at = max(0, ((bisect_left(self._bounds, lowest) + 1) >> 1) - 1)
+        if len(spans) * len(spans) > len(self.numbers) - at:
+            self._add_one_to_many(spans, at)
             return
         for start, end in spans:
             pieces = list(self.pieces(start, end))
@@ -114,16 +118,18 @@ class Ranges:
             for low, high, number in pieces:
                 self.put(low, high, number + 1)
 
-    def _add_one_to_many(self, spans: Sequence[Span]) -> None:
-        """All is made anew: what is put in the middle moves all that is behind it, every time."""
+    def _add_one_to_many(self, spans: Sequence[Span], low: int) -> None:
+        """From range `low` on all is made anew: what is put in the middle moves all that is behind it."""
         steps = defaultdict[int, int](int)  # By how much the number rises at a bound.
-        for start, end, number in self:
+        bounds, numbers = self._bounds[2 * low :], self.numbers[low:]
+        for start, end, number in zip(bounds[::2], bounds[1::2], numbers, strict=True):
             steps[start] += number
             steps[end] -= number
         for start, end in spans:
             steps[start] += 1
             steps[end] -= 1
-        self._bounds, self.numbers = array("Q"), array("q")
+        self._own()
+        del self._bounds[2 * low :], self.numbers[low:]
         begin = number = 0
         for at in sorted(steps):
             if step := steps[at]:
@@ -131,6 +137,11 @@ class Ranges:
                     self._bounds.extend((begin, at))
                     self.numbers.append(number)
                 begin, number = at, number + step
+
+    def _own(self) -> None:
+        """Something is about to be put in."""
+        if self.numbers is _NO_NUMBERS:
+            self._bounds, self.numbers = array("Q"), array("q")
 
     def drop_before(self, at: int) -> None:
         """Ranges that end at `at` or before are of no use any more; they go when that is cheap."""
