@@ -45,7 +45,8 @@ class Subscription(AsyncBlock):
 
     def share(self, sharing: Sharing, after: Sequence[Subscription] = ()) -> None:
         """Before it is entered: of messages that others with this `sharing` match too, only the one
-        that was entered first gets any. Not with `block`.
+        that was entered first gets any. Not with `block`. It is for what is built on the mesh, as the
+        durable tier is.
 
         Args:
             after: those that were closed, in this order. What is missing between what they had of a
@@ -58,14 +59,16 @@ class Subscription(AsyncBlock):
     async def __aenter__(self) -> Subscription:
         if self._inbox is not None:
             raise RuntimeError("a subscription is entered once; subscribe again for another")
+        if self._closed:
+            raise RuntimeError("a subscription was closed before it was entered")
         await trio.lowlevel.checkpoint()  # First: cancelled, it leaves no subscription behind.
+        after = [one._inbox for one in self._after if one._inbox is not None]
+        self._after = ()
         self._inbox = self._driver.core.subscribe(
             self.pattern, self._when_full, self._limit_bytes, self._waker.wake
         )
         if self._sharing is not None:
-            after = [one._inbox for one in self._after if one._inbox is not None]
             self._driver.core.patterns.share(self._inbox, self._sharing, after)
-            self._after = ()
         self._driver.settle()
         return self
 
@@ -73,10 +76,16 @@ class Subscription(AsyncBlock):
         self, kind: type[BaseException] | None, error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:  # fmt: skip
-        self.close()
+        self._end()
 
     def close(self) -> None:
         """At once nothing more comes. What waits can still be taken; then `take` raises NodeClosed."""
+        if not self._closed:
+            self._end()
+            if self._inbox is not None:
+                self._driver.core.patterns.hand_over(self._inbox)
+
+    def _end(self) -> None:
         self._closed = True
         if self._inbox is not None:
             self._driver.core.unsubscribe(self._inbox)

@@ -23,8 +23,7 @@ from mesh.names import read_pattern
 from mesh.node import Node
 from mesh.protocol.batch import Batch
 from mesh.protocol.inbox import Delivery
-from mesh.protocol.interest import Interest
-from mesh.protocol.sharing import Sharing
+from mesh.protocol.sharing import Sharing, overlap
 from mesh.subscription import Subscription
 
 from ..errors import StoreFailed, StoreFull
@@ -45,7 +44,7 @@ class _Subscribed:
     turn: int
     """Lower than of those that were subscribed later."""
     subscription: Subscription
-    left: bool = False
+    closed: bool = False
     """No stream wants it any more: nothing comes, but what waits is stored for others."""
     warned: bool = False
     """Of a message that is too large. Further ones are gaps like that one, and there may be any number."""
@@ -59,9 +58,7 @@ class Capture:
         self._hosted, self._node, self._inbox_bytes = hosted, node, inbox_bytes
         self._running: dict[str, _Subscribed] = {}
         self._leaving: list[_Subscribed] = []
-        """Those that have left, in this order, until they have ended and `run` has seen it."""
-        self._left: Interest[_Subscribed] = Interest()
-        """The same by what they matched."""
+        """Those that are closed, in this order, until they have ended and `run` has seen it."""
         self._turns = count()
         self._sharing = Sharing()
         self._refused: set[str] = set()
@@ -84,22 +81,19 @@ class Capture:
                     await nursery.start(self._subscribe, pattern)
                 for one in ended:
                     self._leaving.remove(one)
-                    self._left.remove(read_pattern(one.pattern), one)
                 await self._hosted.streams_changed.wait()
 
     def _leave(self, one: _Subscribed) -> None:
         del self._running[one.pattern]
-        one.left = True
+        one.closed = True
         one.subscription.close()
         self._leaving.append(one)
-        self._left.add(read_pattern(one.pattern), one)
 
     async def _until_room(self) -> None:
         """Each of those that leave may hold a full inbox, so they count like others until they have ended."""
-        for one in self._leaving:
-            there = len(self._running) + len(self._leaving)
-            if there >= self._node.config.subscriptions_max:
-                await one.ended.wait()
+        room = self._node.config.subscriptions_max - len(self._running)
+        while len(there := [one for one in self._leaving if not one.ended.is_set()]) >= room > 0:
+            await there[0].ended.wait()
 
     async def _subscribe(
         self, pattern: str, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -122,11 +116,11 @@ class Capture:
             self._refused.add(pattern)
             task_status.started()
         except NodeClosed:
-            if not one.left:
+            if not one.closed:
                 raise
         finally:
             one.ended.set()
-            if one.left:
+            if one.closed:
                 self._hosted.streams_changed.wake()
 
     async def _take(self, one: _Subscribed) -> None:
@@ -140,9 +134,10 @@ class Capture:
 
     async def _until_first(self, one: _Subscribed, topic: str) -> None:
         """Until no other has what came of this topic before. Nobody waits for one of a later turn."""
-        for left in self._left.match(topic):
-            if left.turn < one.turn:
-                await left.ended.wait()
+        words = tuple(topic.split("."))
+        for closed in [*self._leaving]:
+            if closed.turn < one.turn and overlap(read_pattern(closed.pattern), words):
+                await closed.ended.wait()
 
     async def _store(self, one: _Subscribed, delivery: Delivery) -> None:
         """In pieces where it is more than a segment takes."""

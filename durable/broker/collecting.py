@@ -41,9 +41,11 @@ class Collector:
     @contextmanager
     def serving(self) -> Iterator[None]:
         """Inside full collections are rare."""
+        if not self._own:
+            yield
+            return
         before = gc.get_threshold()
-        if self._own:
-            gc.set_threshold(*before[:2], RARELY)
+        gc.set_threshold(*before[:2], RARELY)
         try:
             yield
         finally:

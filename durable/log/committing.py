@@ -116,7 +116,7 @@ class Committer:
             raise afresh(self._refused)
         waiting = self.pending_bytes + WAITING_BYTES * (self.end - self.durable_end)
         if self.pending_bytes and waiting + size > self.config.pending_bytes_max:
-            raise StoreBusy(size, f"{self.pending_bytes} bytes wait to be written")
+            raise StoreBusy(size, f"{waiting} bytes of memory wait to be written")
         if self._encrypt is not None:  # Before they are placed: it makes them longer.
             drafts = [self._encrypt(draft) for draft in drafts]
         start = self.end

@@ -15,7 +15,7 @@ COPIED_BYTES = 1024
 ENTRY_BYTES = 250
 """What a recent body takes besides its bytes."""
 READ_PART = 6
-"""How much more than a record in the log its body takes here: less than half of this, however small it is."""
+"""A body takes up to three times what its record takes in the log: two reads of this part are kept at a time."""
 
 
 class Bodies:

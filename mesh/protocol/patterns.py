@@ -10,7 +10,7 @@ Not safe for threads; the core calls it and flushes what it touched.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from random import Random
 
@@ -227,21 +227,31 @@ class Patterns:
         self.interest.remove(inbox.pattern, inbox)
         self._matches.clear()
         if inbox.sharing is not None:
-            others = self.inboxes.values()
-            self._go_on(inbox, [one for one in others if one.sharing is inbox.sharing])
+            inbox.sharing.members.discard(inbox)
         self.publisher.freed(inbox)
         return True
 
     def share(self, inbox: Inbox, sharing: Sharing, after: Iterable[Inbox]) -> None:
         """In the turn in which it was subscribed. `after`: see Subscription.share."""
         inbox.sharing = sharing
+        sharing.members.add(inbox)
         for before in after:
-            self._go_on(before, [inbox])
+            self._go_on(before, {inbox})
 
-    def _go_on(self, before: Inbox, others: Iterable[Inbox]) -> None:
-        """Streams of one that has ended go on in those of these that get their messages now."""
-        heirs = {one for one in others if overlap(one.pattern, before.pattern)}
-        for stream in before.streams if heirs else ():
+    def hand_over(self, inbox: Inbox) -> None:
+        """In the turn in which it was unsubscribed: what is missing behind what it had, others tell that
+        share. For one whose rest is still taken, and not where all end: each would take from the one before."""
+        if inbox.sharing is not None:
+            self._go_on(inbox, inbox.sharing.members)
+
+    def _go_on(self, before: Inbox, heirs: Set[Inbox]) -> None:
+        """Streams of `before`, which has ended, go on in that one of `heirs` that gets their messages now."""
+        streams = before.streams
+        if len(heirs) < len(streams) and not any(
+            overlap(one.pattern, before.pattern) for one in heirs
+        ):
+            return
+        for stream in streams:
             for inbox in one_of_each(self._local.match(stream[1])):
                 if inbox in heirs:
                     inbox.go_on(before, stream)

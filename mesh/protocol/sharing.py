@@ -9,11 +9,15 @@ that began earlier is older than what waits in one that began later.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 
 class Sharing:
     """Which of them share: those that were given the same one of these."""
+
+    def __init__(self) -> None:
+        self.members: set[Any] = set()
+        """Those that have not ended."""
 
 
 class Sharer(Protocol):

@@ -188,6 +188,22 @@ async def test_a_subscription_is_entered_once() -> None:
         assert shop.statistics().subscriptions == ()
 
 
+async def test_of_a_closed_subscription_what_waits_can_be_taken_and_then_nothing() -> None:
+    async with node("shop") as shop:
+        async with shop.subscribe("t") as subscription:
+            await shop.publish("t", b"before")
+            subscription.close()
+            await shop.publish("t", b"after")
+            assert (await subscription.take()).payloads == [b"before"]
+            with pytest.raises(mesh.NodeClosed, match="is closed"):
+                await subscription.take()
+        closed = shop.subscribe("t")
+        closed.close()
+        with pytest.raises(RuntimeError, match="closed before"):
+            await closed.__aenter__()
+        assert shop.statistics().subscriptions == ()
+
+
 async def test_closing_a_tunnel_under_those_who_use_it() -> None:
     """Found: they waited for ever, or sent after the end, which cost the link."""
     async with node(databases()) as db, node("shop", db) as shop:

@@ -74,6 +74,7 @@ class SharingMachine(RuleBasedStateMachine):
     def leave(self, place: int) -> None:
         reader = self.running.pop(place % len(self.running))
         self.bench.patterns.unsubscribe(reader.inbox)
+        self.bench.patterns.hand_over(reader.inbox)
         self.left.append(reader)
         self._go_on([reader])
 

@@ -24,6 +24,10 @@ class Sharers(Bench):
         self.patterns.share(inbox, self.sharing, after)
         return inbox
 
+    def close(self, inbox: Inbox) -> None:
+        self.patterns.unsubscribe(inbox)
+        self.patterns.hand_over(inbox)
+
     def come(self, first: int, count: int = 1, *, epoch: int = 1) -> None:
         batch = make_batch(first, [b"x"] * count, epoch=epoch)
         self.record(Kind.BATCH, 0, batch.raw())
@@ -46,9 +50,9 @@ def test_the_one_that_began_first_gets_it_and_then_the_next() -> None:
     first, second, third = (bench.share(pattern) for pattern in ("t", ">", "*"))
     alone, other = bench.subscribe("t"), bench.share("u")
     bench.come(0)
-    bench.patterns.unsubscribe(second)
+    bench.close(second)
     bench.come(1)
-    bench.patterns.unsubscribe(first)
+    bench.close(first)
     bench.come(2)
     fourth = bench.share("t")
     bench.come(3)
@@ -65,7 +69,7 @@ def test_the_next_one_tells_what_is_missing_behind_the_one_before() -> None:
     for number in range(20):
         bench.come(2 * number)
     assert told(alone)[-1] == (1, 38, 1)
-    bench.patterns.unsubscribe(first)
+    bench.close(first)
     bench.come(50)
     found = told(first)
     (_, last, _) = found[-1]
@@ -75,12 +79,23 @@ def test_the_next_one_tells_what_is_missing_behind_the_one_before() -> None:
     assert told(alone) == [(11, 50, 1)]
 
 
+def test_one_that_only_ends_hands_nothing_over() -> None:
+    """Where all end, each would hand what all before it had to the next."""
+    bench = Sharers()
+    first, second = bench.share("t"), bench.share(">")
+    bench.come(0)
+    bench.patterns.unsubscribe(first)
+    assert bench.sharing.members == {second}
+    bench.come(5)
+    assert told(second) == [(0, 5, 1)]
+
+
 def test_where_a_batch_was_cut_the_next_one_tells_the_rest() -> None:
     bench = Sharers()
     first = bench.share("t", limit=250)
     second = bench.share("t")
     bench.come(0, 100)
-    bench.patterns.unsubscribe(first)
+    bench.close(first)
     bench.come(100)
     ((lost, sequence, count),) = told(first)
     assert (lost, sequence) == (0, 0)
@@ -98,7 +113,7 @@ def test_a_note_of_losses_that_was_ahead_of_messages_counts_once(*, waits: bool)
     if not waits:
         assert told(first) == [(0, 0, 1)]
     bench.lose(3, 4)
-    bench.patterns.unsubscribe(first)
+    bench.close(first)
     bench.come(1, 2)
     bench.come(7)
     assert told(first) == ([(0, 0, 1)] if waits else [])
@@ -113,7 +128,7 @@ def test_what_is_missing_at_the_end_of_an_epoch_is_told_once() -> None:
     bench.come(0)
     bench.lose(1, 3)
     bench.come(0, epoch=2)
-    bench.patterns.unsubscribe(first)
+    bench.close(first)
     bench.come(1, epoch=2)
     assert told(first) == [(0, 0, 1), (3, 0, 1)]
     assert told(second) == [(0, 1, 1)]
@@ -129,7 +144,7 @@ def test_what_is_missing_in_more_epochs_than_are_told_apart_is_told_once() -> No
     bench.come(0, epoch=2)
     for epoch in range(3, EPOCHS_MAX + 2):
         bench.lose(0, 1, epoch=epoch)
-    bench.patterns.unsubscribe(first)
+    bench.close(first)
     bench.come(0, epoch=EPOCHS_MAX + 2)
     assert told(first) == [(0, 0, 1), (3, 0, 1)]
     assert told(second) == [(EPOCHS_MAX - 1, 0, 1)]
@@ -139,12 +154,12 @@ def test_a_new_one_tells_what_came_while_there_was_none() -> None:
     bench = Sharers()
     first = bench.share("t")
     bench.come(0)
-    bench.patterns.unsubscribe(first)
+    bench.close(first)
     bench.come(1, 3)
     second = bench.share(">", first)
     third = bench.share("t", first)
     bench.come(4)
-    bench.patterns.unsubscribe(second)
+    bench.close(second)
     bench.come(5)
     assert [told(one) for one in (first, second, third)] == [[(0, 0, 1)], [(3, 4, 1)], [(0, 5, 1)]]
 
@@ -154,7 +169,7 @@ def test_a_new_one_leaves_to_others_what_goes_on_there() -> None:
     first = bench.share("t")
     second = bench.share("t")
     bench.come(0)
-    bench.patterns.unsubscribe(first)
+    bench.close(first)
     bench.come(1)
     assert told(second) == [(0, 1, 1)]
     bench.share("t", first)
@@ -166,6 +181,6 @@ def test_what_the_node_publishes_itself_goes_to_one() -> None:
     bench = Sharers()
     first, second = bench.share("t"), bench.share("*")
     bench.publish("t", b"x")
-    bench.patterns.unsubscribe(first)
+    bench.close(first)
     bench.publish("t", b"x")
     assert [told(one) for one in (first, second)] == [[(0, 0, 1)], [(0, 1, 1)]]
