@@ -52,6 +52,8 @@ class Subscription(AsyncBlock):
             after: those that were closed, in this order. What is missing between what they had of a
                 stream and what comes here is `lost` of the first that comes.
         """
+        if self._inbox is not None:
+            raise RuntimeError("a subscription shares from its begin or not at all")
         if self._when_full == BLOCK:
             raise ValueError("when_full: one that blocks cannot share")
         self._sharing, self._after = sharing, after

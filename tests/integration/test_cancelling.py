@@ -9,6 +9,7 @@ import trio
 import trio.testing
 
 import mesh
+from mesh.protocol.sharing import Sharing
 from tests.nodes import linked, node
 from tests.waiting import until
 
@@ -192,6 +193,8 @@ async def test_of_a_closed_subscription_what_waits_can_be_taken_and_then_nothing
     async with node("shop") as shop:
         async with shop.subscribe("t") as subscription:
             await shop.publish("t", b"before")
+            with pytest.raises(RuntimeError, match="shares from its begin"):
+                subscription.share(Sharing())
             subscription.close()
             await shop.publish("t", b"after")
             assert (await subscription.take()).payloads == [b"before"]
