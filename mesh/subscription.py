@@ -61,9 +61,9 @@ class Subscription(AsyncBlock):
     async def __aenter__(self) -> Subscription:
         if self._inbox is not None:
             raise RuntimeError("a subscription is entered once; subscribe again for another")
+        await trio.lowlevel.checkpoint()  # First: cancelled, it leaves no subscription behind.
         if self._closed:
             raise RuntimeError("a subscription was closed before it was entered")
-        await trio.lowlevel.checkpoint()  # First: cancelled, it leaves no subscription behind.
         after = [one._inbox for one in self._after if one._inbox is not None]
         self._after = ()
         self._inbox = self._driver.core.subscribe(

@@ -91,8 +91,10 @@ class Capture:
 
     async def _until_room(self) -> None:
         """Each of those that leave may hold a full inbox, so they count like others until they have ended."""
-        room = self._node.config.subscriptions_max - len(self._running)
-        while len(there := [one for one in self._leaving if not one.ended.is_set()]) >= room > 0:
+        while there := [one for one in self._leaving if not one.ended.is_set()]:
+            room = self._node.config.subscriptions_max - len(self._running)
+            if not 0 < room <= len(there):
+                return
             await there[0].ended.wait()
 
     async def _subscribe(
