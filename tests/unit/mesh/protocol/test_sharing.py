@@ -120,14 +120,20 @@ def test_a_note_of_losses_that_was_ahead_of_messages_counts_once(*, waits: bool)
     assert told(second) == [(0, 1, 2), (4, 7, 1)]
 
 
-def test_what_is_missing_at_the_end_of_an_epoch_is_told_once() -> None:
-    """By the one that has messages of a later one still."""
+def in_the_second_epoch() -> tuple[Sharers, Inbox, Inbox]:
+    """Of two that share the first has a message of each epoch; three are missing between them."""
     bench = Sharers()
     first = bench.share("t")
     second = bench.share("t")
     bench.come(0)
     bench.lose(1, 3)
     bench.come(0, epoch=2)
+    return bench, first, second
+
+
+def test_what_is_missing_at_the_end_of_an_epoch_is_told_once() -> None:
+    """By the one that has messages of a later one still."""
+    bench, first, second = in_the_second_epoch()
     bench.close(first)
     bench.come(1, epoch=2)
     assert told(first) == [(0, 0, 1), (3, 0, 1)]
@@ -136,12 +142,7 @@ def test_what_is_missing_at_the_end_of_an_epoch_is_told_once() -> None:
 
 def test_what_is_missing_in_more_epochs_than_are_told_apart_is_told_once() -> None:
     """That of the latest is told by the next one."""
-    bench = Sharers()
-    first = bench.share("t")
-    second = bench.share("t")
-    bench.come(0)
-    bench.lose(1, 3)
-    bench.come(0, epoch=2)
+    bench, first, second = in_the_second_epoch()
     for epoch in range(3, EPOCHS_MAX + 2):
         bench.lose(0, 1, epoch=epoch)
     bench.close(first)
