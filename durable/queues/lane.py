@@ -119,7 +119,10 @@ class Lane:
         if self._cursor < run.first:
             self._back.put(self._cursor, run.first)
         self._cursor = end
-        self.size_bytes += self._make_ready([*self.settled.unsettled(run.first, end)])
+        if rest := [*self.settled.unsettled(run.first, end)]:
+            size = sum(run.size_of(low, high) for low, high in rest)
+            self.size_bytes += size
+            self._make_ready(rest, size)
         if self.settled.all(run.first, end):
             self._journal.released.append(
                 Records(range(run.position, run.position + 1), run.count, run.size_bytes)
@@ -180,7 +183,7 @@ class Lane:
         """Messages that are out are ready again, in their place; `counted` as having come back."""
         self.changes += 1
         back = self._unsettled(spans, self._cursor)
-        self._make_ready(back)
+        self._make_ready(back, sum(self.index.size_bytes(start, end) for start, end in back))
         if counted:
             self._times.add_one(back)
             if self._logged:
@@ -192,18 +195,14 @@ class Lane:
         unsettled = self.settled.unsettled
         return [one for start, end in spans for one in unsettled(start, min(end, before))]
 
-    def _make_ready(self, spans: list[Span]) -> int:
-        """What is out there, all of it below the cursor; its bytes."""
-        if not spans:
-            return 0
-        size = sum(self.index.size_bytes(start, end) for start, end in spans)
+    def _make_ready(self, spans: list[Span], size_bytes: int) -> None:
+        """What is out there, all of it below the cursor."""
         self.ready += sum(end - start for start, end in spans)
-        self.ready_bytes += size
+        self.ready_bytes += size_bytes
         self._back.add_one(spans)
         joined = self._back.cut_ending_at(self._cursor)
         if joined is not None:
             self._cursor = joined
-        return size
 
     def returned(self, start: int, end: int) -> Iterator[tuple[int, int, int]]:
         """[start, end) cut where the number of returns changes: start, end, number."""

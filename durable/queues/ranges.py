@@ -104,15 +104,17 @@ class Ranges:
 
     def add_one(self, spans: Sequence[Span]) -> None:
         """To the number of everything in these spans, which in no range is 0."""
-        if not spans:
-            return
-        lowest = min(start for start, _ in spans)
-        # The last range that begins before: it may become one with what follows.
-        at = max(0, ((bisect_left(self._bounds, lowest) + 1) >> 1) - 1)
-        if len(spans) * len(spans) > len(self.numbers) - at:
-            self._add_one_to_many(spans, at)
-            return
+        if len(spans) > 1:
+            lowest = min(start for start, _ in spans)
+            # The last range that begins before: it may become one with what follows.
+            at = max(0, ((bisect_left(self._bounds, lowest) + 1) >> 1) - 1)
+            if len(spans) * len(spans) > len(self.numbers) - at:
+                self._add_one_to_many(spans, at)
+                return
         for start, end in spans:
+            if start < end and self.around(start, end) == (0, end):  # As most are.
+                self.put(start, end)
+                continue
             pieces = list(self.pieces(start, end))
             self.cut(start, end)
             for low, high, number in pieces:

@@ -6,7 +6,7 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from durable.queues.ranges import Ranges
@@ -38,6 +38,7 @@ def test_ranges_agree_with_a_dict(steps: list[tuple[list[int], int]], probe: lis
 spans = st.lists(bounds.map(tuple), max_size=12)
 
 
+@example([([(5, 5)], [0, 0])])
 @given(st.lists(st.tuples(spans, bounds), max_size=6))
 def test_one_more_is_counted_wherever_it_is_asked_for(
     steps: list[tuple[list[tuple[int, int]], list[int]]],
@@ -48,6 +49,7 @@ def test_one_more_is_counted_wherever_it_is_asked_for(
         ranges.add_one(more)
         dumb.update(at for span in more for at in range(*span))
         assert {at: one for low, high, one in ranges for at in range(low, high)} == dumb
+        assert all(low < high for low, high, _ in ranges)
         for (_, before, one), (after, _, other) in pairwise(ranges):
             assert before < after or one != other, "what can be one range is one"
         ranges.cut(start, end)
