@@ -3,9 +3,10 @@
     queues/<SHA-1 of the name>/enq and ack     what records before a log position did to a queue
     checkpoint                                 where the last snapshot stands, and where to read from
 
-A file is written beside the old one, synced, renamed, and its directory is synced. After a power cut
-there is the old pair of a queue, or the new one; a mixture is noticed and counts as none, but each
-`ack` by itself says what is settled. Everything here blocks: it is for worker threads, one at a time.
+A file is written beside the old one, synced, renamed, and its directory is synced. After a kill there is
+the old pair of a queue, or the new one, of which a file may not be renamed yet. A power cut may leave a
+mixture, which is noticed and counts as none, but each `ack` by itself says what is settled. Everything
+here blocks: it is for worker threads, one at a time.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ NEW = ".new"
 """Ending of files that are not complete yet."""
 DIGEST = re.compile("[0-9a-f]{40}")
 KINDS = {"enq": FileKind.ENQ, "ack": FileKind.ACK}
+HALF_RENAMED = (("enq", "ack" + NEW), ("enq" + NEW, "ack"))
+"""What a kill between the two renames leaves, and a power cut that kept one of them. Both were synced before."""
 OURS = frozenset(name + ending for name in KINDS for ending in ("", NEW))
 """In the directory of a queue."""
 ASIDE = ".aside"
@@ -153,22 +156,33 @@ class Checkpoints:
 
     def read(self, name: str, lane: int) -> Checkpoint | None:
         """The checkpoint of this queue; None when there is none that can be used."""
+        found = self._pair(name, lane, "enq", "ack")
+        if isinstance(found, Checkpoint):
+            return found
+        for enq, ack in HALF_RENAMED:
+            half = self._pair(name, lane, enq, ack)
+            if isinstance(half, Checkpoint):
+                return half
+        self._count(self._folder.directory(directory_name(name)), *found)
+        return None
+
+    def _pair(
+        self, name: str, lane: int, enq: str, ack: str
+    ) -> Checkpoint | tuple[str, Unusable]:
+        """What these two files hold; or which one is as good as none, and why."""
         digest = directory_name(name)
-        folder = self._folder.directory(digest)
         files: list[CheckpointFile] = []
-        for one, kind in KINDS.items():
-            file = self._usable(folder, one, kind, digest)
+        for one, kind in ((enq, FileKind.ENQ), (ack, FileKind.ACK)):
+            file = self._usable(self._folder.directory(digest), one, kind, digest)
             if isinstance(file, CheckpointFile) and file.lane != lane:
                 file = Unusable.OTHER
             if isinstance(file, Unusable):
-                self._count(folder, one, file)
-                return None
+                return one, file
             files.append(file)
-        enq, ack = files
-        if (enq.position, enq.pair) != (ack.position, ack.pair):
-            self._count(folder, "ack", Unusable.MIXED)
-            return None
-        return Checkpoint(name, lane, enq.position, enq.payload, ack.payload)
+        first, second = files
+        if (first.position, first.pair) != (second.position, second.pair):
+            return ack, Unusable.MIXED
+        return Checkpoint(name, lane, first.position, first.payload, second.payload)
 
     def acks(self, besides: Iterable[str] = ()) -> Iterator[Buffer]:
         """What each `ack` file holds, of whatever queues there are or were, but for these.

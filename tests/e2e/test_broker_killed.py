@@ -85,5 +85,5 @@ async def test_a_broker_killed_50_times_loses_nothing_it_confirmed(tmp_path: Pat
     assert load.unsettled, "some were settled in vain"
     assert len(load.kept.confirmed) > KILLS, "there was a load"
     segments = await trio.to_thread.run_sync(lambda: list(tmp_path.rglob("msgs.*")))
-    numbers = [int(one.suffix[1:]) for one in segments]
-    assert max(numbers) - len(numbers) > 10, "segments are given back"
+    # Most hold something that is kept, of the streams or of the queue that nobody reads.
+    assert max(int(one.suffix[1:]) for one in segments) > len(segments), "some are given back"

@@ -227,6 +227,28 @@ def test_files_that_are_not_as_they_should_be(
     assert found.read("jobs", 7) == checkpoint("jobs", 10)
 
 
+@pytest.mark.parametrize("renamed", ["enq", "ack"])
+@pytest.mark.parametrize("before", [None, 7, 8], ids=["the first", "the next", "of a new queue"])
+def test_a_kill_between_two_renames_leaves_the_new_pair(renamed: str, before: int | None) -> None:
+    """Found: a broker that was killed there read its whole log. A power cut may keep the later rename only."""
+    volume = Volume()
+    if before:
+        open_in(MemoryDisk(volume)).write(checkpoint("jobs", 9)._replace(lane=before))
+        old = dict(folder_of(volume, "jobs").seen)
+    open_in(MemoryDisk(volume)).write(checkpoint("jobs", 10))
+    files = folder_of(volume, "jobs").seen
+    (other,) = {"enq", "ack"} - {renamed}
+    files[f"{other}.new"] = files.pop(other)
+    if before:
+        files[other] = old[other]
+    found = open_in(MemoryDisk(volume))
+    assert found.read("jobs", 7) == checkpoint("jobs", 10)
+    assert not found.unusable
+    found.write(checkpoint("jobs", 11))
+    assert found.read("jobs", 7) == checkpoint("jobs", 11)
+    assert sorted(files) == ["ack", "enq"]
+
+
 def test_no_bit_of_a_file_can_change() -> None:
     volume = Volume()
     open_in(MemoryDisk(volume)).write(Checkpoint("jobs", 7, 9, b"enq", b"ack"))
