@@ -145,7 +145,9 @@ class PlainVhost:
 
     def commit(self) -> list[Publisher]:
         self.store.durable_end = self.store.end
-        return self.vhost.committed(self.store.end, 0)
+        decided = self.vhost.decided(self.store.end)
+        self.vhost.committed(self.store.end, 0)
+        return decided
 
     def flush(self) -> None:
         self.vhost.settling.flush(0)

@@ -141,11 +141,13 @@ class Hosted:
         now_us, settling = self.clock.now_us(), self.vhost.settling
         durable = settling.durable
         durable_end = self.log.durable_end
-        self.applied_end = min(durable_end, self.carried_from)
-        for publisher in self.vhost.committed(durable_end, now_us):
+        # First: a publisher that waits for its confirm does not wait for what comes of it here as well.
+        for publisher in self.vhost.decided(durable_end):
             session = self._publishers.get(publisher.id)
             if session is not None:
                 session.confirm()
+        self.vhost.committed(durable_end, now_us)
+        self.applied_end = min(durable_end, self.carried_from)
         self.stored.wake()
         self._deliver(now_us)
         if self.vhost.has_dead:

@@ -187,8 +187,10 @@ class _Session:
     def _is_large(self, batches: Sequence[Batch]) -> bool:
         """Whether these may be more than a segment takes, even where each goes to one queue: then it
         would be in vain to plan them."""
+        if len(batches) == 1:
+            return False
         size = sum(batch.size_bytes + RECORD_BYTES for batch in batches)
-        return len(batches) > 1 and size > self._hosted.log.append_bytes_max
+        return size > self._hosted.log.append_bytes_max
 
     def publish(self, batches: Sequence[Batch]) -> None:
         """Take them, or refuse them.

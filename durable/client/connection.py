@@ -376,12 +376,16 @@ class Connection:
         timeout_s = self._channel.timeout_s
         if timeout is not None:
             timeout_s = wait_s("message", "timeout", timeout)
-        payloads, publisher, handed = as_given(payloads), self._own_publisher(), Handed()
+        publisher, handed = self._own_publisher(), Handed()
+        given = publisher.given(exchange, key, as_given(payloads), headers, properties)
+        # Mostly there is room, and it is on its way while the scope is made.
+        all_given = publisher.hand_over_nowait(given, handed)
         with trio.move_on_after(timeout_s) as scope:
-            await publisher.hand_over(handed, exchange, key, payloads, headers, properties)
+            if not all_given:
+                await publisher.hand_over(given, handed)
             await publisher.confirmed(handed)
         if scope.cancelled_caught:
-            unknown, unsent = publisher.unknown(handed), len(payloads) - handed.count
+            unknown, unsent = publisher.unknown(handed), len(given.payloads) - handed.count
             if not unknown and not unsent:  # The last answer came with the end of the time.
                 await publisher.confirmed(handed)
                 return

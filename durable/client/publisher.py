@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import trio
@@ -22,6 +23,22 @@ from .sending import HEADERS_BYTES_MAX, Handed, Sender, as_given
 BATCH_BYTES = 512 * 1024
 """Bodies per batch: one checksum, one record, one header for so much."""
 TURNS_BYTES = 2 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class Given:
+    """Messages alike to be handed over, as they were given; those from `at` on still are."""
+
+    exchange: str
+    key: str
+    payloads: tuple[bytes, ...]
+    ends: Sequence[int]
+    """See `ends_of`."""
+    encoded: bytes
+    """Properties; `packed` are headers."""
+    packed: bytes | None
+    properties: Properties | None
+    at: int = 0
 
 
 class Publisher(Sender):
@@ -85,15 +102,13 @@ class Publisher(Sender):
         """
         if mandatory or properties is not None:
             properties = together(exchange, mandatory, properties)
-        payloads = as_given(payloads)
-        encoded, packed = self._packed_with(payloads, exchange, key, headers, properties)
-        ends, at = ends_of(payloads, packed), 0
-        while at < len(payloads):
+        given = self.given(exchange, key, as_given(payloads), headers, properties)
+        while given.at < len(given.payloads):
             if self._gathering.due(None):
                 await trio.lowlevel.checkpoint()
                 self._gathering.stay()
             await self._wait_room(self._channel.timeout_s)
-            at = self._add_many(exchange, key, payloads, at, ends, encoded, packed, properties)
+            self._add_many(given)
             self._work.wake()
 
     async def publish(
@@ -112,33 +127,43 @@ class Publisher(Sender):
         """
         if mandatory or properties is not None:
             properties = together(exchange, mandatory, properties)
-        payloads, handed, patience_s = as_given(payloads), Handed(), self._channel.timeout_s
+        given = self.given(exchange, key, as_given(payloads), headers, properties)
+        handed, patience_s = Handed(), self._channel.timeout_s
         with self._forgotten(handed):
-            await self.hand_over(handed, exchange, key, payloads, headers, properties, patience_s)
+            await self.hand_over(given, handed, patience_s)
             await self.confirmed(handed, patience_s)
 
-    async def hand_over(
-        self, handed: Handed, exchange: str, key: str, payloads: tuple[bytes, ...],
+    def given(
+        self, exchange: str, key: str, payloads: tuple[bytes, ...],
         headers: Mapping[str, Any] | None, properties: Properties | None,
-        patience_s: float | None = None,
-    ) -> None:  # fmt: skip
-        """`publish` without the confirms. Cancelled: `handed` says how many are on their way.
+    ) -> Given:  # fmt: skip
+        """What `publish` is to hand over. Raises what it raises before any of it is on its way.
 
         Args:
             payloads: what `as_given` gave.
         """
-        self._check()
         encoded, packed = self._packed_with(payloads, exchange, key, headers, properties)
-        ends, at = ends_of(payloads, packed), 0
-        first = self._barrier()
-        while at < len(payloads):
-            if self._full():  # Whoever comes meanwhile gets the next sequences.
-                self._handed_over(handed, first)
-                await self._wait_room(patience_s)
-                first = self._barrier()
-            at = self._add_many(exchange, key, payloads, at, ends, encoded, packed, properties)
+        ends = ends_of(payloads, packed)
+        return Given(exchange, key, payloads, ends, encoded, packed, properties)
+
+    async def hand_over(
+        self, given: Given, handed: Handed, patience_s: float | None = None
+    ) -> None:
+        """`publish` without the confirms. Cancelled: `handed` says how many are on their way."""
+        while not self.hand_over_nowait(given, handed):
+            await self._wait_room(patience_s)
+
+    def hand_over_nowait(self, given: Given, handed: Handed) -> bool:
+        """As much of it as there is room for; whether that is all. Whoever comes before the rest gets the
+        next sequences."""
+        self._check()
+        first, count = self._barrier(), len(given.payloads)
+        while given.at < count and not self._full():
+            self._add_many(given)
+        if given.at == count:
+            self._leave()
         self._handed_over(handed, first)
-        self._leave()
+        return given.at == count
 
     @property
     def stored(self) -> int:
@@ -166,14 +191,13 @@ class Publisher(Sender):
             to_queue = not (properties.exchange or properties.cc or properties.bcc)
             self._gathering.add(None, key, encoded, payload, headers, to_queue=to_queue)
 
-    def _add_many(
-        self, exchange: str, key: str, payloads: Sequence[bytes], start: int, ends: Sequence[int],
-        encoded: bytes, headers: bytes | None, properties: Properties | None,
-    ) -> int:  # fmt: skip
-        """From message `start` on, what one batch takes and the window has room for, at least one;
-        where the rest begins."""
-        self._add(exchange, key, payloads[start], encoded, headers, properties)
-        return self._gathering.extend(payloads, start, ends, self._room_bytes())
+    def _add_many(self, given: Given) -> None:
+        """Of what is left, what one batch takes and the window has room for, at least one."""
+        payloads, at = given.payloads, given.at
+        self._add(
+            given.exchange, given.key, payloads[at], given.encoded, given.packed, given.properties
+        )
+        given.at = self._gathering.extend(payloads, at, given.ends, self._room_bytes())
 
     def _barrier(self) -> int:
         """The sequence that the next message gets: behind all that were handed over before."""

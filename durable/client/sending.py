@@ -77,8 +77,10 @@ class Handed:
     @property
     def error(self) -> DurableError | None:
         """What is unknown comes before what is refused, which is told with it."""
-        errors = (run.error for run in self.runs if run.error is not run.refusal)
-        return next(errors, None) or self.refusal
+        for run in self.runs:
+            if run.error is not run.refusal:
+                return run.error
+        return self.refusal
 
     def note_refused(self, error: DurableError) -> None:
         refusal = self.refusal

@@ -471,8 +471,8 @@ class Log:
         waiters, committer = self._waiters, self._committer
         while waiters and (committer.stopped or waiters[0][0] < committer.durable_end):
             heapq.heappop(waiters)[2].set()
-        self._changed.wake()
         self.on_commit()
+        self._changed.wake()
 
     async def _drain(self) -> None:
         """Commit what has been appended, unless that fails, is refused, or takes too long."""

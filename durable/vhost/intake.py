@@ -171,9 +171,19 @@ class Intake:
         self.counts.captured += batch.count
         self.counts.captured_bytes += batch.size_bytes
 
-    def committed(self, end: int, now_us: int) -> list[Publisher]:
-        """All log positions before `end` are durable; the publishers of whom more is decided now."""
-        pending, decided = self._pending, self._decided
+    def decided(self, end: int) -> list[Publisher]:
+        """All log positions before `end` are durable: the publishers of whom more is decided now."""
+        decided = self._decided
+        touched: dict[bytes, Publisher] = {}
+        while decided and decided[0][0] < end:
+            publisher = decided.popleft()[1]
+            if publisher.committed(end):
+                touched[publisher.id] = publisher
+        return list(touched.values())
+
+    def committed(self, end: int, now_us: int) -> None:
+        """All log positions before `end` are durable: what was stored there has arrived."""
+        pending = self._pending
         while pending and pending[0].position < end:
             stored = _wanted(pending.popleft())
             bucket = bucket_of(now_us - stored.time_us)
@@ -184,12 +194,6 @@ class Intake:
             size_bytes = times * record_bytes(stored.count, stored.size_bytes)
             self._store.refer(stored.position, times, size_bytes)
             self._arrive(stored, now_us)
-        touched: dict[bytes, Publisher] = {}
-        while decided and decided[0][0] < end:
-            publisher = decided.popleft()[1]
-            if publisher.committed(end):
-                touched[publisher.id] = publisher
-        return list(touched.values())
 
     def _new(self, publisher: Publisher, batch: Batch) -> Iterator[Batch]:
         """What of it has not been stored before."""

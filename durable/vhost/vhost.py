@@ -135,13 +135,17 @@ class Vhost:
         self._store.append_nowait([gap_draft(missed, gap.lane, gap.offset, now_us)])
         self.registry.note_gap(gap)
 
-    def committed(self, end: int, now_us: int) -> list[Publisher]:
-        """All log positions before `end` are durable; the publishers of whom more is decided now."""
+    def decided(self, end: int) -> list[Publisher]:
+        """See Intake.decided."""
+        return self.intake.decided(end)
+
+    def committed(self, end: int, now_us: int) -> None:
+        """All log positions before `end` are durable: what was stored there has arrived."""
         while self._burying and self._burying[0][0] < end:
             _, queue, dead = self._burying.popleft()
             queue.buried(dead)
         self.settling.committed(end)
-        return self.intake.committed(end, now_us)
+        self.intake.committed(end, now_us)
 
     def lane(self, lane_id: int) -> Lane | None:
         return self.registry.lanes.get(lane_id)

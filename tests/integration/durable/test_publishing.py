@@ -20,7 +20,6 @@ from durable.errors import (
     Unroutable,
 )
 from durable.protocol.properties import Properties
-from durable.vhost.publishers import Publisher
 from tests.brokers import QUIET, SMALL, client, drain, numbered, payloads, serving, take
 from tests.waiting import PATIENCE_S, until
 
@@ -118,9 +117,9 @@ async def test_one_at_a_time_the_pump_runs_once_for_each(
         hosted = broker.hosted("/")
         committed, ends = hosted.vhost.committed, list[int]()
 
-        def counted(end: int, now_us: int) -> list[Publisher]:
+        def counted(end: int, now_us: int) -> None:
             ends.append(end)
-            return committed(end, now_us)
+            committed(end, now_us)
 
         monkeypatch.setattr(hosted.vhost, "committed", counted)
         first = hosted.log.end
