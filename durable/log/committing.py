@@ -111,7 +111,7 @@ class Committer:
             StoreFailed, StoreClosed: nothing is taken any more.
         """
         self.check()
-        size = sum(draft.size_bytes for draft in drafts)
+        size = sum([draft.size_bytes for draft in drafts])
         if self._refused is not None and not all(map(essential, drafts)):
             raise afresh(self._refused)
         waiting = self.pending_bytes + WAITING_BYTES * (self.end - self.durable_end)
@@ -122,7 +122,7 @@ class Committer:
         start = self.end
         places = self.placer.place(drafts)
         self._gathered += places
-        self.pending_bytes += sum(place.size_bytes for place in places)
+        self.pending_bytes += sum([place.size_bytes for place in places])
         return range(start, self.end)
 
     def begin(self, now_s: float) -> Commit | None:

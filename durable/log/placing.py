@@ -129,16 +129,40 @@ class Placer:
             StoreBusy: the next segment is being made.
             StoreFull: it cannot be made.
         """
-        total = sum(draft.size_bytes for draft in drafts)
+        sizes = [draft.size_bytes for draft in drafts]
+        total = sum(sizes)
         if total > self.append_bytes_max:
             self._check_snapshot(drafts, total)
         if self.ahead is Ahead.REFUSED:
             self._check_declared(drafts)
+        cursor = self.cursor
+        if not cursor.sealed and cursor.at + total <= self._ordinary_end(cursor):
+            places = self._place_here(drafts, sizes)
+        else:
+            places = self._place_around(drafts, sizes, total)
+        if self._snapshot_bytes:
+            self._declared(drafts)
+        return places
+
+    def _place_here(self, drafts: Sequence[Draft], sizes: Sequence[int]) -> list[Place]:
+        """In the segment being written: as nearly always, there is room for each, whatever it is."""
+        number, first, at, capacity_bytes, position, _ = self.cursor
+        places: list[Place] = []
+        for draft, size in zip(drafts, sizes, strict=True):
+            places.append(Place(draft, position, number, at, size))
+            at += size
+            position += 1
+        self.cursor = Cursor(number, first, at, capacity_bytes, position)
+        return places
+
+    def _place_around(
+        self, drafts: Sequence[Draft], sizes: Sequence[int], total: int
+    ) -> list[Place]:
+        """Where a segment ends."""
         places: list[Place] = []
         cursor, ahead = self.cursor, self.ahead
         spare: Spare | None = None
-        for draft in drafts:
-            size = draft.size_bytes
+        for draft, size in zip(drafts, sizes, strict=True):
             if not self._fits(cursor, draft, size, ahead):
                 if ahead is Ahead.READY:
                     ahead, segment_bytes = Ahead.WANTED, self._config.segment_bytes
@@ -153,8 +177,6 @@ class Placer:
         if spare is not None:
             self.spares.remove(spare)
             self.taken[cursor.number] = spare
-        if self._snapshot_bytes:
-            self._declared(drafts)
         return places
 
     def _check_snapshot(self, drafts: Sequence[Draft], total: int) -> None:
@@ -174,10 +196,15 @@ class Placer:
             if least <= _room(size_bytes) - self._snapshot_bytes < least + declared:
                 raise self._refusal(declared, self.ahead)
 
+    def _ordinary_end(self, cursor: Cursor) -> int:
+        """Up to which byte of its segment anything may stand."""
+        kept = self._config.reserve_bytes + self._snapshot_bytes
+        return cursor.capacity_bytes - SEAL_BYTES - kept
+
     def _fits(self, cursor: Cursor, draft: Draft, size: int, ahead: Ahead) -> bool:
         limit = cursor.capacity_bytes - SEAL_BYTES
         if not essential(draft) or ahead is Ahead.READY or (draft.snapshot and self._undecided):
-            limit -= self._config.reserve_bytes + self._snapshot_bytes
+            limit = self._ordinary_end(cursor)
         elif not draft.snapshot:
             limit -= self._snapshot_bytes
             if cursor.capacity_bytes < self._config.segment_bytes and not self.spares:

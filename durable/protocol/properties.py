@@ -151,12 +151,20 @@ def check_published(key: str, properties: Properties) -> None:
 
     Not part of decoding, which reads logs, too: releases before took keys of any length.
     """
-    alone = (("key", (key,)), ("exchange", (properties.exchange,)))
-    for field, keys in (*alone, ("cc", properties.cc), ("bcc", properties.bcc)):
+    _check_length("key", key)
+    if properties is NONE:
+        return
+    _check_length("exchange", properties.exchange)
+    for field, keys in (("cc", properties.cc), ("bcc", properties.bcc)):
         for one in keys:
-            if len(one.encode()) > NAME_BYTES_MAX:
-                # Its beginning only: the error waits in memory until the publisher is told.
-                raise InvalidDefinition("message", field, one[:NAME_BYTES_MAX], KEY)
+            _check_length(field, one)
+
+
+def _check_length(field: str, name: str) -> None:
+    # No character takes more than four bytes.
+    if 4 * len(name) > NAME_BYTES_MAX and len(name.encode()) > NAME_BYTES_MAX:
+        # Its beginning only: the error waits in memory until the publisher is told.
+        raise InvalidDefinition("message", field, name[:NAME_BYTES_MAX], KEY)
 
 
 def _text(value: object) -> str:

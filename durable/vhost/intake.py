@@ -10,7 +10,7 @@ All records of one call are appended together or not at all.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -195,11 +195,12 @@ class Intake:
             self._store.refer(stored.position, times, size_bytes)
             self._arrive(stored, now_us)
 
-    def _new(self, publisher: Publisher, batch: Batch) -> Iterator[Batch]:
-        """What of it has not been stored before."""
-        for first, end, stored in publisher.known(batch.base_sequence, batch.next_sequence):
-            if not stored:
-                yield cut(batch, first, end)
+    def _new(self, publisher: Publisher, batch: Batch) -> Sequence[Batch]:
+        """What of it has not been stored before. Raises SequenceLost."""
+        if batch.base_sequence >= publisher.next:
+            return (batch,)
+        known = publisher.known(batch.base_sequence, batch.next_sequence)
+        return [cut(batch, first, end) for first, end, stored in known if not stored]
 
     def _plan(self, plan: Plan, batch: Batch, allowed: Allowed) -> None:
         properties = decode_properties(batch.shared_headers)
@@ -240,7 +241,7 @@ class Intake:
                 assert given == first, "the plan gave the sequences that the lane gives"
             if item.logged:
                 position, draft = next(following)
-                self._bodies.keep(position, item.batch.view())
+                self._bodies.keep(position, draft.body)
                 stored = _stored(item, position, item.logged, now_us, draft.size_bytes)
                 self._pending.append(stored)
             if item.held:
@@ -280,6 +281,8 @@ def _check(publisher: Publisher, batches: Sequence[Batch]) -> None:
     for batch in batches:
         if batch.publisher != publisher.id or batch.epoch != publisher.epoch:
             raise Malformed("a batch of another publisher")
+    if len(batches) == 1:
+        return
     # What is new is decided before anything is noted, so a message twice would be stored twice. The
     # order is the publisher's affair.
     spans = sorted((batch.base_sequence, batch.next_sequence) for batch in batches)

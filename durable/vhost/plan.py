@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from mesh.protocol.batch import Batch
@@ -79,36 +79,28 @@ class Plan:
         if self.refusal is not None:
             self.refuse(batch, self.refusal)
             return
-        for part, full in self._fitting(batch, members):
-            if full is not None:
-                self.refuse(part, full)
-            else:
-                self._store(part, members, priority, ttl_us)
-
-    def _fitting(
-        self, batch: Batch, members: Sequence[Member]
-    ) -> Iterator[tuple[Batch, DurableError | None]]:
-        """As much of it as all of them take, then the rest with the reason."""
-
-        def refused(count: int) -> bool:
-            size = batch.bodies_bytes * count // batch.count
-            return any(not self._accepts(member, count, size) for member in members)
-
-        if not refused(batch.count):
-            yield batch, None
+        full = self._full(members, batch.count, batch.bodies_bytes)
+        if full is None:
+            self._store(batch, members, priority, ttl_us)
             return
-        fitting = bisect_left(range(1, batch.count + 1), True, key=refused)
+        # As much of it as all of them take, and the rest is refused.
+        fitting = bisect_left(
+            range(1, batch.count + 1), True,
+            key=lambda count: self._full(members, count, batch.bodies_bytes * count // batch.count)
+            is not None,
+        )  # fmt: skip
         middle = batch.base_sequence + fitting
         if fitting:
-            yield cut(batch, batch.base_sequence, middle), None
-        full = next(
-            one for one in members if not self._accepts(one, batch.count, batch.bodies_bytes)
-        )
-        yield cut(batch, middle, batch.next_sequence), full.full()
+            self._store(cut(batch, batch.base_sequence, middle), members, priority, ttl_us)
+        self.refuse(cut(batch, middle, batch.next_sequence), full.full())
 
-    def _accepts(self, member: Member, count: int, size_bytes: int) -> bool:
-        planned_count, planned_bytes = self._planned.get(member, (0, 0))
-        return member.accepts(planned_count + count, planned_bytes + size_bytes)
+    def _full(self, members: Sequence[Member], count: int, size_bytes: int) -> Member | None:
+        """The first of them that does not accept so much more."""
+        for member in members:
+            planned_count, planned_bytes = self._planned.get(member, (0, 0))
+            if not member.accepts(planned_count + count, planned_bytes + size_bytes):
+                return member
+        return None
 
     def _store(
         self, batch: Batch, members: Sequence[Member], priority: int, ttl_us: int | None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ class Routed(NamedTuple):
     names: tuple[str, ...]
 
 
-def routed(router: Router, batch: Batch, properties: Properties) -> Iterator[Routed]:
+def routed(router: Router, batch: Batch, properties: Properties) -> Sequence[Routed]:
     """The batch in as few pieces as have one set of destinations each; BCC taken out.
 
     Raises:
@@ -34,14 +34,14 @@ def routed(router: Router, batch: Batch, properties: Properties) -> Iterator[Rou
         batch = readdressed(batch, batch.topic, properties._replace(bcc=()))
     columns = batch.message_headers() if router.needs_headers(exchange) else None
     if columns is None:
-        yield Routed(batch, router.routes_for(exchange, keys, None).queues)
-        return
+        return (Routed(batch, router.routes_for(exchange, keys, None).queues),)
     names = [router.routes_for(exchange, keys, _headers(raw)).queues for raw in columns]
-    at = batch.base_sequence
+    at, found = batch.base_sequence, list[Routed]()
     for destinations, alike in groupby(names):
         end = at + len(list(alike))
-        yield Routed(cut(batch, at, end), destinations)
+        found.append(Routed(cut(batch, at, end), destinations))
         at = end
+    return found
 
 
 def cut(batch: Batch, first: int, end: int) -> Batch:
