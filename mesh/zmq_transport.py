@@ -42,6 +42,7 @@ from .protocol.instructions import Dial
 from .protocol.lane import Conn
 from .resolver import Resolver
 from .transport import Receiver
+from .yielding import Yielder
 from .zmq_socket import NOBLOCK, SNDMORE, ZmqSocket
 
 FRAMES_PER_TURN, BYTES_PER_TURN = 64, 2 << 20
@@ -93,6 +94,7 @@ class ZmqTransport:
         self._resolving: dict[int, Resolving] = {}
         self._resolver = Resolver()
         self._used: dict[ZmqSocket, None] = {}
+        self._yielder = Yielder()
         self._message_bytes_max = OVERSIZE * largest_frame(config.frame_bytes_max)
         self._handshake_ms_max = int(config.handshake_s * PATIENCE_MAX * 1000)
         self.binds: Sequence[Bind] = ()
@@ -328,6 +330,7 @@ class ZmqTransport:
 
     def poke(self) -> bool:
         """After sending: whether frames arrived whose signal the sends may have used up."""
+        self._yielder.yield_processor()  # What has been sent leaves now, not when this thread sleeps.
         used, self._used = self._used, {}
         for socket in used:
             if socket.readable():

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 import trio
 
 from mesh.waker import Waker
+from mesh.yielding import Yielder
 
 
 class Writer(Protocol):
@@ -69,6 +70,7 @@ class WriterThread:
         self._done = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._error: BaseException | None = None
         self._busy = False
+        self._yielder = Yielder()
         # A daemon: a disk that hangs must not keep the process from ending.
         threading.Thread(target=self._run, name="durable.log writer", daemon=True).start()
 
@@ -76,6 +78,7 @@ class WriterThread:
         assert not self._busy, "one call at a time"
         self._busy = True
         self._calls.put((call, argument))
+        self._yielder.yield_processor()
 
     async def finish(self) -> None:
         await trio.lowlevel.wait_readable(self._done)
