@@ -93,7 +93,7 @@ class ZmqTransport:
         """What the accepted connection that ends next was; empty: it was admitted."""
         self._resolving: dict[int, Resolving] = {}
         self._resolver = Resolver()
-        self._used: dict[ZmqSocket, None] = {}
+        self._used: dict[ZmqSocket, int] = {}  # Bytes sent since the last `poke`.
         self._yielder = Yielder()
         self._message_bytes_max = OVERSIZE * largest_frame(config.frame_bytes_max)
         self._handshake_ms_max = int(config.handshake_s * PATIENCE_MAX * 1000)
@@ -330,8 +330,8 @@ class ZmqTransport:
 
     def poke(self) -> bool:
         """After sending: whether frames arrived whose signal the sends may have used up."""
-        self._yielder.yield_processor()  # What has been sent leaves now, not when this thread sleeps.
         used, self._used = self._used, {}
+        self._yielder.sent(sum(used.values()))
         for socket in used:
             if socket.readable():
                 self._hurried[socket] = None
@@ -385,7 +385,7 @@ class ZmqTransport:
             # Another node is linked at that very address: this one cannot be there.
             self._fail_soon(dial)
             return
-        self._used[socket] = None
+        self._used.setdefault(socket, 0)
         raw, rid = socket.raw, b"\x01" + struct.pack("<Q", dial.conn)
         raw.setsockopt(zmq.CURVE_SERVERKEY, dial.server.public)
         raw.setsockopt(zmq.CURVE_PUBLICKEY, dial.client.public)
@@ -428,7 +428,7 @@ class ZmqTransport:
         entry = self._forget(conn) if isinstance(conn, int) else None
         if entry is not None:
             socket, _, endpoint = entry
-            self._used[socket] = None
+            self._used.setdefault(socket, 0)
             with suppress(zmq.ZMQError):  # It may have ended by itself.
                 socket.raw.disconnect(endpoint)
 
@@ -445,7 +445,7 @@ class ZmqTransport:
                 return True  # Or it has been hung up, or its loss is on its way here.
             socket, rid, _ = entry
         raw = socket.raw
-        self._used[socket] = None
+        self._used[socket] = self._used.get(socket, 0) + len(frame)
         try:
             raw.send(rid, SNDMORE | NOBLOCK)
             raw.send(frame, NOBLOCK)

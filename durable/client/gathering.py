@@ -162,6 +162,8 @@ class Gathering:
 
     def barrier(self) -> int:
         """How many there are: what comes from now on stands behind all of them."""
+        if not self._groups:
+            return 0
         count = self._ended_count = self.count
         self._ended = len(self._groups)
         self._open.clear()

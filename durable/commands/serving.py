@@ -42,7 +42,7 @@ LOG_SIZES = {
 BROKER_SIZES = {
     "--recent-size": ("recent_bytes", "of recent messages kept in memory, per vhost"),
     "--capture-size": ("capture_bytes", "of one pattern's messages that may wait to be stored"),
-    "--checkpoint-size": ("checkpoint_bytes", "of log after which indexes are written down"),
+    "--checkpoint-size": ("checkpoint_bytes", "of settlements after which indexes are written down"),
     "--window-size": (
         "tunnel_window_bytes", "one publisher may have on its way, and of the largest message",
     ),
@@ -50,6 +50,7 @@ BROKER_SIZES = {
 COUNTS = {
     "--publishers-max": ("publishers_max", "publishers remembered per vhost"),
     "--queues-max": ("queues_max", "queues and streams per vhost"),
+    "--checkpoint-records": ("checkpoint_records", "records after which they are as well"),
 }
 
 

@@ -166,9 +166,7 @@ class Checkpoints:
         self._count(self._folder.directory(directory_name(name)), *found)
         return None
 
-    def _pair(
-        self, name: str, lane: int, enq: str, ack: str
-    ) -> Checkpoint | tuple[str, Unusable]:
+    def _pair(self, name: str, lane: int, enq: str, ack: str) -> Checkpoint | tuple[str, Unusable]:
         """What these two files hold; or which one is as good as none, and why."""
         digest = directory_name(name)
         files: list[CheckpointFile] = []

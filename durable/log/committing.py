@@ -28,6 +28,9 @@ from .segments import Segment, Segments
 WAITING_BYTES = 1500
 """What a record that waits takes in memory besides its own bytes, with all a broker notes of it."""
 
+COMMIT_RECORDS_MAX = 4096
+"""Of one commit: they are encoded in one turn, which takes 20 ms for so many small ones."""
+
 
 @dataclass(slots=True)
 class Write:
@@ -131,9 +134,9 @@ class Committer:
             return None
         gathered, limit = self._gathered, self.config.commit_bytes_max
         commit = self.commit = Commit(begun_s=now_s)
-        while gathered and (
-            not commit.places or commit.size_bytes + gathered[0].size_bytes <= limit
-        ):
+        while gathered and len(commit.places) < COMMIT_RECORDS_MAX:
+            if commit.places and commit.size_bytes + gathered[0].size_bytes > limit:
+                break
             self._include(commit, gathered.popleft())
         commit.steps.append(Sync(commit.places[-1].number))
         return commit

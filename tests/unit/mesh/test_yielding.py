@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mesh.yielding import PAUSE, SCHED_YIELD, Yielder
+from mesh.yielding import PAUSE, SCHED_YIELD, SOON_BYTES, Yielder
 
 
 class Processor:
@@ -40,6 +40,14 @@ def test_where_others_keep_it_most_of_the_time_stays_ours() -> None:
     for _ in range(10):
         yielder.yield_processor()
     assert processor.yields == before + 10
+
+
+def test_only_for_little_that_was_sent() -> None:
+    processor = Processor()
+    yielder = Yielder(processor.sched_yield, lambda: processor.now_s)
+    for size_bytes in (SOON_BYTES + 1, SOON_BYTES, 100 * SOON_BYTES):
+        yielder.sent(size_bytes)
+    assert processor.yields == 1
 
 
 def test_that_of_this_machine_returns() -> None:

@@ -12,12 +12,12 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from durable.errors import NotInLog, StoreBusy, StoreClosed, StoreFailed, StoreFull, StoreInUse
-from durable.log.committing import WAITING_BYTES
+from durable.log.committing import COMMIT_RECORDS_MAX, WAITING_BYTES
 from durable.log.faulty_disk import FaultyDisk
 from durable.log.log import open_log
 from durable.log.memory_disk import MemoryDisk, Volume
 from durable.log.record import Kind
-from tests.logs import SMALL, Gate, acks, inline, publish
+from tests.logs import LARGE, SMALL, Gate, acks, inline, publish
 from tests.waiting import until, virtual_sleep
 
 TWO = 2 * WAITING_BYTES + 400
@@ -60,6 +60,18 @@ async def test_what_comes_while_a_commit_is_under_way_is_committed_together() ->
             gate.open.set()
         assert sorted(done) == list(range(3, 11))
         assert disk.faults.syncs == syncs + 2, "one for the first, one for the other eight"
+
+
+async def test_a_commit_takes_so_many_records_however_small() -> None:
+    """They are encoded in one turn."""
+    config = replace(LARGE, segment_bytes=1 << 21)
+    async with open_log(MemoryDisk(), config, in_thread=inline) as log:
+        log.hold()
+        positions = log.append_nowait([publish(at) for at in range(2 * COMMIT_RECORDS_MAX + 1)])
+        commits = log.statistics().commits
+        log.commit_nowait()
+        await log.durable(positions[-1])
+        assert log.statistics().commits == commits + 3
 
 
 async def test_who_holds_begins_the_commit_of_all_that_was_appended_in_the_turn() -> None:
