@@ -20,7 +20,7 @@ class BrokerConfig:
     log: LogConfig = field(default_factory=LogConfig)
     """Of each vhost."""
 
-    recent_bytes: int = 32 * MIB
+    recent_bytes: int = 24 * MIB
     """Memory for bodies kept per vhost, so that consumers who keep up read no disk."""
 
     publishers_max: int = 100_000

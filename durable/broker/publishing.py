@@ -32,6 +32,9 @@ REFUSALS_MAX = 10_000
 RECORD_BYTES = HEADER_BYTES + TARGET_BYTES + ALIGNMENT
 """What a batch that goes to one queue takes beside its own bytes, at most."""
 
+BATCHES_MAX = 1000
+"""To be stored in one turn: 20 ms, when there is little in each."""
+
 PIECES = 8
 """Of what is more than a segment takes: each waits for the next segment alone, and is planned again."""
 
@@ -183,12 +186,15 @@ class _Session:
                 pass
         for fewer in _divided(batches):
             await self._take_pieces(fewer)
+            await trio.lowlevel.checkpoint()
 
     def _is_large(self, batches: Sequence[Batch]) -> bool:
-        """Whether these may be more than a segment takes, even where each goes to one queue: then it
-        would be in vain to plan them."""
+        """Whether these are too many for one turn, or may be more than a segment takes, even where each
+        goes to one queue: then it would be in vain to plan them."""
         if len(batches) == 1:
             return False
+        if len(batches) > BATCHES_MAX:
+            return True
         size = sum(batch.size_bytes + RECORD_BYTES for batch in batches)
         return size > self._hosted.log.append_bytes_max
 
@@ -242,5 +248,5 @@ class _Session:
 def _divided(batches: Sequence[Batch]) -> Sequence[Sequence[Batch]]:
     if len(batches) == 1:
         return [[half] for half in batches[0].halves()]
-    count = -(-len(batches) // PIECES)
+    count = min(BATCHES_MAX, -(-len(batches) // PIECES))
     return [batches[at : at + count] for at in range(0, len(batches), count)]

@@ -117,9 +117,8 @@ class Committer:
         size = sum([draft.size_bytes for draft in drafts])
         if self._refused is not None and not all(map(essential, drafts)):
             raise afresh(self._refused)
-        waiting = self.pending_bytes + WAITING_BYTES * (self.end - self.durable_end)
-        if self.pending_bytes and waiting + size > self.config.pending_bytes_max:
-            raise StoreBusy(size, f"{waiting} bytes of memory wait to be written")
+        if self._too_much(size):
+            raise StoreBusy(size, f"{self.end - self.durable_end} records wait to be written")
         if self._encrypt is not None:  # Before they are placed: it makes them longer.
             drafts = [self._encrypt(draft) for draft in drafts]
         start = self.end
@@ -127,6 +126,15 @@ class Committer:
         self._gathered += places
         self.pending_bytes += sum([place.size_bytes for place in places])
         return range(start, self.end)
+
+    def _too_much(self, size_bytes: int) -> bool:
+        """Whether so much more takes more memory than may wait; anything may wait alone."""
+        waiting = self.pending_bytes + WAITING_BYTES * (self.end - self.durable_end)
+        return self.pending_bytes > 0 and waiting + size_bytes > self.config.pending_bytes_max
+
+    def is_busy(self, size_bytes: int) -> bool:
+        """Whether so much would be refused with StoreBusy for what waits already."""
+        return not self.stopped and self._refused is None and self._too_much(size_bytes)
 
     def begin(self, now_s: float) -> Commit | None:
         """What to write now; None while a commit is under way or when nothing has gathered."""

@@ -33,8 +33,8 @@ class LogConfig:
     """Most that one commit writes, unless a single record is larger. 8 MiB take 10 ms on a slow SSD:
     who comes just after does not wait for more than two of those."""
 
-    pending_bytes_max: int = 32 * MIB
-    """Most memory taken by what waits to be written; whoever appends more has to wait. Four commits of the
+    pending_bytes_max: int = 16 * MIB
+    """Most memory taken by what waits to be written; whoever appends more has to wait. Two commits of the
     largest size: more would only be more memory."""
 
     company_s: float = 0.01

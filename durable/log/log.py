@@ -102,9 +102,8 @@ class Log:
         self._writer: Writer = BorrowedThreads(in_thread) if in_thread else WriterThread()
         self._committer = store.committer
         self._scarcity = Scarcity(f"the store in {store.path}", config.retry_s)
-        self._work, self._wanted, self._begun = Waker(), Waker(), Waker()
-        self._lonely = Waker()
-        """Woken when something has gathered that nobody waits for, and no commit is under way."""
+        self._work, self._wanted, self._begun, self._lonely = Waker(), Waker(), Waker(), Waker()
+        """The last one is woken when something has gathered that nobody waits for, and no commit is under way."""
         self._hurried = False
         """Whether somebody waits for something that has gathered."""
         self._changed = Bell()
@@ -238,8 +237,10 @@ class Log:
         while True:
             try:
                 return attempt()
-            except StoreBusy:
+            except StoreBusy as error:
                 await self._changed.wait()
+                while self._committer.is_busy(error.needed_bytes):
+                    await self._changed.wait()
 
     async def durable(self, position: int) -> None:
         """Return when the record at this log position is on stable storage.
@@ -265,15 +266,15 @@ class Log:
 
     async def record(self, position: int) -> Record:
         """The durable record at this log position. Raises NotInLog, RecordDamaged, StoreFailed."""
-        read = partial(self._store.reader.record, position, self.durable_end)
-        return await self._reading(read)
+        return await self._reading(partial(self._store.reader.record, position, self.durable_end))
 
     async def read(self, position: int, limit_bytes: int) -> list[Record]:
         """Durable records from this log position on, about so many bytes; gaps are left out.
 
         Raises StoreFailed: the disk failed."""
-        read = partial(self._store.reader.some, position, self.durable_end, limit_bytes)
-        return await self._reading(read)
+        return await self._reading(
+            partial(self._store.reader.some, position, self.durable_end, limit_bytes)
+        )
 
     async def _reading(self, read: Callable[[], T]) -> T:
         """A disk that cannot be read has failed, too: what is there may be readable tomorrow, so it is

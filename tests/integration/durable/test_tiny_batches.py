@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import durable
+from durable.broker.publishing import BATCHES_MAX
 from durable.log.committing import Committer
 from durable.log.record import Draft, Kind
 from mesh.errors import TooLarge
@@ -21,9 +22,10 @@ CONFIG = durable.BrokerConfig(
 
 
 class Asked:
-    """How often the log was asked to take messages, and how often they were more than it ever takes."""
+    """How often the log was asked to take messages, how often they were more than it ever takes, and how many
+    records there were at most."""
 
-    appends = too_large = 0
+    appends = too_large = most = 0
 
 
 @pytest.fixture
@@ -32,6 +34,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
 
     def noting(self: Committer, drafts: Sequence[Draft]) -> range:
         found.appends += drafts[0].kind == Kind.PUBLISH
+        found.most = max(found.most, len(drafts))
         try:
             return append(self, drafts)
         except TooLarge:
@@ -58,6 +61,16 @@ async def test_a_part_larger_than_a_segment_is_not_planned_in_vain(
         await send_every_second(shop, "")
         assert asked.too_large == 0
         assert asked.appends < MESSAGES / 10
+        assert await drain(shop, "jobs") == numbered(MESSAGES)
+
+
+async def test_a_part_of_very_many_is_taken_in_several_turns(tmp_path: Path, asked: Asked) -> None:
+    """However much room there is."""
+    async with serving(tmp_path, config=durable.BrokerConfig()) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        await send_every_second(shop, "")
+        assert MESSAGES / asked.appends > 10, "parts had very many"
+        assert asked.most <= BATCHES_MAX
         assert await drain(shop, "jobs") == numbered(MESSAGES)
 
 

@@ -199,6 +199,29 @@ async def test_what_waits_for_room_decides_anew_what_it_appends() -> None:
         assert (await log.record(3)).kind == Kind.ACKS
 
 
+async def test_what_waits_for_room_does_not_try_while_there_is_none() -> None:
+    """What it would append has to be planned anew each time."""
+    gate, tries = Gate(), 0
+    async with open_log(MemoryDisk(), replace(SMALL, pending_bytes_max=TWO), in_thread=gate) as log:
+        await wait_all_tasks_blocked()
+        gate.open = trio.Event()
+        log.append_nowait([publish(0), publish(1)])
+
+        def attempt() -> range:
+            nonlocal tries
+            tries += 1
+            return log.append_nowait([publish(2)])
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(log.with_room, attempt)
+            await wait_all_tasks_blocked()
+            log._tell()  # Something has happened, but no commit.
+            await wait_all_tasks_blocked()
+            assert tries == 1
+            gate.open.set()
+        assert tries == 2
+
+
 async def test_many_segments_and_reading_across_them() -> None:
     async with open_log(MemoryDisk(), SMALL, in_thread=inline) as log:
         for number in range(50):
