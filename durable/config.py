@@ -35,10 +35,6 @@ class BrokerConfig:
     checkpoint_bytes: int = 16 * MIB
     """Of settlements in the log after which the queues' indexes are written down."""
 
-    checkpoint_records: int = 500_000
-    """Of anything, after which they are written down as well: a start reads 600,000 a second, however little
-    is in each."""
-
     capture_bytes: int = 64 * MIB
     """Of one pattern's captured messages that may wait to be stored; what comes on top is a gap."""
 
@@ -53,10 +49,7 @@ class BrokerConfig:
     """How often time does its work: expiry, retention, compaction."""
 
     def __post_init__(self) -> None:
-        for name in (
-            "recent_bytes", "publishers_max", "queues_max", "checkpoint_bytes",
-            "checkpoint_records",
-        ):  # fmt: skip
+        for name in ("recent_bytes", "publishers_max", "queues_max", "checkpoint_bytes"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}, want at least 1")
         for name in ("capture_bytes", "tunnel_window_bytes"):

@@ -16,6 +16,8 @@ import os
 import time
 from collections.abc import Callable
 
+from trio.lowlevel import RunVar
+
 SOON_BYTES = 16 * 1024
 """So much is encrypted and sent in no time. More keeps libzmq busy for longer, while we could do something."""
 PAUSE = 5
@@ -36,7 +38,7 @@ SCHED_YIELD = _sched_yield()
 
 
 class Yielder:
-    """Of one thread."""
+    """Of one thread: see `of_this_run`."""
 
     __slots__ = ("_clock", "_not_before", "_sched_yield")
 
@@ -58,5 +60,18 @@ class Yielder:
 
     def sent(self, size_bytes: int) -> None:
         """So much has been given to libzmq: if it is little, it leaves now."""
-        if size_bytes <= SOON_BYTES:
+        if 0 < size_bytes <= SOON_BYTES:
             self.yield_processor()
+
+
+_OF_RUN: RunVar[Yielder] = RunVar("yielder")
+
+
+def of_this_run() -> Yielder:
+    """The one of this trio thread: all nodes and logs in it together take no more of its time than one."""
+    try:
+        return _OF_RUN.get()
+    except LookupError:
+        yielder = Yielder()
+        _OF_RUN.set(yielder)
+        return yielder

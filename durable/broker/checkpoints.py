@@ -21,7 +21,6 @@ import trio
 
 from mesh.errors import TooLarge
 
-from ..config import BrokerConfig
 from ..errors import StoreError, StoreFull
 from ..log.checkpoints import NOWHERE, Checkpoints, Root
 from ..log.cipher import Cipher
@@ -56,6 +55,7 @@ def begin_at(
     if end is not None:
         for _ in files.acks():
             pass  # For what they say has to be there, before those ahead of the end are removed.
+        files.remove_unfinished()  # It may be ahead, too.
         _recall(Checkpoints(disk, store_id, lambda: end, cipher), replay)
         return Beginning(0, files.kept(root))
     if root is not None:
@@ -89,25 +89,23 @@ def _recall(files: Checkpoints, replay: Replay) -> None:
 
 
 class Checkpointer:
-    """Writes them, every so many bytes and records, and at the end."""
+    """Writes them, every so many bytes and at the end."""
 
     def __init__(
-        self, hosted: Hosted, disk: Disk, checkpointing: Checkpointing, config: BrokerConfig, *,
+        self, hosted: Hosted, disk: Disk, checkpointing: Checkpointing, *, bytes_max: int,
         known: int = 0,
     ) -> None:  # fmt: skip
         """
         Args:
-            config: after how much of what; a segment of anything is enough as well.
+            bytes_max: of settlements; a segment of anything is enough as well.
             known: a snapshot that is in the log knows what records before this log position did.
         """
-        self._hosted, self._checkpointing, self._config = hosted, checkpointing, config
+        self._hosted, self._checkpointing, self._bytes_max = hosted, checkpointing, bytes_max
         self._known = known
         log = hosted.log
         self._files = Checkpoints(disk, log.report.store_id, lambda: log.durable_end, log.cipher)
         self._segments = log.statistics().segments
         self._settled = 0
-        self._read_from = log.end - log.report.records
-        """A start would read records from this log position on."""
         self._warned = False
         """That the snapshot is too large, since there was one that was not."""
         self._trouble: type[Exception] | None = None
@@ -121,11 +119,7 @@ class Checkpointer:
         if statistics.full:  # No further segment is to come, and somebody waits for space.
             return log.would_free(self._hosted.applied_end)
         settled = self._hosted.vhost.settling.appended_bytes - self._settled
-        return (
-            statistics.segments != self._segments
-            or settled >= self._config.checkpoint_bytes
-            or log.end - self._read_from >= self._config.checkpoint_records
-        )
+        return statistics.segments != self._segments or settled >= self._bytes_max
 
     def _worth_it(self, start: int) -> bool:
         """Whether a snapshot that knows what there was before this log position is worth its room: on a full
@@ -182,7 +176,6 @@ class Checkpointer:
         """The next one is due when as much has happened again, whatever became of this one."""
         self._segments = self._hosted.log.statistics().segments
         self._settled = self._hosted.vhost.settling.appended_bytes
-        self._read_from = self._hosted.log.end
 
     async def _write(self) -> None:
         """Raises TooLarge: the snapshot is more than a segment takes."""

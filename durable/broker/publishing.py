@@ -248,5 +248,5 @@ class _Session:
 def _divided(batches: Sequence[Batch]) -> Sequence[Sequence[Batch]]:
     if len(batches) == 1:
         return [[half] for half in batches[0].halves()]
-    count = min(BATCHES_MAX, -(-len(batches) // PIECES))
+    count = BATCHES_MAX if len(batches) > BATCHES_MAX else -(-len(batches) // PIECES)
     return [batches[at : at + count] for at in range(0, len(batches), count)]

@@ -186,8 +186,8 @@ class Checkpoints:
         """What each `ack` file holds, of whatever queues there are or were, but for these.
 
         That needs neither `enq` nor the root, so a kill between two renames takes nothing of it: what
-        was settled before such a file was written stays settled. Without it `enq` is nothing: where
-        it is ahead of the log, both are removed.
+        was settled before such a file was written stays settled. Where it is ahead of the log, both are
+        removed.
         """
         known = {directory_name(name) for name in besides}
         try:
@@ -203,6 +203,16 @@ class Checkpoints:
             self.unusable[file] += 1
             if file is Unusable.AHEAD:
                 self._remove(digest)
+
+    def remove_unfinished(self) -> None:
+        """What is not renamed yet; without it no file goes with one of another time. Durable when it returns."""
+        for digest in self.digests():
+            folder = self._folder.directory(digest)
+            with suppress(FileNotFoundError, NotADirectoryError):
+                for name in {one + NEW for one in KINDS}.intersection(folder.names()):
+                    with suppress(IsADirectoryError):
+                        folder.unlink(name)
+                folder.sync_directory()
 
     def remove(self, name: str) -> None:
         """Durable when it returns. None was there: nothing happens."""

@@ -128,9 +128,11 @@ class Committer:
         return range(start, self.end)
 
     def _too_much(self, size_bytes: int) -> bool:
-        """Whether so much more takes more memory than may wait; anything may wait alone."""
+        """Whether so much more takes more memory than may wait. What is larger than a commit needs no more
+        room than one: it would else never be taken, where small appends come without a break."""
         waiting = self.pending_bytes + WAITING_BYTES * (self.end - self.durable_end)
-        return self.pending_bytes > 0 and waiting + size_bytes > self.config.pending_bytes_max
+        more = min(size_bytes, self.config.commit_bytes_max)
+        return self.pending_bytes > 0 and waiting + more > self.config.pending_bytes_max
 
     def is_busy(self, size_bytes: int) -> bool:
         """Whether so much would be refused with StoreBusy for what waits already."""

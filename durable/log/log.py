@@ -42,7 +42,7 @@ from .report import Gap, RecoveryReport
 from .scarcity import Scarcity
 from .statistics import LogStatistics
 from .store import Store, open_store
-from .writer_thread import BorrowedThreads, Writer, WriterThread
+from .writer_thread import writer_of
 
 logger = logging.getLogger("durable.log")
 T = TypeVar("T")
@@ -99,7 +99,7 @@ class Log:
     def __init__(self, store: Store, config: LogConfig, in_thread: InThread | None) -> None:
         self._store, self._config = store, config
         self._in_thread = in_thread or trio.to_thread.run_sync
-        self._writer: Writer = BorrowedThreads(in_thread) if in_thread else WriterThread()
+        self._writer = writer_of(in_thread)
         self._committer = store.committer
         self._scarcity = Scarcity(f"the store in {store.path}", config.retry_s)
         self._work, self._wanted, self._begun, self._lonely = Waker(), Waker(), Waker(), Waker()
@@ -238,9 +238,10 @@ class Log:
             try:
                 return attempt()
             except StoreBusy as error:
+                needed_bytes = error.needed_bytes
+            await self._changed.wait()
+            while self._committer.is_busy(needed_bytes):
                 await self._changed.wait()
-                while self._committer.is_busy(error.needed_bytes):
-                    await self._changed.wait()
 
     async def durable(self, position: int) -> None:
         """Return when the record at this log position is on stable storage.

@@ -1,6 +1,6 @@
 """A thread that is kept for commits, because the way there and back is most of a short one.
 
-    thread = WriterThread()
+    thread = writer_of(None)
     thread.start(store.carry_out, commit)      # in place of trio.to_thread.run_sync: at once,
     await thread.finish()                      # and who waits for it may come later
     thread.close()                             # it ends when its call has come back
@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import trio
 
 from mesh.waker import Waker
-from mesh.yielding import Yielder
+from mesh.yielding import Yielder, of_this_run
 
 
 class Writer(Protocol):
@@ -63,14 +63,14 @@ class BorrowedThreads:
 
 
 class WriterThread:
-    """A Writer; from one trio thread."""
+    """A Writer; from one trio thread, whose yielder is given."""
 
-    def __init__(self) -> None:
+    def __init__(self, yielder: Yielder) -> None:
         self._calls: SimpleQueue[tuple[Callable[[Any], object], Any] | None] = SimpleQueue()
         self._done = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._error: BaseException | None = None
         self._busy = False
-        self._yielder = Yielder()
+        self._yielder = yielder
         # A daemon: a disk that hangs must not keep the process from ending.
         threading.Thread(target=self._run, name="durable.log writer", daemon=True).start()
 
@@ -101,3 +101,8 @@ class WriterThread:
             os.eventfd_write(self._done, 1)
         # Here and not in `close`: a call that hung would write to what has this number by then.
         os.close(self._done)
+
+
+def writer_of(in_thread: Callable[..., Awaitable[object]] | None) -> Writer:
+    """For a log of this trio run. `in_thread`: what runs its calls, in place of a thread of its own."""
+    return BorrowedThreads(in_thread) if in_thread else WriterThread(of_this_run())

@@ -79,22 +79,22 @@ class Plan:
         if self.refusal is not None:
             self.refuse(batch, self.refusal)
             return
-        full = self._full(members, batch.count, batch.bodies_bytes)
-        if full is None:
+        refusing = self._refusing(members, batch.count, batch.bodies_bytes)
+        if refusing is None:
             self._store(batch, members, priority, ttl_us)
             return
         # As much of it as all of them take, and the rest is refused.
         fitting = bisect_left(
             range(1, batch.count + 1), True,
-            key=lambda count: self._full(members, count, batch.bodies_bytes * count // batch.count)
+            key=lambda count: self._refusing(members, count, batch.bodies_bytes * count // batch.count)
             is not None,
         )  # fmt: skip
         middle = batch.base_sequence + fitting
         if fitting:
             self._store(cut(batch, batch.base_sequence, middle), members, priority, ttl_us)
-        self.refuse(cut(batch, middle, batch.next_sequence), full.full())
+        self.refuse(cut(batch, middle, batch.next_sequence), refusing.full())
 
-    def _full(self, members: Sequence[Member], count: int, size_bytes: int) -> Member | None:
+    def _refusing(self, members: Sequence[Member], count: int, size_bytes: int) -> Member | None:
         """The first of them that does not accept so much more."""
         for member in members:
             planned_count, planned_bytes = self._planned.get(member, (0, 0))

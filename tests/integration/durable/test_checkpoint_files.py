@@ -13,7 +13,6 @@ import trio
 
 from durable.broker.checkpoints import Checkpointer
 from durable.broker.hosted import Hosted
-from durable.config import BrokerConfig
 from durable.log.checkpoint import CheckpointFile, decode_checkpoint
 from durable.log.faulty_disk import Faults, FaultyDisk
 from durable.log.memory_disk import Folder, Volume
@@ -87,9 +86,15 @@ class Later:
 
 
 def reach(volume: Volume) -> int:
-    """The latest log position of any `ack`."""
+    """The latest log position of any pair: of any `ack`, or of what is still to be called so beside an `enq` that
+    is called so already."""
     queues = volume.folders.seen.get("queues", Folder()).folders.seen.values()
-    found = [decode_checkpoint(bytes(one.seen["ack"].seen)) for one in queues if "ack" in one.seen]
+    found = [
+        decode_checkpoint(bytes(one.seen[name].seen))
+        for one in queues
+        for name in ("ack", "ack.new")
+        if name in one.seen and (name == "ack" or "enq.new" not in one.seen)
+    ]
     return max((one.position for one in found if isinstance(one, CheckpointFile)), default=0)
 
 
@@ -171,7 +176,7 @@ def test_a_kill_in_the_first_checkpoint_of_a_life_counts_no_return_twice() -> No
             hosted,
             FaultyDisk(kills.volume, kills),
             Checkpointing(hosted.vhost.registry),
-            BrokerConfig(checkpoint_bytes=1),
+            bytes_max=1,
         )
         kills.wanted = True
         await checkpointer.write()
@@ -208,10 +213,7 @@ def test_a_snapshot_frees_no_settlement_that_was_on_its_way_to_the_disk() -> Non
             await settle(hosted, "fill", ACK)
             cursor = log._committer.placer.cursor
         checkpointer = Checkpointer(
-            hosted,
-            FaultyDisk(volume),
-            Checkpointing(hosted.vhost.registry),
-            BrokerConfig(checkpoint_bytes=1 << 30),
+            hosted, FaultyDisk(volume), Checkpointing(hosted.vhost.registry), bytes_max=1 << 30
         )
         queue, lane = hosted.vhost.registry.queue("jobs"), lane_of(hosted, "jobs")
         consumer = Consumer("c", prefetch=0, prefetch_bytes=0)
@@ -244,10 +246,7 @@ def test_files_ahead_of_a_log_whose_end_was_damaged_are_gone() -> None:
         for name in (*names, "late", "other"):
             await declare(hosted, name)
         checkpointer = Checkpointer(
-            hosted,
-            FaultyDisk(volume, kills),
-            Checkpointing(hosted.vhost.registry),
-            BrokerConfig(checkpoint_bytes=1),
+            hosted, FaultyDisk(volume, kills), Checkpointing(hosted.vhost.registry), bytes_max=1
         )
         await checkpointer.write()  # This root does not name the file of `late`.
         for name in (*names, "late"):

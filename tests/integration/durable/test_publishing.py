@@ -131,6 +131,27 @@ async def test_one_at_a_time_the_pump_runs_once_for_each(
         )
 
 
+async def test_a_confirm_leaves_before_its_commit_is_noted_in_queues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever waits for it does not wait for that, too; whatever it asks then knows both."""
+    async with serving(tmp_path, config=QUIET) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        await shop.publish("", "jobs", b"x")
+        hosted = broker.hosted("/")
+        queue, (session,) = hosted.vhost.registry.queue("jobs"), hosted._publishers.values()
+        confirm, ready = session.confirm, list[int]()
+
+        def noting() -> None:
+            ready.append(queue.ready)
+            confirm()
+
+        monkeypatch.setattr(session, "confirm", noting)
+        await shop.publish("", "jobs", b"x")
+        assert ready[0] == 1
+        assert (await shop.statistics())["queues"]["jobs"]["ready"] == 2
+
+
 async def test_what_is_kept_in_memory_only_is_delivered_without_a_commit(tmp_path: Path) -> None:
     async with serving(tmp_path, config=QUIET) as broker, client(broker) as shop:
         await shop.declare_queue("jobs", durability="memory")

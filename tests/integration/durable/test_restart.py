@@ -279,21 +279,6 @@ async def test_so_many_bytes_of_settlements_are_enough_for_a_checkpoint(
         assert broker.hosted("/").log.statistics().segments == segments
 
 
-async def test_so_many_records_are_enough_for_a_checkpoint(tmp_path: Path) -> None:
-    """However little is in each: it is records that a start takes its time for."""
-    log = replace(SMALL.log, segment_bytes=1 << 20)
-    config = replace(SMALL, log=log, checkpoint_records=100, idle_s=0.01)
-    checkpoint = vhost_path(tmp_path, "/") / "log" / "checkpoint"
-    async with serving(tmp_path, config=config) as broker, client(broker) as shop:
-        await shop.declare_queue("jobs")
-        await until(checkpoint.exists)  # Of the first segment.
-        before, segments = checkpoint.read_bytes(), broker.hosted("/").log.statistics().segments
-        for number in range(100):
-            await shop.publish("", "jobs", b"%d" % number)
-        await until(lambda: checkpoint.read_bytes() != before)
-        assert broker.hosted("/").log.statistics().segments == segments
-
-
 async def test_two_brokers_on_one_directory(tmp_path: Path) -> None:
     async with serving(tmp_path) as broker, client(broker) as shop:
         await shop.declare_queue("jobs")

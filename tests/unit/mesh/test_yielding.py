@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mesh.yielding import PAUSE, SCHED_YIELD, SOON_BYTES, Yielder
+from mesh.yielding import PAUSE, SCHED_YIELD, SOON_BYTES, Yielder, of_this_run
 
 
 class Processor:
@@ -45,10 +45,14 @@ def test_where_others_keep_it_most_of_the_time_stays_ours() -> None:
 def test_only_for_little_that_was_sent() -> None:
     processor = Processor()
     yielder = Yielder(processor.sched_yield, lambda: processor.now_s)
-    for size_bytes in (SOON_BYTES + 1, SOON_BYTES, 100 * SOON_BYTES):
+    for size_bytes in (SOON_BYTES + 1, SOON_BYTES, 0, 100 * SOON_BYTES):
         yielder.sent(size_bytes)
     assert processor.yields == 1
 
 
 def test_that_of_this_machine_returns() -> None:
-    SCHED_YIELD()
+    assert SCHED_YIELD() == 0, "as the C library has it"
+
+
+async def test_all_of_a_run_share_one() -> None:
+    assert of_this_run() is of_this_run()

@@ -249,6 +249,21 @@ def test_a_kill_between_two_renames_leaves_the_new_pair(renamed: str, before: in
     assert sorted(files) == ["ack", "enq"]
 
 
+def test_of_what_was_not_finished_nothing_is_left_where_the_log_is_shorter() -> None:
+    """Found: such a pair counted once the log had got there again, with other records."""
+    volume = Volume()
+    open_in(MemoryDisk(volume)).write(checkpoint("jobs", 5))
+    old = folder_of(volume, "jobs").seen["ack"]
+    open_in(MemoryDisk(volume)).write(checkpoint("jobs", 10))
+    files = folder_of(volume, "jobs").seen
+    files["ack.new"], files["ack"] = files["ack"], old
+    found = open_in(MemoryDisk(volume), end=8)
+    found.remove_unfinished()
+    assert list(found.acks()) == [checkpoint("jobs", 5).ack]
+    for seed in range(SEEDS):
+        assert open_in(MemoryDisk(volume.after_power_cut(Random(seed)))).read("jobs", 7) is None
+
+
 def test_no_bit_of_a_file_can_change() -> None:
     volume = Volume()
     open_in(MemoryDisk(volume)).write(Checkpoint("jobs", 7, 9, b"enq", b"ack"))

@@ -19,7 +19,7 @@ from durable.log.memory_disk import MemoryDisk, Volume
 from durable.log.placing import Ahead
 from durable.log.record import Kind
 from mesh.errors import TooLarge
-from tests.logs import SMALL, STORE_ID, PlainLog, acks, definitions, publish
+from tests.logs import LARGE, SMALL, STORE_ID, PlainLog, acks, definitions, publish
 
 
 def fill(log: PlainLog) -> int:
@@ -288,6 +288,16 @@ def test_what_waits_is_bounded_by_the_memory_it_takes() -> None:
     with pytest.raises(StoreBusy):
         log.committer.append([publish(3)])
     assert log.committer.end == 3, "nothing was taken"
+
+
+def test_what_is_larger_than_may_wait_needs_room_for_one_commit_only() -> None:
+    """It was taken only once nothing waited, which may never be."""
+    config = replace(LARGE, pending_bytes_max=8000 + WAITING_BYTES, commit_bytes_max=4000)
+    log = PlainLog(MemoryDisk(), config)
+    log.committer.append([publish(1, 3000)])
+    log.committer.append([publish(2, 20_000)])
+    with pytest.raises(StoreBusy):
+        log.committer.append([publish(3)])
 
 
 def test_all_or_none_of_an_append() -> None:

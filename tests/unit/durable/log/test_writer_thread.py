@@ -12,12 +12,13 @@ import trio
 import trio.testing
 
 from durable.log.writer_thread import BorrowedThreads, WriterThread
+from mesh.yielding import Yielder
 from tests.waiting import until
 
 
 @pytest.fixture
 def writer() -> Iterator[WriterThread]:
-    writer = WriterThread()
+    writer = WriterThread(Yielder())
     yield writer
     writer.close()
 
@@ -84,7 +85,7 @@ async def test_a_call_that_is_abandoned_goes_on_and_takes_the_thread_with_it() -
         let_go.wait()
         ended.set()
 
-    writer = WriterThread()
+    writer = WriterThread(Yielder())
     with trio.move_on_after(0.01) as scope:
         await run(writer, hang, None)
     assert scope.cancelled_caught

@@ -1,0 +1,75 @@
+"""Placing all at once where there is room for anything, against placing one by one."""
+
+from __future__ import annotations
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from durable.errors import StoreBusy, StoreFull
+from durable.log.config import LogConfig
+from durable.log.header import SEGMENT_HEADER_BYTES
+from durable.log.placing import Ahead, Cursor, Place, Placer, Spare
+from durable.log.record import Draft, Kind
+from mesh.errors import TooLarge
+
+CONFIG = LogConfig(segment_bytes=4096, reserve_bytes=512, free_bytes_min=0)
+KINDS = (Kind.PUBLISH, Kind.ACKS, Kind.DEFINITIONS, Kind.CAPTURE)
+
+drafts = st.builds(
+    Draft, st.sampled_from(KINDS), st.integers(0, 900).map(bytes), patient=st.booleans(),
+    snapshot=st.booleans(),
+)  # fmt: skip
+
+
+class OneByOne(Placer):
+    """As if there were no place here."""
+
+    def _place_here(self, drafts: object, sizes: object) -> list[Place]:
+        raise AssertionError
+
+    def _ordinary_end(self, cursor: Cursor) -> int:
+        end = super()._ordinary_end(cursor)
+        return end if self.fitting else -1
+
+    fitting = False
+
+    def _fits(self, *arguments: object) -> bool:
+        self.fitting = True
+        try:
+            return super()._fits(*arguments)  # type: ignore[arg-type]
+        finally:
+            self.fitting = False
+
+
+def outcome(placer: Placer, appended: list[Draft]) -> object:
+    try:
+        places = placer.place(appended)
+    except (TooLarge, StoreBusy, StoreFull) as error:
+        return type(error), placer.cursor, placer.ahead
+    return places, placer.cursor, placer.ahead, placer.spares, placer.taken, placer.append_bytes_max
+
+
+@given(
+    at=st.integers(SEGMENT_HEADER_BYTES // 8, CONFIG.segment_bytes // 8).map(lambda n: 8 * n),
+    capacity_bytes=st.sampled_from((CONFIG.segment_bytes, 2048)),
+    sealed=st.booleans(), ahead=st.sampled_from(Ahead), kept=st.integers(0, 2000),
+    spares=st.lists(st.sampled_from((Spare(1, 2048), Spare(2, 3000))), max_size=2),
+    appends=st.lists(st.lists(drafts, min_size=1, max_size=4), max_size=4),
+)  # fmt: skip
+@example(
+    at=2000, capacity_bytes=2048, sealed=False, ahead=Ahead.REFUSED, kept=600, spares=[],
+    appends=[[Draft(Kind.ACKS, b"")]],
+)  # fmt: skip
+def test_all_at_once_is_as_one_by_one(
+    at: int, capacity_bytes: int, sealed: bool, ahead: Ahead, kept: int, spares: list[Spare],
+    appends: list[list[Draft]],
+) -> None:  # fmt: skip
+    placers: list[Placer] = []
+    for kind in (Placer, OneByOne):
+        cursor = Cursor(3, 1, min(at, capacity_bytes), capacity_bytes, 7, sealed)
+        placer = kind(CONFIG, cursor, ahead_ready=True, spares=spares)
+        placer.ahead = ahead
+        placer.keep_for_snapshot(kept)
+        placers.append(placer)
+    for appended in appends:
+        assert outcome(placers[0], appended) == outcome(placers[1], appended)
