@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,8 @@ import pytest
 import trio
 import trio.testing
 
+import durable
+from durable.broker.hosted import Hosted
 from durable.client.delivery import Delivery
 from durable.errors import (
     InternalExchange,
@@ -107,14 +111,20 @@ async def test_a_confirm_means_that_the_record_is_durable(tmp_path: Path) -> Non
         assert log.durable_end == log.end
 
 
+@asynccontextmanager
+async def published(data: Path) -> AsyncGenerator[tuple[durable.Connection, Hosted]]:
+    """A client of a broker that does nothing by itself, with one message in a queue `jobs`."""
+    async with serving(data, config=QUIET) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        await shop.publish("", "jobs", b"x")
+        yield shop, broker.hosted("/")
+
+
 async def test_one_at_a_time_the_pump_runs_once_for_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No turn for nothing between a part and its commit: the writer waits for each of them."""
-    async with serving(tmp_path, config=QUIET) as broker, client(broker) as shop:
-        await shop.declare_queue("jobs")
-        await shop.publish("", "jobs", b"x")
-        hosted = broker.hosted("/")
+    async with published(tmp_path) as (shop, hosted):
         committed, ends = hosted.vhost.committed, list[int]()
 
         def counted(end: int, now_us: int) -> None:
@@ -135,10 +145,7 @@ async def test_a_confirm_leaves_before_its_commit_is_noted_in_queues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever waits for it does not wait for that, too; whatever it asks then knows both."""
-    async with serving(tmp_path, config=QUIET) as broker, client(broker) as shop:
-        await shop.declare_queue("jobs")
-        await shop.publish("", "jobs", b"x")
-        hosted = broker.hosted("/")
+    async with published(tmp_path) as (shop, hosted):
         queue, (session,) = hosted.vhost.registry.queue("jobs"), hosted._publishers.values()
         confirm, ready = session.confirm, list[int]()
 
