@@ -18,7 +18,6 @@ from trio.lowlevel import enable_ki_protection
 
 NOBLOCK, SNDMORE = int(zmq.NOBLOCK), int(zmq.SNDMORE)
 POLLIN = int(zmq.POLLIN)
-VIEW_BYTES_MIN = 16 * 1024
 
 
 class ZmqSocket:
@@ -67,19 +66,8 @@ class ZmqSocket:
                     break
                 handle(parts)
 
-    def skip_rest(self) -> bytes:
-        """A message of several parts is nothing of ours: an empty frame, which costs the link."""
-        while self.raw.getsockopt(zmq.RCVMORE):
-            self.raw.recv(NOBLOCK, copy=False)
-        return b""
-
     def close(self, linger_ms: int = 0) -> None:
         if not self.closed:
             self.closed = True
             trio.lowlevel.notify_closing(self.fd)
             self.raw.close(linger_ms)
-
-
-def content_of(frame: zmq.Frame) -> bytes | memoryview:
-    """Small frames as bytes, which are faster to cut; large ones without a copy."""
-    return frame.bytes if len(frame) < VIEW_BYTES_MIN else frame.buffer

@@ -43,12 +43,13 @@ from .protocol.lane import Conn
 from .resolver import Resolver
 from .transport import Receiver
 from .yielding import of_this_run
-from .zmq_socket import NOBLOCK, SNDMORE, ZmqSocket, content_of
+from .zmq_socket import NOBLOCK, SNDMORE, ZmqSocket
 
 FRAMES_PER_TURN, BYTES_PER_TURN = 64, 2 << 20
 IGNORED_MAX = 10_000
 ADMITTED_MAX = 65_536
 PROBE_S = 1.0
+VIEW_BYTES_MIN = 16 * 1024
 OVERSIZE = 4
 """Times the largest frame: up to that the core sees it and can say so; of more, libzmq takes nothing in and
 just ends the connection. `endings` knows."""
@@ -219,13 +220,11 @@ class ZmqTransport:
             elif kind in BEGUN:
                 self._endings.begun(self._dialled[conn][1], value)
             elif kind in ENDED:
-                if kind != DISCONNECTED or conn in self._denied:
-                    self._lost(conn)
-                    return
-                self._take_rest()
-                if conn in self._dialled:  # Else what came last has ended it.
+                if kind == DISCONNECTED and conn not in self._denied:
                     rid = self._dialled[conn][1]
                     self._ended(rid, value, (conn,), lambda: self._lost(conn))
+                else:
+                    self._lost(conn)
 
         return handle
 
@@ -240,7 +239,6 @@ class ZmqTransport:
                 self._strange = ""
         elif kind == DISCONNECTED:
             strange, self._strange = self._strange, ""
-            self._take_rest()
             # Whose it was, or whose it is by now: frames and events come on different ways.
             conns = tuple(self._accepted_on.get(value, ()))
             if strange:
@@ -250,22 +248,6 @@ class ZmqTransport:
                 self._inbound_lost(conns)
             else:
                 self._ended(value, value, conns, lambda: self._inbound_lost(conns))
-
-    def _take_rest(self) -> None:
-        """What came before a connection ended, a goodbye perhaps, on whichever lane: frames and events come on
-        different ways."""
-        sockets = (self._inbound, *self._out.values())
-        more = [socket for socket in sockets if self._take(socket)]
-        self._receiver.settle()
-        for socket in more:
-            self._nursery.start_soon(self._take_in_turns, socket)
-
-    @enable_ki_protection
-    async def _take_in_turns(self, socket: ZmqSocket) -> None:
-        while not socket.closed and self._take(socket):
-            self._receiver.settle()
-            await trio.lowlevel.checkpoint()
-        self._receiver.settle()
 
     def _ended(
         self, key: int | bytes, descriptor: int, conns: Sequence[Conn], lost: Callable[[], None]
@@ -299,7 +281,10 @@ class ZmqTransport:
     @enable_ki_protection
     async def _read(self, socket: ZmqSocket) -> None:
         while not socket.closed:
-            await self._take_in_turns(socket)
+            while not socket.closed and self._take(socket):
+                self._receiver.settle()
+                await trio.lowlevel.checkpoint()
+            self._receiver.settle()
             # EVENTS has just said that there is nothing, and `poke` asks after every other use.
             await trio.lowlevel.wait_readable(socket.fd)
 
@@ -314,7 +299,7 @@ class ZmqTransport:
             except zmq.Again:  # Woken for nothing: seldom, so nobody asks before.
                 return False
             frame = recv(NOBLOCK, copy=False)
-            data = content_of(frame) if not frame.more else socket.skip_rest()
+            data = _content(frame) if not frame.more else _skip(socket)
             if inbound:
                 cluster = self._cluster_of.get(rid)
                 if cluster is None:
@@ -492,6 +477,18 @@ class ZmqTransport:
                 pass
         self._receiver.probed(node, endpoint, refused=refused)
         self._receiver.settle()
+
+
+def _content(frame: zmq.Frame) -> bytes | memoryview:
+    """Small frames as bytes, which are faster to cut; large ones without a copy."""
+    return frame.bytes if len(frame) < VIEW_BYTES_MIN else frame.buffer
+
+
+def _skip(socket: ZmqSocket) -> bytes:
+    """A message of several parts is nothing of ours: an empty frame, which costs the link."""
+    while socket.raw.getsockopt(zmq.RCVMORE):
+        socket.raw.recv(NOBLOCK, copy=False)
+    return b""
 
 
 def _secret(keys: ClusterKeys) -> bytes:
