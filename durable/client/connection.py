@@ -433,8 +433,6 @@ def _several(names: Any) -> tuple[str, ...]:
     """One text is one name: as letters it would go elsewhere, and nobody would be told.
 
     What is neither text nor several is left to the check of where it goes."""
-    if isinstance(names, tuple):
-        return names
     if isinstance(names, str):
         return (names,)
     return tuple(names) if isinstance(names, Iterable) else names

@@ -159,7 +159,7 @@ def decode_confirm(part: bytes) -> tuple[int, list[Refusal]]:
     """Raises Malformed."""
     if part[:1] != CONFIRM or len(part) < NUMBER.size:
         raise Malformed("a confirm that is none, or is cut off")
-    sequence = int(NUMBER.unpack_from(part)[1])
+    sequence = decode_number(part[: NUMBER.size])
     if len(part) == NUMBER.size:
         return sequence, []
     try:
