@@ -35,6 +35,10 @@ class BrokerConfig:
     checkpoint_bytes: int = 16 * MIB
     """Of settlements in the log after which the queues' indexes are written down."""
 
+    checkpoint_records: int = 400_000
+    """Of anything, after which they are written down as well: a start takes some seconds for a million, however
+    little is in each. Later where the indexes are large, see docs/durable.md."""
+
     capture_bytes: int = 64 * MIB
     """Of one pattern's captured messages that may wait to be stored; what comes on top is a gap."""
 
@@ -49,7 +53,10 @@ class BrokerConfig:
     """How often time does its work: expiry, retention, compaction."""
 
     def __post_init__(self) -> None:
-        for name in ("recent_bytes", "publishers_max", "queues_max", "checkpoint_bytes"):
+        for name in (
+            "recent_bytes", "publishers_max", "queues_max", "checkpoint_bytes",
+            "checkpoint_records",
+        ):  # fmt: skip
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}, want at least 1")
         for name in ("capture_bytes", "tunnel_window_bytes"):

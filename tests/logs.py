@@ -14,6 +14,7 @@ from durable.log.config import LogConfig
 from durable.log.disk import Disk
 from durable.log.encryption import Encryption
 from durable.log.record import Draft, Kind, Record, Target
+from durable.log.recovery import Begin
 from durable.log.store import Store, open_store
 from mesh.protocol.batch import batch_pieces
 from security.keyring import Keyring, NetworkKeyring
@@ -56,7 +57,7 @@ class PlainLog:
     """A store driven step by step: what the trio shell does, without trio."""
 
     def __init__(
-        self, disk: Disk, config: LogConfig = SMALL, *, start: int = 0,
+        self, disk: Disk, config: LogConfig = SMALL, *, start: int | Begin = 0,
         visit: Callable[[Record], object] | None = None, store_id: bytes = STORE_ID,
         encryption: Encryption | None = None,
     ) -> None:  # fmt: skip

@@ -21,6 +21,7 @@ import trio
 
 from mesh.errors import TooLarge
 
+from ..config import BrokerConfig
 from ..errors import StoreError, StoreFull
 from ..log.checkpoints import NOWHERE, Checkpoints, Root
 from ..log.cipher import Cipher
@@ -74,7 +75,7 @@ def begin_at(
             for _ in files.acks(besides=[one.name for one in named]):
                 pass  # Not loaded, but they must not be ahead of the log either.
             replay.begins(root.start, root.snapshot, returns, files.reach)
-            return Beginning(root.start, files.kept(root))
+            return Beginning(root.start, files.kept(root), root.marks)
     _recall(files, replay)
     return Beginning(0, files.kept(root))
 
@@ -89,23 +90,25 @@ def _recall(files: Checkpoints, replay: Replay) -> None:
 
 
 class Checkpointer:
-    """Writes them, every so many bytes and at the end."""
+    """Writes them, every so many bytes and records, and at the end."""
 
     def __init__(
-        self, hosted: Hosted, disk: Disk, checkpointing: Checkpointing, *, bytes_max: int,
+        self, hosted: Hosted, disk: Disk, checkpointing: Checkpointing, config: BrokerConfig, *,
         known: int = 0,
     ) -> None:  # fmt: skip
         """
         Args:
-            bytes_max: of settlements; a segment of anything is enough as well.
+            config: after how much of what; a segment of anything is enough as well.
             known: a snapshot that is in the log knows what records before this log position did.
         """
-        self._hosted, self._checkpointing, self._bytes_max = hosted, checkpointing, bytes_max
+        self._hosted, self._checkpointing, self._config = hosted, checkpointing, config
         self._known = known
         log = hosted.log
         self._files = Checkpoints(disk, log.report.store_id, lambda: log.durable_end, log.cipher)
         self._segments = log.statistics().segments
-        self._settled = 0
+        self._settled = self._committed = self._written = 0
+        self._read_from = log.end - log.report.records
+        """A start would read records from this log position on, or from a little before."""
         self._warned = False
         """That the snapshot is too large, since there was one that was not."""
         self._trouble: type[Exception] | None = None
@@ -119,7 +122,16 @@ class Checkpointer:
         if statistics.full:  # No further segment is to come, and somebody waits for space.
             return log.would_free(self._hosted.applied_end)
         settled = self._hosted.vhost.settling.appended_bytes - self._settled
-        return statistics.segments != self._segments or settled >= self._bytes_max
+        return (
+            statistics.segments != self._segments
+            or settled >= self._config.checkpoint_bytes
+            or self._many_records(statistics.end, statistics.committed_bytes)
+        )
+
+    def _many_records(self, end: int, committed_bytes: int) -> bool:
+        """Since the last one; and twice the bytes in the log that its files took, for it will take as many."""
+        enough = end - self._read_from >= self._config.checkpoint_records
+        return enough and committed_bytes - self._committed >= 2 * self._written
 
     def _worth_it(self, start: int) -> bool:
         """Whether a snapshot that knows what there was before this log position is worth its room: on a full
@@ -174,8 +186,10 @@ class Checkpointer:
 
     def _begin_again(self) -> None:
         """The next one is due when as much has happened again, whatever became of this one."""
-        self._segments = self._hosted.log.statistics().segments
+        statistics = self._hosted.log.statistics()
+        self._segments, self._committed = statistics.segments, statistics.committed_bytes
         self._settled = self._hosted.vhost.settling.appended_bytes
+        self._read_from = statistics.end
 
     async def _write(self) -> None:
         """Raises TooLarge: the snapshot is more than a segment takes."""
@@ -186,7 +200,9 @@ class Checkpointer:
             return
         if not self._worth_it(hosted.applied_end):
             return
-        start, taking = hosted.applied_end, await self._write_changed()
+        start = hosted.applied_end
+        marks = log.marks(start)
+        taking = await self._write_changed(marks)
         snapshot = await self._append_snapshot(start, alone=taking is None)
         if snapshot is None:
             return
@@ -196,16 +212,16 @@ class Checkpointer:
         if taking is None:
             await trio.to_thread.run_sync(self._files.drop_root, start)
         else:
-            root = Root(snapshot, start, taking.extra)
+            root = Root(snapshot, start, taking.extra, marks)
             await trio.to_thread.run_sync(self._write_root, root)
         await self._free()
 
-    async def _write_changed(self) -> Taking | None:
+    async def _write_changed(self, marks: bytes) -> Taking | None:
         """What is in the files now. None: the disk is full, there was no room, and the snapshot has to do alone."""
         log = self._hosted.log
         try:
             taking = await self._take()
-            await trio.to_thread.run_sync(self._write_files, taking)
+            await trio.to_thread.run_sync(self._write_files, taking, marks)
         except StoreFull:
             return None
         except OSError as error:
@@ -213,6 +229,7 @@ class Checkpointer:
                 return None
             raise
         self._checkpointing.written(taking)
+        self._written = sum(one.size_bytes for one in taking.changed)
         return taking
 
     async def _free(self) -> None:
@@ -270,9 +287,9 @@ class Checkpointer:
         if refusal is not None:
             raise refusal
 
-    def _write_files(self, taking: Taking) -> None:
+    def _write_files(self, taking: Taking, marks: bytes) -> None:
         self._files.write_all(one.checkpoint() for one in taking.changed)
-        self._files.make_room(taking.extra)
+        self._files.make_room(taking.extra, marks)
 
     def _write_root(self, root: Root) -> None:
         self._files.write_root(root)

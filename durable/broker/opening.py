@@ -56,9 +56,8 @@ async def open_vhost(
         drafts = hosted.vhost.drafts(snapshot, clock.now_us())
         log.keep_for_snapshot(sum(draft.size_bytes for draft in drafts))
         checkpointer = Checkpointer(
-            hosted, disk, Checkpointing(registry), bytes_max=config.checkpoint_bytes,
-            known=replay.known,
-        )  # fmt: skip
+            hosted, disk, Checkpointing(registry), config, known=replay.known
+        )
         async with running(
             hosted.run, partial(bury_the_dead, hosted), partial(keep_up, hosted, config.idle_s),
             partial(end_queues, hosted, config.idle_s),

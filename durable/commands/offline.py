@@ -135,8 +135,9 @@ class Offline:
     def _begin(self, disk: ReadOnlyDisk, store_id: bytes, cipher: Cipher | None) -> Beginning:
         """At the front. What a broker would load of checkpoints is loaded beside, to see what of all that
         they need is missing."""
-        self._start, kept = begin_at(disk, store_id, cipher, self._loaded, end=None)
-        return Beginning(0, kept)
+        begin = begin_at(disk, store_id, cipher, self._loaded, end=None)
+        self._start = begin.start
+        return Beginning(0, begin.kept)
 
     def _visit(self, record: Record) -> None:
         header = record.header

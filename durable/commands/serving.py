@@ -50,6 +50,7 @@ BROKER_SIZES = {
 COUNTS = {
     "--publishers-max": ("publishers_max", "publishers remembered per vhost"),
     "--queues-max": ("queues_max", "queues and streams per vhost"),
+    "--checkpoint-records": ("checkpoint_records", "records after which they are as well"),
 }
 
 

@@ -11,7 +11,8 @@ Layout, little endian, version 1 (pinned by tests/golden/checkpoint-v1.hex):
     12     4  payload length in bytes; the file ends with it
     16    16  store id
     32    20  SHA-1 of the queue's name; root: 0
-    52     4  pair: CRC-32 of the payload of `enq`, in both files of a queue; root: 0
+    52     4  pair: CRC-32 of the payload of `enq`, in both files of a queue; root: how many bytes of
+              marks (see marks.py) its payload begins with
     56     8  log position: enq and ack hold what records before it did; root: that of the snapshot
     64     8  lane: an id of the queue that no other one of this name ever had; root: the log position
               from which records have to be read

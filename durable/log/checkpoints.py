@@ -67,6 +67,8 @@ class Root(NamedTuple):
     start: int
     """Log position from which records have to be read."""
     extra: Buffer
+    marks: Buffer = b""
+    """Where in its segment that stands, and what is before it there, as `Marks.encode` has it."""
 
 
 def go_on() -> None:
@@ -266,9 +268,9 @@ class Checkpoints:
                 there = self._folder.directory(digest).names()
             yield from (f"{FOLDER_NAME}/{digest}/{kind}" for kind in KINDS if kind not in there)
 
-    def make_room(self, extra: Buffer) -> None:
+    def make_room(self, extra: Buffer, marks: Buffer) -> None:
         """For a root that says this: on a full disk `write_root` finds it."""
-        self._write_new_root(Root(0, 0, extra))
+        self._write_new_root(Root(0, 0, extra, marks))
 
     def write_root(self, root: Root) -> None:
         """Durable when it returns; the snapshot it names has to be so before."""
@@ -279,8 +281,11 @@ class Checkpoints:
         self._disk.sync_directory()
 
     def _write_new_root(self, root: Root) -> None:
-        snapshot, start, extra = root
-        file = CheckpointFile(FileKind.ROOT, self._store_id, NO_DIGEST, 0, snapshot, start, extra)
+        snapshot, start, extra, marks = root
+        file = CheckpointFile(
+            FileKind.ROOT, self._store_id, NO_DIGEST, len(marks), snapshot, start,
+            b"".join((marks, extra)),
+        )  # fmt: skip
         _write(self._disk, ROOT_NAME + NEW, self._encrypted(file))
 
     def drop_root(self, start: int) -> None:
@@ -298,7 +303,8 @@ class Checkpoints:
         if isinstance(file, Unusable):
             self._count(self._disk, ROOT_NAME, file)
             return None
-        return Root(file.position, file.lane, file.payload)
+        payload, size = file.payload, file.pair
+        return Root(file.position, file.lane, payload[size:], payload[:size])
 
     def kept(self, root: Root | None) -> range:
         """Log positions that were durable when what has been read so far was written. From the root's start

@@ -270,9 +270,7 @@ class Log:
         return await self._reading(partial(self._store.reader.record, position, self.durable_end))
 
     async def read(self, position: int, limit_bytes: int) -> list[Record]:
-        """Durable records from this log position on, about so many bytes; gaps are left out.
-
-        Raises StoreFailed: the disk failed."""
+        """Durable records from this log position on, about so many bytes; gaps are left out. Raises StoreFailed."""
         return await self._reading(
             partial(self._store.reader.some, position, self.durable_end, limit_bytes)
         )
@@ -322,8 +320,7 @@ class Log:
         self._store.segments.release(position, count, size_bytes)
 
     def are_together(self, low: int, high: int) -> bool:
-        """Whether all records between two log positions stand in one segment: referring to one of them
-        is as good as referring to another."""
+        """Whether referring to one of two log positions is as good as to the other, or to one between."""
         return self._store.segments.are_together(low, high)
 
     def refer_each(self, positions: range, size_bytes: int) -> None:
@@ -353,13 +350,17 @@ class Log:
         return Chosen(range(found.first, found.end), OVER * share_max * found.end_at)
 
     def leave(self, position: int) -> None:
-        """Do not compact the segment with this log position: one of its records is damaged, or more
-        than an empty segment takes, now that they are smaller. Until the log is opened again."""
+        """Do not compact the segment with this log position until the log is opened again: a record of it is
+        damaged, or more than an empty segment takes now."""
         self._store.segments.compact_below(position, 0.0)
 
     def put_off(self, position: int) -> None:
         """Do not compact the segment with this log position before half of what is live now is not."""
         self._store.segments.compact_below(position, 0.5)
+
+    def marks(self, position: int) -> bytes:
+        """See Segments."""
+        return self._store.segments.marks(position)
 
     def would_free(self, position: int) -> bool:
         """Whether `snapshot_at` this log position would let segments go."""

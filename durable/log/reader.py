@@ -75,7 +75,7 @@ class Reader:
                 header = found.record[0]
                 if header.kind == SEAL_KIND:
                     break
-                if found.at >= segment.next_mark_at:
+                if found.at >= segment.marks.next_at:
                     self._mark(segment, header.position, found.at)
                 if header.position >= position:
                     yield found
@@ -86,7 +86,7 @@ class Reader:
         """Recovery did not read this one; the next reader need not begin so far in front."""
         if segment.sealed:  # Else whoever writes it does that.
             with self._marking:
-                segment.mark(position, at)
+                segment.marks.add(position, at)
 
     def some(self, position: int, end: int, limit_bytes: int) -> list[Record]:
         """As `records`, until they come to `limit_bytes` of bodies; at least one if there is one."""

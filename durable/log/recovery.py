@@ -13,6 +13,7 @@ stand there as if it had been written, so the end of it is written again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -32,8 +33,17 @@ from .header import (
     spare_name,
 )
 from .identity import Identity, identify
+from .marks import decode_marks
 from .placing import Cursor
-from .record import FIRST_POSITION, SEAL_KIND, Record, store_seed
+from .record import (
+    FIRST_POSITION,
+    HEADER_BYTES,
+    SEAL_KIND,
+    Buffer,
+    Record,
+    read_header,
+    store_seed,
+)
 from .report import Course, Damage, RecoveryReport, TornTail
 from .scan import POSITION_MAX, WINDOW_BYTES, Damaged, Decrypt, Found, scan
 from .segments import Segment, Segments
@@ -49,6 +59,8 @@ class Beginning(NamedTuple):
     """Log position that recovery may begin at."""
     kept: range = range(0)
     """Log positions that were durable; from the first of them on nothing has been freed."""
+    marks: Buffer = b""
+    """Of the segment with `start`, as `Marks.encode` has them. Without them it is read from its front."""
 
 
 Begin = Callable[[bytes, Cipher | None], Beginning]
@@ -119,7 +131,7 @@ class _Recovery:
         cipher: Cipher | None, encryption: Encryption | None,
     ) -> None:  # fmt: skip
         self._disk, self._config, self._identity = disk, config, identity
-        self._start, self._kept = begin
+        self._start, self._kept, self._marks = begin
         self._visit = visit
         self._cipher, self._encryption = cipher, encryption
         self._decrypt: Decrypt | None = None if cipher is None else cipher.decrypt
@@ -199,12 +211,29 @@ class _Recovery:
         one = _Scanned(segment, file, header, [])
         if header is None and any(self._read(file, SEGMENT_HEADER_BYTES, 0)):
             one.damaged.append(Damaged(0, SEGMENT_HEADER_BYTES))
+        at = self._pass(one)
         self._take(one, scan(
-            lambda size, at: self._read(file, size, at), SEGMENT_HEADER_BYTES, file.size_bytes,
+            lambda size, at: self._read(file, size, at), at, file.size_bytes,
             seed=self._seed, floor=course.expected or 0, ceiling=self._ceiling(number),
             data_end=data_end, decrypt=self._decrypt,
         ))  # fmt: skip
         return one
+
+    def _pass(self, one: _Scanned) -> int:
+        """The byte to read from: the last mark before `start`, if what stands there is what it says."""
+        segment, mark = one.segment, None
+        with suppress(ValueError):
+            marks = decode_marks(self._marks)
+            if marks.near(segment.first) == (segment.first, SEGMENT_HEADER_BYTES):
+                mark = marks.near(self._start)
+        if mark is None:
+            return SEGMENT_HEADER_BYTES
+        found = read_header(self._read(one.file, HEADER_BYTES, mark.at), 0, self._seed)
+        if found is None or found.position != mark.position:
+            return SEGMENT_HEADER_BYTES
+        segment.passed(marks, mark)
+        self._course.passed(mark.position)
+        return mark.at
 
     def _take(self, one: _Scanned, findings: Iterator[Found | Damaged]) -> None:
         course, segment, start = self._course, one.segment, self._start

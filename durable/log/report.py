@@ -134,6 +134,10 @@ class Course:
             if self.chain is None:
                 self.chain = header.chain
 
+    def passed(self, position: int) -> None:
+        """All of this segment before here has been read at another time."""
+        self.expected, self.chain = position, None
+
     def record(self, header: Header) -> None:
         _, _, kind, _, _, _, _, _, chain, unsynced, epoch, position, _, _, checksum = header
         if epoch > self.epoch:

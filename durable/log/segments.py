@@ -1,29 +1,24 @@
 """Which segments there are, where in them log positions stand, and what still refers to them.
 
-The index is sparse: a mark every 64 KiB at most, from which a reader goes on by the lengths in the
-headers. 12 bytes a mark: 50 KB for a segment of 256 MiB, however small its records. Of a segment that
-recovery did not read, whoever reads it first makes them.
+Of a segment that recovery did not read, whoever reads it first makes the marks.
 """
 
 from __future__ import annotations
 
-from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
 from math import inf
 
 from .compaction import Candidate
 from .header import SEGMENT_HEADER_BYTES
-
-STRIDE_BYTES = 64 * 1024
+from .marks import Mark, Marks
 
 
 class Segment:
     """One file. Positions are log positions, `at` are bytes in the file."""
 
     __slots__ = (
-        "_ats", "_positions", "compact_below", "end", "end_at", "first", "live_bytes", "next_mark_at",
-        "number", "references", "sealed",
+        "compact_below", "end", "end_at", "first", "live_bytes", "marks", "number", "references", "sealed",
     )  # fmt: skip
 
     def __init__(self, number: int, first: int) -> None:
@@ -38,29 +33,23 @@ class Segment:
         self.references = 0
         self.live_bytes = 0
         """What those who refer to its records said that they need."""
-        self.next_mark_at = 0
-        """The next mark is due from this byte on; before it there are all."""
-        self._positions = array("Q")
-        self._ats = array("I")
+        self.marks = Marks()
+
+    def passed(self, marks: Marks, mark: Mark) -> None:
+        """What stands before `mark`, the last of `marks`, is known and will not be noted."""
+        self.marks = marks
+        self.end, self.end_at = mark
 
     def note(self, position: int, at: int, end_at: int) -> None:
         """The record `position`, the last one so far, stands at bytes [at, end_at)."""
-        if at >= self.next_mark_at:
-            self.mark(position, at)
+        if at >= self.marks.next_at:
+            self.marks.add(position, at)
         self.end, self.end_at = position + 1, end_at
-
-    def mark(self, position: int, at: int) -> None:
-        """The record `position` begins at byte `at`, unless it stands among marks. Called by one at a
-        time: whoever writes the segment, readers once it is sealed."""
-        if at >= self.next_mark_at:
-            self._ats.append(at)  # First this: a reader in another thread looks at positions.
-            self._positions.append(position)
-            self.next_mark_at = at + STRIDE_BYTES
 
     def near(self, position: int) -> int:
         """A byte where a record begins, `position` itself or one before it."""
-        index = bisect_right(self._positions, position) - 1
-        return self._ats[index] if index >= 0 else SEGMENT_HEADER_BYTES
+        mark = self.marks.near(position)
+        return SEGMENT_HEADER_BYTES if mark is None else mark.at
 
     def seal(self, end_at: int) -> None:
         self.sealed, self.end_at = True, end_at
@@ -103,6 +92,11 @@ class Segments:
         everything = self._all
         index = bisect_right(everything, position, key=lambda segment: segment.first) - 1
         return everything[index] if index >= 0 else None
+
+    def marks(self, position: int) -> bytes:
+        """Where log positions up to this one stand in its segment: for Root."""
+        segment = self.find(position)
+        return b"" if segment is None else segment.marks.encode(position)
 
     def compact_below(self, position: int, share: float) -> None:
         """Leave the segment with this log position alone until less than `share` of what is live is."""

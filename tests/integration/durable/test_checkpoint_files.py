@@ -13,6 +13,7 @@ import trio
 
 from durable.broker.checkpoints import Checkpointer
 from durable.broker.hosted import Hosted
+from durable.config import BrokerConfig
 from durable.log.checkpoint import CheckpointFile, decode_checkpoint
 from durable.log.faulty_disk import Faults, FaultyDisk
 from durable.log.memory_disk import Folder, Volume
@@ -176,7 +177,7 @@ def test_a_kill_in_the_first_checkpoint_of_a_life_counts_no_return_twice() -> No
             hosted,
             FaultyDisk(kills.volume, kills),
             Checkpointing(hosted.vhost.registry),
-            bytes_max=1,
+            BrokerConfig(checkpoint_bytes=1),
         )
         kills.wanted = True
         await checkpointer.write()
@@ -213,7 +214,10 @@ def test_a_snapshot_frees_no_settlement_that_was_on_its_way_to_the_disk() -> Non
             await settle(hosted, "fill", ACK)
             cursor = log._committer.placer.cursor
         checkpointer = Checkpointer(
-            hosted, FaultyDisk(volume), Checkpointing(hosted.vhost.registry), bytes_max=1 << 30
+            hosted,
+            FaultyDisk(volume),
+            Checkpointing(hosted.vhost.registry),
+            BrokerConfig(checkpoint_bytes=1 << 30),
         )
         queue, lane = hosted.vhost.registry.queue("jobs"), lane_of(hosted, "jobs")
         consumer = Consumer("c", prefetch=0, prefetch_bytes=0)
@@ -246,7 +250,10 @@ def test_files_ahead_of_a_log_whose_end_was_damaged_are_gone() -> None:
         for name in (*names, "late", "other"):
             await declare(hosted, name)
         checkpointer = Checkpointer(
-            hosted, FaultyDisk(volume, kills), Checkpointing(hosted.vhost.registry), bytes_max=1
+            hosted,
+            FaultyDisk(volume, kills),
+            Checkpointing(hosted.vhost.registry),
+            BrokerConfig(checkpoint_bytes=1),
         )
         await checkpointer.write()  # This root does not name the file of `late`.
         for name in (*names, "late"):

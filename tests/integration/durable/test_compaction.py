@@ -12,6 +12,7 @@ import trio
 from durable.broker import compaction
 from durable.broker.checkpoints import Checkpointer
 from durable.broker.hosted import Hosted
+from durable.config import BrokerConfig
 from durable.definition_forms import to_plain
 from durable.definitions import QueueDefinition
 from durable.log.compaction import BURST_S
@@ -383,7 +384,10 @@ def test_a_checkpoint_that_comes_in_between_knows_what_was_carried_forward(
 
         monkeypatch.setattr(compaction, "_point_to", noting)
         checkpointer = Checkpointer(
-            hosted, FaultyDisk(volume), Checkpointing(hosted.vhost.registry), bytes_max=1 << 30
+            hosted,
+            FaultyDisk(volume),
+            Checkpointing(hosted.vhost.registry),
+            BrokerConfig(checkpoint_bytes=1 << 30),
         )
         await client.declare("kept", "slow", "fast")
         while len(numbers(hosted)) < 2:

@@ -15,6 +15,7 @@ import trio
 
 from durable.broker.checkpoints import Checkpointer
 from durable.broker.hosted import Hosted
+from durable.config import BrokerConfig
 from durable.definition_forms import to_plain
 from durable.definitions import StreamDefinition
 from durable.errors import StoreFull
@@ -261,7 +262,10 @@ def test_a_snapshot_of_when_there_was_room_takes_nothing_from_a_full_disk(
     async def life(hosted: Hosted) -> None:
         await declare(hosted, "jobs")
         checkpointer = Checkpointer(
-            hosted, MemoryDisk(volume), Checkpointing(hosted.vhost.registry), bytes_max=1
+            hosted,
+            MemoryDisk(volume),
+            Checkpointing(hosted.vhost.registry),
+            BrokerConfig(checkpoint_bytes=1),
         )
         append = checkpointer._append_snapshot
 

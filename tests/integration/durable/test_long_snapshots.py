@@ -12,6 +12,7 @@ import trio
 
 from durable.broker.checkpoints import Checkpointer
 from durable.broker.hosted import Hosted
+from durable.config import BrokerConfig
 from durable.log.faulty_disk import FaultyDisk
 from durable.log.memory_disk import Volume
 from durable.log.record import Draft
@@ -70,7 +71,10 @@ def test_messages_come_and_go_meanwhile_and_who_declares_waits(
             await declare(hosted, f"queue {number}")
         await client.publish(hosted, "jobs", *[b"x"] * MESSAGES)
         checkpointer = Checkpointer(
-            hosted, FaultyDisk(volume), Checkpointing(hosted.vhost.registry), bytes_max=1 << 30
+            hosted,
+            FaultyDisk(volume),
+            Checkpointing(hosted.vhost.registry),
+            BrokerConfig(checkpoint_bytes=1 << 30),
         )
         monkeypatch.setattr(Vhost, "drafts", note)
         async with trio.open_nursery() as nursery:

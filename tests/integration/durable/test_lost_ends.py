@@ -15,6 +15,7 @@ from durable.broker.checkpoints import Checkpointer
 from durable.broker.directory import make_vhost
 from durable.broker.hosted import Hosted
 from durable.cli import main
+from durable.config import BrokerConfig
 from durable.log.faulty_disk import FaultyDisk
 from durable.log.memory_disk import Folder, Volume
 from durable.log.report import Gap, RecoveryReport
@@ -42,7 +43,10 @@ def make_store(checkpoint_in: int, segments: int = SEGMENTS) -> tuple[Volume, Sp
         while cursor.number < segments or cursor.at < 6000:
             if cursor.number == checkpoint_in and cursor.at > 3000 and not known:
                 checkpointer = Checkpointer(
-                    hosted, FaultyDisk(volume), Checkpointing(hosted.vhost.registry), bytes_max=1
+                    hosted,
+                    FaultyDisk(volume),
+                    Checkpointing(hosted.vhost.registry),
+                    BrokerConfig(checkpoint_bytes=1),
                 )
                 known.append(hosted.applied_end)
                 await checkpointer.write()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -226,10 +227,10 @@ async def test_checkpoints_are_written_one_after_the_other(
     under_way: list[Checkpointer] = []
     go_on, write_files = threading.Event(), Checkpointer._write_files
 
-    def write(self: Checkpointer, taking: Taking) -> None:
+    def write(self: Checkpointer, taking: Taking, marks: bytes) -> None:
         under_way.append(self)
         go_on.wait(PATIENCE_S)
-        write_files(self, taking)
+        write_files(self, taking, marks)
 
     monkeypatch.setattr(Checkpointer, "_write_files", write)
     monkeypatch.setattr(Checkpointer, "due", True)
@@ -277,6 +278,55 @@ async def test_so_many_bytes_of_settlements_are_enough_for_a_checkpoint(
                 await one.ack()
             await until(lambda: checkpoint.read_bytes() != before)
         assert broker.hosted("/").log.statistics().segments == segments
+
+
+async def test_so_many_records_are_enough_for_a_checkpoint_and_a_start_begins_at_it(
+    tmp_path: Path,
+) -> None:
+    """Without another segment, from the middle of which it reads on."""
+    log = replace(SMALL.log, segment_bytes=1 << 22)
+    config = replace(SMALL, log=log, checkpoint_records=1000, idle_s=0.01)
+    live, killed = tmp_path / "live", tmp_path / "killed"
+    async with serving(live, config=config) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        checkpoint = vhost_path(live, "/") / "log" / "checkpoint"
+        await until(checkpoint.exists)  # Of the first segment.
+        before = checkpoint.read_bytes()
+        for number in range(900):
+            await shop.publish("", "jobs", b"%d" % number)
+        assert checkpoint.read_bytes() == before
+        for number in range(900, 1200):
+            await shop.publish("", "jobs", b"%d" % number)
+        await until(lambda: checkpoint.read_bytes() != before)
+        assert broker.hosted("/").log.statistics().segments == 1
+        shutil.copytree(live, killed)
+    async with serving(killed, config=config) as broker, client(broker) as shop:
+        assert broker.hosted("/").log.report.records < 1000
+        assert [int(one) for one in await drain(shop, "jobs")] == list(range(1200))
+
+
+async def test_checkpoints_for_records_write_half_of_what_the_log_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However large the indexes are."""
+    sizes: list[int] = []
+    write_files = Checkpointer._write_files
+
+    def write(self: Checkpointer, taking: Taking, marks: bytes) -> None:
+        sizes.append(sum(one.size_bytes for one in taking.changed))
+        write_files(self, taking, marks)
+
+    monkeypatch.setattr(Checkpointer, "_write_files", write)
+    log = replace(SMALL.log, segment_bytes=1 << 22)
+    config = replace(SMALL, log=log, checkpoint_records=1, idle_s=0.0001)
+    async with serving(tmp_path, config=config) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        for number in range(1500):
+            await shop.publish("", "jobs", bytes(number % 7), ttl=1000 + number % 5)
+        assert len(sizes) > 5
+        assert max(sizes) > 10_000
+        committed = broker.hosted("/").log.statistics().committed_bytes
+        assert sum(sizes[:-1]) <= committed // 2
 
 
 async def test_two_brokers_on_one_directory(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from durable.log.checkpoint import (
 from durable.log.checkpoints import Checkpoints, Root
 from durable.log.cipher import Cipher
 from durable.log.header import SegmentHeader, encode_segment_header, encode_store
+from durable.log.marks import STRIDE_BYTES, Marks, decode_marks
 from durable.log.memory_disk import MemoryDisk
 from durable.log.record import (
     HEADER_BYTES,
@@ -43,6 +44,8 @@ from security.at_rest import wrap
 from security.keys import derive
 from tests.logs import NEW_SECRET, OLD_SECRET, STORE_ID, batch
 
+MARKS = bytes.fromhex("000000000200000001000000020000004000000040000100")
+"""Of the first log positions after 2^33."""
 GOLDEN = Path(__file__).parents[3] / "golden"
 
 
@@ -111,10 +114,26 @@ def test_checkpoint_files() -> None:
         CheckpointFile(FileKind.ENQ, STORE_ID, digest, pair, position, 7, b"abc"),
         CheckpointFile(FileKind.ACK, STORE_ID, digest, pair, position, 7, b""),
         CheckpointFile(FileKind.ROOT, STORE_ID, NO_DIGEST, 0, position, 2**32, b"extra"),
+        CheckpointFile(
+            FileKind.ROOT, STORE_ID, NO_DIGEST, len(MARKS), position, 2**32, MARKS + b"extra"
+        ),
     ]
     lines = (GOLDEN / "checkpoint-v1.hex").read_text().split()
     assert [b"".join(encode_checkpoint(one)).hex() for one in found] == lines
     assert [decode_checkpoint(bytes.fromhex(line)) for line in lines] == found
+
+
+def test_marks_of_a_root() -> None:
+    marks = Marks()
+    for number in range(3):
+        marks.add(2**33 + number, 64 + STRIDE_BYTES * number)
+    assert marks.encode(2**33 + 1) == MARKS
+    assert decode_marks(MARKS).encode(2**40) == MARKS
+    files = Checkpoints(disk := MemoryDisk(), STORE_ID, lambda: 2**33 + 1)
+    files.write_root(Root(2**33, 2**32, b"extra", MARKS))
+    lines = (GOLDEN / "checkpoint-v1.hex").read_text().split()
+    assert bytes(disk.open("checkpoint").pread(1000, 0)).hex() == lines[3]
+    assert files.read_root() == Root(2**33, 2**32, b"extra", MARKS)
 
 
 def test_an_encrypted_checkpoint_file() -> None:

@@ -8,9 +8,9 @@ from itertools import zip_longest
 import pytest
 
 from durable.log.config import LogConfig
+from durable.log.marks import STRIDE_BYTES
 from durable.log.memory_disk import MemoryDisk, MemoryFile, Volume
 from durable.log.reader import WINDOW_BYTES
-from durable.log.segments import STRIDE_BYTES
 from tests.logs import PlainLog, publish
 
 CONFIG = LogConfig(segment_bytes=1 << 20, reserve_bytes=0, free_bytes_min=0)
