@@ -35,8 +35,8 @@ class BrokerConfig:
     checkpoint_bytes: int = 16 * MIB
     """Of settlements in the log after which the queues' indexes are written down."""
 
-    checkpoint_records: int = 400_000
-    """Of anything, after which they are written down as well: a start takes some seconds for a million, however
+    checkpoint_records: int = 250_000
+    """Of anything, after which they are written down as well: a start takes seconds for a million, however
     little is in each. Later where the indexes are large, see docs/durable.md."""
 
     capture_bytes: int = 64 * MIB

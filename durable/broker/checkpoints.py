@@ -129,9 +129,9 @@ class Checkpointer:
         )
 
     def _many_records(self, end: int, committed_bytes: int) -> bool:
-        """Since the last one; and twice the bytes in the log that its files took, for it will take as many."""
+        """Since the last one; and as many bytes in the log as its files took, for it will take as many."""
         enough = end - self._read_from >= self._config.checkpoint_records
-        return enough and committed_bytes - self._committed >= 2 * self._written
+        return enough and committed_bytes - self._committed >= self._written
 
     def _worth_it(self, start: int) -> bool:
         """Whether a snapshot that knows what there was before this log position is worth its room: on a full

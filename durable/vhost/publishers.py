@@ -240,10 +240,16 @@ class Publishers:
         one is a hole, too. Logs of earlier releases may have sequences that nobody accepts now; the
         one after the last of all could not be packed.
         """
-        publisher = self.seen(publisher_id, epoch)
+        publisher = next(
+            reversed(self._all.values()), None
+        )  # Most often the same as the last time.
+        if publisher is None or publisher.id != publisher_id or publisher.epoch != epoch:
+            publisher = self.seen(publisher_id, epoch)
         if publisher.epoch != epoch:
             return
-        publisher.stored(min(first, NUMBERS_END), min(end, NUMBERS_END))
+        if end > NUMBERS_END:
+            first, end = min(first, NUMBERS_END), NUMBERS_END
+        publisher.stored(first, end)
         publisher.confirmed = publisher.next
 
     def restore(self, entry: tuple[bytes, int, int, int, list[tuple[int, int]]]) -> None:

@@ -25,7 +25,7 @@ from ..log.bodies import (
     decode_gap,
     decode_moved,
 )
-from ..log.record import FIRST_POSITION, Kind, Record
+from ..log.record import FIRST_POSITION, TARGET, TARGET_BYTES, Kind, Record
 from ..log.report import Gap, RecoveryReport
 from ..protocol.properties import decode_properties
 from ..queues.block import Block
@@ -58,16 +58,17 @@ class Replay:
         self._nowhere: Counter[str] = Counter()
 
     def __call__(self, record: Record) -> None:
-        if record.position != self._last + 1:
+        position = record[0].position
+        if position != self._last + 1:
             # Before the first one nothing is missing: it has been freed, or was read before.
-            self._whole_from = -1 if self._last < 0 else record.position
-        self._last = record.position
+            self._whole_from = -1 if self._last < 0 else position
+        self._last = position
         try:
             self._apply(record)
         except RecordDamaged as error:
             self.damaged.append(error)
         except (RemoteProtocolError, DurableError, LookupError, TypeError, ValueError) as error:
-            self._senseless(record.position, error)
+            self._senseless(position, error)
 
     def begins(self, start: int, snapshot: int, returns: Mapping[int, int], reach: int) -> None:
         """Records before `start` have been applied already, and some later ones, too.
@@ -159,7 +160,7 @@ class Replay:
                 refer_all(store, records)
 
     def _apply(self, record: Record) -> None:
-        kind = record.kind
+        kind = record[0].kind
         if kind in MESSAGES:
             self._messages(record)
         elif kind == Kind.ACKS:
@@ -190,28 +191,30 @@ class Replay:
         self.damaged.append(RecordDamaged("contents", position))
 
     def _messages(self, record: Record) -> None:
-        body, kind, time_us = record.body, record.kind, record.header.time_us
+        header, contents = record
+        kind, time_us, position = header.kind, header.time_us, header.position
+        body_at = TARGET_BYTES * header.target_count
+        body = contents[body_at : body_at + header.body_bytes]
         if kind == Kind.MOVED:
             _, _, body, kind = decode_moved(record)
         batch = Batch(body)
-        if record.kind == Kind.PUBLISH:
-            self.publishers.recovered(
-                batch.publisher, batch.epoch, batch.base_sequence, batch.next_sequence
-            )
+        count, first = batch.count, batch.base_sequence
+        if header.kind == Kind.PUBLISH:
+            self.publishers.recovered(batch.publisher, batch.epoch, first, first + count)
         expires_us = 0
-        if kind != Kind.CAPTURE:  # There is what the mesh gave it: no properties of ours.
+        # In a capture there is what the mesh gave it: no properties of ours.
+        if batch.shared_headers and kind != Kind.CAPTURE:
             ttl_us = decode_properties(batch.shared_headers).ttl_us
             expires_us = 0 if ttl_us is None else time_us + ttl_us
-        for lane_id, first in record.targets:
-            self._lane(lane_id).run(
-                first, batch.count, record.position, batch.bodies_bytes, time_us, expires_us
-            )
+        size_bytes = batch.bodies_bytes
+        for lane_id, at in TARGET.iter_unpack(contents[:body_at]):
+            recovering = self._recovering.get(lane_id) or self._lane(lane_id)
+            recovering.run(at, count, position, size_bytes, time_us, expires_us)
 
     def _lane(self, lane_id: int) -> Recovering:
-        recovering = self._recovering.get(lane_id)
-        if recovering is None:
-            recovering = Recovering(self.registry.lane(lane_id))
-            self._recovering[lane_id] = recovering
+        """One of which nothing has come so far."""
+        recovering = Recovering(self.registry.lane(lane_id))
+        self._recovering[lane_id] = recovering
         return recovering
 
     def _settled(self, record: Record) -> None:
