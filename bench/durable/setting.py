@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import signal
 import tempfile
 import time
 from contextlib import contextmanager
@@ -41,9 +44,20 @@ class Setting:
         self.broker = self._troupe.start("durable_broker", settings)
         return self.broker
 
-    def restart_broker(self) -> Role:
-        """Everyone who was connected has to be started again, too: it is at another endpoint."""
+    def restart_broker(self, *, killed: bool = False, checkpoints: bool = True) -> Role:
+        """Everyone who was connected has to be started again, too: it is at another endpoint.
+
+        Args:
+            killed: it gets no time for a last checkpoint.
+            checkpoints: False: what there is of them is removed, so the whole log is read.
+        """
+        if killed:
+            os.kill(self.broker.pid, signal.SIGKILL)
         self._troupe.end(self.broker)
+        if not checkpoints:
+            for log in Path(self.data).glob("store/vhosts/*/log"):
+                (log / "checkpoint").unlink()
+                shutil.rmtree(log / "queues")
         return self.start_broker()
 
     def start(self, role: str, *, wait: bool = True, **settings: Any) -> Role:
