@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from .raw_pipes import RawPipes, expect
-from .raw_socket import Stream
+from .raw_pipes import RawPipes
 
 PUSH, PULL = 80, 81
 LENGTH_BYTES = 8
@@ -16,10 +15,8 @@ class NngRaw(RawPipes):
     def head(self, size_bytes: int) -> bytes:
         return size_bytes.to_bytes(LENGTH_BYTES, "big")
 
-    def greet(self, stream: Stream, *, takes: bool) -> None:
-        own, other = (PULL, PUSH) if takes else (PUSH, PULL)
-        stream.write(greeting(own))
-        expect(stream, greeting(other))
+    def greeting(self, *, takes: bool) -> bytes:
+        return greeting(PULL if takes else PUSH)
 
 
 def greeting(protocol: int) -> bytes:

@@ -55,6 +55,24 @@ class FixedFrames(Frames):
         raise ValueError(f"not a delivery: {data[at : at + 100]!r}")
 
 
+class GreetedFrames(Frames):
+    """The other side greets first, always with the same bytes."""
+
+    def __init__(self, greeting: bytes, frames: Frames) -> None:
+        self._greeting, self._frames = greeting, frames
+
+    def cut(self, data: bytes) -> Cut:
+        """Raises ValueError: it begins with something else."""
+        size = len(self._greeting)
+        if len(data) < size:
+            return [], 0, size
+        if not data.startswith(self._greeting):
+            raise ValueError(f"the other side greets with {data[:size]!r}")
+        self._greeting = b""
+        payloads, used, wanted = self._frames.cut(data[size:])
+        return payloads, size + used, wanted
+
+
 class LineFrames(FixedFrames):
     """Between deliveries there are lines, which `line` is told of."""
 

@@ -1,6 +1,7 @@
 """Protocols of two ends and no server, without their library on either: a connection for each topic.
 
-The side that takes listens, as with their libraries.
+The side that takes listens, as with their libraries. Nobody waits for the other one's greeting: two programs
+that dial each other at once would stand still, each in a call and not in its loop.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 from bench.loops.loop import Loop
 
 from .nng import topic_ports
-from .raw_frames import FixedFrames
+from .raw_frames import FixedFrames, GreetedFrames
 from .raw_socket import RawSystem, Stream, dial
 from .system import HOST, Place, Received
 from .topics import Connection
@@ -30,8 +31,8 @@ class RawPipes(RawSystem):
         """What stands before a payload of that size. Behind it nothing does."""
 
     @abstractmethod
-    def greet(self, stream: Stream, *, takes: bool) -> None:
-        """Begin as either side. Raises ConnectionError: the other side speaks something else."""
+    def greeting(self, *, takes: bool) -> bytes:
+        """What the side that takes begins with, or the one that sends."""
 
 
 class Pipes(Connection):
@@ -54,8 +55,7 @@ class Pipes(Connection):
         def accept() -> None:
             stream = Stream(listening.accept()[0])
             self._taking.append(stream)
-            self._protocol.greet(stream, takes=True)
-            stream.follow(self._loop, FixedFrames(self._head, self._size_bytes, 0), received)
+            self._greet(stream, received, takes=True)
 
         self._loop.watch(listening.fileno(), accept)
 
@@ -67,10 +67,16 @@ class Pipes(Connection):
                 stream = dial(self._port(topic))
             except ConnectionRefusedError:
                 return
-            self._protocol.greet(stream, takes=False)
+            self._greet(stream, nothing, takes=False)
             self._sending[topic] = stream
         head = self._head
         stream.write(head + head.join(payloads))
+
+    def _greet(self, stream: Stream, received: Received, *, takes: bool) -> None:
+        stream.write(self._protocol.greeting(takes=takes))
+        frames = FixedFrames(self._head, self._size_bytes, 0)
+        answer = self._protocol.greeting(takes=not takes)
+        stream.follow(self._loop, GreetedFrames(answer, frames), received)
 
     def _port(self, topic: str) -> int:
         return self._ports.get(topic, self._first_port)
@@ -82,8 +88,6 @@ class Pipes(Connection):
             stream.close()
 
 
-def expect(stream: Stream, wanted: bytes) -> None:
-    """Raises ConnectionError: the other side begins with something else."""
-    found = stream.read_exactly(len(wanted))
-    if found != wanted:
-        raise ConnectionError(f"the other side greets with {found!r}")
+async def nothing(payloads: Sequence[bytes]) -> None:
+    """Comes to a side that sends. Raises ValueError: something did."""
+    raise ValueError(f"{len(payloads)} payloads from a side that only takes")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from .raw_pipes import RawPipes, expect
-from .raw_socket import Stream
+from .raw_pipes import RawPipes
 
 GREETING = b"\xff" + bytes(8) + b"\x7f" + b"\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
 COMMAND, LONG = 0x04, 0x02
@@ -21,10 +20,8 @@ class ZeroMQRaw(RawPipes):
             return bytes((0, size_bytes))
         return bytes((LONG,)) + size_bytes.to_bytes(LENGTH_BYTES, "big")
 
-    def greet(self, stream: Stream, *, takes: bool) -> None:
-        own, other = ("PULL", "PUSH") if takes else ("PUSH", "PULL")
-        stream.write(GREETING + ready(own))
-        expect(stream, GREETING + ready(other))
+    def greeting(self, *, takes: bool) -> bytes:
+        return GREETING + ready("PULL" if takes else "PUSH")
 
 
 def ready(kind: str) -> bytes:

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 import pytest
 
 from bench.systems import activemq_raw, mosquitto_raw, nats_raw, rabbitmq_raw, redis_raw
-from bench.systems.raw_frames import FixedFrames, Frames, LineFrames, varint
+from bench.systems.raw_frames import FixedFrames, Frames, GreetedFrames, LineFrames, varint
 
 SIZE_BYTES = 40
 PAYLOADS = [random.Random(number).randbytes(SIZE_BYTES) for number in range(5)]
@@ -54,6 +54,14 @@ def test_redis_whose_heads_are_of_several_lines() -> None:
     told: list[bytes] = []
     assert_cut_anywhere(lambda: LineFrames(head, SIZE_BYTES, 2, told.append), stream)
     assert set(told) == {b":1", b":2"}
+
+
+def test_a_greeting_comes_first() -> None:
+    greeting, head = b"hello", b"m"
+    stream = greeting + b"".join(head + payload for payload in PAYLOADS)
+    assert_cut_anywhere(lambda: GreetedFrames(greeting, FixedFrames(head, SIZE_BYTES, 0)), stream)
+    with pytest.raises(ValueError, match="greets with b'howdy'"):
+        GreetedFrames(greeting, FixedFrames(head, SIZE_BYTES, 0)).cut(b"howdy all")
 
 
 def test_mqtt() -> None:

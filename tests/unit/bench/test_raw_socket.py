@@ -11,8 +11,11 @@ from contextlib import contextmanager
 import pytest
 
 from bench.loops.blocking_loop import BlockingLoop
+from bench.systems import nng_raw, zeromq_raw
 from bench.systems.raw_frames import FixedFrames
+from bench.systems.raw_pipes import RawPipes
 from bench.systems.raw_socket import Stream, dial
+from bench.systems.system import Place
 
 HEAD, SIZE_BYTES = b"m", 1023
 COUNT = 20_000
@@ -111,3 +114,32 @@ def test_an_answer_that_does_not_come_is_an_error() -> None:
         pytest.raises(ConnectionError, match="hung up after b'no'"),
     ):
         stream.read_exactly(3)
+
+
+@pytest.mark.parametrize(
+    "system", [*nng_raw.SYSTEMS, *zeromq_raw.SYSTEMS], ids=lambda one: one.name
+)
+def test_who_sends_does_not_wait_for_a_greeting(system: RawPipes) -> None:
+    """Found: two programs that dialled each other at once both did, 20 s, and looked at no loop meanwhile."""
+    loop, came = BlockingLoop(), list[bytes]()
+
+    async def received(some: Sequence[bytes]) -> None:
+        came.extend(some)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+    place = Place(ports=[port, port], secret="", size_bytes=SIZE_BYTES, directory="")
+    taking, sending = (system.connect(place, loop, first=first) for first in (True, False))
+
+    async def begin() -> None:
+        await taking.subscribe("topic", received)
+        await sending.send("topic", [bytes(SIZE_BYTES)])
+
+    async def end() -> None:
+        for side in (sending, taking):
+            await side.close()
+
+    loop.run(begin)
+    wait_until(loop, lambda: bool(came))
+    loop.run(end)
+    assert came == [bytes(SIZE_BYTES)]
