@@ -87,7 +87,9 @@ class Batch:
         except UnicodeDecodeError:
             raise RemoteProtocolError("batch with a topic that is not UTF-8") from None
         headers_at = topic_at + topic_length
-        self.shared_headers = bytes(buffer[headers_at : self._lengths_at]) if headers_length else b""
+        self.shared_headers = (
+            bytes(buffer[headers_at : self._lengths_at]) if headers_length else b""
+        )
         self.buffer, self.start, self.end = buffer, start, end
         self._lengths: tuple[int, ...] = ()
         self._bodies_at = 0

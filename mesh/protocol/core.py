@@ -187,9 +187,11 @@ class Core:
         """Say goodbye on every link and hang up."""
         self.left = True
         self._sign(now_s, left=True)
+        body = encode_announcements([self.peering.announcement])
         for link in list(self.peering.links.values()):
-            link.send_control(Kind.BYE, 0, encode_announcements([self.peering.announcement]))
+            link.send_control(Kind.BYE, 0, body)
             link.flush(self.out)
+        self.peering.dialler.leave(body)
 
     def close(self) -> None:
         """The node has left, or crashed: nobody waits for anything of it any longer."""

@@ -311,6 +311,15 @@ class Dialler:
 
     # Closing
 
+    def leave(self, body: bytes) -> None:
+        """Say goodbye behind each HELLO, too: whoever accepts both lanes' has the link before we do."""
+        for conn, call in self._calls.items():
+            link = call.link
+            if link is not None and not call.resume:
+                at = conn if call.lane == CONTROL else link.control.conn
+                if at is not None:
+                    self._out.append((at, link.goodbye(body)))
+
     def hang_up(self, conn: Conn) -> None:
         """Close a connection, dialled or accepted; nothing more is heard of it."""
         self._calls.pop(conn, None)

@@ -257,6 +257,13 @@ class Link:
         if self.control.conn is not None:
             out.append((self.control.conn, self._frame(CONTROL, 0, len(records), records)))
 
+    def goodbye(self, body: bytes) -> bytes:
+        """The first frame of a link that is not up here, and may be at the other end."""
+        lane = self.control
+        frame = self._frame(CONTROL, lane.next_sequence, 1, [pack_record(Kind.BYE, 0, body)])
+        lane.keep(frame)
+        return frame
+
     def touch_lane(self, conn: Conn, out: list[Instruction]) -> None:
         """An empty frame on the lane that has this connection: the transport finds out if it lives."""
         lane = self._lane_of(conn)

@@ -300,7 +300,9 @@ class Peering:
         Raises:
             RemoteProtocolError: it is no greeting, or an impossible one.
         """
-        if len(frame.records) != 1 or frame.sequence:
+        kinds = [record[0] for record in frame.records]
+        # A goodbye comes behind a HELLO that we have refused: see Dialler.leave.
+        if len(kinds) != 1 or (frame.sequence and kinds != [Kind.BYE]):
             raise RemoteProtocolError("first frame of a connection is not a greeting")
         kind, _, _, start, end = frame.records[0]
         body = bytes(frame.data[start:end])
@@ -315,6 +317,9 @@ class Peering:
                 refusal = self._consider(conn, cluster, hello, now_s)
                 if refusal is not None:
                     self._say(conn, hello.lane, Kind.REFUSE, refusal.encode())
+            elif kind == Kind.BYE:
+                for raw in decode_announcements(body):
+                    self.heard_of(raw, now_s, dial=False)
             else:
                 raise RemoteProtocolError(f"record type {kind} before HELLO")
         except BadAnnouncement as error:

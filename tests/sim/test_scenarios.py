@@ -310,6 +310,28 @@ def test_leaving_an_idle_network_is_known_at_once_and_for_good() -> None:
         assert kinds == ["joined", "left"]
 
 
+@pytest.mark.parametrize("dials", ["the leaver", "the other"])
+def test_who_leaves_while_links_are_made_has_left(dials: str) -> None:
+    """Found: one that dialled was dead to the other, which had the link before it did."""
+    seen_kinds = set()
+    for moment in range(150):
+        world = World(moment)
+        first, leaver = world.start_all(2)  # It waits for an answer to its goodbye.
+        other = world.start()
+        (leaver if dials == "the leaver" else other).find(leaver if dials == "the other" else other)
+        world.network.run(0.0001 * moment)
+        world.leave(leaver)
+        world.network.run(2.0)
+        kinds = tuple(one.kind for _, one in other.changes if one.member.node == leaver.id)
+        assert kinds in ((), ("joined", "left")), f"at moment {moment}"
+        refused = other.core.refusals.counts | leaver.core.refusals.counts
+        assert not [reason for reason in refused if "violation" in reason], f"at moment {moment}"
+        seen_kinds.add(kinds)
+        other.find(first)
+        world.finish()
+    assert len(seen_kinds) == 2
+
+
 @pytest.mark.parametrize("jump_s", [-100.0, -3600.0, 3600.0, 1e7])
 def test_leaving_is_known_whatever_has_become_of_the_clock(jump_s: float) -> None:
     world = World(17)
