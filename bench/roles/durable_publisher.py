@@ -85,7 +85,7 @@ async def bind_all(broker: durable.Connection, queues: list[str]) -> None:
 
 
 async def publish_alone(publisher: Publisher, ring: Ring, start: int, count: int) -> None:
-    """Each by another routing key than the one before, so each becomes a record, and none is like another."""
+    """Each by another routing key than the one before, so each becomes a record."""
     send, payloads = publisher.send, ring.payloads
     for sequence in range(start, start + count):
         key = KEYS[sequence % len(KEYS)]

@@ -107,8 +107,8 @@ class Checkpointer:
         self._files = Checkpoints(disk, log.report.store_id, lambda: log.durable_end, log.cipher)
         self._segments = log.statistics().segments
         self._settled = self._committed = self._written = 0
-        self._read_from = log.end - log.report.records
-        """A start would read records from this log position on, or from a little before."""
+        self._counted_from = log.end - log.report.records
+        """Records that a start would read, or would if the last checkpoint had not come to nothing."""
         self._warned = False
         """That the snapshot is too large, since there was one that was not."""
         self._trouble: type[Exception] | None = None
@@ -130,7 +130,7 @@ class Checkpointer:
 
     def _many_records(self, end: int, committed_bytes: int) -> bool:
         """Since the last one; and as many bytes in the log as its files took, for it will take as many."""
-        enough = end - self._read_from >= self._config.checkpoint_records
+        enough = end - self._counted_from >= self._config.checkpoint_records
         return enough and committed_bytes - self._committed >= self._written
 
     def _worth_it(self, start: int) -> bool:
@@ -169,8 +169,9 @@ class Checkpointer:
             StoreError, OSError: it could not be written; what was there before holds.
         """
         async with self._writing:  # The last one of all may come while another is under way.
+            start = self._hosted.applied_end
             try:
-                await self._write()
+                await self._write(start)
                 self._warned = False
             except TooLarge as error:
                 if not self._warned:
@@ -182,26 +183,25 @@ class Checkpointer:
                     )  # fmt: skip
                     self._warned = True
             finally:
-                self._begin_again()
+                self._begin_again(start)
 
-    def _begin_again(self) -> None:
+    def _begin_again(self, start: int) -> None:
         """The next one is due when as much has happened again, whatever became of this one."""
         statistics = self._hosted.log.statistics()
         self._segments, self._committed = statistics.segments, statistics.committed_bytes
         self._settled = self._hosted.vhost.settling.appended_bytes
-        self._read_from = statistics.end
+        self._counted_from = start
 
-    async def _write(self) -> None:
-        """Raises TooLarge: the snapshot is more than a segment takes."""
-        hosted, log = self._hosted, self._hosted.log
+    async def _write(self, start: int) -> None:
+        """Of what there was before this log position. Raises TooLarge: the snapshot is more than a segment takes."""
+        log = self._hosted.log
         if log.statistics().full and log.would_free(self._known):
             await trio.to_thread.run_sync(self._files.drop_root, self._known)
             await self._free()
             return
-        if not self._worth_it(hosted.applied_end):
+        if not self._worth_it(start):
             return
-        start = hosted.applied_end
-        marks = log.marks(start)
+        marks = log.encoded_marks(start)
         taking = await self._write_changed(marks)
         snapshot = await self._append_snapshot(start, alone=taking is None)
         if snapshot is None:

@@ -50,7 +50,10 @@ BROKER_SIZES = {
 COUNTS = {
     "--publishers-max": ("publishers_max", "publishers remembered per vhost"),
     "--queues-max": ("queues_max", "queues and streams per vhost"),
-    "--checkpoint-records": ("checkpoint_records", "records after which they are as well"),
+    "--checkpoint-records": (
+        "checkpoint_records",
+        "records of anything after which indexes are written down",
+    ),
 }
 
 

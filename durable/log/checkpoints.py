@@ -303,8 +303,8 @@ class Checkpoints:
         if isinstance(file, Unusable):
             self._count(self._disk, ROOT_NAME, file)
             return None
-        payload, size = file.payload, file.pair
-        return Root(file.position, file.lane, payload[size:], payload[:size])
+        payload, marks_bytes = file.payload, file.pair  # See checkpoint.py.
+        return Root(file.position, file.lane, payload[marks_bytes:], payload[:marks_bytes])
 
     def kept(self, root: Root | None) -> range:
         """Log positions that were durable when what has been read so far was written. From the root's start

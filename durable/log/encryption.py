@@ -54,6 +54,11 @@ class Encryption:
     """Encrypted records are taken as they stand, and no key is needed: for their checksums."""
     random_bytes: RandomBytes = os.urandom
 
+    @property
+    def wants_key(self) -> bool:
+        """Whether a data key is made for a store that has none."""
+        return self.encrypt and self.cluster is not None
+
 
 def is_encrypted(log: Path) -> bool:
     """Whether the log in this directory has a data key: some of it may be encrypted."""
@@ -101,8 +106,8 @@ def keep_cipher(
 ) -> Cipher | None:
     """Make a data key if one is wanted, and have the file `keys` fit the keyring; durable on return.
 
-    To be called once the log was read: had there been anything encrypted in it without a data key,
-    that would have been noticed.
+    To be called once the log was read, all of it if a key is to be made: had there been anything encrypted
+    in it without one, that would have been noticed.
 
     Raises:
         StoreKeyMissing: there is no secret key to keep it under.
@@ -111,7 +116,7 @@ def keep_cipher(
         return cipher
     made = cipher is None
     if cipher is None:
-        if not encryption.encrypt:
+        if not encryption.wants_key:
             return None
         random = encryption.random_bytes
         cipher = Cipher(random(DATA_KEY_BYTES), store_id, encrypting=True, random_bytes=random)

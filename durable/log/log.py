@@ -358,9 +358,9 @@ class Log:
         """Do not compact the segment with this log position before half of what is live now is not."""
         self._store.segments.compact_below(position, 0.5)
 
-    def marks(self, position: int) -> bytes:
+    def encoded_marks(self, position: int) -> bytes:
         """See Segments."""
-        return self._store.segments.marks(position)
+        return self._store.segments.encoded_marks(position)
 
     def would_free(self, position: int) -> bool:
         """Whether `snapshot_at` this log position would let segments go."""

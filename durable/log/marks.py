@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 STRIDE_BYTES = 64 * 1024
 MARK_BYTES = 12
+MARK_WINDOW_BYTES = 64 * 1024
+"""Read to see whether a record stands at a mark: most are smaller."""
 
 
 class Mark(NamedTuple):
@@ -46,6 +48,11 @@ class Marks:
         """The last one that is not behind this log position."""
         index = bisect_right(self._positions, position) - 1
         return Mark(self._positions[index], self._ats[index]) if index >= 0 else None
+
+    @property
+    def last(self) -> Mark:
+        """Of at least one."""
+        return Mark(self._positions[-1], self._ats[-1])
 
     def encode(self, position: int) -> bytes:
         """Those that are not behind this log position."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -33,17 +34,9 @@ from .header import (
     spare_name,
 )
 from .identity import Identity, identify
-from .marks import decode_marks
+from .marks import MARK_WINDOW_BYTES, Mark, Marks, decode_marks
 from .placing import Cursor
-from .record import (
-    FIRST_POSITION,
-    HEADER_BYTES,
-    SEAL_KIND,
-    Buffer,
-    Record,
-    read_header,
-    store_seed,
-)
+from .record import FIRST_POSITION, SEAL_KIND, Buffer, Record, store_seed
 from .report import Course, Damage, RecoveryReport, TornTail
 from .scan import POSITION_MAX, WINDOW_BYTES, Damaged, Decrypt, Found, scan
 from .segments import Segment, Segments
@@ -131,12 +124,17 @@ class _Recovery:
         cipher: Cipher | None, encryption: Encryption | None,
     ) -> None:  # fmt: skip
         self._disk, self._config, self._identity = disk, config, identity
-        self._start, self._kept, self._marks = begin
+        self._start, self._kept, marks = begin
         self._visit = visit
         self._cipher, self._encryption = cipher, encryption
         self._decrypt: Decrypt | None = None if cipher is None else cipher.decrypt
         if encryption is not None and encryption.as_written:
             self._decrypt = as_written
+        # There is to be a data key. Were there one already and its file gone, what it has encrypted is found.
+        self._whole = cipher is None and encryption is not None and encryption.wants_key
+        self._marks = Marks()
+        with suppress(ValueError):
+            self._marks = decode_marks(b"" if self._whole else marks)
         self._seed = store_seed(identity.store_id)
         self._course = Course()
         self._segments = Segments()
@@ -183,6 +181,8 @@ class _Recovery:
     def _to_scan(self) -> list[int]:
         """Numbers of the segments to be read; those that end before `start` are taken on trust."""
         headers = list(self._identity.headers.items())
+        if self._whole:
+            return [number for number, _ in headers]
         skipped = 0
         for (number, header), (_, after) in pairwise(headers):
             if header is None or after is None or after.first > self._start:
@@ -211,27 +211,26 @@ class _Recovery:
         one = _Scanned(segment, file, header, [])
         if header is None and any(self._read(file, SEGMENT_HEADER_BYTES, 0)):
             one.damaged.append(Damaged(0, SEGMENT_HEADER_BYTES))
-        at = self._pass(one)
-        self._take(one, scan(
-            lambda size, at: self._read(file, size, at), at, file.size_bytes,
-            seed=self._seed, floor=course.expected or 0, ceiling=self._ceiling(number),
-            data_end=data_end, decrypt=self._decrypt,
-        ))  # fmt: skip
+        findings = partial(
+            scan, lambda size, at: self._read(file, size, at), end=file.size_bytes, seed=self._seed,
+            floor=course.expected or 0, ceiling=self._ceiling(number), data_end=data_end,
+            decrypt=self._decrypt,
+        )  # fmt: skip
+        self._take(one, findings(self._begin_in(segment, findings)))
         return one
 
-    def _pass(self, one: _Scanned) -> int:
-        """The byte to read from: the last mark before `start`, if what stands there is what it says."""
-        segment, mark = one.segment, None
-        with suppress(ValueError):
-            marks = decode_marks(self._marks)
-            if marks.near(segment.first) == (segment.first, SEGMENT_HEADER_BYTES):
-                mark = marks.near(self._start)
-        if mark is None:
+    def _begin_in(
+        self, segment: Segment, findings: Callable[..., Iterator[Found | Damaged]]
+    ) -> int:
+        """The byte to read from: the last mark before `start`, if the record that should stand there does."""
+        marks, front = self._marks, Mark(segment.first, SEGMENT_HEADER_BYTES)
+        mark = marks.near(self._start)
+        if mark is None or mark == front or marks.near(segment.first) != front:
             return SEGMENT_HEADER_BYTES
-        found = read_header(self._read(one.file, HEADER_BYTES, mark.at), 0, self._seed)
-        if found is None or found.position != mark.position:
+        there = next(findings(mark.at, window_bytes=MARK_WINDOW_BYTES), None)
+        if not isinstance(there, Found) or (there.record.position, there.at) != mark:
             return SEGMENT_HEADER_BYTES
-        segment.passed(marks, mark)
+        segment.passed(marks)
         self._course.passed(mark.position)
         return mark.at
 

@@ -11,7 +11,7 @@ from math import inf
 
 from .compaction import Candidate
 from .header import SEGMENT_HEADER_BYTES
-from .marks import Mark, Marks
+from .marks import Marks
 
 
 class Segment:
@@ -35,10 +35,10 @@ class Segment:
         """What those who refer to its records said that they need."""
         self.marks = Marks()
 
-    def passed(self, marks: Marks, mark: Mark) -> None:
-        """What stands before `mark`, the last of `marks`, is known and will not be noted."""
+    def passed(self, marks: Marks) -> None:
+        """What stands before the last of these is known, and will not be noted."""
         self.marks = marks
-        self.end, self.end_at = mark
+        self.end, self.end_at = marks.last
 
     def note(self, position: int, at: int, end_at: int) -> None:
         """The record `position`, the last one so far, stands at bytes [at, end_at)."""
@@ -93,8 +93,8 @@ class Segments:
         index = bisect_right(everything, position, key=lambda segment: segment.first) - 1
         return everything[index] if index >= 0 else None
 
-    def marks(self, position: int) -> bytes:
-        """Where log positions up to this one stand in its segment: for Root."""
+    def encoded_marks(self, position: int) -> bytes:
+        """Where log positions up to this one stand in its segment, as Root has it."""
         segment = self.find(position)
         return b"" if segment is None else segment.marks.encode(position)
 

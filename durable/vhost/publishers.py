@@ -240,9 +240,8 @@ class Publishers:
         one is a hole, too. Logs of earlier releases may have sequences that nobody accepts now; the
         one after the last of all could not be packed.
         """
-        publisher = next(
-            reversed(self._all.values()), None
-        )  # Most often the same as the last time.
+        # Most often the one of the last time.
+        publisher = next(reversed(self._all.values()), None)
         if publisher is None or publisher.id != publisher_id or publisher.epoch != epoch:
             publisher = self.seen(publisher_id, epoch)
         if publisher.epoch != epoch:

@@ -191,6 +191,7 @@ class Replay:
         self.damaged.append(RecordDamaged("contents", position))
 
     def _messages(self, record: Record) -> None:
+        # By its fields: what a record has to say of them takes a call each, as long as all that is done here.
         header, contents = record
         kind, time_us, position = header.kind, header.time_us, header.position
         body_at = TARGET_BYTES * header.target_count
@@ -212,7 +213,7 @@ class Replay:
             recovering.run(at, count, position, size_bytes, time_us, expires_us)
 
     def _lane(self, lane_id: int) -> Recovering:
-        """One of which nothing has come so far."""
+        """To be called once for each, when something of it comes for the first time."""
         recovering = Recovering(self.registry.lane(lane_id))
         self._recovering[lane_id] = recovering
         return recovering

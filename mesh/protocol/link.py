@@ -238,9 +238,13 @@ class Link:
                 size += len(record)
             del self._control[: len(records)]
             self._control_bytes -= size - FRAME_BYTES
-            frame = self._frame(CONTROL, lane.next_sequence, len(records), records)
-            lane.keep(frame)
-            out.append((lane.conn, frame))
+            out.append((lane.conn, self._control_frame(records)))
+
+    def _control_frame(self, records: Sequence[bytes]) -> bytes:
+        lane = self.control
+        frame = self._frame(CONTROL, lane.next_sequence, len(records), records)
+        lane.keep(frame)
+        return frame
 
     def _frame(self, lane: int, sequence: int, count: int, parts: Sequence[Part]) -> bytes:
         frame = pack_frame(
@@ -259,10 +263,7 @@ class Link:
 
     def goodbye(self, body: bytes) -> bytes:
         """The first frame of a link that is not up here, and may be at the other end."""
-        lane = self.control
-        frame = self._frame(CONTROL, lane.next_sequence, 1, [pack_record(Kind.BYE, 0, body)])
-        lane.keep(frame)
-        return frame
+        return self._control_frame([pack_record(Kind.BYE, 0, body)])
 
     def touch_lane(self, conn: Conn, out: list[Instruction]) -> None:
         """An empty frame on the lane that has this connection: the transport finds out if it lives."""

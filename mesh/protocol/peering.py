@@ -13,6 +13,7 @@ introduced itself: its key is known. Dials that cross all the same: the larger i
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from enum import Enum
 from random import Random
 from typing import Protocol
@@ -300,12 +301,13 @@ class Peering:
         Raises:
             RemoteProtocolError: it is no greeting, or an impossible one.
         """
-        kinds = [record[0] for record in frame.records]
-        # A goodbye comes behind a HELLO that we have refused: see Dialler.leave.
-        if len(kinds) != 1 or (frame.sequence and kinds != [Kind.BYE]):
+        if len(frame.records) != 1:
             raise RemoteProtocolError("first frame of a connection is not a greeting")
         kind, _, _, start, end = frame.records[0]
         body = bytes(frame.data[start:end])
+        if frame.sequence:
+            self._goodbye_without_link(kind, body, now_s)
+            return
         if cluster is None:
             self._answered(conn, kind, body, now_s)
             return
@@ -317,15 +319,22 @@ class Peering:
                 refusal = self._consider(conn, cluster, hello, now_s)
                 if refusal is not None:
                     self._say(conn, hello.lane, Kind.REFUSE, refusal.encode())
-            elif kind == Kind.BYE:
-                for raw in decode_announcements(body):
-                    self.heard_of(raw, now_s, dial=False)
             else:
                 raise RemoteProtocolError(f"record type {kind} before HELLO")
         except BadAnnouncement as error:
             self.warn_bad(error)
             reason = CLOCK if isinstance(error, Ahead | Expired) else UNTRUSTED
             self._say(conn, frame.lane, Kind.REFUSE, reason.encode())
+
+    def _goodbye_without_link(self, kind: int, body: bytes, now_s: float) -> None:
+        """It comes behind a HELLO that we have refused, which said why: see Dialler.leave."""
+        if kind != Kind.BYE:
+            raise RemoteProtocolError("first frame of a connection is not a greeting")
+        announcements = decode_announcements(body)
+        if len(announcements) != 1:
+            raise RemoteProtocolError(f"BYE with {len(announcements)} announcements")
+        with suppress(BadAnnouncement):
+            self.heard_of(announcements[0], now_s, dial=False)
 
     def _answered(self, conn: Conn, kind: int, body: bytes, now_s: float) -> None:
         if kind == Kind.INTRODUCED:

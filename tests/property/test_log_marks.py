@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from durable.errors import StoreKeyMissing
 from durable.log.config import LogConfig
+from durable.log.encryption import Encryption
 from durable.log.header import SEGMENT_HEADER_BYTES, segment_name
 from durable.log.marks import STRIDE_BYTES, Marks, decode_marks
-from durable.log.memory_disk import MemoryDisk, Volume
+from durable.log.memory_disk import MemoryDisk, MemoryFile, Volume
 from durable.log.recovery import Beginning
-from tests.logs import PlainLog, publish
+from tests.logs import PlainLog, encryption, publish
 
 CONFIG = LogConfig(segment_bytes=1 << 20, reserve_bytes=0, free_bytes_min=0)
 LARGE_BYTES = 50_000
@@ -58,9 +60,9 @@ def test_what_is_no_marks() -> None:
 class Log:
     """With records of some size in its two segments, and what a root would have said at some moment."""
 
-    def __init__(self, sizes: list[int]) -> None:
-        self.volume = Volume()
-        log = PlainLog(MemoryDisk(self.volume), CONFIG)
+    def __init__(self, sizes: list[int], use: Encryption | None = None) -> None:
+        self.volume, self.use = Volume(), use
+        log = PlainLog(MemoryDisk(self.volume), CONFIG, encryption=use)
         for _ in range(25):  # A segment, and a little of the next.
             log.write(publish(log.committer.end, LARGE_BYTES))
         for size in sizes:
@@ -77,14 +79,21 @@ class Log:
         log = PlainLog(
             MemoryDisk(self.volume.copy()), CONFIG,
             start=lambda _id, _cipher: Beginning(start, range(start, start + 1), marks),
-            visit=lambda record: visited.append(record.position),
+            visit=lambda record: visited.append(record.position), encryption=self.use,
         )  # fmt: skip
         return log, visited
 
     def spoil(self, at: int, size_bytes: int) -> None:
+        """In its last segment."""
         file = MemoryDisk(self.volume).open(self.name)
         file.pwritev([b"\x5a" * size_bytes], at)
         file.fdatasync()
+
+
+def told(log: PlainLog) -> tuple[object, ...]:
+    """What its report says, but for how much was read."""
+    report = log.report
+    return (report.start, report.end, report.epoch, report.gaps, report.damage, report.torn)
 
 
 SIZES = st.lists(st.sampled_from([8, 100, 9_000, LARGE_BYTES]), min_size=1, max_size=15)
@@ -97,18 +106,19 @@ def test_a_start_from_a_mark_finds_what_one_from_the_front_does(
 ) -> None:
     there = Log(sizes)
     start = data.draw(st.integers(there.first, there.end - 1))
-    marks = there.segments.marks(start)
+    marks = there.segments.encoded_marks(start)
     mark = decode_marks(marks).near(start)
     assert mark is not None
     if data.draw(st.booleans()):  # Before the mark nobody looks: that is what it is for.
         at = data.draw(st.integers(mark.at, there.end_at - 1))
-        there.spoil(at, data.draw(st.sampled_from([1, 60, 100_000])))
+        there.spoil(at, data.draw(st.sampled_from([1, 60, 100_000, there.end_at - at])))
+    if data.draw(st.booleans()):
+        there.spoil(data.draw(st.integers(0, SEGMENT_HEADER_BYTES - 1)), 1)
     front, found = there.opened(start, b"")
     log, visited = there.opened(start, marks)
     assert visited == found
     assert log.store.committer.placer.cursor == front.store.committer.placer.cursor
-    assert (log.report.gaps, log.report.damage) == (front.report.gaps, front.report.damage)
-    assert log.report.bytes_read <= front.report.bytes_read + 200
+    assert told(log) == told(front)
     written = log.write(publish(9, 100))
     assert written == front.write(publish(9, 100))
     assert log.contents() == front.contents()
@@ -116,17 +126,62 @@ def test_a_start_from_a_mark_finds_what_one_from_the_front_does(
 
 def test_it_reads_only_what_is_behind_the_mark() -> None:
     there = Log([LARGE_BYTES] * 12)
-    log, visited = there.opened(there.end - 1, there.segments.marks(there.end - 1))
+    log, visited = there.opened(there.end - 1, there.segments.encoded_marks(there.end - 1))
     assert visited == [there.end - 1]
     assert log.report.records <= 1 + STRIDE_BYTES // LARGE_BYTES
     assert log.store.reader.record(there.first, there.end).position == there.first
+    last = log.store.segments.last
+    assert last is not None
+    for position in range(there.first, there.end):  # No reader has to begin at the front.
+        known = there.segments.find(position)
+        assert known is not None
+        assert last.near(position) == known.near(position)
+
+
+def test_a_segment_of_which_nobody_knows_where_it_begins_is_read_from_its_front() -> None:
+    """The oldest there is, and its header is damaged."""
+    there = Log([LARGE_BYTES] * 12)
+    start = there.end - 1
+    MemoryDisk(there.volume).unlink(segment_name(1))
+    there.spoil(0, SEGMENT_HEADER_BYTES)
+    front, found = there.opened(start, b"")
+    log, visited = there.opened(start, there.segments.encoded_marks(start))
+    assert visited == found
+    assert told(log) == told(front)
+    assert log.report.start == there.first
+
+
+def test_a_commit_of_which_the_first_records_stand_before_the_mark_is_written_again_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may stand in the cache only, as after a sync that failed."""
+    there = Log([100])
+    log = PlainLog(MemoryDisk(there.volume), CONFIG)
+    positions = log.write(*(publish(number, LARGE_BYTES) for number in range(6)))
+    marks = log.store.segments.encoded_marks(positions[-1])
+    segment = log.store.segments.last
+    assert segment is not None
+    first_at, end_at = segment.near(positions[0]), segment.end_at
+    log.close()
+    written: list[tuple[int, int]] = []
+    pwritev = MemoryFile.pwritev
+
+    def noting(self: MemoryFile, pieces: list[bytes], at: int) -> None:
+        written.append((at, at + sum(map(len, pieces))))
+        pwritev(self, pieces, at)
+
+    monkeypatch.setattr(MemoryFile, "pwritev", noting)
+    _, visited = there.opened(positions[-1], marks)
+    assert visited == [positions[-1]]
+    assert min(written)[0] <= first_at
+    assert max(end for _, end in written) == end_at
 
 
 def test_damage_before_the_mark_is_met_by_who_reads_it() -> None:
     there = Log([LARGE_BYTES] * 12)
     start = there.end - 1
     there.spoil(SEGMENT_HEADER_BYTES + 500, 100)
-    log, _ = there.opened(start, there.segments.marks(start))
+    log, _ = there.opened(start, there.segments.encoded_marks(start))
     assert log.report.damage == ()
     assert there.first not in log.contents()
     assert [*log.contents()][-1] == start
@@ -138,7 +193,7 @@ def test_damage_before_the_mark_is_met_by_who_reads_it() -> None:
 def test_marks_that_are_not_right_are_not_used(spoiled: str) -> None:
     there = Log([LARGE_BYTES] * 12)
     start = there.end - 1
-    marks = there.segments.marks(start)
+    marks = there.segments.encoded_marks(start)
     mark = decode_marks(marks).near(start)
     assert mark is not None
     if spoiled == "its record":
@@ -149,7 +204,7 @@ def test_marks_that_are_not_right_are_not_used(spoiled: str) -> None:
         moved.add(start - 5, mark.at)
         marks = moved.encode(start)
     elif spoiled == "another segment's":
-        marks = there.segments.marks(there.first - 1)
+        marks = there.segments.encoded_marks(there.first - 1)
     else:
         marks = marks[:-1]
     front, found = there.opened(start, b"")
@@ -157,3 +212,32 @@ def test_marks_that_are_not_right_are_not_used(spoiled: str) -> None:
     assert visited == found
     assert log.report.records == front.report.records
     assert log.report.damage == front.report.damage
+
+
+@pytest.mark.parametrize("plain", [4, 40], ids=["in that segment", "in the next one"])
+def test_no_key_is_made_where_one_was_lost_whatever_a_start_need_not_read(plain: int) -> None:
+    """Encrypted at first, then not: what is encrypted stands before where the start begins."""
+    volume = Volume()
+    for use, count in ((encryption(), 3), (encryption(encrypt=False), plain)):
+        log = PlainLog(MemoryDisk(volume), CONFIG, encryption=use)
+        for _ in range(count):
+            log.write(publish(log.committer.end, LARGE_BYTES))
+        log.close()
+    start = log.committer.end - 1
+    marks = log.store.segments.encoded_marks(start)
+    MemoryDisk(volume).unlink("keys")
+    with pytest.raises(StoreKeyMissing, match="log position 1 is encrypted"):
+        PlainLog(
+            MemoryDisk(volume), CONFIG, encryption=encryption(),
+            start=lambda _id, _cipher: Beginning(start, range(start, start + 1), marks),
+        )  # fmt: skip
+    assert "keys" not in MemoryDisk(volume).names()
+
+
+def test_encrypted_records_are_found_behind_a_mark() -> None:
+    there = Log([LARGE_BYTES] * 12, encryption())
+    start = there.end - 1
+    log, visited = there.opened(start, there.segments.encoded_marks(start))
+    assert visited == [start]
+    assert log.report.records <= 1 + STRIDE_BYTES // LARGE_BYTES
+    assert [*log.contents()] == list(range(1, there.end))

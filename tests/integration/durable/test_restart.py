@@ -298,11 +298,20 @@ async def test_so_many_records_are_enough_for_a_checkpoint_and_a_start_begins_at
         for number in range(900, 1200):
             await shop.publish("", "jobs", b"%d" % number)
         await until(lambda: checkpoint.read_bytes() != before)
+        before = checkpoint.read_bytes()
+        for number in range(1200, 1900):
+            await shop.publish("", "jobs", b"%d" % number)
+        assert checkpoint.read_bytes() == before
         assert broker.hosted("/").log.statistics().segments == 1
         shutil.copytree(live, killed)
+    checkpoint = vhost_path(killed, "/") / "log" / "checkpoint"
     async with serving(killed, config=config) as broker, client(broker) as shop:
-        assert broker.hosted("/").log.report.records < 1000
-        assert [int(one) for one in await drain(shop, "jobs")] == list(range(1200))
+        # Since the last checkpoint, and up to 64 KiB before it.
+        assert 600 < broker.hosted("/").log.report.records < 1500
+        for number in range(1900, 2400):
+            await shop.publish("", "jobs", b"%d" % number)
+        await until(lambda: checkpoint.read_bytes() != before)  # What it had to read counts.
+        assert [int(one) for one in await drain(shop, "jobs")] == list(range(2400))
 
 
 async def test_checkpoints_for_records_write_no_more_than_the_log_does(

@@ -6,7 +6,7 @@ import pytest
 
 from mesh.errors import RemoteProtocolError
 from mesh.protocol.dialling import greeting
-from mesh.protocol.frame import CONTROL, DATA, Frame, Kind, pack_frame
+from mesh.protocol.frame import CONTROL, DATA, Frame, Kind, pack_frame, pack_record
 from mesh.protocol.hello import (
     BAD,
     CLOCK,
@@ -361,6 +361,33 @@ def test_the_first_frame_of_a_stranger_is_a_greeting() -> None:
     twice.records *= 2
     with pytest.raises(RemoteProtocolError, match="not a greeting"):
         bench.peering.greeted(b"c", "x", twice, bench.now_s)
+
+
+def goodbye(bench: Bench, *announcements: bytes, kind: Kind = Kind.BYE) -> None:
+    """The first frame of a link that there is not: its HELLO was refused."""
+    record = pack_record(kind, 0, encode_announcements(announcements))
+    frame = Frame(pack_frame(CONTROL, 1, 0, 0, 1, [record]))
+    bench.peering.greeted(b"c", "x", frame, bench.now_s)
+
+
+def test_a_goodbye_behind_a_hello_that_was_refused_is_heard() -> None:
+    bench = Bench()
+    bench.hear(announce(SMALLER))
+    bench.take()
+    goodbye(bench, announce(SMALLER, 2, left=True))
+    assert SMALLER not in bench.roster.peers
+    goodbye(bench, announce(SMALLER, 3, left=True, wall_us=1))
+    assert bench.take() == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "count", "says"),
+    [(Kind.BYE, 0, "BYE with 0"), (Kind.BYE, 2, "BYE with 2"), (Kind.GOSSIP, 1, "greeting")],
+)
+def test_nothing_else_is_heard_without_a_link(kind: Kind, count: int, says: str) -> None:
+    bench = Bench()
+    with pytest.raises(RemoteProtocolError, match=says):
+        goodbye(bench, *[announce(SMALLER, left=True)] * count, kind=kind)
 
 
 def test_its_own_goodbye_ends_the_link_at_once() -> None:
