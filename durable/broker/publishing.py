@@ -107,6 +107,8 @@ class _Session:
         """Everything before this sequence that was not confirmed before came through this tunnel."""
         self._sent = 0
         """Confirmed through this tunnel."""
+        self._decoded: Sequence[Batch] = ()
+        """What the last part holds that `take` has left."""
 
     def confirm(self) -> None:
         """More is decided, perhaps: say so at once if the tunnel takes it."""
@@ -165,17 +167,20 @@ class _Session:
             return False
         batches = decode_batches(part)
         if self._is_large(batches):
+            self._decoded = batches
             return False
         self._hosted.log.hold()
         try:
             self.publish(batches)
         except (StoreBusy, TooLarge):
+            self._decoded = batches
             return False
         return True
 
     async def take_in_time(self, part: bytes) -> None:
-        """Publish it when there is room, and in as many pieces as that needs. Raises as `take`."""
-        await self._take_pieces(decode_batches(part))
+        """Publish what `take` has left, when there is room, and in as many pieces as that needs. Raises as `take`."""
+        batches, self._decoded = self._decoded or decode_batches(part), ()
+        await self._take_pieces(batches)
 
     async def _take_pieces(self, batches: Sequence[Batch]) -> None:
         if not self._is_large(batches):
