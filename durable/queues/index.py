@@ -231,11 +231,15 @@ class Index:
         """The run that begins at `first` now stands at another log position; False: it is dropped.
 
         Log positions need not rise with sequences any more then.
+
+        Raises:
+            ValueError: no run begins there.
         """
         run = self.find(first)
         if run is None:
             return False
-        assert run.first == first, f"{run} begins elsewhere than {first}"
+        if run.first != first:
+            raise ValueError(f"{run} begins elsewhere than {first}")
         if len(self._tail) and self._tail.first <= first:
             self._tail.move(first, position)
             self._note_last()

@@ -32,6 +32,8 @@ class Recovering:
         """Rows of runs, each in order; where they end falls from row to row."""
         self.missing = 0
         """Messages in holes, not known to be settled."""
+        self.strange = False
+        """A record does not go with the others: what was loaded is of another log, as after half a backup."""
 
     def run(
         self, first: int, count: int, position: int, size_bytes: int, time_us: int, expires_us: int
@@ -44,9 +46,15 @@ class Recovering:
         elif first < index.end:
             # Moved, if it is there; else settled, and forgotten: nothing that is needed is missing
             # below the end, or what came after it would be waiting.
-            self.lane.move(first, position)
+            self._move(first, position)
         else:
             self._row(first).extend((first, count, position, size_bytes, time_us, expires_us))
+
+    def _move(self, first: int, position: int) -> None:
+        try:
+            self.lane.move(first, position)
+        except ValueError:
+            self.strange = True
 
     def _row(self, first: int) -> array[int]:
         """The one that this run goes behind: as in patience, so that they are as few as can be."""
@@ -60,7 +68,7 @@ class Recovering:
         for run in merge(*map(_runs, self._waiting), key=itemgetter(0, 2)):
             first, count, position, size, time_us, expires_us = run
             if first < lane.index.end:  # Moved: the same run, standing elsewhere by now.
-                lane.move(first, position)
+                self._move(first, position)
                 continue
             self.missing += unsettled(lane, lane.index.end, first)
             lane.enqueue(first, count, position, size, time_us, expires_us or None)

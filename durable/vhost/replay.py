@@ -117,6 +117,7 @@ class Replay:
             self._start <= end
             and self._snapshot in self._snapshots.whole
             and all(report.start <= gap.start for gap in missing)
+            and not any(one.strange for one in self._recovering.values())
         )
 
     def _needed(self) -> Iterator[Records | Block]:

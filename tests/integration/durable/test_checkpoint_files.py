@@ -344,3 +344,44 @@ def test_a_kill_during_a_checkpoint_on_a_disk_that_others_fill(
         run(left, rest, again, config)
         for other in again.left[:: max(1, len(again.left) // 4)]:  # Killed once more.
             run(other, last, config=config)
+
+
+def test_files_of_a_log_that_went_another_way_cost_nothing() -> None:
+    """Found: half of a backup was put back, what the files have as one run stands in the log as two, and the
+    vhost did not open any more."""
+    volume, client = Volume(), Client()
+
+    async def begin(hosted: Hosted) -> None:
+        await declare(hosted, "jobs")
+        await client.publish(hosted, "jobs", b"1")
+
+    run(volume, begin, config=STILL)
+    backup, following = volume.copy(), client.next
+
+    async def go_on(hosted: Hosted) -> None:
+        await client.publish(hosted, "jobs", b"a", b"b", b"c", b"d")
+
+    run(volume, go_on, config=STILL)
+    client.next = following
+    killed: list[Volume] = []
+
+    async def go_another_way(hosted: Hosted) -> None:
+        await client.publish(hosted, "jobs", b"x")
+        await client.publish(hosted, "jobs", b"y")
+        killed.append(backup.copy())
+
+    run(backup, go_another_way, config=STILL)
+    (left,) = killed
+    queues, others = (one.folders.seen["queues"].folders.seen for one in (left, volume))
+    for digest, folder in others.items():
+        queues[digest].seen.update(folder.seen)
+
+    async def look(hosted: Hosted) -> None:
+        queue = hosted.vhost.registry.queue("jobs")
+        consumer = Consumer("c", prefetch=0, prefetch_bytes=0)
+        queue.subscribe(consumer)
+        assert sum(one.count for one in queue.take(0)) == 3
+        assert not hosted.log.report.gaps
+
+    for _ in range(2):
+        run(left, look, config=STILL)
