@@ -37,7 +37,7 @@ class BrokerConfig:
 
     checkpoint_records: int = 250_000
     """Of anything, after which they are written down as well: a start takes seconds for a million, however
-    little is in each. But for the first one after a start, later where the indexes are large: see docs/durable.md."""
+    little is in each. But for the first one after a start, later where checkpoints are large: see docs/durable.md."""
 
     capture_bytes: int = 64 * MIB
     """Of one pattern's captured messages that may wait to be stored; what comes on top is a gap."""

@@ -106,7 +106,9 @@ class Checkpointer:
         log = hosted.log
         self._files = Checkpoints(disk, log.report.store_id, lambda: log.durable_end, log.cipher)
         self._segments = log.statistics().segments
-        self._settled = self._committed = self._written = 0
+        self._settled = self._committed = 0
+        self._written = 0
+        """Bytes of the last one, files and snapshot."""
         self._counted_from = log.end - log.report.records
         """Records that a start would read, or would if the last checkpoint had not come to nothing."""
         self._warned = False
@@ -129,7 +131,7 @@ class Checkpointer:
         )
 
     def _many_records(self, end: int, committed_bytes: int) -> bool:
-        """Since the last one; and as many bytes in the log as its files took, for it will take as many."""
+        """Since the last one; and as many bytes in the log as that one took, for this one will take as many."""
         enough = end - self._counted_from >= self._config.checkpoint_records
         return enough and committed_bytes - self._committed >= self._written
 
@@ -201,6 +203,7 @@ class Checkpointer:
             return
         if not self._worth_it(start):
             return
+        self._written = 0
         marks = log.encoded_marks(start)
         taking = await self._write_changed(marks)
         snapshot = await self._append_snapshot(start, alone=taking is None)
@@ -229,7 +232,7 @@ class Checkpointer:
                 return None
             raise
         self._checkpointing.written(taking)
-        self._written = sum(one.size_bytes for one in taking.changed)
+        self._written += sum(one.size_bytes for one in taking.changed)
         return taking
 
     async def _free(self) -> None:
@@ -270,6 +273,8 @@ class Checkpointer:
                 positions = log.append_nowait(drafts)
             if alone:
                 hosted.vhost.settling.covered(positions[-1])
+            times = len(positions) // len(drafts)
+            self._written += times * sum(draft.size_bytes for draft in drafts)
             return positions
 
         async with hosted.gate.alone():
