@@ -110,7 +110,7 @@ class Checkpointer:
         self._written = 0
         """Bytes of the last one, files and snapshot."""
         self._counted_from = log.end - log.report.records
-        """Records that a start would read, or would if the last checkpoint had not come to nothing."""
+        """Records count from this log position on: what the last checkpoint knows ends here, if it came to anything."""
         self._warned = False
         """That the snapshot is too large, since there was one that was not."""
         self._trouble: type[Exception] | None = None
