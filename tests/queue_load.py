@@ -27,7 +27,7 @@ REQUEUED, REJECTED, RETURNED = 7, 11, 13
 """One message in so many is given back when it comes first; is rejected whenever it comes, or given back,
 and is to be found among the dead."""
 RETURNS = 3
-"""After more than so many. Messages whose link breaks while the broker lives come back as well, seldom so often."""
+"""After more than so many. Messages whose link breaks while the broker lives come back as well."""
 ACKED, ROUNDS = 20, 300
 """Messages that a consumer acks before it waits until they are synced: so few that it falls behind, and a
 kill meets it as it waits, with more at hand; more, when it has only to catch up. How often, in one block: for
@@ -37,8 +37,8 @@ longer than between two kills."""
 class QueueLoad:
     """`parts` counts what has been confirmed, `unsettled` what was settled in vain."""
 
-    def __init__(self, connection: Connection, seed: int) -> None:
-        self.connection, self.random = connection, Random(seed)
+    def __init__(self, connection: Connection, seed: int, returns: int = RETURNS) -> None:
+        self.connection, self.random, self._returns = connection, Random(seed), returns
         self.read, self.kept, self.dead = Ledger(), Ledger(), Ledger()
         self.requeued: set[int] = set()
         self.parts = self.next = self.unsettled = 0
@@ -47,7 +47,10 @@ class QueueLoad:
 
     async def declare(self) -> None:
         await self.connection.declare_queue(
-            "read", dead_letter_exchange="", dead_letter_routing_key="dead", delivery_limit=RETURNS
+            "read",
+            dead_letter_exchange="",
+            dead_letter_routing_key="dead",
+            delivery_limit=self._returns,
         )
         for name in ("kept", "dead"):
             await self.connection.declare_queue(name)

@@ -13,7 +13,7 @@ import durable
 import mesh
 from tests.broker import broker
 from tests.processes import SECRET
-from tests.queue_load import QueueLoad
+from tests.queue_load import RETURNS, QueueLoad
 from tests.waiting import until
 
 SEED, PARTS = 7, 30
@@ -37,7 +37,7 @@ async def test_a_frozen_broker_loses_nothing_it_confirmed_and_stores_nothing_twi
             seeds=[process.ready["endpoint"]], **settings,
         ) as node:  # fmt: skip
             connection = durable.connect(node, timeout=60)
-            load = QueueLoad(connection, SEED)
+            load = QueueLoad(connection, SEED, returns=RETURNS + freezes_max)
             await load.declare()
 
             async def intake() -> dict[str, Any]:

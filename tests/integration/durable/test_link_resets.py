@@ -16,7 +16,7 @@ from bench.proxy import Proxy
 from tests.broker import CONFIG
 from tests.brokers import node_of, serving
 from tests.nodes import free_ports, node
-from tests.queue_load import QueueLoad
+from tests.queue_load import RETURNS, QueueLoad
 from tests.stream_load import StreamLoad
 from tests.waiting import until
 
@@ -82,7 +82,9 @@ async def test_connections_that_are_reset_lose_nothing_and_store_nothing_twice(
 ) -> None:
     async with through_cables(tmp_path) as (broker, shop, cables):
         connection = durable.connect(shop, timeout=60)
-        load, streams = QueueLoad(connection, SEED), StreamLoad(shop, connection, SEED)
+        pulled = -(-RESETS_MAX // PULLED_EVERY)
+        load = QueueLoad(connection, SEED, returns=RETURNS + pulled)
+        streams = StreamLoad(shop, connection, SEED)
         await load.declare()
         await streams.declare()
         moments, intake = Random(SEED), broker.hosted("/").vhost.intake.counts
