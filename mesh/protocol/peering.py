@@ -330,11 +330,9 @@ class Peering:
         """It comes behind a HELLO that we have refused, which said why: see Dialler.leave."""
         if kind != Kind.BYE:
             raise RemoteProtocolError("first frame of a connection is not a greeting")
-        announcements = decode_announcements(body)
-        if len(announcements) != 1:
-            raise RemoteProtocolError(f"BYE with {len(announcements)} announcements")
+        announcement = _only_announcement(body, "BYE")
         with suppress(BadAnnouncement):
-            self.heard_of(announcements[0], now_s, dial=False)
+            self.heard_of(announcement, now_s, dial=False)
 
     def _answered(self, conn: Conn, kind: int, body: bytes, now_s: float) -> None:
         if kind == Kind.INTRODUCED:
@@ -350,10 +348,7 @@ class Peering:
         self._out.append((conn, greeting(lane, kind, body)))
 
     def _introduce(self, conn: Conn, body: bytes, now_s: float) -> None:
-        announcements = decode_announcements(body)
-        if len(announcements) != 1:
-            raise RemoteProtocolError(f"INTRODUCE with {len(announcements)} announcements")
-        peer = self.heard_of(announcements[0], now_s, dial=False)
+        peer = self.heard_of(_only_announcement(body, "INTRODUCE"), now_s, dial=False)
         # Ours first; then enough to start from. Links bring the rest.
         excluded = peer.node if peer else b""
         others = self._roster.some(excluded, ANNOUNCEMENTS_MAX - 1, self._rng)
@@ -446,3 +441,11 @@ class Peering:
         most = link.limits.record_bytes_max // TOLD_BYTES_MAX  # Where payloads are small, fewer.
         for at in range(0, len(known), most):
             link.send_control(Kind.GOSSIP, 0, encode_announcements(known[at : at + most]))
+
+
+def _only_announcement(body: bytes, what: str) -> bytes:
+    """Raises RemoteProtocolError: there is none, or there are several."""
+    announcements = decode_announcements(body)
+    if len(announcements) != 1:
+        raise RemoteProtocolError(f"{what} with {len(announcements)} announcements")
+    return announcements[0]

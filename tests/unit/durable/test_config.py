@@ -14,7 +14,8 @@ from mesh.errors import ConfigError
     ("name", "value"),
     [
         ("recent_bytes", 0), ("publishers_max", 0), ("queues_max", 0), ("checkpoint_bytes", 0),
-        ("checkpoint_records", 0), ("capture_bytes", 0), ("capture_bytes", WINDOW_BYTES_MAX + 1), ("tunnel_window_bytes", 0),
+        ("checkpoint_records", 0), ("capture_bytes", 0), ("capture_bytes", WINDOW_BYTES_MAX + 1),
+        ("tunnel_window_bytes", 0),
         ("tunnel_window_bytes", WINDOW_BYTES_MAX + 1), ("idle_s", 0), ("idle_s", 61),
     ],
 )  # fmt: skip
