@@ -22,7 +22,8 @@ from durable.log.record import Draft, Kind, Target
 from durable.protocol.properties import Properties, encode_properties
 from durable.queues.settled import Settled
 from durable.vhost import changes
-from mesh.protocol.batch import batch_pieces
+from durable.vhost.groups import encode_group
+from mesh.protocol.batch import Batch, batch_pieces
 from tests.logs import PUBLISHER, SMALL, PlainLog
 
 T0_US = 1_750_000_000_000_000
@@ -128,27 +129,39 @@ class Captured:
     def publish(
         self, lanes: Sequence[int], values: Sequence[bytes], topic: str = "orders.eu", *,
         exchange: str = "", headers: Sequence[dict[str, Any]] | None = None,
-        kind: Kind = Kind.PUBLISH, durable: bool = True,
+        kind: Kind = Kind.PUBLISH, durable: bool = True, apart: bool = False,
     ) -> int:  # fmt: skip
-        """A record for these lanes, a second after the one before; its log position."""
+        """A record for these lanes, a second after the one before; its log position.
+
+        Args:
+            apart: each message is a batch of its own, under a topic of its own.
+        """
         self.now_us += SECOND_US
         targets = [Target(lane, self._next.get(lane, 0)) for lane in lanes]
+        topics = [f"{topic}.{number % 3}" if apart else topic for number in range(len(values))]
         for lane, first in targets:
             name, partition = self._lanes[lane]
             self._next[lane] = first + len(values)
             for number, value in enumerate(values):
                 self.messages.append(Message(
-                    name, partition, first + number, topic, value, self._sequence + number, exchange,
+                    name, partition, first + number, topics[number], value, self._sequence + number, exchange,
                     self.now_us,
                     tuple((key, text.encode()) for key, text in headers[number].items()) if headers else (),
                 ))  # fmt: skip
-        pieces, _ = batch_pieces(
-            PUBLISHER, 7, self._sequence, self.now_us - 10, topic.encode(), values,
-            shared_headers=encode_properties(Properties(exchange=exchange)),
-            message_headers=[msgpack.packb(one) for one in headers] if headers else None,
-        )  # fmt: skip
-        self._sequence += len(values)
-        draft = Draft(kind, b"".join(pieces), targets, self.now_us)
+        parts = (
+            [slice(one, one + 1) for one in range(len(values))] if apart else [slice(len(values))]
+        )
+        batches: list[Batch] = []
+        for part in parts:
+            pieces, _ = batch_pieces(
+                PUBLISHER, 7, self._sequence, self.now_us - 10, topics[part][0].encode(), values[part],
+                shared_headers=encode_properties(Properties(exchange=exchange)),
+                message_headers=[msgpack.packb(one) for one in headers[part]] if headers else None,
+            )  # fmt: skip
+            batches.append(Batch(b"".join(pieces)))
+            self._sequence += batches[-1].count
+        body = encode_group(batches, None) if apart else batches[0].raw()
+        draft = Draft(kind, body, targets, self.now_us, grouped=apart)
         (position,) = self.log.write(draft) if durable else self.log.append(draft)
         return position
 
@@ -196,8 +209,11 @@ def jobs_and_audit(data: Path, use: Encryption | None = None) -> Captured:
 
 
 def publish(captured: Captured, count: int) -> list[int]:
-    """So many records of two messages; their log positions."""
-    return [captured.publish([1, 2], [b"%d" % number, b"x" * 50]) for number in range(count)]
+    """So many records of two messages, some of them apart; their log positions."""
+    return [
+        captured.publish([1, 2], [b"%d" % number, b"x" * 50], apart=number % 4 == 3)
+        for number in range(count)
+    ]
 
 
 def varied(
@@ -219,7 +235,7 @@ def varied(
             lanes, values, random.choice(["orders.eu", "orders.us", "ä.b"]),
             exchange=random.choice(["", "amq.topic"]),
             headers=[{"n": str(one)} for one in range(count)] if with_headers else None,
-            kind=random.choice([Kind.PUBLISH, Kind.CAPTURE]),
+            kind=random.choice([Kind.PUBLISH, Kind.CAPTURE]), apart=number % 3 == 1 and count < 10,
         )  # fmt: skip
         if random.random() < 0.1:
             captured.settle(1, number, number + 1)

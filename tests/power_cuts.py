@@ -33,6 +33,7 @@ from durable.log.memory_disk import Volume
 from durable.queues.lane import Lane
 from durable.vhost.deadletters import part_of
 from tests.ledger import number_of
+from tests.vhosts import batch_at
 
 L = TypeVar("L")
 """What somebody knows for certain."""
@@ -122,7 +123,7 @@ async def ready_numbers(hosted: Hosted, lane: Lane) -> AsyncIterator[tuple[int, 
     for low, high in lane.ready_ranges():
         at = low
         while at < high:
-            found = await hosted.batch(lane, at)
+            found = await batch_at(hosted, lane, at)
             assert found is not None, f"message {at} of lane {lane.id} can be read"
             batch, first = found
             for data in part_of(batch, first, at, high).payloads:

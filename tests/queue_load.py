@@ -4,7 +4,8 @@
           │           └─ rejected, or back too often ──> dead
           `───────> kept: what a fanout gave to both; nobody reads it until the end
 
-Two publishers, one of which has a name, and one consumer.
+Two publishers, one of which has a name, and one consumer. Of one part in so many each message has a key of
+its own.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from durable.errors import BrokerLost
 from tests.ledger import Ledger, number_of, payload
 from tests.waiting import until
 
-IN_BOTH = 10
-"""One part in so many is also routed to the queue that nobody reads until the end."""
+IN_BOTH, APART = 10, 3
+"""One part in so many is also routed to the queue that nobody reads until the end; goes through an exchange,
+message by message."""
 REQUEUED, REJECTED, RETURNED = 7, 11, 13
 """One message in so many is given back when it comes first; is rejected whenever it comes, or given back,
 and is to be found among the dead."""
@@ -57,6 +59,8 @@ class QueueLoad:
         await self.connection.declare_exchange("both", type="fanout")
         await self.connection.bind("both", "read")
         await self.connection.bind("both", "kept")
+        await self.connection.declare_exchange("each", type="topic")
+        await self.connection.bind("each", "read", "each.#")
 
     def begin(self, nursery: trio.Nursery) -> None:
         nursery.start_soon(self.publish)
@@ -71,6 +75,10 @@ class QueueLoad:
                 if self.random.randrange(IN_BOTH) == 0:
                     await self.connection.publish_many("both", "read", payloads)
                     self.kept.confirmed.update(numbers)
+                elif self.random.randrange(APART) == 0:
+                    for number, one in zip(numbers, payloads, strict=True):
+                        await till.send("each", f"each.{number}", one)
+                    await till.flush()
                 else:
                     await till.publish("", "read", payloads)
                 self.read.confirmed.update(numbers)

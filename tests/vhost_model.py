@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from durable.definitions import REJECT_PUBLISH
@@ -37,6 +38,17 @@ class Arriving(NamedTuple):
     messages: list[Message]
 
 
+@dataclass(eq=False)
+class OpenRecord:
+    """One that is shared by what follows it to the same destinations."""
+
+    names: list[str]
+    count: int = 0
+    """Messages in it so far."""
+    following: int = 0
+    """The sequence that would go on with it."""
+
+
 class Model:
     def __init__(self) -> None:
         self.now_us = NOW_US
@@ -48,6 +60,8 @@ class Model:
         self.pending: list[Arriving] = []
         self.graves: list[tuple[Queue, Message]] = []
         self.publishers: dict[bytes, Publisher] = {}
+        self.open_record: OpenRecord | None = None
+        """Of one call of a publisher."""
         self.counts: Counter[str] = Counter()
         """Since the start: received, of these duplicates, dropped (routed nowhere), refused."""
 
@@ -85,7 +99,7 @@ class Model:
     def publish(self, name: bytes, batches: list[list[Numbered]], *, mandatory: bool) -> int:
         """How many of them are refused."""
         publisher = self.publishers[name]
-        refused = 0
+        refused, self.open_record = 0, None
         for batch in batches:
             new = list(_new_parts(batch, publisher))
             self.counts["received"] += len(batch)
@@ -103,12 +117,19 @@ class Model:
         if exchange is not None and not exchange.internal and not publisher.stopped:
             position = self.end
             names = self.route(messages[0])
-            stored = self.store(names, messages)
+            into, self.open_record = self.open_record, None
+            if into is None or (into.names, into.following) != (names, new[0][0]):
+                into = OpenRecord(names)
+            position -= into.count > 0
+            stored = self.store(names, messages, into)
             refused = len(new) - stored if names or mandatory else 0
             for sequence, _ in new[:stored]:
                 publisher.stored.add(sequence)
                 if self.end > position:
                     publisher.records[sequence] = position
+            if stored == len(new) and all(self.is_logged(name) for name in names):
+                into.count, into.following = into.count + stored, new[-1][0] + 1
+                self.open_record = into
         self.counts["refused"] += refused
         self.counts["dropped"] += len(new) - stored - refused
         publisher.stopped |= publisher.stops and refused > 0
@@ -118,13 +139,19 @@ class Model:
         names = self.routes.route(message.exchange, [message.key], {})
         return sorted(one for one in names if not message.comes_back_to(one))
 
-    def store(self, names: Sequence[str], messages: Sequence[Published]) -> int:
-        """In all of these, until one of them is full; how many. One record of the log."""
+    def is_logged(self, name: str) -> bool:
+        return name in self.streams or not self.queues[name].definition.transient
+
+    def store(
+        self, names: Sequence[str], messages: Sequence[Published], into: OpenRecord | None = None
+    ) -> int:
+        """In all of these, until one of them is full; how many. One record of the log, the last one if some
+        are in it."""
         members = [self.queues.get(name) or self.streams[name] for name in names]
         arriving: list[list[Message]] = [[] for _ in members]
-        record = object()
-        for at, what in enumerate(messages if members else ()):
-            now = [Message(what, _priority(one, what), self.now_us, record, at) for one in members]
+        into = into or OpenRecord([*names])
+        for at, what in enumerate(messages if members else (), into.count):
+            now = [Message(what, _priority(one, what), self.now_us, into, at) for one in members]
             there = zip(members, arriving, now, strict=True)
             if any(self._is_full(member, [*before, one]) for member, before, one in there):
                 break
@@ -133,9 +160,11 @@ class Model:
         if not members or not arriving[0]:
             return 0
         position = self.end
-        for member, some in zip(members, arriving, strict=True):
+        for at, (member, some) in enumerate(zip(members, arriving, strict=True)):
             if isinstance(member, Queue) and member.definition.transient:
                 member.arrive(some, self.now_us)
+            elif into.count:  # They arrive together.
+                self.pending[at - len(members)].messages.extend(some)
             else:
                 self.pending.append(Arriving(position, member, some))
                 self.end = position + 1

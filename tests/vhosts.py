@@ -10,6 +10,7 @@ from durable.broker.hosted import Hosted
 from durable.log.checkpoints import Checkpoint, Root
 from durable.log.record import HEADER_BYTES, Draft, Record, encode_record, read_header
 from durable.protocol.properties import Properties, encode_properties
+from durable.queues.lane import Lane
 from durable.vhost.bodies import Bodies
 from durable.vhost.changes import Change
 from durable.vhost.checkpointing import decode_extra, load, recall
@@ -177,6 +178,12 @@ def snapshot_of(vhost: Vhost) -> list[Draft]:
     for _ in snapshot.steps():
         pass
     return vhost.drafts(snapshot, 0)
+
+
+async def batch_at(hosted: Hosted, lane: Lane, sequence: int) -> tuple[Batch, int] | None:
+    """The batch with this message, and the sequence of its first one; None: it cannot be read."""
+    found = await hosted.batches(lane, sequence, sequence + 1)
+    return found[0] if found else None
 
 
 async def flushed(hosted: Hosted) -> None:

@@ -44,10 +44,10 @@ async def _bury(hosted: Hosted, dead: Dead) -> None:
     while (run := next(lane.index.runs(at, dead.end), None)) is not None:
         at = run.first + run.count
         start, end = max(dead.start, run.first), min(dead.end, at)
-        found = await hosted.batch(lane, start)
+        found = await hosted.batches(lane, start, end)
         if lane.retired:  # What it still refers to may have been freed.
             break
-        without += await _copy(hosted, lane, dead._replace(start=start, end=end), found)
+        without += await _copy(hosted, lane, dead._replace(start=start, end=end), found or [])
     if without:
         logger.warning(
             "%d messages of queue %s (%s) are settled without a dead letter: %s",
@@ -56,10 +56,9 @@ async def _bury(hosted: Hosted, dead: Dead) -> None:
 
 
 async def _copy(
-    hosted: Hosted, lane: Lane, dead: Dead, found: tuple[Batch, int] | None
+    hosted: Hosted, lane: Lane, dead: Dead, batches: list[tuple[Batch, int]]
 ) -> list[Exception]:
     """Those of one record, in halves where they do not go together; for each without a copy, why."""
-    batches = [found] if found else []
     without: list[Exception] = []
     left = [dead]
     while left:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import logging
 from collections import deque
 from itertools import islice
+from typing import NamedTuple
 
 import trio
 
 from mesh.errors import TooLarge
 
 from ..errors import StoreError, StoreFull
-from ..log.bodies import MESSAGES, move
+from ..log.bodies import MESSAGES, ORIGIN, move
 from ..log.compaction import Budget, Chosen
 from ..log.reader import READ_BYTES
-from ..log.record import Draft, Record
+from ..log.record import ALIGNMENT, Record, Target
 from ..log.scan import POSITION_MAX
 from ..queues.lane import Lane
 from ..vhost.store import record_bytes
@@ -22,6 +23,8 @@ from .hosted import Hosted
 
 logger = logging.getLogger("durable")
 PAUSE_S = 1.0
+MOVED_BYTES = ORIGIN.size + ALIGNMENT
+"""What a record takes more once it was moved, at most."""
 AT_ONCE, BYTES_AT_ONCE = 256, 256 * 1024
 """Records appended together, and their bytes, unless one alone is more: a commit each would wait for the
 disk each time; more would keep publishers waiting for milliseconds."""
@@ -76,57 +79,86 @@ def _leave_damaged(hosted: Hosted, positions: range) -> None:
 
 
 async def _compact(hosted: Hosted, chosen: Chosen, budget: Budget) -> int:
-    """Carry forward what is needed of it, unless that is more than it was chosen for; how many bytes."""
-    bytes_at_once = min(BYTES_AT_ONCE, hosted.log.append_bytes_max // 4, budget.burst_bytes)
-    positions, moved_bytes = chosen.positions, 0
-    position = positions.start
-    while position < positions.stop:
-        records = await hosted.log.read(position, READ_BYTES)
-        left = deque(one for one in records if one.position < positions.stop)
-        if not left:
-            break
-        position = left[-1].position + 1
-        while left:
-            moved_bytes += await _move(hosted, _some(hosted, left, bytes_at_once), budget)
-            if moved_bytes > chosen.bytes_max:
-                return moved_bytes
+    """Carry forward what is needed of it, unless that is more than it was chosen for; how many bytes.
+
+    It is counted first: keys, properties and headers are not in the estimate, and may be most of it.
+    """
+    needed_bytes = 0
+    needed = _Needed(hosted, chosen.positions, budget.burst_bytes)
+    while (some := await needed.some()) is not None:
+        needed_bytes += sum(one.size_bytes for one in some)
+        if needed_bytes > chosen.bytes_max:
+            return needed_bytes
+    moved_bytes = 0
+    needed = _Needed(hosted, chosen.positions, budget.burst_bytes)
+    while (some := await needed.some()) is not None:
+        moved_bytes += await _move(hosted, some, budget)
     return moved_bytes
 
 
-def _some(hosted: Hosted, left: deque[Record], bytes_max: float) -> list[tuple[Record, Draft]]:
-    """Take from these until there is enough to be appended at once, or they were many: for the lanes that
-    still need it."""
-    some: list[tuple[Record, Draft]] = []
-    size_bytes = 0
-    for record in list(islice(left, LOOKED_AT_ONCE)):
-        if len(some) == AT_ONCE:
-            break
-        wanting = _wanting(hosted, record) if record.kind in MESSAGES else {}
-        if wanting:
-            targets = [target for target in record.targets if target.queue in wanting]
-            draft = move(record, targets, record.header.time_us)
-            size_bytes += draft.size_bytes
-            if some and size_bytes > bytes_max:
+class _Record(NamedTuple):
+    """One that is needed."""
+
+    record: Record
+    targets: list[Target]
+    """Lanes that need it."""
+
+    @property
+    def size_bytes(self) -> int:
+        """What it takes where it is carried to, or a little more."""
+        return self.record.header.total_bytes + MOVED_BYTES
+
+
+class _Needed:
+    """Those of a range of log positions, some at a time."""
+
+    def __init__(self, hosted: Hosted, positions: range, burst_bytes: float) -> None:
+        self._hosted, self._position, self._end = hosted, positions.start, positions.stop
+        self._bytes_max = min(BYTES_AT_ONCE, hosted.log.append_bytes_max // 4, burst_bytes)
+        self._left: deque[Record] = deque()
+
+    async def some(self) -> list[_Record] | None:
+        """Until there is enough to be appended at once, or so many were looked at; None: there are no more."""
+        left = self._left
+        if not left:
+            if self._position < self._end:
+                records = await self._hosted.log.read(self._position, READ_BYTES)
+                left.extend(one for one in records if one.position < self._end)
+            if not left:
+                return None
+            self._position = left[-1].position + 1
+        some: list[_Record] = []
+        size_bytes = 0
+        for record in list(islice(left, LOOKED_AT_ONCE)):
+            if len(some) == AT_ONCE:
                 break
-            some.append((record, draft))
-        left.popleft()
-    return some
+            wanting = _wanting(self._hosted, record) if record.kind in MESSAGES else {}
+            if wanting:
+                targets = [target for target in record.targets if target.queue in wanting]
+                needed = _Record(record, targets)
+                size_bytes += needed.size_bytes
+                if some and size_bytes > self._bytes_max:
+                    break
+                some.append(needed)
+            left.popleft()
+        await trio.lowlevel.checkpoint()
+        return some
 
 
-async def _move(hosted: Hosted, some: list[tuple[Record, Draft]], budget: Budget) -> int:
+async def _move(hosted: Hosted, some: list[_Record], budget: Budget) -> int:
     """Append them again, then let go of the old ones; how many bytes that took."""
     if not some:
-        await trio.lowlevel.checkpoint()
         return 0
-    size_bytes = sum(draft.size_bytes for _, draft in some)
+    drafts = [move(record, targets, record.header.time_us) for record, targets in some]
+    size_bytes = sum(draft.size_bytes for draft in drafts)
     await trio.sleep(budget.wait_s(size_bytes, trio.current_time()))
     budget.take(size_bytes, trio.current_time())
-    positions = await hosted.log.append([draft for _, draft in some])
+    positions = await hosted.log.append(drafts)
     hosted.carried_from = positions[0]  # Until lanes point there, checkpoints are of before.
     await hosted.log.durable(positions[-1])
     hosted.log.refer_each(positions, 0)  # Else a checkpoint could free them before lanes do.
-    for number, ((record, draft), moved) in enumerate(zip(some, positions, strict=True), 1):
-        _point_to(hosted, record, draft, moved)
+    for number, (needed, moved) in enumerate(zip(some, positions, strict=True), 1):
+        _point_to(hosted, needed, moved)
         if number % POINTED_AT_ONCE == 0:
             await trio.lowlevel.checkpoint()
     hosted.carried_from = POSITION_MAX
@@ -134,10 +166,11 @@ async def _move(hosted: Hosted, some: list[tuple[Record, Draft]], budget: Budget
     return size_bytes
 
 
-def _point_to(hosted: Hosted, record: Record, draft: Draft, moved: int) -> None:
+def _point_to(hosted: Hosted, needed: _Record, moved: int) -> None:
     """It is durable at log position `moved`, too: lanes need the old one no more."""
+    record, targets = needed
     still = _wanting(hosted, record)  # Some may have been settled meanwhile, and have let go.
-    for lane_id, first in draft.targets:
+    for lane_id, first in targets:
         lane = still.get(lane_id)
         run = None if lane is None else lane.index.find(first)
         if lane is None or run is None:

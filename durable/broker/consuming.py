@@ -118,9 +118,10 @@ class _Session:
                 if consumer.paused and len(waiting) < UNSENT_SLICES // 2:
                     consumer.paused = False
                     self._hosted.wake(self._queue)
-                batch = await self._batch(delivery)
-                if batch is not None:
-                    slices.add(delivery.tag, delivery.returned, batch)
+                tag = delivery.tag
+                for batch in await self._batches(delivery):
+                    slices.add(tag, delivery.returned, batch)
+                    tag += batch.count
             if ready := slices.take():
                 for part in ready:
                     await self._send(part)
@@ -137,18 +138,17 @@ class _Session:
             self._queue.settle(self._consumer, 0, part.end, ACK)
             self._hosted.wake(self._queue)
 
-    async def _batch(self, delivery: Delivery) -> Batch | None:
-        """Exactly the messages of this delivery; None, and they are settled, when they are lost."""
+    async def _batches(self, delivery: Delivery) -> list[Batch]:
+        """Exactly the messages of this delivery; none, and they are settled, when they are lost."""
         if self._cancelled is not None:
-            return None
-        found = await self._hosted.batch(delivery.lane, delivery.first)
+            return []
+        start, end = delivery.first, delivery.first + delivery.count
+        found = await self._hosted.batches(delivery.lane, start, end)
         if found is None:
-            end = delivery.tag + delivery.count
-            self._queue.settle(self._consumer, delivery.tag, end, ACK)
+            self._queue.settle(self._consumer, delivery.tag, delivery.tag + delivery.count, ACK)
             self._hosted.wake(self._queue)
-            return None
-        batch, first = found
-        return part_of(batch, first, delivery.first, delivery.first + delivery.count)
+            return []
+        return [part_of(batch, first, start, end) for batch, first in found]
 
     def settle(self, part: bytes) -> None:
         """What the client sent. Raises Malformed."""

@@ -41,6 +41,7 @@ from ..vhost.changes import (
     STREAM_GONE,
     Change,
 )
+from ..vhost.groups import batches_in
 from ..vhost.publishers import Publisher
 from ..vhost.stream import Stream
 from ..vhost.vhost import Vhost
@@ -351,18 +352,19 @@ class Hosted:
 
     # Bodies
 
-    async def batch(self, lane: Lane, sequence: int) -> tuple[Batch, int] | None:
-        """The batch with this message of a lane, and the sequence of its first one there.
+    async def batches(self, lane: Lane, start: int, end: int) -> list[tuple[Batch, int]] | None:
+        """The batches with messages [`start`, `end`) of a lane, as far as they are in one record with the
+        first, each with the sequence of its first one there.
 
         None: the record is damaged or gone, which has been logged and counted; or the lane's queue or
         stream is deleted, and with it the record.
         """
-        run = lane.index.find(sequence)
+        run = lane.index.find(start)
         while run is not None and not lane.retired:
             body = self.vhost.bodies.get(run.position) or await self._read(run.position)
             if body is not None:
-                return Batch(body), run.first
-            position, run = run.position, lane.index.find(sequence)
+                return batches_in(body, run.first, start, end)
+            position, run = run.position, lane.index.find(start)
             if lane.retired or run is None or run.position != position:
                 continue  # Deleted, or compaction has moved it.
             self.lost += run.count

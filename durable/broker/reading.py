@@ -177,15 +177,15 @@ async def _send(tunnel: Tunnel, hosted: Hosted, stream: Stream, offset: int) -> 
             if gaps:
                 await _tell(tunnel, slices, gaps)
             told = offset + 1
-            found = await hosted.batch(stream.lane, offset)
+            found = await hosted.batches(stream.lane, offset, stream.end)
             if found is None:
                 offset = _behind(stream, offset)
                 continue
-            batch, first = found
-            rest = part_of(batch, first, offset, first + batch.count)
-            slices.add(offset, 0, rest)
-            offset += rest.count
-            stream.counts.delivered += rest.count
+            for batch, first in found:
+                rest = part_of(batch, first, offset, first + batch.count)
+                slices.add(offset, 0, rest)
+                offset += rest.count
+                stream.counts.delivered += rest.count
         ready = slices.take()
         for part in ready:
             await tunnel.send(part.data)

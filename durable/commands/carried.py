@@ -10,11 +10,11 @@ and who tells by it what stands twice, as Spark does, would take the copy for on
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from ..errors import DurableError
 from ..log.bodies import decode_moved
-from ..log.record import Draft, Kind, Record, Target
+from ..log.record import Buffer, Draft, Kind, Record, Target
 from ..vhost.snapshot import placeless
 from .offline import Offline
 from .stored import Reading
@@ -43,7 +43,7 @@ class Carried:
             if record.kind != Kind.MOVED and record.position not in self._void:
                 definitions = record.kind == Kind.DEFINITIONS
                 body = placeless(record) if definitions else record.body
-                yield Draft(record.kind, body, record.targets, record.header.time_us)
+                yield _draft(record, record.kind, body, record.targets)
             yield from self._put_back(record.position + 1, record.targets)
 
     def _put_back(self, end: int, standing: Collection[Target]) -> Iterator[Draft]:
@@ -63,4 +63,9 @@ class Carried:
                         f"the record at log position {position} was of kind {moved.kind} before it was "
                         "moved, which this release does not know: use the one that wrote it"
                     )
-                yield Draft(moved.kind, bytes(moved.body), targets, record.header.time_us)
+                yield _draft(record, moved.kind, bytes(moved.body), targets)
+
+
+def _draft(record: Record, kind: int, body: Buffer, targets: Sequence[Target]) -> Draft:
+    header = record.header
+    return Draft(kind, body, targets, header.time_us, grouped=header.grouped)

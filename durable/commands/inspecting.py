@@ -25,6 +25,7 @@ from ..log.encryption import is_encrypted
 from ..log.record import Kind, Record
 from ..log.segments import Segment
 from ..queues.queue import Queue
+from ..vhost.groups import is_group, read_front
 from .findings import as_json, summary
 from .offline import Offline, Place, each_offline, kind_name, places
 from .options import sizes
@@ -208,7 +209,11 @@ def _what(record: Record) -> str:
             return ", ".join(f"{count} x {word}" for word, count in words_of.items())
         if record.kind not in MESSAGES:
             return ""
-        batch = Batch(batch_bytes(record))
+        body = batch_bytes(record)
+        if is_group(body):
+            front = read_front(body)
+            return f"{front.messages} in {front.batches} batches"
+        batch = Batch(body)
     except (RemoteProtocolError, DurableError, LookupError, TypeError):
         return "makes no sense"
     return f"{batch.count} x {batch.topic}"

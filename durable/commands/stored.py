@@ -18,6 +18,7 @@ from ..protocol.properties import Properties, decode_properties
 from ..queues.lane import Lane
 from ..queues.queue import Queue
 from ..queues.runs import Run
+from ..vhost.groups import batches_in
 from ..vhost.stream import Stream
 from .offline import Offline
 
@@ -61,13 +62,17 @@ def _of_lane(
             if start >= end:
                 continue
             try:
-                batch = read.batch(run)
-                yield from _cut(batch, lane, run, start, end)
+                for batch, first in read.batches(run, start, end):
+                    there = range(max(start, first), min(end, first + batch.count))
+                    yield from _cut(batch, lane, run.position, first, there)
+                    start = there.stop
             except (DurableError, RemoteProtocolError):
                 yield end - start
 
 
-def _cut(batch: Batch, lane: Lane, run: Run, start: int, end: int) -> Iterator[Message]:
+def _cut(
+    batch: Batch, lane: Lane, position: int, first: int, sequences: range
+) -> Iterator[Message]:
     try:
         properties = decode_properties(batch.shared_headers)
     except Malformed:  # It was captured: these are whatever the mesh carried.
@@ -75,13 +80,13 @@ def _cut(batch: Batch, lane: Lane, run: Run, start: int, end: int) -> Iterator[M
     column, payloads = batch.message_headers(), batch.payloads
     returned = {
         sequence: times
-        for low, high, times in lane.returned(start, end)
+        for low, high, times in lane.returned(sequences.start, sequences.stop)
         for sequence in range(low, high)
     }
-    for sequence in range(start, end):
-        index = sequence - run.first
+    for sequence in sequences:
+        index = sequence - first
         yield Message(
-            run.position, lane.id, sequence, batch.topic, properties.exchange,
+            position, lane.id, sequence, batch.topic, properties.exchange,
             properties.priority, returned.get(sequence, 0), batch.time_us,
             NO_HEADERS if column is None else decode_headers(column[index]), payloads[index],
         )  # fmt: skip
@@ -94,9 +99,10 @@ class Reading:
         self._offline = offline
         self._near: deque[dict[int, Record]] = deque(maxlen=NEAR_MAX)
 
-    def batch(self, run: Run) -> Batch:
-        """Raises DurableError, RemoteProtocolError: it cannot be read."""
-        return Batch(batch_bytes(self.record(run.position)))
+    def batches(self, run: Run, start: int, end: int) -> list[tuple[Batch, int]]:
+        """See batches_in. Raises DurableError, RemoteProtocolError: it cannot be read."""
+        body = batch_bytes(self.record(run.position))
+        return batches_in(body, run.first, start, end)
 
     def record(self, position: int) -> Record:
         """Raises RecordDamaged, NotInLog: it cannot be read."""

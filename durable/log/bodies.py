@@ -3,7 +3,7 @@
 Layouts, little endian, version 1 (pinned by tests/golden/bodies-v1.hex):
 
     publish      one batch of mesh/protocol/batch.py, byte for byte as it came; the record's checksum
-                 covers it
+                 covers it. Or several of them, see vhost/groups.py
     capture      the same, published on the mesh and not to us: its sequences are its topic's
     acks         one block after the other: u64 queue id, u32 count of ranges, u32 what, then `count`
                  pairs of u64: first sequence and the one after the last.
@@ -44,7 +44,7 @@ EPOCH_BITS = 56
 EPOCH_MASK = (1 << EPOCH_BITS) - 1
 
 MESSAGES = (Kind.PUBLISH, Kind.CAPTURE, Kind.MOVED)
-"""Kinds of records that hold a batch."""
+"""Kinds of records that hold a batch, or a group of them."""
 
 Range = tuple[int, int]
 """First sequence, and the one after the last."""
@@ -185,7 +185,9 @@ def move(record: Record, targets: Iterable[Target], time_us: int) -> Draft:
         kind = record.kind
     shown = 0 if kind == Kind.PUBLISH else kind
     origin = ORIGIN.pack(position, epoch & EPOCH_MASK | shown << EPOCH_BITS)
-    return Draft(Kind.MOVED, origin + bytes(body), tuple(targets), time_us)
+    return Draft(
+        Kind.MOVED, origin + bytes(body), tuple(targets), time_us, grouped=record.header.grouped
+    )
 
 
 def decode_moved(record: Record) -> Moved:
@@ -199,7 +201,7 @@ def decode_moved(record: Record) -> Moved:
 
 
 def batch_bytes(record: Record) -> Buffer:
-    """The batch in a record of `MESSAGES`, wherever it stands. Raises RecordDamaged."""
+    """The batch or group in a record of `MESSAGES`, wherever it stands. Raises RecordDamaged."""
     return decode_moved(record).body if record.kind == Kind.MOVED else record.body
 
 

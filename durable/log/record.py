@@ -5,10 +5,12 @@ multiples of 8, from the segment header on:
 
     at  size  field
      0     4  magic "MREC"
-     4     1  version: 1; 2 when the body is encrypted, so that older software says that it is too old
+     4     1  version: 1; 2 when the body is encrypted, 3 when it is a group, so that older software says
+           that it is too old
      5     1  kind: 1 publish, 2 acks, 3 definitions, 4 moved, 5 seal, 6 gap,
            7 capture
-     6     2  flags: 1 the body is encrypted, see cipher.py (pinned by record-v2.hex); else 0
+     6     2  flags: 1 the body is encrypted, see cipher.py (pinned by record-v2.hex); 2 it is a group, or
+           was one before it was encrypted or moved, see vhost/groups.py (pinned by record-v3.hex)
      8     4  total length in bytes: this header, targets, body and zeros up to a multiple of 8
     12     4  body length in bytes, as it stands here
     16     4  count of targets
@@ -41,9 +43,12 @@ from ..errors import NewerFormat
 from .checksum import crc32
 
 MAGIC = b"MREC"
-VERSION, ENCRYPTED_VERSION = 1, 2
-ENCRYPTED = 1
-"""The flag."""
+VERSION, ENCRYPTED_VERSION, GROUPED_VERSION = 1, 2, 3
+VERSION_MAX = GROUPED_VERSION
+ENCRYPTED, GROUPED = 1, 2
+"""Flags."""
+_VERSIONS = (VERSION, ENCRYPTED_VERSION, GROUPED_VERSION, GROUPED_VERSION)
+"""By flags."""
 HEADER = struct.Struct("<4sBBHIIIIIIQQQI")
 CHECKSUM = struct.Struct("<I")
 WHOLE_HEADER = struct.Struct(HEADER.format + "I")
@@ -95,6 +100,8 @@ class Draft(NamedTuple):
     time_us: int = 0
     encrypted: bool = False
     """Whether the body is ciphertext."""
+    grouped: bool = False
+    """Whether the body is a group, or was one before it was encrypted or moved."""
     patient: bool = False
     """It can wait for room: the reserve is not for it, whatever its kind."""
     snapshot: bool = False
@@ -129,6 +136,10 @@ class Header(NamedTuple):
     @property
     def encrypted(self) -> bool:
         return bool(self.flags & ENCRYPTED)
+
+    @property
+    def grouped(self) -> bool:
+        return bool(self.flags & GROUPED)
 
     @property
     def next_position(self) -> int:
@@ -181,9 +192,9 @@ def encode_record(
     targets = b"".join([TARGET.pack(*target) for target in draft.targets])
     body = draft.body
     padding = ZEROS[: -(len(targets) + len(body)) % ALIGNMENT]
-    version, flags = (ENCRYPTED_VERSION, ENCRYPTED) if draft.encrypted else (VERSION, 0)
+    flags = ENCRYPTED * draft.encrypted + GROUPED * draft.grouped
     header = HEADER.pack(
-        MAGIC, version, draft.kind, flags, size, len(body), len(draft.targets),
+        MAGIC, _VERSIONS[flags], draft.kind, flags, size, len(body), len(draft.targets),
         crc32(padding, crc32(body, crc32(targets))), chain, min(unsynced, UNSYNCED_MAX), epoch,
         position, draft.time_us, 0,
     )  # fmt: skip
@@ -205,8 +216,8 @@ def read_header(buffer: Buffer, at: int, seed: int) -> Header | None:
     header = Header._make(WHOLE_HEADER.unpack_from(buffer, at))
     if crc32(buffer[at : at + CHECKED_BYTES], seed) != header.checksum:
         return None
-    if header.version > ENCRYPTED_VERSION:
-        raise NewerFormat("a record", header.version, ENCRYPTED_VERSION)
+    if header.version > VERSION_MAX:
+        raise NewerFormat("a record", header.version, VERSION_MAX)
     size = HEADER_BYTES + TARGET.size * header.target_count + header.body_bytes
     return header if header.total_bytes == size + -size % ALIGNMENT else None
 
@@ -222,9 +233,9 @@ def body_is_intact(buffer: Buffer, at: int, header: Header) -> bool:
 def read_record(
     buffer: Buffer, view: memoryview, at: int, seed: int, *,
     unpack: Callable[[Buffer, int], tuple[Any, ...]] = WHOLE_HEADER.unpack_from,
-    new: Callable[[Any, tuple[Any, ...]], Any] = tuple.__new__, version_max: int = VERSION,
+    new: Callable[[Any, tuple[Any, ...]], Any] = tuple.__new__, encrypted: bool = False,
 ) -> Record | None:  # fmt: skip
-    """The record at `buffer[at:]` if all of it is there, valid, and of a version that was asked for.
+    """The record at `buffer[at:]` if all of it is there, valid, and of a version that is known.
 
     `read_header` and `body_is_intact` in one, without what they do only to tell cases apart: recovery
     comes here once per record. None means: ask them.
@@ -232,7 +243,7 @@ def read_record(
     Args:
         view: of all of `buffer`.
         unpack, new: bound when this is defined; a named tuple's own `__new__` takes twice as long.
-        version_max: with ENCRYPTED_VERSION, the body may be encrypted.
+        encrypted: whether the body may be.
     """
     if len(buffer) - at < HEADER_BYTES:
         return None
@@ -242,7 +253,8 @@ def read_record(
     if (
         fields[14] != crc32(buffer[at : at + CHECKED_BYTES], seed)
         or fields[0] != MAGIC
-        or fields[1] > version_max
+        or fields[1] > VERSION_MAX
+        or (fields[3] & ENCRYPTED and not encrypted)
         or not start <= end <= len(buffer)
         or fields[4] != (HEADER_BYTES + TARGET_BYTES * fields[6] + fields[5] + 7 & ~7)
     ):

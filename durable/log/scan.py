@@ -18,7 +18,6 @@ from ..errors import StoreKeyMissing
 from .record import (
     ALIGNMENT,
     ENCRYPTED,
-    ENCRYPTED_VERSION,
     HEADER_BYTES,
     MAGIC,
     SEAL_KIND,
@@ -104,7 +103,7 @@ def _decrypting(decrypt: Decrypt) -> Callable[[bytes, memoryview, int, int], Rec
     """As `read_record`, of encrypted records too."""
 
     def read(buffer: bytes, view: memoryview, at: int, seed: int) -> Record | None:
-        record = read_record(buffer, view, at, seed, version_max=ENCRYPTED_VERSION)
+        record = read_record(buffer, view, at, seed, encrypted=True)
         if record is None or not record[0].flags & ENCRYPTED:
             return record
         return decrypt(record)

@@ -27,11 +27,15 @@ from ..queues.queue import Queue
 from ..routing.router import Router
 from .bodies import Bodies
 from .deadletters import is_cycle
+from .groups import BYTES_MAX
 from .member import Member
 from .plan import Arrival, Item, Plan
 from .publishers import Publisher
 from .routes import cut, routed
 from .store import Store, record_bytes
+
+GROUPS_MIN = 16
+"""In a segment, of groups that are as large as may be."""
 
 Allowed = Callable[[str], None]
 """Raises AccessRefused when the caller may not write to this exchange."""
@@ -48,7 +52,7 @@ class Stored(NamedTuple):
     time_us: int
     expires_us: int | None
     received_bytes: int = 0
-    """The batch."""
+    """The batches."""
     share_bytes: int = 0
     """Of the record, for each arrival."""
 
@@ -91,7 +95,7 @@ class Intake:
             SequenceLost, TooLarge, StoreBusy, StoreFull, StoreFailed, StoreClosed: nothing was taken.
         """
         _check(publisher, batches)
-        plan = Plan(now_us, stops=publisher.stops, refusal=publisher.refusal)
+        plan = self._plan_for(now_us, publisher)
         for batch in batches:
             for part in self._new(publisher, batch):
                 self._plan(plan, part, allowed)
@@ -103,9 +107,9 @@ class Intake:
         """Note what became of them; decided once log position `position` is durable."""
         counts, new = self.counts, 0
         for item in plan.items:
-            new += item.batch.count
+            new += item.count
             note = publisher.stored if item.stored else publisher.refused
-            note(item.batch.base_sequence, item.batch.next_sequence)
+            note(item.first, item.end)
         # Counted here: what is not decided, because the log has no room, comes again.
         for batch in batches:
             counts.received += batch.count
@@ -128,7 +132,7 @@ class Intake:
             Malformed, SequenceLost: as `publish` does.
         """
         _check(publisher, batches)
-        plan = Plan(0, stops=publisher.stops, refusal=publisher.refusal)
+        plan = self._plan_for(0, publisher)
         for batch in batches:
             for part in self._new(publisher, batch):
                 plan.refuse(part, error)
@@ -148,14 +152,13 @@ class Intake:
         Raises:
             TooLarge, Malformed, StoreBusy, StoreFull, StoreFailed, StoreClosed: nothing was done.
         """
-        plan = Plan(now_us)
+        plan = Plan(now_us, group_bytes=self._group_bytes)
         for batch, properties in letters:
             try:
                 self._route(plan, batch, properties)
             except UnknownExchange:  # As in RabbitMQ: then it is gone.
                 plan.drop(batch)
-        plan.drafts += settle(len(plan.drafts))
-        return self._carry_out(plan, now_us)
+        return self._carry_out(plan, now_us, behind=settle)
 
     def capture(
         self, batch: Batch, members: Sequence[Member], gaps: Sequence[Draft], now_us: int
@@ -195,6 +198,16 @@ class Intake:
             self._store.refer(stored.position, times, size_bytes)
             self._arrive(stored, now_us)
 
+    def _plan_for(self, now_us: int, publisher: Publisher) -> Plan:
+        return Plan(
+            now_us, group_bytes=self._group_bytes, stops=publisher.stops, refusal=publisher.refusal
+        )
+
+    @property
+    def _group_bytes(self) -> int:
+        """Little of a segment: what does not fit at its end is left empty."""
+        return min(BYTES_MAX, self._store.append_bytes_max // GROUPS_MIN)
+
     def _new(self, publisher: Publisher, batch: Batch) -> Sequence[Batch]:
         """What of it has not been stored before. Raises SequenceLost."""
         if batch.base_sequence >= publisher.next:
@@ -226,18 +239,22 @@ class Intake:
             else:
                 plan.drop(part)
 
-    def _carry_out(self, plan: Plan, now_us: int, before: Sequence[Draft] = ()) -> int | None:
+    def _carry_out(
+        self, plan: Plan, now_us: int, before: Sequence[Draft] = (),
+        behind: Callable[[int], list[Draft]] = lambda _: [],
+    ) -> int | None:  # fmt: skip
         """Append, then account for it; the last log position, if there is one."""
-        drafts = [*before, *plan.drafts]
+        planned = plan.drafts()
+        drafts = [*before, *planned, *behind(len(planned))]
         positions = self._store.append_nowait(drafts) if drafts else range(0)
-        following = zip(positions[len(before) :], plan.drafts, strict=True)
+        following = zip(positions[len(before) :], planned, strict=False)
         for item in plan.items:
             if not item.stored:
-                self.counts.refused += item.batch.count if item.error else 0
-                self.counts.dropped += 0 if item.error else item.batch.count
+                self.counts.refused += item.count if item.error else 0
+                self.counts.dropped += 0 if item.error else item.count
                 continue
             for member, lane, first in item.logged + item.held:
-                given = member.expect(lane, item.batch.count, item.batch.bodies_bytes)
+                given = member.expect(lane, item.count, item.bodies_bytes)
                 assert given == first, "the plan gave the sequences that the lane gives"
             if item.logged:
                 position, draft = next(following)
@@ -245,7 +262,7 @@ class Intake:
                 stored = _stored(item, position, item.logged, now_us, draft.size_bytes)
                 self._pending.append(stored)
             if item.held:
-                position = self._bodies.hold(item.batch.view(), len(item.held))
+                position = self._bodies.hold(item.batches[0].view(), len(item.held))
                 self._arrive(_stored(item, position, item.held, now_us), now_us)
         return positions[-1] if positions else None
 
@@ -294,10 +311,9 @@ def _check(publisher: Publisher, batches: Sequence[Batch]) -> None:
 def _stored(
     item: Item, position: int, arrivals: tuple[Arrival, ...], now_us: int, record_bytes: int = 0
 ) -> Stored:
-    batch = item.batch
     expires_us = None if item.ttl_us is None else now_us + item.ttl_us
     return Stored(
-        position, arrivals, batch.count, batch.bodies_bytes, now_us, expires_us, batch.size_bytes,
+        position, arrivals, item.count, item.bodies_bytes, now_us, expires_us, item.received_bytes,
         record_bytes // len(arrivals),
     )  # fmt: skip
 
@@ -305,4 +321,4 @@ def _stored(
 def _refusal(item: Item) -> Refusal:
     assert item.error is not None
     code, details = take_apart(item.error)
-    return Refusal(item.batch.base_sequence, item.batch.count, code, details)
+    return Refusal(item.first, item.count, code, details)

@@ -11,6 +11,7 @@ from mesh.protocol.batch import Batch
 from ..errors import DurableError
 from ..log.record import Draft, Kind, Target
 from ..queues.lane import Lane
+from .groups import BATCHES_MAX, encode_group
 from .member import Member
 from .routes import cut
 
@@ -23,42 +24,85 @@ class Arrival(NamedTuple):
     first: int
 
 
-class Item(NamedTuple):
-    """Consecutive messages of one batch and what becomes of them."""
+class Item:
+    """Consecutive messages of one publisher and what becomes of them.
 
-    batch: Batch
-    logged: tuple[Arrival, ...] = ()
-    held: tuple[Arrival, ...] = ()
-    """In members that keep nothing on the disk."""
-    ttl_us: int | None = None
-    error: DurableError | None = None
+    Args:
+        held: in members that keep nothing on the disk.
+    """
+
+    __slots__ = (
+        "batches", "bodies_bytes", "count", "error", "held", "logged", "received_bytes", "ttl_us",
+    )  # fmt: skip
+
+    def __init__(
+        self, batch: Batch, logged: tuple[Arrival, ...] = (), held: tuple[Arrival, ...] = (),
+        ttl_us: int | None = None, error: DurableError | None = None,
+    ) -> None:  # fmt: skip
+        self.batches = [batch]
+        """More than one only where all of them go to the log and nowhere else: in one record."""
+        self.count, self.bodies_bytes = batch.count, batch.bodies_bytes
+        self.received_bytes = batch.size_bytes
+        self.logged, self.held, self.ttl_us, self.error = logged, held, ttl_us, error
 
     @property
     def stored(self) -> bool:
         return bool(self.logged or self.held)
 
+    @property
+    def first(self) -> int:
+        """Sequence of its first message."""
+        return int(self.batches[0].base_sequence)
+
+    @property
+    def end(self) -> int:
+        """The sequence after its last one."""
+        return self.batches[-1].next_sequence
+
+    def add(self, batch: Batch) -> None:
+        """One that goes where the others do."""
+        self.batches.append(batch)
+        self.count += batch.count
+        self.bodies_bytes += batch.bodies_bytes
+        self.received_bytes += batch.size_bytes
+
+    def draft(self, kind: int, now_us: int) -> Draft:
+        """The record of what is logged of it."""
+        targets = [Target(lane.id, first) for _, lane, first in self.logged]
+        if len(self.batches) == 1:
+            return Draft(kind, self.batches[0].view(), targets, now_us)
+        return Draft(kind, encode_group(self.batches, self.ttl_us), targets, now_us, grouped=True)
+
 
 class Plan:
-    """In order; `drafts` are the records of those items that go to the log.
+    """In order.
 
     Args:
+        group_bytes: batches that follow each other to the same lanes share a record of so many bytes at
+            most. 0: none does.
         stops: after one refusal all that follows is refused.
         refusal: there has been one.
     """
 
     def __init__(
-        self, now_us: int, kind: Kind = Kind.PUBLISH, *, stops: bool = False,
+        self, now_us: int, kind: Kind = Kind.PUBLISH, *, group_bytes: int = 0, stops: bool = False,
         refusal: DurableError | None = None,
     ) -> None:  # fmt: skip
         self.items: list[Item] = []
-        self.drafts: list[Draft] = []
         self.refusal = refusal
         """What goes for everything from now on."""
         self._now_us, self._kind, self._stops = now_us, kind, stops
+        self._group_bytes = group_bytes
+        self._open: tuple[Item, Sequence[Member], int] | None = None
+        """The last item, if more may share its record, and where it goes: members and priority."""
         self._following: dict[Lane, int] = {}
         """The sequence of the next message planned."""
         self._planned: dict[Member, tuple[int, int]] = {}
         """Messages and bytes so far, which a member does not know of yet."""
+
+    def drafts(self) -> list[Draft]:
+        """The records of those items that go to the log."""
+        return [one.draft(self._kind, self._now_us) for one in self.items if one.logged]
 
     def refuse(self, batch: Batch, error: DurableError) -> None:
         self.items.append(Item(batch, error=error))
@@ -105,16 +149,38 @@ class Plan:
     def _store(
         self, batch: Batch, members: Sequence[Member], priority: int, ttl_us: int | None
     ) -> None:
-        logged: list[Arrival] = []
-        held: list[Arrival] = []
+        joins = self._joins(batch, members, priority, ttl_us)
+        arrivals: list[Arrival] = []
         for member in members:
             lane = member.lane_for(priority)
             first = self._following.get(lane, lane.next)
             self._following[lane] = first + batch.count
             count, size = self._planned.get(member, (0, 0))
             self._planned[member] = (count + batch.count, size + batch.bodies_bytes)
-            (logged if member.logged else held).append(Arrival(member, lane, first))
-        if logged:
-            targets = [Target(lane.id, first) for _, lane, first in logged]
-            self.drafts.append(Draft(self._kind, batch.view(), targets, self._now_us))
-        self.items.append(Item(batch, tuple(logged), tuple(held), ttl_us))
+            arrivals.append(Arrival(member, lane, first))
+        if joins:
+            self.items[-1].add(batch)
+            return
+        logged = tuple(one for one in arrivals if one.member.logged)
+        held = tuple(one for one in arrivals if not one.member.logged)
+        item = Item(batch, logged, held, ttl_us)
+        self.items.append(item)
+        self._open = (item, members, priority) if logged and not held else None
+
+    def _joins(
+        self, batch: Batch, members: Sequence[Member], priority: int, ttl_us: int | None
+    ) -> bool:
+        """Whether it may share the record of what came right before it."""
+        if self._open is None:
+            return False
+        item, its_members, its_priority = self._open
+        last = item.batches[-1]
+        return (
+            item is self.items[-1]
+            and members == its_members
+            and (priority, ttl_us) == (its_priority, item.ttl_us)
+            and item.received_bytes + batch.size_bytes <= self._group_bytes
+            and len(item.batches) < BATCHES_MAX
+            and (batch.base_sequence, batch.publisher, batch.epoch)
+            == (last.next_sequence, last.publisher, last.epoch)
+        )

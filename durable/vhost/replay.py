@@ -31,6 +31,7 @@ from ..protocol.properties import decode_properties
 from ..queues.block import Block
 from ..queues.runs import Records
 from .changes import Change
+from .groups import is_group, read_front
 from .publishers import Publishers
 from .recovering import Recovering, unsettled
 from .registry import Gap as Uncaptured
@@ -199,16 +200,18 @@ class Replay:
         body = contents[body_at : body_at + header.body_bytes]
         if kind == Kind.MOVED:
             _, _, body, kind = decode_moved(record)
-        batch = Batch(body)
-        count, first = batch.count, batch.base_sequence
+        if is_group(body):
+            _, count, size_bytes, epoch, first, ttl_us, publisher = read_front(body)
+        else:
+            batch = Batch(body)
+            count, first, size_bytes = batch.count, batch.base_sequence, batch.bodies_bytes
+            epoch, publisher, ttl_us = batch.epoch, batch.publisher, None
+            # In a capture there is what the mesh gave it: no properties of ours.
+            if batch.shared_headers and kind != Kind.CAPTURE:
+                ttl_us = decode_properties(batch.shared_headers).ttl_us
         if header.kind == Kind.PUBLISH:
-            self.publishers.recovered(batch.publisher, batch.epoch, first, first + count)
-        expires_us = 0
-        # In a capture there is what the mesh gave it: no properties of ours.
-        if batch.shared_headers and kind != Kind.CAPTURE:
-            ttl_us = decode_properties(batch.shared_headers).ttl_us
-            expires_us = 0 if ttl_us is None else time_us + ttl_us
-        size_bytes = batch.bodies_bytes
+            self.publishers.recovered(publisher, epoch, first, first + count)
+        expires_us = 0 if ttl_us is None else time_us + ttl_us
         for lane_id, at in TARGET.iter_unpack(contents[:body_at]):
             recovering = self._recovering.get(lane_id) or self._lane(lane_id)
             recovering.run(at, count, position, size_bytes, time_us, expires_us)

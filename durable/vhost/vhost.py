@@ -183,7 +183,11 @@ class Vhost:
         """
         queue = self.registry.queue(dead.queue)
         definition = queue.definition
-        parts = [part_of(batch, first, dead.start, dead.end) for batch, first in batches]
+        parts = [
+            part_of(batch, first, dead.start, dead.end)
+            for batch, first in batches
+            if first < dead.end and dead.start < first + batch.count
+        ]
         letters = [dead_letter(one, dead, definition, now_us, brief=brief) for one in parts]
 
         def settle(copies: int) -> list[Draft]:

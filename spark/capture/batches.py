@@ -17,12 +17,12 @@ FRONT = MAGIC | VERSION << 16 | MESSAGES << 24
 
 
 class Records:
-    """Those of a chunk that `which` names, by index, in order."""
+    """Those of a chunk that `which` names, by index, in order: each a batch, with its record's header."""
 
     def __init__(self, chunk: Chunk, which: Ints) -> None:
         self.chunk, self._which = chunk, which
         self._buffer: Bytes = np.frombuffer(chunk.bodies, np.uint8)
-        self.at = chunk.at[which]
+        self.at, self.before = chunk.at[which], chunk.before[which]
         self._body, self._end = chunk.body_at[which], chunk.body_end[which]
         self.headers: Bytes = np.frombuffer(chunk.headers, np.uint8)
         self.size_bytes = self._end - self._body

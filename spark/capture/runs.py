@@ -51,7 +51,8 @@ def find_runs(records: Records, lanes: LaneTable, carried: Carried | None) -> Ru
     there = ids[index] == lane if len(ids) else np.zeros(len(lane), bool)
     if carried is not None:
         there &= among(numbers(records.headers, records.at + 40, "<i8")[record], lane, carried)
-    record, first, index = record[there], first[there], index[there]
+    record, index = record[there], index[there]
+    first = first[there] + records.before[record]
     bounds = np.array([(one.low, one.high) for one in offsets], np.int64).reshape(-1, 2)[index]
     messages = records.messages[record]
     low = np.clip(bounds[:, 0] - first, 0, messages)

@@ -21,9 +21,9 @@ from durable.log.disk import File
 from durable.log.record import (
     CHECKED_BYTES,
     ENCRYPTED,
-    ENCRYPTED_VERSION,
     HEADER_BYTES,
     TARGET_BYTES,
+    VERSION_MAX,
     WHOLE_HEADER,
     Buffer,
     Header,
@@ -33,6 +33,7 @@ from durable.log.record import (
 from durable.log.scan import Damaged, Decrypt, scan
 
 from .gather import Bytes, Ints, numbers
+from .groups import ungrouped
 from .plan import Range
 
 WINDOW_BYTES = 4 << 20
@@ -40,15 +41,17 @@ WINDOW_BYTES = 4 << 20
 
 
 class Chunk(NamedTuple):
-    """Records of one range, in order."""
+    """Batches of one range, in order."""
 
     headers: bytes
     at: Ints
-    """Where the records' headers begin, in `headers`."""
+    """Where the headers of their records begin, in `headers`."""
     bodies: bytes
     """The same as `headers` unless some were encrypted."""
     body_at: Ints
     body_end: Ints
+    before: Ints
+    """Messages of its record that come before the batch."""
     segment_at: int
     """What stands at byte 0 of `headers` stands there in the segment."""
 
@@ -124,7 +127,7 @@ def _usual(
         if (
             fields[14] != crc32(data[at : at + CHECKED_BYTES], seed)
             or not body <= end <= size
-            or fields[1] > ENCRYPTED_VERSION
+            or fields[1] > VERSION_MAX
             or position < floor
             or fields[7] != crc32(view[body:end])
         ):
@@ -140,7 +143,8 @@ def _chunk(data: bytes, ats: list[int], base: int) -> Chunk:
     buffer = np.frombuffer(data, np.uint8)
     body = at + HEADER_BYTES + TARGET_BYTES * numbers(buffer, at + 16, "<u4")
     end = body + numbers(buffer, at + 12, "<u4")
-    return Chunk(data, at, data, body + _origin_bytes(buffer, at), end, base)
+    body += _origin_bytes(buffer, at)
+    return Chunk(data, at, data, body, end, np.zeros_like(at), base)
 
 
 def _decrypted(chunk: Chunk, decrypt: Decrypt) -> Iterator[Chunk | Damaged]:
@@ -148,7 +152,7 @@ def _decrypted(chunk: Chunk, decrypt: Decrypt) -> Iterator[Chunk | Damaged]:
     buffer = np.frombuffer(chunk.headers, np.uint8)
     encrypted = (numbers(buffer, chunk.at + 6, "<u2") & ENCRYPTED).astype(bool)
     if not encrypted.any():
-        yield chunk
+        yield _ungrouped(chunk)
         return
     view = memoryview(chunk.headers)
     bodies: list[Buffer] = []
@@ -168,10 +172,17 @@ def _decrypted(chunk: Chunk, decrypt: Decrypt) -> Iterator[Chunk | Damaged]:
         which = np.array(good, np.int64)
         ends = np.cumsum(np.fromiter(map(len, bodies), np.int64, len(bodies)))
         starts = np.append(0, ends[:-1]) + _origin_bytes(buffer, chunk.at[which])
-        yield chunk._replace(
+        plain_chunk = chunk._replace(
             at=chunk.at[which], bodies=b"".join(bodies), body_at=starts, body_end=ends
         )
+        yield _ungrouped(plain_chunk)
     yield from damaged
+
+
+def _ungrouped(chunk: Chunk) -> Chunk:
+    record, body_at, body_end, before = ungrouped(chunk.bodies, chunk.body_at, chunk.body_end)
+    at = chunk.at[record]
+    return chunk._replace(at=at, body_at=body_at, body_end=body_end, before=before)
 
 
 def _origin_bytes(buffer: Bytes, at: Ints) -> Ints:

@@ -31,7 +31,6 @@ from durable.log.real_disk import RealFile
 from durable.log.record import (
     CHECKED_BYTES,
     CHECKSUM,
-    ENCRYPTED_VERSION,
     FIRST_POSITION,
     HEADER_BYTES,
     SEAL_KIND,
@@ -279,7 +278,7 @@ class StoredLog:
     def _apply(self, lanes: Lanes, position: int, data: bytes) -> bool:
         """Whether it could be read."""
         view = memoryview(data)
-        record = read_record(data, view, 0, self.seed, version_max=ENCRYPTED_VERSION)
+        record = read_record(data, view, 0, self.seed, encrypted=True)
         record = record and self.decrypt(record)
         if record is None:
             return False

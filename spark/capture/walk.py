@@ -20,12 +20,12 @@ from durable.log.checksum import crc32
 from durable.log.record import (
     ALIGNMENT,
     CHECKED_BYTES,
-    ENCRYPTED_VERSION,
+    ENCRYPTED,
     HEADER_BYTES,
     MAGIC,
     SEAL_KIND,
     TARGET_BYTES,
-    VERSION,
+    VERSION_MAX,
     WHOLE_HEADER,
     Header,
     Kind,
@@ -33,6 +33,8 @@ from durable.log.record import (
     read_record,
 )
 from durable.log.scan import Damaged, Decrypt, Read
+from durable.vhost.groups import KIND as GROUP
+from durable.vhost.groups import KIND_AT
 from mesh.protocol.batch import MESSAGES
 
 from .gather import Ints, Numbers, counted, numbers
@@ -45,7 +47,7 @@ LONG_BYTES, FRONT_BYTES = 16 << 10, 4 << 10
 """Of records longer than the one, so much is read: the header and little else."""
 SEARCH_BYTES = 1 << 20
 COUNT_AT, BATCH_FRONT_BYTES = 16, 24
-"""In a batch; see mesh/protocol/batch.py."""
+"""In a batch, and in a group of them; see mesh/protocol/batch.py, durable/vhost/groups.py."""
 MESSAGE_KINDS = (int(Kind.PUBLISH), int(Kind.CAPTURE), int(Kind.MOVED))
 _MORE_BYTES = ORIGIN.size + BATCH_FRONT_BYTES
 
@@ -110,10 +112,11 @@ class _Walk:
                 index = self._load(at, FRONT_BYTES if total > LONG_BYTES else WINDOW_BYTES)
             data = self._data
             fields, front = unpack(data, index), b""
-            _, version, kind, _, total, body_bytes, targets = fields[:7]
+            _, version, kind, flags, total, body_bytes, targets = fields[:7]
             if (
                 fields[14] != crc32(data[index : index + CHECKED_BYTES], seed)
-                or version > VERSION
+                or version > VERSION_MAX
+                or flags & ENCRYPTED
                 or fields[11] < floor
                 or at + total > self._end
                 or not (self._closed or self._body_is_intact(at, fields))
@@ -173,9 +176,7 @@ class _Walk:
         index = at - self._base
         if index + header.total_bytes > len(self._data):
             index = self._load(at, max(header.total_bytes, WINDOW_BYTES))
-        record = read_record(
-            self._data, memoryview(self._data), index, self._seed, version_max=ENCRYPTED_VERSION
-        )
+        record = read_record(self._data, memoryview(self._data), index, self._seed, encrypted=True)
         if record is not None and header.kind in MESSAGE_KINDS:
             record = self._decrypt(record)
         if record is None:
@@ -242,7 +243,7 @@ def _block(fronts: list[bytes], ats: list[int], end_at: int) -> Block:
     known &= np.isin(shown, (0, *MESSAGE_KINDS))
     messages = np.zeros(len(at), np.int64)
     messages[known] = numbers(data, batch[known] + COUNT_AT, "<u4")
-    messages[known] *= numbers(data, batch[known] + 3, "u1") == MESSAGES
+    messages[known] *= np.isin(numbers(data, batch[known] + KIND_AT, "u1"), (MESSAGES, GROUP))
     targets[~known] = 0
     runs = np.repeat(np.arange(len(at)), targets)
     target_at = at[runs] + HEADER_BYTES + TARGET_BYTES * counted(np.zeros_like(targets), targets)

@@ -31,7 +31,7 @@ from security.at_rest import OVERHEAD_BYTES
 u32, u64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
 drafts = st.builds(
     Draft, st.sampled_from([Kind.PUBLISH, Kind.ACKS, Kind.DEFINITIONS]), st.binary(max_size=200),
-    st.lists(st.builds(Target, u64, u64), max_size=3), u64, st.just(False),
+    st.lists(st.builds(Target, u64, u64), max_size=3), u64, st.just(False), st.booleans(),
 )  # fmt: skip
 store_ids = st.binary(min_size=16, max_size=16)
 
@@ -59,7 +59,8 @@ def test_a_record_reads_as_the_text_says(
         return int.from_bytes(data[at : at + size], "little")
 
     assert data[:4] == b"MREC"
-    assert (number(4, 1), number(5, 1), number(6, 2)) == (1, draft.kind, 0)
+    version, flags = (3, 2) if draft.grouped else (1, 0)
+    assert (number(4, 1), number(5, 1), number(6, 2)) == (version, draft.kind, flags)
     assert number(8, 4) == len(data) == draft.size_bytes
     assert (number(12, 4), number(16, 4)) == (len(draft.body), len(draft.targets))
     assert number(20, 4) == crc32(data[64:])
@@ -184,12 +185,14 @@ def test_a_gap_that_is_none_is_damage(body: bytes) -> None:
     st.binary(max_size=50),
     st.lists(st.builds(Target, u64, u64), max_size=3),
     st.sampled_from([Kind.PUBLISH, Kind.CAPTURE]),
+    st.booleans(),
 )
 def test_a_record_moved_twice_remembers_its_first_place_and_kind(
-    body: bytes, targets: list[Target], kind: Kind
+    body: bytes, targets: list[Target], kind: Kind, grouped: bool
 ) -> None:
-    once = move(record(Draft(kind, body, targets)), targets, 0)
+    once = move(record(Draft(kind, body, targets, grouped=grouped)), targets, 0)
     twice = move(record(once), targets[:1], 5)
+    assert once.grouped == twice.grouped == grouped
     assert decode_moved(record(twice)) == (9, 1, body, kind)
     assert twice.targets == tuple(targets[:1])
 
@@ -210,12 +213,13 @@ def test_an_encrypted_record_decrypts_to_what_was_appended(
     assert encrypted.size_bytes - draft.size_bytes == OVERHEAD_BYTES
     assert len(draft.body) < 4 or bytes(draft.body) not in bytes(encrypted.body)
     data = encode(encrypted, store_id, position=9)
-    assert (data[4], data[6]) == (2, 1)
+    assert (data[4], data[6]) == ((3, 3) if draft.grouped else (2, 1))
     (found,) = found_in(data, store_id, decrypt=used.decrypt)
     assert isinstance(found, Found)
     assert (bytes(found.record.body), found.record.targets) == (draft.body, tuple(draft.targets))
     assert (found.record.kind, found.end) == (draft.kind, len(data))
     assert not found.record.header.encrypted
+    assert found.record.header.grouped == draft.grouped
     with pytest.raises(StoreKeyMissing, match="log position 9"):
         found_in(data, store_id)
     assert found_in(data, store_id, decrypt=cipher(bytes(32), store_id).decrypt) == (

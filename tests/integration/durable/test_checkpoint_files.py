@@ -31,7 +31,7 @@ from tests.integration.durable.test_full_disk import (
 )
 from tests.integration.durable.test_too_large import declare, ready
 from tests.power_cuts import CONFIG, run
-from tests.vhosts import PUBLISHER, anybody, flushed, make_batch
+from tests.vhosts import PUBLISHER, anybody, batch_at, flushed, make_batch
 from tests.waiting import virtual_sleep
 
 STILL = replace(CONFIG, log=replace(CONFIG.log, compaction_share_max=0.0))
@@ -223,7 +223,7 @@ def test_a_snapshot_frees_no_settlement_that_was_on_its_way_to_the_disk() -> Non
         consumer = Consumer("c", prefetch=0, prefetch_bytes=0)
         queue.subscribe(consumer)
         queue.take(0)
-        found = await hosted.batch(lane, 0)
+        found = await batch_at(hosted, lane, 0)
         assert found is not None
         queue.settle(consumer, 0, 1, REJECT)
         (dead,) = hosted.vhost.take_dead()
@@ -274,7 +274,7 @@ def test_files_ahead_of_a_log_whose_end_was_damaged_are_gone() -> None:
         lane = lane_of(hosted, "late")
         for low, high in lane.ready_ranges():
             for number in range(low, high):
-                found = await hosted.batch(lane, number)
+                found = await batch_at(hosted, lane, number)
                 assert found is not None
                 assert set(found[0].payloads) <= {b"early", b"late"}
 

@@ -11,6 +11,7 @@ import trio
 import durable
 from durable.broker.hosted import Hosted
 from durable.errors import BrokerLost, ConsumerCancelled, QueueInUse, UnknownQueue
+from durable.protocol.properties import TTL_US_MAX, Properties
 from durable.queues.lane import Lane
 from mesh.protocol.batch import Batch
 from tests.brokers import QUIET, SMALL, client, drain, numbered, payloads, serving, take, until_told
@@ -293,19 +294,20 @@ async def test_a_thousand_slices_that_cannot_be_read_stop_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Found: its consumer was paused at so many, and went on only when some of them were sent."""
-    batch = Hosted.batch
+    batches = Hosted.batches
 
-    async def damaged(self: Hosted, lane: Lane, sequence: int) -> tuple[Batch, int] | None:
-        return await batch(self, lane, sequence) if sequence >= 1300 else None
+    async def damaged(
+        self: Hosted, lane: Lane, start: int, end: int
+    ) -> list[tuple[Batch, int]] | None:
+        return await batches(self, lane, start, end) if start >= 1300 else None
 
     async with serving(tmp_path) as broker, client(broker) as shop:
         await shop.declare_queue("jobs")
         async with shop.publisher() as publisher:
-            for number in range(1500):  # Each a slice of its own.
-                await publisher.send(
-                    "", "jobs", b"%d" % number, headers={"n": number % 2} if number % 2 else None
-                )
-        monkeypatch.setattr(Hosted, "batch", damaged)
+            for number in range(1500):  # Each a record of its own.
+                lives = Properties("", ttl_us=TTL_US_MAX - number % 2)
+                await publisher.send("", "jobs", b"%d" % number, properties=lives)
+        monkeypatch.setattr(Hosted, "batches", damaged)
         async with shop.consume("jobs", prefetch=0) as deliveries:
             assert payloads(await take(deliveries, 200)) == numbered(200, 1300)
 
@@ -352,12 +354,14 @@ async def test_the_dead_of_a_queue_that_is_replaced_while_they_are_read_go_with_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Found by reading: they were settled in the new queue, which had no such lane, and all ended."""
-    reading, go_on, batch = trio.Event(), trio.Event(), Hosted.batch
+    reading, go_on, batches = trio.Event(), trio.Event(), Hosted.batches
 
-    async def slow(self: Hosted, lane: Lane, sequence: int) -> tuple[Batch, int] | None:
+    async def slow(
+        self: Hosted, lane: Lane, start: int, end: int
+    ) -> list[tuple[Batch, int]] | None:
         reading.set()
         await go_on.wait()
-        return await batch(self, lane, sequence)
+        return await batches(self, lane, start, end)
 
     async with serving(tmp_path) as broker, client(broker) as shop:
         await shop.declare_queue("jobs", dead_letter_exchange="", dead_letter_routing_key="graves")
@@ -365,7 +369,7 @@ async def test_the_dead_of_a_queue_that_is_replaced_while_they_are_read_go_with_
         await shop.publish("", "jobs", b"x")
         async with shop.consume("jobs") as deliveries:
             (one,) = await take(deliveries, 1)
-            monkeypatch.setattr(Hosted, "batch", slow)
+            monkeypatch.setattr(Hosted, "batches", slow)
             await one.reject()
             with trio.fail_after(10):
                 await reading.wait()
@@ -384,15 +388,15 @@ async def test_a_reader_whose_stream_is_deleted_while_it_is_read_is_told(
     """Found by reading: it looked at what was left, record by record, then waited for the next one."""
     asked: list[int] = []
 
-    async def freed(self: Hosted, lane: Lane, sequence: int) -> None:
-        asked.append(sequence)
+    async def freed(self: Hosted, lane: Lane, start: int, end: int) -> None:
+        asked.append(start)
         await shop.delete_stream("audit")
 
     async with serving(tmp_path, config=QUIET) as broker, client(broker) as shop:
         await shop.declare_stream("audit")
         for payload in numbered(3):
             await shop.publish("", "audit", payload)
-        monkeypatch.setattr(Hosted, "batch", freed)
+        monkeypatch.setattr(Hosted, "batches", freed)
         async with shop.read("audit", start="first") as records:
             with pytest.raises(ConsumerCancelled), trio.fail_after(PATIENCE_S):
                 await records.take()

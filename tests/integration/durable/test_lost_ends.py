@@ -23,6 +23,7 @@ from durable.vhost.checkpointing import Checkpointing
 from tests.integration.durable.test_checkpoint_files import STILL, Client
 from tests.integration.durable.test_too_large import declare
 from tests.power_cuts import run
+from tests.vhosts import batch_at
 
 SEGMENTS = 4
 Spans = dict[str, tuple[int, int]]
@@ -200,7 +201,7 @@ def test_a_segment_removed_that_is_older_than_the_checkpoint(
         (lane,) = hosted.vhost.registry.queue("jobs").lanes
         for low, high in lane.ready_ranges():
             for sequence in range(low, high):
-                await hosted.batch(lane, sequence)
+                await batch_at(hosted, lane, sequence)
         assert hosted.lost == lost.end - lost.start
 
     run(volume, read, config=STILL)

@@ -15,6 +15,7 @@ from durable.broker.hosted import Hosted
 from durable.definition_forms import to_plain
 from durable.definitions import BindingDefinition, ExchangeDefinition, QueueDefinition
 from durable.log.memory_disk import Volume
+from durable.protocol.properties import TTL_US_MAX, Properties
 from durable.queues.consumers import Consumer
 from durable.queues.queue import ACK, REJECT, REQUEUE, Delivery
 from durable.vhost import changes
@@ -23,7 +24,7 @@ from durable.vhost.deadletters import part_of
 from mesh.protocol.batch import Batch
 from tests.ledger import number_of, payload
 from tests.power_cuts import CONFIG, Cuts, Found, Ledger, run, two_lives
-from tests.vhosts import PUBLISHER, anybody, flushed, make_batch
+from tests.vhosts import PUBLISHER, anybody, batch_at, flushed, make_batch
 from tests.waiting import virtual_sleep
 
 SEEDS = 1
@@ -106,13 +107,16 @@ class Client:
         await self._hosted.change(lambda: [change])
 
     async def publish(self, exchange: str, queues: tuple[str, ...]) -> None:
-        """Two batches in one append."""
+        """Two batches in one append; every other time they share a record."""
         first = self.batches[-1].next_sequence if self.batches else 0
+        apart = bool(len(self.batches) // 2 % 2)
         batches: list[Batch] = []
         for count in (self.random.randrange(1, 4), 2):
             numbers = range(first, first + count)
             data = [payload(number) for number in numbers]
-            batches.append(make_batch(first, data, key=queues[0], exchange=exchange))
+            ttl_us = TTL_US_MAX if apart and batches else None
+            properties = Properties(exchange, ttl_us=ttl_us)
+            batches.append(make_batch(first, data, key=queues[0], properties=properties))
             for name in queues:
                 self.ledger.sent[name] += numbers
             first += count
@@ -164,7 +168,7 @@ class Client:
             ledger.returned_for_certain.update({one: ledger.returned[one] for one in returned})
 
     async def number(self, delivery: Delivery) -> int:
-        found = await self._hosted.batch(delivery.lane, delivery.first)
+        found = await batch_at(self._hosted, delivery.lane, delivery.first)
         assert found is not None
         batch, first = found
         (data,) = part_of(batch, first, delivery.first, delivery.first + 1).payloads

@@ -27,7 +27,7 @@ from durable.vhost import changes
 from mesh.protocol.batch import Batch
 from mesh.protocol.inbox import Delivery
 from tests.power_cuts import CONFIG, run
-from tests.vhosts import PUBLISHER, anybody, make_batch, snapshot_of
+from tests.vhosts import PUBLISHER, anybody, batch_at, make_batch, snapshot_of
 from tests.waiting import until, virtual_sleep
 
 Life = Callable[[Hosted], Awaitable[None]]
@@ -70,7 +70,7 @@ async def first_of(hosted: Hosted, name: str) -> Batch:
     (lane,) = hosted.vhost.registry.queue(name).lanes
     head = lane.head()
     assert head is not None, f"{name} has messages"
-    found = await hosted.batch(lane, head.first)
+    found = await batch_at(hosted, lane, head.first)
     assert found is not None
     return found[0]
 

@@ -28,7 +28,7 @@ from durable.vhost.checkpointing import Checkpointing
 from durable.vhost.deadletters import part_of
 from tests.vhost_members import DYING, READY, UNACKED, Message, Publisher, Queue
 from tests.vhost_model import Model
-from tests.vhosts import PlainStore, PlainVhost
+from tests.vhosts import PlainStore, PlainVhost, batch_at
 
 T = TypeVar("T")
 STEP_US = 60_000
@@ -215,7 +215,7 @@ class Driving(RuleBasedStateMachine):
         found: list[Content] = []
         while len(found) < count:
             at = first + len(found)
-            there = run(self.hosted.batch(lane, at))
+            there = run(batch_at(self.hosted, lane, at))
             assert there is not None, "what is delivered can be read"
             part = part_of(*there, at, first + count)
             deaths = decode_properties(part.shared_headers).deaths

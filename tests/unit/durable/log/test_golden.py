@@ -40,9 +40,11 @@ from durable.log.record import (
     store_seed,
 )
 from durable.log.store_keys import StoreKeys, decode_store_keys, encode_store_keys
+from durable.vhost.groups import Front, batches_in, encode_group, read_front
+from mesh.protocol.batch import Batch, batch_pieces
 from security.at_rest import wrap
 from security.keys import derive
-from tests.logs import NEW_SECRET, OLD_SECRET, STORE_ID, batch
+from tests.logs import NEW_SECRET, OLD_SECRET, PUBLISHER, STORE_ID, batch
 
 MARKS = bytes.fromhex("000000000200000001000000020000004000000040000100")
 """Of the first log positions after 2^33."""
@@ -58,31 +60,65 @@ def golden(name: str) -> bytes:
 
 def test_a_record() -> None:
     draft = Draft(Kind.PUBLISH, batch(5), (Target(7, 100), Target(8, 2**40)), 1_700_000_000_000_000)
-    pieces, _ = encode_record(
-        draft, seed=store_seed(STORE_ID), epoch=3, position=2**33, chain=0x01020304, unsynced=2
-    )
-    assert b"".join(pieces) == golden("record-v1.hex")
+    assert written(draft) == golden("record-v1.hex")
 
 
 def test_an_encrypted_record() -> None:
     targets = (Target(7, 100), Target(8, 2**40))
     draft = Draft(Kind.PUBLISH, batch(5), targets, 1_700_000_000_000_000)
-    pieces, _ = encode_record(
-        CIPHER.encrypt(draft), seed=store_seed(STORE_ID), epoch=3, position=2**33, chain=0x01020304,
-        unsynced=2,
-    )  # fmt: skip
-    assert b"".join(pieces) == golden("record-v2.hex")
+    assert written(CIPHER.encrypt(draft)) == golden("record-v2.hex")
     # What stands there, read as the text says and not as the code does.
     data = golden("record-v2.hex")
     associated = b"MREC" + STORE_ID + b"\x01" + data[48:56] + data[64:96]
     body = data[96 : 96 + int.from_bytes(data[12:16], "little")]
     plain = crypto_aead_aegis256_decrypt(body[32:], associated, body[:32], b"k" * 32)
     assert plain == draft.body
-    header = read_header(b"".join(pieces), 0, store_seed(STORE_ID))
+    header = read_header(data, 0, store_seed(STORE_ID))
     assert header is not None
-    read = CIPHER.decrypt(Record(header, golden("record-v2.hex")[HEADER_BYTES:]))
+    read = CIPHER.decrypt(Record(header, data[HEADER_BYTES:]))
     assert read is not None
     assert (read.body, read.targets) == (draft.body, targets)
+
+
+def group(ttl_us: int | None) -> bytes:
+    """A message, then two, of which one has headers, to another key."""
+    bodies = [([b"one"], b"a", None), ([b"two", b"three"], b"b.c", [b"", b"\x80"])]
+    batches: list[Batch] = []
+    for payloads, key, headers in bodies:
+        sequence = batches[-1].next_sequence if batches else 2**40
+        pieces, _ = batch_pieces(
+            PUBLISHER, 7, sequence, 1_700_000_000_000_000, key, payloads, message_headers=headers
+        )
+        batches.append(Batch(b"".join(pieces)))
+    return encode_group(batches, ttl_us)
+
+
+def test_a_group() -> None:
+    lines = (GOLDEN / "group-v1.hex").read_text().split()
+    assert [group(ttl_us).hex() for ttl_us in (None, 0, 1_000_000)] == lines
+    assert read_front(group(0)) == Front(2, 3, 11, 7, 2**40, 0, PUBLISHER)
+    found = batches_in(bytes.fromhex(lines[0]), 100, 0, 1000)
+    assert [(one.topic, one.payloads, first) for one, first in found] == [
+        ("a", [b"one"], 100), ("b.c", [b"two", b"three"], 101),
+    ]  # fmt: skip
+
+
+def test_a_record_with_a_group() -> None:
+    """A line in the plain, one encrypted, one moved."""
+    draft = Draft(Kind.PUBLISH, group(None), (Target(7, 100),), 1_700_000_000_000_000, grouped=True)
+    plain = written(draft)
+    header = read_header(plain, 0, store_seed(STORE_ID))
+    assert header is not None
+    moved = move(Record(header, plain[HEADER_BYTES:]), draft.targets, draft.time_us)
+    lines = (GOLDEN / "record-v3.hex").read_text().split()
+    assert [written(one).hex() for one in (draft, CIPHER.encrypt(draft), moved)] == lines
+
+
+def written(draft: Draft) -> bytes:
+    pieces, _ = encode_record(
+        draft, seed=store_seed(STORE_ID), epoch=3, position=2**33, chain=0x01020304, unsynced=2
+    )
+    return b"".join(pieces)
 
 
 def test_the_keys_file() -> None:

@@ -27,8 +27,8 @@ def vhost(**settings: object) -> PlainVhost:
 def test_sequences_count_on_and_nothing_is_ready_before_it_is_durable() -> None:
     one = vhost()
     publisher = one.publishers.open(PUBLISHER, 1, 0)
-    batches = [make_batch(0, [b"a", b"b"]), make_batch(2, [b"c"])]
-    assert one.vhost.publish(publisher, batches, anybody, 0) == []
+    for batch in (make_batch(0, [b"a", b"b"]), make_batch(2, [b"c"])):
+        assert one.vhost.publish(publisher, [batch], anybody, 0) == []
     queue = one.registry.queue("q")
     assert (queue.ready, publisher.confirmed) == (0, 0)
     assert one.commit() == [publisher]

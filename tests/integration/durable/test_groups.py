@@ -1,0 +1,137 @@
+"""Messages with a key each, which share records: to whoever consumes, reads or looks they are messages."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from durable.broker.directory import vhost_path
+from durable.cli import main
+from durable.client.connection import Connection
+from durable.config import BrokerConfig
+from durable.log.header import SEGMENT_HEADER_BYTES
+from tests.brokers import QUIET, client, numbered, payloads, serving, take, until_told
+from tests.stores import flip
+
+COUNT = 600
+
+
+async def fill(shop: Connection) -> None:
+    """Queue and stream alike, through an exchange."""
+    await shop.declare_exchange("each", type="topic")
+    await shop.declare_queue("dead")
+    await shop.declare_queue("jobs", dead_letter_exchange="each")
+    await shop.declare_stream("audit")
+    await shop.bind("each", "dead", "k.300")
+    for name in ("jobs", "audit"):
+        await shop.bind("each", name, "k.*")
+    async with shop.publisher() as publisher:
+        for number, payload in enumerate(numbered(COUNT)):
+            await publisher.send("each", f"k.{number}", payload, headers={"n": number})
+
+
+def keys(first: int, count: int) -> list[tuple[str, bytes, dict[str, int]]]:
+    return [(f"k.{at}", b"%d" % at, {"n": at}) for at in range(first, first + count)]
+
+
+def contents(found: list[Any]) -> list[tuple[str, bytes, dict[str, int]]]:
+    return [(one.routing_key, one.payload, dict(one.headers)) for one in found]
+
+
+def inspected(data: Path, capsys: pytest.CaptureFixture[str], *words: str) -> list[Any]:
+    """What is printed, line by line."""
+    capsys.readouterr()
+    assert main(["inspect", str(data), *words, "--json"]) == 0
+    out = capsys.readouterr().out
+    return [*map(json.loads, out.splitlines())]
+
+
+@pytest.mark.parametrize(
+    "config", [QUIET, replace(QUIET, encrypt=True)], ids=["plain", "encrypted"]
+)
+async def test_to_consumers_and_readers_they_are_messages(
+    tmp_path: Path, config: BrokerConfig
+) -> None:
+    async with serving(tmp_path, config=config) as broker, client(broker) as shop:
+        await fill(shop)
+        assert broker.hosted("/").log.end < 30, "declarations, and a few groups"
+        async with shop.consume("jobs", prefetch=1) as deliveries:
+            for number in range(20):
+                (one,) = await take(deliveries, 1)
+                assert contents([one]) == keys(number, 1)
+                await one.ack()
+            await deliveries.synced()
+    async with serving(tmp_path, config=config) as broker, client(broker) as shop:
+        for first in (0, 255, 256, 300):
+            async with shop.read("audit", start=first) as records:
+                assert contents(await take(records, COUNT - first)) == keys(first, COUNT - first)
+        async with shop.consume("jobs", prefetch=0) as deliveries:
+            found = await take(deliveries, COUNT - 20)
+            assert contents(found) == keys(20, COUNT - 20)
+            await found[310].nack()
+            (again,) = await take(deliveries, 1)
+            assert (again.routing_key, again.redelivered) == ("k.330", 1)
+            await found[280].reject()
+            await until_told(shop, lambda told: told["queues"]["dead"]["ready"] == 2)
+        async with shop.consume("dead", prefetch=0) as deliveries:
+            dead = await take(deliveries, 2)
+            assert [(one.routing_key, one.payload) for one in dead] == 2 * [("k.300", b"300")]
+
+
+def test_what_is_left_of_them_is_seen_and_salvaged_offline(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, new = tmp_path / "data", tmp_path / "new"
+    left = [*range(100), *range(400, COUNT)]
+
+    async def use() -> None:
+        async with serving(data, config=QUIET) as broker, client(broker) as shop:
+            await fill(shop)
+            async with shop.consume("jobs", prefetch=0) as deliveries:
+                for one in (await take(deliveries, 400))[100:]:
+                    await one.ack()
+                await deliveries.synced()
+
+    async def use_copy() -> None:
+        async with (
+            serving(new, config=QUIET) as broker,
+            client(broker) as shop,
+            shop.consume("jobs", prefetch=0) as deliveries,
+        ):
+            assert payloads(await take(deliveries, len(left))) == [b"%d" % at for at in left]
+
+    trio.run(use)
+    assert main(["verify", str(data)]) == 0
+    said = [one["what"] for one in inspected(data, capsys, "--records")]
+    assert any("in 256 batches" in one for one in said)
+    assert main(["salvage", str(data), "--to", str(new)]) == 0
+    for directory in (data, new):
+        found = inspected(directory, capsys, "--queue", "jobs")
+        assert [one["key"] for one in found] == [f"k.{at}" for at in left]
+        assert [one["headers"] for one in found] == [{"n": at} for at in left]
+    trio.run(use_copy)
+
+
+async def test_a_damaged_one_costs_its_messages_and_no_others(tmp_path: Path) -> None:
+    async with serving(tmp_path, config=QUIET) as broker, client(broker) as shop:
+        await fill(shop)
+        end_at = broker.hosted("/").log._committer.placer.cursor.at
+    log = vhost_path(tmp_path, "/") / "log"
+    (log / "checkpoint").unlink()
+    flip(log / "msgs.0000000001", (SEGMENT_HEADER_BYTES + end_at) // 2)
+    async with serving(tmp_path, config=QUIET) as broker, client(broker) as shop:
+        (gap,) = broker.hosted("/").log.report.gaps
+        assert gap.end - gap.start == 1
+        ready = (await shop.statistics())["queues"]["jobs"]["ready"]
+        assert COUNT - 256 <= ready < COUNT
+        async with shop.consume("jobs", prefetch=0) as deliveries:
+            found = [int(one) for one in payloads(await take(deliveries, ready))]
+        lost = sorted({*range(COUNT)} - {*found})
+        assert lost == [*range(lost[0], lost[-1] + 1)], "those of one record"
+        with trio.fail_after(5):
+            await shop.publish("", "jobs", b"goes on")

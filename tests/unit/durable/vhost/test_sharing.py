@@ -1,0 +1,147 @@
+"""Which batches of one part share a record, and that nobody can tell from what becomes of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from durable.definition_forms import read, to_plain
+from durable.definitions import BindingDefinition, QueueDefinition
+from durable.log.record import Record
+from durable.protocol.properties import Properties
+from durable.vhost import changes
+from durable.vhost.changes import Change
+from durable.vhost.deadletters import part_of
+from durable.vhost.groups import BATCHES_MAX, batches_in, read_front
+from mesh.protocol.batch import Batch
+from tests.vhosts import PUBLISHER, PlainVhost, anybody, make_batch
+
+
+def vhost(*names: str, **settings: Any) -> PlainVhost:
+    one = PlainVhost()
+    for name in names:
+        plain = {**to_plain(QueueDefinition(name=name)), **settings}
+        lanes = one.registry.new_lanes(read(QueueDefinition, plain))
+        one.change([changes.QUEUE, lanes, plain])
+    one.commit()
+    return one
+
+
+def bound(name: str) -> Change:
+    return [
+        changes.BIND,
+        to_plain(BindingDefinition(exchange="amq.fanout", destination=name, key="")),
+    ]
+
+
+def publish(one: PlainVhost, *batches: Batch) -> list[Record]:
+    """The records of it."""
+    publisher = one.publishers.open(PUBLISHER, 1, 0)
+    end = one.store.end
+    one.vhost.publish(publisher, batches, anybody, 7)
+    one.commit()
+    return [one.store.records[at] for at in range(end, one.store.end)]
+
+
+def message(sequence: int, key: str = "q", size: int = 1, **properties: Any) -> Batch:
+    return make_batch(sequence, [b"x" * size], key=key, properties=Properties(**properties))
+
+
+def test_what_goes_the_same_way_shares_a_record() -> None:
+    """Through an exchange, each under a key of its own."""
+    one = vhost("q", "r")
+    batches = [message(at, f"k{at}", exchange="amq.fanout") for at in range(5)]
+    one.change(bound("q"), bound("r"))
+    one.commit()
+    (record,) = publish(one, *batches)
+    assert record.header.grouped
+    assert len(record.targets) == 2
+    assert read_front(record.body)[:3] == (5, 5, 5)
+    assert [one.registry.queue(name).ready for name in ("q", "r")] == [5, 5]
+
+
+@pytest.mark.parametrize(
+    "batches",
+    [
+        [message(0), message(2)],
+        [message(0), message(1, "r")],
+        [message(0), message(1, priority=2)],
+        [message(0), message(1, ttl_us=5)],
+        [message(0, ttl_us=6), message(1, ttl_us=5)],
+        [message(0), message(1, size=70_000)],
+        [message(0, size=70_000), message(1)],
+    ],
+    ids=["hole", "queue", "priority", "ttl", "other ttl", "large", "behind large"],
+)
+def test_what_is_unlike_gets_its_own(batches: list[Batch]) -> None:
+    one = vhost("q", "r", max_priority=3)
+    records = publish(one, *batches)
+    assert [one.header.grouped for one in records] == [False, False]
+
+
+def test_a_group_has_an_end() -> None:
+    one = vhost("q")
+    records = publish(one, *[message(at) for at in range(BATCHES_MAX + 2)])
+    assert [read_front(one.body).batches for one in records] == [BATCHES_MAX, 2]
+    records = publish(one, *[message(1000 + at, size=20_000) for at in range(7)])
+    assert [read_front(one.body).batches for one in records[:2]] == [3, 3]
+    assert not records[2].header.grouped
+
+
+def test_little_of_a_segment() -> None:
+    """What does not fit at its end is left empty."""
+    one = vhost("q")
+    one.store.append_bytes_max = 16 * 500
+    records = publish(one, *[message(at, size=100) for at in range(6)])
+    assert max(one.header.body_bytes for one in records) < 600
+    assert [one.header.grouped for one in records] == [True, True, True]
+
+
+def test_nothing_is_shared_with_memory_nor_over_a_refusal() -> None:
+    one = vhost("q", durability="memory")
+    assert not publish(one, message(0), message(1))
+    one = vhost("q", max_length=3, overflow="reject-publish")
+    batches = [make_batch(0, [b"a", b"b"]), make_batch(2, [b"c", b"d"]), message(4)]
+    (record,) = publish(one, *batches)
+    assert read_front(record.body)[:2] == (2, 3), "the first of the second one fitted"
+    publisher = one.publishers.open(PUBLISHER, 1, 0)
+    assert (publisher.next, publisher.holes) == (5, [(3, 5)])
+
+
+def test_all_of_it_expires_as_each_would() -> None:
+    one = vhost("q")
+    publish(one, message(0, ttl_us=5), message(1, ttl_us=5))
+    for queue in (one.registry.queue("q"), one.restarted(now_us=7).registry.queue("q")):
+        assert (queue.expires, queue.ready) == (True, 2)
+        assert queue.expire(11) == 0
+        assert queue.expire(12) == 2
+
+
+def test_after_a_restart_the_publisher_is_known_by_all_of_it() -> None:
+    one = vhost("q")
+    publish(one, message(3), message(4), message(5))
+    publisher = one.restarted().publishers.open(PUBLISHER, 1, 0)
+    assert (publisher.next, publisher.holes) == (6, [(0, 3)])
+
+
+def test_a_part_of_it_dies_under_its_own_keys() -> None:
+    one = vhost("graves")
+    plain = {**to_plain(QueueDefinition(name="q")), "dead_letter_exchange": "amq.fanout"}
+    one.change([changes.QUEUE, one.registry.new_lanes(read(QueueDefinition, plain)), plain])
+    one.change(bound("graves"))
+    one.commit()
+    (record,) = publish(one, *[message(at, "q") for at in range(6)])
+    lane = one.registry.queue("q").lanes[0]
+    lane.withdraw(0, 6)
+    queue = one.registry.queue("q")
+    queue._bury(lane, 2, 5, "rejected")
+    (dead,) = one.vhost.take_dead()
+    found = batches_in(record.body, 0, 0, 6)
+    one.vhost.bury(dead, found, 9)
+    one.commit()
+    assert one.registry.queue("graves").ready == 3
+    last = one.store.records[max(at for at in one.store.records if one.store.records[at].targets)]
+    letters = batches_in(last.body, 0, 0, 3)
+    assert [batch.base_sequence for batch, _ in letters] == [2, 3, 4]
+    assert all(part_of(batch, first, 0, 3).count == 1 for batch, first in letters)
