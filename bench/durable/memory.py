@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from bench.figure import Bound
-from bench.plan import Case, Family, Outcome, Scale, row
+from bench.plan import Case, Family, Outcome, Row, Scale, row
 from bench.sequence import RING_COUNT
 
 from .setting import SETTLE_S, queue_names, serving
@@ -16,35 +16,34 @@ if TYPE_CHECKING:
     from bench.processes import Troupe
 
 MESSAGES, SIZE_BYTES = 10_000_000, 16
-MESSAGES_ALONE = 1_000_000
 QUEUES = 10_000
 MB = 1e6
 PUBLISH_S_MAX = 400.0
 
-SOME_MESSAGES = 1_000_000
+FEWER = 1_000_000
 READY = "10 M ready messages of 16 B"
-ALONE = "10 M ready messages, a record and a routing key each"
-SOME_ALONE = "1 M ready messages, a record and a routing key each"
+KEYS = "10 M ready messages, a routing key each"
+TURNS = "1 M ready messages, to two queues in turn through an exchange: a record each"
 DECLARED = "10,000 queues declared"
 MESSAGES_MB_MAX, QUEUES_MB_MAX, DECLARES_MIN = 80.0, 100.0, 2000.0
 RECOVERY_MB_MIN, RECOVERY_S_MAX = 500.0, 2.0
 
 
 def ready_messages(
-    name: str, count: int, *, way: str = "send", whole: bool = True, settle_s: float = SETTLE_S
+    name: str, count: int, *, way: str = "send", queues: int = 1, settle_s: float = SETTLE_S
 ) -> Case:
-    """Published without a consumer; weighed; the broker killed and started over them; drained.
+    """Published without a consumer; weighed; the broker killed and started over them, once with and once
+    without checkpoints; drained.
 
     Args:
         way: of roles/durable_publisher.py.
-        whole: it is started once more, without checkpoints.
         settle_s: before each look at its memory.
     """
 
     def run(troupe: Troupe, scale: Scale) -> Outcome:
         total = scale.count(count)
         with serving(troupe) as setting:
-            names = queue_names(1)
+            names = queue_names(queues)
             control = setting.start("durable_control")
             idle = setting.rss_bytes(scale, settle_s)
             common: dict[str, Any] = {
@@ -58,23 +57,18 @@ def ready_messages(
                 troupe.end(role)
             opened = setting.restart_broker(killed=True).ready
             after = setting.rss_bytes(scale, settle_s) - idle
-            detail = {"killed": opened["recovery"]}
-            values = {"opened_s": opened["opened_s"], "restarted_rss_mb": after / MB}
-            if whole:
-                read = setting.restart_broker(checkpoints=False).ready
-                detail["whole"] = read["recovery"]
-                values |= {
-                    "read_s": read["opened_s"], "read_mb_per_s": read_mb_per_s(read["recovery"]),
-                }  # fmt: skip
+            read = setting.restart_broker(checkpoints=False).ready
             ready = setting.broker.ask("statistics")["ready"]
             drained = drain(setting, common, total)
         return Outcome(
             {
                 "more_rss_mb": more / MB, "publish_per_s": per_s(sent, total),
-                "drain_per_s": drained.values["per_s"], **values,
+                "opened_s": opened["opened_s"], "restarted_rss_mb": after / MB,
+                "read_s": read["opened_s"], "read_mb_per_s": read_mb_per_s(read["recovery"]),
+                "drain_per_s": drained.values["per_s"],
             },
             wrong=drained.wrong + abs(total - ready),
-            detail={**drained.detail, **detail},
+            detail={**drained.detail, "killed": opened["recovery"], "whole": read["recovery"]},
         )  # fmt: skip
 
     return Case(name, run)
@@ -111,31 +105,33 @@ def declared_queues(name: str, count: int) -> Case:
 def family() -> list[Family]:
     cases = [
         ready_messages(READY, MESSAGES),
-        ready_messages(ALONE, MESSAGES, way="alone", whole=False),
-        ready_messages(SOME_ALONE, SOME_MESSAGES, way="alone"),
+        ready_messages(KEYS, MESSAGES, way="keys"),
+        ready_messages(TURNS, FEWER, way="turns", queues=2),
         declared_queues(DECLARED, QUEUES),
     ]
-    mb_max, s_max = at_most(MESSAGES_MB_MAX), at_most(RECOVERY_S_MAX)
-    rows = [
-        row("recovery without checkpoints, log read", "MB/s", READY, "read_mb_per_s", at_least(RECOVERY_MB_MIN)),
-        row("the same, 10 M messages", "s", READY, "read_s"),
-        row("the same, 1 M messages that are a record each, log read", "MB/s", SOME_ALONE, "read_mb_per_s"),
-        row("the same, 1 M messages that are a record each", "s", SOME_ALONE, "read_s"),
-    ]  # fmt: skip
-    for name in (READY, ALONE):
-        rows += [
-            row(f"{name}, more RSS", "MB", name, "more_rss_mb", mb_max),
-            row(f"{name}: start after a SIGKILL", "s", name, "opened_s", s_max),
-            row(f"{name}: more RSS after that", "MB", name, "restarted_rss_mb"),
-            row(f"{name}: publish without a consumer", "msg/s", name, "publish_per_s"),
-            row(f"{name}: drain after a restart", "msg/s", name, "drain_per_s"),
-        ]
+    rows = [*_of_ready(READY), *_of_ready(KEYS), *_of_ready(TURNS, marked=False)]
     rows += [
         row(f"{DECLARED}, more RSS", "MB", DECLARED, "more_rss_mb", at_most(QUEUES_MB_MAX)),
         row(DECLARED, "declares/s", DECLARED, "declares_per_s", at_least(DECLARES_MIN)),
         row("recovery of 10,000 queues", "s", DECLARED, "opened_s"),
     ]
     return [Family(name="memory", cases=cases, rows=rows, rounds_max=1)]
+
+
+def _of_ready(name: str, *, marked: bool = True) -> list[Row]:
+    mb_per_s, mb, s = (
+        [bound] if marked else []
+        for bound in (at_least(RECOVERY_MB_MIN), at_most(MESSAGES_MB_MAX), at_most(RECOVERY_S_MAX))
+    )
+    return [
+        row(f"{name}: recovery without checkpoints, log read", "MB/s", name, "read_mb_per_s", *mb_per_s),
+        row(f"{name}: recovery without checkpoints", "s", name, "read_s"),
+        row(f"{name}, more RSS", "MB", name, "more_rss_mb", *mb),
+        row(f"{name}: start after a SIGKILL", "s", name, "opened_s", *s),
+        row(f"{name}: more RSS after that", "MB", name, "restarted_rss_mb"),
+        row(f"{name}: publish without a consumer", "msg/s", name, "publish_per_s"),
+        row(f"{name}: drain after a restart", "msg/s", name, "drain_per_s"),
+    ]  # fmt: skip
 
 
 def at_most(limit: float) -> Bound:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from durable.client.publisher import Publisher
 
 LIST_COUNT = 1000
-FANOUT = "bench.fanout"
+FANOUT, DIRECT = "bench.fanout", "bench.direct"
 KEYS = ["k" * (1 + 7 * number % 31) for number in range(31)]
 """Any two that follow each other differ in length, too."""
 
@@ -45,9 +45,12 @@ async def run(stage: Stage) -> None:
                     await publish_paced(publisher, queues[0], ring, start, count, per_s)
                 elif settings.get("way") == "send_many":
                     await publish_many(publisher, queues[0], ring, start, count)
-                elif settings.get("way") == "alone":
-                    await bind_all(broker, queues)
-                    await publish_alone(publisher, ring, start, count)
+                elif settings.get("way") == "keys":
+                    await bind_all(broker, FANOUT, "fanout", queues)
+                    await publish_keys(publisher, FANOUT, KEYS, ring, start, count)
+                elif settings.get("way") == "turns":
+                    await bind_all(broker, DIRECT, "direct", queues)
+                    await publish_keys(publisher, DIRECT, queues, ring, start, count)
                 elif len(queues) == 1:
                     await publish(publisher, queues[0], ring, start, count)
                 else:
@@ -78,18 +81,20 @@ async def publish_many(
         start += len(some)
 
 
-async def bind_all(broker: durable.Connection, queues: list[str]) -> None:
-    await broker.declare_exchange(FANOUT, type="fanout")
+async def bind_all(broker: durable.Connection, exchange: str, kind: str, queues: list[str]) -> None:
+    await broker.declare_exchange(exchange, type=kind)
     for queue in queues:
-        await broker.bind(FANOUT, queue)
+        await broker.bind(exchange, queue, queue)
 
 
-async def publish_alone(publisher: Publisher, ring: Ring, start: int, count: int) -> None:
-    """Each by another routing key than the one before, so each becomes a record."""
+async def publish_keys(
+    publisher: Publisher, exchange: str, keys: list[str], ring: Ring, start: int, count: int
+) -> None:
+    """Each by another routing key than the one before, so each becomes a batch; to another queue, a record."""
     send, payloads = publisher.send, ring.payloads
     for sequence in range(start, start + count):
-        key = KEYS[sequence % len(KEYS)]
-        await send(FANOUT, key, payloads[sequence % ring.count])
+        key = keys[sequence % len(keys)]
+        await send(exchange, key, payloads[sequence % ring.count])
 
 
 async def publish_in_turn(
