@@ -45,7 +45,7 @@ class Stored(NamedTuple):
     """A record of messages on its way to the disk."""
 
     position: int
-    arrivals: tuple[Arrival, ...]
+    arrivals: Sequence[Arrival]
     count: int  # type: ignore[assignment]  # Hides tuple.count, which nobody needs.
     size_bytes: int
     """Of bodies."""
@@ -95,7 +95,10 @@ class Intake:
             SequenceLost, TooLarge, StoreBusy, StoreFull, StoreFailed, StoreClosed: nothing was taken.
         """
         _check(publisher, batches)
-        plan = self._plan_for(now_us, publisher)
+        plan = Plan(
+            now_us, group_bytes=self._group_bytes if len(batches) > 1 else 0, stops=publisher.stops,
+            refusal=publisher.refusal,
+        )  # fmt: skip
         for batch in batches:
             for part in self._new(publisher, batch):
                 self._plan(plan, part, allowed)
@@ -132,7 +135,7 @@ class Intake:
             Malformed, SequenceLost: as `publish` does.
         """
         _check(publisher, batches)
-        plan = self._plan_for(0, publisher)
+        plan = Plan(0, stops=publisher.stops, refusal=publisher.refusal)
         for batch in batches:
             for part in self._new(publisher, batch):
                 plan.refuse(part, error)
@@ -198,11 +201,6 @@ class Intake:
             self._store.refer(stored.position, times, size_bytes)
             self._arrive(stored, now_us)
 
-    def _plan_for(self, now_us: int, publisher: Publisher) -> Plan:
-        return Plan(
-            now_us, group_bytes=self._group_bytes, stops=publisher.stops, refusal=publisher.refusal
-        )
-
     @property
     def _group_bytes(self) -> int:
         """Little of a segment: what does not fit at its end is left empty."""
@@ -253,7 +251,7 @@ class Intake:
                 self.counts.refused += item.count if item.error else 0
                 self.counts.dropped += 0 if item.error else item.count
                 continue
-            for member, lane, first in item.logged + item.held:
+            for member, lane, first in (*item.logged, *item.held):
                 given = member.expect(lane, item.count, item.bodies_bytes)
                 assert given == first, "the plan gave the sequences that the lane gives"
             if item.logged:
@@ -309,7 +307,7 @@ def _check(publisher: Publisher, batches: Sequence[Batch]) -> None:
 
 
 def _stored(
-    item: Item, position: int, arrivals: tuple[Arrival, ...], now_us: int, record_bytes: int = 0
+    item: Item, position: int, arrivals: Sequence[Arrival], now_us: int, record_bytes: int = 0
 ) -> Stored:
     expires_us = None if item.ttl_us is None else now_us + item.ttl_us
     return Stored(

@@ -28,6 +28,7 @@ class Item:
     """Consecutive messages of one publisher and what becomes of them.
 
     Args:
+        bodies_bytes: of all payloads; what is not stored may say 0.
         held: in members that keep nothing on the disk.
     """
 
@@ -36,12 +37,13 @@ class Item:
     )  # fmt: skip
 
     def __init__(
-        self, batch: Batch, logged: tuple[Arrival, ...] = (), held: tuple[Arrival, ...] = (),
-        ttl_us: int | None = None, error: DurableError | None = None,
+        self, batch: Batch, bodies_bytes: int = 0, logged: Sequence[Arrival] = (),
+        held: Sequence[Arrival] = (), *, ttl_us: int | None = None,
+        error: DurableError | None = None,
     ) -> None:  # fmt: skip
         self.batches = [batch]
         """More than one only where all of them go to the log and nowhere else: in one record."""
-        self.count, self.bodies_bytes = batch.count, batch.bodies_bytes
+        self.count, self.bodies_bytes = batch.count, bodies_bytes
         self.received_bytes = batch.size_bytes
         self.logged, self.held, self.ttl_us, self.error = logged, held, ttl_us, error
 
@@ -59,11 +61,11 @@ class Item:
         """The sequence after its last one."""
         return self.batches[-1].next_sequence
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: Batch, bodies_bytes: int) -> None:
         """One that goes where the others do."""
         self.batches.append(batch)
         self.count += batch.count
-        self.bodies_bytes += batch.bodies_bytes
+        self.bodies_bytes += bodies_bytes
         self.received_bytes += batch.size_bytes
 
     def draft(self, kind: int, now_us: int) -> Draft:
@@ -123,19 +125,20 @@ class Plan:
         if self.refusal is not None:
             self.refuse(batch, self.refusal)
             return
-        refusing = self._refusing(members, batch.count, batch.bodies_bytes)
+        size = batch.bodies_bytes
+        refusing = self._refusing(members, batch.count, size)
         if refusing is None:
-            self._store(batch, members, priority, ttl_us)
+            self._store(batch, size, members, priority, ttl_us)
             return
         # As much of it as all of them take, and the rest is refused.
         fitting = bisect_left(
             range(1, batch.count + 1), True,
-            key=lambda count: self._refusing(members, count, batch.bodies_bytes * count // batch.count)
-            is not None,
+            key=lambda count: self._refusing(members, count, size * count // batch.count) is not None,
         )  # fmt: skip
         middle = batch.base_sequence + fitting
         if fitting:
-            self._store(cut(batch, batch.base_sequence, middle), members, priority, ttl_us)
+            front = cut(batch, batch.base_sequence, middle)
+            self._store(front, front.bodies_bytes, members, priority, ttl_us)
         self.refuse(cut(batch, middle, batch.next_sequence), refusing.full())
 
     def _refusing(self, members: Sequence[Member], count: int, size_bytes: int) -> Member | None:
@@ -147,32 +150,33 @@ class Plan:
         return None
 
     def _store(
-        self, batch: Batch, members: Sequence[Member], priority: int, ttl_us: int | None
-    ) -> None:
-        joins = self._joins(batch, members, priority, ttl_us)
-        arrivals: list[Arrival] = []
+        self, batch: Batch, bodies_bytes: int, members: Sequence[Member], priority: int,
+        ttl_us: int | None,
+    ) -> None:  # fmt: skip
+        joins = self._open is not None and self._joins(batch, members, priority, ttl_us)
+        logged: list[Arrival] = []
+        held: list[Arrival] = []
         for member in members:
             lane = member.lane_for(priority)
             first = self._following.get(lane, lane.next)
             self._following[lane] = first + batch.count
             count, size = self._planned.get(member, (0, 0))
-            self._planned[member] = (count + batch.count, size + batch.bodies_bytes)
-            arrivals.append(Arrival(member, lane, first))
+            self._planned[member] = (count + batch.count, size + bodies_bytes)
+            if not joins:
+                (logged if member.logged else held).append(Arrival(member, lane, first))
         if joins:
-            self.items[-1].add(batch)
+            self.items[-1].add(batch, bodies_bytes)
             return
-        logged = tuple(one for one in arrivals if one.member.logged)
-        held = tuple(one for one in arrivals if not one.member.logged)
-        item = Item(batch, logged, held, ttl_us)
+        item = Item(batch, bodies_bytes, logged, held, ttl_us=ttl_us)
         self.items.append(item)
-        self._open = (item, members, priority) if logged and not held else None
+        if self._group_bytes:
+            self._open = (item, members, priority) if logged and not held else None
 
     def _joins(
         self, batch: Batch, members: Sequence[Member], priority: int, ttl_us: int | None
     ) -> bool:
         """Whether it may share the record of what came right before it."""
-        if self._open is None:
-            return False
+        assert self._open is not None
         item, its_members, its_priority = self._open
         last = item.batches[-1]
         return (
