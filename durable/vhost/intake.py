@@ -96,9 +96,8 @@ class Intake:
         """
         _check(publisher, batches)
         plan = Plan(
-            now_us, group_bytes=self._group_bytes if len(batches) > 1 else 0, stops=publisher.stops,
-            refusal=publisher.refusal,
-        )  # fmt: skip
+            now_us, group_bytes=self._group_bytes, stops=publisher.stops, refusal=publisher.refusal
+        )
         for batch in batches:
             for part in self._new(publisher, batch):
                 self._plan(plan, part, allowed)
