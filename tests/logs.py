@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import Any
 
@@ -16,7 +16,7 @@ from durable.log.encryption import Encryption
 from durable.log.record import Draft, Kind, Record, Target
 from durable.log.recovery import Begin
 from durable.log.store import Store, open_store
-from mesh.protocol.batch import batch_pieces
+from mesh.protocol.batch import Batch, batch_pieces
 from security.keyring import Keyring, NetworkKeyring
 
 PUBLISHER, STORE_ID = b"p" * 16, b"s" * 16
@@ -39,6 +39,21 @@ def batch(number: int, size_bytes: int = 40) -> bytes:
     """A batch of one message that says its number."""
     body = number.to_bytes(8, "little") + bytes(size_bytes - 8)
     return b"".join(batch_pieces(PUBLISHER, 1, number, 0, b"t", [body])[0])
+
+
+def following(
+    parts: Iterable[tuple[bytes, Sequence[bytes], Sequence[bytes] | None]], sequence: int, *,
+    epoch: int = 1, time_us: int = 0,
+) -> list[Batch]:  # fmt: skip
+    """A batch for each key, payloads and headers, without a hole between their sequences."""
+    batches: list[Batch] = []
+    for key, payloads, headers in parts:
+        pieces, _ = batch_pieces(
+            PUBLISHER, epoch, sequence, time_us, key, payloads, message_headers=headers
+        )
+        batches.append(Batch(b"".join(pieces)))
+        sequence += len(payloads)
+    return batches
 
 
 def publish(number: int, size_bytes: int = 40) -> Draft:

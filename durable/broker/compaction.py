@@ -15,7 +15,7 @@ from ..errors import StoreError, StoreFull
 from ..log.bodies import MESSAGES, ORIGIN, move
 from ..log.compaction import Budget, Chosen
 from ..log.reader import READ_BYTES
-from ..log.record import ALIGNMENT, Record, Target
+from ..log.record import ALIGNMENT, TARGET_BYTES, Record, Target
 from ..log.scan import POSITION_MAX
 from ..queues.lane import Lane
 from ..vhost.store import record_bytes
@@ -79,45 +79,47 @@ def _leave_damaged(hosted: Hosted, positions: range) -> None:
 
 
 async def _compact(hosted: Hosted, chosen: Chosen, budget: Budget) -> int:
-    """Carry forward what is needed of it, unless that is more than it was chosen for; how many bytes.
+    """Carry forward what is needed of it, unless that is more than it was chosen for; how many bytes that is.
 
-    It is counted first: keys, properties and headers are not in the estimate, and may be most of it.
+    It is counted first, at the cost of reading it twice: keys, properties and headers are not in the
+    estimate, and may be most of it.
     """
     needed_bytes = 0
-    needed = _Needed(hosted, chosen.positions, budget.burst_bytes)
-    while (some := await needed.some()) is not None:
+    walk = _Walk(hosted, chosen.positions, budget.burst_bytes)
+    while (some := await walk.some()) is not None:
         needed_bytes += sum(one.size_bytes for one in some)
         if needed_bytes > chosen.bytes_max:
             return needed_bytes
     moved_bytes = 0
-    needed = _Needed(hosted, chosen.positions, budget.burst_bytes)
-    while (some := await needed.some()) is not None:
+    walk = _Walk(hosted, chosen.positions, budget.burst_bytes)
+    while (some := await walk.some()) is not None:
         moved_bytes += await _move(hosted, some, budget)
     return moved_bytes
 
 
-class _Record(NamedTuple):
-    """One that is needed."""
+class _Needed(NamedTuple):
+    """A record and the lanes that need it."""
 
     record: Record
     targets: list[Target]
-    """Lanes that need it."""
 
     @property
     def size_bytes(self) -> int:
-        """What it takes where it is carried to, or a little more."""
-        return self.record.header.total_bytes + MOVED_BYTES
+        """What it takes where it is carried to, or some bytes more."""
+        header = self.record.header
+        gone = header.target_count - len(self.targets)
+        return header.total_bytes - TARGET_BYTES * gone + MOVED_BYTES
 
 
-class _Needed:
-    """Those of a range of log positions, some at a time."""
+class _Walk:
+    """What is needed of a range of log positions, some at a time."""
 
     def __init__(self, hosted: Hosted, positions: range, burst_bytes: float) -> None:
         self._hosted, self._position, self._end = hosted, positions.start, positions.stop
         self._bytes_max = min(BYTES_AT_ONCE, hosted.log.append_bytes_max // 4, burst_bytes)
         self._left: deque[Record] = deque()
 
-    async def some(self) -> list[_Record] | None:
+    async def some(self) -> list[_Needed] | None:
         """Until there is enough to be appended at once, or so many were looked at; None: there are no more."""
         left = self._left
         if not left:
@@ -127,7 +129,7 @@ class _Needed:
             if not left:
                 return None
             self._position = left[-1].position + 1
-        some: list[_Record] = []
+        some: list[_Needed] = []
         size_bytes = 0
         for record in list(islice(left, LOOKED_AT_ONCE)):
             if len(some) == AT_ONCE:
@@ -135,7 +137,7 @@ class _Needed:
             wanting = _wanting(self._hosted, record) if record.kind in MESSAGES else {}
             if wanting:
                 targets = [target for target in record.targets if target.queue in wanting]
-                needed = _Record(record, targets)
+                needed = _Needed(record, targets)
                 size_bytes += needed.size_bytes
                 if some and size_bytes > self._bytes_max:
                     break
@@ -145,7 +147,7 @@ class _Needed:
         return some
 
 
-async def _move(hosted: Hosted, some: list[_Record], budget: Budget) -> int:
+async def _move(hosted: Hosted, some: list[_Needed], budget: Budget) -> int:
     """Append them again, then let go of the old ones; how many bytes that took."""
     if not some:
         return 0
@@ -166,7 +168,7 @@ async def _move(hosted: Hosted, some: list[_Record], budget: Budget) -> int:
     return size_bytes
 
 
-def _point_to(hosted: Hosted, needed: _Record, moved: int) -> None:
+def _point_to(hosted: Hosted, needed: _Needed, moved: int) -> None:
     """It is durable at log position `moved`, too: lanes need the old one no more."""
     record, targets = needed
     still = _wanting(hosted, record)  # Some may have been settled meanwhile, and have let go.

@@ -358,6 +358,9 @@ class Hosted:
 
         None: the record is damaged or gone, which has been logged and counted; or the lane's queue or
         stream is deleted, and with it the record.
+
+        Raises:
+            RemoteProtocolError: it is whole, and holds no batches.
         """
         run = lane.index.find(start)
         while run is not None and not lane.retired:

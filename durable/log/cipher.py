@@ -1,7 +1,7 @@
 """Encryption of record bodies, and of checkpoints, under the data key of one store.
 
     plain       | header | targets | body |                      | zeros |
-    encrypted   | header | targets | nonce | ciphertext    | tag | zeros |   flag 1, version 2
+    encrypted   | header | targets | nonce | ciphertext    | tag | zeros |   flag 1, version 2, of a group 3
 
 The nonce is 32 random bytes, the rest AEGIS-256, so a body takes 64 bytes more. What the body belongs
 to is associated with it and decrypts with nothing else: "MREC", store id, u8 kind, u64 time, targets.

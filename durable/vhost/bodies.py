@@ -19,7 +19,7 @@ READ_PART = 6
 
 
 class Bodies:
-    """Of one vhost. A body is a whole batch."""
+    """Of one vhost. A body is a whole batch, or a group."""
 
     def __init__(self, recent_bytes_max: int) -> None:
         self.recent_bytes_max = recent_bytes_max

@@ -90,11 +90,7 @@ def read_front(body: Buffer) -> Front:
     ) = FRONT.unpack_from(body)  # fmt: skip
     if (magic, version, kind) != (MAGIC, VERSION, KIND):
         raise RemoteProtocolError(f"group with magic {magic:#x}, version {version}, kind {kind}")
-    if (
-        total != len(body)
-        or not 0 < batches <= messages
-        or FRONT.size + ENTRY_BYTES * batches > total
-    ):
+    if total != len(body) or not batches or FRONT.size + ENTRY_BYTES * batches > total:
         raise RemoteProtocolError(f"group of {len(body)} bytes claims {batches} batches in {total}")
     return Front(
         batches,
@@ -109,7 +105,7 @@ def read_front(body: Buffer) -> Front:
 
 def batches_in(body: Buffer, first: int, start: int, end: int) -> list[tuple[Batch, int]]:
     """Those batches of a body that have any of the messages [`start`, `end`) of a lane, each with the
-    sequence of its first one there.
+    sequence of its first one there; of a body that is one batch, that one.
 
     Args:
         first: the sequence in that lane of the body's first message.
@@ -118,16 +114,21 @@ def batches_in(body: Buffer, first: int, start: int, end: int) -> list[tuple[Bat
     """
     if not is_group(body):
         return [(Batch(body), first)]
-    batches = read_front(body).batches
+    front = read_front(body)
+    batches = front.batches
     entries = struct.unpack_from(f"<{2 * batches}I", body, FRONT.size)
     # Where each begins, and where the last one ends.
     at = list(accumulate(entries[::2], initial=FRONT.size + ENTRY_BYTES * batches))
     firsts = list(accumulate(entries[1::2], initial=first))
-    if at[-1] != len(body):
-        raise RemoteProtocolError(f"group of {len(body)} bytes whose batches end at {at[-1]}")
+    if (at[-1], firsts[-1] - first) != (len(body), front.messages):
+        raise RemoteProtocolError(
+            f"group of {len(body)} bytes and {front.messages} messages whose batches end at {at[-1]} "
+            f"with {firsts[-1] - first}"
+        )
     low = max(0, bisect_right(firsts, start) - 1)
     high = min(batches, bisect_left(firsts, end))
     found = [(Batch(body, at[one], at[one + 1]), firsts[one]) for one in range(low, high)]
-    if any(one.count != firsts[low + 1 + at] - first for at, (one, first) in enumerate(found)):
-        raise RemoteProtocolError("group whose batches have more or fewer messages than it says")
+    for (batch, its_first), its_end in zip(found, firsts[low + 1 :], strict=False):
+        if its_first + batch.count != its_end:
+            raise RemoteProtocolError(f"batch of {batch.count} where its group says otherwise")
     return found

@@ -35,7 +35,7 @@ from .routes import cut, routed
 from .store import Store, record_bytes
 
 GROUPS_MIN = 16
-"""In a segment, of groups that are as large as may be."""
+"""So many of the largest groups fit into an empty segment."""
 
 Allowed = Callable[[str], None]
 """Raises AccessRefused when the caller may not write to this exchange."""
@@ -202,7 +202,7 @@ class Intake:
 
     @property
     def _group_bytes(self) -> int:
-        """Little of a segment: what does not fit at its end is left empty."""
+        """Of batches in one record: little of a segment, where what does not fit at its end is left empty."""
         return min(BYTES_MAX, self._store.append_bytes_max // GROUPS_MIN)
 
     def _new(self, publisher: Publisher, batch: Batch) -> Sequence[Batch]:
@@ -244,7 +244,7 @@ class Intake:
         planned = plan.drafts()
         drafts = [*before, *planned, *behind(len(planned))]
         positions = self._store.append_nowait(drafts) if drafts else range(0)
-        following = zip(positions[len(before) :], planned, strict=False)
+        following = zip(positions[len(before) :][: len(planned)], planned, strict=True)
         for item in plan.items:
             if not item.stored:
                 self.counts.refused += item.count if item.error else 0

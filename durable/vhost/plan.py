@@ -28,7 +28,7 @@ class Item:
     """Consecutive messages of one publisher and what becomes of them.
 
     Args:
-        bodies_bytes: of all payloads; what is not stored may say 0.
+        bodies_bytes: of all payloads; 0 where nothing is stored.
         held: in members that keep nothing on the disk.
     """
 
@@ -77,11 +77,11 @@ class Item:
 
 
 class Plan:
-    """In order.
+    """Items in the order of their messages.
 
     Args:
-        group_bytes: batches that follow each other to the same lanes share a record of so many bytes at
-            most. 0: none does.
+        group_bytes: so many bytes of batches that follow each other to the same lanes share a record, at
+            most. 0: none do.
         stops: after one refusal all that follows is refused.
         refusal: there has been one.
     """
@@ -96,7 +96,7 @@ class Plan:
         self._now_us, self._kind, self._stops = now_us, kind, stops
         self._group_bytes = group_bytes
         self._open: tuple[Item, Sequence[Member], int] | None = None
-        """The last item, if more may share its record, and where it goes: members and priority."""
+        """The last item that is stored, if more may share its record; where it goes: members and priority."""
         self._following: dict[Lane, int] = {}
         """The sequence of the next message planned."""
         self._planned: dict[Member, tuple[int, int]] = {}
@@ -153,7 +153,7 @@ class Plan:
         self, batch: Batch, bodies_bytes: int, members: Sequence[Member], priority: int,
         ttl_us: int | None,
     ) -> None:  # fmt: skip
-        joins = self._open is not None and self._joins(batch, members, priority, ttl_us)
+        open_item = self._joined_by(batch, members, priority, ttl_us) if self._open else None
         logged: list[Arrival] = []
         held: list[Arrival] = []
         for member in members:
@@ -162,29 +162,29 @@ class Plan:
             self._following[lane] = first + batch.count
             count, size = self._planned.get(member, (0, 0))
             self._planned[member] = (count + batch.count, size + bodies_bytes)
-            if not joins:
+            if open_item is None:
                 (logged if member.logged else held).append(Arrival(member, lane, first))
-        if joins:
-            self.items[-1].add(batch, bodies_bytes)
+        if open_item is not None:
+            open_item.add(batch, bodies_bytes)
             return
         item = Item(batch, bodies_bytes, logged, held, ttl_us=ttl_us)
         self.items.append(item)
         if self._group_bytes:
             self._open = (item, members, priority) if logged and not held else None
 
-    def _joins(
+    def _joined_by(
         self, batch: Batch, members: Sequence[Member], priority: int, ttl_us: int | None
-    ) -> bool:
-        """Whether it may share the record of what came right before it."""
-        assert self._open is not None
+    ) -> Item | None:
+        """The item whose record it may share."""
+        assert self._open is not None, "asked for only then"
         item, its_members, its_priority = self._open
         last = item.batches[-1]
-        return (
-            item is self.items[-1]
-            and members == its_members
+        joins = (
+            members == its_members
             and (priority, ttl_us) == (its_priority, item.ttl_us)
             and item.received_bytes + batch.size_bytes <= self._group_bytes
             and len(item.batches) < BATCHES_MAX
             and (batch.base_sequence, batch.publisher, batch.epoch)
             == (last.next_sequence, last.publisher, last.epoch)
         )
+        return item if joins else None

@@ -93,7 +93,7 @@ def record_bytes(messages: int, bodies_bytes: int, *, records: int = 1) -> int:
     """What a record takes in its segment, for `refer` and `release`: at least, by what a lane knows of it;
     or so many of them, with all their messages and bodies.
 
-    Keys, properties and headers are left out. Both calls have to say the same, on both sides of a
+    Keys, properties, headers, and what stands around each batch of a group, are left out. Both calls have to say the same, on both sides of a
     restart, so it depends on nothing else.
     """
     each = HEADER_BYTES + TARGET_BYTES + BATCH_BYTES

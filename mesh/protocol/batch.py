@@ -5,7 +5,8 @@ Layout, little endian, version 1 (pinned by tests/golden/batch-v1.hex):
     at  size  field
      0     2  magic 0x424D ("MB")
      2     1  version, 1
-     3     1  kind: 0 messages, 1 lost (no columns; `count` messages were dropped here)
+     3     1  kind: 0 messages, 1 lost (no columns; `count` messages were dropped here); 2 is no batch,
+           but a group of them in a broker's log
      4     2  flags: 1 a per-message headers column follows the lengths; readers ignore others
      6     2  topic length in bytes
      8     4  total length in bytes, this header included

@@ -26,14 +26,15 @@ def ungrouped(bodies: bytes, at: Ints, end: Ints) -> tuple[Ints, Ints, Ints, Int
         come before it.
     """
     buffer: Bytes = np.frombuffer(bodies, np.uint8)
-    count = np.ones(len(at), np.int64)
     groups = _groups(buffer, at, end)
+    if not len(groups):
+        return np.arange(len(at)), at, end, np.zeros(len(at), np.int64)
+    count = np.ones(len(at), np.int64)
     count[groups] = numbers(buffer, at[groups] + 12, "<u4")
     body = np.repeat(np.arange(len(at)), count)
     grouped = np.zeros(len(at), bool)
     grouped[groups] = True
-    within, inside = counted(np.zeros_like(count), count), grouped[body]
-    entry = (at[body] + FRONT.size + ENTRY_BYTES * within)[inside]
+    inside, entry = grouped[body], _entries(at[groups], count[groups])
     size, messages = (end - at)[body], np.zeros(len(body), np.int64)
     size[inside], messages[inside] = (
         numbers(buffer, entry, "<u4"),
@@ -59,13 +60,15 @@ def _groups(buffer: Bytes, at: Ints, end: Ints) -> Ints:
     found, count, front = found[fits], count[fits], front[fits]
     if not len(found):
         return found
-    entries = np.repeat(at[found] + FRONT.size, count)
-    entries += ENTRY_BYTES * counted(np.zeros_like(count), count)
-    sums = np.add.reduceat(
-        numbers(buffer, entries, "<u4").astype(np.int64), np.cumsum(count) - count
-    )
+    sizes = numbers(buffer, _entries(at[found], count), "<u4").astype(np.int64)
+    sums = np.add.reduceat(sizes, np.cumsum(count) - count)
     whole: Ints = found[front + sums == size[found]]
     return whole
+
+
+def _entries(at: Ints, count: Ints) -> Ints:
+    """Where the tables of groups that begin at these bytes have an entry: `count` of them each."""
+    return np.repeat(at + FRONT.size, count) + ENTRY_BYTES * counted(np.zeros_like(count), count)
 
 
 def _before(values: Ints, count: Ints) -> Ints:

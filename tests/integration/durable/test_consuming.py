@@ -282,10 +282,9 @@ async def test_a_consumer_without_limits_gets_all_of_a_long_queue(tmp_path: Path
     async with serving(tmp_path) as broker, client(broker) as shop:
         await shop.declare_queue("jobs")
         async with shop.publisher() as publisher:
-            for number in range(3000):  # A key each: a batch, a record and a slice each.
-                await publisher.send(
-                    "", "jobs", b"%d" % number, headers={"n": number % 2} if number % 2 else None
-                )
+            for number in range(3000):  # Each a record and a slice of its own.
+                lives = Properties("", ttl_us=TTL_US_MAX - number % 2)
+                await publisher.send("", "jobs", b"%d" % number, properties=lives)
         async with shop.consume("jobs", prefetch=0, prefetch_bytes=0) as deliveries:
             assert payloads(await take(deliveries, 3000)) == numbered(3000)
 

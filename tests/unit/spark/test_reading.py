@@ -13,6 +13,7 @@ pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 from durable.errors import DurableError, ForeignStore, NewerFormat, UnknownVhost
 from durable.log.checkpoints import Checkpoints, Root
 from durable.log.real_disk import RealDisk
+from durable.log.record import Draft, Kind, Target
 from durable.vhost import changes
 from mesh.cli import main
 from spark.capture.plan import Times
@@ -33,6 +34,25 @@ def test_every_message_is_read_once_however_it_is_split(
     found = loaded(tmp_path, maxPartitionBytes=size, batchRows=7)
     assert Counter(found) == Counter(captured.messages)
     captured.close()
+
+
+@pytest.mark.parametrize(("at", "value"), [(8, 1), (12, 0), (13, 9), (64, 1), (3, 3)])
+def test_a_group_that_makes_no_sense_is_damaged_and_costs_itself(
+    tmp_path: Path, at: int, value: int
+) -> None:
+    """Written by something else: its checksum is right."""
+    captured = Captured(tmp_path, LARGE)
+    captured.declare("jobs", 1)
+    captured.publish([1], [b"a", b"b"], apart=True)
+    (record,) = captured.log.records()[-1:]
+    body = bytearray(record.body)
+    body[at] = value
+    captured.log.write(Draft(Kind.PUBLISH, bytes(body), (Target(1, 2),), 1, grouped=True))
+    captured.publish([1], [b"c", b"d"], apart=True)
+    captured.close()
+    with pytest.raises(CaptureDamaged):
+        loaded(tmp_path)
+    assert Counter(loaded(tmp_path, damaged="skip")) == Counter(captured.messages)
 
 
 def test_few_runs_at_a_time_are_the_same_rows(

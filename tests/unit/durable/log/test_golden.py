@@ -41,10 +41,9 @@ from durable.log.record import (
 )
 from durable.log.store_keys import StoreKeys, decode_store_keys, encode_store_keys
 from durable.vhost.groups import Front, batches_in, encode_group, read_front
-from mesh.protocol.batch import Batch, batch_pieces
 from security.at_rest import wrap
 from security.keys import derive
-from tests.logs import NEW_SECRET, OLD_SECRET, PUBLISHER, STORE_ID, batch
+from tests.logs import NEW_SECRET, OLD_SECRET, PUBLISHER, STORE_ID, batch, following
 
 MARKS = bytes.fromhex("000000000200000001000000020000004000000040000100")
 """Of the first log positions after 2^33."""
@@ -82,14 +81,8 @@ def test_an_encrypted_record() -> None:
 
 def group(ttl_us: int | None) -> bytes:
     """A message, then two, of which one has headers, to another key."""
-    bodies = [([b"one"], b"a", None), ([b"two", b"three"], b"b.c", [b"", b"\x80"])]
-    batches: list[Batch] = []
-    for payloads, key, headers in bodies:
-        sequence = batches[-1].next_sequence if batches else 2**40
-        pieces, _ = batch_pieces(
-            PUBLISHER, 7, sequence, 1_700_000_000_000_000, key, payloads, message_headers=headers
-        )
-        batches.append(Batch(b"".join(pieces)))
+    parts = [(b"a", [b"one"], None), (b"b.c", [b"two", b"three"], [b"", b"\x80"])]
+    batches = following(parts, 2**40, epoch=7, time_us=1_700_000_000_000_000)
     return encode_group(batches, ttl_us)
 
 

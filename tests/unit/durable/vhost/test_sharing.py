@@ -109,6 +109,25 @@ def test_nothing_is_shared_with_memory_nor_over_a_refusal() -> None:
     assert (publisher.next, publisher.holes) == (5, [(3, 5)])
 
 
+def test_what_goes_to_memory_and_to_the_disk_shares_nothing() -> None:
+    one = vhost("q")
+    plain = {**to_plain(QueueDefinition(name="m")), "durability": "memory"}
+    one.change([changes.QUEUE, one.registry.new_lanes(read(QueueDefinition, plain)), plain])
+    one.change(bound("q"), bound("m"))
+    one.commit()
+    records = publish(one, *[message(at, exchange="amq.fanout") for at in range(3)])
+    assert [one.header.grouped for one in records] == [False] * 3
+    assert [one.registry.queue(name).ready for name in ("q", "m")] == [3, 3]
+
+
+def test_what_nobody_wants_between_two_is_not_taken_for_one_of_them() -> None:
+    one = vhost("q")
+    (record,) = publish(one, message(0), message(5, "nobody"), message(1))
+    assert read_front(record.body)[:2] == (2, 2)
+    assert one.registry.queue("q").ready == 2
+    assert one.vhost.intake.counts.dropped == 1
+
+
 def test_all_of_it_expires_as_each_would() -> None:
     one = vhost("q")
     publish(one, message(0, ttl_us=5), message(1, ttl_us=5))
@@ -145,3 +164,27 @@ def test_a_part_of_it_dies_under_its_own_keys() -> None:
     letters = batches_in(last.body, 0, 0, 3)
     assert [batch.base_sequence for batch, _ in letters] == [2, 3, 4]
     assert all(part_of(batch, first, 0, 3).count == 1 for batch, first in letters)
+
+
+def test_letters_that_nobody_wants_leave_nothing_ready_after_a_restart() -> None:
+    """The settlement counts the records right before it, and there are fewer than letters."""
+    one = vhost("graves")
+    plain = {**to_plain(QueueDefinition(name="q")), "dead_letter_exchange": "amq.direct"}
+    one.change([changes.QUEUE, one.registry.new_lanes(read(QueueDefinition, plain)), plain])
+    for key in ("a", "c"):
+        binding = BindingDefinition(exchange="amq.direct", destination="graves", key=key)
+        one.change([changes.BIND, to_plain(binding)])
+    one.commit()
+    keys = ("a", "b", "c")
+    (record,) = publish(one, *[
+        make_batch(at, [b"x"], key="q", properties=Properties(cc=(key,))) for at, key in enumerate(keys)
+    ])  # fmt: skip
+    lane, queue = one.registry.queue("q").lanes[0], one.registry.queue("q")
+    lane.withdraw(0, 3)
+    queue._bury(lane, 0, 3, "rejected")
+    (dead,) = one.vhost.take_dead()
+    one.vhost.bury(dead, batches_in(record.body, 0, 0, 3), 9)
+    one.commit()
+    for there in (one, one.restarted()):
+        ready = [there.registry.queue(name).ready for name in ("graves", "q")]
+        assert ready == [2, 0]
