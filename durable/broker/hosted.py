@@ -13,12 +13,13 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 from weakref import WeakValueDictionary
 
-from mesh.errors import TooLarge
+from mesh.errors import RemoteProtocolError, TooLarge
 from mesh.protocol.batch import Batch
 from mesh.waker import Bell, Waker
 
@@ -358,15 +359,13 @@ class Hosted:
 
         None: the record is damaged or gone, which has been logged and counted; or the lane's queue or
         stream is deleted, and with it the record.
-
-        Raises:
-            RemoteProtocolError: it is whole, and holds no batches.
         """
         run = lane.index.find(start)
         while run is not None and not lane.retired:
             body = self.vhost.bodies.get(run.position) or await self._read(run.position)
             if body is not None:
-                return batches_in(body, run.first, start, end)
+                with suppress(RemoteProtocolError):  # Whole, but no batches: as good as damaged.
+                    return batches_in(body, run.first, start, end)
             position, run = run.position, lane.index.find(start)
             if lane.retired or run is None or run.position != position:
                 continue  # Deleted, or compaction has moved it.

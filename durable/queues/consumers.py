@@ -175,6 +175,13 @@ class Consumers:
         consumer.active = False
         return True
 
+    def share(self, ready: int) -> int:
+        """Of so many messages, what each gets of them at once, where several wait for some."""
+        if self._single or self._count < 2:
+            return ready
+        first = next(iter(self._groups.values()))
+        return -(-ready // len(first))
+
     def next(self) -> tuple[Consumer, int, int] | None:
         """Who gets the next messages, how many and how many bytes at most."""
         if self._single:

@@ -194,8 +194,10 @@ class Queue:
         self.touch(now_us)
 
     def take(self, now_us: int, deliveries_max: int = UNLIMITED) -> list[Delivery]:
-        """Everything that consumers have credit for, no more than so many slices of runs."""
+        """Everything that consumers have credit for, no more than so many slices of runs; what little there
+        is, to each of them some."""
         deliveries: list[Delivery] = []
+        share = self.consumers.share(self.ready)
         while len(deliveries) < deliveries_max:
             if self._expires:
                 self.expire(now_us)
@@ -203,7 +205,8 @@ class Queue:
             turn = self.consumers.next() if lane is not None else None
             if lane is None or turn is None:
                 break
-            deliveries.append(self._deliver(lane, *turn))
+            consumer, count, size_bytes = turn
+            deliveries.append(self._deliver(lane, consumer, min(count, share), size_bytes))
         return deliveries
 
     def _ready_lane(self) -> Lane | None:

@@ -42,8 +42,12 @@ FRONT = struct.Struct("<HBBIIIIIQQq16s")
 ENTRY_BYTES = 8
 NO_TTL = -1
 
-BYTES_MAX, BATCHES_MAX = 64 * 1024, 256
-"""Of one group, about: who wants one message reads all of it, and what damage hits is lost with it."""
+BYTES_MAX, BATCHES_MAX = 64 * 1024, 64
+"""Of one group, about: who wants one message reads all of it, what damage hits is lost with it, and it is
+kept for as long as one message of it is needed."""
+UNLIKE_BYTES = 64
+"""So different may the average messages of two batches be, or by a half: to a lane all of a record are as
+large as their average."""
 
 
 class Front(NamedTuple):
@@ -57,6 +61,13 @@ class Front(NamedTuple):
     """Sequence of the first message."""
     ttl_us: int | None
     publisher: bytes
+
+
+def are_alike(count: int, bodies_bytes: int, other: Batch, other_bytes: int) -> bool:
+    """Whether messages may share a record: so many, with these bytes of payloads, and those of a batch."""
+    difference: int = abs(bodies_bytes * other.count - other_bytes * count)
+    allowed: int = other.count * max(UNLIKE_BYTES * count, bodies_bytes // 2)
+    return difference <= allowed
 
 
 def encode_group(batches: Sequence[Batch], ttl_us: int | None) -> bytes:

@@ -11,7 +11,7 @@ from mesh.protocol.batch import Batch
 from ..errors import DurableError
 from ..log.record import Draft, Kind, Target
 from ..queues.lane import Lane
-from .groups import BATCHES_MAX, encode_group
+from .groups import BATCHES_MAX, are_alike, encode_group
 from .member import Member
 from .routes import cut
 
@@ -153,7 +153,9 @@ class Plan:
         self, batch: Batch, bodies_bytes: int, members: Sequence[Member], priority: int,
         ttl_us: int | None,
     ) -> None:  # fmt: skip
-        open_item = self._joined_by(batch, members, priority, ttl_us) if self._open else None
+        open_item = None
+        if self._open is not None:
+            open_item = self._joined_by(batch, bodies_bytes, members, priority, ttl_us)
         logged: list[Arrival] = []
         held: list[Arrival] = []
         for member in members:
@@ -173,8 +175,9 @@ class Plan:
             self._open = (item, members, priority) if logged and not held else None
 
     def _joined_by(
-        self, batch: Batch, members: Sequence[Member], priority: int, ttl_us: int | None
-    ) -> Item | None:
+        self, batch: Batch, bodies_bytes: int, members: Sequence[Member], priority: int,
+        ttl_us: int | None,
+    ) -> Item | None:  # fmt: skip
         """The item whose record it may share."""
         assert self._open is not None, "asked for only then"
         item, its_members, its_priority = self._open
@@ -184,6 +187,7 @@ class Plan:
             and (priority, ttl_us) == (its_priority, item.ttl_us)
             and item.received_bytes + batch.size_bytes <= self._group_bytes
             and len(item.batches) < BATCHES_MAX
+            and are_alike(item.count, item.bodies_bytes, batch, bodies_bytes)
             and (batch.base_sequence, batch.publisher, batch.epoch)
             == (last.next_sequence, last.publisher, last.epoch)
         )

@@ -85,6 +85,19 @@ def test_equals_take_turns_and_the_highest_priority_comes_first() -> None:
     assert [one.id for one in consumers] == ["b", "low"]
 
 
+def test_of_little_each_equal_gets_a_share() -> None:
+    consumers = Consumers(single_active=False)
+    consumers.add("q", consumer("a", priority=1))
+    assert consumers.share(7) == 7
+    consumers.add("q", consumer("b", priority=1))
+    consumers.add("q", consumer("low"))
+    assert [consumers.share(ready) for ready in (0, 1, 7, 8)] == [0, 1, 4, 4]
+    alone = Consumers(single_active=True)
+    for name in ("a", "b"):
+        alone.add("q", consumer(name))
+    assert alone.share(7) == 7
+
+
 def test_of_a_single_active_consumer_the_next_takes_over_when_it_leaves() -> None:
     consumers = Consumers(single_active=True)
     first, second, third, high = (

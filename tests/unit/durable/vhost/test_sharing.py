@@ -71,8 +71,20 @@ def test_what_goes_the_same_way_shares_a_record() -> None:
         [message(0, ttl_us=6), message(1, ttl_us=5)],
         [message(0), message(1, size=70_000)],
         [message(0, size=70_000), message(1)],
+        [message(0, size=10), message(1, size=75)],
+        [message(0, size=1000), message(1, size=499)],
     ],
-    ids=["hole", "queue", "priority", "ttl", "other ttl", "large", "behind large"],
+    ids=[
+        "hole",
+        "queue",
+        "priority",
+        "ttl",
+        "other ttl",
+        "large",
+        "behind large",
+        "larger",
+        "smaller",
+    ],
 )
 def test_what_is_unlike_gets_its_own(batches: list[Batch]) -> None:
     one = vhost("q", "r", max_priority=3)
@@ -183,8 +195,10 @@ def test_letters_that_nobody_wants_leave_nothing_ready_after_a_restart() -> None
     lane.withdraw(0, 3)
     queue._bury(lane, 0, 3, "rejected")
     (dead,) = one.vhost.take_dead()
+    (other,) = publish(one, message(9, "other"), message(10))
     one.vhost.bury(dead, batches_in(record.body, 0, 0, 3), 9)
     one.commit()
-    for there in (one, one.restarted()):
-        ready = [there.registry.queue(name).ready for name in ("graves", "q")]
-        assert ready == [2, 0]
+    assert (queue.ready, one.registry.queue("graves").ready) == (1, 2)
+    there = one.restarted(without=[other.position])
+    assert there.registry.queue("q").ready == 0, "its message is gone, and the others are settled"
+    assert there.registry.queue("graves").ready == 2
