@@ -16,6 +16,8 @@ import trio
 import zmq
 from trio.lowlevel import enable_ki_protection
 
+from .spinning import spinner_of_this_run
+
 NOBLOCK, SNDMORE = int(zmq.NOBLOCK), int(zmq.SNDMORE)
 POLLIN = int(zmq.POLLIN)
 
@@ -23,13 +25,15 @@ POLLIN = int(zmq.POLLIN)
 class ZmqSocket:
     """Owns `raw`. Close it before its context is terminated."""
 
-    __slots__ = ("_getsockopt", "closed", "fd", "raw")
+    __slots__ = ("_getsockopt", "_spinner", "closed", "fd", "raw")
 
     def __init__(self, raw: zmq.Socket[bytes]) -> None:
         self.raw = raw
         self.fd: int = int(raw.getsockopt(zmq.FD))
         self.closed = False
         self._getsockopt = raw.getsockopt
+        self._spinner = spinner_of_this_run()
+        self._spinner.watch(self.fd)
 
     def monitor(self, events: int) -> ZmqSocket:
         """Where these events of it are told, until `raw.disable_monitor`.
@@ -69,5 +73,6 @@ class ZmqSocket:
     def close(self, linger_ms: int = 0) -> None:
         if not self.closed:
             self.closed = True
+            self._spinner.unwatch(self.fd)
             trio.lowlevel.notify_closing(self.fd)
             self.raw.close(linger_ms)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from hashlib import blake2b
 from secrets import token_bytes
 from types import TracebackType
@@ -24,8 +24,10 @@ from mesh.entering import AsyncBlock
 from mesh.errors import MeshError, NodeClosed, TooLarge
 from mesh.nursery import open_nursery
 from mesh.protocol.batch import NUMBERS_END
+from mesh.spinning import Spinner, spinner_of_this_run
 from mesh.tunnel import Tunnel
 from mesh.waker import Bell, Waker
+from mesh.yielding import SOON_BYTES
 
 from ..definition_checks import COUNT_MAX, check_key, check_level
 from ..errors import (
@@ -112,6 +114,7 @@ class Sender(AsyncBlock, ABC):
         self._part_bytes_max = PART_BYTES
         self._scope = trio.CancelScope()
         self._entered = False
+        self._spinner: Spinner
         self._idle: Tunnel | None = None
         """The tunnel, while its sender has nothing to send."""
         self._resend = False
@@ -154,7 +157,8 @@ class Sender(AsyncBlock, ABC):
     def start(self) -> None:
         """Begin to send, beside the node, until it is closed."""
         if not self._entered:
-            self._entered = True
+            self._entered, self._spinner = True, spinner_of_this_run()
+            self._spinner.attach()
             self._channel.run_beside(self._run)
 
     async def __aexit__(
@@ -213,10 +217,12 @@ class Sender(AsyncBlock, ABC):
         """
         if not handed.runs:
             await trio.lowlevel.checkpoint()
-        for run in handed.runs:
-            while not run.done:
-                if await self._silent(handed.waker.wait, patience_s) and not run.done:
-                    raise Unconfirmed(self.unknown(handed), self._silence())
+        little = self._outbox.size_bytes <= SOON_BYTES  # What is more takes the broker longer.
+        with self._spinner if little else nullcontext():
+            for run in handed.runs:
+                while not run.done:
+                    if await self._silent(handed.waker.wait, patience_s) and not run.done:
+                        raise Unconfirmed(self.unknown(handed), self._silence())
         error = handed.error
         if error is not None:
             handed.note_refused(error)

@@ -1,0 +1,104 @@
+"""Waiting with open eyes for what is to come from another process in a moment.
+
+A processor that nobody needs is put to sleep after some 50 us. What a broker confirms takes longer, for its
+disk does, and finds the processor of whoever waits for it asleep: waking it takes a sixth of all the time.
+So the loop looks at its sockets again and again for a moment before it sleeps, while somebody says that
+such a thing is to come, and where that has paid.
+
+It takes no time that anybody else wants: the loop has nothing to do then, other threads and processes are
+let in all the time, and where they take long it is over. What is not one of our sockets, as those of the
+program, or what another thread says, is seen when it is over, a millisecond later at most.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Callable
+
+import trio
+from trio.lowlevel import RunVar
+
+from .yielding import SCHED_YIELD
+
+LIMIT_S = 1e-3
+"""No longer than that at a time. What takes longer on average is not worth it."""
+LOOKS = 4
+"""At the sockets before the processor is yielded: some us."""
+TURN_S = 1e-4
+"""So many looks, and a yield, take a tenth of that. If not, somebody else needs the processor."""
+RESTS_MAX = 255
+"""So many waits after one that was in vain are left alone, at most: 1, 3, 7 ... if it stays so."""
+
+
+class Spinner(trio.abc.Instrument):
+    """Of one trio run: see `spinner_of_this_run`."""
+
+    def __init__(
+        self, sockets: select.poll, sched_yield: Callable[[], object] = SCHED_YIELD,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:  # fmt: skip
+        self._sockets = sockets
+        self._sched_yield, self._clock = sched_yield, clock
+        self._expecting = self._vain = self._rests = 0
+        self._attached = False
+
+    def attach(self) -> None:
+        """Have the loop ask it from now on: whoever is ever going to expect something does this once."""
+        if not self._attached:
+            trio.lowlevel.add_instrument(self)
+            self._attached = True
+
+    def watch(self, fd: int) -> None:
+        self._sockets.register(fd, select.POLLIN)
+
+    def unwatch(self, fd: int) -> None:
+        self._sockets.unregister(fd)
+
+    def __enter__(self) -> None:
+        """In the block something is waited for that ought to come in a moment, at one of the sockets."""
+        self._expecting += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._expecting -= 1
+
+    def before_io_wait(self, timeout: float) -> None:
+        """The loop has nothing to do for so many seconds, unless something comes."""
+        if not self._expecting or timeout <= 0:
+            return
+        if self._rests:
+            self._rests -= 1
+        elif self._spin(timeout):
+            self._vain = 0
+
+    def _spin(self, timeout_s: float) -> bool:
+        """Until something has come: True; or as long as may be."""
+        clock, poll = self._clock, self._sockets.poll
+        turned_s = clock()
+        end_s = turned_s + min(LIMIT_S, timeout_s)
+        while True:
+            for _ in range(LOOKS):
+                if poll(0):
+                    return True
+            self._sched_yield()
+            now_s = clock()
+            if now_s >= end_s:
+                if timeout_s >= LIMIT_S:
+                    self._rests = self._vain = min(2 * self._vain + 1, RESTS_MAX)
+                return False
+            if now_s - turned_s > TURN_S:
+                return False
+            turned_s = now_s
+
+
+_OF_RUN: RunVar[Spinner] = RunVar("spinner")
+
+
+def spinner_of_this_run() -> Spinner:
+    """The one of all nodes in this trio run: it is their loop."""
+    try:
+        return _OF_RUN.get()
+    except LookupError:
+        spinner = Spinner(select.poll())
+        _OF_RUN.set(spinner)
+        return spinner
