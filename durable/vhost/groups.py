@@ -103,15 +103,8 @@ def read_front(body: Buffer) -> Front:
         raise RemoteProtocolError(f"group with magic {magic:#x}, version {version}, kind {kind}")
     if total != len(body) or not batches or FRONT.size + ENTRY_BYTES * batches > total:
         raise RemoteProtocolError(f"group of {len(body)} bytes claims {batches} batches in {total}")
-    return Front(
-        batches,
-        messages,
-        bodies_bytes,
-        epoch,
-        first,
-        None if ttl_us == NO_TTL else ttl_us,
-        publisher,
-    )
+    lives_us = None if ttl_us == NO_TTL else ttl_us
+    return Front(batches, messages, bodies_bytes, epoch, first, lives_us, publisher)
 
 
 def batches_in(body: Buffer, first: int, start: int, end: int) -> list[tuple[Batch, int]]:
