@@ -41,13 +41,10 @@ class Spinner(trio.abc.Instrument):
         self._sockets = sockets
         self._sched_yield, self._clock = sched_yield, clock
         self._expecting = self._vain = self._rests = 0
-        self._attached = False
 
     def attach(self) -> None:
-        """Have the loop ask it from now on: whoever is ever going to expect something does this once."""
-        if not self._attached:
-            trio.lowlevel.add_instrument(self)
-            self._attached = True
+        """Have the loop ask it from now on: whoever is going to expect something says so first."""
+        trio.lowlevel.add_instrument(self)  # Added once, however often.
 
     def watch(self, fd: int) -> None:
         self._sockets.register(fd, select.POLLIN)

@@ -153,9 +153,7 @@ class Plan:
         self, batch: Batch, bodies_bytes: int, members: Sequence[Member], priority: int,
         ttl_us: int | None,
     ) -> None:  # fmt: skip
-        open_item = None
-        if self._open is not None:
-            open_item = self._joined_by(batch, bodies_bytes, members, priority, ttl_us)
+        open_item = self._joined_by(batch, bodies_bytes, members, priority, ttl_us)
         logged: list[Arrival] = []
         held: list[Arrival] = []
         for member in members:
@@ -171,15 +169,15 @@ class Plan:
             return
         item = Item(batch, bodies_bytes, logged, held, ttl_us=ttl_us)
         self.items.append(item)
-        if self._group_bytes:
-            self._open = (item, members, priority) if logged and not held else None
+        self._open = (item, members, priority) if logged and not held else None
 
     def _joined_by(
         self, batch: Batch, bodies_bytes: int, members: Sequence[Member], priority: int,
         ttl_us: int | None,
     ) -> Item | None:  # fmt: skip
         """The item whose record it may share."""
-        assert self._open is not None, "asked for only then"
+        if self._open is None:
+            return None
         item, its_members, its_priority = self._open
         last = item.batches[-1]
         joins = (

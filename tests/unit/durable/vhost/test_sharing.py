@@ -10,6 +10,7 @@ from durable.definition_forms import read, to_plain
 from durable.definitions import BindingDefinition, QueueDefinition
 from durable.log.record import Record
 from durable.protocol.properties import Properties
+from durable.queues.journal import REJECTED, Dead
 from durable.vhost import changes
 from durable.vhost.changes import Change
 from durable.vhost.deadletters import part_of
@@ -21,18 +22,29 @@ from tests.vhosts import PUBLISHER, PlainVhost, anybody, make_batch
 def vhost(*names: str, **settings: Any) -> PlainVhost:
     one = PlainVhost()
     for name in names:
-        plain = {**to_plain(QueueDefinition(name=name)), **settings}
-        lanes = one.registry.new_lanes(read(QueueDefinition, plain))
-        one.change([changes.QUEUE, lanes, plain])
+        declare(one, name, **settings)
     one.commit()
     return one
 
 
-def bound(name: str) -> Change:
-    return [
-        changes.BIND,
-        to_plain(BindingDefinition(exchange="amq.fanout", destination=name, key="")),
-    ]
+def declare(one: PlainVhost, name: str, **settings: Any) -> None:
+    plain = {**to_plain(QueueDefinition(name=name)), **settings}
+    one.change([changes.QUEUE, one.registry.new_lanes(read(QueueDefinition, plain)), plain])
+
+
+def bound(name: str, exchange: str = "amq.fanout", key: str = "") -> Change:
+    binding = BindingDefinition(exchange=exchange, destination=name, key=key)
+    return [changes.BIND, to_plain(binding)]
+
+
+def rejected(one: PlainVhost, count: int, start: int, end: int) -> Dead:
+    """Of so many messages of "q" some, to be dead-lettered."""
+    queue = one.registry.queue("q")
+    (lane,) = queue.lanes
+    lane.withdraw(0, count)
+    queue._bury(lane, start, end, REJECTED)
+    (dead,) = one.vhost.take_dead()
+    return dead
 
 
 def publish(one: PlainVhost, *batches: Batch) -> list[Record]:
@@ -123,8 +135,7 @@ def test_nothing_is_shared_with_memory_nor_over_a_refusal() -> None:
 
 def test_what_goes_to_memory_and_to_the_disk_shares_nothing() -> None:
     one = vhost("q")
-    plain = {**to_plain(QueueDefinition(name="m")), "durability": "memory"}
-    one.change([changes.QUEUE, one.registry.new_lanes(read(QueueDefinition, plain)), plain])
+    declare(one, "m", durability="memory")
     one.change(bound("q"), bound("m"))
     one.commit()
     records = publish(one, *[message(at, exchange="amq.fanout") for at in range(3)])
@@ -158,18 +169,11 @@ def test_after_a_restart_the_publisher_is_known_by_all_of_it() -> None:
 
 def test_a_part_of_it_dies_under_its_own_keys() -> None:
     one = vhost("graves")
-    plain = {**to_plain(QueueDefinition(name="q")), "dead_letter_exchange": "amq.fanout"}
-    one.change([changes.QUEUE, one.registry.new_lanes(read(QueueDefinition, plain)), plain])
+    declare(one, "q", dead_letter_exchange="amq.fanout")
     one.change(bound("graves"))
     one.commit()
     (record,) = publish(one, *[message(at, "q") for at in range(6)])
-    lane = one.registry.queue("q").lanes[0]
-    lane.withdraw(0, 6)
-    queue = one.registry.queue("q")
-    queue._bury(lane, 2, 5, "rejected")
-    (dead,) = one.vhost.take_dead()
-    found = batches_in(record.body, 0, 0, 6)
-    one.vhost.bury(dead, found, 9)
+    one.vhost.bury(rejected(one, 6, 2, 5), batches_in(record.body, 0, 0, 6), 9)
     one.commit()
     assert one.registry.queue("graves").ready == 3
     last = one.store.records[max(at for at in one.store.records if one.store.records[at].targets)]
@@ -181,24 +185,18 @@ def test_a_part_of_it_dies_under_its_own_keys() -> None:
 def test_letters_that_nobody_wants_leave_nothing_ready_after_a_restart() -> None:
     """The settlement counts the records right before it, and there are fewer than letters."""
     one = vhost("graves")
-    plain = {**to_plain(QueueDefinition(name="q")), "dead_letter_exchange": "amq.direct"}
-    one.change([changes.QUEUE, one.registry.new_lanes(read(QueueDefinition, plain)), plain])
-    for key in ("a", "c"):
-        binding = BindingDefinition(exchange="amq.direct", destination="graves", key=key)
-        one.change([changes.BIND, to_plain(binding)])
+    declare(one, "q", dead_letter_exchange="amq.direct")
+    one.change(*[bound("graves", "amq.direct", key) for key in ("a", "c")])
     one.commit()
     keys = ("a", "b", "c")
     (record,) = publish(one, *[
         make_batch(at, [b"x"], key="q", properties=Properties(cc=(key,))) for at, key in enumerate(keys)
     ])  # fmt: skip
-    lane, queue = one.registry.queue("q").lanes[0], one.registry.queue("q")
-    lane.withdraw(0, 3)
-    queue._bury(lane, 0, 3, "rejected")
-    (dead,) = one.vhost.take_dead()
+    dead = rejected(one, 3, 0, 3)
     (other,) = publish(one, message(9, "other"), message(10))
     one.vhost.bury(dead, batches_in(record.body, 0, 0, 3), 9)
     one.commit()
-    assert (queue.ready, one.registry.queue("graves").ready) == (1, 2)
+    assert [one.registry.queue(name).ready for name in ("q", "graves")] == [1, 2]
     there = one.restarted(without=[other.position])
     assert there.registry.queue("q").ready == 0, "its message is gone, and the others are settled"
     assert there.registry.queue("graves").ready == 2
