@@ -17,6 +17,7 @@ import trio
 
 from mesh.errors import MeshError, NodeClosed, NoMembers, TooLarge
 from mesh.node import Node
+from mesh.protocol.timers import Timer
 from mesh.tunnel import Tunnel
 from mesh.waker import Bell, Waker
 
@@ -175,6 +176,10 @@ class Channel:
     def run_beside(self, task: Callable[[], Awaitable[None]]) -> None:
         """Run `task` for as long as the node lives."""
         self._node.run_beside(task)
+
+    def after(self, seconds: float, call: Callable[[], None]) -> Timer:
+        """`call` then, unless the timer is cancelled or the node has left by then."""
+        return self._node.timers.at(trio.current_time() + seconds, lambda _now_s: call())
 
     def check_process(self) -> None:
         """Raises NodeClosed: this is a forked child."""

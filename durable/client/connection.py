@@ -378,20 +378,21 @@ class Connection:
             timeout_s = wait_s("message", "timeout", timeout)
         publisher, handed = self._own_publisher(), Handed()
         given = publisher.given(exchange, key, as_given(payloads), headers, properties)
-        # Mostly there is room, and it is on its way while the scope is made.
+        end_s = trio.current_time() + timeout_s
         all_given = publisher.hand_over_nowait(given, handed)
-        with trio.move_on_after(timeout_s) as scope:
-            if not all_given:
+        if not all_given:
+            with trio.move_on_at(end_s):
                 await publisher.hand_over(given, handed)
-            await publisher.confirmed(handed)
-        if scope.cancelled_caught:
-            unknown, unsent = publisher.unknown(handed), len(given.payloads) - handed.count
-            if not unknown and not unsent:  # The last answer came with the end of the time.
-                await publisher.confirmed(handed)
-                return
-            unconfirmed = Unconfirmed(unknown, self._channel.silence(timeout_s), unsent)
-            handed.note_refused(unconfirmed)
-            raise unconfirmed
+                all_given = True
+        left_s = end_s - trio.current_time()
+        if all_given and await publisher.is_confirmed(handed, left_s):
+            return
+        unsent = len(given.payloads) - handed.count
+        unconfirmed = Unconfirmed(
+            publisher.unknown(handed), self._channel.silence(timeout_s), unsent
+        )
+        handed.note_refused(unconfirmed)
+        raise unconfirmed
 
     def _own_publisher(self) -> Publisher:
         if self._publisher is None or self._publisher.ended:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 import trio
@@ -128,10 +129,10 @@ class Publisher(Sender):
         if mandatory or properties is not None:
             properties = together(exchange, mandatory, properties)
         given = self.given(exchange, key, as_given(payloads), headers, properties)
-        handed, patience_s = Handed(), self._channel.timeout_s
+        handed = Handed()
         with self._forgotten(handed):
-            await self.hand_over(given, handed, patience_s)
-            await self.confirmed(handed, patience_s)
+            await self.hand_over(given, handed, self._channel.timeout_s)
+            await self.confirmed(handed)
 
     def given(
         self, exchange: str, key: str, payloads: tuple[bytes, ...],
@@ -146,9 +147,7 @@ class Publisher(Sender):
         ends = ends_of(payloads, packed)
         return Given(exchange, key, payloads, ends, encoded, packed, properties)
 
-    async def hand_over(
-        self, given: Given, handed: Handed, patience_s: float | None = None
-    ) -> None:
+    async def hand_over(self, given: Given, handed: Handed, patience_s: float = inf) -> None:
         """`publish` without the confirms. Cancelled: `handed` says how many are on their way."""
         while not self.hand_over_nowait(given, handed):
             await self._wait_room(patience_s)

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from hashlib import blake2b
+from math import inf
 from secrets import token_bytes
 from types import TracebackType
 from typing import Any, Self
@@ -187,7 +188,7 @@ class Sender(AsyncBlock, ABC):
             handed = Handed()
             with self._forgotten(handed):
                 self._handed_over(handed, self._outbox.confirmed)
-                await self.confirmed(handed, self._channel.timeout_s)
+                await self.confirmed(handed)
         except DurableError as error:
             self._add_untold(error)
             raise
@@ -209,24 +210,42 @@ class Sender(AsyncBlock, ABC):
             self._outbox.wait_for(run)
             handed.runs.append(run)
 
-    async def confirmed(self, handed: Handed, patience_s: float | None = None) -> None:
-        """Return when all of it is on disk. Raises what `publish` raises of it.
+    async def confirmed(self, handed: Handed) -> None:
+        """Return when all of it is on disk. Raises what `publish` raises of it, and Unconfirmed when the
+        broker says nothing for as long as one answer may take."""
+        if not await self.is_confirmed(handed, self._channel.timeout_s, anew=True):
+            raise Unconfirmed(self.unknown(handed), self._silence())
+
+    async def is_confirmed(self, handed: Handed, patience_s: float, *, anew: bool = False) -> bool:
+        """Return when all of it is on disk; False: that takes longer. Raises what `publish` raises of it.
 
         Args:
-            patience_s: seconds for which the broker may say nothing; None: the caller has its own.
+            anew: so many seconds begin anew with whatever the broker decides.
         """
+        self._channel.check_process()
         if not handed.runs:
             await trio.lowlevel.checkpoint()
+        wake, decided = handed.waker.wake, self._outbox.confirmed
+        # No scope: leaving one takes a tenth of what is to be done here when a confirm has come.
+        timer = self._channel.after(patience_s, wake)
         little = self._outbox.size_bytes <= SOON_BYTES  # What is more takes the broker longer.
-        with self._spinner if little else nullcontext():
-            for run in handed.runs:
-                while not run.done:
-                    if await self._silent(handed.waker.wait, patience_s) and not run.done:
-                        raise Unconfirmed(self.unknown(handed), self._silence())
+        try:
+            with self._spinner if little else nullcontext():
+                for run in handed.runs:
+                    while not run.done:
+                        if timer.over:
+                            if not anew or self._outbox.confirmed == decided:
+                                return False
+                            decided = self._outbox.confirmed
+                            timer = self._channel.after(patience_s, wake)
+                        await handed.waker.wait()
+        finally:
+            timer.cancel()
         error = handed.error
         if error is not None:
             handed.note_refused(error)
             raise error
+        return True
 
     @contextmanager
     def _forgotten(self, handed: Handed) -> Iterator[None]:
@@ -235,19 +254,6 @@ class Sender(AsyncBlock, ABC):
             yield
         finally:
             self._outbox.forget(handed.runs)
-
-    async def _silent(
-        self, wait: Callable[[], Awaitable[object]], patience_s: float | None
-    ) -> bool:
-        """`wait`; whether it took longer than that, and the broker decided nothing meanwhile."""
-        self._channel.check_process()
-        if patience_s is None:
-            await wait()
-            return False
-        decided = self._outbox.confirmed
-        with trio.move_on_after(patience_s) as scope:
-            await wait()
-        return scope.cancelled_caught and self._outbox.confirmed == decided
 
     def _silence(self) -> str:
         return self._channel.silence(self._channel.timeout_s)
@@ -294,12 +300,17 @@ class Sender(AsyncBlock, ABC):
     def _room_bytes(self) -> int:
         return self._window_bytes - self._gathered() - self._outbox.size_bytes
 
-    async def _wait_room(self, patience_s: float | None) -> None:
-        """Raises BrokerLost: the broker says nothing for that long. None: the caller has its own limit."""
+    async def _wait_room(self, patience_s: float = inf) -> None:
+        """Raises BrokerLost: the broker says nothing for that long."""
         self._check()
         while self._full():
+            self._channel.check_process()
             self._work.wake()
-            if await self._silent(self._room.wait, patience_s) and self._full():
+            decided = self._outbox.confirmed
+            with trio.move_on_after(patience_s) as scope:
+                await self._room.wait()
+            silent = scope.cancelled_caught and self._outbox.confirmed == decided
+            if silent and self._full():
                 raise BrokerLost(self._channel.cluster, self._silence())
             self._check()
 

@@ -15,6 +15,11 @@ class Timer:
     def __init__(self, callback: Callable[[float], None]) -> None:
         self.callback: Callable[[float], None] | None = callback
 
+    @property
+    def over(self) -> bool:
+        """Its time has come, or it was cancelled."""
+        return self.callback is None
+
     def cancel(self) -> None:
         self.callback = None
 

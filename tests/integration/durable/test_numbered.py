@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -226,7 +227,7 @@ class Narrow:
         publisher._part_bytes_max = len(LARGE[0])
         self._wait_room, publisher._wait_room = publisher._wait_room, self._held  # type: ignore[method-assign]
 
-    async def _held(self, patience_s: float | None) -> None:
+    async def _held(self, patience_s: float = inf) -> None:
         self.waits.set()
         await self.room.wait()
         await self._wait_room(patience_s)

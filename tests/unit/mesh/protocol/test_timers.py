@@ -28,6 +28,20 @@ def test_a_cancelled_timer_is_not_due_and_never_runs() -> None:
     assert timers.due_s() is None
 
 
+def test_a_timer_is_over_once_its_time_has_come_or_it_was_cancelled() -> None:
+    timers, over = Timers(), list[bool]()
+    timer = timers.at(1.0, lambda now_s: over.append(timer.over))
+    cancelled = timers.at(1.0, lambda now_s: None)
+    cancelled.cancel()
+    assert not timer.over
+    assert cancelled.over
+    timers.run(0.9)
+    assert not timer.over
+    timers.run(1.0)
+    assert timer.over
+    assert over == [True]
+
+
 def test_a_timer_cancelled_by_another_one_that_runs() -> None:
     timers, ran = Timers(), list[float]()
     timers.at(1.0, lambda now_s: victim.cancel())
