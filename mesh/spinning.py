@@ -2,6 +2,7 @@
 
 A processor that nobody needs is put to sleep after some 50 us. What a broker confirms takes longer, for its
 disk does, and finds the processor of whoever waits for it asleep: waking it takes a sixth of all the time.
+And who waits for each of its confirms sends the next message when it has one: it finds the broker's asleep.
 So the loop looks at its sockets again and again for a moment before it sleeps, while somebody says that
 such a thing is to come, and where that has paid.
 
@@ -23,6 +24,8 @@ from .yielding import SCHED_YIELD
 
 LIMIT_S = 1e-3
 """No longer than that at a time. What takes longer on average is not worth it."""
+ANSWERED_S = 2e-4
+"""So long after an answer, for what whoever got it sends next: it comes at once or not soon."""
 LOOKS = 4
 """At the sockets before the processor is yielded: some us."""
 TURN_S = 1e-4
@@ -41,6 +44,7 @@ class Spinner(trio.abc.Instrument):
         self._sockets = sockets
         self._sched_yield, self._clock = sched_yield, clock
         self._expecting = self._vain = self._rests = 0
+        self._answered = False
 
     def attach(self) -> None:
         """Have the loop ask it from now on: whoever is going to expect something says so first."""
@@ -59,20 +63,26 @@ class Spinner(trio.abc.Instrument):
     def __exit__(self, *_: object) -> None:
         self._expecting -= 1
 
+    def answered(self) -> None:
+        """An answer has left: when the loop has nothing to do, the next question ought to come in a moment."""
+        self._answered = True
+
     def before_io_wait(self, timeout: float) -> None:
         """The loop has nothing to do for so many seconds, unless something comes."""
-        if not self._expecting or timeout <= 0:
+        if timeout <= 0 or not (self._expecting or self._answered):
             return
+        limit_s = LIMIT_S if self._expecting else ANSWERED_S
+        self._answered = False
         if self._rests:
             self._rests -= 1
-        elif self._spin(timeout):
+        elif self._spin(limit_s, timeout):
             self._vain = 0
 
-    def _spin(self, timeout_s: float) -> bool:
+    def _spin(self, limit_s: float, timeout_s: float) -> bool:
         """Until something has come: True; or as long as may be."""
         clock, poll = self._clock, self._sockets.poll
         turned_s = clock()
-        end_s = turned_s + min(LIMIT_S, timeout_s)
+        end_s = turned_s + min(limit_s, timeout_s)
         while True:
             for _ in range(LOOKS):
                 if poll(0):
@@ -80,7 +90,7 @@ class Spinner(trio.abc.Instrument):
             self._sched_yield()
             now_s = clock()
             if now_s >= end_s:
-                if timeout_s >= LIMIT_S:
+                if timeout_s >= limit_s:
                     self._rests = self._vain = min(2 * self._vain + 1, RESTS_MAX)
                 return False
             if now_s - turned_s > TURN_S:

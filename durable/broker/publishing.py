@@ -13,6 +13,7 @@ import trio
 from mesh.errors import TooLarge, TunnelBroken
 from mesh.nursery import open_nursery
 from mesh.protocol.batch import NUMBERS_END, Batch
+from mesh.spinning import spinner_of_this_run
 from mesh.tunnel import Tunnel
 from mesh.waker import Waker
 
@@ -98,6 +99,8 @@ class _Session:
     def __init__(self, tunnel: Tunnel, hosted: Hosted, peer: Peer, publisher: Publisher) -> None:
         self._tunnel, self._hosted, self._peer = tunnel, hosted, peer
         self._publisher = publisher
+        self._spinner = spinner_of_this_run()
+        self._spinner.attach()
         self._waker = Waker()
         self._refusals: list[Refusal] = []
         self._told = Waker()
@@ -115,6 +118,8 @@ class _Session:
         while (part := self._next_confirm()) is not None:
             try:
                 self._tunnel.send_nowait(part)
+                if not self._publisher.waiting:  # It may have waited for that.
+                    self._spinner.answered()
             except trio.WouldBlock:
                 self._unsent.append(part)
                 self._waker.wake()

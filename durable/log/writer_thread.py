@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 import trio
 
+from mesh.spinning import Spinner, spinner_of_this_run
 from mesh.waker import Waker
 from mesh.yielding import Yielder, of_this_run
 
@@ -63,14 +64,15 @@ class BorrowedThreads:
 
 
 class WriterThread:
-    """A Writer; from one trio thread, whose yielder is given."""
+    """A Writer; from one trio thread, whose yielder and spinner are given."""
 
-    def __init__(self, yielder: Yielder) -> None:
+    def __init__(self, yielder: Yielder, spinner: Spinner) -> None:
         self._calls: SimpleQueue[tuple[Callable[[Any], object], Any] | None] = SimpleQueue()
         self._done = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._error: BaseException | None = None
         self._busy = False
-        self._yielder = yielder
+        self._yielder, self._spinner = yielder, spinner
+        spinner.watch(self._done)
         # A daemon: a disk that hangs must not keep the process from ending.
         threading.Thread(target=self._run, name="durable.log writer", daemon=True).start()
 
@@ -89,6 +91,7 @@ class WriterThread:
             raise error
 
     def close(self) -> None:
+        self._spinner.unwatch(self._done)
         self._calls.put(None)
 
     def _run(self) -> None:
@@ -105,4 +108,8 @@ class WriterThread:
 
 def writer_of(in_thread: Callable[..., Awaitable[object]] | None) -> Writer:
     """For a log of this trio run. `in_thread`: what runs its calls, in place of a thread of its own."""
-    return BorrowedThreads(in_thread) if in_thread else WriterThread(of_this_run())
+    return (
+        BorrowedThreads(in_thread)
+        if in_thread
+        else WriterThread(of_this_run(), spinner_of_this_run())
+    )

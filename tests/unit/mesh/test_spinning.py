@@ -9,7 +9,15 @@ from typing import Any, cast
 import pytest
 import trio
 
-from mesh.spinning import LIMIT_S, LOOKS, RESTS_MAX, TURN_S, Spinner, spinner_of_this_run
+from mesh.spinning import (
+    ANSWERED_S,
+    LIMIT_S,
+    LOOKS,
+    RESTS_MAX,
+    TURN_S,
+    Spinner,
+    spinner_of_this_run,
+)
 
 STEP_S = 1e-6
 
@@ -84,6 +92,28 @@ def test_what_comes_again_is_looked_for_each_time() -> None:
             pass
         machine._left = None
         assert [bool(machine.wait()) for _ in range(3)] == [True, False, True], "as at first"
+
+
+def test_after_an_answer_it_looks_once_and_not_for_long() -> None:
+    machine = Machine(None)
+    machine.spinner.answered()
+    assert machine.wait(0.0) == 0, "the loop has something to do"
+    assert machine.wait()
+    assert machine.now_s == pytest.approx(ANSWERED_S, rel=0.1)
+    assert machine.wait() == 0
+    machine.spinner.answered()
+    assert machine.wait() == 0, "it was in vain before"
+    machine._left = 3
+    machine.spinner.answered()
+    assert machine.wait() == 4
+
+
+def test_after_an_answer_what_is_expected_is_looked_for_as_long_as_ever() -> None:
+    machine = Machine(None)
+    with machine.spinner:
+        machine.spinner.answered()
+        machine.wait()
+    assert machine.now_s == pytest.approx(LIMIT_S, rel=0.1)
 
 
 def test_it_ends_before_the_loop_has_something_to_do() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,13 +13,14 @@ import trio
 import trio.testing
 
 from durable.log.writer_thread import BorrowedThreads, WriterThread
+from mesh.spinning import Spinner
 from mesh.yielding import Yielder
 from tests.waiting import until
 
 
 @pytest.fixture
 def writer() -> Iterator[WriterThread]:
-    writer = WriterThread(Yielder())
+    writer = WriterThread(Yielder(), Spinner(select.poll()))
     yield writer
     writer.close()
 
@@ -78,6 +80,19 @@ async def test_others_run_meanwhile(writer: WriterThread) -> None:
         let_go.set()
 
 
+async def test_who_looks_at_sockets_sees_that_a_call_is_done() -> None:
+    """Found: a program with a broker of its own looked for a confirm and not for the commit."""
+    sockets = select.poll()
+    writer = WriterThread(Yielder(), Spinner(sockets))
+    writer.start(lambda _: None, None)
+    assert await trio.to_thread.run_sync(sockets.poll, 10_000) == [(writer._done, select.POLLIN)]
+    await writer.finish()
+    assert sockets.poll(0) == []
+    writer.close()
+    with pytest.raises(KeyError):
+        sockets.unregister(writer._done)
+
+
 async def test_a_call_that_is_abandoned_goes_on_and_takes_the_thread_with_it() -> None:
     let_go, ended = threading.Event(), threading.Event()
 
@@ -85,7 +100,7 @@ async def test_a_call_that_is_abandoned_goes_on_and_takes_the_thread_with_it() -
         let_go.wait()
         ended.set()
 
-    writer = WriterThread(Yielder())
+    writer = WriterThread(Yielder(), Spinner(select.poll()))
     with trio.move_on_after(0.01) as scope:
         await run(writer, hang, None)
     assert scope.cancelled_caught

@@ -1,0 +1,41 @@
+"""A publisher's session at the broker, without a broker."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from durable.broker.publishing import _Session
+from durable.protocol.parts import encode_confirm
+from durable.vhost.publishers import Publisher
+from mesh.spinning import Spinner
+
+
+class Tunnel:
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+
+    def send_nowait(self, part: bytes) -> None:
+        self.sent.append(part)
+
+
+async def test_after_the_last_confirm_the_broker_looks_for_what_comes_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who waits for each of its confirms sends the next message then; others have sent it already."""
+    answered: list[None] = []
+    monkeypatch.setattr(Spinner, "answered", lambda _: answered.append(None))
+    publisher, tunnel = Publisher(bytes(16), 1), Tunnel()
+    session = _Session(cast("Any", tunnel), cast("Any", None), cast("Any", None), publisher)
+    session._received = 2
+    publisher.confirmed = 1
+    publisher.waiting.append((7, 2))
+    session.confirm()
+    assert not answered
+    publisher.committed(8)
+    session.confirm()
+    assert len(answered) == 1
+    session.confirm()
+    assert len(answered) == 1, "there was nothing more to tell"
+    assert tunnel.sent == [encode_confirm(1, []), encode_confirm(2, [])]
