@@ -130,12 +130,15 @@ class Captured:
         self, lanes: Sequence[int], values: Sequence[bytes], topic: str = "orders.eu", *,
         exchange: str = "", headers: Sequence[dict[str, Any]] | None = None,
         kind: Kind = Kind.PUBLISH, durable: bool = True, apart: bool = False,
+        spread: bool = False,
     ) -> int:  # fmt: skip
         """A record for these lanes, a second after the one before; its log position.
 
         Args:
             apart: each message is a batch of its own, under a topic of its own.
+            spread: between these there were others.
         """
+        step = 1 + (apart and spread)
         self.now_us += SECOND_US
         targets = [Target(lane, self._next.get(lane, 0)) for lane in lanes]
         topics = [f"{topic}.{number % 3}" if apart else topic for number in range(len(values))]
@@ -144,7 +147,7 @@ class Captured:
             self._next[lane] = first + len(values)
             for number, value in enumerate(values):
                 self.messages.append(Message(
-                    name, partition, first + number, topics[number], value, self._sequence + number, exchange,
+                    name, partition, first + number, topics[number], value, self._sequence + step * number, exchange,
                     self.now_us,
                     tuple((key, text.encode()) for key, text in headers[number].items()) if headers else (),
                 ))  # fmt: skip
@@ -159,9 +162,16 @@ class Captured:
                 message_headers=[msgpack.packb(one) for one in headers[part]] if headers else None,
             )  # fmt: skip
             batches.append(Batch(b"".join(pieces)))
-            self._sequence += batches[-1].count
+            self._sequence += step * batches[-1].count
         body = encode_group(batches, None) if apart else batches[0].raw()
-        draft = Draft(kind, body, targets, self.now_us, grouped=apart)
+        draft = Draft(
+            kind,
+            body,
+            targets,
+            self.now_us,
+            grouped=apart,
+            spread=apart and spread and len(values) > 1,
+        )
         (position,) = self.log.write(draft) if durable else self.log.append(draft)
         return position
 
@@ -236,6 +246,7 @@ def varied(
             exchange=random.choice(["", "amq.topic"]),
             headers=[{"n": str(one)} for one in range(count)] if with_headers else None,
             kind=random.choice([Kind.PUBLISH, Kind.CAPTURE]), apart=number % 3 == 1 and count < 10,
+            spread=number % 6 == 1,
         )  # fmt: skip
         if random.random() < 0.1:
             captured.settle(1, number, number + 1)

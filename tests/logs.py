@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
 from random import Random
 from typing import Any
 
@@ -43,11 +44,12 @@ def batch(number: int, size_bytes: int = 40) -> bytes:
 
 def following(
     parts: Iterable[tuple[bytes, Sequence[bytes], Sequence[bytes] | None]], sequence: int, *,
-    epoch: int = 1, time_us: int = 0,
+    epoch: int = 1, time_us: int = 0, holes: Iterable[int] = repeat(0),
 ) -> list[Batch]:  # fmt: skip
-    """A batch for each key, payloads and headers, without a hole between their sequences."""
+    """A batch for each key, payloads and headers; `holes` says how many sequences are left out before each."""
     batches: list[Batch] = []
-    for key, payloads, headers in parts:
+    for (key, payloads, headers), hole in zip(parts, holes, strict=False):
+        sequence += hole
         pieces, _ = batch_pieces(
             PUBLISHER, epoch, sequence, time_us, key, payloads, message_headers=headers
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from durable.definitions import REJECT_PUBLISH
@@ -40,13 +40,13 @@ class Arriving(NamedTuple):
 
 @dataclass(eq=False)
 class OpenRecord:
-    """One that is shared by what follows it to the same destinations."""
+    """One that is shared by what comes to the same destinations, unless one of them got something since."""
 
     names: list[str]
     count: int = 0
     """Messages in it so far."""
-    following: int = 0
-    """The sequence that would go on with it."""
+    arriving: list[Arriving] = field(default_factory=list)
+    """By destination."""
 
 
 class Model:
@@ -60,7 +60,8 @@ class Model:
         self.pending: list[Arriving] = []
         self.graves: list[tuple[Queue, Message]] = []
         self.publishers: dict[bytes, Publisher] = {}
-        self.open_record: OpenRecord | None = None
+        self.open_records: dict[str, OpenRecord] = {}
+        """What each destination got last of one publish."""
         """Of one call of a publisher."""
         self.counts: Counter[str] = Counter()
         """Since the start: received, of these duplicates, dropped (routed nowhere), refused."""
@@ -99,7 +100,8 @@ class Model:
     def publish(self, name: bytes, batches: list[list[Numbered]], *, mandatory: bool) -> int:
         """How many of them are refused."""
         publisher = self.publishers[name]
-        refused, self.open_record = 0, None
+        refused = 0
+        self.open_records.clear()
         for batch in batches:
             new = list(_new_parts(batch, publisher))
             self.counts["received"] += len(batch)
@@ -115,25 +117,28 @@ class Model:
         exchange = self.routes.exchange(messages[0].exchange)
         stored, refused = 0, len(new)
         if exchange is not None and not exchange.internal and not publisher.stopped:
-            position = self.end
             names = self.route(messages[0])
-            into, self.open_record = self.open_record, None
-            if into is None or (into.names, into.following) != (names, new[0][0]):
-                into = OpenRecord(names)
-            position -= into.count > 0
+            into = self._shared(names) or OpenRecord(names)
+            position = into.arriving[0].position if into.arriving else self.end
             stored = self.store(names, messages, into)
             refused = len(new) - stored if names or mandatory else 0
             for sequence, _ in new[:stored]:
                 publisher.stored.add(sequence)
-                if self.end > position:
+                if into.arriving:
                     publisher.records[sequence] = position
-            if stored == len(new) and all(self.is_logged(name) for name in names):
-                into.count, into.following = into.count + stored, new[-1][0] + 1
-                self.open_record = into
+            if stored:
+                self.open_records.update(dict.fromkeys(names, into))
         self.counts["refused"] += refused
         self.counts["dropped"] += len(new) - stored - refused
         publisher.stopped |= publisher.stops and refused > 0
         return refused
+
+    def _shared(self, names: list[str]) -> OpenRecord | None:
+        """What these have got last is one record, of nobody else, and all of it in the log."""
+        found = {self.open_records.get(name) for name in names}
+        into = found.pop() if len(found) == 1 else None
+        shared = into is not None and into.names == names and all(map(self.is_logged, names))
+        return into if shared else None
 
     def route(self, message: Published) -> list[str]:
         names = self.routes.route(message.exchange, [message.key], {})
@@ -164,10 +169,12 @@ class Model:
             if isinstance(member, Queue) and member.definition.transient:
                 member.arrive(some, self.now_us)
             elif into.count:  # They arrive together.
-                self.pending[at - len(members)].messages.extend(some)
+                into.arriving[at].messages.extend(some)
             else:
-                self.pending.append(Arriving(position, member, some))
+                into.arriving.append(Arriving(position, member, some))
+                self.pending.append(into.arriving[-1])
                 self.end = position + 1
+        into.count += len(arriving[0])
         return len(arriving[0])
 
     def on_their_way(self, member: Queue | Stream) -> list[Message]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 
 from durable.broker.hosted import Hosted
@@ -125,7 +125,7 @@ class PlainVhost:
         self.registry, self.publishers = registry, publishers
 
     def restarted(
-        self, without: Sequence[int] = (), *, kept: int | None = None, now_us: int = 0
+        self, without: Container[int] = (), *, kept: int | None = None, now_us: int = 0
     ) -> PlainVhost:
         """What a restart makes of the durable records, but for those at some positions.
 

@@ -24,6 +24,7 @@ LIST_COUNT = 1000
 FANOUT, DIRECT = "bench.fanout", "bench.direct"
 KEYS = ["k" * (1 + 7 * number % 31) for number in range(31)]
 """Any two that follow each other differ in length, too."""
+LIVES_S = 86_400, 86_401
 
 
 async def run(stage: Stage) -> None:
@@ -48,6 +49,8 @@ async def run(stage: Stage) -> None:
                 elif settings.get("way") == "keys":
                     await bind_all(broker, FANOUT, "fanout", queues)
                     await publish_keys(publisher, FANOUT, KEYS, ring, start, count)
+                elif settings.get("way") == "unlike":
+                    await publish_unlike(publisher, queues[0], ring, start, count)
                 elif settings.get("way") == "turns":
                     await bind_all(broker, DIRECT, "direct", queues)
                     await publish_keys(publisher, DIRECT, queues, ring, start, count)
@@ -90,11 +93,22 @@ async def bind_all(broker: durable.Connection, exchange: str, kind: str, queues:
 async def publish_keys(
     publisher: Publisher, exchange: str, keys: list[str], ring: Ring, start: int, count: int
 ) -> None:
-    """Each by another routing key than the one before, so each becomes a batch; to another queue, a record."""
+    """Each by another routing key than the one before, so each becomes a batch."""
     send, payloads = publisher.send, ring.payloads
     for sequence in range(start, start + count):
         key = keys[sequence % len(keys)]
         await send(exchange, key, payloads[sequence % ring.count])
+
+
+async def publish_unlike(
+    publisher: Publisher, queue: str, ring: Ring, start: int, count: int
+) -> None:
+    """Each with another time to live than the one before, so that it becomes a record."""
+    send, payloads = publisher.send, ring.payloads
+    lives = [durable.Properties(ttl_us=10**6 * seconds) for seconds in LIVES_S]
+    for sequence in range(start, start + count):
+        properties = lives[sequence % len(lives)]
+        await send("", queue, payloads[sequence % ring.count], properties=properties)
 
 
 async def publish_in_turn(

@@ -185,9 +185,11 @@ def move(record: Record, targets: Iterable[Target], time_us: int) -> Draft:
         kind = record.kind
     shown = 0 if kind == Kind.PUBLISH else kind
     origin = ORIGIN.pack(position, epoch & EPOCH_MASK | shown << EPOCH_BITS)
+    header = record.header
     return Draft(
-        Kind.MOVED, origin + bytes(body), tuple(targets), time_us, grouped=record.header.grouped
-    )
+        Kind.MOVED, origin + bytes(body), tuple(targets), time_us, grouped=header.grouped,
+        spread=header.spread,
+    )  # fmt: skip
 
 
 def decode_moved(record: Record) -> Moved:

@@ -3,23 +3,34 @@
 Messages that came together, each with a key of its own, are a batch each, and go to one queue. A record
 each would be most of what they take on the disk and in memory, and nearly all the time that a start takes.
 
-Layout, little endian, version 1 (pinned by tests/golden/group-v1.hex). The front has the fields that a
-batch has where a batch has them (mesh/protocol/batch.py), so who only counts need not know which it is:
+Layout, little endian, version 1 (pinned by tests/golden/group-v1.hex and spread-v1.hex). The front has the
+fields that a batch has where a batch has them (mesh/protocol/batch.py), so who only counts need not know
+which it is:
 
     at  size  field
      0     2  magic 0x424D ("MB")
      2     1  version, 1
-     3     1  kind: 2
-     4     4  0
+     3     1  kind: 2; 3 when it is spread
+     4     4  0; of a spread one the messages of its stretch
      8     4  total length in bytes, this front included
     12     4  count of batches
     16     4  count of messages
     20     4  bytes of all payloads together
     24     8  publisher's epoch
-    32     8  sequence of the first message; the others follow without a hole
+    32     8  sequence of the first message, or where the stretch begins
     40     8  time to live of each message in us; -1: none has one
     48    16  publisher
     64        per batch: u32 length in bytes, u32 count of messages; then the batches, back to back
+
+Sequences of messages that go to queues in turn have holes in each of their groups, and these are spread:
+
+    64     4  which part of its stretch it is, from 0 on
+    68     4  how many parts there are, in records that follow each other: together they have every
+              sequence of the stretch. 0: there is no stretch
+    72        per batch: u32 length in bytes, u32 count of messages, u32 where its first sequence is, from
+              that of the front on; then the batches, back to back
+
+A start that finds all parts need not look at the sequences of each.
 """
 
 from __future__ import annotations
@@ -35,11 +46,15 @@ from mesh.protocol.batch import MAGIC, VERSION, Batch
 
 from ..log.record import Buffer
 
-KIND = 2
+KIND, SPREAD_KIND = 2, 3
 """Where batches have theirs."""
+KINDS = (KIND, SPREAD_KIND)
 KIND_AT = 3
 FRONT = struct.Struct("<HBBIIIIIQQq16s")
-ENTRY_BYTES = 8
+PART = struct.Struct("<II")
+ENTRY_NUMBERS = {KIND: 2, SPREAD_KIND: 3}
+OFFSETS_END = 1 << 32
+"""Of sequences in a spread one."""
 NO_TTL = -1
 
 BYTES_MAX, BATCHES_MAX = 64 * 1024, 64
@@ -50,6 +65,14 @@ UNLIKE_BYTES = 64
 large as their average."""
 
 
+class Stretch(NamedTuple):
+    """Sequences [`first`, `first + messages`), all of them in `parts` records together."""
+
+    first: int
+    messages: int
+    parts: int
+
+
 class Front(NamedTuple):
     """What a group says of all its messages."""
 
@@ -58,9 +81,13 @@ class Front(NamedTuple):
     bodies_bytes: int
     epoch: int
     first: int
-    """Sequence of the first message."""
+    """Sequence of the first message, or where the stretch begins."""
     ttl_us: int | None
     publisher: bytes
+    part: int = 0
+    stretch: Stretch | None = None
+    """None: the sequences of the messages follow each other, or are to be looked up."""
+    spread: bool = False
 
 
 def are_alike(count: int, bodies_bytes: int, other: Batch, other_bytes: int) -> bool:
@@ -70,26 +97,40 @@ def are_alike(count: int, bodies_bytes: int, other: Batch, other_bytes: int) -> 
     return difference <= allowed
 
 
-def encode_group(batches: Sequence[Batch], ttl_us: int | None) -> bytes:
-    """Batches of one publisher and epoch whose sequences follow each other, as one body."""
-    first = batches[0]
+def encode_group(
+    batches: Sequence[Batch], ttl_us: int | None, stretch: Stretch | None = None, part: int = 0
+) -> bytes:
+    """Batches of one publisher and epoch whose sequences rise, as one body.
+
+    Args:
+        stretch: they are this part of it.
+    """
+    first, count = batches[0].base_sequence, len(batches)
+    messages = sum([batch.count for batch in batches])
+    spread = stretch is not None or batches[-1].next_sequence - first != messages
+    if stretch is not None:
+        first = stretch.first
     entries: list[int] = []
     for batch in batches:
         entries += batch.size_bytes, batch.count
-    count = len(batches)
-    total = FRONT.size + ENTRY_BYTES * count + sum(entries[::2])
+        if spread:
+            entries.append(batch.base_sequence - first)
+    kind = SPREAD_KIND if spread else KIND
+    table = struct.pack(f"<{len(entries)}I", *entries)
+    if spread:
+        table = (PART.pack(part, stretch.parts) if stretch else PART.pack(0, 0)) + table
+    total = FRONT.size + len(table) + sum(entries[:: ENTRY_NUMBERS[kind]])
     front = FRONT.pack(
-        MAGIC, VERSION, KIND, 0, total, count, sum(entries[1::2]),
-        sum([batch.bodies_bytes for batch in batches]), first.epoch, first.base_sequence,
-        NO_TTL if ttl_us is None else ttl_us, first.publisher,
+        MAGIC, VERSION, kind, stretch.messages if stretch else 0, total, count, messages,
+        sum([batch.bodies_bytes for batch in batches]), batches[0].epoch,
+        first, NO_TTL if ttl_us is None else ttl_us, batches[0].publisher,
     )  # fmt: skip
-    table = struct.pack(f"<{2 * count}I", *entries)
     return b"".join((front, table, *[batch.view() for batch in batches]))
 
 
 def is_group(body: Buffer) -> bool:
     """Else it is a batch, if anything."""
-    return len(body) > KIND_AT and body[KIND_AT] == KIND
+    return len(body) > KIND_AT and body[KIND_AT] in KINDS
 
 
 def read_front(body: Buffer) -> Front:
@@ -97,14 +138,47 @@ def read_front(body: Buffer) -> Front:
     if len(body) < FRONT.size:
         raise RemoteProtocolError(f"group of {len(body)} bytes is shorter than its front")
     (
-        magic, version, kind, _, total, batches, messages, bodies_bytes, epoch, first, ttl_us, publisher,
+        magic, version, kind, stretched, total, batches, messages, bodies_bytes, epoch, first, ttl_us,
+        publisher,
     ) = FRONT.unpack_from(body)  # fmt: skip
-    if (magic, version, kind) != (MAGIC, VERSION, KIND):
+    if (magic, version) != (MAGIC, VERSION) or kind not in KINDS:
         raise RemoteProtocolError(f"group with magic {magic:#x}, version {version}, kind {kind}")
-    if total != len(body) or not batches or FRONT.size + ENTRY_BYTES * batches > total:
+    if total != len(body) or not batches or _batches_at(kind, batches) > total:
         raise RemoteProtocolError(f"group of {len(body)} bytes claims {batches} batches in {total}")
     lives_us = None if ttl_us == NO_TTL else ttl_us
-    return Front(batches, messages, bodies_bytes, epoch, first, lives_us, publisher)
+    if kind == KIND:
+        return Front(batches, messages, bodies_bytes, epoch, first, lives_us, publisher)
+    part, parts = PART.unpack_from(body, FRONT.size)
+    stretch = Stretch(first, stretched, parts) if parts else None
+    return Front(
+        batches, messages, bodies_bytes, epoch, first, lives_us, publisher, part, stretch, True
+    )
+
+
+def _batches_at(kind: int, batches: int) -> int:
+    """Where the first of so many begins."""
+    part_bytes = PART.size if kind == SPREAD_KIND else 0
+    return FRONT.size + part_bytes + 4 * ENTRY_NUMBERS[kind] * batches
+
+
+def _table(body: Buffer, front: Front) -> tuple[int, ...]:
+    kind = SPREAD_KIND if front.spread else KIND
+    start, end = _batches_at(kind, 0), _batches_at(kind, front.batches)
+    return struct.unpack_from(f"<{(end - start) // 4}I", body, start)
+
+
+def sequences_in(body: Buffer, front: Front) -> list[tuple[int, int]]:
+    """Which its publisher's messages have, from each to before each other: in order, as few as they are."""
+    if not front.spread:
+        return [(front.first, front.first + front.messages)]
+    entries = _table(body, front)
+    found: list[tuple[int, int]] = []
+    for count, offset in zip(entries[1::3], entries[2::3], strict=True):
+        start = front.first + offset
+        if found and found[-1][1] == start:
+            start = found.pop()[0]
+        found.append((start, front.first + offset + count))
+    return found
 
 
 def batches_in(body: Buffer, first: int, start: int, end: int) -> list[tuple[Batch, int]]:
@@ -119,11 +193,11 @@ def batches_in(body: Buffer, first: int, start: int, end: int) -> list[tuple[Bat
     if not is_group(body):
         return [(Batch(body), first)]
     front = read_front(body)
-    batches = front.batches
-    entries = struct.unpack_from(f"<{2 * batches}I", body, FRONT.size)
+    batches, kind = front.batches, SPREAD_KIND if front.spread else KIND
+    entries, numbers = _table(body, front), ENTRY_NUMBERS[kind]
     # Where each begins, and where the last one ends.
-    at = list(accumulate(entries[::2], initial=FRONT.size + ENTRY_BYTES * batches))
-    firsts = list(accumulate(entries[1::2], initial=first))
+    at = list(accumulate(entries[::numbers], initial=_batches_at(kind, batches)))
+    firsts = list(accumulate(entries[1::numbers], initial=first))
     if (at[-1], firsts[-1] - first) != (len(body), front.messages):
         raise RemoteProtocolError(
             f"group of {len(body)} bytes and {front.messages} messages whose batches end at {at[-1]} "

@@ -108,10 +108,11 @@ class Intake:
     ) -> list[Refusal]:
         """Note what became of them; decided once log position `position` is durable."""
         counts, new = self.counts, 0
-        for item in plan.items:
-            new += item.count
-            note = publisher.stored if item.stored else publisher.refused
-            note(item.first, item.end)
+        for one in plan.outcomes():
+            first, end = one.first, one.end
+            new += end - first
+            note = publisher.stored if one.stored else publisher.refused
+            note(first, end)
         # Counted here: what is not decided, because the log has no room, comes again.
         for batch in batches:
             counts.received += batch.count

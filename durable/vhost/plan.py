@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from mesh.protocol.batch import Batch
@@ -11,7 +12,7 @@ from mesh.protocol.batch import Batch
 from ..errors import DurableError
 from ..log.record import Draft, Kind, Target
 from ..queues.lane import Lane
-from .groups import BATCHES_MAX, are_alike, encode_group
+from .groups import BATCHES_MAX, OFFSETS_END, Stretch, are_alike, encode_group
 from .member import Member
 from .routes import cut
 
@@ -24,8 +25,16 @@ class Arrival(NamedTuple):
     first: int
 
 
+class Outcome(NamedTuple):
+    """What becomes of a publisher's messages with sequences [`first`, `end`)."""
+
+    first: int
+    end: int
+    stored: bool
+
+
 class Item:
-    """Consecutive messages of one publisher and what becomes of them.
+    """Messages of one publisher, one after the other or nearly so, and what becomes of them.
 
     Args:
         bodies_bytes: of all payloads; 0 where nothing is stored.
@@ -33,7 +42,8 @@ class Item:
     """
 
     __slots__ = (
-        "batches", "bodies_bytes", "count", "error", "held", "logged", "received_bytes", "ttl_us",
+        "batches", "bodies_bytes", "count", "error", "held", "logged", "received_bytes", "spread",
+        "ttl_us",
     )  # fmt: skip
 
     def __init__(
@@ -46,6 +56,8 @@ class Item:
         self.count, self.bodies_bytes = batch.count, bodies_bytes
         self.received_bytes = batch.size_bytes
         self.logged, self.held, self.ttl_us, self.error = logged, held, ttl_us, error
+        self.spread = False
+        """Whether some between its messages are not in it."""
 
     @property
     def stored(self) -> bool:
@@ -62,18 +74,21 @@ class Item:
         return self.batches[-1].next_sequence
 
     def add(self, batch: Batch, bodies_bytes: int) -> None:
-        """One that goes where the others do."""
+        """One that goes where the others do, and is behind them."""
+        self.spread = self.spread or batch.base_sequence != self.end
         self.batches.append(batch)
         self.count += batch.count
         self.bodies_bytes += bodies_bytes
         self.received_bytes += batch.size_bytes
 
-    def draft(self, kind: int, now_us: int) -> Draft:
-        """The record of what is logged of it."""
+    def draft(self, kind: int, now_us: int, stretch: Stretch | None = None, part: int = 0) -> Draft:
+        """The record of what is logged of it; this part of a stretch, if there is one."""
         targets = [Target(lane.id, first) for _, lane, first in self.logged]
-        if len(self.batches) == 1:
+        if len(self.batches) == 1 and stretch is None:
             return Draft(kind, self.batches[0].view(), targets, now_us)
-        return Draft(kind, encode_group(self.batches, self.ttl_us), targets, now_us, grouped=True)
+        body = encode_group(self.batches, self.ttl_us, stretch, part)
+        spread = self.spread or stretch is not None
+        return Draft(kind, body, targets, now_us, grouped=True, spread=spread)
 
 
 class Plan:
@@ -96,7 +111,11 @@ class Plan:
         self._now_us, self._kind, self._stops = now_us, kind, stops
         self._group_bytes = group_bytes
         self._open: tuple[Item, Sequence[Member], int] | None = None
-        """The last item that is stored, if more may share its record; where it goes: members and priority."""
+        """What was stored last, and where: members and priority."""
+        self._before: dict[Lane, tuple[Item, Sequence[Member], int]] = {}
+        """By lane, what was stored in it last before that."""
+        self._spread = False
+        """Whether an item is."""
         self._following: dict[Lane, int] = {}
         """The sequence of the next message planned."""
         self._planned: dict[Member, tuple[int, int]] = {}
@@ -104,7 +123,40 @@ class Plan:
 
     def drafts(self) -> list[Draft]:
         """The records of those items that go to the log."""
-        return [one.draft(self._kind, self._now_us) for one in self.items if one.logged]
+        logged = [one for one in self.items if one.logged]
+        stretch = self._stretch(logged) if self._spread else None
+        return [
+            one.draft(self._kind, self._now_us, stretch, part) for part, one in enumerate(logged)
+        ]
+
+    @staticmethod
+    def _stretch(items: Sequence[Item]) -> Stretch | None:
+        """What all of them are together, if that has no hole."""
+        batches = [batch for item in items for batch in item.batches]
+        batches.sort(key=_base_sequence)
+        first, last = batches[0], batches[-1]
+        messages = last.next_sequence - first.base_sequence
+        whole = all(one.next_sequence == other.base_sequence for one, other in pairwise(batches))
+        publishers = {(one.publisher, one.epoch) for one in batches}
+        if not whole or len(publishers) > 1 or messages >= OFFSETS_END:
+            return None
+        return Stretch(first.base_sequence, messages, len(items))
+
+    def outcomes(self) -> Sequence[Item | Outcome]:
+        """Of all messages, none of them spread."""
+        if not self._spread:
+            return self.items
+        found: list[Outcome] = []
+        for outcome in sorted(
+            Outcome(batch.base_sequence, batch.next_sequence, item.stored)
+            for item in self.items
+            for batch in item.batches
+        ):
+            first, end, stored = outcome
+            if found and found[-1][1:] == (first, stored):
+                first = found.pop().first
+            found.append(Outcome(first, end, stored))
+        return found
 
     def refuse(self, batch: Batch, error: DurableError) -> None:
         self.items.append(Item(batch, error=error))
@@ -153,7 +205,7 @@ class Plan:
         self, batch: Batch, bodies_bytes: int, members: Sequence[Member], priority: int,
         ttl_us: int | None,
     ) -> None:  # fmt: skip
-        open_item = self._joined_by(batch, bodies_bytes, members, priority, ttl_us)
+        joined = self._joined_by(batch, bodies_bytes, members, priority, ttl_us)
         logged: list[Arrival] = []
         held: list[Arrival] = []
         for member in members:
@@ -162,14 +214,15 @@ class Plan:
             self._following[lane] = first + batch.count
             count, size = self._planned.get(member, (0, 0))
             self._planned[member] = (count + batch.count, size + bodies_bytes)
-            if open_item is None:
+            if joined is None:
                 (logged if member.logged else held).append(Arrival(member, lane, first))
-        if open_item is not None:
-            open_item.add(batch, bodies_bytes)
+        if joined is not None:
+            joined.add(batch, bodies_bytes)
+            self._spread = self._spread or joined.spread
             return
         item = Item(batch, bodies_bytes, logged, held, ttl_us=ttl_us)
         self.items.append(item)
-        self._open = (item, members, priority) if logged and not held else None
+        self._open = (item, members, priority)
 
     def _joined_by(
         self, batch: Batch, bodies_bytes: int, members: Sequence[Member], priority: int,
@@ -178,15 +231,39 @@ class Plan:
         """The item whose record it may share."""
         if self._open is None:
             return None
-        item, its_members, its_priority = self._open
+        _, its_members, its_priority = self._open
+        if (members, priority) != (its_members, its_priority) and not self._turn(members, priority):
+            return None
+        item = self._open[0]
         last = item.batches[-1]
         joins = (
-            members == its_members
-            and (priority, ttl_us) == (its_priority, item.ttl_us)
+            not item.held
+            and ttl_us == item.ttl_us
             and item.received_bytes + batch.size_bytes <= self._group_bytes
             and len(item.batches) < BATCHES_MAX
             and are_alike(item.count, item.bodies_bytes, batch, bodies_bytes)
-            and (batch.base_sequence, batch.publisher, batch.epoch)
-            == (last.next_sequence, last.publisher, last.epoch)
+            and (batch.publisher, batch.epoch) == (last.publisher, last.epoch)
+            and last.next_sequence <= batch.base_sequence < item.first + OFFSETS_END
         )
         return item if joins else None
+
+    def _turn(self, members: Sequence[Member], priority: int) -> bool:
+        """Go on with what was stored last in all lanes of these; False: it went elsewhere as well, or was
+        not the same. Then it is closed, for what comes next is to stand behind it."""
+        assert self._open is not None, "something was stored"
+        item = self._open[0]
+        before = self._before
+        for _, lane, _ in (*item.logged, *item.held):
+            before[lane] = self._open
+        lanes = [member.lane_for(priority) for member in members]
+        found = before.get(lanes[0])
+        if found is None or (found[1], found[2]) != (members, priority):
+            return False
+        if any(before[lane] is not found for lane in lanes):
+            return False
+        self._open = found
+        return True
+
+
+def _base_sequence(batch: Batch) -> int:
+    return int(batch.base_sequence)

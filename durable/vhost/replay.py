@@ -25,13 +25,13 @@ from ..log.bodies import (
     decode_gap,
     decode_moved,
 )
-from ..log.record import FIRST_POSITION, TARGET, TARGET_BYTES, Kind, Record
+from ..log.record import FIRST_POSITION, TARGET, TARGET_BYTES, Buffer, Kind, Record
 from ..log.report import Gap, RecoveryReport
 from ..protocol.properties import decode_properties
 from ..queues.block import Block
 from ..queues.runs import Records
 from .changes import Change
-from .groups import is_group, read_front
+from .groups import Front, is_group, read_front, sequences_in
 from .publishers import Publishers
 from .recovering import Recovering, unsettled
 from .registry import Gap as Uncaptured
@@ -40,6 +40,7 @@ from .snapshot import Snapshots
 from .store import Store, refer_all
 
 logger = logging.getLogger("durable")
+PUBLISH = int(Kind.PUBLISH)
 
 
 class Replay:
@@ -57,12 +58,15 @@ class Replay:
         """Records whose checksum is right and whose contents are not: written by something else."""
         self.unknown_kinds = 0
         self._nowhere: Counter[str] = Counter()
+        self._parts: list[tuple[Buffer, Front]] = []
+        """Of a stretch whose other parts come next, if they are there."""
 
     def __call__(self, record: Record) -> None:
         position = record[0].position
         if position != self._last + 1:
             # Before the first one nothing is missing: it has been freed, or was read before.
             self._whole_from = -1 if self._last < 0 else position
+            self._end_stretch()
         self._last = position
         try:
             self._apply(record)
@@ -127,6 +131,7 @@ class Replay:
             yield from lane.referenced()
 
     def _settle_down(self) -> None:
+        self._end_stretch()
         for recovering in self._recovering.values():
             recovering.finish()
         self.registry.drop_undeclared()
@@ -163,6 +168,8 @@ class Replay:
 
     def _apply(self, record: Record) -> None:
         kind = record[0].kind
+        if self._parts and kind != PUBLISH:
+            self._end_stretch()
         if kind in MESSAGES:
             self._messages(record)
         elif kind == Kind.ACKS:
@@ -200,8 +207,10 @@ class Replay:
         body = contents[body_at : body_at + header.body_bytes]
         if kind == Kind.MOVED:
             _, _, body, kind = decode_moved(record)
+        front: Front | None = None
         if is_group(body):
-            _, count, size_bytes, epoch, first, ttl_us, publisher = read_front(body)
+            front = read_front(body)
+            _, count, size_bytes, epoch, first, ttl_us, publisher, *_ = front
         else:
             batch = Batch(body)
             count, first, size_bytes = batch.count, batch.base_sequence, batch.bodies_bytes
@@ -209,12 +218,41 @@ class Replay:
             # In a capture there is what the mesh gave it: no properties of ours.
             if batch.shared_headers and kind != Kind.CAPTURE:
                 ttl_us = decode_properties(batch.shared_headers).ttl_us
-        if header.kind == Kind.PUBLISH:
-            self.publishers.recovered(publisher, epoch, first, first + count)
+        if header.kind == PUBLISH:
+            if front is not None and front.spread:
+                self._take_part(body, front)
+            else:
+                if self._parts:
+                    self._end_stretch()
+                self.publishers.recovered(publisher, epoch, first, first + count)
         expires_us = 0 if ttl_us is None else time_us + ttl_us
         for lane_id, at in TARGET.iter_unpack(contents[:body_at]):
             recovering = self._recovering.get(lane_id) or self._lane(lane_id)
             recovering.run(at, count, position, size_bytes, time_us, expires_us)
+
+    def _take_part(self, body: Buffer, front: Front) -> None:
+        """A spread group: when all parts of its stretch have come, its publisher is known to have all of that."""
+        parts, stretch = self._parts, front.stretch
+        if parts and (
+            (front.publisher, front.epoch, stretch)
+            != (parts[0][1].publisher, parts[0][1].epoch, parts[0][1].stretch)
+            or front.part != len(parts)
+        ):
+            self._end_stretch()
+        parts.append((body, front))
+        if stretch is None or front.part != len(parts) - 1:
+            self._end_stretch()
+        elif len(parts) == stretch.parts:
+            parts.clear()
+            end = stretch.first + stretch.messages
+            self.publishers.recovered(front.publisher, front.epoch, stretch.first, end)
+
+    def _end_stretch(self) -> None:
+        """The next part is not there: what came is looked up."""
+        for body, front in self._parts:
+            for first, end in sequences_in(body, front):
+                self.publishers.recovered(front.publisher, front.epoch, first, end)
+        self._parts.clear()
 
     def _lane(self, lane_id: int) -> Recovering:
         """To be called once for each, when something of it comes for the first time."""

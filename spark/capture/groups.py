@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from durable.vhost.groups import ENTRY_BYTES, FRONT, KIND
+from durable.vhost.groups import ENTRY_NUMBERS, FRONT, KIND, KIND_AT, KINDS, PART, SPREAD_KIND
 from mesh.protocol.batch import MAGIC, VERSION
 
 from .gather import Bytes, Ints, Numbers, counted, numbers
 
-MARK = MAGIC | VERSION << 16 | KIND << 24
+MARKS = [MAGIC | VERSION << 16 | kind << 8 * KIND_AT for kind in KINDS]
+NUMBER_BYTES = 4
 
 
 def ungrouped(bodies: bytes, at: Ints, end: Ints) -> tuple[Ints, Ints, Ints, Ints]:
@@ -29,46 +30,59 @@ def ungrouped(bodies: bytes, at: Ints, end: Ints) -> tuple[Ints, Ints, Ints, Int
     groups = _groups(buffer, at, end)
     if not len(groups):
         return np.arange(len(at)), at, end, np.zeros(len(at), np.int64)
-    count = np.ones(len(at), np.int64)
-    count[groups] = numbers(buffer, at[groups] + 12, "<u4")
+    tables = _Tables(buffer, at[groups])
+    count, front = np.ones(len(at), np.int64), np.zeros(len(at), np.int64)
+    count[groups], front[groups] = tables.count, tables.end - at[groups]
     body = np.repeat(np.arange(len(at)), count)
-    grouped = np.zeros(len(at), bool)
-    grouped[groups] = True
-    inside, entry = grouped[body], _entries(at[groups], count[groups])
+    inside, entry = front[body] > 0, tables.entries()
     size, messages = (end - at)[body], np.zeros(len(body), np.int64)
-    size[inside], messages[inside] = (
-        numbers(buffer, entry, "<u4"),
-        numbers(buffer, entry + 4, "<u4"),
-    )
-    begin = (at + np.where(grouped, FRONT.size + ENTRY_BYTES * count, 0))[body]
+    size[inside] = numbers(buffer, entry, "<u4")
+    messages[inside] = numbers(buffer, entry + NUMBER_BYTES, "<u4")
+    begin = (at + front)[body]
     begin += _before(size, count)
     return body, begin, begin + size, _before(messages, count)
+
+
+class _Tables:
+    """Where the tables of groups that begin at bytes `at` are, and what is in them."""
+
+    def __init__(self, buffer: Bytes, at: Ints) -> None:
+        self.count = numbers(buffer, at + 12, "<u4").astype(np.int64)
+        spread = numbers(buffer, at + KIND_AT, "u1") == SPREAD_KIND
+        in_entry: Ints = np.where(spread, ENTRY_NUMBERS[SPREAD_KIND], ENTRY_NUMBERS[KIND])
+        self._entry_bytes = NUMBER_BYTES * in_entry
+        self._start = at + FRONT.size + np.where(spread, PART.size, 0)
+        self.end = self._start + self._entry_bytes * self.count
+        """Where the first batch begins."""
+
+    def entries(self) -> Ints:
+        """Of each entry of each."""
+        count = self.count
+        inside = counted(np.zeros_like(count), count)
+        at: Ints = np.repeat(self._start, count) + np.repeat(self._entry_bytes, count) * inside
+        return at
 
 
 def _groups(buffer: Bytes, at: Ints, end: Ints) -> Ints:
     """Indices of bodies that are groups whose lengths add up."""
     size = end - at
     found: Ints = np.flatnonzero(size >= FRONT.size)
-    found = found[numbers(buffer, at[found], "<u4") == MARK]
-    count = numbers(buffer, at[found] + 12, "<u4").astype(np.int64)
-    front = FRONT.size + ENTRY_BYTES * count
+    found = found[np.isin(numbers(buffer, at[found], "<u4"), MARKS)]
+    tables = _Tables(buffer, at[found])
     fits: Numbers = (
-        (count > 0)
-        & (front <= size[found])
+        (tables.count > 0)
+        & (tables.end - at[found] <= size[found])
         & (numbers(buffer, at[found] + 8, "<u4") == size[found])
     )
-    found, count, front = found[fits], count[fits], front[fits]
+    found = found[fits]
     if not len(found):
         return found
-    sizes = numbers(buffer, _entries(at[found], count), "<u4").astype(np.int64)
+    tables = _Tables(buffer, at[found])
+    count = tables.count
+    sizes = numbers(buffer, tables.entries(), "<u4").astype(np.int64)
     sums = np.add.reduceat(sizes, np.cumsum(count) - count)
-    whole: Ints = found[front + sums == size[found]]
+    whole: Ints = found[tables.end - at[found] + sums == size[found]]
     return whole
-
-
-def _entries(at: Ints, count: Ints) -> Ints:
-    """Where the tables of groups that begin at these bytes have an entry: `count` of them each."""
-    return np.repeat(at + FRONT.size, count) + ENTRY_BYTES * counted(np.zeros_like(count), count)
 
 
 def _before(values: Ints, count: Ints) -> Ints:

@@ -33,8 +33,8 @@ from durable.log.record import (
     read_record,
 )
 from durable.log.scan import Damaged, Decrypt, Read
-from durable.vhost.groups import KIND as GROUP
 from durable.vhost.groups import KIND_AT
+from durable.vhost.groups import KINDS as GROUPS
 from mesh.protocol.batch import MESSAGES
 
 from .gather import Ints, Numbers, counted, numbers
@@ -243,7 +243,7 @@ def _block(fronts: list[bytes], ats: list[int], end_at: int) -> Block:
     known &= np.isin(shown, (0, *MESSAGE_KINDS))
     messages = np.zeros(len(at), np.int64)
     messages[known] = numbers(data, batch[known] + COUNT_AT, "<u4")
-    messages[known] *= np.isin(numbers(data, batch[known] + KIND_AT, "u1"), (MESSAGES, GROUP))
+    messages[known] *= np.isin(numbers(data, batch[known] + KIND_AT, "u1"), (MESSAGES, *GROUPS))
     targets[~known] = 0
     runs = np.repeat(np.arange(len(at)), targets)
     target_at = at[runs] + HEADER_BYTES + TARGET_BYTES * counted(np.zeros_like(targets), targets)

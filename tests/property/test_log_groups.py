@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from durable.vhost.groups import ENTRY_BYTES, FRONT, batches_in, encode_group, is_group, read_front
+from durable.vhost.groups import (
+    FRONT,
+    Stretch,
+    batches_in,
+    encode_group,
+    is_group,
+    read_front,
+    sequences_in,
+)
 from mesh.errors import RemoteProtocolError
 from mesh.protocol.batch import Batch
 from tests.logs import PUBLISHER, following
@@ -20,32 +29,50 @@ FIRST = 1000
 """Sequence of the first message in its lane."""
 
 
-def batches_of(some: Iterable[tuple[bytes, Sequence[bytes]]]) -> list[Batch]:
-    return following([(key, payloads, None) for key, payloads in some], 5)
+@st.composite
+def grouped(draw: st.DrawFn) -> tuple[list[Batch], Stretch | None]:
+    """Batches whose sequences follow each other, or rise, and what they are part of."""
+    some = draw(parts)
+    holes = draw(st.one_of(st.just([0] * len(some)), _holes(len(some))))
+    batches = following([(key, bodies, None) for key, bodies in some], 5, holes=holes)
+    stretches = st.builds(Stretch, st.integers(0, 5), st.integers(0, 2**32 - 1), st.integers(1, 9))
+    return batches, draw(st.one_of(st.none(), stretches))
 
 
-@given(parts, st.one_of(st.none(), st.integers(0, 2**40)))
+def _holes(count: int) -> st.SearchStrategy[list[int]]:
+    return st.lists(st.sampled_from([0, 1, 7, 1000]), min_size=count, max_size=count)
+
+
+@given(grouped(), st.one_of(st.none(), st.integers(0, 2**40)), st.integers(0, 8))
 def test_a_group_says_what_its_batches_say(
-    some: list[tuple[bytes, list[bytes]]], ttl_us: int | None
+    group: tuple[list[Batch], Stretch | None], ttl_us: int | None, part: int
 ) -> None:
-    batches = batches_of(some)
-    body = encode_group(batches, ttl_us)
+    batches, stretch = group
+    body = encode_group(batches, ttl_us, stretch, part)
     assert is_group(body)
     assert not any(is_group(one.raw()) for one in batches)
     front = read_front(body)
-    assert (front.batches, front.first, front.ttl_us) == (len(some), 5, ttl_us)
+    assert (front.batches, front.ttl_us) == (len(batches), ttl_us)
     assert (front.epoch, front.publisher) == (1, PUBLISHER)
-    everything = [payload for _, bodies in some for payload in bodies]
-    assert (front.messages, front.bodies_bytes) == (len(everything), sum(map(len, everything)))
+    assert front.messages == sum(one.count for one in batches)
+    assert front.bodies_bytes == sum(one.bodies_bytes for one in batches)
+    assert front.stretch == stretch
+    assert stretch is None or front.part == part
+    sequences = {at for one in batches for at in range(one.base_sequence, one.next_sequence)}
+    found = sequences_in(body, front)
+    assert {at for low, high in found for at in range(low, high)} == sequences
+    assert all(high < low for (_, high), (low, _) in pairwise(found)), "as few as they are"
+    assert front.spread == (stretch is not None or len(found) > 1)
 
 
-@given(parts, st.integers(0, 40), st.integers(1, 40))
+@given(grouped(), st.integers(0, 40), st.integers(1, 40))
 def test_of_a_range_come_the_batches_it_touches(
-    some: list[tuple[bytes, list[bytes]]], at: int, count: int
+    group: tuple[list[Batch], Stretch | None], at: int, count: int
 ) -> None:
-    messages = [(key.decode(), payload) for key, bodies in some for payload in bodies]
+    batches, stretch = group
+    messages = [(batch.topic, payload) for batch in batches for payload in batch.payloads]
     start, end = FIRST + at, FIRST + at + count
-    found = batches_in(encode_group(batches_of(some), None), FIRST, start, end)
+    found = batches_in(encode_group(batches, None, stretch), FIRST, start, end)
     for batch, first in found:
         assert first < end
         assert first + batch.count > start
@@ -54,6 +81,10 @@ def test_of_a_range_come_the_batches_it_touches(
         )
     there = {first + one for batch, first in found for one in range(batch.count)}
     assert {*range(start, end)} & {*range(FIRST, FIRST + len(messages))} <= there
+
+
+def batches_of(some: Iterable[tuple[bytes, Sequence[bytes]]]) -> list[Batch]:
+    return following([(key, payloads, None) for key, payloads in some], 5)
 
 
 def changed(at: int, value: int) -> bytes:
@@ -92,19 +123,20 @@ def test_a_table_that_disagrees_with_its_batches_is_wrong() -> None:
         batches_in(bytes(body), FIRST, FIRST, FIRST + 9)
 
 
-@given(parts, st.data())
+@given(grouped(), st.data())
 def test_whatever_stands_there_no_error_but_one(
-    some: list[tuple[bytes, list[bytes]]], data: st.DataObject
+    group: tuple[list[Batch], Stretch | None], data: st.DataObject
 ) -> None:
     """Of a group that was changed, mostly in front, or cut."""
-    body = bytearray(encode_group(batches_of(some), None))
-    front = FRONT.size + ENTRY_BYTES * len(some)
+    batches, stretch = group
+    body = bytearray(encode_group(batches, None, stretch))
+    front = len(body) - sum(one.size_bytes for one in batches)
     for _ in range(data.draw(st.integers(0, 3))):
         end = data.draw(st.sampled_from([front, front, len(body)]))
         body[data.draw(st.integers(0, end - 1))] = data.draw(st.integers(0, 255))
     changed = bytes(body[: data.draw(st.sampled_from([len(body), len(body), len(body) // 2]))])
     with suppress(RemoteProtocolError):
-        read_front(changed)
+        sequences_in(changed, read_front(changed))
     with suppress(RemoteProtocolError):
         for batch, first in batches_in(changed, FIRST, FIRST, FIRST + 10):
             batch.check()

@@ -31,7 +31,7 @@ from security.at_rest import OVERHEAD_BYTES
 u32, u64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
 drafts = st.builds(
     Draft, st.sampled_from([Kind.PUBLISH, Kind.ACKS, Kind.DEFINITIONS]), st.binary(max_size=200),
-    st.lists(st.builds(Target, u64, u64), max_size=3), u64, st.just(False), st.booleans(),
+    st.lists(st.builds(Target, u64, u64), max_size=3), u64, st.just(False), st.booleans(), st.booleans(),
 )  # fmt: skip
 store_ids = st.binary(min_size=16, max_size=16)
 
@@ -59,7 +59,8 @@ def test_a_record_reads_as_the_text_says(
         return int.from_bytes(data[at : at + size], "little")
 
     assert data[:4] == b"MREC"
-    version, flags = (3, 2) if draft.grouped else (1, 0)
+    version = 4 if draft.spread else 3 if draft.grouped else 1
+    flags = 2 * draft.grouped + 4 * draft.spread
     assert (number(4, 1), number(5, 1), number(6, 2)) == (version, draft.kind, flags)
     assert number(8, 4) == len(data) == draft.size_bytes
     assert (number(12, 4), number(16, 4)) == (len(draft.body), len(draft.targets))
@@ -213,7 +214,8 @@ def test_an_encrypted_record_decrypts_to_what_was_appended(
     assert encrypted.size_bytes - draft.size_bytes == OVERHEAD_BYTES
     assert len(draft.body) < 4 or bytes(draft.body) not in bytes(encrypted.body)
     data = encode(encrypted, store_id, position=9)
-    assert (data[4], data[6]) == ((3, 3) if draft.grouped else (2, 1))
+    version = 4 if draft.spread else 3 if draft.grouped else 2
+    assert (data[4], data[6]) == (version, 1 + 2 * draft.grouped + 4 * draft.spread)
     (found,) = found_in(data, store_id, decrypt=used.decrypt)
     assert isinstance(found, Found)
     assert (bytes(found.record.body), found.record.targets) == (draft.body, tuple(draft.targets))

@@ -22,6 +22,7 @@ CASES = [
     latency.one_at_a_time("one at a time", 1),
     memory.ready_messages("ready", TINY),
     memory.ready_messages("alone", TINY, way="alone"),
+    memory.ready_messages("unlike", TINY, way="unlike"),
     memory.declared_queues("declared", 20),
 ]
 

@@ -49,7 +49,10 @@ class Using(Declaring):
         mandatory: bool, data: st.DataObject, together: bool,
     ) -> None:  # fmt: skip
         """What has been sent before is sent again, from `back` on."""
-        key = data.draw(st.sampled_from(self.model.routes.queues))
+        keys = st.sampled_from(self.model.routes.queues)
+        each = [data.draw(keys)] * count
+        if not together and data.draw(st.booleans()):
+            each = [data.draw(keys) for _ in range(count)]
         exchange = data.draw(st.sampled_from(["", "amq.fanout"] * 3 + self.exchanges()))
         first = max(0, self.following[name] - back)
         self.following[name] = max(self.following[name], first + count)
@@ -57,15 +60,16 @@ class Using(Declaring):
         payloads = [b"%c%03d" % (name[0], first + at) + bytes(size - 4) for at in range(count)]
         sent = [
             (at, Published(one, key, exchange, priority, ttl_us, origin=(name, there.epoch, at)))
-            for at, one in enumerate(payloads, first)
+            for at, (key, one) in enumerate(zip(each, payloads, strict=True), first)
         ]
         where: dict[str, Any] = {
-            "key": key, "publisher": name, "epoch": there.epoch,
+            "publisher": name, "epoch": there.epoch,
             "properties": Properties(exchange, priority, ttl_us, mandatory),
         }  # fmt: skip
         parts = [sent] if together else [[one] for one in sent]
         batches = [
-            make_batch(one[0][0], [what.payload for _, what in one], **where) for one in parts
+            make_batch(one[0][0], [what.payload for _, what in one], key=one[0][1].key, **where)
+            for one in parts
         ]
         self.model.end = self.log.end
         refused = self.model.publish(name, parts, mandatory=mandatory)

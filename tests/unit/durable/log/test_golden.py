@@ -40,7 +40,14 @@ from durable.log.record import (
     store_seed,
 )
 from durable.log.store_keys import StoreKeys, decode_store_keys, encode_store_keys
-from durable.vhost.groups import Front, batches_in, encode_group, read_front
+from durable.vhost.groups import (
+    Front,
+    Stretch,
+    batches_in,
+    encode_group,
+    read_front,
+    sequences_in,
+)
 from security.at_rest import wrap
 from security.keys import derive
 from tests.logs import NEW_SECRET, OLD_SECRET, PUBLISHER, STORE_ID, batch, following
@@ -96,15 +103,52 @@ def test_a_group() -> None:
     ]  # fmt: skip
 
 
+def spread(stretch: Stretch | None) -> bytes:
+    """A message, and two behind a hole of three."""
+    parts = [(b"a", [b"one"], None), (b"b.c", [b"two", b"three"], [b"", b"\x80"])]
+    batches = following(parts, 2**40, epoch=7, time_us=1_700_000_000_000_000, holes=[0, 3])
+    return encode_group(batches, 1_000_000, stretch, part=1)
+
+
+def test_a_spread_group() -> None:
+    """A line of part 1 of 2, one without a stretch."""
+    stretch = Stretch(2**40 - 1, 9, 2)
+    lines = (GOLDEN / "spread-v1.hex").read_text().split()
+    assert [spread(one).hex() for one in (stretch, None)] == lines
+    front = Front(2, 3, 11, 7, 2**40 - 1, 1_000_000, PUBLISHER, 1, stretch, spread=True)
+    assert read_front(spread(stretch)) == front
+    for line in lines:
+        body = bytes.fromhex(line)
+        assert sequences_in(body, read_front(body)) == [(2**40, 2**40 + 1), (2**40 + 4, 2**40 + 6)]
+        found = batches_in(body, 100, 0, 1000)
+        assert [(one.topic, one.payloads, first) for one, first in found] == [
+            ("a", [b"one"], 100), ("b.c", [b"two", b"three"], 101),
+        ]  # fmt: skip
+
+
+def test_a_record_with_a_spread_group() -> None:
+    """As one with a group."""
+    draft = _grouped(spread(Stretch(2**40 - 1, 9, 2)))._replace(spread=True)
+    lines = (GOLDEN / "record-v4.hex").read_text().split()
+    assert [written(one).hex() for one in _plain_encrypted_moved(draft)] == lines
+
+
 def test_a_record_with_a_group() -> None:
     """A line in the plain, one encrypted, one moved."""
-    draft = Draft(Kind.PUBLISH, group(None), (Target(7, 100),), 1_700_000_000_000_000, grouped=True)
+    lines = (GOLDEN / "record-v3.hex").read_text().split()
+    assert [written(one).hex() for one in _plain_encrypted_moved(_grouped(group(None)))] == lines
+
+
+def _grouped(body: bytes) -> Draft:
+    return Draft(Kind.PUBLISH, body, (Target(7, 100),), 1_700_000_000_000_000, grouped=True)
+
+
+def _plain_encrypted_moved(draft: Draft) -> tuple[Draft, Draft, Draft]:
     plain = written(draft)
     header = read_header(plain, 0, store_seed(STORE_ID))
     assert header is not None
     moved = move(Record(header, plain[HEADER_BYTES:]), draft.targets, draft.time_us)
-    lines = (GOLDEN / "record-v3.hex").read_text().split()
-    assert [written(one).hex() for one in (draft, CIPHER.encrypt(draft), moved)] == lines
+    return draft, CIPHER.encrypt(draft), moved
 
 
 def written(draft: Draft) -> bytes:

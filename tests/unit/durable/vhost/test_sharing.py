@@ -14,7 +14,7 @@ from durable.queues.journal import REJECTED, Dead
 from durable.vhost import changes
 from durable.vhost.changes import Change
 from durable.vhost.deadletters import part_of
-from durable.vhost.groups import BATCHES_MAX, batches_in, read_front
+from durable.vhost.groups import BATCHES_MAX, Stretch, batches_in, read_front, sequences_in
 from mesh.protocol.batch import Batch
 from tests.vhosts import PUBLISHER, PlainVhost, anybody, make_batch
 
@@ -76,7 +76,6 @@ def test_what_goes_the_same_way_shares_a_record() -> None:
 @pytest.mark.parametrize(
     "batches",
     [
-        [message(0), message(2)],
         [message(0), message(1, "r")],
         [message(0), message(1, priority=2)],
         [message(0), message(1, ttl_us=5)],
@@ -87,7 +86,6 @@ def test_what_goes_the_same_way_shares_a_record() -> None:
         [message(0, size=1000), message(1, size=499)],
     ],
     ids=[
-        "hole",
         "queue",
         "priority",
         "ttl",
@@ -102,6 +100,59 @@ def test_what_is_unlike_gets_its_own(batches: list[Batch]) -> None:
     one = vhost("q", "r", max_priority=3)
     records = publish(one, *batches)
     assert [one.header.grouped for one in records] == [False, False]
+
+
+def test_to_queues_in_turn_each_gets_its_group_and_all_are_one_stretch() -> None:
+    one = vhost("q", "r")
+    keys = "qrqqrrrq"
+    records = publish(one, *[message(at, key) for at, key in enumerate(keys)])
+    assert [one.header.spread for one in records] == [True, True]
+    fronts = [read_front(one.body) for one in records]
+    assert [front.stretch for front in fronts] == [Stretch(0, 8, 2)] * 2
+    assert [front.part for front in fronts] == [0, 1]
+    found = [sequences_in(one.body, front) for one, front in zip(records, fronts, strict=True)]
+    assert found == [[(0, 1), (2, 4), (7, 8)], [(1, 2), (4, 7)]]
+    assert [one.registry.queue(name).ready for name in "qr"] == [4, 4]
+    publisher = one.publishers.open(PUBLISHER, 1, 0)
+    assert (publisher.next, publisher.holes) == (8, [])
+
+
+def test_a_queue_that_gets_one_in_between_is_part_of_the_stretch() -> None:
+    one = vhost("q", "r")
+    records = publish(one, *[message(at, key) for at, key in enumerate("qqrq")])
+    assert [read_front(one.body)[:2] for one in records] == [(3, 3), (1, 1)]
+    assert {read_front(one.body).stretch for one in records} == {Stretch(0, 4, 2)}
+
+
+@pytest.mark.parametrize(
+    ("batches", "holes"),
+    [
+        ([message(0), message(2)], [(1, 2)]),
+        ([message(0), message(1, "nobody"), message(2)], [(1, 2)]),
+        ([message(0), message(1, "r"), message(2), message(4, "r")], [(3, 4)]),
+    ],
+    ids=["never given", "nobody wants it", "of both"],
+)
+def test_with_a_hole_there_is_no_stretch(
+    batches: list[Batch], holes: list[tuple[int, int]]
+) -> None:
+    one = vhost("q", "r")
+    records = publish(one, *batches)
+    fronts = [read_front(one.body) for one in records]
+    assert all(front.spread and front.stretch is None for front in fronts)
+    publisher = one.publishers.open(PUBLISHER, 1, 0)
+    assert (publisher.next, publisher.holes) == (batches[-1].next_sequence, holes)
+
+
+def test_what_a_lane_got_from_elsewhere_in_between_stays_before_what_follows() -> None:
+    """ "q" gets 0 alone, 1 with "r", and 2 alone: with 0 it would be before 1."""
+    one = vhost("q", "r")
+    one.change(bound("q"), bound("r"))
+    one.commit()
+    records = publish(one, message(0), message(1, exchange="amq.fanout"), message(2))
+    assert [one.header.grouped for one in records] == [False] * 3
+    lane = one.registry.queue("q").lanes[0]
+    assert [run.position for run in lane.index.runs(0, 3)] == [one.position for one in records]
 
 
 def test_a_group_has_an_end() -> None:

@@ -1,0 +1,91 @@
+"""What a start knows of publishers whose messages went to queues in turn, whatever is missing of them."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from durable.definition_forms import read, to_plain
+from durable.definitions import QueueDefinition
+from durable.vhost import changes
+from durable.vhost.groups import batches_in
+from durable.vhost.publishers import Publisher
+from mesh.protocol.batch import Batch
+from tests.vhosts import PUBLISHER, PlainVhost, anybody, make_batch, snapshot_of
+
+QUEUES = "qrs"
+NOBODY = "n"
+keys = st.text(f"{QUEUES}{NOBODY}", min_size=1, max_size=12)
+"""Of the messages of one part."""
+
+
+def vhost() -> PlainVhost:
+    one = PlainVhost()
+    for name in QUEUES:
+        plain = to_plain(QueueDefinition(name=name))
+        one.change([changes.QUEUE, one.registry.new_lanes(read(QueueDefinition, plain)), plain])
+    one.commit()
+    return one
+
+
+def publish(one: PlainVhost, publisher: Publisher, sequence: int, some: str) -> None:
+    batches = [make_batch(at, [b"x"], key=key) for at, key in enumerate(some, sequence)]
+    one.vhost.publish(publisher, batches, anybody, 7)
+
+
+def sequences_of(publisher: Publisher) -> set[int]:
+    """What it is known to have stored."""
+    missing = {at for low, high in publisher.holes for at in range(low, high)}
+    return {*range(publisher.next)} - missing
+
+
+def batches_of(one: PlainVhost, positions: set[int]) -> list[Batch]:
+    return [
+        batch
+        for position, record in one.store.records.items()
+        if position in positions and record.targets
+        for batch, _ in batches_in(record.body, 0, 0, 1000)
+    ]
+
+
+@given(st.lists(keys, min_size=1, max_size=4), st.data())
+def test_what_is_there_is_known_and_nothing_else(parts: list[str], data: st.DataObject) -> None:
+    one = vhost()
+    publisher = one.publishers.open(PUBLISHER, 1, 0)
+    begins, sequence = one.store.end, 0
+    for some in parts:
+        publish(one, publisher, sequence, some)
+        sequence += len(some)
+        if data.draw(st.booleans()):  # A record of something else.
+            one.change([changes.BIND, {"exchange": "amq.fanout", "destination": "q", "key": ""}])
+    one.commit()
+    every = "".join(parts)
+    assert sequences_of(publisher) == {at for at, key in enumerate(every) if key != NOBODY}
+    positions = range(begins, one.store.end)
+    lost = data.draw(st.sets(st.sampled_from(positions) if positions else st.nothing()))
+    again = one.restarted(lost)
+    there = {
+        at
+        for batch in batches_of(one, {*positions} - lost)
+        for at in range(batch.base_sequence, batch.next_sequence)
+    }
+    known = again.publishers.open(PUBLISHER, 1, 0)
+    assert sequences_of(known) == there
+    for name in QUEUES:
+        assert again.registry.queue(name).ready == sum(every[at] == name for at in there)
+
+
+@given(keys, keys, st.data())
+def test_a_snapshot_in_the_middle_changes_nothing(
+    before: str, behind: str, data: st.DataObject
+) -> None:
+    one = vhost()
+    publisher = one.publishers.open(PUBLISHER, 1, 0)
+    publish(one, publisher, 0, before)
+    one.commit()
+    one.flush()
+    one.store.append_nowait(snapshot_of(one.vhost))
+    publish(one, publisher, len(before), behind)
+    one.commit()
+    again = one.restarted()
+    assert sequences_of(again.publishers.open(PUBLISHER, 1, 0)) == sequences_of(publisher)
