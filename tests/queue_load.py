@@ -2,10 +2,10 @@
 
     load.publish ──> read ──> load.consume: acks, rejects, gives back
           │           └─ rejected, or back too often ──> dead
-          `───────> kept: what a fanout gave to both; nobody reads it until the end
+          `───────> kept: what a fanout gave to both, or a topic to it alone; nobody reads it until the end
 
 Two publishers, one of which has a name, and one consumer. Of one part in so many each message has a key of
-its own.
+its own, and goes to one queue or the other.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from durable.errors import BrokerLost
 from tests.ledger import Ledger, number_of, payload
 from tests.waiting import until
 
-IN_BOTH, APART = 10, 3
+IN_BOTH, APART, ELSEWHERE = 10, 3, 3
 """One part in so many is also routed to the queue that nobody reads until the end; goes through an exchange,
-message by message."""
+message by message, of which one message in so many goes to that queue alone."""
 REQUEUED, REJECTED, RETURNED = 7, 11, 13
 """One message in so many is given back when it comes first; is rejected whenever it comes, or given back,
 and is to be found among the dead."""
@@ -60,7 +60,8 @@ class QueueLoad:
         await self.connection.bind("both", "read")
         await self.connection.bind("both", "kept")
         await self.connection.declare_exchange("each", type="topic")
-        await self.connection.bind("each", "read", "each.#")
+        await self.connection.bind("each", "read", "read.#")
+        await self.connection.bind("each", "kept", "kept.#")
 
     def begin(self, nursery: trio.Nursery) -> None:
         nursery.start_soon(self.publish)
@@ -72,17 +73,21 @@ class QueueLoad:
                 numbers = range(self.next, self.next + self.random.randrange(1, 60))
                 self.next = numbers.stop
                 payloads = [payload(number) for number in numbers]
+                to_read = list(numbers)
                 if self.random.randrange(IN_BOTH) == 0:
                     await self.connection.publish_many("both", "read", payloads)
                     self.kept.confirmed.update(numbers)
                 elif self.random.randrange(APART) == 0:
+                    to_read = [number for number in numbers if number % ELSEWHERE]
                     for number, one in zip(numbers, payloads, strict=True):
-                        await till.send("each", f"each.{number}", one)
+                        queue = "read" if number % ELSEWHERE else "kept"
+                        await till.send("each", f"{queue}.{number}", one)
                     await till.flush()
+                    self.kept.confirmed.update({*numbers} - {*to_read})
                 else:
                     await till.publish("", "read", payloads)
-                self.read.confirmed.update(numbers)
-                self.dead.confirmed.update(filter(dies, numbers))
+                self.read.confirmed.update(to_read)
+                self.dead.confirmed.update(filter(dies, to_read))
                 self.parts += 1
         self.published = True
 

@@ -51,6 +51,8 @@ class Client:
         for number in rounds:
             for exchange, keys in (("both", ("jobs", "kept")), ("", ("jobs",)), ("", ("gone",))):
                 await self.publish(exchange, keys)
+            if number % 2:
+                await self.publish_in_turn(("jobs", "kept"))
             await self.work("jobs", self.random.randrange(3, 9))
             if number % 3 == 1:
                 await self.work("dead", 2)
@@ -120,6 +122,18 @@ class Client:
             for name in queues:
                 self.ledger.sent[name] += numbers
             first += count
+        self.batches += batches
+        await self.send(batches)
+
+    async def publish_in_turn(self, queues: tuple[str, ...]) -> None:
+        """Two messages to each, one after the other: in a record for each queue, in one append."""
+        first = self.batches[-1].next_sequence
+        batches = [
+            make_batch(number, [payload(number)], key=name)
+            for number, name in enumerate(queues * 2, first)
+        ]
+        for batch in batches:
+            self.ledger.sent[batch.topic].append(batch.base_sequence)
         self.batches += batches
         await self.send(batches)
 
