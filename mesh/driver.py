@@ -33,6 +33,7 @@ from .protocol.carrying import carry_out
 from .protocol.core import Core
 from .protocol.lane import Conn
 from .protocol.membership import Change
+from .protocol.timers import Timer
 from .protocol.topics import TopicStream
 from .protocol.tunnel import TunnelEnd
 from .transport import Transport
@@ -177,6 +178,10 @@ class Driver:
             for finder in self.finders:
                 await finder.withdraw()
 
+    def after(self, seconds: float, call: Callable[[], None]) -> Timer:
+        """`call` then, unless the timer is cancelled or the node has left by then. It must not raise."""
+        return self.core.timers.at(trio.current_time() + seconds, lambda _now_s: call())
+
     def close(self) -> None:
         """Nothing moves any more: tell whoever still waits. Again: nothing."""
         if not self.running:
@@ -201,7 +206,7 @@ class Driver:
             raise WrongThread
 
     def check_process(self) -> None:
-        """Raises NodeClosed: this is a forked child."""
+        """Raises NodeClosed: this is a forked child, where nothing comes."""
         if self.forked:
             raise NodeClosed(FORKED)
 

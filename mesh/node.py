@@ -56,8 +56,8 @@ class Node:
         self._publisher = driver.core.patterns.publisher
         self._streams = self._publisher.streams
         self._payload_bytes_max = config.payload_bytes_max
-        self.timers, self.check_process = driver.core.timers, driver.check_process
-        """For what is built on top of it. The latter raises NodeClosed in a forked child, where nothing comes."""
+        self.after, self.check_process = driver.after, driver.check_process
+        """For what is built on top of it: see there."""
 
     def __repr__(self) -> str:
         return f"<Node {short(self.id)} of {','.join(self.config.clusters)}>"

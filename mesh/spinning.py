@@ -7,8 +7,8 @@ So the loop looks at its sockets again and again for a moment before it sleeps, 
 such a thing is to come, and where that has paid.
 
 It takes no time that anybody else wants: the loop has nothing to do then, other threads and processes are
-let in all the time, and where they take long it is over. What is not one of our sockets, as those of the
-program, or what another thread says, is seen when it is over, a millisecond later at most.
+let in all the time, and where they take long it is over. What is not watched, as other sockets of the program
+and what its other threads say, is seen when it is over, a millisecond later at most.
 """
 
 from __future__ import annotations
@@ -34,6 +34,29 @@ RESTS_MAX = 255
 """So many waits after one that was in vain are left alone, at most: 1, 3, 7 ... if it stays so."""
 
 
+class Habit:
+    """Looking for one kind of thing: how long, and how seldom where it was in vain."""
+
+    __slots__ = ("_rests", "_vain", "limit_s")
+
+    def __init__(self, limit_s: float) -> None:
+        self.limit_s = limit_s
+        self._vain = self._rests = 0
+
+    def rests(self) -> bool:
+        """Whether this time it is left alone."""
+        if self._rests:
+            self._rests -= 1
+            return True
+        return False
+
+    def came(self) -> None:
+        self._vain = 0
+
+    def in_vain(self) -> None:
+        self._rests = self._vain = min(2 * self._vain + 1, RESTS_MAX)
+
+
 class Spinner(trio.abc.Instrument):
     """Of one trio run: see `spinner_of_this_run`."""
 
@@ -43,8 +66,8 @@ class Spinner(trio.abc.Instrument):
     ) -> None:  # fmt: skip
         self._sockets = sockets
         self._sched_yield, self._clock = sched_yield, clock
-        self._expecting = self._vain = self._rests = 0
-        self._answered = False
+        self._expecting, self._answered = 0, False
+        self._answers, self._questions = Habit(LIMIT_S), Habit(ANSWERED_S)
 
     def attach(self) -> None:
         """Have the loop ask it from now on: whoever is going to expect something says so first."""
@@ -71,30 +94,29 @@ class Spinner(trio.abc.Instrument):
         """The loop has nothing to do for so many seconds, unless something comes."""
         if timeout <= 0 or not (self._expecting or self._answered):
             return
-        limit_s = LIMIT_S if self._expecting else ANSWERED_S
+        habit = self._answers if self._expecting else self._questions
         self._answered = False
-        if self._rests:
-            self._rests -= 1
-        elif self._spin(limit_s, timeout):
-            self._vain = 0
+        if not habit.rests():
+            self._spin(habit, timeout)
 
-    def _spin(self, limit_s: float, timeout_s: float) -> bool:
-        """Until something has come: True; or as long as may be."""
+    def _spin(self, habit: Habit, timeout_s: float) -> None:
+        """Until something has come, or as long as may be."""
         clock, poll = self._clock, self._sockets.poll
         turned_s = clock()
-        end_s = turned_s + min(limit_s, timeout_s)
+        end_s = turned_s + min(habit.limit_s, timeout_s)
         while True:
             for _ in range(LOOKS):
                 if poll(0):
-                    return True
+                    habit.came()
+                    return
             self._sched_yield()
             now_s = clock()
             if now_s >= end_s:
-                if timeout_s >= limit_s:
-                    self._rests = self._vain = min(2 * self._vain + 1, RESTS_MAX)
-                return False
+                if timeout_s >= habit.limit_s:
+                    habit.in_vain()
+                return
             if now_s - turned_s > TURN_S:
-                return False
+                return
             turned_s = now_s
 
 

@@ -62,7 +62,6 @@ class Model:
         self.publishers: dict[bytes, Publisher] = {}
         self.open_records: dict[str, OpenRecord] = {}
         """What each destination got last of one publish."""
-        """Of one call of a publisher."""
         self.counts: Counter[str] = Counter()
         """Since the start: received, of these duplicates, dropped (routed nowhere), refused."""
 

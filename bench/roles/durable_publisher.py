@@ -25,6 +25,7 @@ FANOUT, DIRECT = "bench.fanout", "bench.direct"
 KEYS = ["k" * (1 + 7 * number % 31) for number in range(31)]
 """Any two that follow each other differ in length, too."""
 LIVES_S = 86_400, 86_401
+"""Two that differ, and are longer than any run."""
 
 
 async def run(stage: Stage) -> None:

@@ -136,6 +136,11 @@ class Hosted:
             self.turn()
             await self._work.wait()
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing is on its way to the disk."""
+        return self.log.durable_end == self.log.end
+
     def turn(self) -> None:
         """Whatever there is to do at this moment."""
         if self.log.failure is not None:

@@ -51,6 +51,7 @@ async def serve_publisher(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Pe
     """
     publisher = _open(hello, hosted, peer)
     session = _Session(tunnel, hosted, peer, publisher)
+    spinner_of_this_run().attach()
     hosted.attach_publisher(publisher, session)
     try:
         await tunnel.send(encode_answer(Answer(0, _known(publisher))))
@@ -100,7 +101,6 @@ class _Session:
         self._tunnel, self._hosted, self._peer = tunnel, hosted, peer
         self._publisher = publisher
         self._spinner = spinner_of_this_run()
-        self._spinner.attach()
         self._waker = Waker()
         self._refusals: list[Refusal] = []
         self._told = Waker()
@@ -118,7 +118,7 @@ class _Session:
         while (part := self._next_confirm()) is not None:
             try:
                 self._tunnel.send_nowait(part)
-                if not self._publisher.waiting:  # It may have waited for that.
+                if self._hosted.is_quiet:  # It may have waited for that.
                     self._spinner.answered()
             except trio.WouldBlock:
                 self._unsent.append(part)

@@ -179,7 +179,7 @@ class Channel:
 
     def after(self, seconds: float, call: Callable[[], None]) -> Timer:
         """`call` then, unless the timer is cancelled or the node has left by then."""
-        return self._node.timers.at(trio.current_time() + seconds, lambda _now_s: call())
+        return self._node.after(seconds, call)
 
     def check_process(self) -> None:
         """Raises NodeClosed: this is a forked child."""

@@ -385,7 +385,7 @@ class Connection:
                 await publisher.hand_over(given, handed)
                 all_given = True
         left_s = end_s - trio.current_time()
-        if all_given and await publisher.is_confirmed(handed, left_s):
+        if all_given and await publisher.wait_confirmed(handed, left_s):
             return
         unsent = len(given.payloads) - handed.count
         unconfirmed = Unconfirmed(

@@ -213,20 +213,23 @@ class Sender(AsyncBlock, ABC):
     async def confirmed(self, handed: Handed) -> None:
         """Return when all of it is on disk. Raises what `publish` raises of it, and Unconfirmed when the
         broker says nothing for as long as one answer may take."""
-        if not await self.is_confirmed(handed, self._channel.timeout_s, anew=True):
+        if not await self.wait_confirmed(handed, self._channel.timeout_s, anew=True):
             raise Unconfirmed(self.unknown(handed), self._silence())
 
-    async def is_confirmed(self, handed: Handed, patience_s: float, *, anew: bool = False) -> bool:
+    async def wait_confirmed(
+        self, handed: Handed, patience_s: float, *, anew: bool = False
+    ) -> bool:
         """Return when all of it is on disk; False: that takes longer. Raises what `publish` raises of it.
 
         Args:
-            anew: so many seconds begin anew with whatever the broker decides.
+            patience_s: seconds, from now on.
+            anew: and again whenever the broker has decided something in them.
         """
         self._channel.check_process()
         if not handed.runs:
             await trio.lowlevel.checkpoint()
         wake, decided = handed.waker.wake, self._outbox.confirmed
-        # No scope: leaving one takes a tenth of what is to be done here when a confirm has come.
+        # No scope: leaving one would be a tenth of what is to be done when a confirm has come (history.md).
         timer = self._channel.after(patience_s, wake)
         little = self._outbox.size_bytes <= SOON_BYTES  # What is more takes the broker longer.
         try:

@@ -212,7 +212,9 @@ def _what(record: Record) -> str:
         body = batch_bytes(record)
         if is_group(body):
             front = read_front(body)
-            return f"{front.messages} in {front.batches} batches"
+            told = f"{front.messages} in {front.batches} batches"
+            stretch = front.stretch
+            return told + (f", {front.number + 1} of {stretch.records}" if stretch else "")
         batch = Batch(body)
     except (RemoteProtocolError, DurableError, LookupError, TypeError):
         return "makes no sense"

@@ -11,7 +11,7 @@ which it is:
      0     2  magic 0x424D ("MB")
      2     1  version, 1
      3     1  kind: 2; 3 when it is spread
-     4     4  0; of a spread one the messages of its stretch
+     4     4  0; of a spread one the messages of its stretch, 0 if that has holes
      8     4  total length in bytes, this front included
     12     4  count of batches
     16     4  count of messages
@@ -24,20 +24,20 @@ which it is:
 
 Sequences of messages that go to queues in turn have holes in each of their groups, and these are spread:
 
-    64     4  which part of its stretch it is, from 0 on
-    68     4  how many parts there are, in records that follow each other: together they have every
-              sequence of the stretch. 0: there is no stretch
-    72        per batch: u32 length in bytes, u32 count of messages, u32 where its first sequence is, from
-              that of the front on; then the batches, back to back
+    64     4  which record of its stretch it is, from 0 on
+    68     4  how many records that has, which follow each other: all that was planned with it. 0: it
+              has no stretch
+    72        per batch: u32 length in bytes, u32 count of messages, u32 distance of its first sequence
+              from that of the front; then the batches, back to back
 
-A start that finds all parts need not look at the sequences of each.
+A start that finds all records of a stretch without a hole need not look at the sequences of each.
 """
 
 from __future__ import annotations
 
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -51,10 +51,10 @@ KIND, SPREAD_KIND = 2, 3
 KINDS = (KIND, SPREAD_KIND)
 KIND_AT = 3
 FRONT = struct.Struct("<HBBIIIIIQQq16s")
-PART = struct.Struct("<II")
-ENTRY_NUMBERS = {KIND: 2, SPREAD_KIND: 3}
-OFFSETS_END = 1 << 32
-"""Of sequences in a spread one."""
+NUMBER = struct.Struct("<II")
+ENTRY_FIELDS, FIELD_BYTES = {KIND: 2, SPREAD_KIND: 3}, 4
+DISTANCE_END = 1 << 32
+"""Of sequences in a spread one, from the front's."""
 NO_TTL = -1
 
 BYTES_MAX, BATCHES_MAX = 64 * 1024, 64
@@ -66,11 +66,12 @@ large as their average."""
 
 
 class Stretch(NamedTuple):
-    """Sequences [`first`, `first + messages`), all of them in `parts` records together."""
+    """Sequences from `first` on in so many records that follow each other."""
 
     first: int
     messages: int
-    parts: int
+    """All of them, without a hole; 0: there are holes."""
+    records: int
 
 
 class Front(NamedTuple):
@@ -84,10 +85,11 @@ class Front(NamedTuple):
     """Sequence of the first message, or where the stretch begins."""
     ttl_us: int | None
     publisher: bytes
-    part: int = 0
-    stretch: Stretch | None = None
-    """None: the sequences of the messages follow each other, or are to be looked up."""
     spread: bool = False
+    """Whether there are holes between its messages: then `sequences_in` says which they are."""
+    stretch: Stretch | None = None
+    number: int = 0
+    """Which record of the stretch it is."""
 
 
 def are_alike(count: int, bodies_bytes: int, other: Batch, other_bytes: int) -> bool:
@@ -98,13 +100,10 @@ def are_alike(count: int, bodies_bytes: int, other: Batch, other_bytes: int) -> 
 
 
 def encode_group(
-    batches: Sequence[Batch], ttl_us: int | None, stretch: Stretch | None = None, part: int = 0
+    batches: Sequence[Batch], ttl_us: int | None, stretch: Stretch | None = None, number: int = 0
 ) -> bytes:
-    """Batches of one publisher and epoch whose sequences rise, as one body.
-
-    Args:
-        stretch: they are this part of it.
-    """
+    """Batches of one publisher and epoch whose sequences rise, as one body: spread, where they have holes or
+    are record `number` of a stretch."""
     first, count = batches[0].base_sequence, len(batches)
     messages = sum([batch.count for batch in batches])
     spread = stretch is not None or batches[-1].next_sequence - first != messages
@@ -118,8 +117,8 @@ def encode_group(
     kind = SPREAD_KIND if spread else KIND
     table = struct.pack(f"<{len(entries)}I", *entries)
     if spread:
-        table = (PART.pack(part, stretch.parts) if stretch else PART.pack(0, 0)) + table
-    total = FRONT.size + len(table) + sum(entries[:: ENTRY_NUMBERS[kind]])
+        table = (NUMBER.pack(number, stretch.records) if stretch else NUMBER.pack(0, 0)) + table
+    total = FRONT.size + len(table) + sum(entries[:: ENTRY_FIELDS[kind]])
     front = FRONT.pack(
         MAGIC, VERSION, kind, stretch.messages if stretch else 0, total, count, messages,
         sum([batch.bodies_bytes for batch in batches]), batches[0].epoch,
@@ -131,6 +130,10 @@ def encode_group(
 def is_group(body: Buffer) -> bool:
     """Else it is a batch, if anything."""
     return len(body) > KIND_AT and body[KIND_AT] in KINDS
+
+
+def is_spread(group: Buffer) -> bool:
+    return group[KIND_AT] == SPREAD_KIND
 
 
 def read_front(body: Buffer) -> Front:
@@ -148,36 +151,45 @@ def read_front(body: Buffer) -> Front:
     lives_us = None if ttl_us == NO_TTL else ttl_us
     if kind == KIND:
         return Front(batches, messages, bodies_bytes, epoch, first, lives_us, publisher)
-    part, parts = PART.unpack_from(body, FRONT.size)
-    stretch = Stretch(first, stretched, parts) if parts else None
+    number, records = NUMBER.unpack_from(body, FRONT.size)
+    if number and number >= records:
+        raise RemoteProtocolError(f"group {number} of a stretch of {records}")
+    stretch = Stretch(first, stretched, records) if records else None
     return Front(
-        batches, messages, bodies_bytes, epoch, first, lives_us, publisher, part, stretch, True
-    )
+        batches, messages, bodies_bytes, epoch, first, lives_us, publisher, spread=True,
+        stretch=stretch, number=number,
+    )  # fmt: skip
 
 
 def _batches_at(kind: int, batches: int) -> int:
     """Where the first of so many begins."""
-    part_bytes = PART.size if kind == SPREAD_KIND else 0
-    return FRONT.size + part_bytes + 4 * ENTRY_NUMBERS[kind] * batches
+    number_bytes = NUMBER.size if kind == SPREAD_KIND else 0
+    return FRONT.size + number_bytes + FIELD_BYTES * ENTRY_FIELDS[kind] * batches
 
 
 def _table(body: Buffer, front: Front) -> tuple[int, ...]:
     kind = SPREAD_KIND if front.spread else KIND
-    start, end = _batches_at(kind, 0), _batches_at(kind, front.batches)
-    return struct.unpack_from(f"<{(end - start) // 4}I", body, start)
+    return struct.unpack_from(f"<{ENTRY_FIELDS[kind] * front.batches}I", body, _batches_at(kind, 0))
 
 
 def sequences_in(body: Buffer, front: Front) -> list[tuple[int, int]]:
-    """Which its publisher's messages have, from each to before each other: in order, as few as they are."""
+    """Ranges [first, end) of its publisher's sequences, ascending, neighbours merged."""
     if not front.spread:
         return [(front.first, front.first + front.messages)]
-    entries = _table(body, front)
+    entries, fields = _table(body, front), ENTRY_FIELDS[SPREAD_KIND]
+    firsts = [front.first + distance for distance in entries[2::fields]]
+    return merged(
+        (first, first + count) for first, count in zip(firsts, entries[1::fields], strict=True)
+    )
+
+
+def merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ascending ranges, those that touch as one."""
     found: list[tuple[int, int]] = []
-    for count, offset in zip(entries[1::3], entries[2::3], strict=True):
-        start = front.first + offset
-        if found and found[-1][1] == start:
-            start = found.pop()[0]
-        found.append((start, front.first + offset + count))
+    for first, end in ranges:
+        if found and found[-1][1] == first:
+            first = found.pop()[0]
+        found.append((first, end))
     return found
 
 
@@ -194,10 +206,10 @@ def batches_in(body: Buffer, first: int, start: int, end: int) -> list[tuple[Bat
         return [(Batch(body), first)]
     front = read_front(body)
     batches, kind = front.batches, SPREAD_KIND if front.spread else KIND
-    entries, numbers = _table(body, front), ENTRY_NUMBERS[kind]
+    entries, fields = _table(body, front), ENTRY_FIELDS[kind]
     # Where each begins, and where the last one ends.
-    at = list(accumulate(entries[::numbers], initial=_batches_at(kind, batches)))
-    firsts = list(accumulate(entries[1::numbers], initial=first))
+    at = list(accumulate(entries[::fields], initial=_batches_at(kind, batches)))
+    firsts = list(accumulate(entries[1::fields], initial=first))
     if (at[-1], firsts[-1] - first) != (len(body), front.messages):
         raise RemoteProtocolError(
             f"group of {len(body)} bytes and {front.messages} messages whose batches end at {at[-1]} "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import pairwise
+from operator import attrgetter
 from typing import NamedTuple
 
 from mesh.protocol.batch import Batch
@@ -12,7 +13,7 @@ from mesh.protocol.batch import Batch
 from ..errors import DurableError
 from ..log.record import Draft, Kind, Target
 from ..queues.lane import Lane
-from .groups import BATCHES_MAX, OFFSETS_END, Stretch, are_alike, encode_group
+from .groups import BATCHES_MAX, DISTANCE_END, Stretch, are_alike, encode_group, is_spread
 from .member import Member
 from .routes import cut
 
@@ -34,7 +35,7 @@ class Outcome(NamedTuple):
 
 
 class Item:
-    """Messages of one publisher, one after the other or nearly so, and what becomes of them.
+    """Messages of one publisher whose sequences rise, and what becomes of them.
 
     Args:
         bodies_bytes: of all payloads; 0 where nothing is stored.
@@ -81,22 +82,29 @@ class Item:
         self.bodies_bytes += bodies_bytes
         self.received_bytes += batch.size_bytes
 
-    def draft(self, kind: int, now_us: int, stretch: Stretch | None = None, part: int = 0) -> Draft:
-        """The record of what is logged of it; this part of a stretch, if there is one."""
+    def draft(self, kind: int, now_us: int, stretch: Stretch | None, number: int) -> Draft:
+        """The record of what is logged of it; that of this number in a stretch, if there is one."""
         targets = [Target(lane.id, first) for _, lane, first in self.logged]
         if len(self.batches) == 1 and stretch is None:
             return Draft(kind, self.batches[0].view(), targets, now_us)
-        body = encode_group(self.batches, self.ttl_us, stretch, part)
-        spread = self.spread or stretch is not None
-        return Draft(kind, body, targets, now_us, grouped=True, spread=spread)
+        body = encode_group(self.batches, self.ttl_us, stretch, number)
+        return Draft(kind, body, targets, now_us, grouped=True, spread=is_spread(body))
+
+
+class Way(NamedTuple):
+    """Where an item went."""
+
+    item: Item
+    members: Sequence[Member]
+    priority: int
 
 
 class Plan:
-    """Items in the order of their messages.
+    """Items in the order of their first messages.
 
     Args:
-        group_bytes: so many bytes of batches that follow each other to the same lanes share a record, at
-            most. 0: none do.
+        group_bytes: so many bytes of batches share a record, at most, if they go to the same lanes and none
+            of these got something else in between. 0: none do.
         stops: after one refusal all that follows is refused.
         refusal: there has been one.
     """
@@ -110,10 +118,11 @@ class Plan:
         """What goes for everything from now on."""
         self._now_us, self._kind, self._stops = now_us, kind, stops
         self._group_bytes = group_bytes
-        self._open: tuple[Item, Sequence[Member], int] | None = None
-        """What was stored last, and where: members and priority."""
-        self._before: dict[Lane, tuple[Item, Sequence[Member], int]] = {}
-        """By lane, what was stored in it last before that."""
+        self._open: Way | None = None
+        """Of what was stored last, or went on last."""
+        self._last: dict[Lane, Way] = {}
+        """By lane, of what was stored in it last; `_open` is noted when something goes another way, so
+        where all go the same nothing is."""
         self._spread = False
         """Whether an item is."""
         self._following: dict[Lane, int] = {}
@@ -124,26 +133,14 @@ class Plan:
     def drafts(self) -> list[Draft]:
         """The records of those items that go to the log."""
         logged = [one for one in self.items if one.logged]
-        stretch = self._stretch(logged) if self._spread else None
+        stretch = _stretch(logged) if self._spread else None
         return [
-            one.draft(self._kind, self._now_us, stretch, part) for part, one in enumerate(logged)
+            one.draft(self._kind, self._now_us, stretch, number)
+            for number, one in enumerate(logged)
         ]
 
-    @staticmethod
-    def _stretch(items: Sequence[Item]) -> Stretch | None:
-        """What all of them are together, if that has no hole."""
-        batches = [batch for item in items for batch in item.batches]
-        batches.sort(key=_base_sequence)
-        first, last = batches[0], batches[-1]
-        messages = last.next_sequence - first.base_sequence
-        whole = all(one.next_sequence == other.base_sequence for one, other in pairwise(batches))
-        publishers = {(one.publisher, one.epoch) for one in batches}
-        if not whole or len(publishers) > 1 or messages >= OFFSETS_END:
-            return None
-        return Stretch(first.base_sequence, messages, len(items))
-
     def outcomes(self) -> Sequence[Item | Outcome]:
-        """Of all messages, none of them spread."""
+        """Of all messages, each a range without a hole: the items, where none is spread, as mostly."""
         if not self._spread:
             return self.items
         found: list[Outcome] = []
@@ -222,19 +219,16 @@ class Plan:
             return
         item = Item(batch, bodies_bytes, logged, held, ttl_us=ttl_us)
         self.items.append(item)
-        self._open = (item, members, priority)
+        self._open = Way(item, members, priority)
 
     def _joined_by(
         self, batch: Batch, bodies_bytes: int, members: Sequence[Member], priority: int,
         ttl_us: int | None,
     ) -> Item | None:  # fmt: skip
         """The item whose record it may share."""
-        if self._open is None:
+        if self._open is None or not self._go(members, priority):
             return None
-        _, its_members, its_priority = self._open
-        if (members, priority) != (its_members, its_priority) and not self._turn(members, priority):
-            return None
-        item = self._open[0]
+        item = self._open.item
         last = item.batches[-1]
         joins = (
             not item.held
@@ -243,27 +237,39 @@ class Plan:
             and len(item.batches) < BATCHES_MAX
             and are_alike(item.count, item.bodies_bytes, batch, bodies_bytes)
             and (batch.publisher, batch.epoch) == (last.publisher, last.epoch)
-            and last.next_sequence <= batch.base_sequence < item.first + OFFSETS_END
+            and last.next_sequence <= batch.base_sequence < item.first + DISTANCE_END
         )
         return item if joins else None
 
-    def _turn(self, members: Sequence[Member], priority: int) -> bool:
-        """Go on with what was stored last in all lanes of these; False: it went elsewhere as well, or was
-        not the same. Then it is closed, for what comes next is to stand behind it."""
-        assert self._open is not None, "something was stored"
-        item = self._open[0]
-        before = self._before
-        for _, lane, _ in (*item.logged, *item.held):
-            before[lane] = self._open
+    def _go(self, members: Sequence[Member], priority: int) -> bool:
+        """Make what all these lanes got last the open one, if it is one item that went there and nowhere
+        else; whether it is."""
+        way = self._open
+        assert way is not None, "something was stored"
+        if (way.members, way.priority) == (members, priority):
+            return True
+        last = self._last
+        for _, lane, _ in (*way.item.logged, *way.item.held):
+            last[lane] = way
         lanes = [member.lane_for(priority) for member in members]
-        found = before.get(lanes[0])
-        if found is None or (found[1], found[2]) != (members, priority):
+        found = last.get(lanes[0])
+        if found is None or (found.members, found.priority) != (members, priority):
             return False
-        if any(before[lane] is not found for lane in lanes):
+        if any(last[lane] is not found for lane in lanes):
             return False
         self._open = found
         return True
 
 
-def _base_sequence(batch: Batch) -> int:
-    return int(batch.base_sequence)
+def _stretch(items: Sequence[Item]) -> Stretch | None:
+    """What all of them are together. None: they are of several publishers, as dead letters may be, or too
+    far apart."""
+    batches = [batch for item in items for batch in item.batches]
+    batches.sort(key=attrgetter("base_sequence"))
+    first, last = batches[0], batches[-1]
+    messages = last.next_sequence - first.base_sequence
+    publishers = {(one.publisher, one.epoch) for one in batches}
+    if len(publishers) > 1 or messages >= DISTANCE_END:
+        return None
+    whole = all(one.next_sequence == other.base_sequence for one, other in pairwise(batches))
+    return Stretch(first.base_sequence, messages if whole else 0, len(items))

@@ -25,22 +25,24 @@ from ..log.bodies import (
     decode_gap,
     decode_moved,
 )
-from ..log.record import FIRST_POSITION, TARGET, TARGET_BYTES, Buffer, Kind, Record
+from ..log.record import FIRST_POSITION, TARGET, TARGET_BYTES, Kind, Record
 from ..log.report import Gap, RecoveryReport
 from ..protocol.properties import decode_properties
 from ..queues.block import Block
 from ..queues.runs import Records
 from .changes import Change
-from .groups import Front, is_group, read_front, sequences_in
+from .groups import Front, is_group, read_front
 from .publishers import Publishers
 from .recovering import Recovering, unsettled
 from .registry import Gap as Uncaptured
 from .registry import Registry
 from .snapshot import Snapshots
 from .store import Store, refer_all
+from .stretches import Stretches
 
 logger = logging.getLogger("durable")
-PUBLISH = int(Kind.PUBLISH)
+_PUBLISH = int(Kind.PUBLISH)
+"""`Kind.PUBLISH` is a call in Python 3.11, and records are many."""
 
 
 class Replay:
@@ -58,15 +60,14 @@ class Replay:
         """Records whose checksum is right and whose contents are not: written by something else."""
         self.unknown_kinds = 0
         self._nowhere: Counter[str] = Counter()
-        self._parts: list[tuple[Buffer, Front]] = []
-        """Of a stretch whose other parts come next, if they are there."""
+        self._stretches = Stretches(publishers)
 
     def __call__(self, record: Record) -> None:
         position = record[0].position
         if position != self._last + 1:
             # Before the first one nothing is missing: it has been freed, or was read before.
             self._whole_from = -1 if self._last < 0 else position
-            self._end_stretch()
+            self._stretches.end()
         self._last = position
         try:
             self._apply(record)
@@ -131,7 +132,7 @@ class Replay:
             yield from lane.referenced()
 
     def _settle_down(self) -> None:
-        self._end_stretch()
+        self._stretches.end()
         for recovering in self._recovering.values():
             recovering.finish()
         self.registry.drop_undeclared()
@@ -168,8 +169,8 @@ class Replay:
 
     def _apply(self, record: Record) -> None:
         kind = record[0].kind
-        if self._parts and kind != PUBLISH:
-            self._end_stretch()
+        if self._stretches and kind != _PUBLISH:
+            self._stretches.end()
         if kind in MESSAGES:
             self._messages(record)
         elif kind == Kind.ACKS:
@@ -218,41 +219,17 @@ class Replay:
             # In a capture there is what the mesh gave it: no properties of ours.
             if batch.shared_headers and kind != Kind.CAPTURE:
                 ttl_us = decode_properties(batch.shared_headers).ttl_us
-        if header.kind == PUBLISH:
+        if header.kind == _PUBLISH:
             if front is not None and front.spread:
-                self._take_part(body, front)
+                self._stretches.take(body, front)
             else:
-                if self._parts:
-                    self._end_stretch()
+                if self._stretches:
+                    self._stretches.end()
                 self.publishers.recovered(publisher, epoch, first, first + count)
         expires_us = 0 if ttl_us is None else time_us + ttl_us
         for lane_id, at in TARGET.iter_unpack(contents[:body_at]):
             recovering = self._recovering.get(lane_id) or self._lane(lane_id)
             recovering.run(at, count, position, size_bytes, time_us, expires_us)
-
-    def _take_part(self, body: Buffer, front: Front) -> None:
-        """A spread group: when all parts of its stretch have come, its publisher is known to have all of that."""
-        parts, stretch = self._parts, front.stretch
-        if parts and (
-            (front.publisher, front.epoch, stretch)
-            != (parts[0][1].publisher, parts[0][1].epoch, parts[0][1].stretch)
-            or front.part != len(parts)
-        ):
-            self._end_stretch()
-        parts.append((body, front))
-        if stretch is None or front.part != len(parts) - 1:
-            self._end_stretch()
-        elif len(parts) == stretch.parts:
-            parts.clear()
-            end = stretch.first + stretch.messages
-            self.publishers.recovered(front.publisher, front.epoch, stretch.first, end)
-
-    def _end_stretch(self) -> None:
-        """The next part is not there: what came is looked up."""
-        for body, front in self._parts:
-            for first, end in sequences_in(body, front):
-                self.publishers.recovered(front.publisher, front.epoch, first, end)
-        self._parts.clear()
 
     def _lane(self, lane_id: int) -> Recovering:
         """To be called once for each, when something of it comes for the first time."""

@@ -8,13 +8,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from durable.vhost.groups import ENTRY_NUMBERS, FRONT, KIND, KIND_AT, KINDS, PART, SPREAD_KIND
+from durable.vhost.groups import (
+    ENTRY_FIELDS,
+    FIELD_BYTES,
+    FRONT,
+    KIND,
+    KIND_AT,
+    KINDS,
+    NUMBER,
+    SPREAD_KIND,
+)
 from mesh.protocol.batch import MAGIC, VERSION
 
 from .gather import Bytes, Ints, Numbers, counted, numbers
 
 MARKS = [MAGIC | VERSION << 16 | kind << 8 * KIND_AT for kind in KINDS]
-NUMBER_BYTES = 4
 
 
 def ungrouped(bodies: bytes, at: Ints, end: Ints) -> tuple[Ints, Ints, Ints, Ints]:
@@ -37,7 +45,7 @@ def ungrouped(bodies: bytes, at: Ints, end: Ints) -> tuple[Ints, Ints, Ints, Int
     inside, entry = front[body] > 0, tables.entries()
     size, messages = (end - at)[body], np.zeros(len(body), np.int64)
     size[inside] = numbers(buffer, entry, "<u4")
-    messages[inside] = numbers(buffer, entry + NUMBER_BYTES, "<u4")
+    messages[inside] = numbers(buffer, entry + FIELD_BYTES, "<u4")
     begin = (at + front)[body]
     begin += _before(size, count)
     return body, begin, begin + size, _before(messages, count)
@@ -49,14 +57,14 @@ class _Tables:
     def __init__(self, buffer: Bytes, at: Ints) -> None:
         self.count = numbers(buffer, at + 12, "<u4").astype(np.int64)
         spread = numbers(buffer, at + KIND_AT, "u1") == SPREAD_KIND
-        in_entry: Ints = np.where(spread, ENTRY_NUMBERS[SPREAD_KIND], ENTRY_NUMBERS[KIND])
-        self._entry_bytes = NUMBER_BYTES * in_entry
-        self._start = at + FRONT.size + np.where(spread, PART.size, 0)
+        in_entry: Ints = np.where(spread, ENTRY_FIELDS[SPREAD_KIND], ENTRY_FIELDS[KIND])
+        self._entry_bytes = FIELD_BYTES * in_entry
+        self._start = at + FRONT.size + np.where(spread, NUMBER.size, 0)
         self.end = self._start + self._entry_bytes * self.count
         """Where the first batch begins."""
 
     def entries(self) -> Ints:
-        """Of each entry of each."""
+        """Where each entry begins, group by group."""
         count = self.count
         inside = counted(np.zeros_like(count), count)
         at: Ints = np.repeat(self._start, count) + np.repeat(self._entry_bytes, count) * inside

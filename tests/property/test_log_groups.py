@@ -35,7 +35,7 @@ def grouped(draw: st.DrawFn) -> tuple[list[Batch], Stretch | None]:
     some = draw(parts)
     holes = draw(st.one_of(st.just([0] * len(some)), _holes(len(some))))
     batches = following([(key, bodies, None) for key, bodies in some], 5, holes=holes)
-    stretches = st.builds(Stretch, st.integers(0, 5), st.integers(0, 2**32 - 1), st.integers(1, 9))
+    stretches = st.builds(Stretch, st.integers(0, 5), st.integers(0, 2**32 - 1), st.integers(9, 12))
     return batches, draw(st.one_of(st.none(), stretches))
 
 
@@ -45,10 +45,10 @@ def _holes(count: int) -> st.SearchStrategy[list[int]]:
 
 @given(grouped(), st.one_of(st.none(), st.integers(0, 2**40)), st.integers(0, 8))
 def test_a_group_says_what_its_batches_say(
-    group: tuple[list[Batch], Stretch | None], ttl_us: int | None, part: int
+    group: tuple[list[Batch], Stretch | None], ttl_us: int | None, number: int
 ) -> None:
     batches, stretch = group
-    body = encode_group(batches, ttl_us, stretch, part)
+    body = encode_group(batches, ttl_us, stretch, number)
     assert is_group(body)
     assert not any(is_group(one.raw()) for one in batches)
     front = read_front(body)
@@ -57,7 +57,7 @@ def test_a_group_says_what_its_batches_say(
     assert front.messages == sum(one.count for one in batches)
     assert front.bodies_bytes == sum(one.bodies_bytes for one in batches)
     assert front.stretch == stretch
-    assert stretch is None or front.part == part
+    assert stretch is None or front.number == number
     sequences = {at for one in batches for at in range(one.base_sequence, one.next_sequence)}
     found = sequences_in(body, front)
     assert {at for low, high in found for at in range(low, high)} == sequences

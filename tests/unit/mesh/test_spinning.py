@@ -108,6 +108,15 @@ def test_after_an_answer_it_looks_once_and_not_for_long() -> None:
     assert machine.wait() == 4
 
 
+def test_answers_in_vain_do_not_keep_it_from_what_is_expected() -> None:
+    machine = Machine(None)
+    for _ in range(100):
+        machine.spinner.answered()
+        machine.wait()
+    with machine.spinner:
+        assert machine.wait()
+
+
 def test_after_an_answer_what_is_expected_is_looked_for_as_long_as_ever() -> None:
     machine = Machine(None)
     with machine.spinner:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -23,17 +24,17 @@ class Tunnel:
 async def test_after_the_last_confirm_the_broker_looks_for_what_comes_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Who waits for each of its confirms sends the next message then; others have sent it already."""
+    """Who waits for each of its confirms sends the next message then. While the disk works the broker would
+    be in the way of the thread that writes, whoever's messages these are."""
     answered: list[None] = []
     monkeypatch.setattr(Spinner, "answered", lambda _: answered.append(None))
-    publisher, tunnel = Publisher(bytes(16), 1), Tunnel()
-    session = _Session(cast("Any", tunnel), cast("Any", None), cast("Any", None), publisher)
+    publisher, tunnel, hosted = Publisher(bytes(16), 1), Tunnel(), SimpleNamespace(is_quiet=False)
+    session = _Session(cast("Any", tunnel), cast("Any", hosted), cast("Any", None), publisher)
     session._received = 2
     publisher.confirmed = 1
-    publisher.waiting.append((7, 2))
     session.confirm()
     assert not answered
-    publisher.committed(8)
+    publisher.confirmed, hosted.is_quiet = 2, True
     session.confirm()
     assert len(answered) == 1
     session.confirm()

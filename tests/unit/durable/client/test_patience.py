@@ -76,7 +76,7 @@ async def publishing(*decided_at_s: float) -> AsyncGenerator[tuple[Publisher, Ha
 
 async def test_in_time(autojump_clock: MockClock) -> None:
     async with publishing(1, 9) as (publisher, handed, deaf):
-        assert await publisher.is_confirmed(handed, PATIENCE_S)
+        assert await publisher.wait_confirmed(handed, PATIENCE_S)
         assert trio.current_time() == pytest.approx(9)
         assert deaf.timers.due_s() is None, "nobody waits any more"
 
@@ -86,7 +86,7 @@ async def test_all_of_it_takes_too_long(
     autojump_clock: MockClock, decided_at_s: tuple[float, ...]
 ) -> None:
     async with publishing(*decided_at_s) as (publisher, handed, _):
-        assert not await publisher.is_confirmed(handed, PATIENCE_S)
+        assert not await publisher.wait_confirmed(handed, PATIENCE_S)
         assert trio.current_time() == pytest.approx(10)
         assert publisher.unknown(handed) == 2 - len(decided_at_s[:1])
 
@@ -114,5 +114,5 @@ async def test_a_broker_that_decides_nothing_more_is_not(
 async def test_whoever_is_cancelled_leaves_no_timer(autojump_clock: MockClock) -> None:
     async with publishing() as (publisher, handed, deaf):
         with trio.move_on_after(1):
-            await publisher.is_confirmed(handed, PATIENCE_S)
+            await publisher.wait_confirmed(handed, PATIENCE_S)
         assert deaf.timers.due_s() is None

@@ -107,15 +107,15 @@ def spread(stretch: Stretch | None) -> bytes:
     """A message, and two behind a hole of three."""
     parts = [(b"a", [b"one"], None), (b"b.c", [b"two", b"three"], [b"", b"\x80"])]
     batches = following(parts, 2**40, epoch=7, time_us=1_700_000_000_000_000, holes=[0, 3])
-    return encode_group(batches, 1_000_000, stretch, part=1)
+    return encode_group(batches, 1_000_000, stretch, number=1)
 
 
 def test_a_spread_group() -> None:
-    """A line of part 1 of 2, one without a stretch."""
+    """A line of record 1 of 2, one without a stretch."""
     stretch = Stretch(2**40 - 1, 9, 2)
     lines = (GOLDEN / "spread-v1.hex").read_text().split()
     assert [spread(one).hex() for one in (stretch, None)] == lines
-    front = Front(2, 3, 11, 7, 2**40 - 1, 1_000_000, PUBLISHER, 1, stretch, spread=True)
+    front = Front(2, 3, 11, 7, 2**40 - 1, 1_000_000, PUBLISHER, True, stretch, 1)
     assert read_front(spread(stretch)) == front
     for line in lines:
         body = bytes.fromhex(line)

@@ -109,7 +109,7 @@ def test_to_queues_in_turn_each_gets_its_group_and_all_are_one_stretch() -> None
     assert [one.header.spread for one in records] == [True, True]
     fronts = [read_front(one.body) for one in records]
     assert [front.stretch for front in fronts] == [Stretch(0, 8, 2)] * 2
-    assert [front.part for front in fronts] == [0, 1]
+    assert [front.number for front in fronts] == [0, 1]
     found = [sequences_in(one.body, front) for one, front in zip(records, fronts, strict=True)]
     assert found == [[(0, 1), (2, 4), (7, 8)], [(1, 2), (4, 7)]]
     assert [one.registry.queue(name).ready for name in "qr"] == [4, 4]
@@ -125,23 +125,56 @@ def test_a_queue_that_gets_one_in_between_is_part_of_the_stretch() -> None:
 
 
 @pytest.mark.parametrize(
-    ("batches", "holes"),
+    ("batches", "holes", "records"),
     [
-        ([message(0), message(2)], [(1, 2)]),
-        ([message(0), message(1, "nobody"), message(2)], [(1, 2)]),
-        ([message(0), message(1, "r"), message(2), message(4, "r")], [(3, 4)]),
+        ([message(0), message(2)], [(1, 2)], 1),
+        ([message(0), message(1, "nobody"), message(2)], [(1, 2)], 1),
+        ([message(0), message(1, "r"), message(2), message(4, "r")], [(3, 4)], 2),
+        ([message(0), message(2), message(4, "r")], [(1, 2), (3, 4)], 2),
     ],
-    ids=["never given", "nobody wants it", "of both"],
+    ids=["never given", "nobody wants it", "of both", "one alone"],
 )
-def test_with_a_hole_there_is_no_stretch(
-    batches: list[Batch], holes: list[tuple[int, int]]
+def test_a_stretch_with_holes_says_so(
+    batches: list[Batch], holes: list[tuple[int, int]], records: int
 ) -> None:
     one = vhost("q", "r")
-    records = publish(one, *batches)
-    fronts = [read_front(one.body) for one in records]
-    assert all(front.spread and front.stretch is None for front in fronts)
-    publisher = one.publishers.open(PUBLISHER, 1, 0)
-    assert (publisher.next, publisher.holes) == (batches[-1].next_sequence, holes)
+    written = publish(one, *batches)
+    fronts = [read_front(one.body) for one in written]
+    assert [front.stretch for front in fronts] == [Stretch(0, 0, records)] * records
+    for there in (one, one.restarted()):
+        publisher = there.publishers.open(PUBLISHER, 1, 0)
+        assert (publisher.next, publisher.holes) == (batches[-1].next_sequence, holes)
+
+
+def test_what_is_too_far_apart_shares_nothing() -> None:
+    one = vhost("q")
+    records = publish(one, message(0), message(1), message(2**32), message(2**32 + 2))
+    assert [one.header.spread for one in records] == [False, True]
+    assert [read_front(one.body).first for one in records] == [0, 2**32]
+    assert read_front(records[1].body).stretch is None
+    for there in (one, one.restarted()):
+        publisher = there.publishers.open(PUBLISHER, 1, 0)
+        assert publisher.holes == [(2, 2**32), (2**32 + 1, 2**32 + 2)]
+
+
+def test_dead_letters_of_two_publishers_are_no_stretch() -> None:
+    one = vhost("q", "r")
+    letters = [
+        (make_batch(at, [b"x"], key=key, publisher=publisher), Properties())
+        for publisher in (PUBLISHER, b"o" * 16)
+        for at, key in enumerate("qrqr")
+    ]
+    end = one.store.end
+    one.vhost.intake.forward(letters, lambda _: [], 7)
+    one.commit()
+    fronts = [read_front(one.store.records[at].body) for at in range(end, one.store.end)]
+    assert [(front.publisher, front.stretch) for front in fronts] == (
+        [(PUBLISHER, None)] * 2 + [(b"o" * 16, None)] * 2
+    )
+    again = one.restarted()
+    for publisher in (PUBLISHER, b"o" * 16):
+        known = again.publishers.open(publisher, 1, 0)
+        assert (known.next, known.holes) == (4, [])
 
 
 def test_what_a_lane_got_from_elsewhere_in_between_stays_before_what_follows() -> None:

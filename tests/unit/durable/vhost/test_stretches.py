@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -73,6 +74,21 @@ def test_what_is_there_is_known_and_nothing_else(parts: list[str], data: st.Data
     assert sequences_of(known) == there
     for name in QUEUES:
         assert again.registry.queue(name).ready == sum(every[at] == name for at in there)
+
+
+@given(st.lists(keys, min_size=1, max_size=4))
+def test_a_start_forgets_no_holes_that_the_broker_knew(parts: list[str]) -> None:
+    """Found: record by record, a queue's left a hole for each message of another one, and old holes went."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("durable.vhost.publishers.HOLES_MAX", 2)
+        one = vhost()
+        publisher = one.publishers.open(PUBLISHER, 1, 0)
+        for some in parts:  # What nobody wants at the end is not known any more.
+            publish(one, publisher, publisher.next, f"{some}q")
+        one.commit()
+        known = one.restarted().publishers.open(PUBLISHER, 1, 0)
+        there = (publisher.next, publisher.floor, publisher.holes)
+        assert (known.next, known.floor, known.holes) == there
 
 
 @given(keys, keys, st.data())
