@@ -15,7 +15,12 @@ from ..log.record import Draft, Kind, Target
 from ..queues.lane import Lane
 from .groups import BATCHES_MAX, DISTANCE_END, Stretch, are_alike, encode_group, is_spread
 from .member import Member
+from .publishers import HOLES_MAX
 from .routes import cut
+
+SPREAD_MAX = HOLES_MAX // 2
+"""Batches from the first one in a record to the last, those that are not in it included: what a power cut
+leaves of an append has no more holes than that, and what its publisher sends again is known."""
 
 
 class Arrival(NamedTuple):
@@ -43,8 +48,8 @@ class Item:
     """
 
     __slots__ = (
-        "batches", "bodies_bytes", "count", "error", "held", "logged", "received_bytes", "spread",
-        "ttl_us",
+        "batches", "begun", "bodies_bytes", "count", "error", "held", "logged", "received_bytes",
+        "spread", "ttl_us",
     )  # fmt: skip
 
     def __init__(
@@ -57,6 +62,8 @@ class Item:
         self.count, self.bodies_bytes = batch.count, bodies_bytes
         self.received_bytes = batch.size_bytes
         self.logged, self.held, self.ttl_us, self.error = logged, held, ttl_us, error
+        self.begun = 0
+        """Which batch of the plan its first one is."""
         self.spread = False
         """Whether some between its messages are not in it."""
 
@@ -125,6 +132,8 @@ class Plan:
         where all go the same nothing is."""
         self._spread = False
         """Whether an item is."""
+        self._stored = 0
+        """Batches."""
         self._following: dict[Lane, int] = {}
         """The sequence of the next message planned."""
         self._planned: dict[Member, tuple[int, int]] = {}
@@ -203,6 +212,7 @@ class Plan:
         ttl_us: int | None,
     ) -> None:  # fmt: skip
         joined = self._joined_by(batch, bodies_bytes, members, priority, ttl_us)
+        self._stored += 1
         logged: list[Arrival] = []
         held: list[Arrival] = []
         for member in members:
@@ -218,6 +228,7 @@ class Plan:
             self._spread = self._spread or joined.spread
             return
         item = Item(batch, bodies_bytes, logged, held, ttl_us=ttl_us)
+        item.begun = self._stored
         self.items.append(item)
         self._open = Way(item, members, priority)
 
@@ -235,6 +246,7 @@ class Plan:
             and ttl_us == item.ttl_us
             and item.received_bytes + batch.size_bytes <= self._group_bytes
             and len(item.batches) < BATCHES_MAX
+            and self._stored - item.begun < SPREAD_MAX
             and are_alike(item.count, item.bodies_bytes, batch, bodies_bytes)
             and (batch.publisher, batch.epoch) == (last.publisher, last.epoch)
             and last.next_sequence <= batch.base_sequence < item.first + DISTANCE_END

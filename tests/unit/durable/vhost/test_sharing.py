@@ -15,6 +15,8 @@ from durable.vhost import changes
 from durable.vhost.changes import Change
 from durable.vhost.deadletters import part_of
 from durable.vhost.groups import BATCHES_MAX, Stretch, batches_in, read_front, sequences_in
+from durable.vhost.plan import SPREAD_MAX
+from durable.vhost.publishers import HOLES_MAX
 from mesh.protocol.batch import Batch
 from tests.vhosts import PUBLISHER, PlainVhost, anybody, make_batch
 
@@ -121,6 +123,7 @@ def test_a_queue_that_gets_one_in_between_is_part_of_the_stretch() -> None:
     one = vhost("q", "r")
     records = publish(one, *[message(at, key) for at, key in enumerate("qqrq")])
     assert [read_front(one.body)[:2] for one in records] == [(3, 3), (1, 1)]
+    assert [one.header.spread for one in records] == [True, True], "what is alone, too"
     assert {read_front(one.body).stretch for one in records} == {Stretch(0, 4, 2)}
 
 
@@ -157,35 +160,60 @@ def test_what_is_too_far_apart_shares_nothing() -> None:
         assert publisher.holes == [(2, 2**32), (2**32 + 1, 2**32 + 2)]
 
 
-def test_dead_letters_of_two_publishers_are_no_stretch() -> None:
+@pytest.mark.parametrize("other", [(b"o" * 16, 1), (PUBLISHER, 2)], ids=["publisher", "epoch"])
+@pytest.mark.parametrize("step", [1, 2], ids=["alike", "between each other"])
+def test_dead_letters_of_two_are_no_stretch(other: tuple[bytes, int], step: int) -> None:
+    """Nor do they share a record."""
     one = vhost("q", "r")
+    both = [(PUBLISHER, 1), other]
     letters = [
-        (make_batch(at, [b"x"], key=key, publisher=publisher), Properties())
-        for publisher in (PUBLISHER, b"o" * 16)
-        for at, key in enumerate("qrqr")
-    ]
+        (make_batch(step * at + number * (step - 1), [b"x"], key=key, publisher=who, epoch=epoch),
+         Properties())
+        for number, (who, epoch) in enumerate(both)
+        for at, key in enumerate("qrqr" if step == 1 else "qq")
+    ]  # fmt: skip
     end = one.store.end
     one.vhost.intake.forward(letters, lambda _: [], 7)
     one.commit()
     fronts = [read_front(one.store.records[at].body) for at in range(end, one.store.end)]
-    assert [(front.publisher, front.stretch) for front in fronts] == (
-        [(PUBLISHER, None)] * 2 + [(b"o" * 16, None)] * 2
-    )
+    assert {(front.publisher, front.epoch) for front in fronts} == {*both}
+    assert not any(front.stretch for front in fronts)
     again = one.restarted()
-    for publisher in (PUBLISHER, b"o" * 16):
-        known = again.publishers.open(publisher, 1, 0)
-        assert (known.next, known.holes) == (4, [])
+    known = again.publishers.open(*other, 0)
+    assert (known.next, known.holes) == (4, [] if step == 1 else [(0, 1), (2, 3)])
 
 
-def test_what_a_lane_got_from_elsewhere_in_between_stays_before_what_follows() -> None:
-    """ "q" gets 0 alone, 1 with "r", and 2 alone: with 0 it would be before 1."""
+@pytest.mark.parametrize("alone", ["q", "r"])
+def test_what_a_lane_got_from_elsewhere_in_between_stays_before_what_follows(alone: str) -> None:
+    """Both get 0, one of them 1, both 2: with 0 that would be before 1."""
     one = vhost("q", "r")
     one.change(bound("q"), bound("r"))
     one.commit()
-    records = publish(one, message(0), message(1, exchange="amq.fanout"), message(2))
+    both = [message(at, exchange="amq.fanout") for at in (0, 2)]
+    records = publish(one, both[0], message(1, alone), both[1])
     assert [one.header.grouped for one in records] == [False] * 3
-    lane = one.registry.queue("q").lanes[0]
+    lane = one.registry.queue(alone).lanes[0]
     assert [run.position for run in lane.index.runs(0, 3)] == [one.position for one in records]
+
+
+def test_what_comes_out_of_order_shares_nothing_with_what_is_later() -> None:
+    one = vhost("q", "r")
+    records = publish(one, message(4), message(5, "r"), message(0), message(1, "r"))
+    assert [one.header.grouped for one in records] == [False] * 4
+    assert one.publishers.open(PUBLISHER, 1, 0).holes == [(2, 4)]
+
+
+def test_a_torn_append_leaves_no_more_holes_than_are_remembered() -> None:
+    """Found: a batch that a headers exchange takes apart, message by message, to very many queues."""
+    names = [f"q{number}" for number in range(30)]
+    one = vhost(*names)
+    count = 3 * HOLES_MAX
+    written = publish(one, *[message(at, names[at % 30]) for at in range(count)])
+    for lost in (1, len(written) // 2 + 7):
+        again = one.restarted({record.position for record in written[lost:]})
+        publisher = again.publishers.open(PUBLISHER, 1, 0)
+        assert publisher.floor == 0
+        assert 0 < len(publisher.holes) <= SPREAD_MAX
 
 
 def test_a_group_has_an_end() -> None:

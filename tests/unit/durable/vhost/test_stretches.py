@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from durable.definition_forms import read, to_plain
 from durable.definitions import QueueDefinition
 from durable.vhost import changes
-from durable.vhost.groups import batches_in
-from durable.vhost.publishers import Publisher
+from durable.vhost.groups import Stretch, batches_in, encode_group, read_front
+from durable.vhost.publishers import Publisher, Publishers
+from durable.vhost.stretches import Stretches
 from mesh.protocol.batch import Batch
 from tests.vhosts import PUBLISHER, PlainVhost, anybody, make_batch, snapshot_of
 
@@ -105,3 +106,49 @@ def test_a_snapshot_in_the_middle_changes_nothing(
     one.commit()
     again = one.restarted()
     assert sequences_of(again.publishers.open(PUBLISHER, 1, 0)) == sequences_of(publisher)
+
+
+def record(
+    number: int,
+    stretch: Stretch | None,
+    *sequences: int,
+    publisher: bytes = PUBLISHER,
+    epoch: int = 1,
+) -> bytes:
+    batches = [make_batch(at, [b"x"], publisher=publisher, epoch=epoch) for at in sequences]
+    return encode_group(batches, None, stretch, number)
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        record(1, Stretch(0, 4, 2), 3, publisher=b"o" * 16),
+        record(1, Stretch(0, 4, 2), 3, epoch=2),
+        record(1, Stretch(0, 5, 2), 3),
+        record(1, Stretch(0, 4, 3), 3),
+        record(0, Stretch(0, 4, 2), 3),
+        record(0, None, 3, 5),
+        record(1, Stretch(0, 4, 2), 3),
+    ],
+    ids=["publisher", "epoch", "messages", "records", "number", "no stretch", "fewer than it says"],
+)
+def test_records_that_are_not_all_of_one_stretch_say_for_themselves(second: bytes) -> None:
+    publishers = Publishers(10)
+    stretches = Stretches(publishers)
+    for body in (record(0, Stretch(0, 4, 2), 0, 2), second):
+        stretches.take(body, read_front(body))
+    stretches.end()
+    first = publishers.seen(PUBLISHER, 1)
+    assert (1, 2) in first.holes or first.epoch == 2
+    assert not stretches
+
+
+def test_a_stretch_is_known_with_its_last_record() -> None:
+    publishers = Publishers(10)
+    stretches = Stretches(publishers)
+    for number, sequences in enumerate([(0, 2), (1, 3)]):
+        body = record(number, Stretch(0, 4, 2), *sequences)
+        assert bool(stretches) == bool(number)
+        stretches.take(body, read_front(body))
+    assert not stretches
+    assert sequences_of(publishers.seen(PUBLISHER, 1)) == {0, 1, 2, 3}
