@@ -110,9 +110,8 @@ class Gathering:
         """Take what follows message `start`, which was added last and is like it, as far as one batch
         and `room_bytes` go; where the rest begins. `ends`: see `ends_of`."""
         group, begins = self.last, start + 1
-        if begins == len(
-            payloads
-        ):  # For one alone, which waits for its confirm, the rest is as long as all before.
+        # Whoever waits for the confirm of one need not wait for what follows here.
+        if begins == len(payloads):
             return begins
         room_bytes = min(room_bytes, self._batch_bytes - group.size_bytes)
         stop = max(bisect_right(ends, ends[start] + room_bytes, begins), begins)

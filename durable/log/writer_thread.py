@@ -108,8 +108,6 @@ class WriterThread:
 
 def writer_of(in_thread: Callable[..., Awaitable[object]] | None) -> Writer:
     """For a log of this trio run. `in_thread`: what runs its calls, in place of a thread of its own."""
-    return (
-        BorrowedThreads(in_thread)
-        if in_thread
-        else WriterThread(of_this_run(), spinner_of_this_run())
-    )
+    if in_thread is not None:
+        return BorrowedThreads(in_thread)
+    return WriterThread(of_this_run(), spinner_of_this_run())
