@@ -22,6 +22,7 @@ from mesh.protocol.carrying import carry_out
 from mesh.protocol.core import Core, Identity
 from mesh.protocol.dispatch import Dispatcher, Endpoint, Job
 from mesh.protocol.membership import Change
+from mesh.protocol.timers import Timer
 from mesh.protocol.topics import TopicStream
 from mesh.protocol.tunnel import TunnelEnd
 from security.announcement import Endpoint as Place
@@ -233,6 +234,9 @@ class SimNode:
 
     def check_process(self) -> None:
         """Nobody forks."""
+
+    def after(self, seconds: float, call: Callable[[], None]) -> Timer:
+        return self.core.timers.at(self.now_s + seconds, lambda _now_s: call())
 
     def begin(self, stream: TopicStream, payload: bytes, size_bytes: int) -> None:
         stream.payloads.append(payload)
