@@ -79,7 +79,7 @@ class Kind(IntEnum):
     CAPTURE = 7
 
 
-SEAL_KIND = int(Kind.SEAL)
+PUBLISH_KIND, SEAL_KIND = int(Kind.PUBLISH), int(Kind.SEAL)
 """For loops over records: `Kind.SEAL` is a call in Python 3.11, as dear as a checksum."""
 
 

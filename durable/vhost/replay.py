@@ -25,7 +25,7 @@ from ..log.bodies import (
     decode_gap,
     decode_moved,
 )
-from ..log.record import FIRST_POSITION, TARGET, TARGET_BYTES, Kind, Record
+from ..log.record import FIRST_POSITION, PUBLISH_KIND, TARGET, TARGET_BYTES, Kind, Record
 from ..log.report import Gap, RecoveryReport
 from ..protocol.properties import decode_properties
 from ..queues.block import Block
@@ -41,8 +41,6 @@ from .store import Store, refer_all
 from .stretches import Stretches
 
 logger = logging.getLogger("durable")
-_PUBLISH = int(Kind.PUBLISH)
-"""`Kind.PUBLISH` is a call in Python 3.11, and records are many."""
 
 
 class Replay:
@@ -169,7 +167,7 @@ class Replay:
 
     def _apply(self, record: Record) -> None:
         kind = record[0].kind
-        if self._stretches and kind != _PUBLISH:
+        if kind != PUBLISH_KIND and self._stretches.begun:
             self._stretches.end()
         if kind in MESSAGES:
             self._messages(record)
@@ -219,11 +217,11 @@ class Replay:
             # In a capture there is what the mesh gave it: no properties of ours.
             if batch.shared_headers and kind != Kind.CAPTURE:
                 ttl_us = decode_properties(batch.shared_headers).ttl_us
-        if header.kind == _PUBLISH:
+        if header.kind == PUBLISH_KIND:
             if front is not None and front.spread:
                 self._stretches.take(body, front)
             else:
-                if self._stretches:
+                if self._stretches.begun:
                     self._stretches.end()
                 self.publishers.recovered(publisher, epoch, first, first + count)
         expires_us = 0 if ttl_us is None else time_us + ttl_us

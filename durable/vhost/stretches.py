@@ -20,37 +20,34 @@ class Stretches:
 
     def __init__(self, publishers: Publishers) -> None:
         self._publishers = publishers
-        self._some: list[tuple[Buffer, Front]] = []
-        """Records of one stretch, from its first one on, that have come."""
-
-    def __bool__(self) -> bool:
-        """Whether a stretch has begun that may go on."""
-        return bool(self._some)
+        self.begun: list[tuple[Buffer, Front]] = []
+        """Records of one stretch, from its first one on, that have come; asked before `end` for each record,
+        of which nearly all are none of this."""
 
     def take(self, body: Buffer, front: Front) -> None:
         """A spread group."""
-        some, stretch = self._some, front.stretch
-        if some and (front.number, _of(front)) != (len(some), _of(some[0][1])):
+        if self.begun and (front.number, _of(front)) != (len(self.begun), _of(self.begun[0][1])):
             self.end()
-        some.append((body, front))
-        if stretch is None or front.number != len(some) - 1 or len(some) == stretch.records:
+        self.begun.append((body, front))
+        stretch, count = front.stretch, len(self.begun)
+        if stretch is None or front.number != count - 1 or count == stretch.records:
             self.end()
 
     def end(self) -> None:
         """What comes next is of no stretch that has begun."""
-        if not self._some:
+        if not self.begun:
             return
-        some, self._some = self._some, []
-        front = some[0][1]
+        records, self.begun = self.begun, []
+        front = records[0][1]
         stretch = front.stretch
         if (
             stretch is not None
-            and len(some) == stretch.records
-            and stretch.messages == sum(one.messages for _, one in some)
+            and len(records) == stretch.records
+            and stretch.messages == sum(one.messages for _, one in records)
         ):
             ranges = [(stretch.first, stretch.first + stretch.messages)]
         else:
-            ranges = merged(sorted(one for group in some for one in sequences_in(*group)))
+            ranges = merged(sorted(one for group in records for one in sequences_in(*group)))
         for first, end in ranges:
             self._publishers.recovered(front.publisher, front.epoch, first, end)
 
