@@ -22,7 +22,7 @@ from durable.log.record import Draft, Kind, Target
 from durable.protocol.properties import Properties, encode_properties
 from durable.queues.settled import Settled
 from durable.vhost import changes
-from durable.vhost.groups import encode_group
+from durable.vhost.groups import encode_group, is_spread
 from mesh.protocol.batch import Batch, batch_pieces
 from tests.logs import PUBLISHER, SMALL, PlainLog
 
@@ -165,12 +165,7 @@ class Captured:
             self._sequence += step * batches[-1].count
         body = encode_group(batches, None) if apart else batches[0].raw()
         draft = Draft(
-            kind,
-            body,
-            targets,
-            self.now_us,
-            grouped=apart,
-            spread=apart and spread and len(values) > 1,
+            kind, body, targets, self.now_us, grouped=apart, spread=apart and is_spread(body)
         )
         (position,) = self.log.write(draft) if durable else self.log.append(draft)
         return position

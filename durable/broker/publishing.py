@@ -13,7 +13,7 @@ import trio
 from mesh.errors import TooLarge, TunnelBroken
 from mesh.nursery import open_nursery
 from mesh.protocol.batch import NUMBERS_END, Batch
-from mesh.spinning import spinner_of_this_run
+from mesh.spinning import Spinner, spinner_of_this_run
 from mesh.tunnel import Tunnel
 from mesh.waker import Waker
 
@@ -50,8 +50,9 @@ async def serve_publisher(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Pe
         DurableError: why it was refused, or ended.
     """
     publisher = _open(hello, hosted, peer)
-    session = _Session(tunnel, hosted, peer, publisher)
-    spinner_of_this_run().attach()
+    spinner = spinner_of_this_run()
+    spinner.attach()
+    session = _Session(tunnel, hosted, peer, publisher, spinner)
     hosted.attach_publisher(publisher, session)
     try:
         await tunnel.send(encode_answer(Answer(0, _known(publisher))))
@@ -97,10 +98,11 @@ def _known(publisher: Publisher) -> dict[str, Any]:
 
 
 class _Session:
-    def __init__(self, tunnel: Tunnel, hosted: Hosted, peer: Peer, publisher: Publisher) -> None:
+    def __init__(
+        self, tunnel: Tunnel, hosted: Hosted, peer: Peer, publisher: Publisher, spinner: Spinner
+    ) -> None:
         self._tunnel, self._hosted, self._peer = tunnel, hosted, peer
-        self._publisher = publisher
-        self._spinner = spinner_of_this_run()
+        self._publisher, self._spinner = publisher, spinner
         self._waker = Waker()
         self._refusals: list[Refusal] = []
         self._told = Waker()

@@ -229,7 +229,7 @@ class Sender(AsyncBlock, ABC):
         if not handed.runs:
             await trio.lowlevel.checkpoint()
         wake, decided = handed.waker.wake, self._outbox.confirmed
-        # No scope: leaving one would be a tenth of what is to be done when a confirm has come (history.md).
+        # No scope: what is left to be done when a confirm has come is part of its time (history.md).
         timer = self._channel.after(patience_s, wake)
         little = self._outbox.size_bytes <= SOON_BYTES  # What is more takes the broker longer.
         try:

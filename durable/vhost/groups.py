@@ -91,6 +91,10 @@ class Front(NamedTuple):
     number: int = 0
     """Which record of the stretch it is."""
 
+    @property
+    def kind(self) -> int:
+        return SPREAD_KIND if self.spread else KIND
+
 
 def are_alike(count: int, bodies_bytes: int, other: Batch, other_bytes: int) -> bool:
     """Whether messages may share a record: so many, with these bytes of payloads, and those of a batch."""
@@ -168,8 +172,8 @@ def _batches_at(kind: int, batches: int) -> int:
 
 
 def _table(body: Buffer, front: Front) -> tuple[int, ...]:
-    kind = SPREAD_KIND if front.spread else KIND
-    return struct.unpack_from(f"<{ENTRY_FIELDS[kind] * front.batches}I", body, _batches_at(kind, 0))
+    count = ENTRY_FIELDS[front.kind] * front.batches
+    return struct.unpack_from(f"<{count}I", body, _batches_at(front.kind, 0))
 
 
 def sequences_in(body: Buffer, front: Front) -> list[tuple[int, int]]:
@@ -205,10 +209,10 @@ def batches_in(body: Buffer, first: int, start: int, end: int) -> list[tuple[Bat
     if not is_group(body):
         return [(Batch(body), first)]
     front = read_front(body)
-    batches, kind = front.batches, SPREAD_KIND if front.spread else KIND
-    entries, fields = _table(body, front), ENTRY_FIELDS[kind]
+    batches = front.batches
+    entries, fields = _table(body, front), ENTRY_FIELDS[front.kind]
     # Where each begins, and where the last one ends.
-    at = list(accumulate(entries[::fields], initial=_batches_at(kind, batches)))
+    at = list(accumulate(entries[::fields], initial=_batches_at(front.kind, batches)))
     firsts = list(accumulate(entries[1::fields], initial=first))
     if (at[-1], firsts[-1] - first) != (len(body), front.messages):
         raise RemoteProtocolError(

@@ -5,12 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-import pytest
-
 from durable.broker.publishing import _Session
 from durable.protocol.parts import encode_confirm
 from durable.vhost.publishers import Publisher
-from mesh.spinning import Spinner
 
 
 class Tunnel:
@@ -21,15 +18,16 @@ class Tunnel:
         self.sent.append(part)
 
 
-async def test_after_the_last_confirm_the_broker_looks_for_what_comes_next(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_after_the_last_confirm_the_broker_looks_for_what_comes_next() -> None:
     """Who waits for each of its confirms sends the next message then. While the disk works the broker would
     be in the way of the thread that writes, whoever's messages these are."""
     answered: list[None] = []
-    monkeypatch.setattr(Spinner, "answered", lambda _: answered.append(None))
+    spinner = SimpleNamespace(answered=lambda: answered.append(None))
     publisher, tunnel, hosted = Publisher(bytes(16), 1), Tunnel(), SimpleNamespace(is_quiet=False)
-    session = _Session(cast("Any", tunnel), cast("Any", hosted), cast("Any", None), publisher)
+    anything = cast("Any", None)
+    session = _Session(
+        cast("Any", tunnel), cast("Any", hosted), anything, publisher, cast("Any", spinner)
+    )
     session._received = 2
     publisher.confirmed = 1
     session.confirm()
