@@ -76,7 +76,12 @@ class Message:
         return len(self.what.payload)
 
     def expires_us(self, ttl_us: float) -> float:
-        own = inf if self.what.ttl_us is None else self.what.ttl_us
+        own: float = inf
+        if (
+            self.what.ttl_us is not None
+        ):  # A thousandth longer at most, so that more expire together.
+            step = max(1, self.what.ttl_us // 1024)
+            own = self.what.ttl_us + -(self.came_us + self.what.ttl_us) % step
         return min(self.came_us, self.found_us) + min(ttl_us, own)
 
     @property

@@ -17,6 +17,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from .block import Block, Pieces
+from .expiries import Expiries
 from .index import Index
 from .journal import Journal
 from .marks import Marks
@@ -60,7 +61,7 @@ class Lane:
         self._cursor = 0
         self._back = Ranges()  # Ready again, below the cursor.
         self._times = Ranges()  # How often messages came back, of those that did.
-        self._expiries = Ranges()  # When messages expire, of those with a time of their own.
+        self._expiries = Expiries()
         self._marks = Marks()
         self._tidy_at = _TIDY_EVERY
         self._there = self._since_us = 0  # Everything before that sequence was there at this time.
@@ -381,16 +382,13 @@ class Lane:
 
         The first holds index, own expiries and marks, the second what is settled and how often the
         rest came back; each part after its length as u32, little endian. The pieces stay as they are,
-        and of a long index they are no copies.
+        and of what is long they are no copies.
         """
-        index = self.index.encode()
-        return (
-            [
-                sum(map(len, index)).to_bytes(4, "little"), *index,
-                _pack(self._expiries.encode(), self._marks.encode()),
-            ],
-            _pack(self.settled.encode(), self._times.encode()),
-        )  # fmt: skip
+        parts = self.index.encode(), self._expiries.encode(), [self._marks.encode()]
+        enqueued = [
+            piece for part in parts for piece in (sum(map(len, part)).to_bytes(4, "little"), *part)
+        ]
+        return enqueued, _pack(self.settled.encode(), self._times.encode())
 
     def load(self, enqueued: bytes, settled: bytes) -> None:
         """Into a lane that is empty; all that is not settled is ready then.
@@ -401,7 +399,7 @@ class Lane:
         index, expiries, marks = _unpack(enqueued, 3)
         done, times = map(bytes, _unpack(settled, 2))
         parts = Index.decode(index), Settled.decode(done), Marks.decode(bytes(marks))
-        ranges = Ranges.decode(bytes(expiries)), Ranges.decode(times)
+        ranges = Expiries.decode(expiries), Ranges.decode(times)
         self.index, self.settled, self._marks = parts
         self._expiries, self._times = ranges
         for start, end in list(self.index.gaps(self.settled.low, self.index.end)):

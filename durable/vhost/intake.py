@@ -22,6 +22,7 @@ from ..log.record import Draft, Kind
 from ..protocol.failures import take_apart
 from ..protocol.parts import Refusal
 from ..protocol.properties import Properties, check_published, decode_properties
+from ..queues.expiries import expiry_us
 from ..queues.latencies import bucket_of
 from ..queues.queue import Queue
 from ..routing.router import Router
@@ -309,7 +310,7 @@ def _check(publisher: Publisher, batches: Sequence[Batch]) -> None:
 def _stored(
     item: Item, position: int, arrivals: Sequence[Arrival], now_us: int, record_bytes: int = 0
 ) -> Stored:
-    expires_us = None if item.ttl_us is None else now_us + item.ttl_us
+    expires_us = None if item.ttl_us is None else expiry_us(now_us, item.ttl_us)
     return Stored(
         position, arrivals, item.count, item.bodies_bytes, now_us, expires_us, item.received_bytes,
         record_bytes // len(arrivals),

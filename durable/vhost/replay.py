@@ -29,6 +29,7 @@ from ..log.record import FIRST_POSITION, PUBLISH_KIND, TARGET, TARGET_BYTES, Kin
 from ..log.report import Gap, RecoveryReport
 from ..protocol.properties import decode_properties
 from ..queues.block import Block
+from ..queues.expiries import expiry_us
 from ..queues.runs import Records
 from .changes import Change
 from .groups import Front, is_group, read_front
@@ -224,7 +225,7 @@ class Replay:
                 if self._stretches.begun:
                     self._stretches.end()
                 self.publishers.recovered(publisher, epoch, first, first + count)
-        expires_us = 0 if ttl_us is None else time_us + ttl_us
+        expires_us = 0 if ttl_us is None else expiry_us(time_us, ttl_us)
         for lane_id, at in TARGET.iter_unpack(contents[:body_at]):
             recovering = self._recovering.get(lane_id) or self._lane(lane_id)
             recovering.run(at, count, position, size_bytes, time_us, expires_us)

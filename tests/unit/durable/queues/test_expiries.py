@@ -1,0 +1,94 @@
+"""When messages expire, against a dict."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from durable.queues.expiries import Expiries, expiry_us
+from durable.queues.ranges import Ranges
+
+ranges = st.lists(
+    st.tuples(
+        st.sampled_from([0, 0, 0, 3]),  # Messages before that never expire.
+        st.integers(1, 4),
+        st.sampled_from([100, 100, 200, 1 << 51]),
+    ),
+    max_size=40,
+)
+Range = tuple[int, int, int]
+
+
+def put(expiries: Expiries | Ranges, parts: list[Range]) -> dict[int, int]:
+    end, there = 0, dict[int, int]()
+    for gap, count, when_us in parts:
+        start, end = end + gap, end + gap + count
+        expiries.put(start, end, when_us)
+        there |= dict.fromkeys(range(start, end), when_us)
+    return there
+
+
+def check(expiries: Expiries, there: dict[int, int], start: int = 0) -> None:
+    end = max(there, default=0) + 3
+    for at in range(start, end):
+        when_us, edge = expiries.around(at, end)
+        assert when_us == there.get(at, 0)
+        assert at < edge <= end
+        assert not when_us or all(there.get(one) == when_us for one in range(at, edge))
+
+
+@given(ranges, st.data())
+def test_each_expires_when_it_was_said(parts: list[Range], data: st.DataObject) -> None:
+    expiries = Expiries()
+    there = put(expiries, parts)
+    assert bool(expiries) == bool(there)
+    check(expiries, there)
+    check(Expiries.decode(b"".join(expiries.encode())), there)
+    low = data.draw(st.integers(0, max(there, default=0) + 1))
+    expiries.drop_before(low)
+    check(expiries, there, low)
+    check(Expiries.decode(b"".join(expiries.encode())), there, low)
+
+
+@given(ranges, ranges)
+def test_what_comes_together_expires_as_one_by_one(before: list[Range], parts: list[Range]) -> None:
+    each, together = Expiries(), Expiries()
+    there = put(each, before + parts)
+    put(together, before)
+    first = sum(gap + count for gap, count, _ in before)
+    end = first + sum(gap + count for gap, count, _ in parts)
+    if parts:
+        together.put_all(range(first, end), end, [there.get(at, 0) for at in range(first, end)])
+    check(together, there)
+    assert b"".join(together.encode()) == b"".join(each.encode()) or not parts
+
+
+@given(ranges)
+def test_bytes_from_before_are_read(parts: list[Range]) -> None:
+    old = Ranges()
+    there = put(old, parts)
+    check(Expiries.decode(old.encode()), there)
+
+
+def test_a_million_of_two_times_in_turn_take_few_bytes() -> None:
+    expiries = Expiries()
+    for at in range(100_000):
+        expiries.put(at, at + 1, 1_700_000_000_000_000 + 37 * at + 60_000_000 * (at % 2))
+    assert len(b"".join(expiries.encode())) < 1_200_000
+
+
+def test_bytes_that_are_none_are_refused() -> None:
+    for data in (b"", b"123", bytes(11), bytes(40)):
+        with pytest.raises(ValueError):  # noqa: PT011
+            Expiries.decode(data)
+
+
+@given(st.integers(0, 1 << 52), st.integers(0, 1 << 52))
+def test_nothing_expires_early_or_more_than_a_thousandth_late(time_us: int, ttl_us: int) -> None:
+    assert 0 <= expiry_us(time_us, ttl_us) - time_us - ttl_us <= ttl_us // 1000
+
+
+def test_what_came_one_after_the_other_expires_together() -> None:
+    times = [expiry_us(1_000_000_000 + 300 * at, 60_000_000) for at in range(10_000)]
+    assert len(set(times)) < 60
