@@ -16,6 +16,7 @@ from durable.log.disk import Disk
 from durable.log.encryption import Encryption
 from durable.log.record import Draft, Kind, Record, Target
 from durable.log.recovery import Begin
+from durable.log.series import one_by_one
 from durable.log.store import Store, open_store
 from mesh.protocol.batch import Batch, batch_pieces
 from security.keyring import Keyring, NetworkKeyring
@@ -81,7 +82,7 @@ class PlainLog:
         self.config = config
         self.store: Store = open_store(
             disk, config, new_store_id=store_id, now_us=0, clock=lambda: 0.0, start=start,
-            visit=visit, encryption=encryption,
+            visit=None if visit is None else one_by_one(visit), encryption=encryption,
         )  # fmt: skip
         self.committer, self.report = self.store.committer, self.store.report
         self.make_segment()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from durable.definitions import DROP_HEAD, QueueDefinition
+from durable.queues.arrivals import Arrivals
 from durable.queues.block import Block
 from durable.queues.consumers import Consumer
 from durable.queues.lane import Lane
@@ -17,6 +19,13 @@ def positions_of(released: Iterable[Records | Block]) -> list[int]:
     """Log positions of all these records, one by one."""
     each = [(one,) if isinstance(one, Records) else one.each() for one in released]
     return [at for some in each for records in some for at in records.positions]
+
+
+def arrivals_of(runs: list[Run]) -> Arrivals:
+    """At no time, and never to expire."""
+    firsts, counts, positions, sizes = map(list, zip(*runs, strict=True))
+    nothing = [0] * len(runs)
+    return Arrivals(array("Q", firsts), counts, array("Q", positions), sizes, nothing, None)
 
 
 def encoded(lane: Lane) -> tuple[bytes, bytes]:

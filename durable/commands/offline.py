@@ -32,6 +32,7 @@ from ..log.read_only_disk import ReadOnlyDisk
 from ..log.record import Draft, Kind, Record
 from ..log.recovery import Beginning
 from ..log.report import RecoveryReport
+from ..log.series import one_by_one
 from ..log.store import open_store
 from ..vhost import changes
 from ..vhost.checkpointing import decode_extra, recall_settled
@@ -127,7 +128,7 @@ class Offline:
         self._loaded, self._start = _new_replay(), 0
         self.store = open_store(
             disk, LogConfig(), new_store_id=bytes(16), now_us=0, clock=time.perf_counter,
-            start=partial(self._begin, disk), visit=self._visit,
+            start=partial(self._begin, disk), visit=one_by_one(self._visit),
             encryption=encryption,
         )  # fmt: skip
         self.store.report = self.report.with_lost(self._loaded.missing(self.report))

@@ -38,11 +38,13 @@ from .marks import MARK_WINDOW_BYTES, Mark, Marks, decode_marks
 from .placing import Cursor
 from .record import FIRST_POSITION, SEAL_KIND, Buffer, Record, store_seed
 from .report import Course, Damage, RecoveryReport, TornTail
-from .scan import POSITION_MAX, WINDOW_BYTES, Damaged, Decrypt, Found, scan
+from .scan import POSITION_MAX, WINDOW_BYTES, Damaged, Decrypt, Found, scan_together
 from .segments import Segment, Segments
+from .series import Series
 from .store_keys import KEYS_NAME
 
-Visit = Callable[[Record], object]
+Visit = Callable[[Record | Series], object]
+"""To be made by `one_by_one`, if it is of records."""
 
 
 class Beginning(NamedTuple):
@@ -105,7 +107,7 @@ def recover(
 
     Args:
         disk: locked by the caller.
-        visit: called with every valid record from `start` on, in order.
+        visit: called with every valid record from `start` on, in order; some together.
     Raises:
         ForeignStore, NewerFormat: not ours to touch.
         StoreKeyMissing, StoreKeyWrong: the same without another key.
@@ -125,7 +127,7 @@ class _Recovery:
     ) -> None:  # fmt: skip
         self._disk, self._config, self._identity = disk, config, identity
         self._start, self._kept, marks = begin
-        self._visit = visit
+        self._visit = visit or (lambda _: None)
         self._cipher, self._encryption = cipher, encryption
         self._decrypt: Decrypt | None = None if cipher is None else cipher.decrypt
         if encryption is not None and encryption.as_written:
@@ -209,18 +211,20 @@ class _Recovery:
         course.segment(number, header)
         segment = Segment(number, course.expected or FIRST_POSITION)
         one = _Scanned(segment, file, header, [])
-        if header is None and any(self._read(file, SEGMENT_HEADER_BYTES, 0)):
+        if header is None and any(file.pread(SEGMENT_HEADER_BYTES, 0)):
             one.damaged.append(Damaged(0, SEGMENT_HEADER_BYTES))
         findings = partial(
-            scan, lambda size, at: self._read(file, size, at), end=file.size_bytes, seed=self._seed,
-            floor=course.expected or 0, ceiling=self._ceiling(number), data_end=data_end,
-            decrypt=self._decrypt,
+            scan_together, file.pread, end=file.size_bytes, seed=self._seed, data_end=data_end,
+            floor=course.expected or 0, ceiling=self._ceiling(number), decrypt=self._decrypt,
         )  # fmt: skip
-        self._take(one, findings(self._begin_in(segment, findings)))
+        begin = self._begin_in(segment, findings)
+        self._take(one, findings(begin))
+        end = max([segment.end_at, *[part.end for part in one.damaged[-1:]]])
+        self._bytes_read += end - begin
         return one
 
     def _begin_in(
-        self, segment: Segment, findings: Callable[..., Iterator[Found | Damaged]]
+        self, segment: Segment, findings: Callable[..., Iterator[Found | Damaged | Series]]
     ) -> int:
         """The byte to read from: the last mark before `start`, if the record that should stand there does."""
         marks, front = self._marks, Mark(segment.first, SEGMENT_HEADER_BYTES)
@@ -228,18 +232,20 @@ class _Recovery:
         if mark is None or mark == front or marks.near(segment.first) != front:
             return SEGMENT_HEADER_BYTES
         there = next(findings(mark.at, window_bytes=MARK_WINDOW_BYTES), None)
-        if not isinstance(there, Found) or (there.record.position, there.at) != mark:
+        if there is None or isinstance(there, Damaged) or (there.position, there.at) != mark:
             return SEGMENT_HEADER_BYTES
         segment.passed(marks)
         self._course.passed(mark.position)
         return mark.at
 
-    def _take(self, one: _Scanned, findings: Iterator[Found | Damaged]) -> None:
-        course, segment, start = self._course, one.segment, self._start
-        visit = self._visit or (lambda _: None)
+    def _take(self, one: _Scanned, findings: Iterator[Found | Damaged | Series]) -> None:
+        course, segment, start, visit = self._course, one.segment, self._start, self._visit
         for found in findings:
             if isinstance(found, Damaged):
                 one.damaged.append(found)
+                continue
+            if isinstance(found, Series):
+                self._take_series(one, found)
                 continue
             at, record = found
             header = record[0]
@@ -256,14 +262,20 @@ class _Recovery:
             if position >= start:
                 visit(record)
 
+    def _take_series(self, one: _Scanned, series: Series) -> None:
+        course, segment = self._course, one.segment
+        if course.expected is None:
+            segment.first = series.position
+        course.series(series)
+        one.records += series.count
+        segment.note_series(series)
+        skipped = max(0, self._start - series.position)
+        if skipped < series.count:
+            self._visit(series.behind(skipped))
+
     def _ceiling(self, number: int) -> int:
         later = [h.first for n, h in self._identity.headers.items() if n > number and h is not None]
         return min(later, default=POSITION_MAX)
-
-    def _read(self, file: File, size_bytes: int, at: int) -> bytes:
-        data = file.pread(size_bytes, at)
-        self._bytes_read += len(data)
-        return data
 
     def _end(self, scanned: list[_Scanned]) -> tuple[Cursor, TornTail | None]:
         """Where writing goes on, and what had to be cut for that."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from .header import FIRST_NUMBER, SegmentHeader
 from .record import FIRST_POSITION, SEAL_KIND, Header
+from .series import Series
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,7 @@ class RecoveryReport:
     segments: int
     records: int
     bytes_read: int
+    """Of records and damage; zeros behind them do not count."""
     seconds: float
     gaps: tuple[Gap, ...]
     absent: tuple[Gap, ...]
@@ -154,6 +156,15 @@ class Course:
         synced_end = position - unsynced
         if synced_end > self.synced_end:
             self.synced_end = synced_end
+
+    def series(self, series: Series) -> None:
+        """Each of them belongs behind the one before."""
+        self.record(series.header)
+        last = series.last
+        self.expected, self.chain = last.next_position, last.checksum
+        self.records += series.count - 1
+        # Within an epoch what is synced only grows.
+        self.synced_end = max(self.synced_end, last.synced_end)
 
     def _begin(self, epoch: int) -> None:
         """A later life. What of the gaps before it had been confirmed, only earlier ones know: it found them

@@ -12,7 +12,7 @@ A body that does not decrypt is damage like any other.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from ..errors import StoreKeyMissing
 from .record import (
@@ -27,11 +27,18 @@ from .record import (
     read_header,
     read_record,
 )
+from .series import SERIES_MIN, WORD_BYTES, Series, find_series
 
 WINDOW_BYTES = 1 << 20
 """Read at a time: large enough that calls do not count, small enough for the processor's cache."""
 POSITION_MAX = 2**64 - 1
 ZEROS = bytes(WINDOW_BYTES)
+AHEAD_MIN, AHEAD_GROWS = 64, 4
+"""Records to be read together: so many at least are tried, and so many times what could be the last time."""
+ALONE = 8
+"""So many are read one by one where others could not be read together."""
+SHARE_MAX = 8
+"""What is near the end of what is in memory is read again with what follows, if it is this part of it at most."""
 
 Read = Callable[[int, int], bytes]
 """(size, at) -> bytes, fewer only at the end."""
@@ -44,6 +51,10 @@ class Found(NamedTuple):
 
     at: int
     record: Record
+
+    @property
+    def position(self) -> int:
+        return self.record.position
 
     @property
     def end(self) -> int:
@@ -76,7 +87,23 @@ def scan(
         StoreKeyMissing: one is encrypted, and there is no `decrypt`.
     """
     window = _Window(read, end, window_bytes, data_end, decrypt)
-    at, new = start, tuple.__new__
+    found = _scan(window, start, seed, floor, ceiling, together=False)
+    return cast("Iterator[Found | Damaged]", found)
+
+
+def scan_together(
+    read: Read, start: int, end: int, *, seed: int, floor: int = 0, ceiling: int = POSITION_MAX,
+    window_bytes: int = WINDOW_BYTES, data_end: int = POSITION_MAX, decrypt: Decrypt | None = None,
+) -> Iterator[Found | Damaged | Series]:  # fmt: skip
+    """As `scan`, which see; those that can be read together are given as one."""
+    window = _Window(read, end, window_bytes, data_end, decrypt)
+    return _scan(window, start, seed, floor, ceiling, together=True)
+
+
+def _scan(
+    window: _Window, start: int, seed: int, floor: int, ceiling: int, *, together: bool
+) -> Iterator[Found | Damaged | Series]:
+    at, new, decrypt = start, tuple.__new__, window.decrypt
     read_one = read_record if decrypt is None else _decrypting(decrypt)
     while True:
         # The usual case first: a valid record right here, all of it in the window.
@@ -90,8 +117,12 @@ def scan(
             found, record = searched, searched.record
             if found.at > at:
                 yield Damaged(at, found.at)
-        yield found
         header = record[0]
+        if together and (series := window.series(found[0], header, ceiling)) is not None:
+            yield series
+            at, floor = series.end_at, header.position + series.count
+            continue
+        yield found
         at, floor = found[0] + header.total_bytes, header.position + 1
         if header.kind == SEAL_KIND:
             return
@@ -133,12 +164,15 @@ class _Window:
         self, read: Read, end: int, window_bytes: int, data_end: int, decrypt: Decrypt | None
     ) -> None:
         self._read, self._window_bytes, self._data_end = read, window_bytes, data_end
-        self._decrypt = decrypt
+        self.decrypt = decrypt
         self.data, self.base = b"", 0
         self.view = memoryview(self.data)
+        self.words = self.view.cast("Q")
+        """The same, 8 bytes each, once `series` has asked for them."""
         self.end = end
         self.dirty_end = 0
         """Behind the last byte without a record that was searched and is not zero."""
+        self._ahead, self._alone = AHEAD_MIN, 0
 
     def _load(self, at: int, size_bytes: int) -> int | None:
         """Where in `data` byte `at` stands, with so many from there on; None past the end."""
@@ -146,10 +180,17 @@ class _Window:
         if index < 0 or index + size_bytes > len(self.data):
             if at + size_bytes > self.end:
                 return None
-            wanted = min(max(size_bytes, self._window_bytes), self.end - at)
-            self.data, self.base, index = self._read(wanted, at), at, 0
-            self.view = memoryview(self.data)
+            self._read_from(at, max(size_bytes, self._window_bytes))
+            index = 0
         return index if index + size_bytes <= len(self.data) else None
+
+    def _read_from(self, at: int, size_bytes: int) -> None:
+        self.data, self.base = self._read(min(size_bytes, self.end - at), at), at
+        self.view = memoryview(self.data)
+
+    @property
+    def loaded_end(self) -> int:
+        return self.base + len(self.data)
 
     def find_magic(self, at: int) -> int | None:
         """Where the magic next stands at a multiple of 8."""
@@ -157,8 +198,7 @@ class _Window:
             start = self._load(at, min(HEADER_BYTES, self.end - at))
             if start is None:
                 return None
-            loaded_end = self.base + len(self.data)
-            at = max(at + ALIGNMENT, loaded_end // ALIGNMENT * ALIGNMENT)
+            at = max(at + ALIGNMENT, self.loaded_end // ALIGNMENT * ALIGNMENT)
             rest = self.data[start:]
             # Zeros first: comparing them is ten times faster than a search in them.
             if rest == (ZEROS if len(rest) == WINDOW_BYTES else bytes(len(rest))):
@@ -184,6 +224,25 @@ class _Window:
         record = Record(header, self.view[index + HEADER_BYTES : end])
         if not header.encrypted:
             return record
-        if self._decrypt is None:
+        if self.decrypt is None:
             raise StoreKeyMissing(f"the record at log position {header.position} is encrypted")
-        return self._decrypt(record)
+        return self.decrypt(record)
+
+    def series(self, at: int, header: Header, ceiling: int) -> Series | None:
+        """The valid record at byte `at` and those behind it that can be read together with it."""
+        if self._alone:
+            self._alone -= 1
+            return None
+        some_bytes = SERIES_MIN * header.total_bytes
+        cut_off = self.loaded_end < min(at + some_bytes, self.end)
+        if cut_off and SHARE_MAX * some_bytes <= self._window_bytes:
+            self._read_from(at, self._window_bytes)
+        if self.words.obj is not self.data:
+            self.words = self.view[: len(self.data) // WORD_BYTES * WORD_BYTES].cast("Q")
+        wanted = min(self._ahead, ceiling - header.position)
+        series = find_series(self.words, (at - self.base) // WORD_BYTES, self.base, wanted)
+        if series is None:
+            self._alone = ALONE
+        else:
+            self._ahead = max(AHEAD_MIN, AHEAD_GROWS * series.count)
+        return series

@@ -12,6 +12,7 @@ from math import inf
 from .compaction import Candidate
 from .header import SEGMENT_HEADER_BYTES
 from .marks import Marks
+from .series import Series
 
 
 class Segment:
@@ -45,6 +46,13 @@ class Segment:
         if at >= self.marks.next_at:
             self.marks.add(position, at)
         self.end, self.end_at = position + 1, end_at
+
+    def note_series(self, series: Series) -> None:
+        """As `note` of all of these."""
+        marks = self.marks
+        while (mark := series.from_byte(marks.next_at)) is not None:
+            marks.add(*mark)
+        self.end, self.end_at = series.position + series.count, series.end_at
 
     def near(self, position: int) -> int:
         """A byte where a record begins, `position` itself or one before it."""

@@ -18,9 +18,11 @@ from __future__ import annotations
 import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
+from itertools import chain
 from operator import attrgetter
 from struct import Struct
 
+from .arrivals import Arrivals
 from .block import LIMIT, Block, Columns, Pieces
 from .rows import FIELDS, Rows
 from .runs import Records, Run, Stretch
@@ -69,6 +71,43 @@ class Index:
             self._add(first, count, position, size_bytes)
         self.end = first + count
 
+    def append_all(self, arrivals: Arrivals) -> None:
+        """The next runs, all at once."""
+        stretch = arrivals.stretch
+        if stretch is not None:
+            self._append_stretch(stretch)
+            return
+        columns = arrivals.columns()
+        firsts, counts = columns[:2]
+        assert firsts[0] >= self.end, f"runs come in order: {firsts[0]} before {self.end}"
+        if self.start == self.end:
+            self.start = firsts[0]
+        at = 0
+        while at < len(firsts):
+            high = min(at + self._make_room(), len(firsts))
+            rest = (column[at:high] for column in columns[1:])
+            self._firsts.extend(firsts[at:high])
+            self._rest.extend(chain.from_iterable(zip(*rest, strict=True)))
+            self.end, at = firsts[high - 1] + counts[high - 1], high
+        self._note_last()
+
+    def _append_stretch(self, stretch: Stretch) -> None:
+        first, count, position, step, size_bytes, times = stretch
+        which = 0
+        # Until the last stretch is one that the rest goes on with.
+        while which < times and not (
+            self._expected == position + which * step
+            and self._rest[-3] == step
+            and self._last == (count, size_bytes)
+            and self.end == first + which * count
+        ):
+            self.append(first + which * count, count, position + which * step, size_bytes)
+            which += 1
+        if which < times:
+            self._rest[-1] += times - which
+            self._expected += step * (times - which)
+            self.end = stretch.end
+
     def _is_second(self, position: int) -> bool:
         """Whether the last stretch is one run, and a run like it at this log position goes on with it."""
         rest = self._rest
@@ -80,17 +119,22 @@ class Index:
 
     def _add(self, first: int, count: int, position: int, size_bytes: int) -> None:
         """One run that does not go on with the last stretch."""
+        self._make_room()
+        if self.start == self.end:
+            self.start = first
+        self._firsts.append(first)
+        self._rest.extend((count, position, 0, size_bytes, 1))
+        self._expected, self._last = -1, (count, size_bytes)
+
+    def _make_room(self) -> int:
+        """For so many stretches, one at least, at the end of the rows."""
         if len(self._firsts) >= _ROWS_MAX:
             self._tidy()
             self._blocks = [*self._blocks, *_blocks_of(self._tail)]
             self._tail.drop(len(self._tail))
         elif self._tail is _NO_ROWS:
             self._begin(Rows())
-        if self.start == self.end:
-            self.start = first
-        self._firsts.append(first)
-        self._rest.extend((count, position, 0, size_bytes, 1))
-        self._expected, self._last = -1, (count, size_bytes)
+        return _ROWS_MAX - len(self._firsts)
 
     def find(self, sequence: int) -> Run | None:
         """The run that holds it. None: dropped, in a gap, or not there yet."""

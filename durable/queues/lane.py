@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
+from .arrivals import Arrivals
 from .block import Block, Pieces
 from .expiries import Expiries
 from .index import Index
@@ -90,6 +91,26 @@ class Lane:
             self._enqueue_the_rest(Run(first, count, position, size_bytes))
             return
         self.ready += count
+        self.ready_bytes += size_bytes
+        self.size_bytes += size_bytes
+
+    def enqueue_all(self, arrivals: Arrivals) -> None:
+        """As `enqueue` of each of these runs."""
+        first, end = arrivals.firsts[0], arrivals.end
+        if first < self.settled.end:
+            for start, count, position, size_bytes, time_us, expires_us in arrivals.each():
+                self.enqueue(start, count, position, size_bytes, time_us, expires_us or None)
+            return
+        self.changes += 1
+        if first > self.index.end:
+            self._skip(self.index.end, first)
+        self.index.append_all(arrivals)
+        self.next = max(self.next, end)
+        self._marks.note_all(arrivals.firsts, arrivals.times_us)
+        if arrivals.expires_us is not None:
+            self._expiries.put_all(arrivals.firsts, end, arrivals.expires_us)
+        size_bytes = sum(arrivals.sizes_bytes)
+        self.ready += end - first
         self.ready_bytes += size_bytes
         self.size_bytes += size_bytes
 

@@ -11,7 +11,8 @@ Bytes (`encode`), little endian: u32 count; sequences u64; first times i64; last
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 
 STEP_US = 50_000
 MARKS_MAX = 4096
@@ -44,6 +45,17 @@ class Marks:
         self._lasts.append(time_us)
         if len(self._sequences) > MARKS_MAX:
             self._join()
+
+    def note_all(self, sequences: Sequence[int], times_us: Sequence[int]) -> None:
+        """As `note` of each of these."""
+        at, count = 0, len(times_us)
+        rising = sorted(times_us) == times_us
+        while at < count:
+            self.note(sequences[at], times_us[at])
+            end = bisect_left(times_us, self._firsts[-1] + self._step_us, at) if rising else at + 1
+            if end > at + 1:  # All of these are of the same mark.
+                self.note(sequences[end - 1], times_us[end - 1])
+            at = max(end, at + 1)
 
     def _make_room(self) -> None:
         self._sequences, self._firsts, self._lasts = array("Q"), array("q"), array("q")

@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from heapq import merge
 from operator import itemgetter
 
+from ..queues.arrivals import Arrivals
+from ..queues.block import LIMIT
 from ..queues.lane import Lane
 from ..queues.settled import Settled
 
@@ -38,7 +40,13 @@ class Recovering:
     def run(
         self, first: int, count: int, position: int, size_bytes: int, time_us: int, expires_us: int
     ) -> None:
-        """A record has these messages. Seen twice, the later log position counts."""
+        """A record has these messages. Seen twice, the later log position counts.
+
+        Raises:
+            ValueError: numbers that no broker gives.
+        """
+        if first >= LIMIT or time_us >= LIMIT or expires_us >= LIMIT:
+            raise ValueError(f"message {first} of {time_us} us, to expire at {expires_us}")
         index = self.lane.index
         known_end = max(index.end, self.lane.settled.low)
         if not self._waiting and index.end <= first <= known_end:
@@ -49,6 +57,16 @@ class Recovering:
             self._move(first, position)
         else:
             self._row(first).extend((first, count, position, size_bytes, time_us, expires_us))
+
+    def all(self, arrivals: Arrivals) -> None:
+        """As `run` of each of these, whose numbers are in their limits."""
+        index = self.lane.index
+        known_end = max(index.end, self.lane.settled.low)
+        if not self._waiting and index.end <= arrivals.firsts[0] <= known_end:
+            self.lane.enqueue_all(arrivals)
+        else:
+            for run in arrivals.each():
+                self.run(*run)
 
     def _move(self, first: int, position: int) -> None:
         try:

@@ -27,11 +27,13 @@ from ..log.bodies import (
 )
 from ..log.record import FIRST_POSITION, PUBLISH_KIND, TARGET, TARGET_BYTES, Kind, Record
 from ..log.report import Gap, RecoveryReport
+from ..log.series import Series
 from ..protocol.properties import decode_properties
 from ..queues.block import Block
 from ..queues.expiries import expiry_us
 from ..queues.runs import Records
 from .changes import Change
+from .columns import read_acks, read_messages
 from .groups import Front, is_group, read_front
 from .publishers import Publishers
 from .recovering import Recovering, unsettled
@@ -61,12 +63,46 @@ class Replay:
         self._nowhere: Counter[str] = Counter()
         self._stretches = Stretches(publishers)
 
-    def __call__(self, record: Record) -> None:
-        position = record[0].position
+    def __call__(self, found: Record | Series) -> None:
+        if isinstance(found, Series):
+            self._series(found)
+        else:
+            self._record(found)
+
+    def _comes(self, position: int, last: int) -> None:
+        """Records from this log position up to the last one."""
         if position != self._last + 1:
             # Before the first one nothing is missing: it has been freed, or was read before.
             self._whole_from = -1 if self._last < 0 else position
             self._stretches.end()
+        self._last = last
+
+    def _series(self, series: Series) -> None:
+        parts = series.messages, series.acks
+        messages = None if parts[0] is None else read_messages(parts[0])
+        settled = None if parts[1] is None else read_acks(parts[1])
+        if [part is None for part in parts] != [messages is None, settled is None]:
+            for record in series.records():
+                self._record(record)
+            return
+        self._comes(series.position, series.position + series.count - 1)
+        self._stretches.end()
+        if messages is not None:
+            for one in messages.published():
+                self.publishers.recovered(*one)
+            for lane_id, arrivals in messages.arrivals():
+                recovering = self._recovering.get(lane_id) or self._lane(lane_id)
+                recovering.all(arrivals)
+        # Nothing is settled before it is there, so these can come behind all messages.
+        for lane_id, ranges in (settled or {}).items():
+            lane = self.registry.lane(lane_id)
+            for start, end in ranges:
+                lane.settle(start, end, known=True)
+
+    def _record(self, record: Record) -> None:
+        position = record[0].position
+        if position != self._last + 1:
+            self._comes(position, position)
         self._last = position
         try:
             self._apply(record)

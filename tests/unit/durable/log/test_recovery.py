@@ -44,16 +44,27 @@ def test_everything_is_visited_in_order() -> None:
     assert "40 records" in str(report)
 
 
-def test_zeros_that_were_never_written_are_not_read_and_dirt_behind_them_is_found() -> None:
+def test_zeros_that_were_never_written_are_not_read_and_dirt_behind_them_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     config = replace(SMALL, segment_bytes=8 << 20)
     volume = Volume()
     log = PlainLog(MemoryDisk(volume), config)
     log.write(publish(1))
     end_at = 64 + publish(1).size_bytes
     log.close()
-    report = PlainLog(MemoryDisk(volume.copy()), config).report
-    assert report.bytes_read < 4 << 20
-    assert (report.records, report.torn) == (1, None)
+    read: list[int] = []
+    pread = MemoryFile.pread
+
+    def counted(file: MemoryFile, size_bytes: int, at: int) -> bytes:
+        read.append(size_bytes)
+        return pread(file, size_bytes, at)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MemoryFile, "pread", counted)
+        report = PlainLog(MemoryDisk(volume.copy()), config).report
+    assert sum(read) < 4 << 20
+    assert (report.records, report.torn, report.bytes_read) == (1, None, publish(1).size_bytes)
     volume.flip(segment_name(1), 8 * (7 << 20))
     torn = PlainLog(MemoryDisk(volume), config).report.torn
     assert torn is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from array import array
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from durable.queues.arrivals import Arrivals
 from durable.queues.block import Block
 from durable.queues.index import Index
 from durable.queues.rows import Rows
 from durable.queues.runs import Records, Run, Stretch
+from tests.queues import arrivals_of
 
 GOLDEN = Path(__file__).parents[3] / "golden"
 
@@ -330,3 +333,52 @@ def test_golden(version: int) -> None:
     check(Index.decode(data), list(index.runs(0, index.end)))
     if version == 2:
         assert b"".join(index.encode()) == data
+
+
+together = st.one_of(
+    st.lists(st.tuples(st.sampled_from([1, 1, 2]), st.sampled_from([1, 1, 7]), st.sampled_from([0, 16])), min_size=1, max_size=25),
+    st.builds(lambda one, times: [one] * times, st.tuples(st.integers(1, 2), st.integers(1, 3), st.sampled_from([0, 16])), st.integers(1, 30)),
+)  # fmt: skip
+
+
+@given(
+    steps, st.lists(st.tuples(st.sampled_from([0, 0, 2]), together), min_size=1, max_size=3), steps
+)
+def test_runs_that_come_together_are_as_if_they_came_one_by_one(
+    before: list[Step], parts: list[tuple[int, list[tuple[int, int, int]]]], after: list[Step]
+) -> None:
+    index, runs = filled(before)
+    position = runs[-1].position if runs else 10
+    for gap, part in parts:
+        some, first = list[Run](), index.end + gap
+        for count, later, size in part:
+            some.append(Run(first, count, position := position + later, size))
+            first += count
+        index.append_all(arrivals_of(some))
+        runs += some
+    for gap, count, later, size in after:
+        run = Run(index.end + gap, count, position := position + later, size)
+        index.append(*run)
+        runs.append(run)
+    check(index, runs)
+    check(Index.decode(b"".join(index.encode())), runs)
+
+
+def test_ten_million_that_come_together_and_alike_are_one_stretch() -> None:
+    index = Index()
+    for first in range(0, 10_000_000, 1_000_000):
+        positions = range(first + 50, first + 1_000_050)
+        alike = [1] * len(positions)
+        index.append_all(
+            Arrivals(array("Q", range(first, first + 1_000_000)), alike, array("Q", positions), alike, alike, None)
+        )  # fmt: skip
+    assert list(index.stretches(0, index.end)) == [Stretch(0, 1, 50, 1, 1, 10_000_000)]
+
+
+@pytest.mark.parametrize("there", [0, 1, 3])
+def test_many_that_are_unlike_come_together(there: int) -> None:
+    """More than there is room for at the end, several times over."""
+    index, runs = filled([(0, 1, 1, 9)] * there)
+    some = [Run(there + number, 1, 100 + 2 * number, number % 7) for number in range(50)]
+    index.append_all(arrivals_of(some))
+    check(index, runs + some)

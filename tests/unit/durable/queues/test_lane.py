@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from durable.queues.journal import Journal
 from durable.queues.lane import Lane
 from durable.queues.runs import Records, Run
-from tests.queues import encoded, positions_of
+from tests.queues import arrivals_of, encoded, positions_of
 
 
 @dataclass
@@ -49,6 +49,21 @@ class LaneMachine(RuleBasedStateMachine):
         run = Run(len(messages), count, self.position, size)
         messages += [Message(run) for _ in range(count)]
         self.lane.enqueue(*run, time_us=0)
+
+    @rule(
+        gap=st.sampled_from([0, 0, 2]),
+        counts=st.lists(st.integers(1, 3), min_size=1, max_size=9),
+        size=st.integers(0, 9),
+    )
+    def enqueue_all(self, gap: int, counts: list[int], size: int) -> None:
+        messages, runs = self.model.messages, list[Run]()
+        messages += [None] * gap
+        for count in counts:
+            self.position += 1
+            run = Run(len(messages), count, self.position, size)
+            messages += [Message(run) for _ in range(count)]
+            runs.append(run)
+        self.lane.enqueue_all(arrivals_of(runs))
 
     @rule(count=st.integers(1, 8), size=st.integers(0, 50))
     def take(self, count: int, size: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from itertools import accumulate
 
 import pytest
 from hypothesis import given
@@ -33,6 +34,21 @@ def test_times_are_right_within_a_step(pauses_us: list[int], when_us: int) -> No
     assert all(time_us > when_us - STEP_US for time_us in times[later:]), "not much too young"
     copy = Marks.decode(marks.encode())
     assert copy.encode() == marks.encode()
+
+
+@given(st.lists(st.integers(-60_000, 120_000), min_size=1, max_size=60), st.booleans(), st.data())
+def test_times_that_come_together_are_noted_as_one_by_one(
+    pauses_us: list[int], rising: bool, data: st.DataObject
+) -> None:
+    each, together = Marks(), Marks()
+    times = [*accumulate(map(abs, pauses_us) if rising else pauses_us, initial=10_000_000)]
+    sequences = range(5, 5 + 2 * len(times), 2)
+    for sequence, time_us in zip(sequences, times, strict=True):
+        each.note(sequence, time_us)
+    cut = data.draw(st.integers(0, len(times)))
+    together.note_all(sequences[:cut], times[:cut])
+    together.note_all(sequences[cut:], times[cut:])
+    assert together.encode() == each.encode()
 
 
 def test_messages_far_apart_keep_their_own_times() -> None:

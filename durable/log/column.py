@@ -1,0 +1,63 @@
+"""Columns of numbers: what many records have at the same place, compared in a few calls.
+
+A column is read as one large number whose digits, the lowest first, are the numbers in it. Where two such
+numbers first differ, the columns do. What rises evenly is a sum of two of them.
+"""
+
+from __future__ import annotations
+
+from array import array
+from functools import lru_cache
+
+_KEPT = 8
+"""Lengths of columns, which most often are the same again."""
+
+
+@lru_cache(_KEPT)
+def ones(count: int, bits: int) -> int:
+    """1, 1, 1, ...: so many numbers of so many bits, as digits of a large one, the first one lowest."""
+    return int.from_bytes((1).to_bytes(bits // 8, "little") * count, "little")
+
+
+@lru_cache(_KEPT)
+def _rising(count: int) -> int:
+    """0, 1, 2, ..., of 64 bits each, likewise."""
+    return as_number(array("Q", range(count)))
+
+
+def low(column: array[int]) -> array[int]:
+    """The first u32 of each of these words."""
+    return array("I", column.tobytes())[::2]
+
+
+def high(column: array[int]) -> array[int]:
+    """The second one."""
+    return array("I", column.tobytes())[1::2]
+
+
+def as_number(column: array[int]) -> int:
+    return int.from_bytes(column.tobytes(), "little")
+
+
+def equal_digits(found: int, expected: int, count: int, bits: int) -> int:
+    """So many of the first digits are equal."""
+    differing = found ^ expected
+    return count if not differing else ((differing & -differing).bit_length() - 1) // bits
+
+
+def leading_equal(column: array[int], expected: array[int]) -> int:
+    if column == expected:
+        return len(column)
+    return equal_digits(as_number(column), as_number(expected), len(column), 8 * column.itemsize)
+
+
+def leading_constant(column: array[int]) -> int:
+    """How many of the first ones are equal."""
+    return leading_equal(column, column[:1] * len(column))
+
+
+def leading_rising(column: array[int], step: int) -> int:
+    """How many of the first ones, u64, are `step` more than the one before, each."""
+    count = len(column)
+    expected = column[0] * ones(count, 64) + step * _rising(count)
+    return equal_digits(as_number(column), expected, count, 64)

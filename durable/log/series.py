@@ -1,0 +1,300 @@
+"""Records read together: where each message is a record, a start comes by millions of them.
+
+    | P 176 | P 176 | P 176 | P 176 | A 96 | P 184 | A 96 | P 240 | definitions |
+      └───── of one size ─────┘       └─── of any size, messages and acks ───┘
+
+What such records have at the same place is a column, taken out of their bytes and compared in a few calls;
+no record becomes an object of its own. Of those of one size, that is a slice with a step.
+
+One checksum for each of them says what two do. A header ends with its own checksum, so behind a valid one of
+this store CRC-32 is in the same state, whatever it says. From there on it goes over the rest, as the
+checksum of the rest does, and comes out different by what only the length decides. So valid records of one
+size share the checksum of the whole record XOR that of its rest, and a bit that has turned in either shows.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from itertools import starmap
+from operator import eq
+from typing import cast
+
+from .checksum import crc32
+from .column import (
+    as_number,
+    equal_digits,
+    high,
+    leading_constant,
+    leading_equal,
+    leading_rising,
+    low,
+    ones,
+)
+from .record import HEADER_BYTES, MAGIC, TARGET_BYTES, VERSION, WHOLE_HEADER, Header, Kind, Record
+
+WORD_BYTES = 8
+"""Records begin and end at multiples of it: ALIGNMENT."""
+SERIES_MIN = 16
+"""Fewer are not worth it: to look at so many together takes as long as one by one."""
+LIKE_MIN = 512
+"""Fewer of one size, where others follow, are read with these."""
+HEADER_WORDS = HEADER_BYTES // WORD_BYTES
+HEAD_WORDS = 20
+"""As far as most columns are: header, two targets, and the header of a batch."""
+HEAD_BYTES = WORD_BYTES * HEAD_WORDS
+FRONT, LENGTHS, TARGETS, CHAIN, EPOCH, POSITION, TIME, CHECKSUM = range(HEADER_WORDS)
+"""Words of a header. Of two numbers in one, the second is its high half: of LENGTHS total and body, of
+TARGETS their count and the checksum of the rest, of CHAIN that and unsynced, of CHECKSUM 0 and that."""
+_LOW = (1 << 32) - 1
+_MAKE_FRONT = struct.Struct("<4sBBH")
+
+Offsets = range | list[int]
+"""Words of a window at which records begin."""
+
+
+def _front(kind: Kind) -> int:
+    """First word of records of a kind that are neither encrypted nor groups."""
+    return int.from_bytes(_MAKE_FRONT.pack(MAGIC, VERSION, kind, 0), "little")
+
+
+MESSAGES, ACKS = (_front(Kind.PUBLISH), _front(Kind.CAPTURE)), _front(Kind.ACKS)
+
+
+class Series:
+    """Valid records that follow one another, of one epoch: batches, all published or all captured, and acks."""
+
+    __slots__ = ("_base", "_columns", "_heads", "_offsets", "_words", "count", "header")
+
+    def __init__(self, words: memoryview, offsets: Offsets, base: int) -> None:
+        self._words, self._offsets, self._base = words, offsets, base
+        self._columns: dict[int, array[int]] = {}
+        self._heads: memoryview | None = None
+        self.count = len(offsets)
+        self.header = self._header(0)
+        """Of the first one."""
+
+    def _header(self, which: int) -> Header:
+        at = self._offsets[which]
+        return Header._make(WHOLE_HEADER.unpack(self._words[at : at + HEADER_WORDS]))
+
+    @property
+    def one_size(self) -> bool:
+        """All have the size and the kind of the first one."""
+        return isinstance(self._offsets, range)
+
+    @property
+    def last(self) -> Header:
+        """The header of the last one."""
+        return self._header(-1)
+
+    @property
+    def position(self) -> int:
+        """Log position of the first one."""
+        return self.header.position
+
+    @property
+    def at(self) -> int:
+        """The byte of the segment that the first one begins at."""
+        return self._base + WORD_BYTES * self._offsets[0]
+
+    @property
+    def end_at(self) -> int:
+        """The byte behind the last one."""
+        return self._base + WORD_BYTES * self._offsets[-1] + self.last.total_bytes
+
+    def from_byte(self, at: int) -> tuple[int, int] | None:
+        """Log position and byte of the first one that begins there or behind it."""
+        which = bisect_left(self._offsets, -((self._base - at) // WORD_BYTES))
+        if which == self.count:
+            return None
+        return self.position + which, self._base + WORD_BYTES * self._offsets[which]
+
+    def column(self, index: int) -> array[int]:
+        """The u64 that stands at byte 8 * `index` of each record; all have to be so long."""
+        column = self._columns.get(index)
+        if column is None:
+            column = self._columns[index] = self._taken(index)
+        return column
+
+    def _taken(self, index: int) -> array[int]:
+        offsets, words = self._offsets, self._words
+        if isinstance(offsets, range):
+            return array("Q", words[offsets.start + index : offsets.stop : offsets.step].tobytes())
+        if index >= HEAD_WORDS:
+            return array("Q", [words[offset + index] for offset in offsets])
+        if self._heads is None:
+            self._heads = self._joined(offsets)
+        return array("Q", self._heads[index::HEAD_WORDS].tobytes())
+
+    def _joined(self, offsets: list[int]) -> memoryview:
+        """The words at the front of each record: once they stand side by side, a column is a slice of them."""
+        data = cast("bytes", self._words.obj)
+        heads = [data[at : at + HEAD_BYTES] for at in map(WORD_BYTES.__mul__, offsets)]
+        # Of the last ones so much may not be there: the shortest are 64 bytes.
+        heads[-3:] = [head.ljust(HEAD_BYTES, b"\0") for head in heads[-3:]]
+        return memoryview(b"".join(heads)).cast("Q")
+
+    def cut(self, starts: Sequence[int], lengths: Sequence[int]) -> list[bytes]:
+        """So many bytes from there on of each record."""
+        data = self._words.cast("B")
+        ats = [
+            WORD_BYTES * offset + start for offset, start in zip(self._offsets, starts, strict=True)
+        ]
+        return [bytes(data[at : at + length]) for at, length in zip(ats, lengths, strict=True)]
+
+    def before(self, count: int) -> Series:
+        """The first so many."""
+        return (
+            self if count == self.count else Series(self._words, self._offsets[:count], self._base)
+        )
+
+    def behind(self, skipped: int) -> Series:
+        """All but the first so many."""
+        return Series(self._words, self._offsets[skipped:], self._base) if skipped else self
+
+    @property
+    def messages(self) -> Series | None:
+        """Those that are no acks."""
+        return self._part(acks=False)
+
+    @property
+    def acks(self) -> Series | None:
+        return self._part(acks=True)
+
+    def _part(self, *, acks: bool) -> Series | None:
+        if self.one_size:
+            return self if (self._words[self._offsets[0]] == ACKS) == acks else None
+        fronts = self.column(FRONT)
+        count = fronts.count(ACKS)
+        if count in (0, self.count):
+            return self if bool(count) == acks else None
+        both = zip(self._offsets, fronts, strict=True)
+        some = [offset for offset, front in both if (front == ACKS) == acks]
+        return Series(self._words, some, self._base)
+
+    def records(self) -> Iterator[Record]:
+        """One by one."""
+        data = self._words.cast("B")
+        for offset in self._offsets:
+            at = WORD_BYTES * offset
+            header = Header._make(WHOLE_HEADER.unpack_from(data, at))
+            yield Record(header, data[at + HEADER_BYTES : at + header.total_bytes])
+
+    def valid(self) -> int:
+        """How many of the first ones are, if the very first one is."""
+        if not self.count:
+            return 0
+        chains, checksums = low(self.column(CHAIN)), high(self.column(CHECKSUM))
+        return min(
+            leading_constant(self.column(EPOCH)), leading_rising(self.column(POSITION), 1),
+            1 + leading_equal(chains[1:], checksums[:-1]), self._complete(), self._whole(),
+        )  # fmt: skip
+
+    def _complete(self) -> int:
+        """So many of the first ones are as long as what they say is in them."""
+        targets = low(self.column(TARGETS))
+        if self.one_size:
+            return leading_constant(targets)
+        both = self.column(LENGTHS)
+        expected = [
+            HEADER_BYTES + TARGET_BYTES * count + body + 7 & ~7
+            for count, body in zip(targets, high(both), strict=True)
+        ]
+        totals = low(both).tolist()
+        return self.count if totals == expected else [*map(eq, totals, expected)].index(False)
+
+    def _whole(self) -> int:
+        """So many of the first ones have right checksums, as the very first one has."""
+        data, offsets, count = self._words.cast("B"), self._offsets, self.count
+        begin = WORD_BYTES * offsets[0]
+        state = crc32(data[begin : begin + HEADER_BYTES])
+        rests = high(self.column(TARGETS))
+        if isinstance(offsets, range):
+            size = WORD_BYTES * offsets.step
+            each = struct.iter_unpack(f"{size}s", data[begin : begin + count * size])
+            found = as_number(array("I", starmap(crc32, each)))
+            difference = _difference(size, state) * ones(count, 32)
+            return equal_digits(found, as_number(rests) ^ difference, count, 32)
+        sizes = low(self.column(LENGTHS))
+        differences = {size: _difference(size, state) for size in set(sizes)}
+        expected = [rest ^ differences[size] for rest, size in zip(rests, sizes, strict=True)]
+        ats = [WORD_BYTES * offset for offset in offsets]
+        sums = [crc32(data[at : at + size]) for at, size in zip(ats, sizes, strict=True)]
+        return leading_equal(array("I", sums), array("I", expected))
+
+
+def _difference(size: int, state: int) -> int:
+    """Between the checksums of a whole record and of its rest.
+
+    Args:
+        state: CRC-32 of any valid header of the store.
+    """
+    zeros = bytes(size - HEADER_BYTES)
+    return crc32(zeros, state) ^ crc32(zeros)
+
+
+def one_by_one(visit: Callable[[Record], object]) -> Callable[[Record | Series], None]:
+    """For what is shown records together, and wants each for itself."""
+
+    def visit_each(found: Record | Series) -> None:
+        if isinstance(found, Series):
+            for record in found.records():
+                visit(record)
+        else:
+            visit(found)
+
+    return visit_each
+
+
+def find_series(words: memoryview, at: int, base: int, count_max: int) -> Series | None:
+    """The valid record at word `at` of a window, and those behind it that are valid and can be read together
+    with it, `count_max` at most. None: not enough of them.
+
+    Args:
+        base: the byte of the segment that the window begins at.
+    """
+    front = words[at]
+    if front not in MESSAGES and front != ACKS:
+        return None
+    offsets = _of_one_size(words, at, front, count_max) or _of_any_size(words, at, count_max)
+    if len(offsets) < SERIES_MIN:
+        return None
+    series = Series(words, offsets, base)
+    count = series.valid()
+    return None if count < SERIES_MIN else series.before(count)
+
+
+def _of_one_size(words: memoryview, at: int, front: int, count_max: int) -> range | None:
+    lengths = words[at + LENGTHS]
+    step = (lengths & _LOW) // WORD_BYTES
+    count = min(count_max, (len(words) - at) // step)
+    if count < SERIES_MIN or (words[at + step], words[at + step + LENGTHS]) != (front, lengths):
+        return None
+    offsets = range(at, at + count * step, step)
+    series = Series(words, offsets, 0)
+    alike = min(map(leading_constant, map(series.column, (FRONT, LENGTHS))))
+    return None if alike < min(count, LIKE_MIN) else offsets[:alike]
+
+
+def _of_any_size(words: memoryview, at: int, count_max: int) -> list[int]:
+    offsets: list[int] = []
+    total_bytes, end = words.cast("B").cast("I")[2 * LENGTHS :: 2], len(words)
+    while at + HEADER_WORDS <= end and len(offsets) < count_max:
+        following = at + total_bytes[at] // WORD_BYTES
+        if not at + HEADER_WORDS <= following <= end:  # Damage, or it goes on behind the window.
+            break
+        offsets.append(at)
+        at = following
+    return offsets[: _allowed(words, offsets)]
+
+
+def _allowed(words: memoryview, offsets: list[int]) -> int:
+    """How many of the first ones are messages of one kind, and acks."""
+    fronts = [words[offset] for offset in offsets]
+    messages = next((front for front in fronts if front in MESSAGES), ACKS)
+    if {messages, ACKS}.issuperset(fronts):
+        return len(fronts)
+    return next(which for which, front in enumerate(fronts) if front not in (messages, ACKS))

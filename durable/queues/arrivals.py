@@ -1,0 +1,62 @@
+"""What many records bring into one lane at once, as a start reads them: a column for each of their numbers."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from .block import Columns, Numbers
+from .runs import Stretch
+
+
+class Arrivals(NamedTuple):
+    """Runs that follow one another without a gap, one at least."""
+
+    firsts: Numbers
+    counts: list[int]
+    positions: Numbers
+    """Rising."""
+    sizes_bytes: list[int]
+    times_us: list[int]
+    expires_us: list[int] | None
+    """0: never; None: none of them ever does."""
+
+    @property
+    def end(self) -> int:
+        """The sequence after the last message."""
+        return self.firsts[-1] + self.counts[-1]
+
+    def each(self) -> Iterator[tuple[int, int, int, int, int, int]]:
+        """First sequence, count, log position, size, time and expiry of each run."""
+        never = [0] * len(self.counts)
+        *columns, expires_us = self
+        return zip(*columns, expires_us or never, strict=True)
+
+    @property
+    def stretch(self) -> Stretch | None:
+        """All of them, if they are alike and evenly apart in the log."""
+        counts, sizes_bytes, positions, times = (
+            self.counts,
+            self.sizes_bytes,
+            self.positions,
+            len(self.counts),
+        )
+        low, high = positions[0], positions[-1]
+        step = positions[1] - low if times > 1 else 1
+        if (
+            high - low != step * (times - 1)
+            or (step > 1 and positions != array("Q", range(low, high + 1, step)))
+            or counts.count(counts[0]) < times
+            or sizes_bytes.count(sizes_bytes[0]) < times
+        ):
+            return None
+        return Stretch(self.firsts[0], counts[0], low, step, sizes_bytes[0], times)
+
+    def columns(self) -> Columns:
+        """Of stretches of one run each."""
+        times = len(self.counts)
+        return (
+            self.firsts, array("q", self.counts), array("q", self.positions),
+            array("q", bytes(8 * times)), array("q", self.sizes_bytes), array("q", [1]) * times,
+        )  # fmt: skip

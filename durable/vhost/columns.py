@@ -1,0 +1,241 @@
+"""What records that are read together say, in columns: a start applies thousands of them at once.
+
+    Series ──┬──> messages ──┬──> publishers: ranges of sequences
+             │               └──> lanes: arrivals
+             └──> acks ─────────> lanes: ranges that are settled
+
+What is not as simple as most is None, and read one by one. Topics are not looked at, as those of groups are
+not: who published them was told if they were none.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from operator import add, lt
+from typing import NamedTuple
+
+from mesh.errors import RemoteProtocolError
+from mesh.protocol import batch
+
+from ..errors import DurableError, RecordDamaged
+from ..log.bodies import What, acks_bytes, decode_acks
+from ..log.column import high, leading_constant, leading_rising, low
+from ..log.record import Kind
+from ..log.series import HEADER_WORDS, LENGTHS, POSITION, TARGETS, TIME, WORD_BYTES, Series
+from ..protocol.properties import decode_properties
+from ..queues.arrivals import Arrivals
+from ..queues.block import LIMIT
+from ..queues.expiries import expiry_us
+from .groups import merged
+
+_FRONT, _TOTAL, _COUNT, _EPOCH, _SEQUENCE, _, *_ID = range(batch.HEADER_BYTES // WORD_BYTES)
+"""Words of a batch. The high half of _COUNT is the length of the shared headers."""
+_TOPIC_BITS = 48
+"""The rest of _FRONT is the length of the topic."""
+_PLAIN = batch.MAGIC | batch.VERSION << 16 | batch.MESSAGES << 24
+"""Those bits of a batch of messages without headers of their own."""
+_ONE_SETTLED = 1 | What.SETTLED << 32
+"""What an acks block with one range says behind its lane."""
+_TOO_LARGE = 0x80
+"""In the highest byte of a time, or of a sequence of a lane: no broker gives such."""
+_NO_SENSE = (RemoteProtocolError, DurableError, LookupError, TypeError, ValueError)
+
+Settled = dict[int, list[tuple[int, int]]]
+"""By lane, ranges of sequences."""
+
+
+class Published(NamedTuple):
+    """Sequences [`first`, `end`) of a publisher."""
+
+    publisher: bytes
+    epoch: int
+    first: int
+    end: int
+
+
+class Messages:
+    """Of records with a batch each. Made by `read_messages`."""
+
+    def __init__(self, series: Series, at: int, counts: list[int], sizes_bytes: list[int]) -> None:
+        """
+        Args:
+            at: the word that batches begin at.
+        Raises:
+            RemoteProtocolError, ValueError: shared headers make no sense.
+        """
+        self._series, self._at = series, at
+        self._counts, self._sizes_bytes = counts, sizes_bytes
+        self._captured = series.header.kind == Kind.CAPTURE
+        self._times_us = series.column(TIME).tolist()
+        self._expires_us = self._expiries()
+
+    def _word(self, index: int) -> array[int]:
+        """This word of each batch."""
+        return self._series.column(self._at + index)
+
+    def _expiries(self) -> list[int] | None:
+        lengths = high(self._word(_COUNT))
+        # In a capture there is what the mesh gave it: no properties of ours.
+        if not any(lengths) or self._captured:
+            return None
+        begin = WORD_BYTES * self._at + batch.HEADER_BYTES
+        headers = self._series.cut(
+            [begin + (front >> _TOPIC_BITS) for front in self._word(_FRONT)], lengths
+        )
+        lives_us = {one: decode_properties(one).ttl_us if one else None for one in set(headers)}
+        if all(life_us is None for life_us in lives_us.values()):
+            return None
+        lives = map(lives_us.__getitem__, headers)
+        expires_us = [
+            0 if life_us is None else expiry_us(time_us, life_us)
+            for time_us, life_us in zip(self._times_us, lives, strict=True)
+        ]
+        if max(expires_us) >= LIMIT:
+            raise ValueError("messages expire later than any broker says")
+        return expires_us
+
+    def published(self) -> Iterator[Published]:
+        """What each publisher has here, its sequences in order; nothing of what was captured."""
+        if self._captured:
+            return
+        epochs, firsts, *ids = map(self._word, (_EPOCH, _SEQUENCE, *_ID))
+        if all(map(_is_constant, (epochs, *ids))) and _follow(firsts, self._counts):
+            yield _published(
+                ids[0][0], ids[1][0], epochs[0], firsts[0], firsts[-1] + self._counts[-1]
+            )
+            return
+        spans: dict[tuple[int, int, int], list[int]] = {}
+        publishers = zip(*ids, epochs, strict=True)
+        for publisher, first, count in zip(publishers, firsts, self._counts, strict=True):
+            span = spans.get(publisher)
+            if span is None:
+                spans[publisher] = [first, first + count]
+            elif span[-1] == first:
+                span[-1] += count
+            else:
+                span += first, first + count
+        for publisher, span in spans.items():
+            for first, end in zip(span[::2], span[1::2], strict=True):
+                yield _published(*publisher, first, end)
+
+    def arrivals(self) -> Iterator[tuple[int, Arrivals]]:
+        """By lane, of each in order."""
+        positions = self._series.column(POSITION)
+        for target in range(self._series.header.target_count):
+            at = HEADER_WORDS + 2 * target
+            lanes, firsts = self._series.column(at), self._series.column(at + 1)
+            everything = Arrivals(
+                firsts, self._counts, positions, self._sizes_bytes, self._times_us, self._expires_us
+            )
+            if _is_constant(lanes):
+                yield from _in_order(lanes[0], everything)
+                continue
+            by_lane: dict[int, list[int]] = {}
+            for which, lane in enumerate(lanes):
+                by_lane.setdefault(lane, []).append(which)
+            for lane, some in by_lane.items():
+                yield from _in_order(lane, _pick(everything, some))
+
+
+def read_messages(series: Series) -> Messages | None:
+    """None: they are to be read one by one."""
+    targets = low(series.column(TARGETS))
+    bodies = (
+        high(series.column(LENGTHS))
+        if not series.one_size
+        else array("I", [series.header.body_bytes])
+    )
+    if not _is_constant(targets) or min(bodies) < batch.HEADER_BYTES:
+        return None
+    at = HEADER_WORDS + 2 * targets[0]
+    numbers = [TIME, *range(HEADER_WORDS + 1, at, 2)]
+    if max(max(series.column(word).tobytes()[7::8]) for word in numbers) >= _TOO_LARGE:
+        return None
+    columns = [series.column(at + word) for word in (_FRONT, _TOTAL, _COUNT)]
+    if series.one_size and all(map(_is_constant, columns)):
+        columns = [column[:1] for column in columns]
+    elif series.one_size:
+        bodies *= series.count
+    fronts, totals, both = columns
+    rest = 1 << _TOPIC_BITS
+    if low(totals) != bodies or any(front % rest != _PLAIN for front in set(fronts)):
+        return None
+    counts = low(both).tolist()
+    sizes_bytes = [
+        body - batch.HEADER_BYTES - (front >> _TOPIC_BITS) - headers - 4 * count
+        for body, front, headers, count in zip(bodies, fronts, high(both), counts, strict=True)
+    ]
+    if min(sizes_bytes) < 0 or not 0 < min(counts) <= max(counts) <= batch.COUNT_MAX:
+        return None
+    times = series.count // len(counts)
+    try:
+        return Messages(series, at, counts * times, sizes_bytes * times)
+    except _NO_SENSE:  # Of which record, is told when they are read one by one.
+        return None
+
+
+def read_acks(series: Series) -> Settled | None:
+    """None: they are to be read one by one, because they say more than what is settled, or make no sense."""
+    one_range = series.header.body_bytes == acks_bytes(1) and _is_constant(series.column(LENGTHS))
+    settled = _one_range_each(series) if one_range else _decoded(series)
+    return settled and {lane: merged(ranges) for lane, ranges in settled.items()}
+
+
+def _one_range_each(series: Series) -> Settled | None:
+    lanes, whats, starts, ends = (series.column(HEADER_WORDS + word) for word in range(4))
+    if whats.count(_ONE_SETTLED) < len(whats) or not all(map(lt, starts, ends)):
+        return None
+    if _is_constant(lanes) and starts[1:] == ends[:-1]:
+        return {lanes[0]: [(starts[0], ends[-1])]}
+    settled: Settled = {}
+    for lane, start, end in zip(lanes, starts, ends, strict=True):
+        settled.setdefault(lane, []).append((start, end))
+    return settled
+
+
+def _decoded(series: Series) -> Settled | None:
+    settled: Settled = {}
+    try:
+        for record in series.records():
+            for lane, ranges, what, _ in decode_acks(record):
+                if what != What.SETTLED:
+                    return None
+                settled.setdefault(lane, []).extend(ranges)
+    except RecordDamaged:
+        return None
+    return settled
+
+
+def _in_order(lane: int, arrivals: Arrivals) -> Iterator[tuple[int, Arrivals]]:
+    """As they are, if they are without gaps; else each for itself."""
+    if _follow(arrivals.firsts, arrivals.counts):
+        yield lane, arrivals
+    else:
+        for which in range(len(arrivals.firsts)):
+            yield lane, _pick(arrivals, [which])
+
+
+def _pick(arrivals: Arrivals, some: list[int]) -> Arrivals:
+    firsts, counts, positions, sizes_bytes, times_us, expires_us = arrivals
+    return Arrivals(
+        array("Q", [firsts[which] for which in some]), [counts[which] for which in some],
+        array("Q", [positions[which] for which in some]), [sizes_bytes[which] for which in some],
+        [times_us[which] for which in some], expires_us and [expires_us[which] for which in some],
+    )  # fmt: skip
+
+
+def _is_constant(column: array[int]) -> bool:
+    return leading_constant(column) == len(column)
+
+
+def _follow(firsts: array[int], counts: list[int]) -> bool:
+    """Whether ranges of so many numbers leave nothing out between them."""
+    if counts.count(counts[0]) == len(counts):
+        return leading_rising(firsts, counts[0]) == len(firsts)
+    return firsts[1:].tolist() == [*map(add, firsts, counts)][:-1]
+
+
+def _published(begin: int, rest: int, epoch: int, first: int, end: int) -> Published:
+    publisher = b"".join(half.to_bytes(WORD_BYTES, "little") for half in (begin, rest))
+    return Published(publisher, epoch, first, end)
