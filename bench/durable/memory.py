@@ -21,11 +21,12 @@ QUEUES = 10_000
 MB = 1e6
 PUBLISH_S_MAX = 400.0
 
-MESSAGES_UNLIKE = 1_000_000
+MESSAGES_UNLIKE, MESSAGES_ALONE = 1_000_000, 250_000
 READY = "10 M ready messages of 16 B"
 KEYS = "10 M ready messages, a routing key each"
 TURNS = "10 M ready messages, to two queues in turn through an exchange"
 UNLIKE = "1 M ready messages, of two times to live in turn: a record each"
+ALONE = "250,000 ready messages, each confirmed before the next: a record each"
 DECLARED = "10,000 queues declared"
 MESSAGES_MB_MAX, QUEUES_MB_MAX, DECLARES_MIN = 80.0, 100.0, 2000.0
 RECOVERY_MB_MIN, RECOVERY_S_MAX = 500.0, 2.0
@@ -110,10 +111,11 @@ def family() -> list[Family]:
         ready_messages(KEYS, MESSAGES, way="keys"),
         ready_messages(TURNS, MESSAGES, way="turns", queues=2),
         ready_messages(UNLIKE, MESSAGES_UNLIKE, way="unlike"),
+        ready_messages(ALONE, MESSAGES_ALONE, way="alone"),
         declared_queues(DECLARED, QUEUES),
     ]
     unmarked = [replace(one, bounds=()) for one in _of_ready(UNLIKE)]
-    rows = [*_of_ready(READY), *_of_ready(KEYS), *_of_ready(TURNS), *unmarked]
+    rows = [*_of_ready(READY), *_of_ready(KEYS), *_of_ready(TURNS), *_of_ready(ALONE), *unmarked]
     rows += [
         row(f"{DECLARED}, more RSS", "MB", DECLARED, "more_rss_mb", at_most(QUEUES_MB_MAX)),
         row(DECLARED, "declares/s", DECLARED, "declares_per_s", at_least(DECLARES_MIN)),

@@ -52,6 +52,8 @@ async def run(stage: Stage) -> None:
                     await publish_keys(publisher, FANOUT, KEYS, ring, start, count)
                 elif settings.get("way") == "unlike":
                     await publish_unlike(publisher, queues[0], ring, start, count)
+                elif settings.get("way") == "alone":
+                    await one_at_a_time(broker, queues[0], ring, start, count)
                 elif settings.get("way") == "turns":
                     await bind_all(broker, DIRECT, "direct", queues)
                     await publish_keys(publisher, DIRECT, queues, ring, start, count)
