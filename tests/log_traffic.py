@@ -7,7 +7,7 @@ from random import Random
 from durable.log.bodies import encode_acks, encode_definitions, encode_moved_on
 from durable.log.record import Draft, Kind, Target
 from durable.protocol.properties import Properties, encode_properties
-from durable.vhost.groups import encode_group
+from durable.vhost.groups import Stretch, encode_group
 from mesh.protocol.batch import Batch, batch_pieces
 
 LANES = (7, 8, 9)
@@ -21,6 +21,7 @@ class Traffic:
         self.random = random
         self.time_us = 1_700_000_000_000_000
         self._next: dict[object, int] = {}
+        self._epoch = 1
 
     def _taken(self, what: object, count: int) -> int:
         """The first of so many numbers of a lane or a publisher."""
@@ -35,13 +36,14 @@ class Traffic:
         found: list[Draft] = []
         ways = [self.steady, self.steady, self.mixed, self.acked, self.odd]
         while len(found) < count:
+            self._epoch += self.random.random() < 0.1  # Publishers are begun anew.
             found += self.random.choice(ways)(self.random.choice((1, 5, 30, 100)))
         return found
 
     def steady(self, times: int) -> list[Draft]:
         """One publisher, one size: as a program that confirms each message."""
-        lanes, size, life = self._lanes(), self.random.randrange(60), self._life()
-        return [self._publish(b"p", lanes, 1, size, life) for _ in range(times)]
+        lanes, size, life, to = self._lanes(), self.random.randrange(60), self._life(), self._to()
+        return [self._publish(b"p", lanes, 1, size, life, to=to) for _ in range(times)]
 
     def mixed(self, times: int) -> list[Draft]:
         """Several of both, in batches."""
@@ -66,7 +68,10 @@ class Traffic:
             ranges = {lane: [(start, end)]}
             if self.random.random() < 0.02:
                 ranges[self.random.choice(LANES)] = [(0, 1), (start, end + 1)]
-            returned = {lane: [(start, end)]} if self.random.random() < 0.01 else {}
+            returned: dict[int, list[tuple[int, int]]] = {}
+            if self.random.random() < 0.02:
+                returned = {lane: [(start, end)]}
+                ranges = self.random.choice([{}, ranges])
             found.append(Draft(Kind.ACKS, encode_acks(ranges, returned), (), self._now()))
         return found
 
@@ -83,7 +88,8 @@ class Traffic:
             [self._publish(b"p", (lane,), 2, 9, None, headers=True) for _ in range(20)],
             [self._publish(b"c", (lane,), 1, 9, 5, kind=Kind.CAPTURE) for _ in range(40)],
             [self._senseless(lane) for _ in range(20)],
-            [self._absurd(lane) for _ in range(20)],
+            self._absurd(lane),
+            self._torn_stretch(lane),
         ])  # fmt: skip
 
     def _now(self) -> int:
@@ -95,25 +101,30 @@ class Traffic:
     def _life(self) -> int | None:
         return self.random.choice(LIVES_US)
 
+    def _to(self) -> tuple[str, bytes]:
+        """Exchange and routing key."""
+        return self.random.choice(("", "", "e")), b"key"[: self.random.randrange(4)]
+
     def _lanes(self) -> tuple[int, ...]:
         return tuple(self.random.sample(LANES, self.random.choice((1, 1, 1, 2))))
 
     def _batch(
-        self, publisher: bytes, count: int, size: int, life: int | None, *, headers: bool = False
-    ) -> Batch:
-        shared = encode_properties(Properties(self.random.choice(("", "", "e")), ttl_us=life))
+        self, publisher: bytes, count: int, size: int, life: int | None, *, headers: bool = False,
+        to: tuple[str, bytes] | None = None,
+    ) -> Batch:  # fmt: skip
+        exchange, key = to or self._to()
         pieces, _ = batch_pieces(
-            publisher * 16, 1, self._taken(publisher, count), 0, b"key"[: self.random.randrange(4)],
-            [bytes(size)] * count, shared_headers=shared,
+            publisher * 16, self._epoch, self._taken(publisher, count), 0, key, [bytes(size)] * count,
+            shared_headers=encode_properties(Properties(exchange, ttl_us=life)),
             message_headers=[b"\x80"] * count if headers else None,
         )  # fmt: skip
         return Batch(b"".join(pieces))
 
     def _publish(
         self, publisher: bytes, lanes: tuple[int, ...], count: int, size: int, life: int | None, *,
-        kind: Kind = Kind.PUBLISH, headers: bool = False,
+        kind: Kind = Kind.PUBLISH, headers: bool = False, to: tuple[str, bytes] | None = None,
     ) -> Draft:  # fmt: skip
-        batch = self._batch(publisher, count, size, life, headers=headers)
+        batch = self._batch(publisher, count, size, life, headers=headers, to=to)
         targets = tuple(Target(lane, self._taken(lane, count)) for lane in lanes)
         return Draft(kind, batch.raw(), targets, self._now())
 
@@ -132,10 +143,24 @@ class Traffic:
             Kind.PUBLISH, b"".join(pieces), (Target(lane, self._taken(lane, 1)),), self._now()
         )
 
-    def _absurd(self, lane: int) -> Draft:
-        """As no broker writes it: a sequence, a time or an expiry that is too large."""
+    def _absurd(self, lane: int) -> list[Draft]:
+        """As no broker writes it: sequences, times or expiries that are too large."""
         sequence, time_us, life = self.random.choice(
             [(1 << 63, 5, None), (5, (1 << 64) - 1, None), (5, (1 << 63) - 1, 60_000_000)]
         )
-        batch = self._batch(b"a", 1, 4, life)
-        return Draft(Kind.PUBLISH, batch.raw(), (Target(lane, sequence),), time_us)
+        return [
+            Draft(
+                Kind.PUBLISH, self._batch(b"a", 1, 4, life).raw(), (Target(lane, sequence + at),),
+                time_us,
+            )
+            for at in range(20)
+        ]  # fmt: skip
+
+    def _torn_stretch(self, lane: int) -> list[Draft]:
+        """The first record of two, and what comes behind it."""
+        batches = [self._batch(b"p", 1, 8, None) for _ in range(3)]
+        stretch = Stretch(batches[0].base_sequence, 4, 2)
+        body = encode_group(batches, None, stretch)
+        target = Target(lane, self._taken(lane, 3))
+        draft = Draft(Kind.PUBLISH, body, (target,), self._now(), grouped=True, spread=True)
+        return [draft, *self.steady(30)]

@@ -25,7 +25,8 @@ def arrivals_of(runs: list[Run]) -> Arrivals:
     """At no time, and never to expire."""
     firsts, counts, positions, sizes = map(list, zip(*runs, strict=True))
     nothing = [0] * len(runs)
-    return Arrivals(array("Q", firsts), counts, array("Q", positions), sizes, nothing, None)
+    alike = len({*counts}) == len({*sizes}) == 1
+    return Arrivals(array("Q", firsts), counts, array("Q", positions), sizes, nothing, None, alike)
 
 
 def encoded(lane: Lane) -> tuple[bytes, bytes]:

@@ -21,12 +21,12 @@ QUEUES = 10_000
 MB = 1e6
 PUBLISH_S_MAX = 400.0
 
-MESSAGES_UNLIKE, MESSAGES_ALONE = 1_000_000, 250_000
+MESSAGES_UNLIKE, MESSAGES_ALONE = 1_000_000, 400_000
 READY = "10 M ready messages of 16 B"
 KEYS = "10 M ready messages, a routing key each"
 TURNS = "10 M ready messages, to two queues in turn through an exchange"
 UNLIKE = "1 M ready messages, of two times to live in turn: a record each"
-ALONE = "250,000 ready messages, each confirmed before the next: a record each"
+ALONE = "400,000 ready messages, each confirmed before the next: a record each"
 DECLARED = "10,000 queues declared"
 MESSAGES_MB_MAX, QUEUES_MB_MAX, DECLARES_MIN = 80.0, 100.0, 2000.0
 RECOVERY_MB_MIN, RECOVERY_S_MAX = 500.0, 2.0

@@ -14,7 +14,7 @@ _KEPT = 8
 
 
 @lru_cache(_KEPT)
-def ones(count: int, bits: int) -> int:
+def _ones(count: int, bits: int) -> int:
     """1, 1, 1, ...: so many numbers of so many bits, as digits of a large one, the first one lowest."""
     return int.from_bytes((1).to_bytes(bits // 8, "little") * count, "little")
 
@@ -22,7 +22,7 @@ def ones(count: int, bits: int) -> int:
 @lru_cache(_KEPT)
 def _rising(count: int) -> int:
     """0, 1, 2, ..., of 64 bits each, likewise."""
-    return as_number(array("Q", range(count)))
+    return _as_number(array("Q", range(count)))
 
 
 def low(column: array[int]) -> array[int]:
@@ -35,11 +35,11 @@ def high(column: array[int]) -> array[int]:
     return array("I", column.tobytes())[1::2]
 
 
-def as_number(column: array[int]) -> int:
+def _as_number(column: array[int]) -> int:
     return int.from_bytes(column.tobytes(), "little")
 
 
-def equal_digits(found: int, expected: int, count: int, bits: int) -> int:
+def _equal_digits(found: int, expected: int, count: int, bits: int) -> int:
     """So many of the first digits are equal."""
     differing = found ^ expected
     return count if not differing else ((differing & -differing).bit_length() - 1) // bits
@@ -48,7 +48,7 @@ def equal_digits(found: int, expected: int, count: int, bits: int) -> int:
 def leading_equal(column: array[int], expected: array[int]) -> int:
     if column == expected:
         return len(column)
-    return equal_digits(as_number(column), as_number(expected), len(column), 8 * column.itemsize)
+    return _equal_digits(_as_number(column), _as_number(expected), len(column), 8 * column.itemsize)
 
 
 def leading_constant(column: array[int]) -> int:
@@ -59,5 +59,7 @@ def leading_constant(column: array[int]) -> int:
 def leading_rising(column: array[int], step: int) -> int:
     """How many of the first ones, u64, are `step` more than the one before, each."""
     count = len(column)
-    expected = column[0] * ones(count, 64) + step * _rising(count)
-    return equal_digits(as_number(column), expected, count, 64)
+    if column[0] + step * (count - 1) >> 64:  # Digits would not be these numbers.
+        return 1
+    expected = column[0] * _ones(count, 64) + step * _rising(count)
+    return _equal_digits(_as_number(column), expected, count, 64)

@@ -242,7 +242,7 @@ class _Window:
         wanted = min(self._ahead, ceiling - header.position)
         series = find_series(self.words, (at - self.base) // WORD_BYTES, self.base, wanted)
         if series is None:
-            self._alone = ALONE
+            self._alone, self._ahead = ALONE, AHEAD_MIN
         else:
             self._ahead = max(AHEAD_MIN, AHEAD_GROWS * series.count)
         return series

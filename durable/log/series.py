@@ -6,10 +6,8 @@
 What such records have at the same place is a column, taken out of their bytes and compared in a few calls;
 no record becomes an object of its own. Of those of one size, that is a slice with a step.
 
-One checksum for each of them says what two do. A header ends with its own checksum, so behind a valid one of
-this store CRC-32 is in the same state, whatever it says. From there on it goes over the rest, as the
-checksum of the rest does, and comes out different by what only the length decides. So valid records of one
-size share the checksum of the whole record XOR that of its rest, and a bit that has turned in either shows.
+A header ends with its own checksum: behind any valid one of a store CRC-32 is in one and the same state, whatever
+it says. So headers are right where that is the state it is in behind the first one, which is known to be valid.
 """
 
 from __future__ import annotations
@@ -24,14 +22,11 @@ from typing import cast
 
 from .checksum import crc32
 from .column import (
-    as_number,
-    equal_digits,
     high,
     leading_constant,
     leading_equal,
     leading_rising,
     low,
-    ones,
 )
 from .record import HEADER_BYTES, MAGIC, TARGET_BYTES, VERSION, WHOLE_HEADER, Header, Kind, Record
 
@@ -107,7 +102,7 @@ class Series:
 
     def from_byte(self, at: int) -> tuple[int, int] | None:
         """Log position and byte of the first one that begins there or behind it."""
-        which = bisect_left(self._offsets, -((self._base - at) // WORD_BYTES))
+        which = bisect_left(self._offsets, (at - self._base) // WORD_BYTES)
         if which == self.count:
             return None
         return self.position + which, self._base + WORD_BYTES * self._offsets[which]
@@ -207,33 +202,27 @@ class Series:
         return self.count if totals == expected else [*map(eq, totals, expected)].index(False)
 
     def _whole(self) -> int:
-        """So many of the first ones have right checksums, as the very first one has."""
-        data, offsets, count = self._words.cast("B"), self._offsets, self.count
+        """So many of the first ones have right checksums."""
+        data, offsets = self._words.cast("B"), self._offsets
         begin = WORD_BYTES * offsets[0]
-        state = crc32(data[begin : begin + HEADER_BYTES])
-        rests = high(self.column(TARGETS))
         if isinstance(offsets, range):
-            size = WORD_BYTES * offsets.step
-            each = struct.iter_unpack(f"{size}s", data[begin : begin + count * size])
-            found = as_number(array("I", starmap(crc32, each)))
-            difference = _difference(size, state) * ones(count, 32)
-            return equal_digits(found, as_number(rests) ^ difference, count, 32)
-        sizes = low(self.column(LENGTHS))
-        differences = {size: _difference(size, state) for size in set(sizes)}
-        expected = [rest ^ differences[size] for rest, size in zip(rests, sizes, strict=True)]
-        ats = [WORD_BYTES * offset for offset in offsets]
-        sums = [crc32(data[at : at + size]) for at, size in zip(ats, sizes, strict=True)]
-        return leading_equal(array("I", sums), array("I", expected))
-
-
-def _difference(size: int, state: int) -> int:
-    """Between the checksums of a whole record and of its rest.
-
-    Args:
-        state: CRC-32 of any valid header of the store.
-    """
-    zeros = bytes(size - HEADER_BYTES)
-    return crc32(zeros, state) ^ crc32(zeros)
+            rest_bytes = WORD_BYTES * offsets.step - HEADER_BYTES
+            records = data[begin : begin + self.count * WORD_BYTES * offsets.step]
+            heads = struct.iter_unpack(f"{HEADER_BYTES}s{rest_bytes}x", records)
+            rests = struct.iter_unpack(f"{HEADER_BYTES}x{rest_bytes}s", records)
+            of_heads, of_rests = (
+                array("I", starmap(crc32, heads)),
+                array("I", starmap(crc32, rests)),
+            )
+        else:
+            ats = [WORD_BYTES * offset + HEADER_BYTES for offset in offsets]
+            ends = [at + size for at, size in zip(ats, low(self.column(LENGTHS)), strict=True)]
+            of_heads = array("I", [crc32(data[at - HEADER_BYTES : at]) for at in ats])
+            of_rests = array(
+                "I",
+                [crc32(data[at : end - HEADER_BYTES]) for at, end in zip(ats, ends, strict=True)],
+            )
+        return min(leading_constant(of_heads), leading_equal(of_rests, high(self.column(TARGETS))))
 
 
 def one_by_one(visit: Callable[[Record], object]) -> Callable[[Record | Series], None]:
@@ -280,21 +269,17 @@ def _of_one_size(words: memoryview, at: int, front: int, count_max: int) -> rang
 
 
 def _of_any_size(words: memoryview, at: int, count_max: int) -> list[int]:
+    """Messages of one kind, and acks."""
     offsets: list[int] = []
-    total_bytes, end = words.cast("B").cast("I")[2 * LENGTHS :: 2], len(words)
+    total_bytes, end, messages = words.cast("B").cast("I")[2 * LENGTHS :: 2], len(words), 0
     while at + HEADER_WORDS <= end and len(offsets) < count_max:
-        following = at + total_bytes[at] // WORD_BYTES
+        front, following = words[at], at + total_bytes[at] // WORD_BYTES
+        if front not in (messages, ACKS):
+            if messages or front not in MESSAGES:
+                break
+            messages = front
         if not at + HEADER_WORDS <= following <= end:  # Damage, or it goes on behind the window.
             break
         offsets.append(at)
         at = following
-    return offsets[: _allowed(words, offsets)]
-
-
-def _allowed(words: memoryview, offsets: list[int]) -> int:
-    """How many of the first ones are messages of one kind, and acks."""
-    fronts = [words[offset] for offset in offsets]
-    messages = next((front for front in fronts if front in MESSAGES), ACKS)
-    if {messages, ACKS}.issuperset(fronts):
-        return len(fronts)
-    return next(which for which, front in enumerate(fronts) if front not in (messages, ACKS))
+    return offsets

@@ -21,37 +21,39 @@ class Arrivals(NamedTuple):
     times_us: list[int]
     expires_us: list[int] | None
     """0: never; None: none of them ever does."""
+    alike: bool
+    """Counts and sizes are all the same; else some may be, too."""
 
     @property
     def end(self) -> int:
         """The sequence after the last message."""
         return self.firsts[-1] + self.counts[-1]
 
+    @property
+    def size_bytes(self) -> int:
+        """Of all payloads."""
+        sizes = self.sizes_bytes
+        return sizes[0] * len(sizes) if self.alike else sum(sizes)
+
     def each(self) -> Iterator[tuple[int, int, int, int, int, int]]:
         """First sequence, count, log position, size, time and expiry of each run."""
         never = [0] * len(self.counts)
-        *columns, expires_us = self
+        *columns, expires_us, _ = self
         return zip(*columns, expires_us or never, strict=True)
 
     @property
     def stretch(self) -> Stretch | None:
         """All of them, if they are alike and evenly apart in the log."""
-        counts, sizes_bytes, positions, times = (
-            self.counts,
-            self.sizes_bytes,
-            self.positions,
-            len(self.counts),
-        )
+        if not self.alike:
+            return None
+        positions, times = self.positions, len(self.positions)
         low, high = positions[0], positions[-1]
         step = positions[1] - low if times > 1 else 1
-        if (
-            high - low != step * (times - 1)
-            or (step > 1 and positions != array("Q", range(low, high + 1, step)))
-            or counts.count(counts[0]) < times
-            or sizes_bytes.count(sizes_bytes[0]) < times
-        ):
+        if high - low != step * (times - 1):
             return None
-        return Stretch(self.firsts[0], counts[0], low, step, sizes_bytes[0], times)
+        if step > 1 and positions != array("Q", range(low, high + 1, step)):
+            return None
+        return Stretch(self.firsts[0], self.counts[0], low, step, self.sizes_bytes[0], times)
 
     def columns(self) -> Columns:
         """Of stretches of one run each."""

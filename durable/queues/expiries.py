@@ -87,5 +87,4 @@ class Expiries:
                 made.put(start, end, expires_us)
         else:
             made._ranges = Index.decode(data)
-            made._start = made._end = made._ranges.end
         return made

@@ -109,7 +109,7 @@ class Lane:
         self._marks.note_all(arrivals.firsts, arrivals.times_us)
         if arrivals.expires_us is not None:
             self._expiries.put_all(arrivals.firsts, end, arrivals.expires_us)
-        size_bytes = sum(arrivals.sizes_bytes)
+        size_bytes = arrivals.size_bytes
         self.ready += end - first
         self.ready_bytes += size_bytes
         self.size_bytes += size_bytes

@@ -37,8 +37,6 @@ _PLAIN = batch.MAGIC | batch.VERSION << 16 | batch.MESSAGES << 24
 """Those bits of a batch of messages without headers of their own."""
 _ONE_SETTLED = 1 | What.SETTLED << 32
 """What an acks block with one range says behind its lane."""
-_TOO_LARGE = 0x80
-"""In the highest byte of a time, or of a sequence of a lane: no broker gives such."""
 _NO_SENSE = (RemoteProtocolError, DurableError, LookupError, TypeError, ValueError)
 
 Settled = dict[int, list[tuple[int, int]]]
@@ -57,15 +55,18 @@ class Published(NamedTuple):
 class Messages:
     """Of records with a batch each. Made by `read_messages`."""
 
-    def __init__(self, series: Series, at: int, counts: list[int], sizes_bytes: list[int]) -> None:
+    def __init__(
+        self, series: Series, at: int, counts: list[int], sizes_bytes: list[int], *, alike: bool
+    ) -> None:  # fmt: skip
         """
         Args:
             at: the word that batches begin at.
+            alike: counts and sizes are all the same.
         Raises:
             RemoteProtocolError, ValueError: shared headers make no sense.
         """
         self._series, self._at = series, at
-        self._counts, self._sizes_bytes = counts, sizes_bytes
+        self._counts, self._sizes_bytes, self._alike = counts, sizes_bytes, alike
         self._captured = series.header.kind == Kind.CAPTURE
         self._times_us = series.column(TIME).tolist()
         self._expires_us = self._expiries()
@@ -77,7 +78,7 @@ class Messages:
     def _expiries(self) -> list[int] | None:
         lengths = high(self._word(_COUNT))
         # In a capture there is what the mesh gave it: no properties of ours.
-        if not any(lengths) or self._captured:
+        if self._captured or lengths == array("I", bytes(lengths.itemsize * len(lengths))):
             return None
         begin = WORD_BYTES * self._at + batch.HEADER_BYTES
         headers = self._series.cut(
@@ -100,13 +101,15 @@ class Messages:
         if self._captured:
             return
         epochs, firsts, *ids = map(self._word, (_EPOCH, _SEQUENCE, *_ID))
-        if all(map(_is_constant, (epochs, *ids))) and _follow(firsts, self._counts):
+        if all(map(_is_constant, (epochs, *ids))) and _follow(
+            firsts, self._counts, alike=self._alike
+        ):
             yield _published(
                 ids[0][0], ids[1][0], epochs[0], firsts[0], firsts[-1] + self._counts[-1]
             )
             return
-        spans: dict[tuple[int, int, int], list[int]] = {}
-        publishers = zip(*ids, epochs, strict=True)
+        spans: dict[tuple[int, ...], list[int]] = {}
+        publishers = list(zip(*ids, epochs, strict=True))
         for publisher, first, count in zip(publishers, firsts, self._counts, strict=True):
             span = spans.get(publisher)
             if span is None:
@@ -115,9 +118,12 @@ class Messages:
                 span[-1] += count
             else:
                 span += first, first + count
-        for publisher, span in spans.items():
+        # As one by one, the last one is the one that was used last.
+        for publisher in reversed(dict.fromkeys(reversed(publishers))):
+            begin, rest, epoch = publisher
+            span = spans[publisher]
             for first, end in zip(span[::2], span[1::2], strict=True):
-                yield _published(*publisher, first, end)
+                yield _published(begin, rest, epoch, first, end)
 
     def arrivals(self) -> Iterator[tuple[int, Arrivals]]:
         """By lane, of each in order."""
@@ -126,7 +132,13 @@ class Messages:
             at = HEADER_WORDS + 2 * target
             lanes, firsts = self._series.column(at), self._series.column(at + 1)
             everything = Arrivals(
-                firsts, self._counts, positions, self._sizes_bytes, self._times_us, self._expires_us
+                firsts,
+                self._counts,
+                positions,
+                self._sizes_bytes,
+                self._times_us,
+                self._expires_us,
+                self._alike,
             )
             if _is_constant(lanes):
                 yield from _in_order(lanes[0], everything)
@@ -149,9 +161,11 @@ def read_messages(series: Series) -> Messages | None:
     if not _is_constant(targets) or min(bodies) < batch.HEADER_BYTES:
         return None
     at = HEADER_WORDS + 2 * targets[0]
-    numbers = [TIME, *range(HEADER_WORDS + 1, at, 2)]
-    if max(max(series.column(word).tobytes()[7::8]) for word in numbers) >= _TOO_LARGE:
+    if targets[0] > 1 and _is_shared(series, targets[0]):
         return None
+    numbers = [TIME, *range(HEADER_WORDS + 1, at, 2)]
+    if not all(series.column(word).tobytes()[7::8].isascii() for word in numbers):
+        return None  # 2^63 or more: no broker gives such times, or sequences of lanes.
     columns = [series.column(at + word) for word in (_FRONT, _TOTAL, _COUNT)]
     if series.one_size and all(map(_is_constant, columns)):
         columns = [column[:1] for column in columns]
@@ -169,17 +183,27 @@ def read_messages(series: Series) -> Messages | None:
     if min(sizes_bytes) < 0 or not 0 < min(counts) <= max(counts) <= batch.COUNT_MAX:
         return None
     times = series.count // len(counts)
+    alike = _is_same(counts) and _is_same(sizes_bytes)
     try:
-        return Messages(series, at, counts * times, sizes_bytes * times)
+        return Messages(series, at, counts * times, sizes_bytes * times, alike=alike)
     except _NO_SENSE:  # Of which record, is told when they are read one by one.
         return None
 
 
+def _is_shared(series: Series, targets: int) -> bool:
+    """Whether a lane is a target at several places: by places, what it gets would not be in order."""
+    lanes = [set(series.column(HEADER_WORDS + 2 * target)) for target in range(targets)]
+    return sum(map(len, lanes)) > len(set().union(*lanes))
+
+
 def read_acks(series: Series) -> Settled | None:
     """None: they are to be read one by one, because they say more than what is settled, or make no sense."""
-    one_range = series.header.body_bytes == acks_bytes(1) and _is_constant(series.column(LENGTHS))
+    alike = _is_constant(series.column(LENGTHS)) and not any(low(series.column(TARGETS)))
+    one_range = alike and series.header.body_bytes == acks_bytes(1)
     settled = _one_range_each(series) if one_range else _decoded(series)
-    return settled and {lane: merged(ranges) for lane, ranges in settled.items()}
+    if settled is None:
+        return None
+    return {lane: merged(ranges) for lane, ranges in settled.items()}
 
 
 def _one_range_each(series: Series) -> Settled | None:
@@ -209,7 +233,7 @@ def _decoded(series: Series) -> Settled | None:
 
 def _in_order(lane: int, arrivals: Arrivals) -> Iterator[tuple[int, Arrivals]]:
     """As they are, if they are without gaps; else each for itself."""
-    if _follow(arrivals.firsts, arrivals.counts):
+    if _follow(arrivals.firsts, arrivals.counts, alike=arrivals.alike):
         yield lane, arrivals
     else:
         for which in range(len(arrivals.firsts)):
@@ -217,21 +241,26 @@ def _in_order(lane: int, arrivals: Arrivals) -> Iterator[tuple[int, Arrivals]]:
 
 
 def _pick(arrivals: Arrivals, some: list[int]) -> Arrivals:
-    firsts, counts, positions, sizes_bytes, times_us, expires_us = arrivals
+    firsts, counts, positions, sizes_bytes, times_us, expires_us, alike = arrivals
     return Arrivals(
         array("Q", [firsts[which] for which in some]), [counts[which] for which in some],
         array("Q", [positions[which] for which in some]), [sizes_bytes[which] for which in some],
         [times_us[which] for which in some], expires_us and [expires_us[which] for which in some],
+        alike,
     )  # fmt: skip
+
+
+def _is_same(numbers: list[int]) -> bool:
+    return numbers.count(numbers[0]) == len(numbers)
 
 
 def _is_constant(column: array[int]) -> bool:
     return leading_constant(column) == len(column)
 
 
-def _follow(firsts: array[int], counts: list[int]) -> bool:
+def _follow(firsts: array[int], counts: list[int], *, alike: bool) -> bool:
     """Whether ranges of so many numbers leave nothing out between them."""
-    if counts.count(counts[0]) == len(counts):
+    if alike:
         return leading_rising(firsts, counts[0]) == len(firsts)
     return firsts[1:].tolist() == [*map(add, firsts, counts)][:-1]
 

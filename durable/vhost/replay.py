@@ -31,6 +31,7 @@ from ..log.series import Series
 from ..protocol.properties import decode_properties
 from ..queues.block import Block
 from ..queues.expiries import expiry_us
+from ..queues.lane import Lane
 from ..queues.runs import Records
 from .changes import Change
 from .columns import read_acks, read_messages
@@ -78,26 +79,31 @@ class Replay:
         self._last = last
 
     def _series(self, series: Series) -> None:
-        parts = series.messages, series.acks
-        messages = None if parts[0] is None else read_messages(parts[0])
-        settled = None if parts[1] is None else read_acks(parts[1])
-        if [part is None for part in parts] != [messages is None, settled is None]:
+        published, done = series.messages, series.acks
+        messages = None if published is None else read_messages(published)
+        settled = {} if done is None else read_acks(done)
+        if settled is None or (published is not None and messages is None):
             for record in series.records():
                 self._record(record)
             return
         self._comes(series.position, series.position + series.count - 1)
         self._stretches.end()
-        if messages is not None:
-            for one in messages.published():
-                self.publishers.recovered(*one)
-            for lane_id, arrivals in messages.arrivals():
-                recovering = self._recovering.get(lane_id) or self._lane(lane_id)
-                recovering.all(arrivals)
-        # Nothing is settled before it is there, so these can come behind all messages.
-        for lane_id, ranges in (settled or {}).items():
-            lane = self.registry.lane(lane_id)
-            for start, end in ranges:
-                lane.settle(start, end, known=True)
+        arrivals = [] if messages is None else list(messages.arrivals())
+        begin = {lane_id: some.firsts[0] for lane_id, some in reversed(arrivals)}
+        # First what is settled of earlier messages, which may be all that is left of them: lanes wait for it.
+        for lane_id, ranges in settled.items():
+            first = begin.get(lane_id)
+            if first is not None:
+                ranges = [(start, min(end, first)) for start, end in ranges if start < first]
+            _settle(self.registry.lane(lane_id), ranges)
+        for one in () if messages is None else messages.published():
+            self.publishers.recovered(*one)
+        for lane_id, some in arrivals:
+            (self._recovering.get(lane_id) or self._lane(lane_id)).all(some)
+        for lane_id, first in begin.items():
+            ranges = settled.get(lane_id, [])
+            after = [(max(start, first), end) for start, end in ranges if end > first]
+            _settle(self.registry.lane(lane_id), after)
 
     def _record(self, record: Record) -> None:
         position = record[0].position
@@ -279,12 +285,16 @@ class Replay:
                 continue
             lane = self.registry.lane(lane_id)
             if what in (What.SETTLED, What.MOVED_ON):
-                for start, end in ranges:
-                    lane.settle(start, end, known=True)
+                _settle(lane, ranges)
             elif what == What.RETURNED and record.position > self._snapshots.returns.get(
                 lane_id, 0
             ):
                 lane.apply_returned(ranges)
+
+
+def _settle(lane: Lane, ranges: Iterable[tuple[int, int]]) -> None:
+    for start, end in ranges:
+        lane.settle(start, end, known=True)
 
 
 def _within(records: Records | Block, part: Gap) -> Iterator[tuple[int, int]]:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from durable.log import scan as scanning
 from durable.log.config import LogConfig
 from durable.log.memory_disk import MemoryDisk, Volume
-from durable.log.record import store_seed
+from durable.log.record import MAGIC, store_seed
 from durable.log.scan import Damaged, Found, scan, scan_together
 from durable.log.series import Series
 from durable.log.store import open_store
@@ -34,9 +34,14 @@ seeds = st.integers(0, 2**32 - 1)
 
 
 @pytest.fixture(autouse=True, scope="module")
-def few_rows() -> Iterator[None]:
-    """So that lanes as short as these have blocks."""
-    with patch("durable.queues.index._ROWS_MAX", 8):
+def few_at_once() -> Iterator[None]:
+    """So that logs as short as these have series of one size, and their lanes blocks."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("durable.queues.index._ROWS_MAX", 8)
+        patch.setattr("durable.log.series.SERIES_MIN", 4)
+        patch.setattr("durable.log.scan.SERIES_MIN", 4)
+        patch.setattr("durable.log.series.LIKE_MIN", 10)
+        patch.setattr("durable.log.scan.ALONE", 1)
         yield
 
 
@@ -90,7 +95,7 @@ def spoiled(data: bytes, random: Random) -> bytes:
     damaged = bytearray(data)
     for _ in range(random.randrange(4)):
         at = random.randrange(len(data))
-        match random.randrange(4):
+        match random.randrange(5):
             case 0:
                 damaged[at] ^= 1 << random.randrange(8)
             case 1:
@@ -99,6 +104,12 @@ def spoiled(data: bytes, random: Random) -> bytes:
             case 2:
                 end = at + 8 * random.randrange(60)
                 damaged[at:end] = damaged[8 * random.randrange(90) :][: len(damaged[at:end])]
+            case 3:  # From one record to another, as if these had never been.
+                begin = damaged.find(MAGIC, at)
+                end = damaged.find(MAGIC, begin + 8 * random.randrange(1, 60))
+                if 0 < begin < end:
+                    del damaged[begin:end]
+                    damaged += bytes(end - begin)
             case _:
                 del damaged[at:]
                 damaged += bytes(len(data) - at)
@@ -137,11 +148,13 @@ def reading(data: bytes) -> Callable[[int, int], bytes]:
 def test_no_bit_can_turn_in_what_is_read_together(mixed: bool) -> None:
     traffic, volume = Traffic(Random(1)), Volume()
     log = PlainLog(MemoryDisk(volume), CONFIG)
-    log.write(*(traffic.acked(20) if mixed else traffic.steady(40)))
+    log.write(*(traffic.acked(40) if mixed else traffic.steady(100)))
     log.close()
     (data,) = (data for data in bytes_of(volume).values() if any(data))
-    (series,) = scan_together(reading(data), 64, len(data), seed=SEED)
+    series = next(scan_together(reading(data), 64, len(data), seed=SEED))
     assert isinstance(series, Series)
+    assert series.one_size is not mixed
+    assert series.count > 22
     ats = [found.at for found in scan(reading(data), 64, len(data), seed=SEED)]
     for bit in range(8 * ats[20], 8 * ats[22]):
         turned = bytearray(data)
@@ -163,27 +176,32 @@ def state_of(replay: Replay) -> dict[str, object]:
             marks.encode(), list(lane._times),
         )  # fmt: skip
     return {
-        "lanes": lanes, "publishers": sorted(replay.publishers.entries()), "void": replay.void,
+        "lanes": lanes, "publishers": replay.publishers.entries(), "void": replay.void,
         "damaged": [(str(error), type(error)) for error in replay.damaged], "kinds": replay.unknown_kinds,
-        "nowhere": replay._nowhere,
+        "nowhere": replay._nowhere, "came": (replay._last, replay._whole_from),
         "missing": {lane: one.missing for lane, one in replay._recovering.items()},
     }  # fmt: skip
 
 
-def started(volume: Volume, start: int) -> tuple[object, ...]:
-    """What a start at this log position finds: vhost, report and segments."""
+def started(volume: Volume, start: int) -> tuple[tuple[object, ...], int]:
+    """What a start at this log position finds: vhost, report and segments; and what of it had to wait."""
     replay = Replay(Registry(100), Publishers(100))
     store = open_store(
         MemoryDisk(volume.copy()), CONFIG, new_store_id=STORE_ID, now_us=0, clock=lambda: 0.0,
         start=start, visit=replay,
     )  # fmt: skip
-    replay._settle_down()
+    waiting = sum(len(row) for one in replay._recovering.values() for row in one._waiting)
+    replay._stretches.end()
+    for recovering in replay._recovering.values():
+        recovering.finish()
+    for lane in replay.registry.lanes.values():
+        lane.recovered(0)
     segments = {
         one.number: (one.first, one.end, one.end_at, one.sealed, one.marks.encode(one.end))
         for one in store.segments
     }
     store.close()
-    return state_of(replay), asdict(store.report), segments
+    return (state_of(replay), asdict(store.report), segments), waiting
 
 
 @given(seeds, st.booleans(), st.booleans())
@@ -195,7 +213,8 @@ def test_a_start_makes_the_same_of_them(seed: int, damage: bool, late: bool) -> 
             if any(data):
                 MemoryDisk(volume).open(name).pwritev([spoiled(data, random)], 0)
     start = random.randrange(300) if late else 0
-    together = started(volume, start)
+    together, waiting = started(volume, start)
     with patch.object(scanning, "find_series", lambda *_: None):
-        one_by_one = started(volume, start)
+        one_by_one, waiting_then = started(volume, start)
     assert together == one_by_one
+    assert waiting <= waiting_then, "no more memory is taken"

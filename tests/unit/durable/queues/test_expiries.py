@@ -78,6 +78,16 @@ def test_a_million_of_two_times_in_turn_take_few_bytes() -> None:
     assert len(b"".join(expiries.encode())) < 1_200_000
 
 
+def test_what_is_of_no_use_any_more_takes_nothing() -> None:
+    expiries = Expiries()
+    for at in range(10_000):
+        expiries.put(at, at + 1, 5 + at % 2)
+    expiries.drop_before(9_000)
+    assert len(b"".join(expiries.encode())) < 60_000
+    expiries.drop_before(10_000)
+    assert not expiries
+
+
 def test_bytes_that_are_none_are_refused() -> None:
     for data in (b"", b"123", bytes(11), bytes(40)):
         with pytest.raises(ValueError):  # noqa: PT011

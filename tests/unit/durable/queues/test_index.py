@@ -370,7 +370,7 @@ def test_ten_million_that_come_together_and_alike_are_one_stretch() -> None:
         positions = range(first + 50, first + 1_000_050)
         alike = [1] * len(positions)
         index.append_all(
-            Arrivals(array("Q", range(first, first + 1_000_000)), alike, array("Q", positions), alike, alike, None)
+            Arrivals(array("Q", range(first, first + 1_000_000)), alike, array("Q", positions), alike, alike, None, True)
         )  # fmt: skip
     assert list(index.stretches(0, index.end)) == [Stretch(0, 1, 50, 1, 1, 10_000_000)]
 
@@ -382,3 +382,14 @@ def test_many_that_are_unlike_come_together(there: int) -> None:
     some = [Run(there + number, 1, 100 + 2 * number, number % 7) for number in range(50)]
     index.append_all(arrivals_of(some))
     check(index, runs + some)
+
+
+@pytest.mark.parametrize("positions", [[1, 3, 4, 7], [1, 2, 3, 9], [5, 7, 9, 11], [4]])
+def test_runs_that_come_together_stand_where_they_stood(positions: list[int]) -> None:
+    for before in ([], [Run(0, 1, 1, 9)], [Run(0, 1, 0, 9), Run(1, 1, 1, 9)], [Run(0, 2, 1, 9)]):
+        index = Index()
+        for run in before:
+            index.append(*run)
+        some = [Run(index.end + at, 1, position, 9) for at, position in enumerate(positions)]
+        index.append_all(arrivals_of(some))
+        check(index, before + some)
