@@ -14,14 +14,14 @@ _KEPT = 8
 
 
 @lru_cache(_KEPT)
-def _ones(count: int, bits: int) -> int:
-    """1, 1, 1, ...: so many numbers of so many bits, as digits of a large one, the first one lowest."""
-    return int.from_bytes((1).to_bytes(bits // 8, "little") * count, "little")
+def _ones(count: int) -> int:
+    """1, 1, 1, ...: so many numbers of 64 bits, as digits of a large one, the first one lowest."""
+    return _as_number(array("Q", [1]) * count)
 
 
 @lru_cache(_KEPT)
 def _rising(count: int) -> int:
-    """0, 1, 2, ..., of 64 bits each, likewise."""
+    """0, 1, 2, ..., likewise."""
     return _as_number(array("Q", range(count)))
 
 
@@ -61,5 +61,5 @@ def leading_rising(column: array[int], step: int) -> int:
     count = len(column)
     if column[0] + step * (count - 1) >> 64:  # Digits would not be these numbers.
         return 1
-    expected = column[0] * _ones(count, 64) + step * _rising(count)
+    expected = column[0] * _ones(count) + step * _rising(count)
     return _equal_digits(_as_number(column), expected, count, 64)

@@ -180,8 +180,6 @@ class Series:
 
     def valid(self) -> int:
         """How many of the first ones are, if the very first one is."""
-        if not self.count:
-            return 0
         chains, checksums = low(self.column(CHAIN)), high(self.column(CHECKSUM))
         return min(
             leading_constant(self.column(EPOCH)), leading_rising(self.column(POSITION), 1),

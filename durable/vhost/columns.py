@@ -152,13 +152,9 @@ class Messages:
 
 def read_messages(series: Series) -> Messages | None:
     """None: they are to be read one by one."""
-    targets = low(series.column(TARGETS))
-    bodies = (
-        high(series.column(LENGTHS))
-        if not series.one_size
-        else array("I", [series.header.body_bytes])
-    )
-    if not _is_constant(targets) or min(bodies) < batch.HEADER_BYTES:
+    targets, lengths = low(series.column(TARGETS)), series.column(LENGTHS)
+    shortest = min(high(lengths[:1] if series.one_size else lengths))
+    if not _is_constant(targets) or shortest < batch.HEADER_BYTES:
         return None
     at = HEADER_WORDS + 2 * targets[0]
     if targets[0] > 1 and _is_shared(series, targets[0]):
@@ -169,9 +165,8 @@ def read_messages(series: Series) -> Messages | None:
     columns = [series.column(at + word) for word in (_FRONT, _TOTAL, _COUNT)]
     if series.one_size and all(map(_is_constant, columns)):
         columns = [column[:1] for column in columns]
-    elif series.one_size:
-        bodies *= series.count
     fronts, totals, both = columns
+    bodies = high(lengths[: len(fronts)])
     rest = 1 << _TOPIC_BITS
     if low(totals) != bodies or any(front % rest != _PLAIN for front in set(fronts)):
         return None

@@ -47,11 +47,9 @@ class Recovering:
         """
         if first >= LIMIT or time_us >= LIMIT or expires_us >= LIMIT:
             raise ValueError(f"message {first} of {time_us} us, to expire at {expires_us}")
-        index = self.lane.index
-        known_end = max(index.end, self.lane.settled.low)
-        if not self._waiting and index.end <= first <= known_end:
+        if self._goes_on(first):
             self.lane.enqueue(first, count, position, size_bytes, time_us, expires_us or None)
-        elif first < index.end:
+        elif first < self.lane.index.end:
             # Moved, if it is there; else settled, and forgotten: nothing that is needed is missing
             # below the end, or what came after it would be waiting.
             self._move(first, position)
@@ -60,13 +58,16 @@ class Recovering:
 
     def all(self, arrivals: Arrivals) -> None:
         """As `run` of each of these, whose numbers are in their limits."""
-        index = self.lane.index
-        known_end = max(index.end, self.lane.settled.low)
-        if not self._waiting and index.end <= arrivals.firsts[0] <= known_end:
+        if self._goes_on(arrivals.firsts[0]):
             self.lane.enqueue_all(arrivals)
         else:
             for run in arrivals.each():
                 self.run(*run)
+
+    def _goes_on(self, first: int) -> bool:
+        """Whether nothing is missing before this sequence that is not settled."""
+        end = self.lane.index.end
+        return not self._waiting and end <= first <= max(end, self.lane.settled.low)
 
     def _move(self, first: int, position: int) -> None:
         try:
