@@ -28,7 +28,7 @@ INTEGERS = range(-(2**63), 2**64)
 
 NAME = f"1 to {NAME_BYTES_MAX} bytes of UTF-8 without control characters"
 NONE = "None (null in JSON, and so in a shell)"
-KEY = f"at most {NAME_BYTES_MAX} bytes of UTF-8"
+KEY = f"text of at most {NAME_BYTES_MAX} bytes of UTF-8"
 
 
 def check_key(kind: str, field: str, value: Any) -> None:
@@ -118,8 +118,10 @@ def check_patterns(kind: str, field: str, value: Any) -> None:
 
 
 def check_regex(kind: str, field: str, value: Any) -> None:
+    if not isinstance(value, str):
+        raise InvalidDefinition(kind, field, value, "a regular expression, as text")
     try:
-        re.compile(value if isinstance(value, str) else "(")
+        re.compile(value)
     except (re.error, OverflowError, RecursionError) as error:
         allowed = f"a regular expression ({error})"
         raise InvalidDefinition(kind, field, value, allowed) from error

@@ -311,13 +311,16 @@ def _write(path: Path, text: str, *, mode: int, replace: bool) -> None:
     part = path.with_name(f".{path.name}.{token_hex(4)}")
     file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
-        with open(file, "wb") as stream:
-            if replace and path.exists() and os.geteuid() == 0:
-                owner = path.stat()  # Root may rotate what a service must go on reading.
-                os.fchown(file, owner.st_uid, owner.st_gid)
-            stream.write(text.encode())
-            stream.flush()
-            os.fsync(file)
+        try:
+            with open(file, "wb") as stream:
+                if replace and path.exists() and os.geteuid() == 0:
+                    owner = path.stat()  # Root may rotate what a service must go on reading.
+                    os.fchown(file, owner.st_uid, owner.st_gid)
+                stream.write(text.encode())
+                stream.flush()
+                os.fsync(file)
+        except OSError as error:  # Of which file, nobody would know.
+            raise OSError(error.errno, error.strerror, os.fspath(path)) from error
         if replace:
             os.replace(part, path)
         else:

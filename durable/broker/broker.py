@@ -17,6 +17,7 @@ from typing import Any
 from mesh.binding import check_free
 from mesh.config import MeshConfig
 from mesh.entering import Life
+from mesh.errors import CannotBind
 from mesh.joining import check_in_trio, check_settings, join
 from mesh.listening import binds_of
 from mesh.node import Node
@@ -28,7 +29,7 @@ from security.keyring import Keyring
 from ..config import BrokerConfig
 from ..log.encryption import Encryption
 from .collecting import Collector
-from .directory import FOLDER, check_ours
+from .directory import check_ours, check_unused
 from .hosted import Hosted
 from .hosting import Hosting
 from .sessions import Sessions
@@ -81,10 +82,18 @@ async def _life(
 def check_start(
     data: str | Path, cluster: str, keyring: Keyring | None, settings: Mapping[str, Any]
 ) -> tuple[MeshConfig, Keyring]:
-    """What the mesh will refuse is to leave no directory behind. Raises as `mesh.join`."""
+    """What the mesh will refuse is to leave no directory behind, and one that is there as it is.
+
+    Raises:
+        StoreInUse: another broker has the directory, and with it, most likely, what is not free.
+        What `mesh.join` raises.
+    """
     config, keyring = check_settings(cluster, keyring, settings)
-    if not (Path(data) / FOLDER).exists():
+    try:
         check_free(binds_of(config, keyring))
+    except CannotBind:
+        check_unused(Path(data))
+        raise
     return config, keyring
 
 

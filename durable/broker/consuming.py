@@ -17,6 +17,7 @@ from ..protocol.calls import Answer, Hello, encode_answer
 from ..protocol.failures import take_apart
 from ..protocol.parts import (
     HURRY,
+    LEAVING,
     SETTLE,
     SETTLED,
     decode_settlements,
@@ -24,7 +25,7 @@ from ..protocol.parts import (
     encode_number,
 )  # fmt: skip
 from ..queues.consumers import Consumer
-from ..queues.queue import ACK, REJECT, RELEASE, REQUEUE, Delivery, Queue
+from ..queues.queue import ACK, LOST, REJECT, RELEASE, REQUEUE, Delivery, Queue
 from ..routing.permissions import for_read
 from ..tunnels import ends_with_tunnel
 from ..vhost.deadletters import part_of
@@ -57,6 +58,7 @@ async def serve_consumer(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Pee
         f"{tunnel.caller} {tunnel.node.hex()[:8]}", prefetch=0 if no_ack else prefetch,
         prefetch_bytes=UNSENT_BYTES if no_ack else prefetch_bytes,
         priority=hello.field("priority", int, 0), exclusive=hello.field("exclusive", bool, False),
+        peeks=hello.field("peek", bool, False),
     )  # fmt: skip
     session = _Session(tunnel, hosted, queue, consumer, no_ack=no_ack)
     queue.subscribe(consumer)
@@ -79,7 +81,7 @@ async def serve_consumer(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Pee
             unsettled = RELEASE
         queue.unsubscribe(consumer, hosted.clock.now_us(), unsettled)
         with trio.CancelScope(shield=True):
-            await hosted.consumer_left(queue)
+            await hosted.consumer_left(queue, peeked=consumer.peeks)
 
 
 class _Session:
@@ -145,7 +147,7 @@ class _Session:
         start, end = delivery.first, delivery.first + delivery.count
         found = await self._hosted.batches(delivery.lane, start, end)
         if found is None:
-            self._queue.settle(self._consumer, delivery.tag, delivery.tag + delivery.count, ACK)
+            self._queue.settle(self._consumer, delivery.tag, delivery.tag + delivery.count, LOST)
             self._hosted.wake(self._queue)
             return []
         return [part_of(batch, first, start, end) for batch, first in found]
@@ -154,6 +156,9 @@ class _Session:
         """What the client sent. Raises Malformed."""
         if part == HURRY:
             self._hosted.hurry()
+            return
+        if part == LEAVING:
+            self._consumer.leaving = True
             return
         if part[:1] != SETTLE:
             raise Malformed("a part that is no settlement")

@@ -15,6 +15,7 @@ from ..errors import ForeignStore
 from ..log.checkpoint import directory_name
 from ..log.disk import Directory
 from ..log.header import STORE_NAME
+from ..log.read_only_disk import ReadOnlyDisk
 from ..log.real_disk import RealDirectory
 
 logger = logging.getLogger("durable")
@@ -69,6 +70,8 @@ def _write(folder: Directory, name: str, text: str) -> None:
     try:
         file.pwritev([text.encode()], 0)
         file.fdatasync()
+    except OSError as error:  # Of which file, nobody would know.
+        raise OSError(error.errno, error.strerror, f"{folder.path}/{name}") from error
     finally:
         file.close()
 
@@ -138,6 +141,15 @@ def check_ours(data: Path) -> None:
     )
     if strange:
         raise ForeignStore(str(data), f"it holds {', '.join(strange[:5])}")
+
+
+def check_unused(data: Path) -> None:
+    """Raises StoreInUse: another broker has it open."""
+    log = vhost_path(data, DEFAULT_VHOST) / "log"
+    if log.is_dir():
+        disk = ReadOnlyDisk(log)
+        disk.lock()
+        disk.close()
 
 
 def is_vhost(path: Path) -> bool:

@@ -32,6 +32,7 @@ from ..log.scan import POSITION_MAX
 from ..queues.consumers import Consumer
 from ..queues.lane import Lane
 from ..queues.queue import Delivery, Queue
+from ..queues.runs import Run
 from ..routing.permissions import Need
 from ..vhost.addition import Addition
 from ..vhost.changes import (
@@ -53,6 +54,8 @@ from .peer import Peer
 
 logger = logging.getLogger("durable")
 
+UNREADABLE_MAX = 10_000
+"""Records of which it is remembered that their messages are counted as lost: of more they count each time."""
 DELIVERIES_AT_ONCE = 1000
 """In one turn of the pump; a queue that has none counts as one."""
 
@@ -116,6 +119,8 @@ class Hosted:
         """Consumers go because the broker does; they will be back when it is."""
         self.lost = 0
         """Messages that could not be read any more."""
+        self._unreadable: set[tuple[int, int]] = set()
+        """Lane and log position of those, so that each counts once, whoever asks and however often."""
 
     def wake(self, queue: Queue | None = None) -> None:
         """There is something for the pump to do, at this queue if it is given."""
@@ -295,15 +300,16 @@ class Hosted:
                 self.endings.add(queue, "its connection ended", stays=lambda: False)
                 await self.endings.end(queue)
 
-    async def consumer_left(self, queue: Queue) -> None:
-        """What it had is given to others; a queue that was to go with its last consumer goes."""
+    async def consumer_left(self, queue: Queue, *, peeked: bool = False) -> None:
+        """What it had is given to others; a queue that was to go with its last consumer goes, unless it only
+        looked."""
         self.wake(queue)
 
         def stays() -> bool:
-            return len(queue.consumers) > 0 or self.leaving
+            return self.leaving or not all(one.peeks for one in queue.consumers)
 
         there = self.vhost.registry.queues.get(queue.name) is queue
-        if there and queue.definition.auto_delete and not stays():
+        if there and queue.definition.auto_delete and not (peeked or stays()):
             self.endings.add(queue, "its last consumer left", stays=stays)
             await self.endings.end(queue)
 
@@ -374,13 +380,23 @@ class Hosted:
             position, run = run.position, lane.index.find(start)
             if lane.retired or run is None or run.position != position:
                 continue  # Deleted, or compaction has moved it.
-            self.lost += run.count
-            logger.error(
-                "%d messages of lane %d cannot be read: log position %d is damaged or gone",
-                run.count, lane.id, position,
-            )  # fmt: skip
+            self._lose(lane, run)
             return None
         return None
+
+    def _lose(self, lane: Lane, run: Run) -> None:
+        """What is not settled of it cannot be read."""
+        record = lane.id, run.position
+        if record in self._unreadable:
+            return
+        if len(self._unreadable) < UNREADABLE_MAX:
+            self._unreadable.add(record)
+        count = run.count - lane.settled.count(run.first, run.first + run.count)
+        self.lost += count
+        logger.error(
+            "%d messages of lane %d cannot be read: log position %d is damaged or gone",
+            count, *record,
+        )  # fmt: skip
 
     async def came_us(self, position: int) -> int | None:
         """When the record at this log position came; None: it is damaged or gone."""

@@ -310,7 +310,8 @@ class Connection:
             priority: others get nothing while a consumer of higher priority takes more.
             exclusive: nobody else may consume.
             no_ack: messages are settled as they are sent: lost when this program dies.
-            peek: to look only: nothing that is unsettled when the block ends counts as returned.
+            peek: to look only: nothing that is unsettled when the block ends counts as returned, and no queue
+                goes because this consumer was its last.
         Raises:
             InvalidDefinition: one of these cannot be.
         Raises, on entering the block:
@@ -324,9 +325,9 @@ class Connection:
         check_flags("consumer", exclusive=exclusive, no_ack=no_ack, peek=peek)
         settings = {
             "prefetch": prefetch, "prefetch_bytes": prefetch_bytes, "priority": priority,
-            "exclusive": exclusive, "no_ack": no_ack,
+            "exclusive": exclusive, "no_ack": no_ack, "peek": peek,
         }  # fmt: skip
-        return Deliveries(self._channel, queue, settings, peek=peek)
+        return Deliveries(self._channel, queue, settings)
 
     def read(
         self, stream: str, *, start: str | int | datetime = "next", cursor: str = ""

@@ -26,6 +26,7 @@ from ..protocol.parts import (
     DELIVER,
     ENDED,
     HURRY,
+    LEAVING,
     REQUEUE,
     SETTLED,
     Settlement,
@@ -113,6 +114,7 @@ class _Session:
         if handed_end:
             gathered.append(Settlement(REQUEUE, 0, handed_end))
         with suppress(MeshError, trio.WouldBlock):
+            self._tunnel.send_nowait(LEAVING)
             for at in range(0, len(gathered), RANGES_MAX):
                 self._tunnel.send_nowait(encode_settlements(gathered[at : at + RANGES_MAX]))
 
@@ -146,11 +148,9 @@ class Deliveries(Feed):
 
     used_as = "async with broker.consume(...) as deliveries"
 
-    def __init__(
-        self, channel: Channel, queue: str, settings: Mapping[str, Any], *, peek: bool
-    ) -> None:
+    def __init__(self, channel: Channel, queue: str, settings: Mapping[str, Any]) -> None:
         super().__init__(channel)
-        self.queue, self._settings, self._peek = queue, settings, peek
+        self.queue, self._settings = queue, settings
         self._session: _Session | None = None
         self._lost = 0
         """Messages whose settlement went down with a connection, which nobody has been told."""
@@ -174,7 +174,7 @@ class Deliveries(Feed):
 
     def _give_back(self) -> None:
         if self._session is not None:
-            last = None if self._peek else self._last
+            last = None if self._settings["peek"] else self._last
             self._session.leave(last.end_tag if last is not None else 0)
 
     async def _leave(self, tunnel: Tunnel) -> None:

@@ -100,26 +100,33 @@ class DeliveryBatch:
         """When they were packed, by the publisher's clock; of what is in no calendar, the nearest."""
         return time_at(self._batch.time_us)
 
-    async def ack(self) -> None:
+    async def ack(self, start: int = 0, end: int | None = None) -> None:
         """They have been processed. Leaves with the next part to the broker.
 
         When the connection by which they came has ended this does nothing: they are delivered again,
         and the next `Deliveries.synced` raises BrokerLost. So it is with `nack` and `reject`.
+
+        Args:
+            start, end: only those with these places in the batch, as in a slice of `payloads`. So it is
+                with the others.
         """
-        self._settler.settle(ACK, self.tag, self.tag + len(self))
+        self._settle(ACK, start, end)
 
-    async def nack(self, *, requeue: bool = True) -> None:
+    async def nack(self, start: int = 0, end: int | None = None, *, requeue: bool = True) -> None:
         """They have not: again later, in their old place, or see `reject`."""
-        outcome = REQUEUE if requeue else REJECT
-        self._settler.settle(outcome, self.tag, self.tag + len(self))
+        self._settle(REQUEUE if requeue else REJECT, start, end)
 
-    async def reject(self) -> None:
+    async def reject(self, start: int = 0, end: int | None = None) -> None:
         """They never will: dead-lettered, or dropped."""
-        self._settler.settle(REJECT, self.tag, self.tag + len(self))
+        self._settle(REJECT, start, end)
 
-    async def release(self) -> None:
+    async def release(self, start: int = 0, end: int | None = None) -> None:
         """Nobody has tried: ready again, in their old place, and `redelivered` stays what it was."""
-        self._settler.settle(RELEASE, self.tag, self.tag + len(self))
+        self._settle(RELEASE, start, end)
+
+    def _settle(self, outcome: int, start: int, end: int | None) -> None:
+        some = range(len(self))[start:end]
+        self._settler.settle(outcome, self.tag + some.start, self.tag + some.stop)
 
 
 class Delivery:

@@ -136,7 +136,10 @@ class Gathering:
 
     def turn(self, exchange: str | None, key: str) -> Group:
         """The group of another queue than the last one's, now the last; NOTHING if there is none."""
-        group = self._open.get(key)
+        try:
+            group = self._open.get(key)
+        except TypeError:  # A list, say: that it is no key is found on the long way.
+            return NOTHING
         if group is None or group.exchange != exchange:
             return NOTHING
         # As `turn_to`: keys in turn come here with every message.

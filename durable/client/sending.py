@@ -120,8 +120,8 @@ class Sender(AsyncBlock, ABC):
         """The tunnel, while its sender has nothing to send."""
         self._resend = False
         self._properties: dict[Properties, bytes] = {}
-        self._key: str | None = None
-        """The last one that was checked."""
+        self._key = ""
+        """The last one that was checked. This one is right."""
 
     @abstractmethod
     def _gathered(self) -> int:

@@ -45,7 +45,7 @@ def show_all(
 
 
 async def _bindings(broker: Connection, args: argparse.Namespace) -> None:
-    nothing = "nothing is bound: only the default exchange routes, to queues by their names"
+    nothing = "there is no binding that this cluster may see: what the default exchange routes is never listed"
     show_all(args, await broker.bindings(), _binding_line, nothing)
 
 
@@ -62,7 +62,12 @@ async def _cursors(broker: Connection, args: argparse.Namespace) -> None:
         raise UnknownStream(args.stream, hint=UnknownStream.IS_QUEUE)
     if args.stream is not None and args.stream not in streams:
         raise UnknownStream(args.stream, streams)
-    show_all(args, list(_rows(streams, args.stream)), _cursor_line, "there are no cursors")
+    show_all(
+        args,
+        list(_rows(streams, args.stream)),
+        _cursor_line,
+        "there is no cursor that this cluster may see",
+    )
 
 
 def _cursor_line(one: dict[str, Any]) -> str:

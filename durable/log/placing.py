@@ -1,12 +1,13 @@
 """Where appended records will stand: which segment, which byte, and whether there is room at all.
 
-    | header | records ...        | reserve                | of the next snapshot | seal |
-                                  ^ publishes              ^ acks and definitions ^ a snapshot
-                                    end here                 may go on to here      to here
+    | header | records ...  | of what gives back    | reserve                | of the next snapshot | seal |
+                            ^ publishes without a   ^ with one: here         ^ acks and definitions ^ a snapshot
+                              segment ahead end here                           may go on to here      to here
 
 Only space that has been allocated on the disk is given away. The next segment is made ahead, as soon
-as one is begun; while it cannot be made, publishes are refused at the end of the ordinary part, and
-acks go on into the reserve. Nothing gives space back without a snapshot, so behind the reserve there is
+as one is begun; while it cannot be made, publishes are refused before the end of the ordinary part: the
+rest of that is for dead letters and what compaction carries forward, without which space may never come
+back. Acks go on into the reserve. Nothing gives space back without a snapshot, so behind the reserve there is
 room for one as large as the last one and all that has been declared since, up to a quarter of a segment.
 
 When the reserve is used up as well, what it is for goes on in spares: two small files made while there was
@@ -37,6 +38,10 @@ SEGMENT_PER_SNAPSHOT = 4
 """What is kept for a snapshot leaves most of a segment to publishes, and room for a copy of it."""
 SPARES = 2
 """One is written while a snapshot makes the other one free."""
+
+
+GIVING_BACK = frozenset({Kind.ACKS, Kind.MOVED})
+"""What is appended with one of these settles or carries forward more than it takes, mostly."""
 
 
 def essential(draft: Draft) -> bool:
@@ -135,11 +140,11 @@ class Placer:
             self._check_snapshot(drafts, total)
         if self.ahead is Ahead.REFUSED:
             self._check_declared(drafts)
-        cursor = self.cursor
-        if not cursor.sealed and cursor.at + total <= self._ordinary_end(cursor):
+        cursor, kept = self.cursor, self._kept_from(drafts)
+        if not cursor.sealed and cursor.at + total <= self._ordinary_end(cursor) - kept:
             places = self._place_here(drafts, sizes)
         else:
-            places = self._place_around(drafts, sizes, total)
+            places = self._place_around(drafts, sizes, total, kept)
         if self._snapshot_bytes:
             self._declared(drafts)
         return places
@@ -155,15 +160,21 @@ class Placer:
         self.cursor = Cursor(number, first, at, capacity_bytes, position)
         return places
 
+    def _kept_from(self, drafts: Sequence[Draft]) -> int:
+        """So much of the ordinary part is not for them: what compaction carries forward of one segment."""
+        if self.ahead is Ahead.READY or any(draft.kind in GIVING_BACK for draft in drafts):
+            return 0
+        return int(self._config.compaction_share_max * self._config.segment_bytes)
+
     def _place_around(
-        self, drafts: Sequence[Draft], sizes: Sequence[int], total: int
+        self, drafts: Sequence[Draft], sizes: Sequence[int], total: int, kept: int
     ) -> list[Place]:
-        """Where a segment ends."""
+        """Where a segment ends, or all of it that is for them."""
         places: list[Place] = []
         cursor, ahead = self.cursor, self.ahead
         spare: Spare | None = None
         for draft, size in zip(drafts, sizes, strict=True):
-            if not self._fits(cursor, draft, size, ahead):
+            if not self._fits(cursor, draft, size, ahead, kept):
                 if ahead is Ahead.READY:
                     ahead, segment_bytes = Ahead.WANTED, self._config.segment_bytes
                 elif spare is None and (spare := self._spare_for(draft, size, ahead)) is not None:
@@ -201,9 +212,11 @@ class Placer:
         kept = self._config.reserve_bytes + self._snapshot_bytes
         return cursor.capacity_bytes - SEAL_BYTES - kept
 
-    def _fits(self, cursor: Cursor, draft: Draft, size: int, ahead: Ahead) -> bool:
+    def _fits(self, cursor: Cursor, draft: Draft, size: int, ahead: Ahead, kept: int) -> bool:
         limit = cursor.capacity_bytes - SEAL_BYTES
-        if not essential(draft) or ahead is Ahead.READY or (draft.snapshot and self._undecided):
+        if not essential(draft):
+            limit = self._ordinary_end(cursor) - kept
+        elif ahead is Ahead.READY or (draft.snapshot and self._undecided):
             limit = self._ordinary_end(cursor)
         elif not draft.snapshot:
             limit -= self._snapshot_bytes

@@ -58,8 +58,6 @@ HEADER_BYTES = WHOLE_HEADER.size
 TARGET = struct.Struct("<QQ")
 TARGET_BYTES = TARGET.size
 ALIGNMENT = 8
-TARGETS_MAX = 1 << 16
-"""Queues one record may be routed to."""
 UNSYNCED_MAX = 2**32 - 1
 ZEROS = bytes(ALIGNMENT)
 

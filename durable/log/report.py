@@ -201,7 +201,7 @@ class Course:
                 self.absent.append(Gap(one.start, freed_end))
             if freed_end < one.end:
                 self.gaps.append(Gap(freed_end, one.end))
-        found_end = self.expected or max(kept.start if kept else 0, FIRST_POSITION)
+        found_end = self.expected or FIRST_POSITION
         if found_end < kept.stop:
             self.gaps.append(Gap(found_end, kept.stop))
             self.expected = kept.stop

@@ -7,6 +7,7 @@ To the broker:
               u64 the one after the last. Requeued ones count as returned. Who ends the tunnel in order has
               requeued what its user was handed and did not settle; all else is released then
     hurry     "H": the client waits until all it has settled is on disk; without it that may take a moment
+    leaving   "L": it is about to end the tunnel, and wants nothing more
     cursor    "K", u64 offset: all before it has been read
 
 From the broker:
@@ -36,7 +37,7 @@ from mesh.protocol.frame import Buffer
 
 from ..errors import Malformed
 
-SETTLE, HURRY, CURSOR = b"A", b"H", b"K"
+SETTLE, HURRY, LEAVING, CURSOR = b"A", b"H", b"L", b"K"
 CONFIRM, DELIVER, SETTLED, GAP, ENDED = b"C", b"D", b"S", b"G", b"E"
 ACK, REQUEUE, REJECT, RELEASE = 1, 2, 3, 4
 

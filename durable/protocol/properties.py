@@ -141,7 +141,9 @@ def check_properties(properties: Properties) -> None:
     check_flags("message", mandatory=properties.mandatory)
     for field, keys in (("cc", properties.cc), ("bcc", properties.bcc)):
         if not isinstance(keys, tuple) or len(keys) > KEYS_MAX:
-            raise InvalidDefinition("message", field, keys, f"at most {KEYS_MAX} keys")
+            raise InvalidDefinition(
+                "message", field, keys, f"at most {KEYS_MAX} keys, each of them text"
+            )
         for key in keys:
             check_key("message", field, key)
 

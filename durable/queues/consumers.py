@@ -40,19 +40,23 @@ class Consumer:
     """One who takes messages from one queue. Whoever delivers may set `paused` and both limits."""
 
     __slots__ = (
-        "_gone", "_tags", "_unacked", "active", "exclusive", "id", "next_tag", "no_ack", "paused",
-        "prefetch", "prefetch_bytes", "priority", "unacked", "unacked_bytes",
+        "_gone", "_tags", "_unacked", "active", "exclusive", "id", "leaving", "next_tag", "no_ack",
+        "paused", "peeks", "prefetch", "prefetch_bytes", "priority", "unacked", "unacked_bytes",
     )  # fmt: skip
 
     def __init__(
         self, id: str, *, prefetch: int, prefetch_bytes: int, priority: int = 0,  # noqa: A002
-        exclusive: bool = False, no_ack: bool = False,
+        exclusive: bool = False, no_ack: bool = False, peeks: bool = False,
     ) -> None:  # fmt: skip
         self.id, self.priority, self.exclusive, self.no_ack = id, priority, exclusive, no_ack
+        self.peeks = peeks
+        """It only looks: whether a queue has lost its last consumer does not depend on it."""
         self.prefetch, self.prefetch_bytes = prefetch, prefetch_bytes
         """How much may be unacked; 0 is no limit. Without acks neither counts."""
         self.paused = False
         """It gets nothing for now, whatever its credit: its tunnel is full."""
+        self.leaving = False
+        """It gets nothing any more."""
         self.active = False
         """Whether it gets messages; of a queue with a single active consumer one does."""
         self.next_tag = self.unacked = self.unacked_bytes = 0
@@ -65,7 +69,7 @@ class Consumer:
 
     def credit(self) -> tuple[int, int]:
         """How many messages and bytes it may get; none if either is 0."""
-        if self.paused:
+        if self.paused or self.leaving:
             return 0, 0
         if self.no_ack:
             return UNLIMITED, UNLIMITED

@@ -13,6 +13,8 @@ from .runs import Records
 
 EXPIRED, REJECTED = "expired", "rejected"
 MAXLEN, DELIVERY_LIMIT = "maxlen", "delivery_limit"
+UNREADABLE = "unreadable"
+"""Never the reason of a dead letter."""
 
 Spans = list[tuple[int, int]]
 

@@ -20,12 +20,12 @@ from ..definitions import REJECT_PUBLISH, QueueDefinition
 from ..errors import QueueFull
 from .consumers import Consumer, Consumers
 from .counts import Counts
-from .journal import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED, Dead, Journal
+from .journal import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED, UNREADABLE, Dead, Journal
 from .lane import UNLIMITED, Lane
 from .runs import Run
 
 ACK, REQUEUE, REJECT = "ack", "requeue", "reject"
-RELEASE = "release"
+RELEASE, LOST = "release", "lost"
 """Ready again, as if never delivered: not counted as a return."""
 
 
@@ -237,6 +237,10 @@ class Queue:
         elif outcome == REJECT:
             for lane, start, end in spans:
                 self._bury(lane, start, end, REJECTED)
+        elif outcome == LOST:
+            for lane, start, end in spans:
+                self.counts.drop(UNREADABLE, end - start)
+                lane.settle(start, end)
         elif outcome == RELEASE:
             _give_back(spans, counted=False)
         else:
@@ -246,7 +250,7 @@ class Queue:
         self.unacked -= count
         if outcome == ACK:
             self.counts.acked += count
-        elif outcome != REJECT and self._drops:
+        elif outcome in (REQUEUE, RELEASE) and self._drops:
             self._drop_head()
         return count
 

@@ -8,6 +8,7 @@ import re
 import resource
 import select
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -222,6 +223,19 @@ def test_on_a_port_that_is_used_no_store_is_made(shell: Shell) -> None:
         assert not (shell.directory / "other").exists()
         again = refused(shell, "serve", "--data", "data", "--listen", shell.seed)
         assert "is open in another broker" in again
+
+
+def test_on_a_port_that_is_used_a_store_stays_as_it_is(shell: Shell) -> None:
+    """Found: it was recovered and written to first, two records with each attempt."""
+    with served(shell):
+        good(shell, "declare-queue", "jobs")
+    files = {
+        one: one.read_bytes() for one in (shell.directory / "data").rglob("*") if one.is_file()
+    }
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        listen = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
+        assert "already in use" in refused(shell, "serve", "--data", "data", "--listen", listen)
+    assert {one: one.read_bytes() for one in files} == files
 
 
 @pytest.mark.parametrize(

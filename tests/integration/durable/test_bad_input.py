@@ -340,3 +340,20 @@ async def test_a_time_that_is_in_no_calendar_is_read(
         await shop.publish("", "jobs", b"when")
         async with shop.consume("jobs") as jobs:
             assert (await take(jobs, 1))[0].published.year == year
+
+
+@pytest.mark.parametrize("key", [None, b"jobs", 5, ["jobs"], NO_TEXT, LONG])
+async def test_the_first_key_is_checked_as_any_other(tmp_path: Path, key: Any) -> None:
+    """Found: None was taken for the key of the message before, which there was not, and the node crashed."""
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        with pytest.raises(InvalidDefinition, match=r"message: key is .*: want text"):
+            await shop.publish("", key, b"bad")
+        async with shop.publisher() as publisher:
+            with pytest.raises(InvalidDefinition, match=r"message: key is .*: want text"):
+                await publisher.send("", key, b"bad")
+        async with shop.numbered_publisher("till") as till:
+            with pytest.raises(InvalidDefinition, match=r"message: key is .*: want text"):
+                await till.send(0, "", key, [b"bad"])
+        await shop.publish("", "jobs", b"good")
+        assert await drain(shop, "jobs") == [b"good"]

@@ -107,13 +107,15 @@ def test_on_a_full_disk_a_queue_stays_until_its_dead_are_buried(why: str) -> Non
         await declare(hosted, "jobs", **settings[why], **TO_GRAVES)
         queue, consumer = hosted.vhost.registry.queue("jobs"), paused()
         queue.subscribe(consumer)  # Or it would expire.
-        published = await fill(hosted)
+        published = await fill(hosted, 300)
         volume.capacity_bytes = volume.used_bytes
         queue.unsubscribe(consumer, hosted.clock.now_us())
         reject_all(hosted, "jobs")
         await go(hosted, why)
         await virtual_sleep(10 * CONFIG.idle_s)
-        assert ready(hosted) == {"graves": 0, "jobs": 0}
+        copied = ready(hosted)["graves"]
+        assert copied < published / 2, "what is kept for copies does not take all"
+        assert ready(hosted) == {"graves": copied, "jobs": 0}
         volume.capacity_bytes *= 4
         await becomes(hosted, {"graves": published})
 
@@ -148,7 +150,7 @@ def test_a_queue_whose_dead_wait_is_not_empty() -> None:
     async def life(hosted: Hosted) -> None:
         await declare(hosted, "graves")
         await declare(hosted, "jobs", **TO_GRAVES)
-        published = await fill(hosted)
+        published = await fill(hosted, 300)
         volume.capacity_bytes = volume.used_bytes
         reject_all(hosted, "jobs")
         await flushed(hosted)
@@ -194,7 +196,7 @@ def test_a_queue_that_is_declared_again_stays() -> None:
     async def life(hosted: Hosted) -> None:
         await declare(hosted, "graves")
         await declare(hosted, "jobs", auto_delete=True, **TO_GRAVES)
-        published = await fill(hosted)
+        published = await fill(hosted, 300)
         volume.capacity_bytes = volume.used_bytes
         reject_all(hosted, "jobs")
         await go(hosted, "auto_delete")

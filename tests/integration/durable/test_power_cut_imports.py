@@ -133,9 +133,10 @@ class Client:
             batch = make_batch(self.known.sent, [payload(self.known.sent)], key="kept")
             self.known.sent += 1
             now_us = hosted.clock.now_us()
-            await hosted.log.with_room(
-                partial(hosted.vhost.publish, publisher, [batch], anybody, now_us)
-            )
+            with trio.CancelScope(shield=True):  # Else one that waits for room would be left out.
+                await hosted.log.with_room(
+                    partial(hosted.vhost.publish, publisher, [batch], anybody, now_us)
+                )
             hosted.wake()
             for _ in range(3):
                 await trio.lowlevel.checkpoint()

@@ -151,3 +151,55 @@ async def test_a_broker_that_stops_in_order_counts_nothing(tmp_path: Path) -> No
             nursery.cancel_scope.cancel()
     async with serving(tmp_path) as broker, client(broker) as shop:
         assert await returns(shop, "jobs", 10) == [0] * 10
+
+
+@pytest.mark.parametrize("handed", [0, 10])
+async def test_who_leaves_is_not_sent_again_what_it_gives_back(tmp_path: Path, handed: int) -> None:
+    """Found: it was, and `delivered` said twice as many."""
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        await shop.publish_many("", "jobs", numbered(100))
+        async with shop.consume("jobs", prefetch=50) as deliveries:
+            await take(deliveries, handed)
+            await until_told(shop, lambda told: told["queues"]["jobs"]["unacked"] == 50)
+        await left(shop, "jobs", 100)
+        assert (await shop.statistics())["queues"]["jobs"]["delivered"] == 50
+
+
+async def test_looking_is_not_consuming(tmp_path: Path) -> None:
+    """Found: a queue that goes with its last consumer went when somebody had looked at it."""
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs", auto_delete=True)
+        await shop.publish("", "jobs", b"precious")
+        for _ in range(2):
+            assert await returns(shop, "jobs", 1) == [0]
+        async with shop.consume("jobs", peek=True) as looking:
+            await take(looking, 1)
+            async with shop.consume("jobs"):
+                pass
+            with pytest.raises(durable.ConsumerCancelled):
+                await take(looking, 1)
+        assert "jobs" not in (await shop.statistics())["queues"]
+
+
+async def test_parts_of_a_batch_are_settled_as_ranges(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("graves")
+        await shop.declare_queue("jobs", dead_letter_exchange="", dead_letter_routing_key="graves")
+        await shop.publish_many("", "jobs", numbered(20))
+        async with shop.consume("jobs") as deliveries:
+            batch = await deliveries.take()
+            assert batch.payloads == numbered(20)
+            await batch.ack(2, 5)
+            await batch.reject(0, 2)
+            await batch.release(-3)
+            await batch.nack(5, 10)
+            await batch.nack(10, 12, requeue=False)
+            await batch.ack(4, 3)
+            await batch.ack(12, 17)
+            await batch.ack(12, 100)  # Those that are settled stay what they are.
+            await deliveries.synced()
+        await until_told(shop, lambda told: told["queues"]["graves"]["ready"] == 4)
+        assert await returns(shop, "jobs", 8) == [1] * 5 + [0] * 3
+        assert await drain(shop, "jobs") == numbered(5, 5) + numbered(3, 17)
+        assert sorted(await drain(shop, "graves"), key=int) == [*numbered(2), *numbered(2, 10)]

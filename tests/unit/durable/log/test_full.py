@@ -17,7 +17,7 @@ from durable.log.faulty_disk import Faults, FaultyDisk
 from durable.log.header import STORE_NAME, encode_store, segment_name
 from durable.log.memory_disk import MemoryDisk, Volume
 from durable.log.placing import Ahead
-from durable.log.record import Kind
+from durable.log.record import Draft, Kind
 from mesh.errors import TooLarge
 from tests.logs import LARGE, SMALL, STORE_ID, PlainLog, acks, definitions, publish
 
@@ -30,6 +30,11 @@ def fill(log: PlainLog) -> int:
     assert caught.value.segment_bytes == SMALL.segment_bytes
     assert caught.value.free_bytes < SMALL.segment_bytes + log.config.free_bytes_min
     return number
+
+
+def carried(number: int, size_bytes: int = 200) -> Draft:
+    """As compaction appends it."""
+    return publish(number, size_bytes)._replace(kind=Kind.MOVED)
 
 
 def test_a_full_disk_refuses_publishes_and_takes_acks() -> None:
@@ -47,6 +52,27 @@ def test_a_full_disk_refuses_publishes_and_takes_acks() -> None:
     assert log.contents() == before
     with pytest.raises(StoreFull):
         log.write(publish(1, 200))
+
+
+@pytest.mark.parametrize("letter", [False, True])
+def test_a_full_disk_keeps_room_for_what_gives_space_back(letter: bool) -> None:
+    """Found: publishes took all of the last segment. What was rejected had no room for its copies then, what
+    was left of every segment could not be carried forward, and no space came back."""
+    log = PlainLog(MemoryDisk(Volume(capacity_bytes=3 * SMALL.segment_bytes)))
+    published, taken = fill(log), 0
+    with pytest.raises(StoreFull):
+        for number in range(100):
+            drafts = [carried(number)]
+            if letter:
+                drafts = [publish(number, 200), acks(7, number, number + 1)]
+            log.write(*drafts)
+            taken += sum(draft.size_bytes for draft in drafts)
+    kept = SMALL.compaction_share_max * SMALL.segment_bytes
+    largest = publish(1, 200).size_bytes
+    assert kept - largest < taken < kept + 2 * largest
+    with pytest.raises(StoreFull):
+        log.write(publish(published, 200))
+    log.write(acks(7, 0, published))
 
 
 def test_the_reserve_ends_too() -> None:
@@ -147,6 +173,9 @@ def test_a_snapshot_waits_until_it_is_known_whether_it_has_to_take_what_is_kept(
     placer, snapshot = log.committer.placer, definitions("y" * 250)._replace(snapshot=True)
     placer.keep_for_snapshot(snapshot.size_bytes)
     fill(log)
+    with pytest.raises(StoreFull):
+        for number in range(100):
+            log.write(carried(number))
     placer.ahead = Ahead.MAKING
     with pytest.raises(StoreBusy):
         placer.place([snapshot])

@@ -24,6 +24,7 @@ from durable.protocol.parts import (
     CURSOR,
     DELIVER,
     HURRY,
+    LEAVING,
     REJECT,
     RELEASE,
     REQUEUE,
@@ -78,6 +79,7 @@ def said() -> list[bytes]:
             [Settlement(REQUEUE, 3, 4), Settlement(REJECT, 4, 5), Settlement(RELEASE, 5, 9)]
         ),
         HURRY,
+        LEAVING,
         encode_number(CURSOR, 7),
         encode_number(SETTLED, 8),
         encode_confirm(9, [Refusal(5, 2, *full)]),

@@ -34,6 +34,15 @@ def test_its_own_key_and_all_others_there_may_be() -> None:
     assert one.keys == ("q", *cc)
 
 
+def test_it_keeps_its_headers_and_has_no_time_to_live_any_more() -> None:
+    """It would expire where it was brought, too."""
+    batch = make_batch(0, [b"x"], properties=Properties(ttl_us=1, priority=3), headers=[b"mine"])
+    letter, properties = dead_letter(batch, DEAD, JOBS, 5)
+    assert properties == decode_properties(letter.shared_headers)
+    assert (properties.ttl_us, properties.priority) == (None, 3)
+    assert letter.message_headers() == batch.message_headers() == [b"mine"]
+
+
 def test_from_some_number_on_it_counts_no_further() -> None:
     """Found: a client that made one up had a dead letter that ended the broker."""
     most = Death("jobs", REJECTED, DEATHS_COUNTED_MAX, "", ("q",), 1)
