@@ -27,6 +27,8 @@ GREETING_BYTES = 64
 """Of ZMTP 3: both sides begin with it."""
 REDIAL_S = 1.0
 """A plain socket is there again within a tenth of that, unless it was told otherwise."""
+GREETINGS_MIN = 5
+"""So many in a row are of a plain socket, which comes back for ever; nodes that leave do so once each."""
 TCP_ESTABLISHED = 1
 STATE_AT, SINCE_RECEIVED_AT, BYTES_RECEIVED_AT = 0, 52, 128
 """Of `struct tcp_info`: u8; u32, milliseconds since anything was received; u64, how much in all."""
@@ -41,8 +43,8 @@ class Endings:
         most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._most = (most if most != resource.RLIM_INFINITY else sys.maxsize) // DESCRIPTORS_PART
         self._kept: OrderedDict[Hashable, socket.socket] = OrderedDict()
-        self._greeted_s = -math.inf
-        """When somebody last hung up after nothing but a greeting."""
+        self._greeted, self._greeted_s = 0, -math.inf
+        """How often in a row somebody hung up after nothing but a greeting, and when last."""
 
     def begun(self, key: Hashable, descriptor: int) -> None:
         """`key` names the connection from now on; `descriptor` may be closed, or another's, already."""
@@ -68,8 +70,8 @@ class Endings:
 
     def was_plain(self, key: Hashable, now_s: float) -> bool:
         """Whether a connection that its peer ended as they shook hands was a plain socket's, which does
-        not like our greeting: nothing but its own came, twice in a row. With CURVE more comes at once,
-        but for a node that leaves just then; and our own probes say nothing."""
+        not like our greeting: nothing but its own came, several times in a row. With CURVE more comes at
+        once, but for a node that leaves just then; and our own probes say nothing."""
         kept = self._kept.pop(key, None)
         if kept is None:
             return False
@@ -78,8 +80,9 @@ class Endings:
         # The end counts as one, if the peer said so.
         if not 1 < received_bytes <= GREETING_BYTES + 1:
             return False
-        before_s, self._greeted_s = self._greeted_s, now_s
-        return now_s - before_s < REDIAL_S
+        again = now_s - self._greeted_s < REDIAL_S
+        self._greeted, self._greeted_s = self._greeted + 1 if again else 1, now_s
+        return self._greeted >= GREETINGS_MIN
 
     def forget(self, key: Hashable) -> None:
         """We hang up ourselves: as long as a descriptor is open, its connection is."""

@@ -164,7 +164,10 @@ class Placer:
         """So much of the ordinary part is not for them: what compaction carries forward of one segment."""
         if self.ahead is Ahead.READY or any(draft.kind in GIVING_BACK for draft in drafts):
             return 0
-        return int(self._config.compaction_share_max * self._config.segment_bytes)
+        ordinary = (
+            _room(self.cursor.capacity_bytes) - self._config.reserve_bytes - self._snapshot_bytes
+        )
+        return int(self._config.compaction_share_max * max(0, ordinary))
 
     def _place_around(
         self, drafts: Sequence[Draft], sizes: Sequence[int], total: int, kept: int

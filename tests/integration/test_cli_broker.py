@@ -309,7 +309,9 @@ def test_what_a_broker_refuses_is_said_by_name(shell: Shell) -> None:
         for process, says in [(shell.start(*words), says) for words, says in refusals]:
             out, words = process.communicate(timeout=40)
             assert (process.returncode, out) == (1, b""), words
-            (line,) = lines_said(words)
+            lines = lines_said(words)
+            assert len(lines) == 1, words
+            (line,) = lines
             assert says in line
 
 

@@ -301,7 +301,7 @@ def test_a_kill_during_a_checkpoint_on_a_disk_that_others_fill(
         CONFIG.log, segment_bytes=1 << 16, reserve_bytes=1 << 12, free_bytes_min=free_bytes_min
     )
     config = replace(CONFIG, log=log)
-    volume = Volume(capacity_bytes=7 * log.segment_bytes + free_bytes_min)
+    volume = Volume(capacity_bytes=9 * log.segment_bytes + free_bytes_min)
     published = 0
 
     async def life(hosted: Hosted) -> None:

@@ -411,7 +411,7 @@ def test_what_is_rejected_now_and_then_leaves_no_disk_full() -> None:
             queue.subscribe(consumer)
             queue.take(0)
             published = consumer.next_tag
-            assert published > 40
+            assert published > 20
             for tag in range(published):
                 queue.settle(consumer, tag, tag + 1, ACK if tag % 8 else REJECT)
             queue.unsubscribe(consumer, 0)

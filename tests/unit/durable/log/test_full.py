@@ -22,13 +22,13 @@ from mesh.errors import TooLarge
 from tests.logs import LARGE, SMALL, STORE_ID, PlainLog, acks, definitions, publish
 
 
-def fill(log: PlainLog) -> int:
+def fill(log: PlainLog, segment_bytes: int = SMALL.segment_bytes) -> int:
     """Publish until there is no room; how many went in."""
     with pytest.raises(StoreFull) as caught:
         for number in range(1000):
             log.write(publish(number, 200))
-    assert caught.value.segment_bytes == SMALL.segment_bytes
-    assert caught.value.free_bytes < SMALL.segment_bytes + log.config.free_bytes_min
+    assert caught.value.segment_bytes == segment_bytes
+    assert caught.value.free_bytes < segment_bytes + log.config.free_bytes_min
     return number
 
 
@@ -73,6 +73,17 @@ def test_a_full_disk_keeps_room_for_what_gives_space_back(letter: bool) -> None:
     with pytest.raises(StoreFull):
         log.write(publish(published, 200))
     log.write(acks(7, 0, published))
+
+
+def test_what_is_kept_for_that_is_a_part_of_the_segment_that_is_written() -> None:
+    """Found: of that which was configured, so a smaller one of before, nearly empty, took nothing."""
+    volume = Volume(capacity_bytes=3 * SMALL.segment_bytes)
+    log = PlainLog(MemoryDisk(volume))
+    log.write(publish(0, 200))
+    log.close()
+    volume.seen.pop(segment_name(2))
+    larger = replace(SMALL, segment_bytes=4 * SMALL.segment_bytes)
+    assert fill(PlainLog(MemoryDisk(volume), larger), larger.segment_bytes) > 3
 
 
 def test_the_reserve_ends_too() -> None:
