@@ -25,16 +25,6 @@ def _rising(count: int) -> int:
     return _as_number(array("Q", range(count)))
 
 
-def low(column: array[int]) -> array[int]:
-    """The first u32 of each of these words."""
-    return array("I", column.tobytes())[::2]
-
-
-def high(column: array[int]) -> array[int]:
-    """The second one."""
-    return array("I", column.tobytes())[1::2]
-
-
 def _as_number(column: array[int]) -> int:
     return int.from_bytes(column.tobytes(), "little")
 

@@ -27,7 +27,7 @@ from .record import (
     read_header,
     read_record,
 )
-from .series import SERIES_MIN, WORD_BYTES, Series, find_series
+from .series import SERIES_MIN, WORD_BYTES, Series, Words, find_series
 
 WINDOW_BYTES = 1 << 20
 """Read at a time: large enough that calls do not count, small enough for the processor's cache."""
@@ -167,8 +167,8 @@ class _Window:
         self.decrypt = decrypt
         self.data, self.base = b"", 0
         self.view = memoryview(self.data)
-        self.words = self.view.cast("Q")
-        """The same, 8 bytes each, once `series` has asked for them."""
+        self.words = Words(self.data)
+        """The same, once `series` has asked for them."""
         self.end = end
         self.dirty_end = 0
         """Behind the last byte without a record that was searched and is not zero."""
@@ -237,8 +237,8 @@ class _Window:
         cut_off = self.loaded_end < min(at + some_bytes, self.end)
         if cut_off and SHARE_MAX * some_bytes <= self._window_bytes:
             self._read_from(at, self._window_bytes)
-        if self.words.obj is not self.data:
-            self.words = self.view[: len(self.data) // WORD_BYTES * WORD_BYTES].cast("Q")
+        if self.words.data is not self.data:
+            self.words = Words(self.data)
         wanted = min(self._ahead, ceiling - header.position)
         series = find_series(self.words, (at - self.base) // WORD_BYTES, self.base, wanted)
         if series is None:

@@ -20,7 +20,7 @@ from mesh.protocol import batch
 
 from ..errors import DurableError, RecordDamaged
 from ..log.bodies import What, acks_bytes, decode_acks
-from ..log.column import high, leading_constant, leading_rising, low
+from ..log.column import leading_constant, leading_rising
 from ..log.record import Kind
 from ..log.series import HEADER_WORDS, LENGTHS, POSITION, TARGETS, TIME, WORD_BYTES, Series
 from ..protocol.properties import decode_properties
@@ -76,7 +76,7 @@ class Messages:
         return self._series.column(self._at + index)
 
     def _expiries(self) -> list[int] | None:
-        lengths = high(self._word(_COUNT))
+        lengths = self._series.highs(self._at + _COUNT)
         # In a capture there is what the mesh gave it: no properties of ours.
         if self._captured or lengths == array("I", bytes(lengths.itemsize * len(lengths))):
             return None
@@ -152,8 +152,8 @@ class Messages:
 
 def read_messages(series: Series) -> Messages | None:
     """None: they are to be read one by one."""
-    targets, lengths = low(series.column(TARGETS)), series.column(LENGTHS)
-    shortest = min(high(lengths[:1] if series.one_size else lengths))
+    targets, bodies = series.lows(TARGETS), series.highs(LENGTHS)
+    shortest = bodies[0] if series.one_size else min(bodies)
     if not _is_constant(targets) or shortest < batch.HEADER_BYTES:
         return None
     at = HEADER_WORDS + 2 * targets[0]
@@ -162,18 +162,20 @@ def read_messages(series: Series) -> Messages | None:
     numbers = [TIME, *range(HEADER_WORDS + 1, at, 2)]
     if not all(series.column(word).tobytes()[7::8].isascii() for word in numbers):
         return None  # 2^63 or more: no broker gives such times, or sequences of lanes.
-    columns = [series.column(at + word) for word in (_FRONT, _TOTAL, _COUNT)]
+    columns = [
+        bodies, series.column(at + _FRONT), series.lows(at + _TOTAL), series.lows(at + _COUNT),
+        series.highs(at + _COUNT),
+    ]  # fmt: skip
     if series.one_size and all(map(_is_constant, columns)):
         columns = [column[:1] for column in columns]
-    fronts, totals, both = columns
-    bodies = high(lengths[: len(fronts)])
+    bodies, fronts, totals, each_count, each_headers = columns
     rest = 1 << _TOPIC_BITS
-    if low(totals) != bodies or any(front % rest != _PLAIN for front in set(fronts)):
+    if totals != bodies or any(front % rest != _PLAIN for front in set(fronts)):
         return None
-    counts = low(both).tolist()
+    counts = each_count.tolist()
     sizes_bytes = [
         body - batch.HEADER_BYTES - (front >> _TOPIC_BITS) - headers - 4 * count
-        for body, front, headers, count in zip(bodies, fronts, high(both), counts, strict=True)
+        for body, front, headers, count in zip(bodies, fronts, each_headers, counts, strict=True)
     ]
     if min(sizes_bytes) < 0 or not 0 < min(counts) <= max(counts) <= batch.COUNT_MAX:
         return None
@@ -193,7 +195,7 @@ def _is_shared(series: Series, targets: int) -> bool:
 
 def read_acks(series: Series) -> Settled | None:
     """None: they are to be read one by one, because they say more than what is settled, or make no sense."""
-    alike = _is_constant(series.column(LENGTHS)) and not any(low(series.column(TARGETS)))
+    alike = _is_constant(series.column(LENGTHS)) and not any(series.lows(TARGETS))
     one_range = alike and series.header.body_bytes == acks_bytes(1)
     settled = _one_range_each(series) if one_range else _decoded(series)
     if settled is None:

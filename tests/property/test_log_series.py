@@ -20,7 +20,7 @@ from durable.log.config import LogConfig
 from durable.log.memory_disk import MemoryDisk, Volume
 from durable.log.record import MAGIC, store_seed
 from durable.log.scan import Damaged, Found, scan, scan_together
-from durable.log.series import Series
+from durable.log.series import Series, Words
 from durable.log.store import open_store
 from durable.vhost.publishers import Publishers
 from durable.vhost.registry import Registry
@@ -134,7 +134,7 @@ def test_a_column_is_what_stands_there_in_each_record(sizes: list[int], index: i
     """Up to the end of what is there, which may come sooner than what most columns need."""
     numbers = array("Q", range(1, sum(sizes) + 1))
     offsets = [*accumulate(sizes[:-1], initial=0)]
-    series = Series(memoryview(numbers.tobytes()).cast("Q"), offsets, 0)
+    series = Series(Words(numbers.tobytes()), offsets, 0)
     there = [offset + 1 + index for offset in offsets if offset + index < len(numbers)]
     assume(len(there) == len(offsets) or index < min(sizes))
     assert series.column(index).tolist() == there
