@@ -38,8 +38,6 @@ SEGMENT_PER_SNAPSHOT = 4
 """What is kept for a snapshot leaves most of a segment to publishes, and room for a copy of it."""
 SPARES = 2
 """One is written while a snapshot makes the other one free."""
-
-
 GIVING_BACK = frozenset({Kind.ACKS, Kind.MOVED})
 """What is appended with one of these settles or carries forward more than it takes, mostly."""
 
@@ -108,7 +106,11 @@ class Placer:
     @property
     def append_bytes_max(self) -> int:
         """What an empty segment takes beside all that is kept."""
-        return self._snapshot_bytes_max - self._snapshot_bytes
+        return self._ordinary_bytes(self._config.segment_bytes)
+
+    def _ordinary_bytes(self, capacity_bytes: int) -> int:
+        """What of such a segment anything may take."""
+        return _room(capacity_bytes) - self._config.reserve_bytes - self._snapshot_bytes
 
     @property
     def _snapshot_bytes_max(self) -> int:
@@ -164,10 +166,8 @@ class Placer:
         """So much of the ordinary part is not for them: what compaction carries forward of one segment."""
         if self.ahead is Ahead.READY or any(draft.kind in GIVING_BACK for draft in drafts):
             return 0
-        ordinary = (
-            _room(self.cursor.capacity_bytes) - self._config.reserve_bytes - self._snapshot_bytes
-        )
-        return int(self._config.compaction_share_max * max(0, ordinary))
+        ordinary_bytes = max(0, self._ordinary_bytes(self.cursor.capacity_bytes))
+        return int(self._config.compaction_share_max * ordinary_bytes)
 
     def _place_around(
         self, drafts: Sequence[Draft], sizes: Sequence[int], total: int, kept: int
@@ -212,8 +212,7 @@ class Placer:
 
     def _ordinary_end(self, cursor: Cursor) -> int:
         """Up to which byte of its segment anything may stand."""
-        kept = self._config.reserve_bytes + self._snapshot_bytes
-        return cursor.capacity_bytes - SEAL_BYTES - kept
+        return SEGMENT_HEADER_BYTES + self._ordinary_bytes(cursor.capacity_bytes)
 
     def _fits(self, cursor: Cursor, draft: Draft, size: int, ahead: Ahead, kept: int) -> bool:
         limit = cursor.capacity_bytes - SEAL_BYTES

@@ -25,8 +25,10 @@ from .lane import UNLIMITED, Lane
 from .runs import Run
 
 ACK, REQUEUE, REJECT = "ack", "requeue", "reject"
-RELEASE, LOST = "release", "lost"
+RELEASE = "release"
 """Ready again, as if never delivered: not counted as a return."""
+LOST = "lost"
+"""It cannot be read any more: settled, and counted as dropped."""
 
 
 class Delivery(NamedTuple):
