@@ -14,8 +14,10 @@ from mesh.errors import RemoteProtocolError, TooLarge
 from mesh.protocol.batch import Batch
 
 from ..errors import Malformed, StoreFailed, StoreFull
+from ..log.compaction import FULL_SHARE
 from ..queues.journal import Dead
 from ..queues.lane import Lane
+from ..vhost.store import record_bytes
 from .hosted import Hosted
 
 logger = logging.getLogger("durable")
@@ -28,6 +30,7 @@ async def bury_the_dead(hosted: Hosted) -> None:
         while True:
             for dead in hosted.vhost.take_dead():
                 await _bury(hosted, dead)
+            hosted.log.waiting.letters = False
             hosted.endings.due.wake()
             await hosted.died.wait()
 
@@ -111,4 +114,17 @@ async def _append(
             await hosted.log.with_room(bury)
             return
         except StoreFull:
+            hosted.log.waiting.letters = _frees_most(hosted, lane, dead)
             await trio.sleep(FULL_PAUSE_S)
+
+
+def _frees_most(hosted: Hosted, lane: Lane, dead: Dead) -> bool:
+    """Whether half of all that something needs is dead, by how much this one takes. Else it may be in every
+    segment, and copies would take the room of what compaction carries forward and free none; where there is
+    something to carry forward, that goes first."""
+    run = lane.index.find(dead.start)
+    if run is None or hosted.log.to_compact() is not None:
+        return False
+    count = sum(queue.dead for queue in hosted.vhost.registry.queues.values())
+    dead_bytes = count * record_bytes(run.count, run.size_bytes) / run.count
+    return dead_bytes >= FULL_SHARE * hosted.log.statistics().live_bytes

@@ -122,7 +122,7 @@ class Checkpointer:
         log = self._hosted.log
         statistics = log.statistics()
         if statistics.full:  # No further segment is to come, and somebody waits for space.
-            return log.would_free(self._hosted.applied_end)
+            return log.spent or log.would_free(self._hosted.applied_end)
         settled = self._hosted.vhost.settling.appended_bytes - self._settled
         return (
             statistics.segments != self._segments
@@ -139,7 +139,7 @@ class Checkpointer:
         """Whether a snapshot that knows what there was before this log position is worth its room: on a full
         disk it takes what is kept for the one that gives space back."""
         log = self._hosted.log
-        return not log.statistics().full or log.would_free(start)
+        return not log.statistics().full or log.spent or log.would_free(start)
 
     async def run(self, look_s: float) -> None:
         """Until cancelled, or the store has failed."""

@@ -90,10 +90,14 @@ async def _compact(hosted: Hosted, chosen: Chosen, budget: Budget) -> int:
         needed_bytes += sum(one.size_bytes for one in some)
         if needed_bytes > chosen.bytes_max:
             return needed_bytes
-    moved_bytes = 0
+    moved_bytes, waiting = 0, hosted.log.waiting
     walk = _Walk(hosted, chosen.positions, budget.burst_bytes)
-    while (some := await walk.some()) is not None:
-        moved_bytes += await _move(hosted, some, budget)
+    try:
+        while (some := await walk.some()) is not None:
+            waiting.moved_bytes = max(0, needed_bytes - moved_bytes)
+            moved_bytes += await _move(hosted, some, budget)
+    finally:
+        waiting.moved_bytes = 0
     return moved_bytes
 
 

@@ -122,10 +122,17 @@ class Committer:
         if self._encrypt is not None:  # Before they are placed: it makes them longer.
             drafts = [self._encrypt(draft) for draft in drafts]
         start = self.end
-        places = self.placer.place(drafts)
+        places = self.placer.place(drafts, leave=self.spent and drafts[0].snapshot)
         self._gathered += places
         self.pending_bytes += sum([place.size_bytes for place in places])
         return range(start, self.end)
+
+    @property
+    def spent(self) -> bool:
+        """Whether the segment being written would be free, were it not that: nothing needs what is in it, and
+        little more fits. On a full disk a snapshot goes into a spare then, so that the next one frees it."""
+        last = self.segments.last
+        return self.placer.can_leave and last is not None and not last.references
 
     def _too_much(self, size_bytes: int) -> bool:
         """Whether so much more takes more memory than may wait. What is larger than a commit needs no more

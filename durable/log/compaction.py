@@ -16,6 +16,7 @@ has been settled in between stays settled: sequences do not change.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from typing import NamedTuple
 
 BURST_S = 0.25
@@ -23,6 +24,8 @@ BURST_S = 0.25
 OVER = 1.5
 """What is carried forward takes a little more than it did, and live bytes may be estimates that leave
 out headers. If it is half as much again as was to be worth it, they are no use."""
+FULL_SHARE = 0.5
+"""On a full disk more than usual is worth being carried forward: it writes as much as it frees."""
 YOUNGEST_KEPT = 2
 """The last segments are left alone: one is being written, of the other much may still be settled."""
 
@@ -30,7 +33,8 @@ YOUNGEST_KEPT = 2
 class Candidate(NamedTuple):
     """A segment, as far as compaction is concerned."""
 
-    number: int
+    positions: range
+    """Its log positions."""
     size_bytes: int
     live_bytes: int
     """Of records that something needs; rather too many than too few. 0: none, or it is not known."""
@@ -46,17 +50,25 @@ class Chosen(NamedTuple):
     """With more than this carried forward it was not worth it: `Log.put_off`."""
 
 
-def choose(candidates: Sequence[Candidate], share_max: float) -> int | None:
-    """The number of the segment to be compacted next; None: it would not be worth it for any.
+def choose(
+    candidates: Sequence[Candidate], share_max: float, room_bytes: float = inf, *, full: bool = False
+) -> Chosen | None:  # fmt: skip
+    """The segment to be compacted next; None: it would not be worth it for any.
 
     The oldest first: what has been there longest with little left of it is not going to go soon.
 
     Args:
         candidates: all segments of the log that a snapshot covers or not, in order.
+        share_max: as in LogConfig.
+        room_bytes: for what is carried forward: what does not end frees nothing, and takes the room of what would.
+        full: whether the disk is.
     """
+    if full and share_max:
+        share_max = max(share_max, FULL_SHARE)
     for one in candidates[:-YOUNGEST_KEPT]:
-        if one.sealed and 0 < one.live_bytes < share_max * one.size_bytes:
-            return one.number
+        bytes_max = min(OVER * share_max * one.size_bytes, room_bytes)
+        if one.sealed and 0 < OVER * one.live_bytes < bytes_max:
+            return Chosen(one.positions, bytes_max)
     return None
 
 

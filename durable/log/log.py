@@ -28,7 +28,7 @@ from mesh.waker import Bell, Waker
 from ..errors import NotInLog, StoreBusy, StoreFailed, StoreFull
 from .cipher import Cipher
 from .committing import Commit
-from .compaction import OVER, Chosen, choose
+from .compaction import Chosen, choose
 from .config import LogConfig
 from .disk import Disk
 from .encryption import Encryption
@@ -116,6 +116,8 @@ class Log:
         self._calls = 0
         """Of ours that are in worker threads and have not come back."""
         self._space = Bell()
+        self.waiting = store.committer.placer.waiting
+        """To be told by whoever appends it."""
         self.on_commit: Callable[[], object] = lambda: None
         """Called whenever more is durable, there is room again, or the store has stopped."""
         self._snapshot = 0
@@ -276,8 +278,7 @@ class Log:
         )
 
     async def _reading(self, read: Callable[[], T]) -> T:
-        """A disk that cannot be read has failed, too: what is there may be readable tomorrow, so it is
-        no damage, which would be settled and freed."""
+        """A disk that cannot be read has failed, too: that is no damage, which would be settled and freed."""
         try:
             found: T = await self._scarcity.outlast(partial(self._in_thread, read))
         except OSError as error:
@@ -332,26 +333,21 @@ class Log:
         self._store.segments.release_each(positions, size_bytes)
 
     def snapshot_at(self, position: int) -> None:
-        """There is a durable snapshot that knows what records before this log position did.
-
-        Until this is said nothing is freed: acks and definitions are needed although nothing refers
-        to them. A position before an earlier one changes nothing.
-        """
+        """There is a durable snapshot that knows what records before this log position did. Until this is said
+        nothing is freed: acks and definitions are needed although nothing refers to them."""
         assert position < self.durable_end, "of what a snapshot knows that is durable itself"
         self._snapshot = max(self._snapshot, position)
 
     def to_compact(self) -> Chosen | None:
         """The segment to be compacted next, if there is one: see compaction.py."""
-        segments, share_max = self._store.segments, self._config.compaction_share_max
-        number = choose(segments.candidates(self._snapshot), share_max)
-        found = next((one for one in segments if one.number == number), None)
-        if found is None:
-            return None
-        return Chosen(range(found.first, found.end), OVER * share_max * found.end_at)
+        committer = self._committer
+        return choose(
+            self._store.segments.candidates(self._snapshot), self._config.compaction_share_max,
+            committer.placer.carried_bytes_max, full=committer.full,
+        )  # fmt: skip
 
     def leave(self, position: int) -> None:
-        """Do not compact the segment with this log position until the log is opened again: a record of it is
-        damaged, or more than an empty segment takes now."""
+        """Do not compact the segment with this log position until the log is opened again."""
         self._store.segments.compact_below(position, 0.0)
 
     def put_off(self, position: int) -> None:
@@ -366,6 +362,11 @@ class Log:
         """Whether `snapshot_at` this log position would let segments go."""
         return bool(self._store.segments.unused(position))
 
+    @property
+    def spent(self) -> bool:
+        """See Committer."""
+        return self._committer.spent
+
     async def free(self) -> list[int]:
         """Delete the sealed segments before the last snapshot that nothing refers to; their numbers.
 
@@ -378,10 +379,9 @@ class Log:
                 return []
             self._store.segments.remove(gone)
             self._left, spares = numbers, self._committer.placer.spares
+            spares_max = max(0, SPARES - len(spares))
             try:
-                spares += await self._in_thread(
-                    self._store.remove, numbers, max(0, SPARES - len(spares))
-                )
+                spares += await self._in_thread(self._store.remove, numbers, spares_max)
             except OSError as error:  # What is stored is well: it takes space for longer.
                 logger.warning("freed segments stay on the disk for now: %s", error)
                 return []

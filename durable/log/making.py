@@ -21,7 +21,8 @@ async def make_ahead(
     store: Store, call: Call, wanted: Waker, *, space: Callable[[], Awaitable[object]],
     tell: Callable[[], object], fail: Callable[[str, Exception], object],
 ) -> None:  # fmt: skip
-    """One segment ahead, always, and then spares; until the log has stopped.
+    """One segment ahead, always, and then spares; until the log has stopped. On a full disk spares first: once
+    there is a segment, publishes take what there is.
 
     Args:
         wanted: woken when there may be something to make.
@@ -30,16 +31,15 @@ async def make_ahead(
     """
     committer = store.committer
     while not committer.stopped:
-        number, refused = committer.wanted_segment(), False
+        number, refused = None, False
         try:
+            if committer.full:
+                await _make_spares(store, call, tell)
+            number = committer.wanted_segment()
             if number is not None:
                 refused = not await _make_segment(store, call, number)
                 tell()
-            while not committer.stopped and (spare := committer.placer.wanted_spare()) is not None:
-                made = await _make_spare(store, call, spare)
-                tell()
-                if not made:
-                    break
+            await _make_spares(store, call, tell)
         except Exception as error:
             fail("making a segment failed", error)
             tell()
@@ -65,16 +65,24 @@ async def _make_segment(store: Store, call: Call, number: int) -> bool:
     return True
 
 
-async def _make_spare(store: Store, call: Call, wanted: Spare) -> bool:
-    """Whether there was space for it."""
-    spares = store.committer.placer.spares
-    small = next((one for one in spares if one.number == wanted.number), None)
+async def _make_spares(store: Store, call: Call, tell: Callable[[], object]) -> None:
+    """Those for which there is space."""
+    committer = store.committer
+    for spare in committer.placer.wanted_spares():
+        if committer.stopped:
+            break
+        await _make_spare(store, call, spare)
+        tell()
+
+
+async def _make_spare(store: Store, call: Call, wanted: Spare) -> None:
+    """If there is space for it."""
+    placer = store.committer.placer
+    small = next((one for one in placer.spares if one.number == wanted.number), None)
     if small is not None:  # Nobody may take it while it grows.
-        spares.remove(small)
+        placer.spares.remove(small)
     try:
-        spares.append(await call(store.make_spare, wanted))
+        placer.add_spare(await call(store.make_spare, wanted))
     except StoreFull:
         if small is not None:
-            spares.append(small)
-        return False
-    return True
+            placer.spares.append(small)

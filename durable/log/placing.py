@@ -6,9 +6,9 @@
 
 Only space that has been allocated on the disk is given away. The next segment is made ahead, as soon
 as one is begun; while it cannot be made, publishes are refused before the end of the ordinary part: the
-rest of that is for dead letters and what compaction carries forward, without which space may never come
-back. Acks go on into the reserve. Nothing gives space back without a snapshot, so behind the reserve there is
-room for one as large as the last one and all that has been declared since, up to a quarter of a segment.
+rest of that is for dead letters. Acks go on into the reserve. Nothing gives space back without a snapshot, so
+behind the reserve there is room for one as large as the last one and all that has been declared since, up to a
+quarter of a segment.
 
 When the reserve is used up as well, what it is for goes on in spares: two small files made while there was
 room. Each becomes a segment of its own that holds nothing but acks, definitions and a snapshot:
@@ -17,12 +17,19 @@ room. Each becomes a segment of its own that holds nothing but acks, definitions
 
 While the second one is written, a snapshot in it says what stands in the first one. That is free then, and
 a spare again: so acks go on without end, whatever else the disk has room for.
+
+Acks free no segment of which some stays. What compaction carries forward of one has a place of its own, which
+nothing else uses up first: the carrier, a whole segment made while there was room. What is carried forward
+takes at most half of it, so it frees more than it takes, and there is space for another carrier. Dead letters
+may take it as well, where they are most of what there is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from enum import Enum, auto
+from math import inf
 from typing import NamedTuple
 
 from mesh.errors import TooLarge
@@ -38,8 +45,8 @@ SEGMENT_PER_SNAPSHOT = 4
 """What is kept for a snapshot leaves most of a segment to publishes, and room for a copy of it."""
 SPARES = 2
 """One is written while a snapshot makes the other one free."""
-GIVING_BACK = frozenset({Kind.ACKS, Kind.MOVED})
-"""What is appended with one of these settles or carries forward more than it takes, mostly."""
+CARRIER, NEW = 0, -1
+"""Numbers of spares: of the carrier, and of one that is to be made."""
 
 
 def essential(draft: Draft) -> bool:
@@ -69,8 +76,18 @@ class Spare(NamedTuple):
     """A file that can become a segment where no other one can be made."""
 
     number: int
-    """In its name."""
+    """In its name. CARRIER: it is the carrier."""
     size_bytes: int
+
+
+@dataclass(slots=True)
+class Waiting:
+    """What is to be appended and may find no room."""
+
+    letters: bool = False
+    """So many dead letters that what they settle frees more than they take."""
+    moved_bytes: int = 0
+    """Still to be carried forward of the segment that is being compacted."""
 
 
 class Cursor(NamedTuple):
@@ -95,11 +112,16 @@ class Placer:
         self.ahead = Ahead.READY if ahead_ready else Ahead.WANTED
         self.trying = False
         """Somebody is making the segment ahead at this moment: its number is taken."""
-        self.spares = list(spares)
+        self.spares: list[Spare] = []
+        """For acks."""
+        self.carrier: Spare | None = None
+        for spare in spares:
+            self.add_spare(spare)
         self.taken: dict[int, Spare] = {}
         """By segment, which spares have been given away since whoever writes them last looked."""
         self.free_bytes = 0
         """On the file system, when the next segment was refused."""
+        self.waiting = Waiting()
         self._snapshot_bytes = 0
         """Kept for the next snapshot. 0: nobody takes any of this log."""
 
@@ -111,6 +133,15 @@ class Placer:
     def _ordinary_bytes(self, capacity_bytes: int) -> int:
         """What of such a segment anything may take."""
         return _room(capacity_bytes) - self._config.reserve_bytes - self._snapshot_bytes
+
+    @property
+    def carried_bytes_max(self) -> float:
+        """So much compaction can carry forward now. inf: as much as it likes, into the next segment."""
+        if self.ahead is not Ahead.REFUSED:
+            return inf
+        if self.carrier is not None:
+            return self.append_bytes_max
+        return 0 if self.cursor.sealed else self._ordinary_end(self.cursor) - self.cursor.at
 
     @property
     def _snapshot_bytes_max(self) -> int:
@@ -128,9 +159,23 @@ class Placer:
         left = cursor.capacity_bytes - SEAL_BYTES - cursor.at
         return not cursor.sealed and left < self._snapshot_bytes
 
-    def place(self, drafts: Sequence[Draft]) -> list[Place]:
+    @property
+    def can_leave(self) -> bool:
+        """Whether there is a spare to go on in instead of the rest of the segment being written, which is little."""
+        cursor, kept = self.cursor, self._snapshot_bytes
+        return (
+            self.ahead is Ahead.REFUSED
+            and cursor.capacity_bytes == self._config.segment_bytes
+            and cursor.at > cursor.capacity_bytes // 2
+            and any(_room(one.size_bytes) > kept for one in self.spares)
+        )
+
+    def place(self, drafts: Sequence[Draft], *, leave: bool = False) -> list[Place]:
         """A place for each, and for a seal where a segment ends between them: all or none.
 
+        Args:
+            leave: not in the segment being written, if there is a spare for all that must not be left out:
+                see `can_leave`.
         Raises:
             TooLarge: they would not fit an empty segment beside what is kept. A snapshot may take its own.
             StoreBusy: the next segment is being made.
@@ -143,10 +188,12 @@ class Placer:
         if self.ahead is Ahead.REFUSED:
             self._check_declared(drafts)
         cursor, kept = self.cursor, self._kept_from(drafts)
-        if not cursor.sealed and cursor.at + total <= self._ordinary_end(cursor) - kept:
+        leave = leave and self._fit_spare(drafts)
+        here = not cursor.sealed and cursor.at + total <= self._ordinary_end(cursor) - kept
+        if here and not leave:
             places = self._place_here(drafts, sizes)
         else:
-            places = self._place_around(drafts, sizes, total, kept)
+            places = self._place_around(drafts, sizes, total, kept, leave)
         if self._snapshot_bytes:
             self._declared(drafts)
         return places
@@ -163,24 +210,31 @@ class Placer:
         return places
 
     def _kept_from(self, drafts: Sequence[Draft]) -> int:
-        """So much of the ordinary part is not for them: what compaction carries forward of one segment."""
-        if self.ahead is Ahead.READY or any(draft.kind in GIVING_BACK for draft in drafts):
+        """So much of the ordinary part is not for them: for dead letters, which come with acks, and where there
+        is no carrier for what compaction carries forward of one segment."""
+        if self.ahead is Ahead.READY:
             return 0
-        ordinary_bytes = max(0, self._ordinary_bytes(self.cursor.capacity_bytes))
-        return int(self._config.compaction_share_max * ordinary_bytes)
+        kinds = {draft.kind for draft in drafts}
+        if Kind.MOVED in kinds:
+            return 0
+        parts = (Kind.ACKS not in kinds) + (self.carrier is None)
+        share = min(parts * self._config.compaction_share_max, 0.5)
+        kept = int(share * max(0, self._ordinary_bytes(self.cursor.capacity_bytes)))
+        return kept if self.carrier is not None else max(kept, self.waiting.moved_bytes)
 
     def _place_around(
-        self, drafts: Sequence[Draft], sizes: Sequence[int], total: int, kept: int
+        self, drafts: Sequence[Draft], sizes: Sequence[int], total: int, kept: int, leave: bool
     ) -> list[Place]:
         """Where a segment ends, or all of it that is for them."""
         places: list[Place] = []
         cursor, ahead = self.cursor, self.ahead
-        spare: Spare | None = None
+        carrier, spare = self._carrier_for(drafts), None
         for draft, size in zip(drafts, sizes, strict=True):
-            if not self._fits(cursor, draft, size, ahead, kept):
+            if leave or not self._fits(cursor, draft, size, ahead, kept):
+                leave = False
                 if ahead is Ahead.READY:
                     ahead, segment_bytes = Ahead.WANTED, self._config.segment_bytes
-                elif spare is None and (spare := self._spare_for(draft, size, ahead)) is not None:
+                elif spare is None and (spare := self._spare_for(draft, size, ahead, carrier)):
                     segment_bytes = spare.size_bytes
                 else:
                     raise self._refusal(total, ahead)
@@ -189,9 +243,18 @@ class Placer:
             cursor = cursor._replace(at=cursor.at + size, position=cursor.position + 1)
         self.cursor, self.ahead = cursor, ahead
         if spare is not None:
-            self.spares.remove(spare)
             self.taken[cursor.number] = spare
+            if spare is carrier:
+                self.carrier = None
+            else:
+                self.spares.remove(spare)
         return places
+
+    def _carrier_for(self, drafts: Sequence[Draft]) -> Spare | None:
+        """The carrier, if it is for these, and there."""
+        kinds = {draft.kind for draft in drafts}
+        letters = Kind.ACKS in kinds and not all(map(essential, drafts))
+        return self.carrier if Kind.MOVED in kinds or (letters and self.waiting.letters) else None
 
     def _check_snapshot(self, drafts: Sequence[Draft], total: int) -> None:
         """Whether this is one, to which what is kept for it is open. Raises TooLarge."""
@@ -239,31 +302,49 @@ class Placer:
             before = 0 if found[0].snapshot else self._snapshot_bytes
             self.keep_for_snapshot(before + sum(one.size_bytes for one in found))
 
-    def _spare_for(self, draft: Draft, size: int, ahead: Ahead) -> Spare | None:
+    def _spare_for(
+        self, draft: Draft, size: int, ahead: Ahead, carrier: Spare | None
+    ) -> Spare | None:
         """The one in which this draft is to stand, if it may and if there is one.
 
         Raises:
             StoreBusy: it is known in a moment whether it has to be a spare.
         """
         found = None
-        if ahead is Ahead.REFUSED and essential(draft):
+        if ahead is Ahead.REFUSED and carrier is not None:
+            found = carrier
+        elif ahead is Ahead.REFUSED and essential(draft):
             kept = 0 if draft.snapshot else self._snapshot_bytes
             found = next((one for one in self.spares if _room(one.size_bytes) - kept >= size), None)
         if found is not None and self.trying:
             raise StoreBusy(size, "the next segment is being made")
         return found
 
-    def wanted_spare(self) -> Spare | None:
-        """One to be made, number 0, or to grow to this size: it leaves too little to acks beside a snapshot."""
+    def _fit_spare(self, drafts: Sequence[Draft]) -> bool:
+        """Whether those of them fit one that may stand in it."""
+        size = sum(draft.size_bytes for draft in drafts if essential(draft))
+        return any(_room(one.size_bytes) >= size for one in self.spares)
+
+    def add_spare(self, spare: Spare) -> None:
+        """It has been made, or is one again."""
+        if spare.number == CARRIER:
+            self.carrier = spare
+        else:
+            self.spares.append(spare)
+
+    def wanted_spares(self) -> list[Spare]:
+        """To be made, or to grow to this size: such a one leaves too little to acks beside a snapshot."""
         reserve, kept = self._config.reserve_bytes, self._snapshot_bytes
         size = SEGMENT_HEADER_BYTES + kept + reserve + SEAL_BYTES
         size += -size % ALIGNMENT
         if not (kept and reserve) or size >= self._config.segment_bytes:
-            return None
-        for one in self.spares:
-            if _room(one.size_bytes) - kept < reserve // 2:
-                return Spare(one.number, size)
-        return Spare(0, size) if len(self.spares) < SPARES else None
+            return []
+        small = [one for one in self.spares if _room(one.size_bytes) - kept < reserve // 2]
+        wanted = [Spare(one.number, size) for one in small]
+        wanted += [Spare(NEW, size)] * (SPARES - len(self.spares))
+        if self.carrier is None and self._config.compaction_share_max:
+            wanted.append(Spare(CARRIER, self._config.segment_bytes))
+        return wanted
 
     def _roll(
         self, cursor: Cursor, draft: Draft, places: list[Place], segment_bytes: int

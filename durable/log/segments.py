@@ -178,7 +178,7 @@ class Segments:
         """For compaction: one that is to be left alone counts as not sealed."""
         return [
             Candidate(
-                one.number, one.end_at, one.live_bytes,
+                range(one.first, one.end), one.end_at, one.live_bytes,
                 one.sealed and one.end <= keep_from and one.live_bytes < one.compact_below,
             )
             for one in self._all

@@ -18,6 +18,8 @@ class LogStatistics:
     commits: int
     committed_bytes: int
     segments: int
+    live_bytes: int
+    """Of records that something needs, as compaction counts them."""
     full: bool
     """There is no space for a further segment: publishes are refused, or will be soon."""
     overdue_s: float
@@ -29,6 +31,7 @@ class LogStatistics:
     def of(cls, committer: Committer, now_s: float) -> LogStatistics:
         return cls(
             committer.end, committer.durable_end, committer.pending_bytes, committer.commits,
-            committer.committed_bytes, len(committer.segments), committer.full,
+            committer.committed_bytes, len(committer.segments),
+            sum(one.live_bytes for one in committer.segments), committer.full,
             committer.overdue_s(now_s), committer.failure,
         )  # fmt: skip

@@ -13,7 +13,7 @@ from .config import LogConfig
 from .disk import NO_SPACE, Disk, File
 from .encryption import Encryption
 from .header import next_spare, segment_name, spare_name, spare_number
-from .placing import Cursor, Spare
+from .placing import CARRIER, NEW, Cursor, Spare
 from .reader import WINDOW_BYTES, Reader
 from .record import store_seed
 from .recovery import Begin, Recovered, Visit, recover
@@ -46,13 +46,18 @@ class Store:
         )
 
     def _open_spares(self) -> dict[int, File]:
-        """By number. They stay open: what needs one must not find that there is no descriptor left."""
+        """By number. They stay open: what needs one must not find that there is no descriptor left. A
+        carrier of another size than segments have now is none, and takes its space from one."""
         found: dict[int, File] = {}
         for name in self._disk.names():
             number = spare_number(name)
             if number is not None:
                 with suppress(IsADirectoryError, FileNotFoundError):  # A directory of others.
                     found[number] = self._disk.open(name)
+        carrier = found.get(CARRIER)
+        if carrier is not None and carrier.size_bytes != self._config.segment_bytes:
+            found.pop(CARRIER).close()
+            self._disk.unlink(spare_name(CARRIER))
         return found
 
     def carry_out(self, commit: Commit) -> None:
@@ -133,16 +138,24 @@ class Store:
         return file
 
     def make_spare(self, wanted: Spare) -> Spare:
-        """A new one, or the one of this number as large as that; there after a power cut.
+        """A new one, or the one of this number as large as that; there after a power cut. The place of a segment
+        that was removed is for the carrier, or the next segment.
 
         Raises:
             StoreFull: not enough space. One that was there is as it was, or larger.
             OSError: the disk failed.
         """
-        size = wanted.size_bytes
-        if self._disk.free_bytes() < size + self._config.free_bytes_min:
+        number, size = wanted
+        carrier = number == CARRIER
+        free, left = self._disk.free_bytes(), self._config.free_bytes_min
+        if self.in_place and carrier:
+            left = 0
+        elif self.in_place and free >= self._config.segment_bytes:
+            left = max(left, self._config.segment_bytes)
+        if free < size + left:
             raise self._full(size)
-        number = wanted.number or next(self._spare_numbers)
+        if number == NEW:
+            number = next(self._spare_numbers)
         file = self._spares.get(number)
         try:
             if file is None:
@@ -154,6 +167,8 @@ class Store:
             if error.errno not in NO_SPACE:
                 raise
             raise self._full(size) from error
+        if carrier:
+            self.in_place = False
         return Spare(number, size)
 
     def remove(self, numbers: Iterable[int], spares_max: int = 0) -> list[Spare]:

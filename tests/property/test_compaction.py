@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import accumulate
+from math import inf
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from durable.log.bodies import move
-from durable.log.compaction import BURST_S, Budget, Candidate, choose
+from durable.log.compaction import BURST_S, OVER, Budget, Candidate, choose
 from durable.log.config import LogConfig
 from durable.log.memory_disk import MemoryDisk
 from mesh.errors import ConfigError
@@ -19,18 +20,28 @@ from tests.logs import SMALL, PlainLog, publish
 sizes = st.integers(0, 1000)
 candidates = st.lists(
     st.tuples(sizes, sizes, st.booleans()), max_size=8
-).map(lambda all_: [Candidate(n, *one) for n, one in enumerate(all_, start=1)])  # fmt: skip
+).map(lambda all_: [Candidate(range(n, n + 1), *one) for n, one in enumerate(all_)])  # fmt: skip
 
 
-@given(candidates, st.sampled_from([0.0, 0.1, 0.25, 0.5]))
-def test_the_oldest_that_is_worth_it(found: list[Candidate], share_max: float) -> None:
+@given(
+    candidates, st.sampled_from([0.0, 0.1, 0.25, 0.5]), st.booleans(),
+    st.one_of(st.just(inf), st.integers(0, 1000)),
+)  # fmt: skip
+def test_the_oldest_that_is_worth_it(
+    found: list[Candidate], share_max: float, full: bool, room_bytes: float
+) -> None:
+    """On a full disk up to half is, and what does not fit is not."""
+    share = 0.5 if full and share_max else share_max
     worth = [
-        one.number
-        for one in found
-        if one.sealed and one.live_bytes and one.live_bytes < share_max * one.size_bytes
-        and one.number <= len(found) - 2
+        one
+        for one in found[:-2]
+        if one.sealed and one.live_bytes and one.live_bytes < share * one.size_bytes
+        and OVER * one.live_bytes < room_bytes
     ]  # fmt: skip
-    assert choose(found, share_max) == min(worth, default=None)
+    chosen = choose(found, share_max, room_bytes, full=full)
+    assert (chosen and chosen.positions) == (worth[0].positions if worth else None)
+    if chosen is not None:
+        assert chosen.bytes_max == min(OVER * share * worth[0].size_bytes, room_bytes)
 
 
 @given(
@@ -50,7 +61,7 @@ def test_what_is_chosen_gains(records: list[tuple[int, int]], share_max: float) 
     choice = choose(segments.candidates(log.committer.durable_end), share_max)
     if choice is None:
         return
-    chosen = next(one for one in segments if one.number == choice)
+    chosen = next(one for one in segments if one.first == choice.positions.start)
     moved = sum(
         move(record, record.targets, 0).size_bytes
         for record in log.records()

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from durable.errors import StoreBusy, StoreFull
 from durable.log.config import LogConfig
 from durable.log.header import SEGMENT_HEADER_BYTES
-from durable.log.placing import Ahead, Cursor, Place, Placer, Spare
+from durable.log.placing import CARRIER, Ahead, Cursor, Place, Placer, Spare, Waiting
 from durable.log.record import Draft, Kind
 from mesh.errors import TooLarge
 
 CONFIG = LogConfig(segment_bytes=4096, reserve_bytes=512, free_bytes_min=0)
-KINDS = (Kind.PUBLISH, Kind.ACKS, Kind.DEFINITIONS, Kind.CAPTURE)
+KINDS = (Kind.PUBLISH, Kind.ACKS, Kind.DEFINITIONS, Kind.CAPTURE, Kind.MOVED)
 
 drafts = st.builds(
     Draft, st.sampled_from(KINDS), st.integers(0, 900).map(bytes), patient=st.booleans(),
@@ -41,35 +41,43 @@ class OneByOne(Placer):
             self.fitting = False
 
 
-def outcome(placer: Placer, appended: list[Draft]) -> object:
+def outcome(placer: Placer, appended: list[Draft], leave: bool) -> object:
     try:
-        places = placer.place(appended)
+        places = placer.place(appended, leave=leave and placer.can_leave)
     except (TooLarge, StoreBusy, StoreFull) as error:
         return type(error), placer.cursor, placer.ahead
-    return places, placer.cursor, placer.ahead, placer.spares, placer.taken, placer.append_bytes_max
+    return (
+        places, placer.cursor, placer.ahead, placer.spares, placer.carrier, placer.taken,
+        placer.append_bytes_max,
+    )  # fmt: skip
 
 
 @given(
     at=st.integers(SEGMENT_HEADER_BYTES // 8, CONFIG.segment_bytes // 8).map(lambda n: 8 * n),
     capacity_bytes=st.sampled_from((CONFIG.segment_bytes, 2048)),
     sealed=st.booleans(), ahead=st.sampled_from(Ahead), kept=st.integers(0, 2000),
-    spares=st.lists(st.sampled_from((Spare(1, 2048), Spare(2, 3000))), max_size=2),
+    spares=st.lists(
+        st.sampled_from((Spare(1, 2048), Spare(2, 3000), Spare(CARRIER, CONFIG.segment_bytes))),
+        max_size=3, unique=True,
+    ),
+    waiting=st.builds(Waiting, letters=st.booleans(), moved_bytes=st.integers(0, 2000)),
+    leave=st.booleans(),
     appends=st.lists(st.lists(drafts, min_size=1, max_size=4), max_size=4),
 )  # fmt: skip
 @example(
     at=2000, capacity_bytes=2048, sealed=False, ahead=Ahead.REFUSED, kept=600, spares=[],
-    appends=[[Draft(Kind.ACKS, b"")]],
+    waiting=Waiting(), leave=False, appends=[[Draft(Kind.ACKS, b"")]],
 )  # fmt: skip
 def test_all_at_once_is_as_one_by_one(
     at: int, capacity_bytes: int, sealed: bool, ahead: Ahead, kept: int, spares: list[Spare],
-    appends: list[list[Draft]],
+    waiting: Waiting, leave: bool, appends: list[list[Draft]],
 ) -> None:  # fmt: skip
     placers: list[Placer] = []
     for kind in (Placer, OneByOne):
         cursor = Cursor(3, 1, min(at, capacity_bytes), capacity_bytes, 7, sealed)
         placer = kind(CONFIG, cursor, ahead_ready=True, spares=spares)
-        placer.ahead = ahead
+        placer.ahead, placer.waiting = ahead, waiting
         placer.keep_for_snapshot(kept)
         placers.append(placer)
     for appended in appends:
-        assert outcome(placers[0], appended) == outcome(placers[1], appended)
+        assert outcome(placers[0], appended, leave) == outcome(placers[1], appended, leave)

@@ -224,7 +224,9 @@ def test_a_snapshot_larger_than_the_reserve_makes_room_all_the_same(
     """Found: with so much declared that a snapshot outgrew the reserve, what was consumed from a full
     disk gave no space back, not even after a restart. And if nothing was consumed for a while, what is
     kept for a snapshot went to one that gave no space back."""
-    log = replace(CONFIG.log, segment_bytes=1 << 16, reserve_bytes=1 << 11)
+    log = replace(
+        CONFIG.log, segment_bytes=1 << 16, reserve_bytes=1 << 11, compaction_share_max=0.0
+    )
     config = replace(CONFIG, log=log)
     volume = Volume(capacity_bytes=4 * log.segment_bytes + log.segment_bytes // 2)
 
@@ -377,7 +379,7 @@ def test_what_was_rejected_on_a_full_disk_moves_when_there_is_room(restarted: bo
         await virtual_sleep(10 * CONFIG.idle_s)
         assert hosted.log.statistics().full
         copied = ready(hosted)["graves"]
-        assert 0 < copied < published / 2
+        assert 0 < copied < published
         assert not ready(hosted)["jobs"]
         if not restarted:
             await moved(hosted)

@@ -18,6 +18,7 @@ from trio.testing import MockClock
 from durable.broker.control import Control
 from durable.broker.hosted import Hosted
 from durable.broker.peer import Peer
+from durable.log.placing import Waiting
 from durable.log.record import Record
 from durable.protocol.properties import Death, decode_properties
 from durable.queues.consumers import Consumer
@@ -68,6 +69,7 @@ class PlainLog(PlainStore):
     """What `Hosted` needs of a log."""
 
     failure = None
+    waiting = Waiting()
     on_commit: Callable[[], None]
 
     def commit(self) -> None:

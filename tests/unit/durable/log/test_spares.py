@@ -9,10 +9,10 @@ import pytest
 from trio.testing import MockClock
 
 from durable.errors import StoreBusy, StoreFull
-from durable.log.header import segment_name
+from durable.log.header import segment_name, spare_name
 from durable.log.log import open_log
 from durable.log.memory_disk import MemoryDisk, Volume
-from durable.log.placing import SPARES
+from durable.log.placing import CARRIER, NEW, SPARES
 from tests.logs import SMALL, PlainLog, acks, definitions, inline, publish
 from tests.waiting import until
 
@@ -29,8 +29,8 @@ def opened(volume: Volume, **settings: Any) -> PlainLog:
 
 def make_spares(log: PlainLog) -> None:
     placer = log.committer.placer
-    while (wanted := placer.wanted_spare()) is not None:
-        placer.spares.append(log.store.make_spare(wanted))
+    for wanted in placer.wanted_spares():
+        placer.add_spare(log.store.make_spare(wanted))
 
 
 def full(volume: Volume) -> PlainLog:
@@ -58,7 +58,7 @@ def test_acks_go_on_in_spares_and_are_all_there_after_a_restart() -> None:
     with pytest.raises(StoreFull):
         for number in range(1000):
             log.write(acks(7, number, number + 1))
-    assert not spares_in(volume)
+    assert spares_in(volume) == [spare_name(CARRIER)]
     before = log.contents()
     log.close()
     log = PlainLog(MemoryDisk(volume))
@@ -123,9 +123,8 @@ def test_what_is_declared_on_a_full_disk_leaves_room_for_acks() -> None:
     with pytest.raises(StoreFull):
         for number in range(1000):
             log.write(definitions(f"one more queue, number {number}"))
-    wanted = log.committer.placer.wanted_spare()
-    assert wanted is not None
-    assert wanted.number == 0, "the one that is left is large enough"
+    wanted = [one.number for one in log.committer.placer.wanted_spares()]
+    assert wanted == [NEW], "the one that is left is large enough"
     log.write(acks(7, 0, 1))
 
 
@@ -139,13 +138,10 @@ def test_a_spare_that_has_become_too_small_grows_when_there_is_space() -> None:
     with pytest.raises(StoreFull):
         make_spares(log)
     volume.capacity_bytes += SMALL.segment_bytes
-    for one in before:
-        wanted = placer.wanted_spare()
-        assert wanted is not None
-        assert wanted.number == one.number
-        placer.spares.remove(one)
-        placer.spares.append(log.store.make_spare(wanted))
-    assert placer.wanted_spare() is None
+    wanted = placer.wanted_spares()
+    assert [one.number for one in wanted] == [one.number for one in before]
+    placer.spares = [log.store.make_spare(one) for one in wanted]
+    assert not placer.wanted_spares()
     log.close()
     log = PlainLog(MemoryDisk(volume))
     assert log.committer.placer.spares == placer.spares
@@ -190,7 +186,7 @@ async def test_spares_are_made_once_it_is_known_how_large_a_snapshot_is(
     async with open_log(MemoryDisk(volume), SMALL, in_thread=inline) as log:
         assert not spares_in(volume)
         log.keep_for_snapshot(SNAPSHOT_BYTES)
-        await until(lambda: len(spares_in(volume)) == SPARES)
+        await until(lambda: len(spares_in(volume)) == SPARES + 1)
         await log.append([publish(1)])
     assert not volume.locked
 

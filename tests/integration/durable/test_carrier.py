@@ -1,0 +1,179 @@
+"""A full disk of which something of every segment stays: it is carried forward, and space comes back.
+
+On a memory disk, in virtual time. What is acked is acked one by one, each on disk for itself, which takes many
+times what is kept for acks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import NamedTuple
+
+import pytest
+import trio
+
+from durable.broker.hosted import Hosted
+from durable.errors import StoreFull
+from durable.log.header import spare_name
+from durable.log.memory_disk import Volume
+from durable.log.placing import CARRIER
+from durable.queues.consumers import Consumer
+from durable.queues.queue import ACK, REJECT
+from tests.integration.durable.test_acks_without_end import Images, unsettled
+from tests.integration.durable.test_full_disk import VIRTUAL_PATIENCE_S, settle, until_space
+from tests.integration.durable.test_too_large import declare, graves, publish, ready
+from tests.power_cuts import CONFIG, run
+from tests.vhosts import flushed, make_batch
+from tests.waiting import until, virtual_sleep
+
+SEGMENT = 1 << 14
+LOG = replace(
+    CONFIG.log, segment_bytes=SEGMENT, reserve_bytes=1 << 11, compaction_share_max=0.25
+)  # fmt: skip
+FULL = replace(CONFIG, log=LOG)
+
+
+class Fates(NamedTuple):
+    """What becomes of so large messages: shares of them."""
+
+    size_bytes: int
+    stays: float = 0.0
+    rejected: float = 0.0
+    shuffled: bool = False
+    at_once: bool = False
+    buried_consumed: bool = False
+
+
+async def fill_slowly(hosted: Hosted, size_bytes: int, first: int = 0) -> int:
+    """Messages alone to `jobs` until there is no room, with checkpoints; how many are confirmed."""
+    number = first
+    while True:
+        try:
+            await publish(hosted, make_batch(number, [bytes(size_bytes)], key="jobs"))
+        except StoreFull:
+            return number - first
+        number += 1
+        if number % 5 == 0:
+            await virtual_sleep(CONFIG.idle_s)
+
+
+class Consuming:
+    """A consumer of `jobs` that has all of it."""
+
+    def __init__(self, hosted: Hosted) -> None:
+        self._hosted = hosted
+        self._queue = hosted.vhost.registry.queue("jobs")
+        self._consumer = Consumer("c", prefetch=0, prefetch_bytes=0)
+        self._queue.subscribe(self._consumer)
+        self._queue.take(0)
+        self._consumer.paused = True
+
+    def settle(self, tag: int, outcome: str) -> None:
+        self._queue.settle(self._consumer, tag, tag + 1, outcome)
+
+    async def settle_each(self, fates: Fates, published: int, random: Random) -> tuple[int, int]:
+        """How many stay, and how many are rejected."""
+        dice = [random.random() for _ in range(published)]
+        tags = [tag for tag in range(published) if dice[tag] >= fates.stays]
+        if fates.shuffled:
+            random.shuffle(tags)
+        rejected = 0
+        for tag in tags:
+            reject = dice[tag] < fates.stays + fates.rejected
+            rejected += reject
+            self.settle(tag, REJECT if reject else ACK)
+            if not reject and not fates.at_once:
+                with trio.fail_after(VIRTUAL_PATIENCE_S):
+                    await flushed(self._hosted)
+        self._hosted.turn()
+        return published - len(tags), rejected
+
+
+@pytest.mark.parametrize("fates", [
+    Fates(20, stays=0.05), Fates(20, stays=0.05, shuffled=True), Fates(20, stays=0.4),
+    Fates(300, stays=0.4, at_once=True), Fates(20, rejected=0.1, shuffled=True),
+    Fates(300, rejected=0.3), Fates(300, stays=0.2, rejected=0.2, shuffled=True),
+    Fates(300, rejected=1.0, buried_consumed=True), Fates(20, rejected=1.0, buried_consumed=True),
+    Fates(20, rejected=0.5, shuffled=True, buried_consumed=True),
+])  # fmt: skip
+@pytest.mark.parametrize("seed", [1, 2])
+def test_what_stays_of_every_segment_keeps_no_disk_full(fates: Fates, seed: int) -> None:
+    """Found: acks of small messages took the room in which compaction would have freed the first segment, and
+    copies of what was rejected were more than was kept for them."""
+    volume = Volume(capacity_bytes=8 * SEGMENT + SEGMENT // 2)
+
+    async def life(hosted: Hosted) -> None:
+        await graves(hosted)
+        published = await fill_slowly(hosted, fates.size_bytes)
+        stay, rejected = await Consuming(hosted).settle_each(fates, published, Random(seed))
+        consumed = 0
+
+        async def consume() -> bool:
+            nonlocal consumed
+            if fates.buried_consumed:
+                consumed += ready(hosted)["graves"]
+                await settle(hosted, "graves", ACK)
+            return consumed + ready(hosted)["graves"] == rejected
+
+        with trio.fail_after(VIRTUAL_PATIENCE_S):
+            while not await consume() or hosted.log.statistics().full:
+                await virtual_sleep(CONFIG.idle_s)
+        assert hosted.vhost.registry.queue("jobs").unsettled == stay
+        assert not hosted.lost
+        assert await fill_slowly(hosted, fates.size_bytes, published) > 5
+
+    run(volume, life, config=FULL)
+
+
+def test_a_carrier_is_made_while_there_is_room_and_again_in_place_of_what_it_freed() -> None:
+    """Found: spares that had become too small grew into the space of the segment that it had freed."""
+    volume = Volume(capacity_bytes=6 * SEGMENT)
+
+    async def life(hosted: Hosted) -> None:
+        await declare(hosted, "jobs")
+        published = await fill_slowly(hosted, 20)
+        assert spare_name(CARRIER) in volume.seen
+        volume.capacity_bytes = volume.used_bytes
+        fates = Fates(20, stays=0.1, shuffled=True)
+        await Consuming(hosted).settle_each(fates, published, Random(1))
+        await until_space(hosted)
+        await until(lambda: spare_name(CARRIER) in volume.seen, VIRTUAL_PATIENCE_S)
+
+    run(volume, life, config=FULL)
+
+
+def test_a_kill_or_a_power_cut_while_it_is_written_loses_nothing() -> None:
+    """At each change to the disk from when it is taken until there is space again."""
+    volume = Volume(capacity_bytes=4 * SEGMENT + SEGMENT // 2)
+    images, published = Images(volume), 0
+
+    async def life(hosted: Hosted) -> None:
+        nonlocal published
+        await declare(hosted, "jobs")
+        published = await fill_slowly(hosted, 20)
+        volume.capacity_bytes = volume.used_bytes
+        consuming = Consuming(hosted)
+        for tag in range(published):
+            if tag % 20:
+                images.asked.add(tag)
+                consuming.settle(tag, ACK)
+                await flushed(hosted)
+                images.acked.add(tag)
+                if spare_name(CARRIER) not in volume.seen:
+                    images.left = images.left or []
+        await until_space(hosted)
+
+    async def look(hosted: Hosted) -> None:
+        assert not hosted.log.report.gaps
+        there = unsettled(hosted)
+        assert not there & acked
+        assert there >= set(range(published)) - asked
+        await settle(hosted, "jobs", ACK)
+        await until_space(hosted)
+        assert await fill_slowly(hosted, 20, published) > 10
+
+    run(volume, life, images, FULL)
+    assert images.left
+    for image, acked, asked, _ in images.left:  # noqa: B007 (`look` reads them)
+        run(image, look, config=FULL)

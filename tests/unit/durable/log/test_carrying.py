@@ -1,0 +1,139 @@
+"""The carrier: a whole segment, kept on a full disk for what compaction carries forward."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from durable.errors import StoreFull
+from durable.log.header import spare_name
+from durable.log.memory_disk import MemoryDisk
+from durable.log.placing import CARRIER, NEW, SPARES, Spare
+from durable.log.record import Draft, Kind
+from tests.logs import SMALL, PlainLog, acks, definitions, publish
+from tests.unit.durable.log.test_full import carried, fill
+from tests.unit.durable.log.test_spares import make_spares, opened, room
+
+LETTER_BYTES = publish(1, 200).size_bytes + acks(7, 0, 1).size_bytes
+
+
+def letter(log: PlainLog, number: int) -> None:
+    """As dead letters are appended."""
+    log.write(publish(number, 200), acks(7, number, number + 1))
+
+
+def write_all(log: PlainLog, *drafts: Draft) -> int:
+    """Again and again until there is no room; how often."""
+    times = 0
+    with pytest.raises(StoreFull):
+        while True:
+            log.write(*drafts)
+            times += 1
+    return times
+
+
+def test_it_is_for_what_is_carried_forward_and_for_nothing_else() -> None:
+    volume = room()
+    log = opened(volume)
+    placer = log.committer.placer
+    fill(log)
+    write_all(log, publish(1, 200), acks(7, 1, 2))
+    write_all(log, acks(7, 0, 1))
+    write_all(log, definitions("one more"))
+    assert placer.carrier is not None
+    assert placer.carried_bytes_max == placer.append_bytes_max
+    moved = write_all(log, carried(1))
+    assert placer.carrier is None
+    assert moved * carried(1).size_bytes > 0.8 * placer.append_bytes_max
+    before = log.contents()
+    log.close()
+    assert PlainLog(MemoryDisk(volume)).contents() == before
+
+
+def test_dead_letters_take_it_where_they_are_most_and_leave_room_for_what_is_moved() -> None:
+    log = opened(room())
+    placer = log.committer.placer
+    fill(log)
+    write_all(log, publish(1, 200), acks(7, 1, 2))
+    placer.waiting.letters = True
+    letter(log, 1)
+    assert placer.carrier is None
+    left = placer.carried_bytes_max
+    placer.waiting.moved_bytes = int(left) - 2 * LETTER_BYTES
+    assert write_all(log, publish(1, 200), acks(7, 1, 2)) == 2
+    assert write_all(log, carried(1)) >= placer.waiting.moved_bytes // carried(1).size_bytes
+
+
+def test_without_one_publishes_leave_room_for_letters_and_letters_for_what_is_moved() -> None:
+    log = opened(room(), compaction_share_max=0.25)
+    log.committer.placer.carrier = None
+    fill(log)
+    share = SMALL.compaction_share_max * log.committer.placer.append_bytes_max
+    for drafts in ([publish(1, 200), acks(7, 1, 2)], [carried(1)]):
+        size = sum(draft.size_bytes for draft in drafts)
+        assert abs(write_all(log, *drafts) * size - share) <= 2 * LETTER_BYTES
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_one_of_another_size_than_segments_gives_its_space_back(times: int) -> None:
+    volume = room()
+    opened(volume).close()
+    assert spare_name(CARRIER) in volume.seen
+    log = PlainLog(MemoryDisk(volume), replace(SMALL, segment_bytes=times * SMALL.segment_bytes))
+    assert (log.committer.placer.carrier is not None) == (times == 1)
+    assert (spare_name(CARRIER) in volume.seen) == (times == 1)
+
+
+def test_the_place_of_a_segment_that_was_removed_is_not_for_small_spares() -> None:
+    """Found: one of them took part of it, and no carrier fitted what was left."""
+    volume = room()
+    log = opened(volume)
+    placer = log.committer.placer
+    fill(log)
+    write_all(log, carried(1))
+    first, *_ = log.store.segments
+    placer.spares.pop()
+    volume.capacity_bytes = volume.used_bytes + 8
+    assert [one.number for one in placer.wanted_spares()] == [NEW, CARRIER]
+    log.store.segments.remove([first])
+    log.store.remove([first.number])
+    with pytest.raises(StoreFull):
+        make_spares(log)
+    placer.add_spare(log.store.make_spare(Spare(CARRIER, SMALL.segment_bytes)))
+    assert placer.carrier is not None
+    assert not log.store.in_place
+    volume.capacity_bytes += SMALL.segment_bytes
+    make_spares(log)
+    assert len(placer.spares) == SPARES
+
+
+@pytest.mark.parametrize("needed", [False, True])
+def test_a_snapshot_leaves_a_segment_that_nothing_needs(needed: bool) -> None:
+    """So that it is free. Not where something in it is needed, nor where there is room for much more."""
+    log = opened(room())
+    placer, segments = log.committer.placer, log.store.segments
+    snapshot = definitions("x" * 200)._replace(snapshot=True)
+    fill(log)
+    last = segments.last
+    assert last is not None
+    if needed:
+        last.references = 1
+    assert log.committer.spent == (not needed)
+    spares = len(placer.spares)
+    log.write(snapshot)
+    assert (segments.last is last) == needed
+    assert last.sealed == (not needed)
+    assert len(placer.spares) == spares - (not needed)
+    assert not log.committer.spent
+    log.write(snapshot)
+    assert len(placer.spares) == spares - (not needed)
+
+
+def test_letters_without_acks_are_publishes() -> None:
+    log = opened(room())
+    log.committer.placer.waiting.letters = True
+    fill(log)
+    with pytest.raises(StoreFull):
+        log.write(Draft(Kind.PUBLISH, bytes(200)))
+    assert log.committer.placer.carrier is not None
