@@ -168,10 +168,17 @@ class Series:
 
     def cut(self, starts: Sequence[int], lengths: Sequence[int]) -> list[bytes]:
         """So many bytes from there on of each record."""
-        data = self._words.data
-        ats = [
-            WORD_BYTES * offset + start for offset, start in zip(self._offsets, starts, strict=True)
-        ]
+        data, offsets = self._words.data, self._offsets
+        if (
+            isinstance(offsets, range)
+            and starts.count(starts[0]) == lengths.count(lengths[0]) == self.count
+        ):
+            before, length, each = starts[0], lengths[0], WORD_BYTES * offsets.step
+            begin = WORD_BYTES * offsets[0]
+            one = f"{before}x{length}s{each - before - length}x"
+            records = memoryview(data)[begin : begin + each * self.count]
+            return [*chain.from_iterable(struct.iter_unpack(one, records))]
+        ats = [WORD_BYTES * offset + start for offset, start in zip(offsets, starts, strict=True)]
         return [data[at : at + length] for at, length in zip(ats, lengths, strict=True)]
 
     def before(self, count: int) -> Series:

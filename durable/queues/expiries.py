@@ -10,7 +10,7 @@ Bytes (`encode`): what `Index` writes. Those of before, which `Ranges` has writt
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from .block import Pieces
 from .index import Index
@@ -22,8 +22,29 @@ SHARE = 1 << 10
 
 def expiry_us(time_us: int, ttl_us: int) -> int:
     """When a message that came at this time expires: that much later, or little more."""
-    step = max(1, ttl_us // SHARE)
+    step = _step_us(ttl_us)
     return -(-(time_us + ttl_us) // step) * step
+
+
+def expiries_us(
+    times_us: Iterable[int], ttls_us: Iterable[int | None], known: Iterable[int | None]
+) -> list[int]:
+    """As `expiry_us` of each; 0 where there is no time to live.
+
+    Args:
+        known: what times to live there are.
+    """
+    lives = {ttl_us: (ttl_us, _step_us(ttl_us or 0)) for ttl_us in known}
+    return [
+        0 if ttl_us is None else -(-(time_us + ttl_us) // step_us) * step_us
+        for time_us, (ttl_us, step_us) in zip(
+            times_us, map(lives.__getitem__, ttls_us), strict=True
+        )
+    ]
+
+
+def _step_us(ttl_us: int) -> int:
+    return max(1, ttl_us // SHARE)
 
 
 class Expiries:

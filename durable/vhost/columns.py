@@ -26,7 +26,7 @@ from ..log.series import HEADER_WORDS, LENGTHS, POSITION, TARGETS, TIME, WORD_BY
 from ..protocol.properties import decode_properties
 from ..queues.arrivals import Arrivals
 from ..queues.block import LIMIT
-from ..queues.expiries import expiry_us
+from ..queues.expiries import expiries_us
 from .groups import merged
 
 _FRONT, _TOTAL, _COUNT, _EPOCH, _SEQUENCE, _, *_ID = range(batch.HEADER_BYTES // WORD_BYTES)
@@ -81,17 +81,13 @@ class Messages:
         if self._captured or lengths == array("I", bytes(lengths.itemsize * len(lengths))):
             return None
         begin = WORD_BYTES * self._at + batch.HEADER_BYTES
-        headers = self._series.cut(
-            [begin + (front >> _TOPIC_BITS) for front in self._word(_FRONT)], lengths
-        )
-        lives_us = {one: decode_properties(one).ttl_us if one else None for one in set(headers)}
-        if all(life_us is None for life_us in lives_us.values()):
+        starts = [begin + (front >> _TOPIC_BITS) for front in self._word(_FRONT)]
+        headers = self._series.cut(starts, lengths)
+        ttls_us = {one: decode_properties(one).ttl_us if one else None for one in set(headers)}
+        if not any(ttl_us is not None for ttl_us in ttls_us.values()):
             return None
-        lives = map(lives_us.__getitem__, headers)
-        expires_us = [
-            0 if life_us is None else expiry_us(time_us, life_us)
-            for time_us, life_us in zip(self._times_us, lives, strict=True)
-        ]
+        ttl_of = map(ttls_us.__getitem__, headers)
+        expires_us = expiries_us(self._times_us, ttl_of, ttls_us.values())
         if max(expires_us) >= LIMIT:
             raise ValueError("messages expire later than any broker says")
         return expires_us

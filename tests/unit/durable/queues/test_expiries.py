@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from durable.queues.expiries import Expiries, expiry_us
+from durable.queues.expiries import Expiries, expiries_us, expiry_us
 from durable.queues.ranges import Ranges
 
 ranges = st.lists(
@@ -97,6 +97,19 @@ def test_bytes_that_are_none_are_refused() -> None:
 @given(st.integers(0, 1 << 52), st.integers(0, 1 << 52))
 def test_nothing_expires_early_or_more_than_a_thousandth_late(time_us: int, ttl_us: int) -> None:
     assert 0 <= expiry_us(time_us, ttl_us) - time_us - ttl_us <= ttl_us // 1000
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 1 << 52), st.sampled_from([None, 0, 1, 1023, 1 << 20, 1 << 52]))
+    )
+)
+def test_many_at_once_expire_as_each_does(messages: list[tuple[int, int | None]]) -> None:
+    ttls_us = [ttl_us for _, ttl_us in messages]
+    together = expiries_us((time_us for time_us, _ in messages), ttls_us, set(ttls_us))
+    assert together == [
+        0 if ttl_us is None else expiry_us(time_us, ttl_us) for time_us, ttl_us in messages
+    ]
 
 
 def test_what_came_one_after_the_other_expires_together() -> None:
