@@ -17,7 +17,7 @@ from durable.broker.hosted import Hosted
 from durable.errors import StoreFull
 from durable.log.header import spare_name
 from durable.log.memory_disk import Volume
-from durable.log.placing import CARRIER
+from durable.log.placing import CARRIER, Waiting
 from durable.queues.consumers import Consumer
 from durable.queues.queue import ACK, REJECT
 from tests.integration.durable.test_acks_without_end import Images, unsettled
@@ -121,6 +121,7 @@ def test_what_stays_of_every_segment_keeps_no_disk_full(fates: Fates, seed: int)
                 await virtual_sleep(CONFIG.idle_s)
         assert hosted.vhost.registry.queue("jobs").unsettled == stay
         assert not hosted.lost
+        assert hosted.log.waiting == Waiting()
         assert await fill_slowly(hosted, fates.size_bytes, published) > 5
 
     run(volume, life, config=FULL)

@@ -8,12 +8,12 @@ import pytest
 
 from durable.errors import StoreFull
 from durable.log.header import spare_name
-from durable.log.memory_disk import MemoryDisk
-from durable.log.placing import CARRIER, NEW, SPARES, Spare
+from durable.log.memory_disk import MemoryDisk, Volume
+from durable.log.placing import CARRIER, NEW, SPARES, Ahead, Cursor, Placer, Spare
 from durable.log.record import Draft, Kind
 from tests.logs import SMALL, PlainLog, acks, definitions, publish
 from tests.unit.durable.log.test_full import carried, fill
-from tests.unit.durable.log.test_spares import make_spares, opened, room
+from tests.unit.durable.log.test_spares import SNAPSHOT_BYTES, make_spares, opened, room
 
 LETTER_BYTES = publish(1, 200).size_bytes + acks(7, 0, 1).size_bytes
 
@@ -137,3 +137,55 @@ def test_letters_without_acks_are_publishes() -> None:
     with pytest.raises(StoreFull):
         log.write(Draft(Kind.PUBLISH, bytes(200)))
     assert log.committer.placer.carrier is not None
+
+
+@pytest.mark.parametrize(
+    ("at", "capacity_bytes", "spare_bytes", "leaves"),
+    [
+        (3000, 4096, 2048, True), (2048, 4096, 2048, False), (1800, 2048, 2048, False),
+        (3000, 4096, 400, False),
+    ],
+)  # fmt: skip
+def test_a_segment_is_left_only_where_little_fits_and_there_is_a_spare(
+    at: int, capacity_bytes: int, spare_bytes: int, leaves: bool
+) -> None:
+    """Nor a spare: a snapshot in it would be followed by another one, for ever."""
+    cursor = Cursor(3, 1, at, capacity_bytes, 7)
+    placer = Placer(SMALL, cursor, ahead_ready=False, spares=[Spare(1, spare_bytes)])
+    placer.keep_for_snapshot(SNAPSHOT_BYTES)
+    assert not placer.can_leave
+    placer.ahead = Ahead.REFUSED
+    assert placer.can_leave == leaves
+
+
+def test_a_snapshot_that_fits_no_spare_stays_in_its_segment() -> None:
+    log = opened(room())
+    log.committer.placer.spares[:] = [Spare(1, 200), Spare(2, 400)]
+    fill(log)
+    log.committer.placer.keep_for_snapshot(100)
+    assert log.committer.spent
+    last = log.store.segments.last
+    log.write(definitions("x" * 300)._replace(snapshot=True))
+    assert log.store.segments.last is last
+
+
+def test_publishes_have_half_of_a_segment_whatever_is_kept() -> None:
+    log = PlainLog(
+        MemoryDisk(Volume(capacity_bytes=SMALL.segment_bytes + 1000)),
+        replace(SMALL, compaction_share_max=0.5),
+    )
+    ordinary = log.committer.placer.append_bytes_max
+    assert fill(log) * publish(1, 200).size_bytes > ordinary / 2 - publish(1, 200).size_bytes
+
+
+def test_a_small_spare_takes_what_no_segment_fits() -> None:
+    """Although one was removed: others have taken its place."""
+    volume = room()
+    log = opened(volume)
+    fill(log)
+    placer = log.committer.placer
+    placer.spares.pop()
+    log.store.in_place = True
+    volume.capacity_bytes = volume.used_bytes + SMALL.segment_bytes // 2
+    make_spares(log)
+    assert len(placer.spares) == SPARES
