@@ -30,7 +30,6 @@ async def bury_the_dead(hosted: Hosted) -> None:
         while True:
             for dead in hosted.vhost.take_dead():
                 await _bury(hosted, dead)
-            hosted.log.waiting.letters = False
             hosted.endings.due.wake()
             await hosted.died.wait()
 
@@ -112,6 +111,7 @@ async def _append(
     while True:
         try:
             await hosted.log.with_room(bury)
+            hosted.log.waiting.letters = False
             return
         except StoreFull:
             hosted.log.waiting.letters = _frees_most(hosted, lane, dead)

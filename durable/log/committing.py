@@ -77,7 +77,9 @@ class Committer:
         cipher: Cipher | None = None,
     ) -> None:  # fmt: skip
         self.config, self.segments, self.epoch = config, segments, epoch
-        self.placer = Placer(config, cursor, ahead_ready=ahead_ready, spares=spares)
+        self.placer = Placer(
+            config, cursor, ahead_ready=ahead_ready, spares=spares, segments=segments
+        )
         self._store_id, self._seed = store_id, store_seed(store_id)
         self._encrypt = cipher.encrypt if cipher is not None and cipher.encrypting else None
         self._chain = chain
@@ -132,7 +134,12 @@ class Committer:
         """Whether the segment being written would be free, were it not that: nothing needs what is in it, and
         little more fits. On a full disk a snapshot goes into a spare then, so that the next one frees it."""
         last = self.segments.last
-        return self.placer.can_leave and last is not None and not last.references
+        return (
+            self.placer.can_leave
+            and last is not None
+            and last.number == self.placer.cursor.number
+            and not last.references
+        )
 
     def _too_much(self, size_bytes: int) -> bool:
         """Whether so much more takes more memory than may wait. What is larger than a commit needs no more

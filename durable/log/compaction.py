@@ -26,8 +26,9 @@ OVER = 1.5
 out headers. If it is half as much again as was to be worth it, they are no use."""
 FULL_SHARE = 0.5
 """On a full disk more than usual is worth being carried forward: it writes as much as it frees."""
-YOUNGEST_KEPT = 2
-"""The last segments are left alone: one is being written, of the other much may still be settled."""
+YOUNGEST_KEPT, FULL_KEPT = 2, 1
+"""The last segments are left alone: one is being written, of the other much may still be settled, but on a full
+disk there is nothing to wait for."""
 
 
 class Candidate(NamedTuple):
@@ -65,7 +66,7 @@ def choose(
     """
     if full and share_max:
         share_max = max(share_max, FULL_SHARE)
-    for one in candidates[:-YOUNGEST_KEPT]:
+    for one in candidates[: -FULL_KEPT if full else -YOUNGEST_KEPT]:
         bytes_max = min(OVER * share_max * one.size_bytes, room_bytes)
         if one.sealed and 0 < OVER * one.live_bytes < bytes_max:
             return Chosen(one.positions, bytes_max)

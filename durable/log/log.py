@@ -114,7 +114,7 @@ class Log:
         self._held = False
         """Whether whoever appends now begins the commit as well."""
         self._calls = 0
-        """Of ours that are in worker threads and have not come back."""
+        """Of ours that are in worker threads, and have not come back."""
         self._space = Bell()
         self.waiting = store.committer.placer.waiting
         """To be told by whoever appends it."""
@@ -340,10 +340,11 @@ class Log:
 
     def to_compact(self) -> Chosen | None:
         """The segment to be compacted next, if there is one: see compaction.py."""
-        committer = self._committer
+        committer, full = self._committer, self._committer.full
+        known_end = self.durable_end if full else self._snapshot  # There will be one that knows it.
         return choose(
-            self._store.segments.candidates(self._snapshot), self._config.compaction_share_max,
-            committer.placer.carried_bytes_max, full=committer.full,
+            self._store.segments.candidates(known_end), self._config.compaction_share_max,
+            committer.placer.carried_bytes_max, full=full,
         )  # fmt: skip
 
     def leave(self, position: int) -> None:

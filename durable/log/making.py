@@ -21,8 +21,8 @@ async def make_ahead(
     store: Store, call: Call, wanted: Waker, *, space: Callable[[], Awaitable[object]],
     tell: Callable[[], object], fail: Callable[[str, Exception], object],
 ) -> None:  # fmt: skip
-    """One segment ahead, always, and then spares; until the log has stopped. On a full disk spares first: once
-    there is a segment, publishes take what there is.
+    """Spares, and one segment ahead, always, until the log has stopped. In this order: once there is a segment,
+    publishes take what there is.
 
     Args:
         wanted: woken when there may be something to make.
@@ -33,13 +33,11 @@ async def make_ahead(
     while not committer.stopped:
         number, refused = None, False
         try:
-            if committer.full:
-                await _make_spares(store, call, tell)
+            await _make_spares(store, call, tell)
             number = committer.wanted_segment()
             if number is not None:
                 refused = not await _make_segment(store, call, number)
                 tell()
-            await _make_spares(store, call, tell)
         except Exception as error:
             fail("making a segment failed", error)
             tell()
@@ -53,7 +51,10 @@ async def _make_segment(store: Store, call: Call, number: int) -> bool:
     """Whether there was space for it."""
     committer, full = store.committer, store.committer.full
     try:
-        await call(store.make_segment, number)
+        if committer.placer.give_up_carrier():
+            await call(store.carrier_ahead, number)
+        else:
+            await call(store.make_segment, number)
     except StoreFull as error:
         committer.segment_refused(error.free_bytes)
         if not full:

@@ -26,10 +26,11 @@ may take it as well, where they are most of what there is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
 from dataclasses import dataclass
 from enum import Enum, auto
 from math import inf
+from operator import attrgetter
 from typing import NamedTuple
 
 from mesh.errors import TooLarge
@@ -47,11 +48,19 @@ SPARES = 2
 """One is written while a snapshot makes the other one free."""
 CARRIER, NEW = 0, -1
 """Numbers of spares: of the carrier, and of one that is to be made."""
+CARRIES_MIN = 3
+"""Segments of which one is worth more as a carrier than to be written."""
 
 
 def essential(draft: Draft) -> bool:
     """Whether it may use the reserve: it is of a kind that gives space back."""
     return draft.kind in ESSENTIAL and not draft.patient
+
+
+def spare_bytes_max(config: LogConfig) -> int:
+    """What is larger was no spare, though it may be smaller than segments are now."""
+    snapshot_bytes_max = config.segment_bytes // SEGMENT_PER_SNAPSHOT
+    return SEGMENT_HEADER_BYTES + snapshot_bytes_max + config.reserve_bytes + SEAL_BYTES + ALIGNMENT
 
 
 class Ahead(Enum):
@@ -85,7 +94,7 @@ class Waiting:
     """What is to be appended and may find no room."""
 
     letters: bool = False
-    """So many dead letters that what they settle frees more than they take."""
+    """Dead letters, so many that what they settle frees more than they take."""
     moved_bytes: int = 0
     """Still to be carried forward of the segment that is being compacted."""
 
@@ -106,9 +115,15 @@ class Placer:
     """Gives out places in the order it is asked."""
 
     def __init__(
-        self, config: LogConfig, cursor: Cursor, *, ahead_ready: bool, spares: Iterable[Spare] = ()
-    ) -> None:
-        self._config, self.cursor = config, cursor
+        self, config: LogConfig, cursor: Cursor, *, ahead_ready: bool, spares: Iterable[Spare] = (),
+        segments: Sized = (),
+    ) -> None:  # fmt: skip
+        """
+        Args:
+            segments: all there are with something in it.
+        """
+        self._config, self.cursor, self._segments = config, cursor, segments
+        self._spare_bytes_max = spare_bytes_max(config)
         self.ahead = Ahead.READY if ahead_ready else Ahead.WANTED
         self.trying = False
         """Somebody is making the segment ahead at this moment: its number is taken."""
@@ -133,6 +148,21 @@ class Placer:
     def _ordinary_bytes(self, capacity_bytes: int) -> int:
         """What of such a segment anything may take."""
         return _room(capacity_bytes) - self._config.reserve_bytes - self._snapshot_bytes
+
+    @property
+    def carries(self) -> bool:
+        """Whether there is to be a carrier. With few segments there is little to carry forward, and one more is
+        worth more; without spares acks need the next segment more."""
+        return (
+            len(self._segments) >= CARRIES_MIN
+            and self._config.compaction_share_max > 0
+            and (bool(self.spares) or self._in_spare)
+        )
+
+    @property
+    def _in_spare(self) -> bool:
+        """Whether the segment being written was one."""
+        return self.cursor.capacity_bytes <= self._spare_bytes_max
 
     @property
     def carried_bytes_max(self) -> float:
@@ -165,7 +195,7 @@ class Placer:
         cursor, kept = self.cursor, self._snapshot_bytes
         return (
             self.ahead is Ahead.REFUSED
-            and cursor.capacity_bytes == self._config.segment_bytes
+            and not self._in_spare
             and cursor.at > cursor.capacity_bytes // 2
             and any(_room(one.size_bytes) > kept for one in self.spares)
         )
@@ -210,15 +240,18 @@ class Placer:
         return places
 
     def _kept_from(self, drafts: Sequence[Draft]) -> int:
-        """So much of the ordinary part is not for them: for dead letters, which come with acks, and where there
-        is no carrier for what compaction carries forward of one segment."""
+        """So much of the ordinary part is not for them: for dead letters, which come with acks, and where the
+        carrier is missing for what compaction carries forward of one segment."""
         if self.ahead is Ahead.READY:
             return 0
         kinds = {draft.kind for draft in drafts}
         if Kind.MOVED in kinds:
             return 0
-        parts = (Kind.ACKS not in kinds) + (self.carrier is None)
-        share = min(parts * self._config.compaction_share_max, 0.5)
+        letters, share = Kind.ACKS in kinds, self._config.compaction_share_max
+        if self.carries and self.carrier is None:
+            share = share if letters else 1.0
+        elif letters:
+            share = 0.0
         kept = int(share * max(0, self._ordinary_bytes(self.cursor.capacity_bytes)))
         return kept if self.carrier is not None else max(kept, self.waiting.moved_bytes)
 
@@ -285,7 +318,7 @@ class Placer:
             limit = self._ordinary_end(cursor)
         elif not draft.snapshot:
             limit -= self._snapshot_bytes
-            if cursor.capacity_bytes < self._config.segment_bytes and not self.spares:
+            if cursor.capacity_bytes <= self._spare_bytes_max and not self.spares:
                 # The next snapshot gives the other one back, and may be larger than the last.
                 limit -= self._config.reserve_bytes // 2
         return not cursor.sealed and cursor.at + size <= limit
@@ -311,11 +344,13 @@ class Placer:
             StoreBusy: it is known in a moment whether it has to be a spare.
         """
         found = None
-        if ahead is Ahead.REFUSED and carrier is not None:
-            found = carrier
-        elif ahead is Ahead.REFUSED and essential(draft):
+        if ahead is Ahead.REFUSED and essential(draft):
             kept = 0 if draft.snapshot else self._snapshot_bytes
-            found = next((one for one in self.spares if _room(one.size_bytes) - kept >= size), None)
+            largest = max(self.spares, key=attrgetter("size_bytes"), default=None)
+            if largest is not None and _room(largest.size_bytes) - kept >= size:
+                found = largest
+        elif ahead is Ahead.REFUSED:
+            found = carrier
         if found is not None and self.trying:
             raise StoreBusy(size, "the next segment is being made")
         return found
@@ -332,17 +367,24 @@ class Placer:
         else:
             self.spares.append(spare)
 
+    def give_up_carrier(self) -> bool:
+        """Whether it is to be the next segment, which cannot be made: it is of no use as what it is."""
+        gives_up = self.ahead is Ahead.REFUSED and self.carrier is not None and not self.carries
+        if gives_up:
+            self.carrier = None
+        return gives_up
+
     def wanted_spares(self) -> list[Spare]:
         """To be made, or to grow to this size: such a one leaves too little to acks beside a snapshot."""
         reserve, kept = self._config.reserve_bytes, self._snapshot_bytes
         size = SEGMENT_HEADER_BYTES + kept + reserve + SEAL_BYTES
         size += -size % ALIGNMENT
-        if not (kept and reserve) or size >= self._config.segment_bytes:
-            return []
-        small = [one for one in self.spares if _room(one.size_bytes) - kept < reserve // 2]
-        wanted = [Spare(one.number, size) for one in small]
-        wanted += [Spare(NEW, size)] * (SPARES - len(self.spares))
-        if self.carrier is None and self._config.compaction_share_max:
+        wanted: list[Spare] = []
+        if kept and reserve and size < self._config.segment_bytes:
+            small = [one for one in self.spares if _room(one.size_bytes) - kept < reserve // 2]
+            wanted += [Spare(one.number, size) for one in small]
+            wanted += [Spare(NEW, size)] * (SPARES - len(self.spares))
+        if self.carrier is None and self.carries:
             wanted.append(Spare(CARRIER, self._config.segment_bytes))
         return wanted
 

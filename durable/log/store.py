@@ -13,7 +13,7 @@ from .config import LogConfig
 from .disk import NO_SPACE, Disk, File
 from .encryption import Encryption
 from .header import next_spare, segment_name, spare_name, spare_number
-from .placing import CARRIER, NEW, Cursor, Spare
+from .placing import CARRIER, NEW, Ahead, Spare, spare_bytes_max
 from .reader import WINDOW_BYTES, Reader
 from .record import store_seed
 from .recovery import Begin, Recovered, Visit, recover
@@ -39,6 +39,8 @@ class Store:
             chain=recovered.chain, ahead_ready=recovered.ahead_ready, cipher=recovered.cipher,
             spares=[Spare(number, file.size_bytes) for number, file in self._spares.items()],
         )  # fmt: skip
+        if recovered.ahead_ready:
+            self._keep_carrier()
         self.cipher = recovered.cipher
         """None: nothing in this store is encrypted."""
         self.reader = Reader(
@@ -59,6 +61,18 @@ class Store:
             found.pop(CARRIER).close()
             self._disk.unlink(spare_name(CARRIER))
         return found
+
+    def _keep_carrier(self) -> None:
+        """Make the segment ahead the carrier if there is none: a kill may have come when it was about to be
+        written, or before another one was made."""
+        placer = self.committer.placer
+        if placer.carries and placer.carrier is None:
+            number = placer.cursor.number + 1
+            self._disk.rename(segment_name(number), spare_name(CARRIER))
+            self._disk.sync_directory()
+            file = self._spares[CARRIER] = self._disk.open(spare_name(CARRIER))
+            placer.add_spare(Spare(CARRIER, file.size_bytes))
+            placer.ahead = Ahead.WANTED
 
     def carry_out(self, commit: Commit) -> None:
         """Take the steps of a commit.
@@ -84,9 +98,9 @@ class Store:
     def _take(self, step: Take) -> None:
         """Zeros first: what stood there when it was a segment before would be read as records of this one.
         Done already, when the commit is carried out once more: nothing happens."""
-        file = self._spares.get(step.spare)
-        if file is None:
+        if step.number in self._files:
             return
+        file = self._spares[step.spare]
         for at in range(0, file.data_end(), WINDOW_BYTES):
             file.pwritev([bytes(min(WINDOW_BYTES, file.size_bytes - at))], at)
         file.fdatasync()
@@ -94,26 +108,40 @@ class Store:
         self._disk.sync_directory()
         self._files[step.number] = self._spares.pop(step.spare)
 
-    def open_written(self, cursor: Cursor, *, ahead_ready: bool) -> None:
+    def open_written(self) -> None:
         """The files that will be written next: later there may be no descriptor left for them, and a
         commit that fails has failed for good."""
-        if not cursor.sealed:
-            self._file(cursor.number)
-        if ahead_ready:
-            self._file(cursor.number + 1)
+        placer = self.committer.placer
+        if not placer.cursor.sealed:
+            self._file(placer.cursor.number)
+        if placer.ahead is Ahead.READY:
+            self._file(placer.cursor.number + 1)
+
+    def carrier_ahead(self, number: int) -> None:
+        """The carrier is segment `number` from now on: nothing has ever been written to it.
+
+        Raises:
+            OSError: the disk failed.
+        """
+        self._disk.rename(spare_name(CARRIER), segment_name(number))
+        self._disk.sync_directory()
+        self._files[number] = self._spares.pop(CARRIER)
 
     def make_segment(self, number: int) -> None:
         """A file for segment `number`: allocated, zeros, and there after a power cut.
 
         In place of one that was removed it leaves others what they had before: were it refused, the
-        snapshot that freed that one would have used up what is kept for it, and no other would fit.
+        snapshot that freed that one would have used up what is kept for it, and no other would fit. A carrier
+        comes first where one is missing.
 
         Raises:
             StoreFull: not enough space; nothing is left of the attempt.
             OSError: the disk failed.
         """
-        size = self._config.segment_bytes
+        size, placer = self._config.segment_bytes, self.committer.placer
         left = 0 if self.in_place else self._config.free_bytes_min
+        if placer.carries and placer.carrier is None:
+            left += size
         if self._disk.free_bytes() < size + left:
             raise self._full(size)
         try:
@@ -183,7 +211,7 @@ class Store:
             with self._opening, suppress(FileNotFoundError):
                 file = self._open(number) if len(spares) < spares_max else None
                 self._files.pop(number, None)
-                if file is not None and file.size_bytes < self._config.segment_bytes:
+                if file is not None and file.size_bytes <= spare_bytes_max(self._config):
                     spares.append(self._spare(number, file))
                 else:
                     self._disk.unlink(segment_name(number))
@@ -242,7 +270,7 @@ def open_store(
             visit=visit, encryption=encryption,
         )  # fmt: skip
         store = Store(disk, config, recovered)
-        store.open_written(recovered.cursor, ahead_ready=recovered.ahead_ready)
+        store.open_written()
     except OSError as error:
         disk.close()
         advice = "`mesh-broker salvage` copies what can be read"

@@ -185,7 +185,9 @@ def test_a_snapshot_gives_space_back_without_room_for_checkpoint_files() -> None
     """Found: it was appended before its files failed: at first each second, later once in each life. Soon
     no ack was taken, and when there was room for files again, but not for a segment, there was none
     for a snapshot. Later found: without such room nothing that was consumed gave any space back."""
-    log = replace(CONFIG.log, segment_bytes=1 << 16, reserve_bytes=1 << 13)
+    log = replace(
+        CONFIG.log, segment_bytes=1 << 16, reserve_bytes=1 << 13, compaction_share_max=0.0
+    )
     config, segment = replace(CONFIG, log=log), log.segment_bytes
     volume = Volume(capacity_bytes=4 * segment + segment // 2)
     ends: list[int] = []

@@ -7,13 +7,29 @@ from dataclasses import replace
 import pytest
 
 from durable.errors import StoreFull
-from durable.log.header import spare_name
+from durable.log.header import segment_name, spare_name
 from durable.log.memory_disk import MemoryDisk, Volume
 from durable.log.placing import CARRIER, NEW, SPARES, Ahead, Cursor, Placer, Spare
 from durable.log.record import Draft, Kind
 from tests.logs import SMALL, PlainLog, acks, definitions, publish
 from tests.unit.durable.log.test_full import carried, fill
 from tests.unit.durable.log.test_spares import SNAPSHOT_BYTES, make_spares, opened, room
+
+
+def spacious() -> Volume:
+    return Volume(capacity_bytes=5 * SMALL.segment_bytes + SMALL.segment_bytes // 2)
+
+
+def carrying(volume: Volume) -> PlainLog:
+    """With a carrier, on a disk that is full now."""
+    log = opened(volume)
+    while not log.committer.placer.carries:
+        log.write(publish(1, 200))
+    make_spares(log)
+    assert log.committer.placer.carrier is not None
+    fill(log)
+    return log
+
 
 LETTER_BYTES = publish(1, 200).size_bytes + acks(7, 0, 1).size_bytes
 
@@ -34,10 +50,9 @@ def write_all(log: PlainLog, *drafts: Draft) -> int:
 
 
 def test_it_is_for_what_is_carried_forward_and_for_nothing_else() -> None:
-    volume = room()
-    log = opened(volume)
+    volume = spacious()
+    log = carrying(volume)
     placer = log.committer.placer
-    fill(log)
     write_all(log, publish(1, 200), acks(7, 1, 2))
     write_all(log, acks(7, 0, 1))
     write_all(log, definitions("one more"))
@@ -52,9 +67,8 @@ def test_it_is_for_what_is_carried_forward_and_for_nothing_else() -> None:
 
 
 def test_dead_letters_take_it_where_they_are_most_and_leave_room_for_what_is_moved() -> None:
-    log = opened(room())
+    log = carrying(spacious())
     placer = log.committer.placer
-    fill(log)
     write_all(log, publish(1, 200), acks(7, 1, 2))
     placer.waiting.letters = True
     letter(log, 1)
@@ -65,32 +79,80 @@ def test_dead_letters_take_it_where_they_are_most_and_leave_room_for_what_is_mov
     assert write_all(log, carried(1)) >= placer.waiting.moved_bytes // carried(1).size_bytes
 
 
-def test_without_one_publishes_leave_room_for_letters_and_letters_for_what_is_moved() -> None:
-    log = opened(room(), compaction_share_max=0.25)
-    log.committer.placer.carrier = None
-    fill(log)
-    share = SMALL.compaction_share_max * log.committer.placer.append_bytes_max
-    for drafts in ([publish(1, 200), acks(7, 1, 2)], [carried(1)]):
-        size = sum(draft.size_bytes for draft in drafts)
-        assert abs(write_all(log, *drafts) * size - share) <= 2 * LETTER_BYTES
+def test_where_it_is_missing_the_last_segment_is_for_letters_and_for_what_is_moved() -> None:
+    log = carrying(spacious())
+    placer = log.committer.placer
+    placer.carrier = None
+    with pytest.raises(StoreFull):
+        log.write(publish(1, 200))
+    write_all(log, publish(1, 200), acks(7, 1, 2))
+    moved = write_all(log, carried(1)) * carried(1).size_bytes
+    share = SMALL.compaction_share_max * placer.append_bytes_max
+    assert abs(moved - share) <= 2 * LETTER_BYTES
+
+
+def test_with_few_segments_there_is_none() -> None:
+    """There is little to carry forward, and one more segment is worth more. What is one becomes the next segment."""
+    log = opened(room())
+    placer, segments = log.committer.placer, log.store.segments
+    assert [one.number for one in placer.wanted_spares()] == []
+    log = carrying(spacious())
+    placer, segments = log.committer.placer, log.store.segments
+    assert not placer.give_up_carrier()
+    gone = list(segments)[:2]
+    segments.remove(gone)
+    placer.ahead = Ahead.WANTED
+    assert not placer.give_up_carrier(), "one can be made"
+    placer.ahead = Ahead.REFUSED
+    assert placer.give_up_carrier()
+    log.store.carrier_ahead(placer.cursor.number + 1)
+    log.committer.segment_made()
+    before = len(segments)
+    log.write(publish(1, 1500))
+    assert len(segments) == before + 1
+
+
+def test_without_spares_there_is_none() -> None:
+    """Acks need the next segment more."""
+    log = carrying(spacious())
+    placer = log.committer.placer
+    assert placer.carries
+    placer.spares.clear()
+    assert not placer.carries
+    placer.cursor = placer.cursor._replace(capacity_bytes=600)
+    assert placer.carries, "a spare is being written, and others will come back"
+
+
+def test_what_was_to_be_written_at_a_kill_is_the_carrier_again() -> None:
+    """Found: a carrier that had been renamed, or what was made before one was, was filled by publishes."""
+    volume = spacious()
+    log = carrying(volume)
+    assert log.committer.placer.carrier is not None
+    volume.seen[segment_name(log.committer.placer.cursor.number + 1)] = volume.seen.pop(
+        spare_name(CARRIER)
+    )
+    log = PlainLog(MemoryDisk(volume.copy()))
+    assert log.committer.placer.carrier is not None
+    assert log.committer.full
+    assert not log.report.damage
 
 
 @pytest.mark.parametrize("times", [1, 2])
 def test_one_of_another_size_than_segments_gives_its_space_back(times: int) -> None:
-    volume = room()
-    opened(volume).close()
+    volume = spacious()
+    carrying(volume).close()
+    volume.capacity_bytes = volume.used_bytes
     assert spare_name(CARRIER) in volume.seen
     log = PlainLog(MemoryDisk(volume), replace(SMALL, segment_bytes=times * SMALL.segment_bytes))
     assert (log.committer.placer.carrier is not None) == (times == 1)
     assert (spare_name(CARRIER) in volume.seen) == (times == 1)
 
 
-def test_the_place_of_a_segment_that_was_removed_is_not_for_small_spares() -> None:
-    """Found: one of them took part of it, and no carrier fitted what was left."""
-    volume = room()
-    log = opened(volume)
+def test_the_place_of_a_segment_that_was_removed_is_first_the_carriers() -> None:
+    """Found: a small spare took part of it, or publishes got it as the next segment."""
+    volume = spacious()
+    log = carrying(volume)
     placer = log.committer.placer
-    fill(log)
     write_all(log, carried(1))
     first, *_ = log.store.segments
     placer.spares.pop()
@@ -99,8 +161,10 @@ def test_the_place_of_a_segment_that_was_removed_is_not_for_small_spares() -> No
     log.store.segments.remove([first])
     log.store.remove([first.number])
     with pytest.raises(StoreFull):
-        make_spares(log)
-    placer.add_spare(log.store.make_spare(Spare(CARRIER, SMALL.segment_bytes)))
+        log.store.make_spare(placer.wanted_spares()[0])
+    with pytest.raises(StoreFull):
+        log.store.make_segment(placer.cursor.number + 1)
+    placer.add_spare(log.store.make_spare(placer.wanted_spares()[1]))
     assert placer.carrier is not None
     assert not log.store.in_place
     volume.capacity_bytes += SMALL.segment_bytes
@@ -111,10 +175,9 @@ def test_the_place_of_a_segment_that_was_removed_is_not_for_small_spares() -> No
 @pytest.mark.parametrize("needed", [False, True])
 def test_a_snapshot_leaves_a_segment_that_nothing_needs(needed: bool) -> None:
     """So that it is free. Not where something in it is needed, nor where there is room for much more."""
-    log = opened(room())
+    log = carrying(spacious())
     placer, segments = log.committer.placer, log.store.segments
     snapshot = definitions("x" * 200)._replace(snapshot=True)
-    fill(log)
     last = segments.last
     assert last is not None
     if needed:
@@ -131,9 +194,8 @@ def test_a_snapshot_leaves_a_segment_that_nothing_needs(needed: bool) -> None:
 
 
 def test_letters_without_acks_are_publishes() -> None:
-    log = opened(room())
+    log = carrying(spacious())
     log.committer.placer.waiting.letters = True
-    fill(log)
     with pytest.raises(StoreFull):
         log.write(Draft(Kind.PUBLISH, bytes(200)))
     assert log.committer.placer.carrier is not None
@@ -142,7 +204,8 @@ def test_letters_without_acks_are_publishes() -> None:
 @pytest.mark.parametrize(
     ("at", "capacity_bytes", "spare_bytes", "leaves"),
     [
-        (3000, 4096, 2048, True), (2048, 4096, 2048, False), (1800, 2048, 2048, False),
+        (3000, 4096, 2048, True), (2048, 4096, 2048, False), (1400, 1600, 2048, False),
+        (1400, 2048, 2048, True),
         (3000, 4096, 400, False),
     ],
 )  # fmt: skip
@@ -159,23 +222,13 @@ def test_a_segment_is_left_only_where_little_fits_and_there_is_a_spare(
 
 
 def test_a_snapshot_that_fits_no_spare_stays_in_its_segment() -> None:
-    log = opened(room())
+    log = carrying(spacious())
     log.committer.placer.spares[:] = [Spare(1, 200), Spare(2, 400)]
-    fill(log)
     log.committer.placer.keep_for_snapshot(100)
     assert log.committer.spent
     last = log.store.segments.last
     log.write(definitions("x" * 300)._replace(snapshot=True))
     assert log.store.segments.last is last
-
-
-def test_publishes_have_half_of_a_segment_whatever_is_kept() -> None:
-    log = PlainLog(
-        MemoryDisk(Volume(capacity_bytes=SMALL.segment_bytes + 1000)),
-        replace(SMALL, compaction_share_max=0.5),
-    )
-    ordinary = log.committer.placer.append_bytes_max
-    assert fill(log) * publish(1, 200).size_bytes > ordinary / 2 - publish(1, 200).size_bytes
 
 
 def test_a_small_spare_takes_what_no_segment_fits() -> None:
@@ -187,5 +240,33 @@ def test_a_small_spare_takes_what_no_segment_fits() -> None:
     placer.spares.pop()
     log.store.in_place = True
     volume.capacity_bytes = volume.used_bytes + SMALL.segment_bytes // 2
-    make_spares(log)
+    placer.add_spare(log.store.make_spare(placer.wanted_spares()[0]))
     assert len(placer.spares) == SPARES
+
+
+def test_of_unequal_spares_a_snapshot_takes_the_largest() -> None:
+    """Found: it was given the first one, which did not take all of it."""
+    volume = spacious()
+    log = carrying(volume)
+    volume.capacity_bytes += SMALL.segment_bytes
+    log.committer.placer.spares.sort()
+    small, large = log.committer.placer.spares
+    log.committer.placer.spares[:] = [small, log.store.make_spare(large._replace(size_bytes=2048))]
+    log.write(*[definitions("x" * 500)._replace(snapshot=True)] * 3)
+    assert log.committer.placer.spares == [small]
+
+
+def test_a_commit_that_is_carried_out_again_takes_no_other_carrier() -> None:
+    """Found: the second one has the first one's number, and its place was taken by it."""
+    volume = spacious()
+    log = carrying(volume)
+    placer = log.committer.placer
+    while placer.carrier is not None:
+        log.committer.append([carried(1)])
+    commit = log.committer.begin(0.0)
+    assert commit is not None
+    log.store.carry_out(commit)
+    volume.capacity_bytes += SMALL.segment_bytes
+    placer.add_spare(log.store.make_spare(Spare(CARRIER, SMALL.segment_bytes)))
+    log.store.carry_out(commit)
+    assert spare_name(CARRIER) in volume.seen
