@@ -116,8 +116,7 @@ class Log:
         self._calls = 0
         """Of ours that are in worker threads, and have not come back."""
         self._space = Bell()
-        self.waiting = store.committer.placer.waiting
-        """To be told by whoever appends it."""
+        self.waiting = store.committer.placer.waiting  # For whoever appends it to say.
         self.on_commit: Callable[[], object] = lambda: None
         """Called whenever more is durable, there is room again, or the store has stopped."""
         self._snapshot = 0

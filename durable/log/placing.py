@@ -18,10 +18,11 @@ room. Each becomes a segment of its own that holds nothing but acks, definitions
 While the second one is written, a snapshot in it says what stands in the first one. That is free then, and
 a spare again: so acks go on without end, whatever else the disk has room for.
 
-Acks free no segment of which some stays. What compaction carries forward of one has a place of its own, which
-nothing else uses up first: the carrier, a whole segment made while there was room. What is carried forward
-takes at most half of it, so it frees more than it takes, and there is space for another carrier. Dead letters
-may take it as well, where they are most of what there is.
+Acks free no segment of which some stays. What compaction carries forward of one has a place of its own, to
+which acks alone never come: the carrier, a whole segment made while there was room, from the third one on. What is
+carried forward takes at most half of it, so it frees more than it takes, and there is space for another carrier,
+before publishes get a segment; until there is one, what they left of this one is for compaction. Dead letters may
+take it as well, where they are most of what there is.
 """
 
 from __future__ import annotations
@@ -287,7 +288,8 @@ class Placer:
         """The carrier, if it is for these, and there."""
         kinds = {draft.kind for draft in drafts}
         letters = Kind.ACKS in kinds and not all(map(essential, drafts))
-        return self.carrier if Kind.MOVED in kinds or (letters and self.waiting.letters) else None
+        wanted = Kind.MOVED in kinds or drafts[0].snapshot or (letters and self.waiting.letters)
+        return self.carrier if wanted else None
 
     def _check_snapshot(self, drafts: Sequence[Draft], total: int) -> None:
         """Whether this is one, to which what is kept for it is open. Raises TooLarge."""
@@ -349,7 +351,9 @@ class Placer:
             largest = max(self.spares, key=attrgetter("size_bytes"), default=None)
             if largest is not None and _room(largest.size_bytes) - kept >= size:
                 found = largest
-        elif ahead is Ahead.REFUSED:
+            elif draft.snapshot:  # It has become too large for any: no ack would be taken any more.
+                found = carrier
+        elif ahead is Ahead.REFUSED and not draft.snapshot:
             found = carrier
         if found is not None and self.trying:
             raise StoreBusy(size, "the next segment is being made")

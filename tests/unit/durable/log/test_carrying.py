@@ -270,3 +270,20 @@ def test_a_commit_that_is_carried_out_again_takes_no_other_carrier() -> None:
     placer.add_spare(log.store.make_spare(Spare(CARRIER, SMALL.segment_bytes)))
     log.store.carry_out(commit)
     assert spare_name(CARRIER) in volume.seen
+
+
+def test_a_snapshot_too_large_for_any_spare_takes_the_carrier_but_its_copy_does_not() -> None:
+    """Or no ack would be taken any more."""
+    log = carrying(spacious())
+    placer = log.committer.placer
+    placer.spares[:] = [Spare(1, 200), Spare(2, 400)]
+    write_all(log, acks(7, 0, 1))
+    large = definitions("x" * 900)._replace(snapshot=True)
+    before = log.store.segments.last
+    log.write(large)
+    assert placer.carrier is None
+    assert log.store.segments.last is not before
+    placer.carrier = Spare(CARRIER, SMALL.segment_bytes)
+    write_all(log, large._replace(patient=True))
+    assert placer.carrier is not None
+    log.write(acks(7, 0, 1))
