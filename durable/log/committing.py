@@ -124,7 +124,8 @@ class Committer:
         if self._encrypt is not None:  # Before they are placed: it makes them longer.
             drafts = [self._encrypt(draft) for draft in drafts]
         start = self.end
-        places = self.placer.place(drafts, leave=self.spent and drafts[0].snapshot)
+        leave = bool(drafts) and drafts[0].snapshot and self.spent
+        places = self.placer.place(drafts, leave=leave)
         self._gathered += places
         self.pending_bytes += sum([place.size_bytes for place in places])
         return range(start, self.end)

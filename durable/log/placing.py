@@ -288,7 +288,8 @@ class Placer:
         """The carrier, if it is for these, and there."""
         kinds = {draft.kind for draft in drafts}
         letters = Kind.ACKS in kinds and not all(map(essential, drafts))
-        wanted = Kind.MOVED in kinds or drafts[0].snapshot or (letters and self.waiting.letters)
+        snapshot = any(draft.snapshot for draft in drafts)
+        wanted = Kind.MOVED in kinds or snapshot or (letters and self.waiting.letters)
         return self.carrier if wanted else None
 
     def _check_snapshot(self, drafts: Sequence[Draft], total: int) -> None:
