@@ -47,10 +47,11 @@ async def compact(hosted: Hosted, bytes_per_s: float) -> None:
         try:
             moved_bytes = await _compact(hosted, chosen, budget)
             hosted.turn()
-            freed = await hosted.log.free()
+            await hosted.log.free()  # On a full disk there may have to be a snapshot first.
+            again = hosted.log.to_compact()
             if moved_bytes > chosen.bytes_max:
                 hosted.log.put_off(positions.start)
-            elif not (moved_bytes or freed):
+            elif not moved_bytes and again is not None and again.positions == positions:
                 _leave_damaged(hosted, positions)
         except TooLarge as error:
             hosted.log.leave(positions.start)
