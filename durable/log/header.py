@@ -71,7 +71,7 @@ def segment_number(name: str) -> int | None:
 
 
 def spare_name(number: int) -> str:
-    """Of a file that is kept for acks on a full disk; its number says nothing."""
+    """Of a file that is kept for acks on a full disk, whose number says nothing; or, number 0, of the carrier."""
     return f"spare.{number:010d}"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from mesh.waker import Waker
 
 from ..errors import StoreFull
-from .placing import Spare
+from .placing import CARRIER, NEW, Spare
 from .store import Store
 
 logger = logging.getLogger("durable.log")
@@ -51,8 +51,9 @@ async def _make_segment(store: Store, call: Call, number: int) -> bool:
     """Whether there was space for it."""
     committer, full = store.committer, store.committer.full
     try:
-        if committer.placer.give_up_carrier():
+        if committer.placer.carrier_useless:
             await call(store.carrier_ahead, number)
+            committer.placer.carrier = None
         else:
             await call(store.make_segment, number)
     except StoreFull as error:
@@ -80,6 +81,8 @@ async def _make_spare(store: Store, call: Call, wanted: Spare) -> None:
     """If there is space for it."""
     placer = store.committer.placer
     small = next((one for one in placer.spares if one.number == wanted.number), None)
+    if small is None and wanted.number not in (NEW, CARRIER):
+        return  # It has been taken meanwhile.
     if small is not None:  # Nobody may take it while it grows.
         placer.spares.remove(small)
     try:

@@ -20,9 +20,9 @@ a spare again: so acks go on without end, whatever else the disk has room for.
 
 Acks free no segment of which some stays. What compaction carries forward of one has a place of its own, to
 which acks alone never come: the carrier, a whole segment made while there was room, from the third one on. What is
-carried forward takes at most half of it, so it frees more than it takes, and there is space for another carrier,
+carried forward takes about half of it at most, so it frees more than it takes, and there is space for another carrier,
 before publishes get a segment; until there is one, what they left of this one is for compaction. Dead letters may
-take it as well, where they are most of what there is.
+take it as well, where they are most of what there is, and a snapshot that is too large for the spares there are.
 """
 
 from __future__ import annotations
@@ -131,6 +131,8 @@ class Placer:
         self.spares: list[Spare] = []
         """For acks."""
         self.carrier: Spare | None = None
+        self._had_spares = False
+        """For acks: those that are segments now come back."""
         for spare in spares:
             self.add_spare(spare)
         self.taken: dict[int, Spare] = {}
@@ -157,7 +159,7 @@ class Placer:
         return (
             len(self._segments) >= CARRIES_MIN
             and self._config.compaction_share_max > 0
-            and (bool(self.spares) or self._in_spare)
+            and (self._had_spares or self._in_spare)
         )
 
     @property
@@ -352,7 +354,7 @@ class Placer:
             largest = max(self.spares, key=attrgetter("size_bytes"), default=None)
             if largest is not None and _room(largest.size_bytes) - kept >= size:
                 found = largest
-            elif draft.snapshot:  # It has become too large for any: no ack would be taken any more.
+            elif draft.snapshot:  # Too large for those there are: no ack would be taken any more.
                 found = carrier
         elif ahead is Ahead.REFUSED and not draft.snapshot:
             found = carrier
@@ -371,13 +373,12 @@ class Placer:
             self.carrier = spare
         else:
             self.spares.append(spare)
+            self._had_spares = True
 
-    def give_up_carrier(self) -> bool:
-        """Whether it is to be the next segment, which cannot be made: it is of no use as what it is."""
-        gives_up = self.ahead is Ahead.REFUSED and self.carrier is not None and not self.carries
-        if gives_up:
-            self.carrier = None
-        return gives_up
+    @property
+    def carrier_useless(self) -> bool:
+        """Whether there is one that had better be the next segment, for which there was no space."""
+        return self.ahead is Ahead.REFUSED and self.carrier is not None and not self.carries
 
     def wanted_spares(self) -> list[Spare]:
         """To be made, or to grow to this size: such a one leaves too little to acks beside a snapshot."""

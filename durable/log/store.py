@@ -98,15 +98,18 @@ class Store:
     def _take(self, step: Take) -> None:
         """Zeros first: what stood there when it was a segment before would be read as records of this one.
         Done already, when the commit is carried out once more: nothing happens."""
-        if step.number in self._files:
-            return
-        file = self._spares[step.spare]
+        if step.number not in self._files:
+            self._become(step.spare, step.number)
+        self._disk.sync_directory()  # Once more, if that is what failed.
+
+    def _become(self, spare: int, number: int) -> None:
+        """Spare `spare` is segment `number`, once the directory has been synced."""
+        file = self._spares[spare]
         for at in range(0, file.data_end(), WINDOW_BYTES):
             file.pwritev([bytes(min(WINDOW_BYTES, file.size_bytes - at))], at)
         file.fdatasync()
-        self._disk.rename(spare_name(step.spare), segment_name(step.number))
-        self._disk.sync_directory()
-        self._files[step.number] = self._spares.pop(step.spare)
+        self._disk.rename(spare_name(spare), segment_name(number))
+        self._files[number] = self._spares.pop(spare)
 
     def open_written(self) -> None:
         """The files that will be written next: later there may be no descriptor left for them, and a
@@ -118,14 +121,14 @@ class Store:
             self._file(placer.cursor.number + 1)
 
     def carrier_ahead(self, number: int) -> None:
-        """The carrier is segment `number` from now on: nothing has ever been written to it.
+        """The carrier is segment `number` from now on.
 
         Raises:
-            OSError: the disk failed.
+            OSError: the disk failed, or there is no descriptor left: it can be called again.
         """
-        self._disk.rename(spare_name(CARRIER), segment_name(number))
+        if number not in self._files:
+            self._become(CARRIER, number)
         self._disk.sync_directory()
-        self._files[number] = self._spares.pop(CARRIER)
 
     def make_segment(self, number: int) -> None:
         """A file for segment `number`: allocated, zeros, and there after a power cut.
@@ -180,8 +183,8 @@ class Store:
             left = 0
         elif self.in_place and free >= self._config.segment_bytes:
             left = max(left, self._config.segment_bytes)
-        if free < size + left:
-            raise self._full(size)
+        if free < size + left or (carrier and CARRIER in self._spares):
+            raise self._full(size)  # Or the last one has been given away, but is not a segment yet.
         if number == NEW:
             number = next(self._spare_numbers)
         file = self._spares.get(number)
