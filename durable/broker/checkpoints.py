@@ -122,7 +122,7 @@ class Checkpointer:
         log = self._hosted.log
         statistics = log.statistics()
         if statistics.full:  # No further segment is to come, and somebody waits for space.
-            return log.spent or log.would_free(self._hosted.applied_end)
+            return self._worth_it(self._hosted.applied_end)
         settled = self._hosted.vhost.settling.appended_bytes - self._settled
         return (
             statistics.segments != self._segments

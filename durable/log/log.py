@@ -114,7 +114,7 @@ class Log:
         self._held = False
         """Whether whoever appends now begins the commit as well."""
         self._calls = 0
-        """Of ours that are in worker threads, and have not come back."""
+        """Of ours that are in worker threads and have not come back."""
         self._space = Bell()
         self.waiting = store.committer.placer.waiting  # For whoever appends it to say.
         self.on_commit: Callable[[], object] = lambda: None

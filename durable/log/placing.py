@@ -159,13 +159,12 @@ class Placer:
         return (
             len(self._segments) >= CARRIES_MIN
             and self._config.compaction_share_max > 0
-            and (self._had_spares or self._in_spare)
+            and (self._had_spares or self._in_spare(self.cursor))
         )
 
-    @property
-    def _in_spare(self) -> bool:
-        """Whether the segment being written was one."""
-        return self.cursor.capacity_bytes <= self._spare_bytes_max
+    def _in_spare(self, cursor: Cursor) -> bool:
+        """Whether its segment was one."""
+        return cursor.capacity_bytes <= self._spare_bytes_max
 
     @property
     def carried_bytes_max(self) -> float:
@@ -198,7 +197,7 @@ class Placer:
         cursor, kept = self.cursor, self._snapshot_bytes
         return (
             self.ahead is Ahead.REFUSED
-            and not self._in_spare
+            and not self._in_spare(cursor)
             and cursor.at > cursor.capacity_bytes // 2
             and any(_room(one.size_bytes) > kept for one in self.spares)
         )
@@ -323,7 +322,7 @@ class Placer:
             limit = self._ordinary_end(cursor)
         elif not draft.snapshot:
             limit -= self._snapshot_bytes
-            if cursor.capacity_bytes <= self._spare_bytes_max and not self.spares:
+            if self._in_spare(cursor) and not self.spares:
                 # The next snapshot gives the other one back, and may be larger than the last.
                 limit -= self._config.reserve_bytes // 2
         return not cursor.sealed and cursor.at + size <= limit

@@ -97,19 +97,15 @@ class Store:
 
     def _take(self, step: Take) -> None:
         """Zeros first: what stood there when it was a segment before would be read as records of this one.
-        Done already, when the commit is carried out once more: nothing happens."""
+        Done already, as when the commit is carried out once more: it stays as it is."""
         if step.number not in self._files:
-            self._become(step.spare, step.number)
+            file = self._spares[step.spare]
+            for at in range(0, file.data_end(), WINDOW_BYTES):
+                file.pwritev([bytes(min(WINDOW_BYTES, file.size_bytes - at))], at)
+            file.fdatasync()
+            self._disk.rename(spare_name(step.spare), segment_name(step.number))
+            self._files[step.number] = self._spares.pop(step.spare)
         self._disk.sync_directory()  # Once more, if that is what failed.
-
-    def _become(self, spare: int, number: int) -> None:
-        """Spare `spare` is segment `number`, once the directory has been synced."""
-        file = self._spares[spare]
-        for at in range(0, file.data_end(), WINDOW_BYTES):
-            file.pwritev([bytes(min(WINDOW_BYTES, file.size_bytes - at))], at)
-        file.fdatasync()
-        self._disk.rename(spare_name(spare), segment_name(number))
-        self._files[number] = self._spares.pop(spare)
 
     def open_written(self) -> None:
         """The files that will be written next: later there may be no descriptor left for them, and a
@@ -126,9 +122,7 @@ class Store:
         Raises:
             OSError: the disk failed, or there is no descriptor left: it can be called again.
         """
-        if number not in self._files:
-            self._become(CARRIER, number)
-        self._disk.sync_directory()
+        self._take(Take(number, CARRIER))
 
     def make_segment(self, number: int) -> None:
         """A file for segment `number`: allocated, zeros, and there after a power cut.

@@ -84,7 +84,7 @@ class Messages:
         starts = [begin + (front >> _TOPIC_BITS) for front in self._word(_FRONT)]
         headers = self._series.cut(starts, lengths)
         ttls_us = {one: decode_properties(one).ttl_us if one else None for one in set(headers)}
-        if not any(ttl_us is not None for ttl_us in ttls_us.values()):
+        if all(ttl_us is None for ttl_us in ttls_us.values()):
             return None
         ttl_of = map(ttls_us.__getitem__, headers)
         expires_us = expiries_us(self._times_us, ttl_of, ttls_us.values())
