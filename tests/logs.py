@@ -91,7 +91,8 @@ class PlainLog:
         number = self.committer.wanted_segment()
         if number is not None:
             try:
-                self.store.make_segment(number)
+                carrier_missing = self.committer.placer.carrier_missing
+                self.store.make_segment(number, carrier_missing=carrier_missing)
             except StoreFull as error:
                 self.committer.segment_refused(error.free_bytes)
             else:

@@ -20,7 +20,7 @@ from ..broker.collecting import Collector
 from ..broker.hosted import Hosted
 from ..config import BrokerConfig
 from ..log.config import LogConfig
-from ..log.placing import SEGMENT_PER_SNAPSHOT
+from ..log.spares import SEGMENT_PER_SNAPSHOT
 from ..protocol.parts import PART_OVERHEAD_BYTES
 from .findings import as_json, findings, summary
 from .options import BROKER, size, sizes

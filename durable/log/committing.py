@@ -21,9 +21,10 @@ from ..errors import StoreBusy, StoreClosed, StoreFailed, StoreFull, afresh
 from .cipher import Cipher
 from .config import LogConfig
 from .header import SEGMENT_HEADER_BYTES, SegmentHeader, encode_segment_header
-from .placing import Ahead, Cursor, Place, Placer, Spare, essential
+from .placing import Ahead, Cursor, Place, Placer, essential
 from .record import SEAL_KIND, Buffer, Draft, encode_record, store_seed
 from .segments import Segment, Segments
+from .spares import Spare
 
 WAITING_BYTES = 1500
 """What a record that waits takes in memory besides its own bytes, with all a broker notes of it."""
@@ -83,6 +84,8 @@ class Committer:
         self._store_id, self._seed = store_id, store_seed(store_id)
         self._encrypt = cipher.encrypt if cipher is not None and cipher.encrypting else None
         self._chain = chain
+        self._sizes = {cursor.number: cursor.capacity_bytes}
+        """Of segments that have been begun, until they are noted."""
         self._gathered: deque[Place] = deque()
         self.pending_bytes = 0
         """Appended and not durable yet."""
@@ -173,10 +176,11 @@ class Committer:
             if step is not None:  # The old segment is on stable storage before the new one begins.
                 assert isinstance(step, Write)
                 commit.steps.append(Sync(step.number))
-            spare = self.placer.taken.pop(number, None)
+            spare = self.placer.spares.taken.pop(number, None)
             if spare is not None:
                 commit.steps.append(Take(number, spare.number))
-            step = self._first_write(place, spare)
+                self._sizes[number] = spare.size_bytes
+            step = self._first_write(place)
             commit.steps.append(step)
         pieces, self._chain = encode_record(
             draft, seed=self._seed, epoch=self.epoch, position=position, chain=self._chain,
@@ -187,15 +191,16 @@ class Committer:
         commit.size_bytes += size
         commit.end = position + (draft.kind != SEAL_KIND)
 
-    def _first_write(self, place: Place, spare: Spare | None) -> Write:
+    def _first_write(self, place: Place) -> Write:
         if place.at > SEGMENT_HEADER_BYTES:
             return Write(place.number, place.at, [])
+        size_bytes = self._sizes.setdefault(place.number, self.config.segment_bytes)
         header = SegmentHeader(
             self._store_id,
             place.number,
             place.position,
             self._chain,
-            self.config.segment_bytes if spare is None else spare.size_bytes,
+            size_bytes,
             place.draft.time_us,
         )
         return Write(place.number, 0, [encode_segment_header(header)])
@@ -217,7 +222,7 @@ class Committer:
         if segment is None or segment.number != place.number:
             if segment is not None:
                 segment.sealed = True
-            segment = Segment(place.number, place.position)
+            segment = Segment(place.number, place.position, self._sizes.pop(place.number))
             self.segments.add(segment)
         end_at = place.at + place.size_bytes
         if place.draft.kind == SEAL_KIND:

@@ -23,7 +23,7 @@ BURST_S = 0.25
 """So much of the budget may be used at once after a rest: publishers wait no longer than that."""
 OVER = 1.5
 """What is carried forward takes a little more than it did, and live bytes may be estimates that leave
-out headers. If it is half as much again as was to be worth it, they are no use."""
+out headers: there is to be room for half as much again. Where it was counted, so much of what was found."""
 FULL_SHARE = 0.5
 """On a full disk more than usual is worth being carried forward: it writes as much as it frees."""
 YOUNGEST_KEPT, FULL_KEPT = 2, 1
@@ -37,9 +37,10 @@ class Candidate(NamedTuple):
     positions: range
     """Its log positions."""
     size_bytes: int
-    live_bytes: int
-    """Of records that something needs; rather too many than too few. 0: none, or it is not known."""
+    needed_bytes: float
+    """Where it is carried to; rather too many than too few. 0: none, or it is not known."""
     sealed: bool
+    """And of those that may be."""
 
 
 class Chosen(NamedTuple):
@@ -48,7 +49,7 @@ class Chosen(NamedTuple):
     positions: range
     """Its log positions."""
     bytes_max: float
-    """With more than this carried forward it was not worth it: `Log.put_off`."""
+    """With more than this carried forward it is not worth it, or there is no room: `Log.put_off`."""
 
 
 def choose(
@@ -68,7 +69,7 @@ def choose(
         share_max = max(share_max, FULL_SHARE)
     for one in candidates[: -FULL_KEPT if full else -YOUNGEST_KEPT]:
         bytes_max = min(OVER * share_max * one.size_bytes, room_bytes)
-        if one.sealed and 0 < OVER * one.live_bytes < bytes_max:
+        if one.sealed and 0 < one.needed_bytes < bytes_max:
             return Chosen(one.positions, bytes_max)
     return None
 

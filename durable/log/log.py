@@ -35,11 +35,11 @@ from .encryption import Encryption
 from .follower import Follower
 from .hanging import report_hanging
 from .making import make_ahead
-from .placing import SPARES
 from .record import Draft, Record
 from .recovery import Begin, Visit
 from .report import Gap, RecoveryReport
 from .scarcity import Scarcity
+from .spares import SPARES
 from .statistics import LogStatistics
 from .store import Store, open_store
 from .writer_thread import writer_of
@@ -348,11 +348,11 @@ class Log:
 
     def leave(self, position: int) -> None:
         """Do not compact the segment with this log position until the log is opened again."""
-        self._store.segments.compact_below(position, 0.0)
+        self._store.segments.needs(position)
 
-    def put_off(self, position: int) -> None:
-        """Do not compact the segment with this log position before half of what is live now is not."""
-        self._store.segments.compact_below(position, 0.5)
+    def put_off(self, position: int, needed_bytes: int) -> None:
+        """So much needs the segment with this log position where it is carried to: not now."""
+        self._store.segments.needs(position, needed_bytes)
 
     def encoded_marks(self, position: int) -> bytes:
         """See Segments."""
@@ -378,7 +378,7 @@ class Log:
             if not numbers:
                 return []
             self._store.segments.remove(gone)
-            self._left, spares = numbers, self._committer.placer.spares
+            self._left, spares = numbers, self._committer.placer.spares.small
             spares_max = max(0, SPARES - len(spares))
             try:
                 spares += await self._in_thread(self._store.remove, numbers, spares_max)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from mesh.waker import Waker
 
 from ..errors import StoreFull
-from .placing import CARRIER, NEW, Spare
+from .spares import NEW, Spare
 from .store import Store
 
 logger = logging.getLogger("durable.log")
@@ -49,13 +50,14 @@ async def make_ahead(
 
 async def _make_segment(store: Store, call: Call, number: int) -> bool:
     """Whether there was space for it."""
-    committer, full = store.committer, store.committer.full
+    committer, full, placer = store.committer, store.committer.full, store.committer.placer
     try:
-        if committer.placer.carrier_useless:
+        if placer.carrier_useless:
             await call(store.carrier_ahead, number)
-            committer.placer.carrier = None
+            placer.spares.carrier = None
         else:
-            await call(store.make_segment, number)
+            make = partial(store.make_segment, carrier_missing=placer.carrier_missing)
+            await call(make, number)
     except StoreFull as error:
         committer.segment_refused(error.free_bytes)
         if not full:
@@ -79,14 +81,14 @@ async def _make_spares(store: Store, call: Call, tell: Callable[[], object]) -> 
 
 async def _make_spare(store: Store, call: Call, wanted: Spare) -> None:
     """If there is space for it."""
-    placer = store.committer.placer
-    small = next((one for one in placer.spares if one.number == wanted.number), None)
-    if small is None and wanted.number not in (NEW, CARRIER):
+    spares = store.committer.placer.spares
+    small = next((one for one in spares.small if one.number == wanted.number), None)
+    if small is None and not (wanted.is_carrier or wanted.number == NEW):
         return  # It has been taken meanwhile.
     if small is not None:  # Nobody may take it while it grows.
-        placer.spares.remove(small)
+        spares.small.remove(small)
     try:
-        placer.add_spare(await call(store.make_spare, wanted))
+        spares.add(await call(store.make_spare, wanted))
     except StoreFull:
         if small is not None:
-            placer.spares.append(small)
+            spares.small.append(small)

@@ -27,11 +27,10 @@ take it as well, where they are most of what there is, and a snapshot that is to
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Sized
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from math import inf
-from operator import attrgetter
 from typing import NamedTuple
 
 from mesh.errors import TooLarge
@@ -40,17 +39,11 @@ from ..errors import StoreBusy, StoreFull
 from .bodies import SEAL_BYTES, seal_draft
 from .config import LogConfig
 from .header import SEGMENT_HEADER_BYTES
-from .record import ALIGNMENT, Draft, Kind
+from .record import Draft, Kind
+from .segments import Segment
+from .spares import SEGMENT_PER_SNAPSHOT, Spare, Spares, room
 
 ESSENTIAL = frozenset({Kind.ACKS, Kind.DEFINITIONS})
-SEGMENT_PER_SNAPSHOT = 4
-"""What is kept for a snapshot leaves most of a segment to publishes, and room for a copy of it."""
-SPARES = 2
-"""One is written while a snapshot makes the other one free."""
-CARRIER, NEW = 0, -1
-"""Numbers of spares: of the carrier, and of one that is to be made."""
-CARRIES_MIN = 3
-"""Segments of which one is worth more as a carrier than to be written."""
 
 
 def essential(draft: Draft) -> bool:
@@ -58,10 +51,29 @@ def essential(draft: Draft) -> bool:
     return draft.kind in ESSENTIAL and not draft.patient
 
 
-def spare_bytes_max(config: LogConfig) -> int:
-    """What is larger was no spare, though it may be smaller than segments are now."""
-    snapshot_bytes_max = config.segment_bytes // SEGMENT_PER_SNAPSHOT
-    return SEGMENT_HEADER_BYTES + snapshot_bytes_max + config.reserve_bytes + SEAL_BYTES + ALIGNMENT
+class Purpose(Enum):
+    """What is appended together is for: all of it has the same places open to it."""
+
+    PUBLISH = auto()
+    ESSENTIAL = auto()
+    """Acks and definitions alone."""
+    SNAPSHOT = auto()
+    """It may come with its copy, which has no places but those of a publish."""
+    LETTERS = auto()
+    """Dead letters, which come with acks of what they are copies of."""
+    MOVED = auto()
+    """Carried forward by compaction."""
+
+
+def purpose_of(drafts: Sequence[Draft]) -> Purpose:
+    kinds = {draft.kind for draft in drafts}
+    if Kind.MOVED in kinds:
+        return Purpose.MOVED
+    if any(draft.snapshot and essential(draft) for draft in drafts):
+        return Purpose.SNAPSHOT
+    if all(map(essential, drafts)):
+        return Purpose.ESSENTIAL
+    return Purpose.LETTERS if Kind.ACKS in kinds else Purpose.PUBLISH
 
 
 class Ahead(Enum):
@@ -79,14 +91,6 @@ class Place(NamedTuple):
     position: int
     number: int
     at: int
-    size_bytes: int
-
-
-class Spare(NamedTuple):
-    """A file that can become a segment where no other one can be made."""
-
-    number: int
-    """In its name. CARRIER: it is the carrier."""
     size_bytes: int
 
 
@@ -117,26 +121,17 @@ class Placer:
 
     def __init__(
         self, config: LogConfig, cursor: Cursor, *, ahead_ready: bool, spares: Iterable[Spare] = (),
-        segments: Sized = (),
+        segments: Iterable[Segment] = (),
     ) -> None:  # fmt: skip
         """
         Args:
             segments: all there are with something in it.
         """
         self._config, self.cursor, self._segments = config, cursor, segments
-        self._spare_bytes_max = spare_bytes_max(config)
+        self.spares = Spares(config, spares)
         self.ahead = Ahead.READY if ahead_ready else Ahead.WANTED
         self.trying = False
         """Somebody is making the segment ahead at this moment: its number is taken."""
-        self.spares: list[Spare] = []
-        """For acks."""
-        self.carrier: Spare | None = None
-        self._had_spares = False
-        """For acks: those that are segments now come back."""
-        for spare in spares:
-            self.add_spare(spare)
-        self.taken: dict[int, Spare] = {}
-        """By segment, which spares have been given away since whoever writes them last looked."""
         self.free_bytes = 0
         """On the file system, when the next segment was refused."""
         self.waiting = Waiting()
@@ -150,34 +145,40 @@ class Placer:
 
     def _ordinary_bytes(self, capacity_bytes: int) -> int:
         """What of such a segment anything may take."""
-        return _room(capacity_bytes) - self._config.reserve_bytes - self._snapshot_bytes
+        return room(capacity_bytes) - self._config.reserve_bytes - self._snapshot_bytes
 
     @property
     def carries(self) -> bool:
-        """Whether there is to be a carrier. With few segments there is little to carry forward, and one more is
-        worth more; without spares acks need the next segment more."""
-        return (
-            len(self._segments) >= CARRIES_MIN
-            and self._config.compaction_share_max > 0
-            and (self._had_spares or self._in_spare(self.cursor))
-        )
+        """Whether there is to be a carrier."""
+        cursor = self.cursor
+        return self.spares.carries(self._segments, cursor.number, cursor.capacity_bytes)
 
-    def _in_spare(self, cursor: Cursor) -> bool:
-        """Whether its segment was one."""
-        return cursor.capacity_bytes <= self._spare_bytes_max
+    @property
+    def carrier_missing(self) -> bool:
+        """Whether there is to be one, and is not."""
+        return self.spares.carrier is None and self.carries
+
+    @property
+    def carrier_useless(self) -> bool:
+        """Whether there is one that had better be the next segment, for which there was no space."""
+        return self.ahead is Ahead.REFUSED and self.spares.carrier is not None and not self.carries
+
+    def wanted_spares(self) -> list[Spare]:
+        """See Spares."""
+        return self.spares.wanted(self._snapshot_bytes, carries=self.carries)
 
     @property
     def carried_bytes_max(self) -> float:
         """So much compaction can carry forward now. inf: as much as it likes, into the next segment."""
         if self.ahead is not Ahead.REFUSED:
             return inf
-        if self.carrier is not None:
+        if self.spares.carrier is not None:
             return self.append_bytes_max
         return 0 if self.cursor.sealed else self._ordinary_end(self.cursor) - self.cursor.at
 
     @property
     def _snapshot_bytes_max(self) -> int:
-        return _room(self._config.segment_bytes) - self._config.reserve_bytes
+        return room(self._config.segment_bytes) - self._config.reserve_bytes
 
     def keep_for_snapshot(self, size_bytes: int) -> None:
         """So much the next one takes, as far as is known; what is declared from now on is added."""
@@ -197,9 +198,9 @@ class Placer:
         cursor, kept = self.cursor, self._snapshot_bytes
         return (
             self.ahead is Ahead.REFUSED
-            and not self._in_spare(cursor)
+            and not self.spares.was_small(cursor.capacity_bytes)
             and cursor.at > cursor.capacity_bytes // 2
-            and any(_room(one.size_bytes) > kept for one in self.spares)
+            and self.spares.fit(kept + 1)
         )
 
     def place(self, drafts: Sequence[Draft], *, leave: bool = False) -> list[Place]:
@@ -219,13 +220,16 @@ class Placer:
             self._check_snapshot(drafts, total)
         if self.ahead is Ahead.REFUSED:
             self._check_declared(drafts)
-        cursor, kept = self.cursor, self._kept_from(drafts)
+        cursor, kept, purpose = self.cursor, 0, Purpose.PUBLISH
+        if self.ahead is not Ahead.READY:
+            purpose = purpose_of(drafts)
+            kept = self._kept_from(purpose)
         leave = leave and self._fit_spare(drafts)
         here = not cursor.sealed and cursor.at + total <= self._ordinary_end(cursor) - kept
         if here and not leave:
             places = self._place_here(drafts, sizes)
         else:
-            places = self._place_around(drafts, sizes, total, kept, leave)
+            places = self._place_around(drafts, sizes, kept, purpose, leave)
         if self._snapshot_bytes:
             self._declared(drafts)
         return places
@@ -241,57 +245,49 @@ class Placer:
         self.cursor = Cursor(number, first, at, capacity_bytes, position)
         return places
 
-    def _kept_from(self, drafts: Sequence[Draft]) -> int:
-        """So much of the ordinary part is not for them: for dead letters, which come with acks, and where the
-        carrier is missing for what compaction carries forward of one segment."""
-        if self.ahead is Ahead.READY:
+    def _kept_from(self, purpose: Purpose) -> int:
+        """So much of the ordinary part is not for that: for dead letters, and where the carrier is missing for
+        what compaction carries forward of one segment."""
+        if purpose in (Purpose.ESSENTIAL, Purpose.MOVED):
             return 0
-        kinds = {draft.kind for draft in drafts}
-        if Kind.MOVED in kinds:
-            return 0
-        letters, share = Kind.ACKS in kinds, self._config.compaction_share_max
-        if self.carries and self.carrier is None:
-            share = share if letters else 1.0
-        elif letters:
+        share = self._config.compaction_share_max
+        if self.carrier_missing:
+            share = share if purpose is Purpose.LETTERS else 1.0
+        elif purpose is Purpose.LETTERS:
             share = 0.0
         kept = int(share * max(0, self._ordinary_bytes(self.cursor.capacity_bytes)))
-        return kept if self.carrier is not None else max(kept, self.waiting.moved_bytes)
+        return kept if self.spares.carrier is not None else max(kept, self.waiting.moved_bytes)
 
     def _place_around(
-        self, drafts: Sequence[Draft], sizes: Sequence[int], total: int, kept: int, leave: bool
-    ) -> list[Place]:
+        self, drafts: Sequence[Draft], sizes: Sequence[int], kept: int, purpose: Purpose, leave: bool
+    ) -> list[Place]:  # fmt: skip
         """Where a segment ends, or all of it that is for them."""
         places: list[Place] = []
         cursor, ahead = self.cursor, self.ahead
-        carrier, spare = self._carrier_for(drafts), None
+        spare: Spare | None = None
         for draft, size in zip(drafts, sizes, strict=True):
             if leave or not self._fits(cursor, draft, size, ahead, kept):
                 leave = False
                 if ahead is Ahead.READY:
                     ahead, segment_bytes = Ahead.WANTED, self._config.segment_bytes
-                elif spare is None and (spare := self._spare_for(draft, size, ahead, carrier)):
+                elif spare is None and (spare := self._spare_for(draft, size, ahead, purpose)):
                     segment_bytes = spare.size_bytes
                 else:
-                    raise self._refusal(total, ahead)
+                    raise self._refusal(sum(sizes), ahead)
                 cursor = self._roll(cursor, draft, places, segment_bytes)
             places.append(Place(draft, cursor.position, cursor.number, cursor.at, size))
             cursor = cursor._replace(at=cursor.at + size, position=cursor.position + 1)
         self.cursor, self.ahead = cursor, ahead
         if spare is not None:
-            self.taken[cursor.number] = spare
-            if spare is carrier:
-                self.carrier = None
-            else:
-                self.spares.remove(spare)
+            self.spares.take(spare, cursor.number)
         return places
 
-    def _carrier_for(self, drafts: Sequence[Draft]) -> Spare | None:
-        """The carrier, if it is for these, and there."""
-        kinds = {draft.kind for draft in drafts}
-        letters = Kind.ACKS in kinds and not all(map(essential, drafts))
-        snapshot = any(draft.snapshot for draft in drafts)
-        wanted = Kind.MOVED in kinds or snapshot or (letters and self.waiting.letters)
-        return self.carrier if wanted else None
+    def _carrier_for(self, purpose: Purpose) -> Spare | None:
+        """The carrier, if it is for that, and there."""
+        wanted = purpose in (Purpose.MOVED, Purpose.SNAPSHOT) or (
+            purpose is Purpose.LETTERS and self.waiting.letters
+        )
+        return self.spares.carrier if wanted else None
 
     def _check_snapshot(self, drafts: Sequence[Draft], total: int) -> None:
         """Whether this is one, to which what is kept for it is open. Raises TooLarge."""
@@ -306,8 +302,9 @@ class Placer:
             one.size_bytes for one in drafts if one.kind == Kind.DEFINITIONS and not one.snapshot
         )
         least = self._config.reserve_bytes // 2
-        for size_bytes in (self.cursor.capacity_bytes, *(one.size_bytes for one in self.spares)):
-            if least <= _room(size_bytes) - self._snapshot_bytes < least + declared:
+        sizes = [one.size_bytes for one in self.spares.small]
+        for size_bytes in (self.cursor.capacity_bytes, *sizes):
+            if least <= room(size_bytes) - self._snapshot_bytes < least + declared:
                 raise self._refusal(declared, self.ahead)
 
     def _ordinary_end(self, cursor: Cursor) -> int:
@@ -322,7 +319,7 @@ class Placer:
             limit = self._ordinary_end(cursor)
         elif not draft.snapshot:
             limit -= self._snapshot_bytes
-            if self._in_spare(cursor) and not self.spares:
+            if self.spares.was_small(cursor.capacity_bytes) and not self.spares.small:
                 # The next snapshot gives the other one back, and may be larger than the last.
                 limit -= self._config.reserve_bytes // 2
         return not cursor.sealed and cursor.at + size <= limit
@@ -339,9 +336,7 @@ class Placer:
             before = 0 if found[0].snapshot else self._snapshot_bytes
             self.keep_for_snapshot(before + sum(one.size_bytes for one in found))
 
-    def _spare_for(
-        self, draft: Draft, size: int, ahead: Ahead, carrier: Spare | None
-    ) -> Spare | None:
+    def _spare_for(self, draft: Draft, size: int, ahead: Ahead, purpose: Purpose) -> Spare | None:
         """The one in which this draft is to stand, if it may and if there is one.
 
         Raises:
@@ -350,48 +345,19 @@ class Placer:
         found = None
         if ahead is Ahead.REFUSED and essential(draft):
             kept = 0 if draft.snapshot else self._snapshot_bytes
-            largest = max(self.spares, key=attrgetter("size_bytes"), default=None)
-            if largest is not None and _room(largest.size_bytes) - kept >= size:
-                found = largest
+            if self.spares.fit(size + kept):
+                found = self.spares.largest()
             elif draft.snapshot:  # Too large for those there are: no ack would be taken any more.
-                found = carrier
+                found = self._carrier_for(purpose)
         elif ahead is Ahead.REFUSED and not draft.snapshot:
-            found = carrier
+            found = self._carrier_for(purpose)
         if found is not None and self.trying:
             raise StoreBusy(size, "the next segment is being made")
         return found
 
     def _fit_spare(self, drafts: Sequence[Draft]) -> bool:
         """Whether those of them fit one that may stand in it."""
-        size = sum(draft.size_bytes for draft in drafts if essential(draft))
-        return any(_room(one.size_bytes) >= size for one in self.spares)
-
-    def add_spare(self, spare: Spare) -> None:
-        """It has been made, or is one again."""
-        if spare.number == CARRIER:
-            self.carrier = spare
-        else:
-            self.spares.append(spare)
-            self._had_spares = True
-
-    @property
-    def carrier_useless(self) -> bool:
-        """Whether there is one that had better be the next segment, for which there was no space."""
-        return self.ahead is Ahead.REFUSED and self.carrier is not None and not self.carries
-
-    def wanted_spares(self) -> list[Spare]:
-        """To be made, or to grow to this size: such a one leaves too little to acks beside a snapshot."""
-        reserve, kept = self._config.reserve_bytes, self._snapshot_bytes
-        size = SEGMENT_HEADER_BYTES + kept + reserve + SEAL_BYTES
-        size += -size % ALIGNMENT
-        wanted: list[Spare] = []
-        if kept and reserve and size < self._config.segment_bytes:
-            small = [one for one in self.spares if _room(one.size_bytes) - kept < reserve // 2]
-            wanted += [Spare(one.number, size) for one in small]
-            wanted += [Spare(NEW, size)] * (SPARES - len(self.spares))
-        if self.carrier is None and self.carries:
-            wanted.append(Spare(CARRIER, self._config.segment_bytes))
-        return wanted
+        return self.spares.fit(sum(draft.size_bytes for draft in drafts if essential(draft)))
 
     def _roll(
         self, cursor: Cursor, draft: Draft, places: list[Place], segment_bytes: int
@@ -408,8 +374,3 @@ class Placer:
         if ahead is Ahead.REFUSED:
             return StoreFull(needed, self._config.segment_bytes, self.free_bytes)
         return StoreBusy(needed, "the next segment is being made")
-
-
-def _room(segment_bytes: int) -> int:
-    """For records, in an empty segment."""
-    return segment_bytes - SEGMENT_HEADER_BYTES - SEAL_BYTES

@@ -132,18 +132,28 @@ class RealDisk(RealDirectory, Disk):
             self._path.mkdir(mode=0o700)
             _sync_directory(self._path.parent)
         self._lock: int | None = None
+        self._directory: int | None = None
+        """Open for as long as the lock is held: a commit must not fail for lack of a descriptor."""
 
     def lock(self) -> None:
         self._lock = take_lock(self._path, os.O_RDWR | os.O_CREAT, fcntl.LOCK_EX)
+        self._directory = _open_directory(self._path)
+
+    def sync_directory(self) -> None:
+        if self._directory is None:
+            super().sync_directory()
+        else:
+            os.fsync(self._directory)
 
     def free_bytes(self) -> int:
         found = os.statvfs(self._path)
         return found.f_bavail * found.f_frsize
 
     def close(self) -> None:
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        for descriptor in (self._directory, self._lock):
+            if descriptor is not None:
+                os.close(descriptor)
+        self._directory = self._lock = None
 
 
 def take_lock(directory: Path, flags: int, kind: int) -> int:
@@ -162,8 +172,12 @@ def take_lock(directory: Path, flags: int, kind: int) -> int:
     return descriptor
 
 
+def _open_directory(path: Path) -> int:
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
 def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = _open_directory(path)
     try:
         os.fsync(descriptor)
     finally:

@@ -189,9 +189,9 @@ class _Recovery:
         for (number, header), (_, after) in pairwise(headers):
             if header is None or after is None or after.first > self._start:
                 break
-            segment = Segment(number, header.first)
-            segment.end = after.first
             file = self._disk.open(segment_name(number))
+            segment = Segment(number, header.first, file.size_bytes)
+            segment.end = after.first
             segment.seal(file.size_bytes)
             file.close()
             self._segments.add(segment)
@@ -209,7 +209,7 @@ class _Recovery:
         file = self._disk.open(segment_name(number))
         data_end = file.data_end()  # Before anything is read: reading ahead makes data of zeros.
         course.segment(number, header)
-        segment = Segment(number, course.expected or FIRST_POSITION)
+        segment = Segment(number, course.expected or FIRST_POSITION, file.size_bytes)
         one = _Scanned(segment, file, header, [])
         if header is None and any(file.pread(SEGMENT_HEADER_BYTES, 0)):
             one.damaged.append(Damaged(0, SEGMENT_HEADER_BYTES))
@@ -365,15 +365,23 @@ class _Recovery:
             copy.close()
 
     def _make_ready(self, one: _Scanned, number: int) -> bool:
-        """Whether this unused segment can be the next one; if not, it is removed, or a spare."""
-        size = one.file.size_bytes
-        if one.segment.number == number and size == self._config.segment_bytes and not one.damaged:
-            return True
-        name = segment_name(one.segment.number)
+        """Whether this unused segment can be the next one; if not, it is removed, or a spare.
+
+        Torn as its first record was written, it is all zeros again: it may have been the carrier, or made while
+        there was space.
+        """
+        size, name = one.file.size_bytes, segment_name(one.segment.number)
         self._keep_damage(one)
-        if one.damaged or size >= self._config.segment_bytes:
+        if one.segment.number == number and size == self._config.segment_bytes:
+            for part in one.damaged:
+                self._clear(one.file, part)
+            if one.damaged:
+                one.file.fdatasync()
+            if one.file.size_bytes == size:  # Else it was cut instead.
+                return True
+        if size >= self._config.segment_bytes:
             self._disk.unlink(name)
-        else:  # A spare that was to become one.
+        else:  # A spare that was to become one. What is torn in it goes when it does.
             self._disk.rename(name, spare_name(next_spare(self._disk.names())))
         return False
 

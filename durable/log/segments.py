@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from math import inf
 
-from .compaction import Candidate
+from .compaction import OVER, Candidate
 from .header import SEGMENT_HEADER_BYTES
 from .marks import Marks
 from .series import Series
@@ -19,18 +19,19 @@ class Segment:
     """One file. Positions are log positions, `at` are bytes in the file."""
 
     __slots__ = (
-        "compact_below", "end", "end_at", "first", "live_bytes", "marks", "number", "references", "sealed",
+        "capacity_bytes", "end", "end_at", "first", "live_bytes", "marks", "number", "over", "references",
+        "sealed",
     )  # fmt: skip
 
-    def __init__(self, number: int, first: int) -> None:
-        self.number, self.first = number, first
+    def __init__(self, number: int, first: int, capacity_bytes: int) -> None:
+        self.number, self.first, self.capacity_bytes = number, first, capacity_bytes
         self.end = first
         """The log position after its last record."""
         self.end_at = SEGMENT_HEADER_BYTES
         """The byte after its last record."""
         self.sealed = False
-        self.compact_below = inf
-        """Compaction leaves it alone while so much of it is live."""
+        self.over = OVER
+        """What is carried forward of it takes so many times `live_bytes`."""
         self.references = 0
         self.live_bytes = 0
         """What those who refer to its records said that they need."""
@@ -106,11 +107,11 @@ class Segments:
         segment = self.find(position)
         return b"" if segment is None else segment.marks.encode(position)
 
-    def compact_below(self, position: int, share: float) -> None:
-        """Leave the segment with this log position alone until less than `share` of what is live is."""
+    def needs(self, position: int, size_bytes: float = inf) -> None:
+        """The segment with this log position takes so much where it is carried to; inf: it cannot be."""
         segment = self.find(position)
         if segment is not None and position < segment.end:  # Else it has been freed meanwhile.
-            segment.compact_below = share * segment.live_bytes
+            segment.over = OVER * max(1.0, size_bytes / max(1, segment.live_bytes))
 
     def after(self, number: int) -> Segment | None:
         """The next segment there is."""
@@ -175,11 +176,11 @@ class Segments:
         ]
 
     def candidates(self, keep_from: int) -> list[Candidate]:
-        """For compaction: one that is to be left alone counts as not sealed."""
+        """For compaction."""
         return [
             Candidate(
-                range(one.first, one.end), one.end_at, one.live_bytes,
-                one.sealed and one.end <= keep_from and one.live_bytes < one.compact_below,
+                range(one.first, one.end), one.end_at, one.over * one.live_bytes if one.live_bytes else 0,
+                one.sealed and one.end <= keep_from,
             )
             for one in self._all
         ]  # fmt: skip

@@ -13,10 +13,11 @@ from .config import LogConfig
 from .disk import NO_SPACE, Disk, File
 from .encryption import Encryption
 from .header import next_spare, segment_name, spare_name, spare_number
-from .placing import CARRIER, NEW, Ahead, Spare, spare_bytes_max
+from .placing import Ahead
 from .reader import WINDOW_BYTES, Reader
 from .record import store_seed
 from .recovery import Begin, Recovered, Visit, recover
+from .spares import CARRIER, NEW, Spare, spare_bytes_max
 
 
 class Store:
@@ -63,15 +64,19 @@ class Store:
         return found
 
     def _keep_carrier(self) -> None:
-        """Make the segment ahead the carrier if there is none: a kill may have come when it was about to be
+        """Make the segment ahead the carrier if that is missing: a kill may have come when it was about to be
         written, or before another one was made."""
         placer = self.committer.placer
-        if placer.carries and placer.carrier is None:
-            number = placer.cursor.number + 1
-            self._disk.rename(segment_name(number), spare_name(CARRIER))
+        if placer.carrier_missing:
+            try:
+                self._disk.rename(segment_name(placer.cursor.number + 1), spare_name(CARRIER))
+            except OSError as error:
+                if error.errno not in NO_SPACE:
+                    raise
+                return  # It is the segment ahead, then.
             self._disk.sync_directory()
             file = self._spares[CARRIER] = self._disk.open(spare_name(CARRIER))
-            placer.add_spare(Spare(CARRIER, file.size_bytes))
+            placer.spares.add(Spare(CARRIER, file.size_bytes))
             placer.ahead = Ahead.WANTED
 
     def carry_out(self, commit: Commit) -> None:
@@ -120,24 +125,30 @@ class Store:
         """The carrier is segment `number` from now on.
 
         Raises:
-            OSError: the disk failed, or there is no descriptor left: it can be called again.
+            StoreFull: there is no space to write its name; it can be called again.
+            OSError: the disk failed, or there is no descriptor left: the same.
         """
-        self._take(Take(number, CARRIER))
+        try:
+            self._take(Take(number, CARRIER))
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+            raise self._full(self._config.segment_bytes) from error
 
-    def make_segment(self, number: int) -> None:
+    def make_segment(self, number: int, *, carrier_missing: bool = False) -> None:
         """A file for segment `number`: allocated, zeros, and there after a power cut.
 
         In place of one that was removed it leaves others what they had before: were it refused, the
         snapshot that freed that one would have used up what is kept for it, and no other would fit. A carrier
-        comes first where one is missing.
+        comes first where it is missing.
 
         Raises:
             StoreFull: not enough space; nothing is left of the attempt.
             OSError: the disk failed.
         """
-        size, placer = self._config.segment_bytes, self.committer.placer
+        size = self._config.segment_bytes
         left = 0 if self.in_place else self._config.free_bytes_min
-        if placer.carries and placer.carrier is None:
+        if carrier_missing:
             left += size
         if self._disk.free_bytes() < size + left:
             raise self._full(size)
@@ -171,7 +182,7 @@ class Store:
             OSError: the disk failed.
         """
         number, size = wanted
-        carrier = number == CARRIER
+        carrier = wanted.is_carrier
         free, left = self._disk.free_bytes(), self._config.free_bytes_min
         if self.in_place and carrier:
             left = 0

@@ -35,8 +35,8 @@ def test_the_oldest_that_is_worth_it(
     worth = [
         one
         for one in found[: -1 if full else -2]
-        if one.sealed and one.live_bytes and one.live_bytes < share * one.size_bytes
-        and OVER * one.live_bytes < room_bytes
+        if one.sealed and one.needed_bytes and one.needed_bytes < OVER * share * one.size_bytes
+        and one.needed_bytes < room_bytes
     ]  # fmt: skip
     chosen = choose(found, share_max, room_bytes, full=full)
     assert (chosen and chosen.positions) == (worth[0].positions if worth else None)

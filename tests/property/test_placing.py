@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from durable.errors import StoreBusy, StoreFull
 from durable.log.config import LogConfig
 from durable.log.header import SEGMENT_HEADER_BYTES
-from durable.log.placing import CARRIER, Ahead, Cursor, Place, Placer, Spare, Waiting
+from durable.log.placing import Ahead, Cursor, Place, Placer, Waiting
 from durable.log.record import Draft, Kind
+from durable.log.spares import CARRIER, Spare
 from mesh.errors import TooLarge
 
 CONFIG = LogConfig(segment_bytes=4096, reserve_bytes=512, free_bytes_min=0)
@@ -47,8 +48,8 @@ def outcome(placer: Placer, appended: list[Draft], leave: bool) -> object:
     except (TooLarge, StoreBusy, StoreFull) as error:
         return type(error), placer.cursor, placer.ahead
     return (
-        places, placer.cursor, placer.ahead, placer.spares, placer.carrier, placer.taken,
-        placer.append_bytes_max,
+        places, placer.cursor, placer.ahead, placer.spares.small, placer.spares.carrier,
+        placer.spares.taken, placer.append_bytes_max,
     )  # fmt: skip
 
 

@@ -9,8 +9,9 @@ import pytest
 from durable.errors import StoreFull
 from durable.log.header import segment_name, spare_name
 from durable.log.memory_disk import MemoryDisk, Volume
-from durable.log.placing import CARRIER, NEW, SPARES, Ahead, Cursor, Placer, Spare
+from durable.log.placing import Ahead, Cursor, Placer
 from durable.log.record import Draft, Kind
+from durable.log.spares import CARRIER, NEW, SPARES, Spare
 from tests.logs import SMALL, PlainLog, acks, definitions, publish
 from tests.unit.durable.log.test_full import carried, fill
 from tests.unit.durable.log.test_spares import SNAPSHOT_BYTES, make_spares, opened, room
@@ -26,7 +27,7 @@ def carrying(volume: Volume) -> PlainLog:
     while not log.committer.placer.carries:
         log.write(publish(1, 200))
     make_spares(log)
-    assert log.committer.placer.carrier is not None
+    assert log.committer.placer.spares.carrier is not None
     fill(log)
     return log
 
@@ -56,10 +57,13 @@ def test_it_is_for_what_is_carried_forward_and_for_nothing_else() -> None:
     write_all(log, publish(1, 200), acks(7, 1, 2))
     write_all(log, acks(7, 0, 1))
     write_all(log, definitions("one more"))
-    assert placer.carrier is not None
+    snapshot = definitions("x" * 200)._replace(snapshot=True)
+    with pytest.raises(StoreFull):  # Found: its copy took the carrier.
+        log.write(snapshot, snapshot._replace(patient=True))
+    assert placer.spares.carrier is not None
     assert placer.carried_bytes_max == placer.append_bytes_max
     moved = write_all(log, carried(1))
-    assert placer.carrier is None
+    assert placer.spares.carrier is None
     assert moved * carried(1).size_bytes > 0.8 * placer.append_bytes_max
     before = log.contents()
     log.close()
@@ -72,7 +76,7 @@ def test_dead_letters_take_it_where_they_are_most_and_leave_room_for_what_is_mov
     write_all(log, publish(1, 200), acks(7, 1, 2))
     placer.waiting.letters = True
     letter(log, 1)
-    assert placer.carrier is None
+    assert placer.spares.carrier is None
     left = placer.carried_bytes_max
     placer.waiting.moved_bytes = int(left) - 2 * LETTER_BYTES
     assert write_all(log, publish(1, 200), acks(7, 1, 2)) == 2
@@ -82,9 +86,15 @@ def test_dead_letters_take_it_where_they_are_most_and_leave_room_for_what_is_mov
 def test_where_it_is_missing_the_last_segment_is_for_letters_and_for_what_is_moved() -> None:
     log = carrying(spacious())
     placer = log.committer.placer
-    placer.carrier = None
+    placer.spares.carrier = None
     with pytest.raises(StoreFull):
         log.write(publish(1, 200))
+    snapshot = definitions("x")._replace(snapshot=True)
+    last = log.store.segments.last
+    assert last is not None
+    last.references = 1
+    with pytest.raises(StoreFull):
+        log.write(snapshot, snapshot._replace(patient=True))
     write_all(log, publish(1, 200), acks(7, 1, 2))
     moved = write_all(log, carried(1)) * carried(1).size_bytes
     share = SMALL.compaction_share_max * placer.append_bytes_max
@@ -106,7 +116,7 @@ def test_with_few_segments_there_is_none() -> None:
     assert placer.carrier_useless
     for _ in range(2):  # As where the directory was not synced the first time.
         log.store.carrier_ahead(placer.cursor.number + 1)
-    placer.carrier = None
+    placer.spares.carrier = None
     log.committer.segment_made()
     before = len(segments)
     log.write(publish(1, 1500))
@@ -117,7 +127,7 @@ def test_without_spares_there_is_none() -> None:
     """Acks need the next segment more."""
     log = carrying(spacious())
     placer = log.committer.placer
-    placer.spares.clear()
+    placer.spares.small.clear()
     assert placer.carries, "they are segments now, and will come back"
     none = Placer(SMALL, placer.cursor, ahead_ready=True, segments=log.store.segments)
     assert not none.carries
@@ -129,12 +139,12 @@ def test_what_was_to_be_written_at_a_kill_is_the_carrier_again() -> None:
     """Found: a carrier that had been renamed, or what was made before one was, was filled by publishes."""
     volume = spacious()
     log = carrying(volume)
-    assert log.committer.placer.carrier is not None
+    assert log.committer.placer.spares.carrier is not None
     volume.seen[segment_name(log.committer.placer.cursor.number + 1)] = volume.seen.pop(
         spare_name(CARRIER)
     )
     log = PlainLog(MemoryDisk(volume.copy()))
-    assert log.committer.placer.carrier is not None
+    assert log.committer.placer.spares.carrier is not None
     assert log.committer.full
     assert not log.report.damage
 
@@ -146,7 +156,7 @@ def test_one_of_another_size_than_segments_gives_its_space_back(times: int) -> N
     volume.capacity_bytes = volume.used_bytes
     assert spare_name(CARRIER) in volume.seen
     log = PlainLog(MemoryDisk(volume), replace(SMALL, segment_bytes=times * SMALL.segment_bytes))
-    assert (log.committer.placer.carrier is not None) == (times == 1)
+    assert (log.committer.placer.spares.carrier is not None) == (times == 1)
     assert (spare_name(CARRIER) in volume.seen) == (times == 1)
 
 
@@ -157,7 +167,7 @@ def test_the_place_of_a_segment_that_was_removed_is_first_the_carriers() -> None
     placer = log.committer.placer
     write_all(log, carried(1))
     first, *_ = log.store.segments
-    placer.spares.pop()
+    placer.spares.small.pop()
     volume.capacity_bytes = volume.used_bytes + 8
     assert [one.number for one in placer.wanted_spares()] == [NEW, CARRIER]
     log.store.segments.remove([first])
@@ -165,13 +175,13 @@ def test_the_place_of_a_segment_that_was_removed_is_first_the_carriers() -> None
     with pytest.raises(StoreFull):
         log.store.make_spare(placer.wanted_spares()[0])
     with pytest.raises(StoreFull):
-        log.store.make_segment(placer.cursor.number + 1)
-    placer.add_spare(log.store.make_spare(placer.wanted_spares()[1]))
-    assert placer.carrier is not None
+        log.store.make_segment(placer.cursor.number + 1, carrier_missing=placer.carrier_missing)
+    placer.spares.add(log.store.make_spare(placer.wanted_spares()[1]))
+    assert placer.spares.carrier is not None
     assert not log.store.in_place
     volume.capacity_bytes += SMALL.segment_bytes
     make_spares(log)
-    assert len(placer.spares) == SPARES
+    assert len(placer.spares.small) == SPARES
 
 
 @pytest.mark.parametrize("needed", [False, True])
@@ -185,14 +195,14 @@ def test_a_snapshot_leaves_a_segment_that_nothing_needs(needed: bool) -> None:
     if needed:
         last.references = 1
     assert log.committer.spent == (not needed)
-    spares = len(placer.spares)
+    spares = len(placer.spares.small)
     log.write(snapshot)
     assert (segments.last is last) == needed
     assert last.sealed == (not needed)
-    assert len(placer.spares) == spares - (not needed)
+    assert len(placer.spares.small) == spares - (not needed)
     assert not log.committer.spent
     log.write(snapshot)
-    assert len(placer.spares) == spares - (not needed)
+    assert len(placer.spares.small) == spares - (not needed)
 
 
 def test_letters_without_acks_are_publishes() -> None:
@@ -200,7 +210,7 @@ def test_letters_without_acks_are_publishes() -> None:
     log.committer.placer.waiting.letters = True
     with pytest.raises(StoreFull):
         log.write(Draft(Kind.PUBLISH, bytes(200)))
-    assert log.committer.placer.carrier is not None
+    assert log.committer.placer.spares.carrier is not None
 
 
 @pytest.mark.parametrize(
@@ -225,7 +235,7 @@ def test_a_segment_is_left_only_where_little_fits_and_there_is_a_spare(
 
 def test_a_snapshot_that_fits_no_spare_stays_in_its_segment() -> None:
     log = carrying(spacious())
-    log.committer.placer.spares[:] = [Spare(1, 200), Spare(2, 400)]
+    log.committer.placer.spares.small[:] = [Spare(1, 200), Spare(2, 400)]
     log.committer.placer.keep_for_snapshot(100)
     assert log.committer.spent
     last = log.store.segments.last
@@ -239,11 +249,11 @@ def test_a_small_spare_takes_what_no_segment_fits() -> None:
     log = opened(volume)
     fill(log)
     placer = log.committer.placer
-    placer.spares.pop()
+    placer.spares.small.pop()
     log.store.in_place = True
     volume.capacity_bytes = volume.used_bytes + SMALL.segment_bytes // 2
-    placer.add_spare(log.store.make_spare(placer.wanted_spares()[0]))
-    assert len(placer.spares) == SPARES
+    placer.spares.add(log.store.make_spare(placer.wanted_spares()[0]))
+    assert len(placer.spares.small) == SPARES
 
 
 def test_of_unequal_spares_a_snapshot_takes_the_largest() -> None:
@@ -251,11 +261,14 @@ def test_of_unequal_spares_a_snapshot_takes_the_largest() -> None:
     volume = spacious()
     log = carrying(volume)
     volume.capacity_bytes += SMALL.segment_bytes
-    log.committer.placer.spares.sort()
-    small, large = log.committer.placer.spares
-    log.committer.placer.spares[:] = [small, log.store.make_spare(large._replace(size_bytes=2048))]
+    log.committer.placer.spares.small.sort()
+    small, large = log.committer.placer.spares.small
+    log.committer.placer.spares.small[:] = [
+        small,
+        log.store.make_spare(large._replace(size_bytes=2048)),
+    ]
     log.write(*[definitions("x" * 500)._replace(snapshot=True)] * 3)
-    assert log.committer.placer.spares == [small]
+    assert log.committer.placer.spares.small == [small]
 
 
 def test_a_commit_that_is_carried_out_again_takes_no_other_carrier() -> None:
@@ -263,7 +276,7 @@ def test_a_commit_that_is_carried_out_again_takes_no_other_carrier() -> None:
     volume = spacious()
     log = carrying(volume)
     placer = log.committer.placer
-    while placer.carrier is not None:
+    while placer.spares.carrier is not None:
         log.committer.append([carried(1)])
     commit = log.committer.begin(0.0)
     assert commit is not None
@@ -271,7 +284,7 @@ def test_a_commit_that_is_carried_out_again_takes_no_other_carrier() -> None:
     with pytest.raises(StoreFull):  # Found: it was the one that had been given away.
         log.store.make_spare(Spare(CARRIER, SMALL.segment_bytes))
     log.store.carry_out(commit)
-    placer.add_spare(log.store.make_spare(Spare(CARRIER, SMALL.segment_bytes)))
+    placer.spares.add(log.store.make_spare(Spare(CARRIER, SMALL.segment_bytes)))
     log.store.carry_out(commit)
     assert spare_name(CARRIER) in volume.seen
 
@@ -280,14 +293,14 @@ def test_a_snapshot_too_large_for_any_spare_takes_the_carrier_but_its_copy_does_
     """Or no ack would be taken any more."""
     log = carrying(spacious())
     placer = log.committer.placer
-    placer.spares[:] = [Spare(1, 200), Spare(2, 400)]
+    placer.spares.small[:] = [Spare(1, 200), Spare(2, 400)]
     write_all(log, acks(7, 0, 1))
     large = definitions("x" * 900)._replace(snapshot=True)
     before = log.store.segments.last
     log.write(large)
-    assert placer.carrier is None
+    assert placer.spares.carrier is None
     assert log.store.segments.last is not before
-    placer.carrier = Spare(CARRIER, SMALL.segment_bytes)
+    placer.spares.carrier = Spare(CARRIER, SMALL.segment_bytes)
     write_all(log, large._replace(patient=True))
-    assert placer.carrier is not None
+    assert placer.spares.carrier is not None
     log.write(acks(7, 0, 1))

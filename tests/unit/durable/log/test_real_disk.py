@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,21 @@ def test_a_log(disk: Disk) -> None:
     assert again.contents() == contents
     assert again.report.gaps == ()
     again.close()
+
+
+def test_a_commit_opens_nothing_to_sync_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found: where there was no descriptor left when a spare became a segment, the store stopped for good."""
+    disk = RealDisk(tmp_path / "store")
+    disk.lock()
+    before = len(os.listdir("/proc/self/fd"))
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", None)
+        disk.sync_directory()
+    disk.close()
+    assert len(os.listdir("/proc/self/fd")) == before - 2
+    disk.sync_directory()
 
 
 def test_the_lock_keeps_out_this_process_too(tmp_path: Path) -> None:

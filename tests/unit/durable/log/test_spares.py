@@ -12,7 +12,7 @@ from durable.errors import StoreBusy, StoreFull
 from durable.log.header import segment_name
 from durable.log.log import open_log
 from durable.log.memory_disk import MemoryDisk, Volume
-from durable.log.placing import CARRIER, NEW, SPARES
+from durable.log.spares import CARRIER, NEW, SPARES
 from tests.logs import SMALL, PlainLog, acks, definitions, inline, publish
 from tests.waiting import until
 
@@ -30,7 +30,7 @@ def opened(volume: Volume, **settings: Any) -> PlainLog:
 def make_spares(log: PlainLog) -> None:
     placer = log.committer.placer
     for wanted in placer.wanted_spares():
-        placer.add_spare(log.store.make_spare(wanted))
+        placer.spares.add(log.store.make_spare(wanted))
 
 
 def full(volume: Volume) -> PlainLog:
@@ -39,7 +39,7 @@ def full(volume: Volume) -> PlainLog:
     with pytest.raises(StoreFull):
         for number in range(1000):
             log.write(publish(number, 200))
-    while len(log.committer.placer.spares) == SPARES:
+    while len(log.committer.placer.spares.small) == SPARES:
         log.write(acks(7, 0, 1))
     return log
 
@@ -75,7 +75,7 @@ def test_a_spare_that_was_freed_is_one_again_and_nobody_else_can_have_its_space(
         log.write(acks(7, 0, 1))
     volume.capacity_bytes = volume.used_bytes
     log.store.segments.remove([first])
-    log.committer.placer.spares += log.store.remove([first.number], SPARES)
+    log.committer.placer.spares.small += log.store.remove([first.number], SPARES)
     assert not log.store.in_place, "there is no space for another segment in its place"
     assert volume.used_bytes == volume.capacity_bytes
     for number in range(5):
@@ -84,7 +84,7 @@ def test_a_spare_that_was_freed_is_one_again_and_nobody_else_can_have_its_space(
         while log.store.segments.last is before:
             log.write(acks(7, number, number + 1))
         log.store.segments.remove([before])
-        log.committer.placer.spares += log.store.remove([before.number], SPARES)
+        log.committer.placer.spares.small += log.store.remove([before.number], SPARES)
     log.close()
     log = PlainLog(MemoryDisk(volume))
     assert not log.report.damage
@@ -114,7 +114,7 @@ def test_no_spare_is_taken_under_a_number_that_is_being_made() -> None:
     log.committer.segment_refused(0)
     log.committer.append([acks(7, 0, 1)])
     log.commit()
-    assert len(log.committer.placer.spares) == SPARES - 1
+    assert len(log.committer.placer.spares.small) == SPARES - 1
 
 
 def test_what_is_declared_on_a_full_disk_leaves_room_for_acks() -> None:
@@ -132,7 +132,7 @@ def test_a_spare_that_has_become_too_small_grows_when_there_is_space() -> None:
     volume = room()
     log = opened(volume)
     placer = log.committer.placer
-    before = list(placer.spares)
+    before = list(placer.spares.small)
     placer.keep_for_snapshot(2 * SNAPSHOT_BYTES)
     volume.capacity_bytes = volume.used_bytes
     with pytest.raises(StoreFull):
@@ -140,11 +140,11 @@ def test_a_spare_that_has_become_too_small_grows_when_there_is_space() -> None:
     volume.capacity_bytes += SMALL.segment_bytes
     wanted = placer.wanted_spares()
     assert [one.number for one in wanted] == [one.number for one in before]
-    placer.spares = [log.store.make_spare(one) for one in wanted]
+    placer.spares.small = [log.store.make_spare(one) for one in wanted]
     assert not placer.wanted_spares()
     log.close()
     log = PlainLog(MemoryDisk(volume))
-    assert log.committer.placer.spares == placer.spares
+    assert log.committer.placer.spares.small == placer.spares.small
 
 
 def test_a_small_segment_stays_small_when_it_is_opened_on_a_disk_with_space() -> None:
@@ -172,8 +172,8 @@ def test_a_directory_of_somebody_else_is_no_spare() -> None:
     opened(volume).close()
     MemoryDisk(volume).make_directory("spare.0000000009")
     log = opened(volume)
-    assert len(log.committer.placer.spares) == SPARES
-    log.committer.placer.spares.pop()
+    assert len(log.committer.placer.spares.small) == SPARES
+    log.committer.placer.spares.small.pop()
     make_spares(log)
     assert "spare.0000000010" in volume.seen
 

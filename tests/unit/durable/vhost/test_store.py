@@ -30,7 +30,7 @@ def few_at_once() -> Iterator[None]:
 def segments(firsts: list[int]) -> Segments:
     made = Segments()
     for number, first in enumerate([1, *firsts]):
-        made.add(Segment(number, first))
+        made.add(Segment(number, first, 4096))
     return made
 
 
