@@ -14,7 +14,6 @@ import pytest
 import trio
 
 from durable.broker.hosted import Hosted
-from durable.errors import StoreFull
 from durable.log.header import spare_name
 from durable.log.memory_disk import Volume
 from durable.log.placing import Waiting
@@ -22,10 +21,10 @@ from durable.log.spares import CARRIER
 from durable.queues.consumers import Consumer
 from durable.queues.queue import ACK, REJECT
 from tests.integration.durable.test_acks_without_end import Images, unsettled
-from tests.integration.durable.test_full_disk import VIRTUAL_PATIENCE_S, settle, until_space
-from tests.integration.durable.test_too_large import declare, graves, publish, ready
+from tests.integration.durable.test_full_disk import VIRTUAL_PATIENCE_S, fill, settle, until_space
+from tests.integration.durable.test_too_large import declare, graves, ready
 from tests.power_cuts import CONFIG, run
-from tests.vhosts import flushed, make_batch
+from tests.vhosts import flushed
 from tests.waiting import until, virtual_sleep
 
 SEGMENT = 1 << 14
@@ -44,19 +43,6 @@ class Fates(NamedTuple):
     shuffled: bool = False
     at_once: bool = False
     buried_consumed: bool = False
-
-
-async def fill_slowly(hosted: Hosted, size_bytes: int, first: int = 0) -> int:
-    """Messages alone to `jobs` until there is no room, with checkpoints; how many are confirmed."""
-    number = first
-    while True:
-        try:
-            await publish(hosted, make_batch(number, [bytes(size_bytes)], key="jobs"))
-        except StoreFull:
-            return number - first
-        number += 1
-        if number % 5 == 0:
-            await virtual_sleep(CONFIG.idle_s)
 
 
 class Consuming:
@@ -106,7 +92,7 @@ def test_what_stays_of_every_segment_keeps_no_disk_full(fates: Fates, seed: int)
 
     async def life(hosted: Hosted) -> None:
         await graves(hosted)
-        published = await fill_slowly(hosted, fates.size_bytes)
+        published = await fill(hosted, fates.size_bytes, slowly=True)
         stay, rejected = await Consuming(hosted).settle_each(fates, published, Random(seed))
         consumed = 0
 
@@ -123,7 +109,7 @@ def test_what_stays_of_every_segment_keeps_no_disk_full(fates: Fates, seed: int)
         assert hosted.vhost.registry.queue("jobs").unsettled == stay
         assert not hosted.lost
         assert hosted.log.waiting == Waiting()
-        assert await fill_slowly(hosted, fates.size_bytes, published) > 5
+        assert await fill(hosted, fates.size_bytes, first=published, slowly=True) > 5
 
     run(volume, life, config=FULL)
 
@@ -134,7 +120,7 @@ def test_a_carrier_is_made_while_there_is_room_and_again_in_place_of_what_it_fre
 
     async def life(hosted: Hosted) -> None:
         await declare(hosted, "jobs")
-        published = await fill_slowly(hosted, 20)
+        published = await fill(hosted, 20, slowly=True)
         assert spare_name(CARRIER) in volume.seen
         volume.capacity_bytes = volume.used_bytes
         fates = Fates(20, stays=0.1, shuffled=True)
@@ -153,7 +139,7 @@ def test_a_kill_or_a_power_cut_while_it_is_written_loses_nothing() -> None:
     async def life(hosted: Hosted) -> None:
         nonlocal published
         await declare(hosted, "jobs")
-        published = await fill_slowly(hosted, 100)
+        published = await fill(hosted, 100, slowly=True)
         volume.capacity_bytes = volume.used_bytes
         consuming = Consuming(hosted)
         for tag in range(published):
@@ -176,7 +162,7 @@ def test_a_kill_or_a_power_cut_while_it_is_written_loses_nothing() -> None:
         if number % 4 == 0:
             await settle(hosted, "jobs", ACK)
             await until_space(hosted)
-            assert await fill_slowly(hosted, 100, published) > 10
+            assert await fill(hosted, 100, first=published, slowly=True) > 10
 
     run(volume, life, images, FULL)
     assert images.left

@@ -38,13 +38,17 @@ VIRTUAL_PATIENCE_S = 100 * CONFIG.idle_s
 AUDIT = StreamDefinition(name="audit")
 
 
-async def fill(hosted: Hosted, size_bytes: int = 1000) -> int:
-    """Publish to `jobs` until there is no room; how many are confirmed."""
+async def fill(
+    hosted: Hosted, size_bytes: int = 1000, *, first: int = 0, slowly: bool = False
+) -> int:
+    """Publish to `jobs` until there is no room, slowly: with checkpoints; how many are confirmed."""
     for number in count():
         try:
-            await publish(hosted, make_batch(number, [bytes(size_bytes)], key="jobs"))
+            await publish(hosted, make_batch(first + number, [bytes(size_bytes)], key="jobs"))
         except StoreFull:
             return number
+        if slowly and number % 5 == 4:
+            await virtual_sleep(CONFIG.idle_s)
     raise AssertionError("a disk without end")
 
 
