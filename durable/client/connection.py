@@ -323,6 +323,8 @@ class Connection:
         if type(priority) is not int or abs(priority) > COUNT_MAX:
             raise InvalidDefinition("consumer", "priority", priority, "an integer of 64 bits")
         check_flags("consumer", exclusive=exclusive, no_ack=no_ack, peek=peek)
+        if peek and no_ack:
+            raise InvalidDefinition("consumer", "peek", peek, "false with no_ack, which settles")
         settings = {
             "prefetch": prefetch, "prefetch_bytes": prefetch_bytes, "priority": priority,
             "exclusive": exclusive, "no_ack": no_ack, "peek": peek,

@@ -146,6 +146,8 @@ async def test_what_a_consumer_or_reader_cannot_have_is_refused_by_name(tmp_path
             for value in values:
                 with pytest.raises(InvalidDefinition, match=f"^consumer: {field} is"):
                     shop.consume(**{"queue": "jobs", field: value})
+        with pytest.raises(InvalidDefinition, match="want false with no_ack"):
+            shop.consume("jobs", peek=True, no_ack=True)  # Found: it emptied the queue.
         for field in ("stream", "cursor"):
             for value in (5, NO_TEXT, "c" * 100_000):
                 given: dict[str, Any] = {"stream": "audit", field: value}

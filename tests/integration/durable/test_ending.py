@@ -115,7 +115,7 @@ def test_on_a_full_disk_a_queue_stays_until_its_dead_are_buried(why: str) -> Non
         await virtual_sleep(10 * CONFIG.idle_s)
         copied = ready(hosted)["graves"]
         assert copied < published, "what is kept for copies does not take all"
-        assert ready(hosted) == {"graves": copied, "jobs": 0}
+        assert ready(hosted)["jobs"] == 0, "it is still there"
         volume.capacity_bytes *= 4
         await becomes(hosted, {"graves": published})
 
