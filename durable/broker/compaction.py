@@ -50,7 +50,7 @@ async def compact(hosted: Hosted, bytes_per_s: float) -> None:
             await hosted.log.free()  # On a full disk there may have to be a snapshot first.
             again = hosted.log.to_compact()
             if moved_bytes > chosen.bytes_max:
-                hosted.log.put_off(positions.start, moved_bytes)
+                hosted.log.put_off(chosen, moved_bytes)
             elif not moved_bytes and again is not None and again.positions == positions:
                 _leave_damaged(hosted, positions)
         except TooLarge as error:

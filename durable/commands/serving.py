@@ -20,7 +20,6 @@ from ..broker.collecting import Collector
 from ..broker.hosted import Hosted
 from ..config import BrokerConfig
 from ..log.config import LogConfig
-from ..log.spares import SEGMENT_PER_SNAPSHOT
 from ..protocol.parts import PART_OVERHEAD_BYTES
 from .findings import as_json, findings, summary
 from .options import BROKER, size, sizes
@@ -108,7 +107,7 @@ def config_of(args: argparse.Namespace, chunk_bytes: int) -> BrokerConfig:
     window = given.setdefault(
         "tunnel_window_bytes", min(BrokerConfig().tunnel_window_bytes, room // 2)
     )
-    most_window = room - log.segment_bytes // SEGMENT_PER_SNAPSHOT
+    most_window = room - log.kept_for_snapshot_bytes_max
     if window > most_window:
         raise ConfigError(
             f"--window-size is {window}: a message of that size fits into no segment, which have "

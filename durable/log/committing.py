@@ -78,14 +78,12 @@ class Committer:
         cipher: Cipher | None = None,
     ) -> None:  # fmt: skip
         self.config, self.segments, self.epoch = config, segments, epoch
-        self.placer = Placer(
-            config, cursor, ahead_ready=ahead_ready, spares=spares, segments=segments
-        )
+        self.placer = Placer(config, cursor, segments, ahead_ready=ahead_ready, spares=spares)
         self._store_id, self._seed = store_id, store_seed(store_id)
         self._encrypt = cipher.encrypt if cipher is not None and cipher.encrypting else None
         self._chain = chain
-        self._sizes = {cursor.number: cursor.capacity_bytes}
-        """Of segments that have been begun, until they are noted."""
+        self._begun: dict[int, Segment] = {}
+        """Segments of which nothing is durable yet."""
         self._gathered: deque[Place] = deque()
         self.pending_bytes = 0
         """Appended and not durable yet."""
@@ -176,11 +174,10 @@ class Committer:
             if step is not None:  # The old segment is on stable storage before the new one begins.
                 assert isinstance(step, Write)
                 commit.steps.append(Sync(step.number))
-            spare = self.placer.spares.taken.pop(number, None)
+            spare = self.placer.spares.given(number)
             if spare is not None:
                 commit.steps.append(Take(number, spare.number))
-                self._sizes[number] = spare.size_bytes
-            step = self._first_write(place)
+            step = self._first_write(place, spare)
             commit.steps.append(step)
         pieces, self._chain = encode_record(
             draft, seed=self._seed, epoch=self.epoch, position=position, chain=self._chain,
@@ -191,10 +188,15 @@ class Committer:
         commit.size_bytes += size
         commit.end = position + (draft.kind != SEAL_KIND)
 
-    def _first_write(self, place: Place) -> Write:
+    def _first_write(self, place: Place, spare: Spare | None) -> Write:
         if place.at > SEGMENT_HEADER_BYTES:
             return Write(place.number, place.at, [])
-        size_bytes = self._sizes.setdefault(place.number, self.config.segment_bytes)
+        size_bytes = self.config.segment_bytes if spare is None else spare.size_bytes
+        last = self.segments.last
+        if last is not None and last.number == place.number:  # Found with a header and no record.
+            size_bytes = last.capacity_bytes
+        else:
+            self._begun[place.number] = Segment(place.number, place.position, size_bytes)
         header = SegmentHeader(
             self._store_id,
             place.number,
@@ -222,7 +224,7 @@ class Committer:
         if segment is None or segment.number != place.number:
             if segment is not None:
                 segment.sealed = True
-            segment = Segment(place.number, place.position, self._sizes.pop(place.number))
+            segment = self._begun.pop(place.number)
             self.segments.add(segment)
         end_at = place.at + place.size_bytes
         if place.draft.kind == SEAL_KIND:

@@ -23,7 +23,7 @@ BURST_S = 0.25
 """So much of the budget may be used at once after a rest: publishers wait no longer than that."""
 OVER = 1.5
 """What is carried forward takes a little more than it did, and live bytes may be estimates that leave
-out headers: there is to be room for half as much again. Where it was counted, so much of what was found."""
+out headers: there is to be room for half as much again."""
 FULL_SHARE = 0.5
 """On a full disk more than usual is worth being carried forward: it writes as much as it frees."""
 YOUNGEST_KEPT, FULL_KEPT = 2, 1
@@ -38,9 +38,9 @@ class Candidate(NamedTuple):
     """Its log positions."""
     size_bytes: int
     needed_bytes: float
-    """Where it is carried to; rather too many than too few. 0: none, or it is not known."""
-    sealed: bool
-    """And of those that may be."""
+    """What is live takes so much where it is carried to, about. 0: nothing, or it is not known."""
+    movable: bool
+    """Sealed, and a snapshot knows all that it did, or will."""
 
 
 class Chosen(NamedTuple):
@@ -50,6 +50,8 @@ class Chosen(NamedTuple):
     """Its log positions."""
     bytes_max: float
     """With more than this carried forward it is not worth it, or there is no room: `Log.put_off`."""
+    needed_bytes: float
+    """What was expected to be carried forward."""
 
 
 def choose(
@@ -69,8 +71,8 @@ def choose(
         share_max = max(share_max, FULL_SHARE)
     for one in candidates[: -FULL_KEPT if full else -YOUNGEST_KEPT]:
         bytes_max = min(OVER * share_max * one.size_bytes, room_bytes)
-        if one.sealed and 0 < one.needed_bytes < bytes_max:
-            return Chosen(one.positions, bytes_max)
+        if one.movable and 0 < OVER * one.needed_bytes < bytes_max:
+            return Chosen(one.positions, bytes_max, one.needed_bytes)
     return None
 
 

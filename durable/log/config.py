@@ -10,6 +10,8 @@ KIB, MIB = 1 << 10, 1 << 20
 SEGMENT_BYTES_MIN = KIB
 SEGMENT_BYTES_MAX = (1 << 32) - 8
 """Bytes in a segment are counted in 32 bits by the index."""
+SEGMENT_PER_SNAPSHOT = 4
+"""What is kept for a snapshot leaves most of a segment to publishes, and room for a copy of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +57,11 @@ class LogConfig:
     compaction_bytes_per_s: int = 16 * MIB
     """Most that compaction writes: a tenth of what a slow SSD takes, so publishers hardly notice. A
     segment with a quarter left takes four seconds."""
+
+    @property
+    def kept_for_snapshot_bytes_max(self) -> int:
+        """Most that is kept in a segment for the next snapshot."""
+        return self.segment_bytes // SEGMENT_PER_SNAPSHOT
 
     def __post_init__(self) -> None:
         if not SEGMENT_BYTES_MIN <= self.segment_bytes <= SEGMENT_BYTES_MAX:

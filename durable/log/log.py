@@ -348,11 +348,11 @@ class Log:
 
     def leave(self, position: int) -> None:
         """Do not compact the segment with this log position until the log is opened again."""
-        self._store.segments.needs(position)
+        self._store.segments.grows(position)
 
-    def put_off(self, position: int, needed_bytes: int) -> None:
-        """So much needs the segment with this log position where it is carried to: not now."""
-        self._store.segments.needs(position, needed_bytes)
+    def put_off(self, chosen: Chosen, counted_bytes: int) -> None:
+        """To carry this segment forward takes at least so much, more than it was chosen for."""
+        self._store.segments.grows(chosen.positions.start, counted_bytes / chosen.needed_bytes)
 
     def encoded_marks(self, position: int) -> bytes:
         """See Segments."""
@@ -378,10 +378,10 @@ class Log:
             if not numbers:
                 return []
             self._store.segments.remove(gone)
-            self._left, spares = numbers, self._committer.placer.spares.small
-            spares_max = max(0, SPARES - len(spares))
+            self._left, spares = numbers, self._committer.placer.spares
+            spares_max = max(0, SPARES - len(spares.small))
             try:
-                spares += await self._in_thread(self._store.remove, numbers, spares_max)
+                spares.add(*await self._in_thread(self._store.remove, numbers, spares_max))
             except OSError as error:  # What is stored is well: it takes space for longer.
                 logger.warning("freed segments stay on the disk for now: %s", error)
                 return []
@@ -446,13 +446,13 @@ class Log:
         self._writer.start(self._store.carry_out, commit)
         self._begun.wake()
 
-    async def _call(self, call: Callable[[Any], Any], argument: Any) -> Any:
+    async def _call(self, call: Callable[..., Any], *arguments: Any) -> Any:
         """In a worker thread. Cancelled, it goes on there: nobody can get it out of the kernel."""
 
         async def once() -> Any:
             self._calls += 1
             try:
-                done = await self._in_thread(call, argument, abandon_on_cancel=True)
+                done = await self._in_thread(call, *arguments, abandon_on_cancel=True)
             except Exception:
                 self._calls -= 1
                 raise

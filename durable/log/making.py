@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Any
 
 from mesh.waker import Waker
@@ -56,8 +55,7 @@ async def _make_segment(store: Store, call: Call, number: int) -> bool:
             await call(store.carrier_ahead, number)
             placer.spares.carrier = None
         else:
-            make = partial(store.make_segment, carrier_missing=placer.carrier_missing)
-            await call(make, number)
+            await call(store.make_segment, number, placer.carrier_missing)
     except StoreFull as error:
         committer.segment_refused(error.free_bytes)
         if not full:
@@ -85,10 +83,10 @@ async def _make_spare(store: Store, call: Call, wanted: Spare) -> None:
     small = next((one for one in spares.small if one.number == wanted.number), None)
     if small is None and not (wanted.is_carrier or wanted.number == NEW):
         return  # It has been taken meanwhile.
-    if small is not None:  # Nobody may take it while it grows.
-        spares.small.remove(small)
+    if small is not None:  # While it grows.
+        spares.set_aside(small)
     try:
         spares.add(await call(store.make_spare, wanted))
     except StoreFull:
         if small is not None:
-            spares.small.append(small)
+            spares.add(small)

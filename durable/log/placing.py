@@ -30,6 +30,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from itertools import islice
 from math import inf
 from typing import NamedTuple
 
@@ -40,10 +41,12 @@ from .bodies import SEAL_BYTES, seal_draft
 from .config import LogConfig
 from .header import SEGMENT_HEADER_BYTES
 from .record import Draft, Kind
-from .segments import Segment
-from .spares import SEGMENT_PER_SNAPSHOT, Spare, Spares, room
+from .segments import Segments
+from .spares import CARRIER, Spare, Spares, room, was_small
 
 ESSENTIAL = frozenset({Kind.ACKS, Kind.DEFINITIONS})
+CARRIES_MIN = 3
+"""With fewer segments, one more to write is worth more than a carrier."""
 
 
 def essential(draft: Draft) -> bool:
@@ -66,6 +69,7 @@ class Purpose(Enum):
 
 
 def purpose_of(drafts: Sequence[Draft]) -> Purpose:
+    """The first that fits: what comes with others shares their places."""
     kinds = {draft.kind for draft in drafts}
     if Kind.MOVED in kinds:
         return Purpose.MOVED
@@ -120,13 +124,9 @@ class Placer:
     """Gives out places in the order it is asked."""
 
     def __init__(
-        self, config: LogConfig, cursor: Cursor, *, ahead_ready: bool, spares: Iterable[Spare] = (),
-        segments: Iterable[Segment] = (),
+        self, config: LogConfig, cursor: Cursor, segments: Segments, *, ahead_ready: bool,
+        spares: Iterable[Spare] = (),
     ) -> None:  # fmt: skip
-        """
-        Args:
-            segments: all there are with something in it.
-        """
         self._config, self.cursor, self._segments = config, cursor, segments
         self.spares = Spares(config, spares)
         self.ahead = Ahead.READY if ahead_ready else Ahead.WANTED
@@ -149,9 +149,22 @@ class Placer:
 
     @property
     def carries(self) -> bool:
-        """Whether there is to be a carrier."""
-        cursor = self.cursor
-        return self.spares.carries(self._segments, cursor.number, cursor.capacity_bytes)
+        """Whether there is to be a carrier. With few segments there is little to carry forward; without small
+        spares acks need the next segment more."""
+        writing, small = self.cursor.number, self._in_small
+        if self._config.compaction_share_max == 0 or not (self.spares.had_small or small):
+            return False
+        whole = (
+            one
+            for one in self._segments
+            if one.number != writing and not was_small(self._config, one.capacity_bytes)
+        )  # No more are looked at than needed: it is asked with each append while there is no segment ahead.
+        return (not small) + sum(1 for _ in islice(whole, CARRIES_MIN)) >= CARRIES_MIN
+
+    @property
+    def _in_small(self) -> bool:
+        """Whether what is being written was a small spare."""
+        return was_small(self._config, self.cursor.capacity_bytes)
 
     @property
     def carrier_missing(self) -> bool:
@@ -164,8 +177,11 @@ class Placer:
         return self.ahead is Ahead.REFUSED and self.spares.carrier is not None and not self.carries
 
     def wanted_spares(self) -> list[Spare]:
-        """See Spares."""
-        return self.spares.wanted(self._snapshot_bytes, carries=self.carries)
+        """To be made now, or to be larger: those for acks first."""
+        wanted = self.spares.wanted(self._snapshot_bytes)
+        if self.carrier_missing:
+            wanted.append(Spare(CARRIER, self._config.segment_bytes))
+        return wanted
 
     @property
     def carried_bytes_max(self) -> float:
@@ -182,7 +198,7 @@ class Placer:
 
     def keep_for_snapshot(self, size_bytes: int) -> None:
         """So much the next one takes, as far as is known; what is declared from now on is added."""
-        self._snapshot_bytes = min(size_bytes, self._config.segment_bytes // SEGMENT_PER_SNAPSHOT)
+        self._snapshot_bytes = min(size_bytes, self._config.kept_for_snapshot_bytes_max)
 
     @property
     def snapshot_spent(self) -> bool:
@@ -198,9 +214,9 @@ class Placer:
         cursor, kept = self.cursor, self._snapshot_bytes
         return (
             self.ahead is Ahead.REFUSED
-            and not self.spares.was_small(cursor.capacity_bytes)
+            and not self._in_small
             and cursor.at > cursor.capacity_bytes // 2
-            and self.spares.fit(kept + 1)
+            and self.spares.for_bytes(kept + 1) is not None
         )
 
     def place(self, drafts: Sequence[Draft], *, leave: bool = False) -> list[Place]:
@@ -220,11 +236,11 @@ class Placer:
             self._check_snapshot(drafts, total)
         if self.ahead is Ahead.REFUSED:
             self._check_declared(drafts)
-        cursor, kept, purpose = self.cursor, 0, Purpose.PUBLISH
-        if self.ahead is not Ahead.READY:
+        cursor, kept, purpose = self.cursor, 0, None
+        if self.ahead is not Ahead.READY:  # Else there is room for whatever it is.
             purpose = purpose_of(drafts)
             kept = self._kept_from(purpose)
-        leave = leave and self._fit_spare(drafts)
+        leave = leave and self._can_leave_with(drafts)
         here = not cursor.sealed and cursor.at + total <= self._ordinary_end(cursor) - kept
         if here and not leave:
             places = self._place_here(drafts, sizes)
@@ -259,7 +275,8 @@ class Placer:
         return kept if self.spares.carrier is not None else max(kept, self.waiting.moved_bytes)
 
     def _place_around(
-        self, drafts: Sequence[Draft], sizes: Sequence[int], kept: int, purpose: Purpose, leave: bool
+        self, drafts: Sequence[Draft], sizes: Sequence[int], kept: int, purpose: Purpose | None,
+        leave: bool,
     ) -> list[Place]:  # fmt: skip
         """Where a segment ends, or all of it that is for them."""
         places: list[Place] = []
@@ -279,10 +296,10 @@ class Placer:
             cursor = cursor._replace(at=cursor.at + size, position=cursor.position + 1)
         self.cursor, self.ahead = cursor, ahead
         if spare is not None:
-            self.spares.take(spare, cursor.number)
+            self.spares.give(spare, cursor.number)
         return places
 
-    def _carrier_for(self, purpose: Purpose) -> Spare | None:
+    def _carrier_for(self, purpose: Purpose | None) -> Spare | None:
         """The carrier, if it is for that, and there."""
         wanted = purpose in (Purpose.MOVED, Purpose.SNAPSHOT) or (
             purpose is Purpose.LETTERS and self.waiting.letters
@@ -319,7 +336,7 @@ class Placer:
             limit = self._ordinary_end(cursor)
         elif not draft.snapshot:
             limit -= self._snapshot_bytes
-            if self.spares.was_small(cursor.capacity_bytes) and not self.spares.small:
+            if was_small(self._config, cursor.capacity_bytes) and not self.spares.small:
                 # The next snapshot gives the other one back, and may be larger than the last.
                 limit -= self._config.reserve_bytes // 2
         return not cursor.sealed and cursor.at + size <= limit
@@ -336,7 +353,9 @@ class Placer:
             before = 0 if found[0].snapshot else self._snapshot_bytes
             self.keep_for_snapshot(before + sum(one.size_bytes for one in found))
 
-    def _spare_for(self, draft: Draft, size: int, ahead: Ahead, purpose: Purpose) -> Spare | None:
+    def _spare_for(
+        self, draft: Draft, size: int, ahead: Ahead, purpose: Purpose | None
+    ) -> Spare | None:
         """The one in which this draft is to stand, if it may and if there is one.
 
         Raises:
@@ -345,9 +364,8 @@ class Placer:
         found = None
         if ahead is Ahead.REFUSED and essential(draft):
             kept = 0 if draft.snapshot else self._snapshot_bytes
-            if self.spares.fit(size + kept):
-                found = self.spares.largest()
-            elif draft.snapshot:  # Too large for those there are: no ack would be taken any more.
+            found = self.spares.for_bytes(size + kept)
+            if found is None and draft.snapshot:  # Without it no ack would be taken any more.
                 found = self._carrier_for(purpose)
         elif ahead is Ahead.REFUSED and not draft.snapshot:
             found = self._carrier_for(purpose)
@@ -355,9 +373,10 @@ class Placer:
             raise StoreBusy(size, "the next segment is being made")
         return found
 
-    def _fit_spare(self, drafts: Sequence[Draft]) -> bool:
-        """Whether those of them fit one that may stand in it."""
-        return self.spares.fit(sum(draft.size_bytes for draft in drafts if essential(draft)))
+    def _can_leave_with(self, drafts: Sequence[Draft]) -> bool:
+        """Whether there is a spare for those of them that may stand in it."""
+        size = sum(draft.size_bytes for draft in drafts if essential(draft))
+        return self.spares.for_bytes(size) is not None
 
     def _roll(
         self, cursor: Cursor, draft: Draft, places: list[Place], segment_bytes: int

@@ -137,7 +137,11 @@ class RealDisk(RealDirectory, Disk):
 
     def lock(self) -> None:
         self._lock = take_lock(self._path, os.O_RDWR | os.O_CREAT, fcntl.LOCK_EX)
-        self._directory = _open_directory(self._path)
+        try:
+            self._directory = _open_directory(self._path)
+        except OSError as error:
+            self.close()
+            raise StoreFailed(f"{self._path} cannot be locked: {error}") from error
 
     def sync_directory(self) -> None:
         if self._directory is None:

@@ -293,8 +293,10 @@ class _Recovery:
             if dirty or missing:
                 kept_as = self._keep(segment.number, file, tail.at, tail.end)
                 torn = TornTail(segment.number, tail.at, dirty, missing, position, kept_as)
-            self._clear(file, tail)
+            if not self._clear(file, tail):
+                file.truncate(tail.at)
             self._grow(one)
+            segment.capacity_bytes = file.size_bytes
         else:  # A seal is followed by a record at once: if there is none, a commit was cut off.
             torn = TornTail(segment.number + 1, 0, 0, 0, position, None)
         return Cursor(
@@ -302,13 +304,14 @@ class _Recovery:
             sealed=one.sealed,
         ), torn  # fmt: skip
 
-    def _clear(self, file: File, tail: Damaged) -> None:
-        """In place: on a full disk others would take what a cut gives back."""
+    def _clear(self, file: File, part: Damaged) -> bool:
+        """Zeros in place, if that can be written: on a full disk others would take what a cut gives back."""
         try:
-            for at in range(tail.at, tail.end, WINDOW_BYTES):
-                file.pwritev([bytes(min(WINDOW_BYTES, tail.end - at))], at)
+            for at in range(part.at, part.end, WINDOW_BYTES):
+                file.pwritev([bytes(min(WINDOW_BYTES, part.end - at))], at)
         except OSError:
-            file.truncate(tail.at)
+            return False
+        return True
 
     def _grow(self, one: _Scanned) -> None:
         """Back to full size, so that writing cannot fail for lack of space; else it ends here."""
@@ -367,21 +370,19 @@ class _Recovery:
     def _make_ready(self, one: _Scanned, number: int) -> bool:
         """Whether this unused segment can be the next one; if not, it is removed, or a spare.
 
-        Torn as its first record was written, it is all zeros again: it may have been the carrier, or made while
+        Where its first write was torn, it is filled with zeros again: it may have been the carrier, or made while
         there was space.
         """
         size, name = one.file.size_bytes, segment_name(one.segment.number)
         self._keep_damage(one)
-        if one.segment.number == number and size == self._config.segment_bytes:
-            for part in one.damaged:
-                self._clear(one.file, part)
+        fits = one.segment.number == number and size == self._config.segment_bytes
+        if fits and all(self._clear(one.file, part) for part in one.damaged):
             if one.damaged:
                 one.file.fdatasync()
-            if one.file.size_bytes == size:  # Else it was cut instead.
-                return True
+            return True
         if size >= self._config.segment_bytes:
             self._disk.unlink(name)
-        else:  # A spare that was to become one. What is torn in it goes when it does.
+        else:  # A spare that was to become one. Before it does, `Store` fills it with zeros.
             self._disk.rename(name, spare_name(next_spare(self._disk.names())))
         return False
 

@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from math import inf
 
-from .compaction import OVER, Candidate
+from .compaction import Candidate
 from .header import SEGMENT_HEADER_BYTES
 from .marks import Marks
 from .series import Series
@@ -19,7 +19,7 @@ class Segment:
     """One file. Positions are log positions, `at` are bytes in the file."""
 
     __slots__ = (
-        "capacity_bytes", "end", "end_at", "first", "live_bytes", "marks", "number", "over", "references",
+        "capacity_bytes", "end", "end_at", "first", "growth", "live_bytes", "marks", "number", "references",
         "sealed",
     )  # fmt: skip
 
@@ -30,12 +30,17 @@ class Segment:
         self.end_at = SEGMENT_HEADER_BYTES
         """The byte after its last record."""
         self.sealed = False
-        self.over = OVER
-        """What is carried forward of it takes so many times `live_bytes`."""
+        self.growth = 1.0
+        """What is carried forward of it takes so many times `live_bytes`, as far as is known."""
         self.references = 0
         self.live_bytes = 0
         """What those who refer to its records said that they need."""
         self.marks = Marks()
+
+    @property
+    def needed_bytes(self) -> float:
+        """For what is carried forward of it."""
+        return self.growth * self.live_bytes if self.live_bytes else 0.0  # inf * 0 is none of both.
 
     def passed(self, marks: Marks) -> None:
         """What stands before the last of these is known, and will not be noted."""
@@ -107,11 +112,12 @@ class Segments:
         segment = self.find(position)
         return b"" if segment is None else segment.marks.encode(position)
 
-    def needs(self, position: int, size_bytes: float = inf) -> None:
-        """The segment with this log position takes so much where it is carried to; inf: it cannot be."""
+    def grows(self, position: int, times: float = inf) -> None:
+        """What is carried forward of the segment with this log position takes so many times what was expected;
+        inf: it cannot be."""
         segment = self.find(position)
         if segment is not None and position < segment.end:  # Else it has been freed meanwhile.
-            segment.over = OVER * max(1.0, size_bytes / max(1, segment.live_bytes))
+            segment.growth *= max(1.0, times)
 
     def after(self, number: int) -> Segment | None:
         """The next segment there is."""
@@ -179,7 +185,7 @@ class Segments:
         """For compaction."""
         return [
             Candidate(
-                range(one.first, one.end), one.end_at, one.over * one.live_bytes if one.live_bytes else 0,
+                range(one.first, one.end), one.end_at, one.needed_bytes,
                 one.sealed and one.end <= keep_from,
             )
             for one in self._all

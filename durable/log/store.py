@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from itertools import count
 from threading import Lock
 
@@ -17,7 +17,7 @@ from .placing import Ahead
 from .reader import WINDOW_BYTES, Reader
 from .record import store_seed
 from .recovery import Begin, Recovered, Visit, recover
-from .spares import CARRIER, NEW, Spare, spare_bytes_max
+from .spares import CARRIER, NEW, Spare, was_small
 
 
 class Store:
@@ -65,19 +65,16 @@ class Store:
 
     def _keep_carrier(self) -> None:
         """Make the segment ahead the carrier if that is missing: a kill may have come when it was about to be
-        written, or before another one was made."""
+        written, or before another one was made. Where there is no space to write its name it stays what it is."""
         placer = self.committer.placer
         if placer.carrier_missing:
-            try:
-                self._disk.rename(segment_name(placer.cursor.number + 1), spare_name(CARRIER))
-            except OSError as error:
-                if error.errno not in NO_SPACE:
-                    raise
-                return  # It is the segment ahead, then.
-            self._disk.sync_directory()
-            file = self._spares[CARRIER] = self._disk.open(spare_name(CARRIER))
-            placer.spares.add(Spare(CARRIER, file.size_bytes))
-            placer.ahead = Ahead.WANTED
+            with suppress(StoreFull):
+                with self._space_for(self._config.segment_bytes):
+                    self._disk.rename(segment_name(placer.cursor.number + 1), spare_name(CARRIER))
+                self._disk.sync_directory()
+                file = self._spares[CARRIER] = self._disk.open(spare_name(CARRIER))
+                placer.spares.add(Spare(CARRIER, file.size_bytes))
+                placer.ahead = Ahead.WANTED
 
     def carry_out(self, commit: Commit) -> None:
         """Take the steps of a commit.
@@ -90,27 +87,23 @@ class Store:
             if isinstance(step, Sync):
                 self._file(step.number).fdatasync()
                 continue
-            try:
+            with self._space_for(commit.size_bytes):
                 if isinstance(step, Take):
-                    self._take(step)
+                    if step.number not in self._files:  # Else the commit is carried out once more.
+                        self._rename(step.spare, step.number)
+                    self._disk.sync_directory()
                 else:
                     self._file(step.number).pwritev(step.pieces, step.at)
-            except OSError as error:
-                if error.errno not in NO_SPACE:
-                    raise
-                raise self._full(commit.size_bytes) from error
 
-    def _take(self, step: Take) -> None:
-        """Zeros first: what stood there when it was a segment before would be read as records of this one.
-        Done already, as when the commit is carried out once more: it stays as it is."""
-        if step.number not in self._files:
-            file = self._spares[step.spare]
-            for at in range(0, file.data_end(), WINDOW_BYTES):
-                file.pwritev([bytes(min(WINDOW_BYTES, file.size_bytes - at))], at)
-            file.fdatasync()
-            self._disk.rename(spare_name(step.spare), segment_name(step.number))
-            self._files[step.number] = self._spares.pop(step.spare)
-        self._disk.sync_directory()  # Once more, if that is what failed.
+    def _rename(self, spare: int, number: int) -> None:
+        """This spare is segment `number`, but for `sync_directory`. Zeros first: what stood there when it was a
+        segment before would be read as records of this one."""
+        file = self._spares[spare]
+        for at in range(0, file.data_end(), WINDOW_BYTES):
+            file.pwritev([bytes(min(WINDOW_BYTES, file.size_bytes - at))], at)
+        file.fdatasync()
+        self._disk.rename(spare_name(spare), segment_name(number))
+        self._files[number] = self._spares.pop(spare)
 
     def open_written(self) -> None:
         """The files that will be written next: later there may be no descriptor left for them, and a
@@ -125,23 +118,21 @@ class Store:
         """The carrier is segment `number` from now on.
 
         Raises:
-            StoreFull: there is no space to write its name; it can be called again.
-            OSError: the disk failed, or there is no descriptor left: the same.
+            StoreFull: there is no space to write its name; it still is the carrier.
+            OSError: the disk failed, or has no space to sync that name: it is neither for certain.
         """
-        try:
-            self._take(Take(number, CARRIER))
-        except OSError as error:
-            if error.errno not in NO_SPACE:
-                raise
-            raise self._full(self._config.segment_bytes) from error
+        with self._space_for(self._config.segment_bytes):
+            self._rename(CARRIER, number)
+        self._disk.sync_directory()
 
-    def make_segment(self, number: int, *, carrier_missing: bool = False) -> None:
+    def make_segment(self, number: int, carrier_missing: bool) -> None:
         """A file for segment `number`: allocated, zeros, and there after a power cut.
 
         In place of one that was removed it leaves others what they had before: were it refused, the
-        snapshot that freed that one would have used up what is kept for it, and no other would fit. A carrier
-        comes first where it is missing.
+        snapshot that freed that one would have used up what is kept for it, and no other would fit.
 
+        Args:
+            carrier_missing: room is left for it.
         Raises:
             StoreFull: not enough space; nothing is left of the attempt.
             OSError: the disk failed.
@@ -152,12 +143,8 @@ class Store:
             left += size
         if self._disk.free_bytes() < size + left:
             raise self._full(size)
-        try:
+        with self._space_for(size):
             self._files[number] = self._allocated(segment_name(number), size)
-        except OSError as error:
-            if error.errno not in NO_SPACE:
-                raise
-            raise self._full(size) from error
         self.in_place = False
 
     def _allocated(self, name: str, size_bytes: int) -> File:
@@ -193,16 +180,12 @@ class Store:
         if number == NEW:
             number = next(self._spare_numbers)
         file = self._spares.get(number)
-        try:
+        with self._space_for(size):
             if file is None:
                 self._spares[number] = self._allocated(spare_name(number), size)
             else:
                 file.preallocate(size)
                 file.fdatasync()
-        except OSError as error:
-            if error.errno not in NO_SPACE:
-                raise
-            raise self._full(size) from error
         if carrier:
             self.in_place = False
         return Spare(number, size)
@@ -219,7 +202,7 @@ class Store:
             with self._opening, suppress(FileNotFoundError):
                 file = self._open(number) if len(spares) < spares_max else None
                 self._files.pop(number, None)
-                if file is not None and file.size_bytes <= spare_bytes_max(self._config):
+                if file is not None and was_small(self._config, file.size_bytes):
                     spares.append(self._spare(number, file))
                 else:
                     self._disk.unlink(segment_name(number))
@@ -255,6 +238,16 @@ class Store:
         if file is None:
             file = self._files[number] = self._disk.open(segment_name(number))
         return file
+
+    @contextmanager
+    def _space_for(self, needed_bytes: int) -> Iterator[None]:
+        """Raises StoreFull: so much does not find any, or no name does."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+            raise self._full(needed_bytes) from error
 
     def _full(self, needed_bytes: int) -> StoreFull:
         return StoreFull(needed_bytes, self._config.segment_bytes, self._disk.free_bytes())

@@ -35,13 +35,14 @@ def test_the_oldest_that_is_worth_it(
     worth = [
         one
         for one in found[: -1 if full else -2]
-        if one.sealed and one.needed_bytes and one.needed_bytes < OVER * share * one.size_bytes
-        and one.needed_bytes < room_bytes
+        if one.movable and one.needed_bytes and one.needed_bytes < share * one.size_bytes
+        and OVER * one.needed_bytes < room_bytes
     ]  # fmt: skip
     chosen = choose(found, share_max, room_bytes, full=full)
     assert (chosen and chosen.positions) == (worth[0].positions if worth else None)
     if chosen is not None:
         assert chosen.bytes_max == min(OVER * share * worth[0].size_bytes, room_bytes)
+        assert chosen.needed_bytes == worth[0].needed_bytes
 
 
 @given(

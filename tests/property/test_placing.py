@@ -10,6 +10,7 @@ from durable.log.config import LogConfig
 from durable.log.header import SEGMENT_HEADER_BYTES
 from durable.log.placing import Ahead, Cursor, Place, Placer, Waiting
 from durable.log.record import Draft, Kind
+from durable.log.segments import Segments
 from durable.log.spares import CARRIER, Spare
 from mesh.errors import TooLarge
 
@@ -49,7 +50,7 @@ def outcome(placer: Placer, appended: list[Draft], leave: bool) -> object:
         return type(error), placer.cursor, placer.ahead
     return (
         places, placer.cursor, placer.ahead, placer.spares.small, placer.spares.carrier,
-        placer.spares.taken, placer.append_bytes_max,
+        placer.spares._given, placer.append_bytes_max,
     )  # fmt: skip
 
 
@@ -76,7 +77,7 @@ def test_all_at_once_is_as_one_by_one(
     placers: list[Placer] = []
     for kind in (Placer, OneByOne):
         cursor = Cursor(3, 1, min(at, capacity_bytes), capacity_bytes, 7, sealed)
-        placer = kind(CONFIG, cursor, ahead_ready=True, spares=spares)
+        placer = kind(CONFIG, cursor, Segments(), ahead_ready=True, spares=spares)
         placer.ahead, placer.waiting = ahead, waiting
         placer.keep_for_snapshot(kept)
         placers.append(placer)

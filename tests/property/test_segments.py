@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from durable.log.compaction import OVER
+from durable.log.compaction import Chosen, choose
 from durable.log.segments import Segment, Segments
 
 END = 120
@@ -51,27 +51,50 @@ def test_a_range_counts_as_each_of_its_records(
     assert set(counted(all_)) == {(0, 0)}
 
 
-@given(st.integers(0, 2000), st.integers(0, 1000), st.integers(0, 1000))
-def test_what_was_counted_corrects_what_is_estimated(counted: int, before: int, gone: int) -> None:
-    """Where that was too little; and as less is live, less is needed. What is to be left is."""
+@given(
+    st.integers(1, 1000), st.lists(st.tuples(st.floats(0.1, 4), st.integers(0, 300)), max_size=5)
+)
+def test_what_was_counted_corrects_what_is_estimated(
+    live: int, counts: list[tuple[float, int]]
+) -> None:
+    """Where that was too little: `times` as much was found. As less is live, less is needed."""
     made = segments([50])
     for one in made:
         one.note(one.first + 20, 64, 128)
-    made.refer(10, 1, before + 1)
-    (first, _) = made.candidates(END)
-    assert first.needed_bytes == OVER * (before + 1)
-    made.needs(10, counted)
-    (first, _) = made.candidates(END)
-    assert first.needed_bytes == pytest.approx(OVER * max(before + 1, counted))
-    made.release(10, 0, min(gone, before))
-    (less, _) = made.candidates(END)
-    left = 1 - min(gone, before) / (before + 1)
-    assert less.needed_bytes == pytest.approx(first.needed_bytes * left)
-    made.needs(10, inf)
+    made.refer(10, 1, live)
+    expected = float(live)
+    for times, gone in counts:
+        made.grows(10, times)
+        expected *= max(1.0, times)
+        assert made.candidates(END)[0].needed_bytes == pytest.approx(expected)
+        left = max(1, live - gone)
+        made.release(10, 0, live - left)
+        expected, live = expected * left / live, left
+        assert made.candidates(END)[0].needed_bytes == pytest.approx(expected)
+    made.grows(10)
     assert made.candidates(END)[0].needed_bytes == inf
-    made.release(10, 1, before + 1 - min(gone, before))
+    made.release(10, 1, live)
     assert made.candidates(END)[0].needed_bytes == 0
-    made.needs(10_000, 1)  # It has been freed meanwhile.
+    made.grows(10_000, 2)  # It has been freed meanwhile.
+
+
+def test_what_found_no_room_is_chosen_when_there_is_some() -> None:
+    """Found: it was left alone until half of it was settled, on an empty disk as well."""
+    made = segments([50, 100])
+    for one in made:
+        one.sealed = True
+        one.note(one.first + 20, 64, 10_000)
+    made.refer(10, 1, 500)
+
+    def chosen(room_bytes: float) -> Chosen | None:
+        return choose(made.candidates(END), 0.25, room_bytes, full=room_bytes < inf)
+
+    first = chosen(1000)
+    assert first is not None
+    made.grows(first.positions.start, 1001 / first.needed_bytes)
+    assert chosen(1000) is None
+    assert chosen(1600) is not None
+    assert chosen(inf) is not None
 
 
 def test_the_cost_is_that_of_the_segments() -> None:

@@ -11,26 +11,21 @@ from durable.log.header import segment_name, spare_name
 from durable.log.memory_disk import MemoryDisk, Volume
 from durable.log.placing import Ahead, Cursor, Placer
 from durable.log.record import Draft, Kind
+from durable.log.segments import Segments
 from durable.log.spares import CARRIER, NEW, SPARES, Spare
+from tests.full_logs import (
+    SNAPSHOT_BYTES,
+    carried,
+    carrying,
+    fill,
+    have_small,
+    in_spare,
+    make_spares,
+    opened,
+    room,
+    spacious,
+)
 from tests.logs import SMALL, PlainLog, acks, definitions, publish
-from tests.unit.durable.log.test_full import carried, fill
-from tests.unit.durable.log.test_spares import SNAPSHOT_BYTES, make_spares, opened, room
-
-
-def spacious() -> Volume:
-    return Volume(capacity_bytes=5 * SMALL.segment_bytes + SMALL.segment_bytes // 2)
-
-
-def carrying(volume: Volume) -> PlainLog:
-    """With a carrier, on a disk that is full now."""
-    log = opened(volume)
-    while not log.committer.placer.carries:
-        log.write(publish(1, 200))
-    make_spares(log)
-    assert log.committer.placer.spares.carrier is not None
-    fill(log)
-    return log
-
 
 LETTER_BYTES = publish(1, 200).size_bytes + acks(7, 0, 1).size_bytes
 
@@ -114,8 +109,7 @@ def test_with_few_segments_there_is_none() -> None:
     assert not placer.carrier_useless, "one can be made"
     placer.ahead = Ahead.REFUSED
     assert placer.carrier_useless
-    for _ in range(2):  # As where the directory was not synced the first time.
-        log.store.carrier_ahead(placer.cursor.number + 1)
+    log.store.carrier_ahead(placer.cursor.number + 1)
     placer.spares.carrier = None
     log.committer.segment_made()
     before = len(segments)
@@ -123,16 +117,71 @@ def test_with_few_segments_there_is_none() -> None:
     assert len(segments) == before + 1
 
 
+def test_without_compaction_there_is_none() -> None:
+    log = opened(spacious(), compaction_share_max=0)
+    fill(log)
+    assert log.committer.placer.wanted_spares() == []
+    assert not log.committer.placer.carries
+
+
 def test_without_spares_there_is_none() -> None:
     """Acks need the next segment more."""
     log = carrying(spacious())
     placer = log.committer.placer
-    placer.spares.small.clear()
+    have_small(placer)
     assert placer.carries, "they are segments now, and will come back"
-    none = Placer(SMALL, placer.cursor, ahead_ready=True, segments=log.store.segments)
+    none = Placer(SMALL, placer.cursor, log.store.segments, ahead_ready=True)
     assert not none.carries
     none.cursor = none.cursor._replace(capacity_bytes=600)
     assert none.carries, "a spare is being written"
+
+
+def test_the_third_segment_brings_one_before_it_is_durable() -> None:
+    """Found: it came with the fourth, for which publishes had to wait."""
+    log = opened(Volume())
+    placer = log.committer.placer
+    while placer.cursor.number < 3:
+        assert not placer.carries
+        log.commit()
+        log.append(publish(1, 200))
+    assert len(log.store.segments) == 2
+    assert placer.carries
+
+
+def test_segments_that_were_spares_do_not_count() -> None:
+    """Found: two of them, on a disk of few segments, kept the next one from publishes."""
+    volume = Volume(capacity_bytes=3 * SMALL.segment_bytes)
+    log = in_spare(volume)
+    placer, segments = log.committer.placer, log.store.segments
+    while placer.spares.small:
+        log.write(acks(7, 0, 1))
+    assert len(segments) > 3
+    assert sum(one.capacity_bytes == SMALL.segment_bytes for one in segments) < 3
+    assert not placer.carries
+    log.close()
+    assert not PlainLog(MemoryDisk(volume)).committer.placer.carries
+
+
+def test_spares_that_are_all_segments_count() -> None:
+    """They come back; also where they were segments at the start. Found: there was no carrier until the next one."""
+    volume = spacious()
+    log = carrying(volume)
+    while log.committer.placer.spares.small:
+        log.write(acks(7, 0, 1))
+    assert log.committer.placer.carries
+    log.close()
+    log = PlainLog(MemoryDisk(volume))
+    placer, segments = log.committer.placer, log.store.segments
+    assert not placer.spares.small
+    assert placer.carries, "one is being written"
+    small = [one for one in segments if one.capacity_bytes < SMALL.segment_bytes]
+    volume.capacity_bytes *= 2
+    log.make_segment()
+    log.write(publish(1, 1000))
+    segments.remove(small)
+    placer.spares.add(*log.store.remove([one.number for one in small], SPARES))
+    assert len(placer.spares.small) == SPARES
+    assert placer.carries
 
 
 def test_what_was_to_be_written_at_a_kill_is_the_carrier_again() -> None:
@@ -167,7 +216,7 @@ def test_the_place_of_a_segment_that_was_removed_is_first_the_carriers() -> None
     placer = log.committer.placer
     write_all(log, carried(1))
     first, *_ = log.store.segments
-    placer.spares.small.pop()
+    have_small(placer, placer.spares.small[0])
     volume.capacity_bytes = volume.used_bytes + 8
     assert [one.number for one in placer.wanted_spares()] == [NEW, CARRIER]
     log.store.segments.remove([first])
@@ -216,17 +265,19 @@ def test_letters_without_acks_are_publishes() -> None:
 @pytest.mark.parametrize(
     ("at", "capacity_bytes", "spare_bytes", "leaves"),
     [
-        (3000, 4096, 2048, True), (2048, 4096, 2048, False), (1400, 1600, 2048, False),
+        (3000, 4096, 2048, True),
+        (2048, 4096, 2048, False),
+        (1400, 1600, 2048, False),
         (1400, 2048, 2048, True),
         (3000, 4096, 400, False),
     ],
-)  # fmt: skip
+)
 def test_a_segment_is_left_only_where_little_fits_and_there_is_a_spare(
     at: int, capacity_bytes: int, spare_bytes: int, leaves: bool
 ) -> None:
     """Nor a spare: a snapshot in it would be followed by another one, for ever."""
     cursor = Cursor(3, 1, at, capacity_bytes, 7)
-    placer = Placer(SMALL, cursor, ahead_ready=False, spares=[Spare(1, spare_bytes)])
+    placer = Placer(SMALL, cursor, Segments(), ahead_ready=False, spares=[Spare(1, spare_bytes)])
     placer.keep_for_snapshot(SNAPSHOT_BYTES)
     assert not placer.can_leave
     placer.ahead = Ahead.REFUSED
@@ -235,7 +286,7 @@ def test_a_segment_is_left_only_where_little_fits_and_there_is_a_spare(
 
 def test_a_snapshot_that_fits_no_spare_stays_in_its_segment() -> None:
     log = carrying(spacious())
-    log.committer.placer.spares.small[:] = [Spare(1, 200), Spare(2, 400)]
+    have_small(log.committer.placer, Spare(1, 200), Spare(2, 400))
     log.committer.placer.keep_for_snapshot(100)
     assert log.committer.spent
     last = log.store.segments.last
@@ -249,7 +300,7 @@ def test_a_small_spare_takes_what_no_segment_fits() -> None:
     log = opened(volume)
     fill(log)
     placer = log.committer.placer
-    placer.spares.small.pop()
+    have_small(placer, placer.spares.small[0])
     log.store.in_place = True
     volume.capacity_bytes = volume.used_bytes + SMALL.segment_bytes // 2
     placer.spares.add(log.store.make_spare(placer.wanted_spares()[0]))
@@ -261,12 +312,12 @@ def test_of_unequal_spares_a_snapshot_takes_the_largest() -> None:
     volume = spacious()
     log = carrying(volume)
     volume.capacity_bytes += SMALL.segment_bytes
-    log.committer.placer.spares.small.sort()
-    small, large = log.committer.placer.spares.small
-    log.committer.placer.spares.small[:] = [
+    small, large = sorted(log.committer.placer.spares.small)
+    have_small(
+        log.committer.placer,
         small,
         log.store.make_spare(large._replace(size_bytes=2048)),
-    ]
+    )
     log.write(*[definitions("x" * 500)._replace(snapshot=True)] * 3)
     assert log.committer.placer.spares.small == [small]
 
@@ -293,7 +344,7 @@ def test_a_snapshot_too_large_for_any_spare_takes_the_carrier_but_its_copy_does_
     """Or no ack would be taken any more."""
     log = carrying(spacious())
     placer = log.committer.placer
-    placer.spares.small[:] = [Spare(1, 200), Spare(2, 400)]
+    have_small(placer, Spare(1, 200), Spare(2, 400))
     write_all(log, acks(7, 0, 1))
     large = definitions("x" * 900)._replace(snapshot=True)
     before = log.store.segments.last

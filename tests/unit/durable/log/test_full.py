@@ -17,24 +17,10 @@ from durable.log.faulty_disk import Faults, FaultyDisk
 from durable.log.header import STORE_NAME, encode_store, segment_name
 from durable.log.memory_disk import MemoryDisk, Volume
 from durable.log.placing import Ahead
-from durable.log.record import Draft, Kind
+from durable.log.record import Kind
 from mesh.errors import TooLarge
+from tests.full_logs import carried, fill
 from tests.logs import LARGE, SMALL, STORE_ID, PlainLog, acks, definitions, publish
-
-
-def fill(log: PlainLog, segment_bytes: int = SMALL.segment_bytes) -> int:
-    """Publish until there is no room; how many went in."""
-    with pytest.raises(StoreFull) as caught:
-        for number in range(1000):
-            log.write(publish(number, 200))
-    assert caught.value.segment_bytes == segment_bytes
-    assert caught.value.free_bytes < segment_bytes + log.config.free_bytes_min
-    return number
-
-
-def carried(number: int, size_bytes: int = 200) -> Draft:
-    """As compaction appends it."""
-    return publish(number, size_bytes)._replace(kind=Kind.MOVED)
 
 
 def test_a_full_disk_refuses_publishes_and_takes_acks() -> None:

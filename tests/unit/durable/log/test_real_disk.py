@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -119,13 +120,33 @@ def test_a_commit_opens_nothing_to_sync_names(
     """Found: where there was no descriptor left when a spare became a segment, the store stopped for good."""
     disk = RealDisk(tmp_path / "store")
     disk.lock()
-    before = len(os.listdir("/proc/self/fd"))
+    held = disk._directory
+    assert held is not None
     with monkeypatch.context() as patched:
         patched.setattr(os, "open", None)
         disk.sync_directory()
     disk.close()
-    assert len(os.listdir("/proc/self/fd")) == before - 2
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(held)
     disk.sync_directory()
+
+
+def test_where_there_is_no_descriptor_for_that_the_lock_is_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, disk = os.open, RealDisk(tmp_path / "store")
+
+    def scarce(path: Path, flags: int, mode: int = 0o777) -> int:
+        if flags & os.O_DIRECTORY:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return opened(path, flags, mode)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", scarce)
+        with pytest.raises(StoreFailed, match="Too many open files"):
+            disk.lock()
+    disk.lock()
+    disk.close()
 
 
 def test_the_lock_keeps_out_this_process_too(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from durable.log.header import segment_name
 from durable.log.memory_disk import MemoryDisk, MemoryFile, Volume
 from durable.log.record import Record
 from durable.log.report import Gap
+from tests.full_logs import Tight
 from tests.logs import SMALL, PlainLog, acks, publish
 
 
@@ -69,6 +70,30 @@ def test_zeros_that_were_never_written_are_not_read_and_dirt_behind_them_is_foun
     torn = PlainLog(MemoryDisk(volume), config).report.torn
     assert torn is not None
     assert (torn.at, torn.size_bytes) == (end_at, (7 << 20) + 1 - end_at)
+
+
+def test_dirt_that_cannot_be_written_over_is_cut_off() -> None:
+    """And the segment grows again, to its size."""
+    volume = store()
+    log = PlainLog(MemoryDisk(volume.copy()))
+    cursor, before = log.committer.placer.cursor, log.contents()
+    name = segment_name(cursor.number)
+    volume.flip(name, 8 * (SMALL.segment_bytes - 200))
+    refused = range(cursor.at, SMALL.segment_bytes)
+    log = PlainLog(Tight(volume, name, refused))
+    assert log.contents() == before
+    assert not any(volume.seen[name].seen[cursor.at :])
+    assert len(volume.seen[name].seen) == SMALL.segment_bytes
+
+
+def test_a_segment_that_was_cut_is_of_the_size_it_has_now() -> None:
+    volume = store()
+    (*_, name) = [name for name in volume.seen if name.startswith("msgs.")][:-1]
+    volume.cut(name, 400)
+    log = PlainLog(MemoryDisk(volume))
+    last = log.store.segments.last
+    assert last is not None
+    assert last.capacity_bytes == log.committer.placer.cursor.capacity_bytes == SMALL.segment_bytes
 
 
 def test_each_start_has_an_epoch_of_its_own() -> None:

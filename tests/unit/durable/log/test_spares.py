@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
-
 import pytest
 from trio.testing import MockClock
 
@@ -13,39 +10,9 @@ from durable.log.header import segment_name
 from durable.log.log import open_log
 from durable.log.memory_disk import MemoryDisk, Volume
 from durable.log.spares import CARRIER, NEW, SPARES
+from tests.full_logs import SNAPSHOT_BYTES, have_small, in_spare, make_spares, opened, room
 from tests.logs import SMALL, PlainLog, acks, definitions, inline, publish
 from tests.waiting import until
-
-SNAPSHOT_BYTES = 304
-
-
-def opened(volume: Volume, **settings: Any) -> PlainLog:
-    """With as many spares as there is space for."""
-    log = PlainLog(MemoryDisk(volume), replace(SMALL, **settings))
-    log.committer.placer.keep_for_snapshot(SNAPSHOT_BYTES)
-    make_spares(log)
-    return log
-
-
-def make_spares(log: PlainLog) -> None:
-    placer = log.committer.placer
-    for wanted in placer.wanted_spares():
-        placer.spares.add(log.store.make_spare(wanted))
-
-
-def full(volume: Volume) -> PlainLog:
-    """The reserve is used up, and the first spare has been taken."""
-    log = opened(volume)
-    with pytest.raises(StoreFull):
-        for number in range(1000):
-            log.write(publish(number, 200))
-    while len(log.committer.placer.spares.small) == SPARES:
-        log.write(acks(7, 0, 1))
-    return log
-
-
-def room() -> Volume:
-    return Volume(capacity_bytes=3 * SMALL.segment_bytes + SMALL.segment_bytes // 2)
 
 
 def spares_in(volume: Volume) -> list[str]:
@@ -54,7 +21,7 @@ def spares_in(volume: Volume) -> list[str]:
 
 def test_acks_go_on_in_spares_and_are_all_there_after_a_restart() -> None:
     volume = room()
-    log = full(volume)
+    log = in_spare(volume)
     with pytest.raises(StoreFull):
         for number in range(1000):
             log.write(acks(7, number, number + 1))
@@ -68,14 +35,14 @@ def test_acks_go_on_in_spares_and_are_all_there_after_a_restart() -> None:
 
 def test_a_spare_that_was_freed_is_one_again_and_nobody_else_can_have_its_space() -> None:
     volume = room()
-    log = full(volume)
+    log = in_spare(volume)
     first = log.store.segments.last
     assert first is not None
     while log.store.segments.last is first:
         log.write(acks(7, 0, 1))
     volume.capacity_bytes = volume.used_bytes
     log.store.segments.remove([first])
-    log.committer.placer.spares.small += log.store.remove([first.number], SPARES)
+    log.committer.placer.spares.add(*log.store.remove([first.number], SPARES))
     assert not log.store.in_place, "there is no space for another segment in its place"
     assert volume.used_bytes == volume.capacity_bytes
     for number in range(5):
@@ -84,7 +51,7 @@ def test_a_spare_that_was_freed_is_one_again_and_nobody_else_can_have_its_space(
         while log.store.segments.last is before:
             log.write(acks(7, number, number + 1))
         log.store.segments.remove([before])
-        log.committer.placer.spares.small += log.store.remove([before.number], SPARES)
+        log.committer.placer.spares.add(*log.store.remove([before.number], SPARES))
     log.close()
     log = PlainLog(MemoryDisk(volume))
     assert not log.report.damage
@@ -93,7 +60,7 @@ def test_a_spare_that_was_freed_is_one_again_and_nobody_else_can_have_its_space(
 
 def test_more_than_enough_spares_give_their_space_back() -> None:
     volume = room()
-    log = full(volume)
+    log = in_spare(volume)
     first = log.store.segments.last
     assert first is not None
     assert log.store.remove([first.number], 0) == []
@@ -119,7 +86,7 @@ def test_no_spare_is_taken_under_a_number_that_is_being_made() -> None:
 
 def test_what_is_declared_on_a_full_disk_leaves_room_for_acks() -> None:
     """The next snapshot says it, too: a spare that it fills gives none."""
-    log = full(room())
+    log = in_spare(room())
     with pytest.raises(StoreFull):
         for number in range(1000):
             log.write(definitions(f"one more queue, number {number}"))
@@ -140,7 +107,7 @@ def test_a_spare_that_has_become_too_small_grows_when_there_is_space() -> None:
     volume.capacity_bytes += SMALL.segment_bytes
     wanted = placer.wanted_spares()
     assert [one.number for one in wanted] == [one.number for one in before]
-    placer.spares.small = [log.store.make_spare(one) for one in wanted]
+    have_small(placer, *[log.store.make_spare(one) for one in wanted])
     assert not placer.wanted_spares()
     log.close()
     log = PlainLog(MemoryDisk(volume))
@@ -150,7 +117,7 @@ def test_a_spare_that_has_become_too_small_grows_when_there_is_space() -> None:
 def test_a_small_segment_stays_small_when_it_is_opened_on_a_disk_with_space() -> None:
     """Found: it was made as large as others, whatever that left on the disk, and was no spare any more."""
     volume = room()
-    log = full(volume)
+    log = in_spare(volume)
     last = log.store.segments.last
     assert last is not None
     name, size = segment_name(last.number), volume.seen[segment_name(last.number)]
@@ -173,7 +140,7 @@ def test_a_directory_of_somebody_else_is_no_spare() -> None:
     MemoryDisk(volume).make_directory("spare.0000000009")
     log = opened(volume)
     assert len(log.committer.placer.spares.small) == SPARES
-    log.committer.placer.spares.small.pop()
+    have_small(log.committer.placer, log.committer.placer.spares.small[0])
     make_spares(log)
     assert "spare.0000000010" in volume.seen
 
