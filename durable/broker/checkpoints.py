@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
+from functools import partial
 
 import trio
 
@@ -139,7 +140,10 @@ class Checkpointer:
         """Whether a snapshot that knows what there was before this log position is worth its room: on a full
         disk it takes what is kept for the one that gives space back."""
         log = self._hosted.log
-        return not log.statistics().full or log.spent or log.would_free(start)
+        if not log.statistics().full or log.spent or log.would_free(start):
+            return True
+        # It says, too, what the log has no room for.
+        return self._hosted.vhost.settling.refused_would(partial(log.would_free, start))
 
     async def run(self, look_s: float) -> None:
         """Until cancelled, or the store has failed."""
@@ -248,10 +252,13 @@ class Checkpointer:
         """The files to be written, with everything in them durable in the log. Raises StoreError."""
         hosted, log = self._hosted, self._hosted.log
         taking = self._checkpointing.begin()
+        await log.with_room(
+            self._flush
+        )  # Of queues that are empty there is no file, but what they settled.
         while taking.more:
-            await log.with_room(self._flush)
             taking.take(hosted.applied_end, hosted.vhost.settling.last_position)
             await trio.lowlevel.checkpoint()
+            await log.with_room(self._flush)
         await log.durable(log.end - 1)  # What is settled in a file has to be so in the log.
         return taking
 

@@ -129,6 +129,7 @@ class Placer:
     ) -> None:  # fmt: skip
         self._config, self.cursor, self._segments = config, cursor, segments
         self.spares = Spares(config, spares)
+        self.spares.had_small |= any(was_small(config, one.capacity_bytes) for one in segments)
         self.ahead = Ahead.READY if ahead_ready else Ahead.WANTED
         self.trying = False
         """Somebody is making the segment ahead at this moment: its number is taken."""
@@ -185,11 +186,12 @@ class Placer:
 
     @property
     def carried_bytes_max(self) -> float:
-        """So much compaction can carry forward now. inf: as much as it likes, into the next segment."""
+        """So much compaction can carry forward now. inf: as much as it likes, into the next segment. Of the carrier
+        a snapshot may take some meanwhile."""
         if self.ahead is not Ahead.REFUSED:
             return inf
         if self.spares.carrier is not None:
-            return self.append_bytes_max
+            return self.append_bytes_max - self._snapshot_bytes
         return 0 if self.cursor.sealed else self._ordinary_end(self.cursor) - self.cursor.at
 
     @property

@@ -148,7 +148,11 @@ class Store:
         self.in_place = False
 
     def _allocated(self, name: str, size_bytes: int) -> File:
-        file = self._disk.create(name)
+        try:
+            file = self._disk.create(name)
+        except FileExistsError:  # Of an attempt that could not be undone.
+            self._disk.unlink(name)
+            file = self._disk.create(name)
         try:
             file.preallocate(size_bytes)
             file.fdatasync()

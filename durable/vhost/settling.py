@@ -8,9 +8,9 @@ dead letter's original, for one, must not vanish before its copy is safe.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from ..errors import StoreError
+from ..errors import StoreError, StoreFull
 from ..log.bodies import acks_bytes, encode_acks_in_parts
 from ..log.record import Draft, Kind
 from ..queues.block import Block
@@ -18,8 +18,10 @@ from ..queues.journal import Journal
 from ..queues.runs import Records
 from .bodies import Bodies
 from .member import Member
-from .store import Store, release_all
+from .store import Store, refer_all, release_all
 
+LOOKED_AT = 4096
+"""Runs that are let go of, and not: two milliseconds."""
 RECORD_BYTES_MAX = 1 << 20
 """Of settlements in one record; where segments or reserves are small, a quarter of what one takes."""
 
@@ -80,6 +82,21 @@ class Settling:
         if self._hurried:
             self._hurried = False
             self._store.hurry()
+
+    def refused_would(self, free: Callable[[], bool]) -> bool:
+        """Whether it would `free` a segment, had the log had room for what it had none for."""
+        if not isinstance(self.refusal, StoreFull):
+            return False
+        waiting = self._journal.released
+        if len(waiting) > LOOKED_AT:  # So much of it that it is worth a snapshot in any case.
+            return True
+        for one in waiting:
+            release_all(self._store, one)
+        try:
+            return free()
+        finally:
+            for one in waiting:
+                refer_all(self._store, one)
 
     def covered(self, position: int) -> None:
         """A snapshot up to this log position says all that was settled, and came back, so far: what the log

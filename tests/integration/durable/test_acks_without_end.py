@@ -6,7 +6,7 @@ of them goes; the acks themselves take many times what is kept for them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from random import Random
 
@@ -18,6 +18,7 @@ from durable.errors import StoreFull
 from durable.log.bodies import RANGE
 from durable.log.faulty_disk import Faults
 from durable.log.memory_disk import Volume
+from durable.log.record import Draft, Kind
 from durable.queues.consumers import Consumer
 from durable.queues.queue import ACK, REQUEUE
 from durable.queues.settled import CHUNK
@@ -66,6 +67,7 @@ class Acking:
         self._consumer = Consumer("c", prefetch=0, prefetch_bytes=0)
         self._queue.subscribe(self._consumer)
         self._queue.take(0)
+        self._consumer.paused = True
 
     async def settle(self, acked: Iterable[int], returned: Iterable[int] = ()) -> None:
         """In one turn; returns when that is on disk."""
@@ -75,6 +77,10 @@ class Acking:
                 self._queue.settle(self._consumer, tag, tag + 1, outcome)
         with trio.fail_after(VIRTUAL_PATIENCE_S):
             await flushed(self._hosted)
+
+    def settle_rest(self, but: int = 0) -> None:
+        """But for so many of the last. Returns at once."""
+        self._queue.settle(self._consumer, 0, self._consumer.next_tag - but, ACK)
 
 
 def unsettled(hosted: Hosted) -> set[int]:
@@ -236,6 +242,61 @@ def test_more_at_once_than_there_is_room_for_is_in_the_snapshot(
     run(volume, life, images, FULL)
     run(volume.copy(), came_back, config=FULL)
     check_each(images, published, 60)
+
+
+@pytest.mark.parametrize("share_max", [0.0, 0.25])
+def test_what_was_stuck_comes_back_when_all_is_consumed(share_max: float) -> None:
+    """Found: acks found no room beside what was kept for a snapshot, and none was written, for nothing was let go
+    of before they were on disk. It says what they say."""
+    volume = Volume(capacity_bytes=16 * SEGMENT + SEGMENT // 2)
+    config = replace(FULL, log=replace(LOG, compaction_share_max=share_max))
+
+    async def life(hosted: Hosted) -> None:
+        await declare(hosted, "jobs")
+        published = await fill_with_small(hosted, volume, b"")
+        acking = Acking(hosted)
+        with pytest.raises(trio.TooSlowError):
+            for number in (*range(1, published, CHUNK), *range(2, published)):
+                await acking.settle([number])
+        acking.settle_rest()
+        await until_space(hosted)
+        await flushed(hosted)
+        await fill_with_small(hosted, volume)
+
+    run(volume, life, config=config)
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_acks_for_which_there_is_no_room_at_all_are_said_by_a_snapshot(
+    left: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where that frees a segment. Found: not where every queue is empty then, nor before anything was let go of."""
+    volume = Volume(capacity_bytes=4 * SEGMENT + SEGMENT // 2)
+    published = 0
+
+    async def first(hosted: Hosted) -> None:
+        nonlocal published
+        await declare(hosted, "jobs")
+        published = await fill_with_small(hosted, volume)
+        append = hosted.log.append_nowait
+
+        def refuse_acks(drafts: Sequence[Draft], *, hurry: bool = True) -> range:
+            if any(draft.kind == Kind.ACKS for draft in drafts):
+                raise StoreFull(1, SEGMENT, 0)
+            return append(drafts, hurry=hurry)
+
+        acking = Acking(hosted)
+        with monkeypatch.context() as patch:
+            patch.setattr(hosted.log, "append_nowait", refuse_acks)
+            acking.settle_rest(but=left)
+            await until_space(hosted)
+            await flushed(hosted)
+
+    async def second(hosted: Hosted) -> None:
+        assert unsettled(hosted) == set(range(published - left, published))
+
+    run(volume, first, config=FULL)
+    run(volume, second, config=FULL)
 
 
 def test_the_bound_that_remains_is_what_a_snapshot_in_a_spare_says(

@@ -56,7 +56,7 @@ def test_it_is_for_what_is_carried_forward_and_for_nothing_else() -> None:
     with pytest.raises(StoreFull):  # Found: its copy took the carrier.
         log.write(snapshot, snapshot._replace(patient=True))
     assert placer.spares.carrier is not None
-    assert placer.carried_bytes_max == placer.append_bytes_max
+    assert 0 <= placer.append_bytes_max - placer.carried_bytes_max - SNAPSHOT_BYTES < 200
     moved = write_all(log, carried(1))
     assert placer.spares.carrier is None
     assert moved * carried(1).size_bytes > 0.8 * placer.append_bytes_max
@@ -174,6 +174,10 @@ def test_spares_that_are_all_segments_count() -> None:
     placer, segments = log.committer.placer, log.store.segments
     assert not placer.spares.small
     assert placer.carries, "one is being written"
+    whole = placer.cursor._replace(
+        number=placer.cursor.number + 1, capacity_bytes=SMALL.segment_bytes
+    )
+    assert Placer(SMALL, whole, segments, ahead_ready=False).carries, "or has been"
     small = [one for one in segments if one.capacity_bytes < SMALL.segment_bytes]
     volume.capacity_bytes *= 2
     log.make_segment()

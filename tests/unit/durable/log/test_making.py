@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from typing import Any
 
@@ -9,13 +10,13 @@ import pytest
 from trio.testing import MockClock
 
 from durable.errors import StoreFull
-from durable.log.header import spare_name
+from durable.log.header import segment_name, spare_name
 from durable.log.log import Log, open_log
 from durable.log.memory_disk import MemoryDisk, Volume
 from durable.log.spares import CARRIER, SPARES, Spare
 from durable.log.store import Store
 from tests.full_logs import SNAPSHOT_BYTES, carried, spacious
-from tests.logs import SMALL, definitions, inline, publish
+from tests.logs import SMALL, PlainLog, definitions, inline, publish
 from tests.waiting import until, virtual_sleep
 
 PATIENCE_S = 100.0
@@ -129,3 +130,34 @@ async def test_a_spare_that_is_to_grow_stays_what_it_is_where_there_is_no_space(
         await until(lambda: min(spares.small)[1] > max(before)[1], PATIENCE_S)
         await until(lambda: len(spares.small) == SPARES, PATIENCE_S)
         assert {one.number for one in spares.small} == {one.number for one in before}
+
+
+class Undone(MemoryDisk):
+    """While it is tight, neither what is begun can be ended, nor undone."""
+
+    tight = False
+
+    def sync_directory(self) -> None:
+        self._refuse()
+        super().sync_directory()
+
+    def unlink(self, name: str) -> None:
+        self._refuse()
+        super().unlink(name)
+
+    def _refuse(self) -> None:
+        if self.tight:
+            raise OSError(errno.ENOSPC, "refused")
+
+
+def test_an_attempt_that_could_not_be_undone_keeps_nothing_from_the_next() -> None:
+    """Found: the file was there, and the store stopped."""
+    disk = Undone(Volume())
+    store = PlainLog(disk).store
+    disk.tight = True
+    for _ in range(2):
+        with pytest.raises(StoreFull):
+            store.make_segment(9, False)
+    disk.tight = False
+    store.make_segment(9, False)
+    assert len(disk.open(segment_name(9)).pread(SMALL.segment_bytes, 0)) == SMALL.segment_bytes

@@ -12,7 +12,7 @@ from durable.log.header import segment_name
 from durable.log.memory_disk import MemoryDisk, MemoryFile, Volume
 from durable.log.record import Record
 from durable.log.report import Gap
-from tests.full_logs import Tight
+from tests.full_logs import Tight, in_spare, room
 from tests.logs import SMALL, PlainLog, acks, publish
 
 
@@ -94,6 +94,20 @@ def test_a_segment_that_was_cut_is_of_the_size_it_has_now() -> None:
     last = log.store.segments.last
     assert last is not None
     assert last.capacity_bytes == log.committer.placer.cursor.capacity_bytes == SMALL.segment_bytes
+
+
+def test_segments_that_are_not_read_are_of_the_size_they_have() -> None:
+    volume = room()
+    log = in_spare(volume)
+    log.write(acks(7, 0, 1))
+    sizes = {
+        one.number: len(volume.seen[segment_name(one.number)].seen) for one in log.store.segments
+    }
+    assert len(set(sizes.values())) == 2
+    end = log.committer.end
+    log.close()
+    log = PlainLog(MemoryDisk(volume), start=end)
+    assert {one.number: one.capacity_bytes for one in log.store.segments} == sizes
 
 
 def test_each_start_has_an_epoch_of_its_own() -> None:
