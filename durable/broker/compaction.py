@@ -71,9 +71,7 @@ async def compact(hosted: Hosted, bytes_per_s: float) -> None:
 def _leave_damaged(hosted: Hosted, positions: range) -> None:
     """Nothing that can be read stands here any more. What does is damaged, and goes when somebody wants
     it; or its settlement is on its way to the disk. Chosen again, this segment would keep all others
-    from their turn. Not where settlements find no room: it goes with them."""
-    if hosted.vhost.settling.refusal is not None:
-        return
+    from their turn."""
     hosted.log.leave(positions.start)
     logger.info(
         "compaction of %s leaves log positions %d to %d: what is left there cannot be read",

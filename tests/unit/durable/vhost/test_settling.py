@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
+
 from durable.definition_forms import to_plain
 from durable.definitions import QueueDefinition
-from durable.errors import StoreBusy
+from durable.errors import StoreBusy, StoreFull
 from durable.log.bodies import decode_acks, encode_acks, encode_acks_in_parts
 from durable.log.record import Draft, Kind
 from durable.queues.consumers import Consumer
@@ -114,6 +116,33 @@ def test_what_is_settled_while_the_log_has_no_room_is_the_same_flush() -> None:
     one.commit()
     assert settling.durable == flush
     assert (1, 2) not in ready(one.restarted())
+
+
+def test_what_it_would_free_is_asked_as_if_there_had_been_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And only where the disk is full. Of too much to be looked at it is taken for granted."""
+    one, store, consumer = cramped()
+    queue, settling = one.registry.queue("q"), one.vhost.settling
+    before = store.needed()
+
+    def let_go() -> bool:
+        return len(store.needed()) == len(before) - 10
+
+    assert not settling.refused_would(let_go)
+    for refusal, would in ((StoreBusy(1, "a test"), False), (StoreFull(1, 1, 0), True)):
+        store.refusal = refusal
+        queue.settle(consumer, 0, 10, ACK)
+        settling.flush(0)
+        assert settling.refused_would(let_go) == would
+        assert store.needed() == before
+    assert not settling.refused_would(lambda: False)
+    monkeypatch.setattr("durable.vhost.settling.LOOKED_AT", 0)
+    assert settling.refused_would(lambda: False)
+    store.refusal = None
+    settling.flush(0)
+    one.commit()
+    assert let_go()
 
 
 def test_only_who_waits_for_settlements_makes_the_log_hurry() -> None:
