@@ -90,6 +90,11 @@ def _recall(files: Checkpoints, replay: Replay) -> None:
     replay.begins(0, 0, returns, files.reach)
 
 
+LOOKS_MAX = 8
+"""From one attempt to the next, where none finds room: each encodes all there is to say, and nobody declares
+anything meanwhile."""
+
+
 class Checkpointer:
     """Writes them, every so many bytes and records, and at the end."""
 
@@ -147,8 +152,10 @@ class Checkpointer:
 
     async def run(self, look_s: float) -> None:
         """Until cancelled, or the store has failed."""
+        pause_s = look_s
         while True:
-            await trio.sleep(look_s)
+            await trio.sleep(pause_s)
+            pause_s = min(2 * pause_s, LOOKS_MAX * look_s) if self._trouble else look_s
             if self.due:
                 try:
                     await self.write()

@@ -123,8 +123,6 @@ class Log:
         """What the last one knows ends here; no segment that ends behind it is freed."""
         self._freeing = trio.Lock()
         """Checkpoints and compaction both do, and one would forget what the other has left."""
-        self._left: list[int] = []
-        """Freed segments whose files could not be deleted so far."""
 
     @property
     def report(self) -> RecoveryReport:
@@ -374,18 +372,18 @@ class Log:
         """
         async with self._freeing:
             gone = self._store.segments.unused(self._snapshot)
-            numbers = [*self._left, *(segment.number for segment in gone)]
-            if not numbers:
+            if not gone and not self._store.unremoved:
                 return []
             self._store.segments.remove(gone)
-            self._left, spares = numbers, self._committer.placer.spares
+            fresh, spares = [one.number for one in gone], self._committer.placer.spares
+            numbers = [*self._store.unremoved, *fresh]
             spares_max = max(0, SPARES - len(spares.small))
             try:
-                spares.add(*await self._in_thread(self._store.remove, numbers, spares_max))
+                spares.add(*await self._in_thread(self._store.remove, fresh, spares_max))
             except OSError as error:  # What is stored is well: it takes space for longer.
-                logger.warning("freed segments stay on the disk for now: %s", error)
+                if fresh:  # Else that has been said.
+                    logger.warning("freed segments stay on the disk for now: %s", error)
                 return []
-            self._left = []
             self._space.wake()
             return numbers
 
@@ -464,6 +462,8 @@ class Log:
     async def _wait_for_space(self) -> None:
         with trio.move_on_after(self._config.retry_s):
             await self._space.wait()
+        if self._store.unremoved:
+            await self.free()
 
     def _fail(self, what: str, error: Exception) -> None:
         self._committer.failed(f"{what}: {error}")

@@ -376,15 +376,24 @@ class _Recovery:
         size, name = one.file.size_bytes, segment_name(one.segment.number)
         self._keep_damage(one)
         fits = one.segment.number == number and size == self._config.segment_bytes
-        if fits and all(self._clear(one.file, part) for part in one.damaged):
-            if one.damaged:
-                one.file.fdatasync()
+        if fits and self._zeros_again(one):
             return True
         if size >= self._config.segment_bytes:
             self._disk.unlink(name)
         else:  # A spare that was to become one. Before it does, `Store` fills it with zeros.
             self._disk.rename(name, spare_name(next_spare(self._disk.names())))
         return False
+
+    def _zeros_again(self, one: _Scanned) -> bool:
+        """All of it, on stable storage, if that can be done: what was torn must not come back behind what is written."""
+        if not all(self._clear(one.file, part) for part in one.damaged):
+            return False
+        try:
+            if one.damaged:
+                one.file.fdatasync()
+        except OSError:
+            return False
+        return True
 
     def _make_stable(self, scanned: list[_Scanned]) -> None:
         if scanned:

@@ -28,6 +28,10 @@ class Store:
         self._files: dict[int, File] = {}
         self.in_place = False
         """Whether the next segment takes the place of one that was removed, or may have been."""
+        self.unremoved: list[int] = []
+        """Segments that are free, while it is not certain that their files are gone."""
+        self._again: list[Spare] = []
+        """Of those, what is a spare again and has not been told."""
         self._opening = Lock()
         """Held to open a file and to remove one: what is removed must not stay open, and take space."""
         self.path = disk.path
@@ -88,12 +92,12 @@ class Store:
                 self._file(step.number).fdatasync()
                 continue
             with self._space_for(commit.size_bytes):
-                if isinstance(step, Take):
-                    if step.number not in self._files:  # Else the commit is carried out once more.
-                        self._rename(step.spare, step.number)
-                    self._disk.sync_directory()
-                else:
+                if not isinstance(step, Take):
                     self._file(step.number).pwritev(step.pieces, step.at)
+                    continue
+                if step.number not in self._files:  # Else the commit is carried out once more.
+                    self._rename(step.spare, step.number)
+            self._disk.sync_directory()
 
     def _rename(self, spare: int, number: int) -> None:
         """This spare is segment `number`, but for `sync_directory`. Zeros first: what stood there when it was a
@@ -122,7 +126,8 @@ class Store:
             OSError: the disk failed, or has no space to sync that name: it is neither for certain.
         """
         with self._space_for(self._config.segment_bytes):
-            self._rename(CARRIER, number)
+            if number not in self._files:  # Else the sync found too little memory.
+                self._rename(CARRIER, number)
         self._disk.sync_directory()
 
     def make_segment(self, number: int, carrier_missing: bool) -> None:
@@ -199,27 +204,36 @@ class Store:
 
         Returns:
             What has become a spare again: so many at most, of segments that were one.
+        Raises:
+            OSError: these are `unremoved`; to be called again, with or without others.
         """
-        spares: list[Spare] = []
-        for number in numbers:
-            # Not found: an attempt before this one got so far.
-            with self._opening, suppress(FileNotFoundError):
-                file = self._open(number) if len(spares) < spares_max else None
-                self._files.pop(number, None)
-                if file is not None and was_small(self._config, file.size_bytes):
-                    spares.append(self._spare(number, file))
-                else:
+        self.unremoved += numbers
+        for number in self.unremoved:
+            with (
+                self._opening,
+                suppress(FileNotFoundError),
+            ):  # An attempt before this one got so far.
+                file = self._open(number) if len(self._again) < spares_max else None
+                small = file is not None and was_small(self._config, file.size_bytes)
+                if file is None or not small or not self._spare(number, file):
                     self._disk.unlink(segment_name(number))
                     self.in_place = True
+                self._files.pop(number, None)
         self._disk.sync_directory()
-        return spares
+        self.unremoved.clear()
+        again, self._again = self._again, []
+        return again
 
-    def _spare(self, number: int, file: File) -> Spare:
-        """Nobody else can take its space meanwhile. What stands in it stays until it is used."""
+    def _spare(self, number: int, file: File) -> bool:
+        """Nobody else can take its space meanwhile. What stands in it stays until it is used. False: there is no
+        space to write its name."""
         spare = Spare(next(self._spare_numbers), file.size_bytes)
-        self._disk.rename(segment_name(number), spare_name(spare.number))
-        self._spares[spare.number] = file
-        return spare
+        with suppress(StoreFull), self._space_for(spare.size_bytes):
+            self._disk.rename(segment_name(number), spare_name(spare.number))
+            self._spares[spare.number] = file
+            self._again.append(spare)
+            return True
+        return False
 
     def close(self) -> None:
         """Let others in. Nobody may be reading or writing."""

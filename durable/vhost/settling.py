@@ -20,8 +20,8 @@ from .bodies import Bodies
 from .member import Member
 from .store import Store, refer_all, release_all
 
-LOOKED_AT = 4096
-"""Runs that are let go of, and not: two milliseconds."""
+LOOKED_AT = 256
+"""So many runs are let go of, and not, as often as it is asked: two milliseconds."""
 RECORD_BYTES_MAX = 1 << 20
 """Of settlements in one record; where segments or reserves are small, a quarter of what one takes."""
 
@@ -51,6 +51,8 @@ class Settling:
         """Of settlements, since the start."""
         self.refusal: StoreError | None = None
         """Why the last flush could not append what has gathered, if it could not."""
+        self._seen = self._looked_at = (0, 0)
+        """How many runs were refused, and the log's end: when it was asked what they would free, and in vain."""
         self._flushes, self._wanted, self._hurried = 0, False, False
         self.durable = 0
         """Everything settled up to this flush is on disk."""
@@ -84,19 +86,28 @@ class Settling:
             self._store.hurry()
 
     def refused_would(self, free: Callable[[], bool]) -> bool:
-        """Whether it would `free` a segment, had the log had room for what it had none for."""
+        """Whether it would `free` a segment, had the log had room for what it had none for.
+
+        Of many that is looked at when they are a quarter more, or no more become of them: no turn is long for long.
+        """
         if not isinstance(self.refusal, StoreFull):
             return False
         waiting = self._journal.released
-        if len(waiting) > LOOKED_AT:  # So much of it that it is worth a snapshot in any case.
-            return True
+        state, before = (len(waiting), self._store.end), self._seen
+        self._seen = state
+        if state == self._looked_at:
+            return False
+        if len(waiting) > LOOKED_AT and state != before and 4 * state[0] < 5 * self._looked_at[0]:
+            return False
         for one in waiting:
             release_all(self._store, one)
         try:
-            return free()
+            found = free()
         finally:
             for one in waiting:
                 refer_all(self._store, one)
+        self._looked_at = (0, 0) if found else state
+        return found
 
     def covered(self, position: int) -> None:
         """A snapshot up to this log position says all that was settled, and came back, so far: what the log

@@ -10,7 +10,7 @@ from durable.log.config import LogConfig
 from durable.log.header import SEGMENT_HEADER_BYTES
 from durable.log.placing import Ahead, Cursor, Place, Placer, Waiting
 from durable.log.record import Draft, Kind
-from durable.log.segments import Segments
+from durable.log.segments import Segment, Segments
 from durable.log.spares import CARRIER, Spare
 from mesh.errors import TooLarge
 
@@ -43,6 +43,14 @@ class OneByOne(Placer):
             self.fitting = False
 
 
+def whole(count: int) -> Segments:
+    """Segments that are there, before the one being written."""
+    found = Segments()
+    for number in range(count):
+        found.add(Segment(number - count, 1, CONFIG.segment_bytes))
+    return found
+
+
 def outcome(placer: Placer, appended: list[Draft], leave: bool) -> object:
     try:
         places = placer.place(appended, leave=leave and placer.can_leave)
@@ -63,21 +71,21 @@ def outcome(placer: Placer, appended: list[Draft], leave: bool) -> object:
         max_size=3, unique=True,
     ),
     waiting=st.builds(Waiting, letters=st.booleans(), moved_bytes=st.integers(0, 2000)),
-    leave=st.booleans(),
+    leave=st.booleans(), segments=st.sampled_from((0, 3)),
     appends=st.lists(st.lists(drafts, min_size=1, max_size=4), max_size=4),
 )  # fmt: skip
 @example(
     at=2000, capacity_bytes=2048, sealed=False, ahead=Ahead.REFUSED, kept=600, spares=[],
-    waiting=Waiting(), leave=False, appends=[[Draft(Kind.ACKS, b"")]],
+    waiting=Waiting(), leave=False, segments=0, appends=[[Draft(Kind.ACKS, b"")]],
 )  # fmt: skip
 def test_all_at_once_is_as_one_by_one(
     at: int, capacity_bytes: int, sealed: bool, ahead: Ahead, kept: int, spares: list[Spare],
-    waiting: Waiting, leave: bool, appends: list[list[Draft]],
+    waiting: Waiting, leave: bool, segments: int, appends: list[list[Draft]],
 ) -> None:  # fmt: skip
     placers: list[Placer] = []
     for kind in (Placer, OneByOne):
         cursor = Cursor(3, 1, min(at, capacity_bytes), capacity_bytes, 7, sealed)
-        placer = kind(CONFIG, cursor, Segments(), ahead_ready=True, spares=spares)
+        placer = kind(CONFIG, cursor, whole(segments), ahead_ready=True, spares=spares)
         placer.ahead, placer.waiting = ahead, waiting
         placer.keep_for_snapshot(kept)
         placers.append(placer)

@@ -6,14 +6,22 @@ import errno
 
 import pytest
 import trio
-from trio.testing import wait_all_tasks_blocked
+from trio.testing import MockClock, wait_all_tasks_blocked
 
-from durable.errors import NotInLog
+from durable.errors import NotInLog, StoreFull
 from durable.log.bodies import decode_moved, move
+from durable.log.header import segment_name
 from durable.log.log import open_log
 from durable.log.memory_disk import MemoryDisk, Volume
 from durable.log.record import Kind
-from tests.logs import SMALL, Gate, inline, publish
+from durable.log.spares import SPARES
+from tests.full_logs import carrying, spacious
+from tests.logs import SMALL, Gate, acks, inline, publish
+from tests.waiting import until, virtual_sleep
+
+
+def no_space(*names: str) -> None:
+    raise OSError(errno.ENOSPC, "refused")
 
 
 async def test_a_segment_that_cannot_be_deleted_goes_later(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,6 +80,71 @@ async def test_who_frees_while_somebody_does_loses_nothing(monkeypatch: pytest.M
         allowed.add("msgs.0000000002")
         assert await log.free() == [2]
         assert "msgs.0000000002" not in volume.seen
+
+
+@pytest.mark.parametrize("refused", ["rename", "sync_directory"])
+def test_a_spare_that_is_freed_comes_back_or_gives_its_space_back(
+    refused: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found: where there was no space for its name nothing behind it was removed; where that could not be synced
+    it was forgotten."""
+    volume = spacious()
+    log = carrying(volume)
+    store, spares = log.store, log.committer.placer.spares
+    while len(spares.small) == SPARES:
+        log.write(acks(7, 0, 1))
+    small = store.segments.last
+    assert small is not None
+    numbers = [small.number, 1]
+
+    before = volume.free_bytes
+    with monkeypatch.context() as patch:
+        patch.setattr(store._disk, refused, no_space)
+        if refused == "rename":
+            assert store.remove(numbers, 1) == []
+        else:
+            with pytest.raises(OSError, match="refused"):
+                store.remove(numbers, 1)
+            assert store.unremoved == numbers
+            patch.undo()
+            assert [one.size_bytes for one in store.remove([], 1)] == [small.capacity_bytes]
+    given_back = SMALL.segment_bytes + small.capacity_bytes * (refused == "rename")
+    assert volume.free_bytes - before == given_back
+    assert not store.unremoved
+    assert not {segment_name(number) for number in numbers} & volume.seen.keys()
+
+
+async def test_what_could_not_be_removed_is_when_there_is_a_want_of_space(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """Found: nobody tried again where nothing else was to be freed, and the disk stayed full."""
+    volume = spacious()
+    disk = MemoryDisk(volume)
+    async with open_log(disk, SMALL, in_thread=inline) as log:
+        with pytest.raises(StoreFull):
+            while True:
+                await log.durable(*await log.append([publish(1, 300)]))
+        log.snapshot_at(log.durable_end - 1)
+        with monkeypatch.context() as patch:
+            patch.setattr(disk, "unlink", no_space)
+            assert await log.free() == []
+            await virtual_sleep(10 * SMALL.retry_s)
+            assert log.statistics().full
+        await until(lambda: not log.statistics().full, 100.0)
+
+
+def test_a_commit_whose_segment_has_no_name_for_certain_is_not_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Found: where a directory could not be synced for lack of space. What a second sync says proves nothing."""
+    log = carrying(spacious())
+    spares = log.committer.placer.spares
+    with monkeypatch.context() as patch:
+        patch.setattr(log.store._disk, "sync_directory", no_space)
+        with pytest.raises(OSError, match="refused"):
+            while len(spares.small) == SPARES:
+                log.write(acks(7, 0, 1))
+    assert log.committer.failure is not None
 
 
 async def test_segments_go_when_nothing_refers_to_them() -> None:

@@ -118,10 +118,8 @@ def test_what_is_settled_while_the_log_has_no_room_is_the_same_flush() -> None:
     assert (1, 2) not in ready(one.restarted())
 
 
-def test_what_it_would_free_is_asked_as_if_there_had_been_room(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """And only where the disk is full. Of too much to be looked at it is taken for granted."""
+def test_what_it_would_free_is_asked_as_if_there_had_been_room() -> None:
+    """And only where the disk is full."""
     one, store, consumer = cramped()
     queue, settling = one.registry.queue("q"), one.vhost.settling
     before = store.needed()
@@ -136,13 +134,46 @@ def test_what_it_would_free_is_asked_as_if_there_had_been_room(
         settling.flush(0)
         assert settling.refused_would(let_go) == would
         assert store.needed() == before
-    assert not settling.refused_would(lambda: False)
-    monkeypatch.setattr("durable.vhost.settling.LOOKED_AT", 0)
-    assert settling.refused_would(lambda: False)
     store.refusal = None
     settling.flush(0)
     one.commit()
     assert let_go()
+
+
+def test_what_freed_nothing_is_not_asked_again_before_it_is_something_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Many are asked for when they are a quarter more, or no more come: the last time, too."""
+    one, store, consumer = cramped()
+    queue, settling = one.registry.queue("q"), one.vhost.settling
+    monkeypatch.setattr("durable.vhost.settling.LOOKED_AT", 10)
+    store.refusal = StoreFull(1, 1, 0)
+    settled = 0
+
+    def asked(more: int, would: bool = False) -> bool:
+        nonlocal settled
+        for _ in range(more):
+            queue.settle(consumer, settled, settled + 1, ACK)
+            settled += 1
+        settling.flush(0)
+        looked = list[int]()
+
+        def free() -> bool:
+            looked.append(settled)
+            return would
+
+        assert settling.refused_would(free) == (would and bool(looked))
+        return bool(looked)
+
+    few = [asked(more) for more in (4, 0, 1, 1)]
+    assert few == [True, False, True, True]
+    many = [asked(more) for more in (14, 1, 1, 0, 0)]
+    assert many == [True, False, False, True, False]
+    assert [asked(more) for more in (1, 6, 0)] == [False, True, False]
+    assert [asked(0, would=True)] == [False], "nothing has changed"
+    store.end += 1  # As where compaction carried something forward.
+    assert [asked(0, would=True), asked(0, would=True)] == [False, True]
+    assert asked(0, would=True), "it has not been done yet"
 
 
 def test_only_who_waits_for_settlements_makes_the_log_hurry() -> None:
