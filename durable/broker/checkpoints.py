@@ -259,9 +259,8 @@ class Checkpointer:
         """The files to be written, with everything in them durable in the log. Raises StoreError."""
         hosted, log = self._hosted, self._hosted.log
         taking = self._checkpointing.begin()
-        await log.with_room(
-            self._flush
-        )  # Of queues that are empty there is no file, but what they settled.
+        # Also where every queue is empty, and has no file: what they settled may have found no room.
+        await log.with_room(self._flush)
         while taking.more:
             taking.take(hosted.applied_end, hosted.vhost.settling.last_position)
             await trio.lowlevel.checkpoint()
