@@ -152,10 +152,12 @@ class Checkpointer:
 
     async def run(self, look_s: float) -> None:
         """Until cancelled, or the store has failed."""
-        pause_s = look_s
+        log, pause_s = self._hosted.log, look_s
         while True:
             await trio.sleep(pause_s)
-            pause_s = min(2 * pause_s, LOOKS_MAX * look_s) if self._trouble else look_s
+            pause_s, before = look_s, pause_s
+            if log.statistics().full:
+                await log.free()  # What could not be removed may be now.
             if self.due:
                 try:
                     await self.write()
@@ -164,6 +166,7 @@ class Checkpointer:
                     if type(error) is not self._trouble:
                         logger.warning("no checkpoint of %s: %s", self._hosted.vhost.name, error)
                     self._trouble = type(error)
+                    pause_s = min(2 * before, LOOKS_MAX * look_s)
 
     async def write_last(self) -> None:
         """At the end, so that the next start reads less.

@@ -371,21 +371,23 @@ class Log:
         Right after opening nothing refers to anything: `refer` to what is needed first.
         """
         async with self._freeing:
-            gone = self._store.segments.unused(self._snapshot)
-            if not gone and not self._store.unremoved:
+            store, spares = self._store, self._committer.placer.spares
+            gone = store.segments.unused(self._snapshot)
+            store.segments.remove(gone)
+            store.unremoved += [one.number for one in gone]
+            numbers, spares_max = list(store.unremoved), max(0, SPARES - len(spares.small))
+            if not numbers:
                 return []
-            self._store.segments.remove(gone)
-            fresh, spares = [one.number for one in gone], self._committer.placer.spares
-            numbers = [*self._store.unremoved, *fresh]
-            spares_max = max(0, SPARES - len(spares.small))
             try:
-                spares.add(*await self._in_thread(self._store.remove, fresh, spares_max))
-            except OSError as error:  # What is stored is well: it takes space for longer.
-                if fresh:  # Else that has been said.
-                    logger.warning("freed segments stay on the disk for now: %s", error)
-                return []
+                spares.add(*await self._in_thread(store.remove, (), spares_max))
+            except OSError as error:
+                store.trouble = error
+            if (
+                gone and store.trouble is not None
+            ):  # What is stored is well: it takes space for longer.
+                logger.warning("freed segments stay on the disk for now: %s", store.trouble)
             self._space.wake()
-            return numbers
+            return [number for number in numbers if number not in store.unremoved]
 
     def statistics(self) -> LogStatistics:
         return LogStatistics.of(self._committer, trio.current_time())
@@ -462,8 +464,6 @@ class Log:
     async def _wait_for_space(self) -> None:
         with trio.move_on_after(self._config.retry_s):
             await self._space.wait()
-        if self._store.unremoved:
-            await self.free()
 
     def _fail(self, what: str, error: Exception) -> None:
         self._committer.failed(f"{what}: {error}")

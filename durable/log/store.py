@@ -30,6 +30,8 @@ class Store:
         """Whether the next segment takes the place of one that was removed, or may have been."""
         self.unremoved: list[int] = []
         """Segments that are free, while it is not certain that their files are gone."""
+        self.trouble: OSError | None = None
+        """Why the first of them could not be removed."""
         self._again: list[Spare] = []
         """Of those, what is a spare again and has not been told."""
         self._opening = Lock()
@@ -205,24 +207,34 @@ class Store:
         Returns:
             What has become a spare again: so many at most, of segments that were one.
         Raises:
-            OSError: these are `unremoved`; to be called again, with or without others.
+            OSError: it is not certain that any are gone; all are `unremoved`, and to be removed again.
         """
         self.unremoved += numbers
+        left: list[int] = []
+        self.trouble = None
         for number in self.unremoved:
-            with (
-                self._opening,
-                suppress(FileNotFoundError),
-            ):  # An attempt before this one got so far.
-                file = self._open(number) if len(self._again) < spares_max else None
-                small = file is not None and was_small(self._config, file.size_bytes)
-                if file is None or not small or not self._spare(number, file):
-                    self._disk.unlink(segment_name(number))
-                    self.in_place = True
-                self._files.pop(number, None)
+            try:
+                # Not found: an attempt before this one got so far.
+                with self._opening, suppress(FileNotFoundError):
+                    self._remove(number, reuse=len(self._again) < spares_max)
+            except OSError as error:
+                left.append(number)
+                self.trouble = self.trouble or error
         self._disk.sync_directory()
-        self.unremoved.clear()
+        self.unremoved = left
         again, self._again = self._again, []
         return again
+
+    def _remove(self, number: int, *, reuse: bool) -> None:
+        """By who holds `_opening`."""
+        file: File | None = None
+        with suppress(OSError):  # Without descriptors it is not kept: to remove it takes none.
+            file = self._open(number) if reuse else None
+        small = file is not None and was_small(self._config, file.size_bytes)
+        if file is None or not small or not self._spare(number, file):
+            self._disk.unlink(segment_name(number))
+            self.in_place = True
+        self._files.pop(number, None)
 
     def _spare(self, number: int, file: File) -> bool:
         """Nobody else can take its space meanwhile. What stands in it stays until it is used. False: there is no

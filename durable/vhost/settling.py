@@ -20,8 +20,8 @@ from .bodies import Bodies
 from .member import Member
 from .store import Store, refer_all, release_all
 
-LOOKED_AT = 256
-"""So many runs are let go of, and not, as often as it is asked: two milliseconds."""
+LOOKED_AT, SKIPPED_MAX = 256, 8
+"""What so many refused runs would free is looked at as often as it is asked; of more, every ninth time."""
 RECORD_BYTES_MAX = 1 << 20
 """Of settlements in one record; where segments or reserves are small, a quarter of what one takes."""
 
@@ -51,8 +51,8 @@ class Settling:
         """Of settlements, since the start."""
         self.refusal: StoreError | None = None
         """Why the last flush could not append what has gathered, if it could not."""
-        self._seen = self._looked_at = (0, 0)
-        """How many runs were refused, and the log's end: when it was asked what they would free, and in vain."""
+        self._looked_at = self._skipped = 0
+        """So many runs would free nothing, when that was looked at; so often it was not since."""
         self._flushes, self._wanted, self._hurried = 0, False, False
         self.durable = 0
         """Everything settled up to this flush is on disk."""
@@ -88,17 +88,16 @@ class Settling:
     def refused_would(self, free: Callable[[], bool]) -> bool:
         """Whether it would `free` a segment, had the log had room for what it had none for.
 
-        Of many that is looked at when they are a quarter more, or no more become of them: no turn is long for long.
+        Of many that is looked at when they are a quarter more, or every so often: it takes a millisecond for a hundred.
         """
         if not isinstance(self.refusal, StoreFull):
             return False
         waiting = self._journal.released
-        state, before = (len(waiting), self._store.end), self._seen
-        self._seen = state
-        if state == self._looked_at:
+        grown = 4 * len(waiting) >= 5 * self._looked_at
+        if len(waiting) > LOOKED_AT and not grown and self._skipped < SKIPPED_MAX:
+            self._skipped += 1
             return False
-        if len(waiting) > LOOKED_AT and state != before and 4 * state[0] < 5 * self._looked_at[0]:
-            return False
+        self._skipped = 0
         for one in waiting:
             release_all(self._store, one)
         try:
@@ -106,7 +105,7 @@ class Settling:
         finally:
             for one in waiting:
                 refer_all(self._store, one)
-        self._looked_at = (0, 0) if found else state
+        self._looked_at = 0 if found else len(waiting)
         return found
 
     def covered(self, position: int) -> None:
@@ -119,7 +118,7 @@ class Settling:
 
     def _note_flush(self) -> None:
         self._flushes += 1
-        self._wanted = False
+        self._wanted, self._looked_at = False, 0
         self._flushed.append((self._flushes, self.last_position))
         released = self._journal.take_logged().released
         if released:

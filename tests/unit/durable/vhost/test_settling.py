@@ -140,40 +140,37 @@ def test_what_it_would_free_is_asked_as_if_there_had_been_room() -> None:
     assert let_go()
 
 
-def test_what_freed_nothing_is_not_asked_again_before_it_is_something_else(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Many are asked for when they are a quarter more, or no more come: the last time, too."""
+def test_what_many_would_free_is_not_looked_at_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But when they are a quarter more, and every ninth time; and anew when there was room meanwhile."""
     one, store, consumer = cramped()
     queue, settling = one.registry.queue("q"), one.vhost.settling
     monkeypatch.setattr("durable.vhost.settling.LOOKED_AT", 10)
     store.refusal = StoreFull(1, 1, 0)
     settled = 0
 
-    def asked(more: int, would: bool = False) -> bool:
+    def looked(more: int, would: bool = False) -> bool:
         nonlocal settled
         for _ in range(more):
             queue.settle(consumer, settled, settled + 1, ACK)
             settled += 1
         settling.flush(0)
-        looked = list[int]()
+        looks = list[int]()
 
         def free() -> bool:
-            looked.append(settled)
+            looks.append(settled)
             return would
 
-        assert settling.refused_would(free) == (would and bool(looked))
-        return bool(looked)
+        assert settling.refused_would(free) == (would and bool(looks))
+        return bool(looks)
 
-    few = [asked(more) for more in (4, 0, 1, 1)]
-    assert few == [True, False, True, True]
-    many = [asked(more) for more in (14, 1, 1, 0, 0)]
-    assert many == [True, False, False, True, False]
-    assert [asked(more) for more in (1, 6, 0)] == [False, True, False]
-    assert [asked(0, would=True)] == [False], "nothing has changed"
-    store.end += 1  # As where compaction carried something forward.
-    assert [asked(0, would=True), asked(0, would=True)] == [False, True]
-    assert asked(0, would=True), "it has not been done yet"
+    assert [looked(more) for more in (4, 0, 1)] == [True] * 3, "few"
+    assert [looked(more) for more in (15, 1, 1, 3, 0)] == [True, False, False, True, False]
+    assert [looked(0) for _ in range(9)] == [False] * 7 + [True, False]
+    store.refusal = None
+    settling.flush(0)
+    store.refusal = StoreFull(1, 1, 0)
+    assert [looked(11), looked(0, would=True)] == [True, False]
+    assert [looked(0, would=True) for _ in range(9)] == [False] * 7 + [True, True]
 
 
 def test_only_who_waits_for_settlements_makes_the_log_hurry() -> None:
