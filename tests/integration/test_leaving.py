@@ -328,7 +328,8 @@ async def test_a_node_that_is_cancelled_at_any_turn_leaves_nothing_and_frees_its
             finally:
                 trio.lowlevel.remove_instrument(canceller)
         cancelled = scope.cancel_called
-        assert (active_count(), trio.lowlevel.current_statistics().tasks_living) == (threads, tasks)
+        assert trio.lowlevel.current_statistics().tasks_living == tasks
+        assert active_count() <= threads, "trio's own end by themselves after ten idle seconds"
     assert turns > 5
 
 
