@@ -16,6 +16,7 @@ from durable.log.memory_disk import MemoryDisk, MemoryFile, Volume
 from durable.log.placing import Placer
 from durable.log.record import Draft, Kind
 from durable.log.spares import SPARES, Spare
+from durable.log.store import Store
 from tests.logs import SMALL, PlainLog, acks, publish
 
 SNAPSHOT_BYTES = 304
@@ -71,6 +72,12 @@ def have_small(placer: Placer, *spares: Spare) -> None:
     for one in list(placer.spares.small):
         placer.spares.set_aside(one)
     placer.spares.add(*spares)
+
+
+def remove(store: Store, *numbers: int, spares_max: int = 0) -> list[Spare]:
+    """These segments, which nothing needs."""
+    store.unremoved += numbers
+    return store.remove(spares_max)
 
 
 def fill(log: PlainLog, segment_bytes: int = SMALL.segment_bytes) -> int:

@@ -35,6 +35,9 @@ from .hosted import Hosted
 from .listing import in_turns
 
 logger = logging.getLogger("durable")
+LOOKS_MAX = 8
+"""From one attempt to the next, where none finds room: each encodes all there is to say, and nobody declares
+anything meanwhile."""
 
 
 def begin_at(
@@ -88,11 +91,6 @@ def _recall(files: Checkpoints, replay: Replay) -> None:
         with suppress(ValueError, TypeError, KeyError):  # Not needed, as ever.
             returns |= recall(replay.registry, ack)
     replay.begins(0, 0, returns, files.reach)
-
-
-LOOKS_MAX = 8
-"""From one attempt to the next, where none finds room: each encodes all there is to say, and nobody declares
-anything meanwhile."""
 
 
 class Checkpointer:

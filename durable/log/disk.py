@@ -16,6 +16,8 @@ from typing import Protocol
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 """Errors of writing that go away when somebody frees space."""
 
+ZEROS_BYTES = 1 << 20
+"""Written at a time."""
 Buffer = bytes | memoryview
 
 
@@ -45,6 +47,12 @@ class File(Protocol):
         """Contents and size are on stable storage, and so is what other files' calls wrote to it."""
 
     def close(self) -> None: ...
+
+
+def write_zeros(file: File, start: int, end: int) -> None:
+    """Over bytes [start, end), which stay allocated. Raises OSError, and some of them are written."""
+    for at in range(start, end, ZEROS_BYTES):
+        file.pwritev([bytes(min(ZEROS_BYTES, end - at))], at)
 
 
 class Directory(Protocol):

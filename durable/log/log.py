@@ -375,16 +375,15 @@ class Log:
             gone = store.segments.unused(self._snapshot)
             store.segments.remove(gone)
             store.unremoved += [one.number for one in gone]
-            numbers, spares_max = list(store.unremoved), max(0, SPARES - len(spares.small))
+            numbers = list(store.unremoved)
             if not numbers:
                 return []
             try:
-                spares.add(*await self._in_thread(store.remove, (), spares_max))
+                spares_max = max(0, SPARES - len(spares.small))
+                spares.add(*await self._in_thread(store.remove, spares_max))
             except OSError as error:
                 store.trouble = error
-            if (
-                gone and store.trouble is not None
-            ):  # What is stored is well: it takes space for longer.
+            if gone and store.trouble:  # What is stored is well: it takes space for longer.
                 logger.warning("freed segments stay on the disk for now: %s", store.trouble)
             self._space.wake()
             return [number for number in numbers if number not in store.unremoved]

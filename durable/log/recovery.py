@@ -22,7 +22,7 @@ from typing import NamedTuple
 from ..errors import StoreKeyMissing
 from .cipher import Cipher, as_written, damage
 from .config import LogConfig
-from .disk import NO_SPACE, Disk, File
+from .disk import NO_SPACE, Disk, File, write_zeros
 from .encryption import Encryption, keep_cipher, read_cipher
 from .header import (
     SEGMENT_HEADER_BYTES,
@@ -307,8 +307,7 @@ class _Recovery:
     def _clear(self, file: File, part: Damaged) -> bool:
         """Zeros in place, if that can be written: on a full disk others would take what a cut gives back."""
         try:
-            for at in range(part.at, part.end, WINDOW_BYTES):
-                file.pwritev([bytes(min(WINDOW_BYTES, part.end - at))], at)
+            write_zeros(file, part.at, part.end)
         except OSError:
             return False
         return True

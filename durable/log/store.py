@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from threading import Lock
@@ -10,11 +10,11 @@ from threading import Lock
 from ..errors import StoreFailed, StoreFull
 from .committing import Commit, Committer, Sync, Take
 from .config import LogConfig
-from .disk import NO_SPACE, Disk, File
+from .disk import NO_SPACE, Disk, File, write_zeros
 from .encryption import Encryption
 from .header import next_spare, segment_name, spare_name, spare_number
 from .placing import Ahead
-from .reader import WINDOW_BYTES, Reader
+from .reader import Reader
 from .record import store_seed
 from .recovery import Begin, Recovered, Visit, recover
 from .spares import CARRIER, NEW, Spare, was_small
@@ -29,7 +29,7 @@ class Store:
         self.in_place = False
         """Whether the next segment takes the place of one that was removed, or may have been."""
         self.unremoved: list[int] = []
-        """Segments that are free, while it is not certain that their files are gone."""
+        """Segments that are free, until it is certain that their files are gone."""
         self.trouble: OSError | None = None
         """Why the first of them could not be removed."""
         self._again: list[Spare] = []
@@ -92,24 +92,23 @@ class Store:
         for step in commit.steps:
             if isinstance(step, Sync):
                 self._file(step.number).fdatasync()
-                continue
-            with self._space_for(commit.size_bytes):
-                if not isinstance(step, Take):
+            elif isinstance(step, Take):
+                self._take(step, commit.size_bytes)
+            else:
+                with self._space_for(commit.size_bytes):
                     self._file(step.number).pwritev(step.pieces, step.at)
-                    continue
-                if step.number not in self._files:  # Else the commit is carried out once more.
-                    self._rename(step.spare, step.number)
-            self._disk.sync_directory()
 
-    def _rename(self, spare: int, number: int) -> None:
-        """This spare is segment `number`, but for `sync_directory`. Zeros first: what stood there when it was a
-        segment before would be read as records of this one."""
-        file = self._spares[spare]
-        for at in range(0, file.data_end(), WINDOW_BYTES):
-            file.pwritev([bytes(min(WINDOW_BYTES, file.size_bytes - at))], at)
-        file.fdatasync()
-        self._disk.rename(spare_name(spare), segment_name(number))
-        self._files[number] = self._spares.pop(spare)
+    def _take(self, step: Take, needed_bytes: int) -> None:
+        """Zeros first: what stood there when it was a segment before would be read as records of this one. Done
+        already, as when a commit is carried out once more, there is only the name to sync."""
+        with self._space_for(needed_bytes):
+            if step.number not in self._files:
+                file = self._spares[step.spare]
+                write_zeros(file, 0, file.data_end())
+                file.fdatasync()
+                self._disk.rename(spare_name(step.spare), segment_name(step.number))
+                self._files[step.number] = self._spares.pop(step.spare)
+        self._disk.sync_directory()
 
     def open_written(self) -> None:
         """The files that will be written next: later there may be no descriptor left for them, and a
@@ -127,10 +126,7 @@ class Store:
             StoreFull: there is no space to write its name; it still is the carrier.
             OSError: the disk failed, or has no space to sync that name: it is neither for certain.
         """
-        with self._space_for(self._config.segment_bytes):
-            if number not in self._files:  # Else the sync found too little memory.
-                self._rename(CARRIER, number)
-        self._disk.sync_directory()
+        self._take(Take(number, CARRIER), self._config.segment_bytes)
 
     def make_segment(self, number: int, carrier_missing: bool) -> None:
         """A file for segment `number`: allocated, zeros, and there after a power cut.
@@ -201,15 +197,14 @@ class Store:
             self.in_place = False
         return Spare(number, size)
 
-    def remove(self, numbers: Iterable[int], spares_max: int = 0) -> list[Spare]:
-        """Free these segments. Whoever is reading one goes on doing so.
+    def remove(self, spares_max: int = 0) -> list[Spare]:
+        """Free the segments that are `unremoved`. Whoever is reading one goes on doing so.
 
         Returns:
             What has become a spare again: so many at most, of segments that were one.
         Raises:
-            OSError: it is not certain that any are gone; all are `unremoved`, and to be removed again.
+            OSError: it is not certain that any are gone; all are `unremoved` still.
         """
-        self.unremoved += numbers
         left: list[int] = []
         self.trouble = None
         for number in self.unremoved:
@@ -230,15 +225,17 @@ class Store:
         file: File | None = None
         with suppress(OSError):  # Without descriptors it is not kept: to remove it takes none.
             file = self._open(number) if reuse else None
-        small = file is not None and was_small(self._config, file.size_bytes)
-        if file is None or not small or not self._spare(number, file):
+        kept = file is not None and self._spare(number, file)
+        if not kept:
             self._disk.unlink(segment_name(number))
             self.in_place = True
         self._files.pop(number, None)
 
     def _spare(self, number: int, file: File) -> bool:
-        """Nobody else can take its space meanwhile. What stands in it stays until it is used. False: there is no
-        space to write its name."""
+        """Nobody else can take its space meanwhile. What stands in it stays until it is used. False: it was none, or
+        there is no space to write its name."""
+        if not was_small(self._config, file.size_bytes):
+            return False
         spare = Spare(next(self._spare_numbers), file.size_bytes)
         with suppress(StoreFull), self._space_for(spare.size_bytes):
             self._disk.rename(segment_name(number), spare_name(spare.number))

@@ -15,6 +15,7 @@ from durable.log.encryption import Encryption
 from durable.log.memory_disk import MemoryDisk, Volume
 from durable.log.record import Draft
 from security.at_rest import OVERHEAD_BYTES
+from tests.full_logs import remove
 from tests.logs import PlainLog, acks, definitions, encryption, publish
 
 drafts = st.lists(
@@ -88,7 +89,7 @@ class LogMachine(RuleBasedStateMachine):
             return
         gone = self.log.store.segments.unused(self.log.committer.durable_end)[:1]
         self.log.store.segments.remove(gone)
-        self.log.store.remove([one.number for one in gone])
+        remove(self.log.store, *[one.number for one in gone])
         for one in gone:
             self.freed_before = one.end
 

@@ -22,6 +22,7 @@ from tests.full_logs import (
     in_spare,
     make_spares,
     opened,
+    remove,
     room,
     spacious,
 )
@@ -183,7 +184,7 @@ def test_spares_that_are_all_segments_count() -> None:
     log.make_segment()
     log.write(publish(1, 1000))
     segments.remove(small)
-    placer.spares.add(*log.store.remove([one.number for one in small], SPARES))
+    placer.spares.add(*remove(log.store, *[one.number for one in small], spares_max=SPARES))
     assert len(placer.spares.small) == SPARES
     assert placer.carries
 
@@ -224,7 +225,7 @@ def test_the_place_of_a_segment_that_was_removed_is_first_the_carriers() -> None
     volume.capacity_bytes = volume.used_bytes + 8
     assert [one.number for one in placer.wanted_spares()] == [NEW, CARRIER]
     log.store.segments.remove([first])
-    log.store.remove([first.number])
+    remove(log.store, first.number)
     with pytest.raises(StoreFull):
         log.store.make_spare(placer.wanted_spares()[0])
     with pytest.raises(StoreFull):

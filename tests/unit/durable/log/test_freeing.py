@@ -15,7 +15,7 @@ from durable.log.log import open_log
 from durable.log.memory_disk import MemoryDisk, Volume
 from durable.log.record import Kind
 from durable.log.spares import SPARES
-from tests.full_logs import carrying, spacious
+from tests.full_logs import carrying, remove, spacious
 from tests.logs import SMALL, Gate, acks, inline, publish
 from tests.waiting import until
 
@@ -101,13 +101,13 @@ def test_a_spare_that_is_freed_comes_back_or_gives_its_space_back(
     with monkeypatch.context() as patch:
         patch.setattr(store._disk, refused, no_space)
         if refused == "rename":
-            assert store.remove(numbers, 1) == []
+            assert remove(store, *numbers, spares_max=1) == []
         else:
             with pytest.raises(OSError, match="refused"):
-                store.remove(numbers, 1)
+                remove(store, *numbers, spares_max=1)
             assert store.unremoved == numbers
             patch.undo()
-            assert [one.size_bytes for one in store.remove([], 1)] == [small.capacity_bytes]
+            assert [one.size_bytes for one in store.remove(1)] == [small.capacity_bytes]
     given_back = SMALL.segment_bytes + small.capacity_bytes * (refused == "rename")
     assert volume.free_bytes - before == given_back
     assert not store.unremoved

@@ -19,7 +19,7 @@ from durable.log.memory_disk import MemoryDisk, Volume
 from durable.log.placing import Ahead
 from durable.log.record import Kind
 from mesh.errors import TooLarge
-from tests.full_logs import carried, fill
+from tests.full_logs import carried, fill, remove
 from tests.logs import LARGE, SMALL, STORE_ID, PlainLog, acks, definitions, publish
 
 
@@ -135,7 +135,7 @@ def test_space_comes_back_by_freeing_a_segment() -> None:
     fill(log)
     (gone,) = log.store.segments.unused(log.committer.durable_end)
     log.store.segments.remove([gone])
-    log.store.remove([gone.number])
+    remove(log.store, gone.number)
     log.make_segment()
     log.write(publish(1, 200))
     assert log.records()[0].position == gone.end
@@ -156,7 +156,7 @@ def test_what_is_made_in_place_of_a_freed_one_leaves_others_what_they_had() -> N
     fill(log)
     volume.capacity_bytes = volume.used_bytes
     (gone,) = log.store.segments.unused(log.committer.durable_end)
-    log.store.remove([gone.number])
+    remove(log.store, gone.number)
     log.make_segment()
     assert volume.used_bytes == volume.capacity_bytes
     volume.capacity_bytes += 10_000

@@ -10,7 +10,7 @@ from durable.log.header import segment_name
 from durable.log.log import open_log
 from durable.log.memory_disk import MemoryDisk, Volume
 from durable.log.spares import CARRIER, NEW, SPARES
-from tests.full_logs import SNAPSHOT_BYTES, have_small, in_spare, make_spares, opened, room
+from tests.full_logs import SNAPSHOT_BYTES, have_small, in_spare, make_spares, opened, remove, room
 from tests.logs import SMALL, PlainLog, acks, definitions, inline, publish
 from tests.waiting import until
 
@@ -42,7 +42,7 @@ def test_a_spare_that_was_freed_is_one_again_and_nobody_else_can_have_its_space(
         log.write(acks(7, 0, 1))
     volume.capacity_bytes = volume.used_bytes
     log.store.segments.remove([first])
-    log.committer.placer.spares.add(*log.store.remove([first.number], SPARES))
+    log.committer.placer.spares.add(*remove(log.store, first.number, spares_max=SPARES))
     assert not log.store.in_place, "there is no space for another segment in its place"
     assert volume.used_bytes == volume.capacity_bytes
     for number in range(5):
@@ -51,7 +51,7 @@ def test_a_spare_that_was_freed_is_one_again_and_nobody_else_can_have_its_space(
         while log.store.segments.last is before:
             log.write(acks(7, number, number + 1))
         log.store.segments.remove([before])
-        log.committer.placer.spares.add(*log.store.remove([before.number], SPARES))
+        log.committer.placer.spares.add(*remove(log.store, before.number, spares_max=SPARES))
     log.close()
     log = PlainLog(MemoryDisk(volume))
     assert not log.report.damage
@@ -63,7 +63,7 @@ def test_more_than_enough_spares_give_their_space_back() -> None:
     log = in_spare(volume)
     first = log.store.segments.last
     assert first is not None
-    assert log.store.remove([first.number], 0) == []
+    assert remove(log.store, first.number) == []
     assert segment_name(first.number) not in volume.seen
     assert log.store.in_place
 
