@@ -28,7 +28,6 @@ def test_the_demo_holds() -> None:
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.timeout(60)
 def test_a_shop_that_says_nothing_does_not_hold_the_demo(capfd: pytest.CaptureFixture[str]) -> None:
     """Found by reading: the deadline was looked at with each line, and so never."""
     processes = Processes(dict(os.environ))

@@ -22,7 +22,6 @@ from mesh.entry import TERMINATED
 from mesh.loading import INTERRUPTED
 from tests.shell import Shell, lines_said
 
-pytestmark = pytest.mark.timeout(180)  # A dozen processes in a row, on machines that are busy.
 LINES = [f"order {number}".encode() for number in range(1000)]
 
 

@@ -131,7 +131,6 @@ def test_salvage_of_what_is_encrypted_is_encrypted(directory: Directory) -> None
     assert directory.run("verify", "new")[0] == 0
 
 
-@pytest.mark.timeout(180)  # Nine processes in a row, on machines that are busy.
 def test_a_broker_that_encrypts_and_is_started_again(tmp_path: Path) -> None:
     shell = Shell(tmp_path, "durable.cli")
     shell.environment["MESH_SETTLE_S"] = "5"

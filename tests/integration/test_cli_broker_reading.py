@@ -12,7 +12,6 @@ import pytest
 from tests.integration.test_cli_broker import good, refused, served
 from tests.shell import Shell
 
-pytestmark = pytest.mark.timeout(180)
 LONG = "k" * 256
 
 

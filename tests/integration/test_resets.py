@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import random
 
-import pytest
 import trio
 
 import mesh
@@ -16,7 +15,6 @@ from tests.waiting import until
 RESETS = 20
 
 
-@pytest.mark.timeout(180)  # Each of them costs a second or two where others are busy.
 async def test_20_resets_under_load_lose_nothing() -> None:
     """Promise: link resume. Requests, topics, broadcasts and a tunnel, all at once."""
     service = mesh.Service("databases", concurrency=64)

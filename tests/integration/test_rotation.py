@@ -45,7 +45,6 @@ def copy(source: Path, target: Path, *names: str) -> Path:
 
 
 @pytest.mark.parametrize("first", ["databases", "shop"])
-@pytest.mark.timeout(120)
 async def test_a_network_secret(tmp_path: Path, first: str) -> None:
     """`first` is restarted first: with both generations, later with the new one alone."""
     master = tmp_path / "network.secret"
@@ -61,7 +60,6 @@ async def test_a_network_secret(tmp_path: Path, first: str) -> None:
 
 
 @pytest.mark.parametrize("first", ["databases", "shop"])
-@pytest.mark.timeout(120)
 async def test_the_keys_of_a_cluster(tmp_path: Path, first: str) -> None:
     """As above; members hold the secret halves, callers only the public ones."""
     master = tmp_path / "master"

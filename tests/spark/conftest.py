@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[2]
-TEST_S_MAX = 240
-"""Of these a test takes 2, the first one 20; on a machine with much else to do ten times that."""
 BATCH_ROWS = "50"
 JVM = (
     "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData",
@@ -46,7 +44,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.slow)
-            item.add_marker(pytest.mark.timeout(TEST_S_MAX))
             if reason:
                 item.add_marker(pytest.mark.skip(reason=reason))
 

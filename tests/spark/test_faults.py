@@ -34,7 +34,7 @@ from tests.spark.sinks import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.timeout(180), pytest.mark.usefixtures("small_batches")]
+pytestmark = pytest.mark.usefixtures("small_batches")
 STORED_MIN = 100
 """In the queue before something breaks: two batches."""
 

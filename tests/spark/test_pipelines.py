@@ -279,7 +279,6 @@ PIPELINES: dict[str, tuple[dict[str, Any], float]] = {
 }
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("name", PIPELINES)
 def test_a_stream_gives_what_the_table_gives(
     name: str, session: SparkSession, table: DataFrame, files: str, tmp_path: Path
@@ -350,7 +349,6 @@ def test_messages_have_whole_times_and_columns_of_any_name(session: SparkSession
     assert found["a`b.c"] == 1
 
 
-@pytest.mark.timeout(120)
 def test_parquet_has_folders_by_date_and_topic_and_a_stream_writes_each_row_once(
     session: SparkSession, table: DataFrame, files: str, tmp_path: Path
 ) -> None:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     import durable
 
-pytestmark = pytest.mark.timeout(180)
 TO_BROKER = Destination(QUEUES, "broker2")
 
 

@@ -91,7 +91,6 @@ def resident_bytes(pid: int) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 async def test_a_queue_that_nobody_reads_grows_on_the_disk_and_not_in_memory(
     tmp_path: Path,
 ) -> None:

@@ -37,7 +37,6 @@ def test_nothing_is_lost(case: Case) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("name", PEERS)
 def test_a_peer_that_is_installed_loses_nothing(name: str) -> None:
     """The second size finds nothing of the first one: all of that was acked."""

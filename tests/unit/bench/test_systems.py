@@ -24,7 +24,6 @@ EVERY_SYSTEM = pytest.mark.parametrize("system", SYSTEMS.values(), ids=list(SYST
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 @EVERY_SYSTEM
 def test_a_stream_arrives_whole_and_in_order(system: System) -> None:
     skip_if_missing(system)
@@ -38,7 +37,6 @@ def test_a_stream_arrives_whole_and_in_order(system: System) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 @EVERY_SYSTEM
 def test_every_request_is_answered_once(system: System, tmp_path: Path) -> None:
     skip_if_missing(system)

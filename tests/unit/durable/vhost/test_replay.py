@@ -24,7 +24,6 @@ from durable.vhost.registry import GAPS_MAX, Gap
 from mesh.protocol.batch import Batch, batch_pieces
 from tests.vhosts import PUBLISHER, PlainVhost, anybody, as_record, make_batch, snapshot_of
 
-pytestmark = pytest.mark.timeout(240)  # Hundreds of stories each, on machines that are busy.
 NAMES = ("a", "b", "c")
 OUTCOMES = ("ack", "requeue", "reject", "release")
 steps = st.one_of(

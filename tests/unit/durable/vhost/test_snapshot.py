@@ -17,7 +17,6 @@ from durable.vhost.registry import Gap
 from tests.unit.durable.vhost.test_replay import NAMES, Story, lived, stories
 from tests.vhosts import PUBLISHER, snapshot_of
 
-pytestmark = pytest.mark.timeout(240)  # Hundreds of stories each, on machines that are busy.
 DECLARING = ("queue", "gone", "bind", "unbind", "exchange", "ending", "memory", "stream")
 
 
