@@ -149,7 +149,7 @@ class Checkpointer:
         return self._hosted.vhost.settling.refused_would(partial(log.would_free, start))
 
     async def run(self, look_s: float) -> None:
-        """Until cancelled, or the store has failed."""
+        """Until cancelled."""
         log, pause_s = self._hosted.log, look_s
         while True:
             await trio.sleep(pause_s)
@@ -157,13 +157,15 @@ class Checkpointer:
             if log.statistics().full:
                 await log.free()  # What could not be removed may be now.
             if self.due:
+                fits = False
                 try:
-                    await self.write()
+                    fits = await self.write()
                     self._trouble = None
                 except (StoreError, OSError) as error:  # Not needed; the log goes on without.
                     if type(error) is not self._trouble:
                         logger.warning("no checkpoint of %s: %s", self._hosted.vhost.name, error)
                     self._trouble = type(error)
+                if not fits:
                     pause_s = min(2 * before, LOOKS_MAX * look_s)
 
     async def write_last(self) -> None:
@@ -175,10 +177,12 @@ class Checkpointer:
         self._hosted.turn()  # What has just been settled is appended, with a snapshot or without.
         await self.write()
 
-    async def write(self) -> None:
+    async def write(self) -> bool:
         """One of everything, unless a segment is too small for its snapshot, which is logged, or the disk
         is full and it would give no space back.
 
+        Returns:
+            Whether its snapshot is one that a segment takes.
         Raises:
             StoreError, OSError: it could not be written; what was there before holds.
         """
@@ -187,6 +191,7 @@ class Checkpointer:
             try:
                 await self._write(start)
                 self._warned = False
+                return True
             except TooLarge as error:
                 if not self._warned:
                     logger.warning(
@@ -196,6 +201,7 @@ class Checkpointer:
                         self._hosted.vhost.name, error.size_bytes, error.limit_bytes,
                     )  # fmt: skip
                     self._warned = True
+                return False
             finally:
                 self._begin_again(start)
 

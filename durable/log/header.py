@@ -81,9 +81,14 @@ def spare_number(name: str) -> int | None:
     return int(matched[1]) if matched else None
 
 
+def small_spares(names: Iterable[str]) -> list[int]:
+    """Numbers of those that are not the carrier."""
+    return list(filter(None, map(spare_number, names)))
+
+
 def next_spare(names: Iterable[str]) -> int:
     """A number that none of these names has."""
-    return max(filter(None, map(spare_number, names)), default=0) + 1
+    return max(small_spares(names), default=0) + 1
 
 
 def damaged_name(number: int, at: int) -> str:

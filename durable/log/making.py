@@ -9,6 +9,7 @@ from typing import Any
 from mesh.waker import Waker
 
 from ..errors import StoreFull
+from .scarcity import SCARCE
 from .spares import NEW, Spare
 from .store import Store
 
@@ -78,15 +79,20 @@ async def _make_spares(store: Store, call: Call, tell: Callable[[], object]) -> 
 
 
 async def _make_spare(store: Store, call: Call, wanted: Spare) -> None:
-    """If there is space for it."""
+    """If there is space for it, and a descriptor: the log goes on without."""
     spares = store.committer.placer.spares
     small = next((one for one in spares.small if one.number == wanted.number), None)
     if small is None and not (wanted.is_carrier or wanted.number == NEW):
         return  # It has been taken meanwhile.
     if small is not None:  # While it grows.
         spares.set_aside(small)
+    made = small
     try:
-        spares.add(await call(store.make_spare, wanted))
+        made = await call(store.make_spare, wanted)
     except StoreFull:
-        if small is not None:
-            spares.add(small)
+        pass
+    except OSError as error:
+        if error.errno not in SCARCE:
+            raise
+    if made is not None:
+        spares.add(made)

@@ -157,9 +157,9 @@ class Placer:
             return False
         whole = (
             one
-            for one in self._segments
+            for one in reversed(self._segments)
             if one.number != writing and not was_small(self._config, one.capacity_bytes)
-        )  # No more are looked at than needed: it is asked with each append while there is no segment ahead.
+        )  # Few are looked at, as old ones may be small: it is asked with each append while none is ahead.
         return (not small) + sum(1 for _ in islice(whole, CARRIES_MIN)) >= CARRIES_MIN
 
     @property

@@ -31,6 +31,7 @@ from .header import (
     names_after,
     next_spare,
     segment_name,
+    small_spares,
     spare_name,
 )
 from .identity import Identity, identify
@@ -41,6 +42,7 @@ from .report import Course, Damage, RecoveryReport, TornTail
 from .scan import POSITION_MAX, WINDOW_BYTES, Damaged, Decrypt, Found, scan_together
 from .segments import Segment, Segments
 from .series import Series
+from .spares import SPARES
 from .store_keys import KEYS_NAME
 
 Visit = Callable[[Record | Series], object]
@@ -377,10 +379,11 @@ class _Recovery:
         fits = one.segment.number == number and size == self._config.segment_bytes
         if fits and self._zeros_again(one):
             return True
-        if size >= self._config.segment_bytes:
+        names = self._disk.names()
+        if size >= self._config.segment_bytes or len(small_spares(names)) >= SPARES:
             self._disk.unlink(name)
         else:  # A spare that was to become one. Before it does, `Store` fills it with zeros.
-            self._disk.rename(name, spare_name(next_spare(self._disk.names())))
+            self._disk.rename(name, spare_name(next_spare(names)))
         return False
 
     def _zeros_again(self, one: _Scanned) -> bool:

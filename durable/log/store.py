@@ -39,6 +39,8 @@ class Store:
         self.path = disk.path
         self._spares = self._open_spares()
         self._spare_numbers = count(next_spare(disk.names()))
+        self._unmade: int | None = None
+        """One of those, for which there was no space: what is left of an attempt that could not be undone has it."""
         self.report = report = recovered.report
         self.segments = recovered.segments
         self.committer = Committer(
@@ -185,7 +187,9 @@ class Store:
         if free < size + left or (carrier and CARRIER in self._spares):
             raise self._full(size)  # Or the last one has been given away, but is not a segment yet.
         if number == NEW:
-            number = next(self._spare_numbers)
+            if self._unmade is None:
+                self._unmade = next(self._spare_numbers)
+            number = self._unmade
         file = self._spares.get(number)
         with self._space_for(size):
             if file is None:
@@ -193,6 +197,8 @@ class Store:
             else:
                 file.preallocate(size)
                 file.fdatasync()
+        if number == self._unmade:
+            self._unmade = None
         if carrier:
             self.in_place = False
         return Spare(number, size)
@@ -209,8 +215,7 @@ class Store:
         self.trouble = None
         for number in self.unremoved:
             try:
-                # Not found: an attempt before this one got so far.
-                with self._opening, suppress(FileNotFoundError):
+                with self._opening:
                     self._remove(number, reuse=len(self._again) < spares_max)
             except OSError as error:
                 left.append(number)
@@ -226,18 +231,19 @@ class Store:
         with suppress(OSError):  # Without descriptors it is not kept: to remove it takes none.
             file = self._open(number) if reuse else None
         kept = file is not None and self._spare(number, file)
+        self._files.pop(number, None)  # Whatever comes: while it is open it takes its space.
         if not kept:
-            self._disk.unlink(segment_name(number))
+            with suppress(FileNotFoundError):  # An attempt before this one got so far, or others.
+                self._disk.unlink(segment_name(number))
             self.in_place = True
-        self._files.pop(number, None)
 
     def _spare(self, number: int, file: File) -> bool:
-        """Nobody else can take its space meanwhile. What stands in it stays until it is used. False: it was none, or
-        there is no space to write its name."""
+        """Nobody else can take its space meanwhile. What stands in it stays until it is used. False: it was none, is
+        gone, or there is no space to write its name."""
         if not was_small(self._config, file.size_bytes):
             return False
         spare = Spare(next(self._spare_numbers), file.size_bytes)
-        with suppress(StoreFull), self._space_for(spare.size_bytes):
+        with suppress(StoreFull, FileNotFoundError), self._space_for(spare.size_bytes):
             self._disk.rename(segment_name(number), spare_name(spare.number))
             self._spares[spare.number] = file
             self._again.append(spare)

@@ -112,7 +112,6 @@ class Settling:
         """A snapshot up to this log position says all that was settled, and came back, so far: what the log
         had no room for is not needed any more."""
         self._unappended.clear()
-        self._journal.take_settled()
         self.last_position, self.refusal = position, None
         self._note_flush()
 

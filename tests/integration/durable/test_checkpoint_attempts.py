@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+from contextlib import suppress
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
 
 import pytest
 import trio
@@ -13,8 +18,13 @@ from durable.config import BrokerConfig
 from durable.errors import StoreFull
 from durable.log.faulty_disk import FaultyDisk
 from durable.log.memory_disk import Volume
+from durable.queues.queue import ACK
 from durable.vhost.checkpointing import Checkpointing
-from tests.power_cuts import run
+from durable.vhost.snapshot import Snapshot
+from tests.integration.durable.test_full_disk import SEGMENT, ack_first, fill, settle, until_space
+from tests.integration.durable.test_too_large import declare
+from tests.power_cuts import CONFIG, run
+from tests.waiting import virtual_sleep
 
 LOOK_S = 0.5
 REFUSED = (1, 3, 7, 15, 23)
@@ -36,10 +46,11 @@ class Attempts(Checkpointer):
     def due(self) -> bool:
         return True
 
-    async def write(self) -> None:
+    async def write(self) -> bool:
         self.at.append((trio.current_time() - self._began_s) / LOOK_S)
         if round(self.at[-1]) in REFUSED + REFUSED_AGAIN:
             raise StoreFull(100, 100, 0)
+        return True
 
 
 def test_pauses_grow_while_there_is_no_room_and_it_is_said_once(
@@ -58,3 +69,55 @@ def test_pauses_grow_while_there_is_no_room_and_it_is_said_once(
     assert REFUSED[-1] - REFUSED[-2] == LOOKS_MAX
     said = [one for one in caplog.messages if one.startswith("no checkpoint of /")]
     assert len(said) == 2, "once each time it begins"
+
+
+def test_what_could_not_be_removed_from_a_full_disk_is_when_it_can_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing else is worth a checkpoint then: all that could be freed was."""
+    volume = Volume(capacity_bytes=4 * SEGMENT + SEGMENT // 2)
+
+    def refuse(disk: FaultyDisk, name: str) -> None:
+        raise OSError(errno.EPERM, "refused")
+
+    async def life(hosted: Hosted) -> None:
+        await declare(hosted, "jobs")
+        await fill(hosted)
+        with monkeypatch.context() as patch:
+            patch.setattr(FaultyDisk, "unlink", refuse)
+            await settle(hosted, "jobs", ACK)
+            await virtual_sleep(20 * CONFIG.idle_s)
+            assert hosted.log.statistics().full
+            assert hosted.log._store.unremoved
+        await until_space(hosted)
+
+    config = replace(CONFIG, log=replace(CONFIG.log, compaction_share_max=0.0))  # No carrier.
+    run(volume, life, config=config)
+
+
+def test_a_snapshot_that_no_segment_takes_is_not_encoded_at_each_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    volume, tried = Volume(capacity_bytes=4 * SEGMENT + SEGMENT // 2), list[float]()
+
+    async def life(hosted: Hosted) -> None:
+        await declare(hosted, "jobs")
+        with suppress(StoreFull):
+            for number in range(150):
+                await declare(hosted, f"queue {number}" + "y" * 60)
+        published = await fill(hosted)
+        with trio.move_on_after(10 * CONFIG.idle_s):
+            await ack_first(hosted, published)
+        snapshot = hosted.vhost.snapshot
+
+        def note(*args: Any, **options: Any) -> Snapshot:
+            tried.append(trio.current_time())
+            return snapshot(*args, **options)
+
+        monkeypatch.setattr(hosted.vhost, "snapshot", note)
+        await virtual_sleep(5 * LOOKS_MAX * CONFIG.idle_s)
+        assert hosted.log.statistics().full
+        pauses = [after - before for before, after in pairwise(tried)]
+        assert pauses[-2:] == pytest.approx([LOOKS_MAX * CONFIG.idle_s] * 2)
+
+    run(volume, life)

@@ -360,3 +360,14 @@ def test_a_snapshot_too_large_for_any_spare_takes_the_carrier_but_its_copy_does_
     write_all(log, large._replace(patient=True))
     assert placer.spares.carrier is not None
     log.write(acks(7, 0, 1))
+
+
+def test_a_carrier_leaves_others_their_part_unless_it_takes_the_place_of_a_segment() -> None:
+    volume = spacious()
+    log = opened(volume, free_bytes_min=1000)
+    wanted = Spare(CARRIER, SMALL.segment_bytes)
+    volume.capacity_bytes = volume.used_bytes + SMALL.segment_bytes + 999
+    with pytest.raises(StoreFull):
+        log.store.make_spare(wanted)
+    log.store.in_place = True
+    assert log.store.make_spare(wanted) == wanted

@@ -11,7 +11,13 @@ from durable.log.header import SEGMENT_HEADER_BYTES, segment_name, spare_name
 from durable.log.memory_disk import MemoryDisk, Volume
 from durable.log.placing import Ahead
 from durable.log.spares import CARRIER
-from tests.full_logs import Tight, carried, carrying, in_spare, spacious
+from tests.full_logs import (
+    Tight,
+    carried,
+    carrying,
+    in_spare,
+    spacious,
+)
 from tests.logs import SMALL, PlainLog, acks, publish
 
 
@@ -34,8 +40,9 @@ def test_a_carrier_that_cannot_be_renamed_is_the_carrier_still() -> None:
     log = PlainLog(disk)
     number = log.committer.placer.cursor.number + 1
     disk.error = errno.ENOSPC
-    with pytest.raises(StoreFull):
+    with pytest.raises(StoreFull) as caught:
         log.store.carrier_ahead(number)
+    assert caught.value.needed_bytes == SMALL.segment_bytes
     disk.error = None
     log.store.carrier_ahead(number)
     assert segment_name(number) in volume.seen
@@ -111,3 +118,22 @@ def test_a_spare_that_was_begun_without_a_record_keeps_its_size() -> None:
         log.write(acks(7, number, number + 1))
         log.close()
         assert len(file.seen) == cursor.capacity_bytes
+
+
+def test_a_commit_for_which_the_carrier_cannot_be_renamed_is_carried_out_later() -> None:
+    volume = spacious()
+    carrying(volume).close()
+    disk = Refusing(volume)
+    log = PlainLog(disk)
+    number = log.committer.placer.cursor.number + 1
+    while log.committer.placer.spares.carrier is not None:
+        log.append(carried(1))
+    commit = log.committer.begin(0.0)
+    assert commit is not None
+    disk.error = errno.ENOSPC
+    with pytest.raises(StoreFull) as caught:
+        log.store.carry_out(commit)
+    assert caught.value.needed_bytes == commit.size_bytes
+    disk.error = None
+    log.store.carry_out(commit)
+    assert segment_name(number) in volume.seen

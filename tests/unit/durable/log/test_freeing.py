@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import errno
+import os
+from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -13,11 +16,21 @@ from durable.log.bodies import decode_moved, move
 from durable.log.header import segment_name
 from durable.log.log import open_log
 from durable.log.memory_disk import MemoryDisk, Volume
+from durable.log.real_disk import RealDisk
 from durable.log.record import Kind
 from durable.log.spares import SPARES
-from tests.full_logs import carrying, remove, spacious
-from tests.logs import SMALL, Gate, acks, inline, publish
-from tests.waiting import until
+from tests.full_logs import (
+    SNAPSHOT_BYTES,
+    carrying,
+    in_spare,
+    remove,
+    room,
+    spacious,
+)
+from tests.logs import SMALL, Gate, PlainLog, acks, inline, publish
+from tests.unit.durable.log.test_making import fill_up
+from tests.unit.durable.log.test_scarcity import Scarce
+from tests.waiting import until, virtual_sleep
 
 
 def no_space(*names: str) -> None:
@@ -227,3 +240,205 @@ async def test_a_mostly_dead_segment_is_carried_forward_and_freed() -> None:
             found[record.targets[0].first] = bytes(moved.body if moved else record.body)
             assert record.targets[0].first == number
         assert found == {number: publish(number, 300).body for number in (4, 14, 24, 34)}
+
+
+async def test_what_stays_on_the_disk_is_said_once_with_the_first_reason(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = MemoryDisk(Volume())
+    unlink, errors = disk.unlink, {segment_name(1): errno.EPERM, segment_name(2): errno.EIO}
+
+    def refuse(name: str) -> None:
+        if name in errors:
+            raise OSError(errors[name], f"{name} is refused")
+        unlink(name)
+
+    def said() -> list[str]:
+        return [one.message for one in caplog.records if "stay on the disk" in one.message]
+
+    async with open_log(disk, SMALL, in_thread=inline) as log:
+        for number in range(60):
+            await log.durable(*await log.append([publish(number, 300)]))
+        segments = list(log._store.segments)
+        log.snapshot_at(segments[2].end)
+        with monkeypatch.context() as patch:
+            patch.setattr(disk, "unlink", refuse)
+            assert await log.free() == [3]
+            assert [segment_name(1) in one for one in said()] == [True]
+            assert await log.free() == []
+        assert await log.free() == [1, 2]
+        log.snapshot_at(segments[3].end)
+        assert await log.free() == [4]
+        assert len(said()) == 1
+        log.snapshot_at(segments[4].end)
+        with monkeypatch.context() as patch:
+            patch.setattr(disk, "sync_directory", no_space)
+            assert await log.free() == []
+        assert len(said()) == 2
+        assert log.failure is None
+        assert await log.free() == [5]
+
+
+def test_what_could_not_be_removed_has_left_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or the next segment would take what others are to have."""
+    log = PlainLog(MemoryDisk(Volume()))
+    while log.committer.placer.cursor.number < 3:
+        log.write(publish(1, 300))
+    with monkeypatch.context() as patch:
+        patch.setattr(log.store._disk, "unlink", no_space)
+        assert remove(log.store, 1) == []
+    assert log.store.unremoved == [1]
+    assert not log.store.in_place
+    log.store.remove()
+    assert log.store.in_place
+
+
+def test_a_spare_gives_its_space_back_where_no_descriptor_is_left_for_it() -> None:
+    volume = room()
+    log = in_spare(volume)
+    small = log.committer.placer.cursor.number
+    while log.committer.placer.cursor.number == small:
+        log.write(acks(7, 0, 1))
+    log.close()
+    disk = Scarce(volume)
+    log = PlainLog(disk)  # Which has opened only what it writes to.
+    disk.error = errno.EMFILE
+    assert remove(log.store, small, spares_max=SPARES) == []
+    assert not log.store.unremoved
+    assert segment_name(small) not in volume.seen
+
+
+def test_what_is_removed_does_not_stay_open(tmp_path: Path) -> None:
+    """It would take its space until the end."""
+    log = PlainLog(RealDisk(tmp_path / "store"))
+    while log.committer.placer.cursor.number < 3:
+        log.write(publish(1, 300))
+    name = str(tmp_path / "store" / segment_name(1))
+
+    def is_open() -> bool:
+        links = list[str]()
+        for one in os.listdir("/proc/self/fd"):
+            if os.path.islink(f"/proc/self/fd/{one}"):
+                links.append(os.readlink(f"/proc/self/fd/{one}"))
+        return any(link.startswith(name) for link in links)
+
+    assert is_open()
+    remove(log.store, 1)
+    assert not is_open()
+    log.close()
+
+
+@pytest.mark.parametrize("more", [False, True])
+async def test_of_spares_that_are_freed_as_many_are_kept_as_are_missing(
+    more: bool, autojump_clock: MockClock
+) -> None:
+    """`more`: others have been made in their place."""
+    volume = spacious()
+    async with open_log(MemoryDisk(volume), SMALL, in_thread=inline) as log:
+        spares = log._committer.placer.spares
+        log.keep_for_snapshot(SNAPSHOT_BYTES)
+        await fill_up(log)
+        while spares.small:
+            await log.durable(*await log.append([acks(7, 0, 1)]))
+        first = min(
+            one.number for one in log._store.segments if one.capacity_bytes < SMALL.segment_bytes
+        )
+        if more:
+            volume.capacity_bytes *= 2
+            await until(lambda: len(spares.small) == SPARES, 100.0)
+        else:
+            volume.capacity_bytes = volume.used_bytes
+        log.snapshot_at(log.durable_end - 1)
+        assert first in await log.free()
+        assert len(spares.small) == (SPARES if more else 1)
+
+
+async def test_one_removes_at_a_time(autojump_clock: MockClock) -> None:
+    """What could not be removed would be forgotten by who began before that was known."""
+    removing = list[str]()
+
+    async def in_thread(call: Any, *args: Any, **options: Any) -> Any:
+        if call == log._store.remove:
+            assert not removing
+            removing.append("one")
+            await virtual_sleep(1.0)
+            removing.pop()
+        return await inline(call, *args, **options)
+
+    volume = Volume()
+    async with open_log(MemoryDisk(volume), SMALL, in_thread=inline) as log:
+        log._in_thread = in_thread
+        for number in range(30):
+            await log.durable(*await log.append([publish(number, 300)]))
+        first, second, *_ = log._store.segments
+        async with trio.open_nursery() as nursery:
+            log.snapshot_at(first.end)
+            nursery.start_soon(log.free)
+            await wait_all_tasks_blocked()
+            log.snapshot_at(second.end)
+            assert await log.free() == [2]
+
+
+def test_nothing_is_opened_while_it_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or it would stay open, by who reads in another thread."""
+    log = PlainLog(MemoryDisk(Volume()))
+    while log.committer.placer.cursor.number < 3:
+        log.write(publish(1, 300))
+    unlink, held = log.store._disk.unlink, list[bool]()
+
+    def look(name: str) -> None:
+        held.append(log.store._opening.locked())
+        unlink(name)
+
+    monkeypatch.setattr(log.store._disk, "unlink", look)
+    remove(log.store, 1)
+    assert held == [True]
+    assert not log.store._opening.locked()
+
+
+async def test_where_nothing_is_free_the_disk_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is asked again and again while a disk is full."""
+    async with open_log(MemoryDisk(Volume()), SMALL, in_thread=inline) as log:
+        await log.durable(*await log.append([publish(1)]))
+        with monkeypatch.context() as patch:
+            patch.setattr(log._store, "remove", None)
+            assert await log.free() == []
+
+
+def test_what_somebody_else_has_removed_does_not_stay_open() -> None:
+    """It would take its space until the end."""
+    volume = Volume()
+    log = PlainLog(MemoryDisk(volume))
+    while log.committer.placer.cursor.number < 3:
+        log.write(publish(1, 300))
+    name = segment_name(1)
+    volume.files.change(name, None, volume.seen[name])
+    assert remove(log.store, 1, spares_max=SPARES) == []
+    assert not log.store.unremoved
+    assert 1 not in log.store._files
+    assert log.store.in_place
+
+
+def test_what_was_removed_though_the_disk_said_not_leaves_its_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk = MemoryDisk(Volume())
+    log = PlainLog(disk)
+    while log.committer.placer.cursor.number < 3:
+        log.write(publish(1, 300))
+    unlink = disk.unlink
+
+    def refuse(name: str) -> None:
+        unlink(name)
+        no_space()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "unlink", refuse)
+        assert remove(log.store, 1) == []
+    assert log.store.unremoved == [1]
+    assert not log.store.in_place
+    assert log.store.remove() == []
+    assert not log.store.unremoved
+    assert log.store.in_place

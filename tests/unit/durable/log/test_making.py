@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
@@ -12,10 +13,17 @@ from trio.testing import MockClock
 from durable.errors import StoreFull
 from durable.log.header import segment_name, spare_name
 from durable.log.log import Log, open_log
+from durable.log.making import _make_spare
 from durable.log.memory_disk import MemoryDisk, Volume
 from durable.log.spares import CARRIER, SPARES, Spare
 from durable.log.store import Store
-from tests.full_logs import SNAPSHOT_BYTES, carried, spacious
+from tests.full_logs import (
+    SNAPSHOT_BYTES,
+    carried,
+    opened,
+    room,
+    spacious,
+)
 from tests.logs import SMALL, PlainLog, definitions, inline, publish
 from tests.waiting import until, virtual_sleep
 
@@ -161,3 +169,47 @@ def test_an_attempt_that_could_not_be_undone_keeps_nothing_from_the_next() -> No
     disk.tight = False
     store.make_segment(9, False)
     assert len(disk.open(segment_name(9)).pread(SMALL.segment_bytes, 0)) == SMALL.segment_bytes
+
+
+class Unsynced(MemoryDisk):
+    """Names find no space, and what is begun is undone, or not."""
+
+    undone: int | None = None
+
+    def sync_directory(self) -> None:
+        raise OSError(errno.ENOSPC, "refused")
+
+    def unlink(self, name: str) -> None:
+        if self.undone is not None:
+            raise OSError(self.undone, "refused")
+        super().unlink(name)
+
+
+@pytest.mark.parametrize("error", [None, errno.EIO])
+def test_of_a_segment_without_a_name_nothing_is_left_if_that_can_be(
+    error: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what is said is why it could not be made."""
+    volume = Volume()
+    store = PlainLog(MemoryDisk(volume)).store
+    monkeypatch.setattr(store, "_disk", disk := Unsynced(volume))
+    disk.undone = error
+    with pytest.raises(StoreFull):
+        store.make_segment(9, False)
+    assert (segment_name(9) in volume.seen) == (error is not None)
+
+
+def test_a_segment_that_is_made_is_there_after_a_power_cut() -> None:
+    volume = Volume()
+    PlainLog(MemoryDisk(volume)).store.make_segment(9, False)
+    for seed in range(20):
+        left = volume.after_power_cut(Random(seed))
+        assert bytes(left.seen[segment_name(9)].seen) == bytes(SMALL.segment_bytes)
+
+
+async def test_a_spare_that_was_to_grow_and_has_been_taken_is_not_made_again() -> None:
+    volume = room()
+    log = opened(volume)
+    before = set(volume.seen)
+    await _make_spare(log.store, inline, Spare(99, 600))
+    assert set(volume.seen) == before

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from durable.errors import StoreFailed, StoreInUse
-from durable.log.disk import Disk
+from durable.log.disk import Disk, write_zeros
 from durable.log.memory_disk import MemoryDisk
 from durable.log.real_disk import PIECES_MAX, RealDisk
 from tests.logs import PlainLog, acks, publish
@@ -170,3 +170,13 @@ def test_a_new_directory_is_for_its_owner_alone(tmp_path: Path) -> None:
     RealDisk(tmp_path / "store").create("one").close()
     assert (tmp_path / "store").stat().st_mode & 0o077 == 0
     assert (tmp_path / "store" / "one").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("size_bytes", [1000, 4096])
+def test_zeros_are_written_piece_by_piece(size_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = MemoryDisk()
+    monkeypatch.setattr("durable.log.disk.ZEROS_BYTES", 100)
+    file = disk.create("one")
+    file.pwritev([b"x" * size_bytes], 0)
+    write_zeros(file, 50, size_bytes - 95)
+    assert file.pread(2 * size_bytes, 0) == b"x" * 50 + bytes(size_bytes - 145) + b"x" * 95

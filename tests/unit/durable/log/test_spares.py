@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import errno
+from itertools import count
+
 import pytest
 from trio.testing import MockClock
 
 from durable.errors import StoreBusy, StoreFull
-from durable.log.header import segment_name
+from durable.log.disk import File
+from durable.log.header import segment_name, spare_name
 from durable.log.log import open_log
-from durable.log.memory_disk import MemoryDisk, Volume
-from durable.log.spares import CARRIER, NEW, SPARES
-from tests.full_logs import SNAPSHOT_BYTES, have_small, in_spare, make_spares, opened, remove, room
+from durable.log.memory_disk import MemoryDisk, MemoryFile, Volume
+from durable.log.scarcity import SCARCE_S_MAX
+from durable.log.spares import CARRIER, NEW, SPARES, Spare
+from tests.full_logs import (
+    SNAPSHOT_BYTES,
+    have_small,
+    in_spare,
+    make_spares,
+    opened,
+    remove,
+    room,
+)
 from tests.logs import SMALL, PlainLog, acks, definitions, inline, publish
-from tests.waiting import until
+from tests.unit.durable.log.test_freeing import no_space
+from tests.waiting import until, virtual_sleep
 
 
 def spares_in(volume: Volume) -> list[str]:
@@ -172,3 +186,107 @@ async def test_spares_come_when_there_is_space_for_them_and_not_for_a_segment(
         await until(lambda: len(spares_in(volume)) == SPARES)
         assert log.statistics().full
     assert not volume.locked
+
+
+def test_a_spare_is_zeros_on_the_disk_before_it_is_a_segment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What stood in it when it was one before would be read as records of this one."""
+    volume = room()
+    log = opened(volume)
+    (spare, _) = log.committer.placer.spares.small
+    inode = volume.seen[spare_name(spare.number)]
+    inode.write(b"x" * 700, 0)
+    inode.sync()
+    rename = log.store._disk.rename
+    found = list[bytes]()
+
+    def look(old: str, new: str) -> None:
+        if old == spare_name(spare.number):
+            found.append(bytes(inode.stable))
+        rename(old, new)
+
+    monkeypatch.setattr(log.store._disk, "rename", look)
+    with pytest.raises(StoreFull):
+        for number in range(1000):
+            log.write(publish(number, 200))
+    while not found:
+        log.write(acks(7, 0, 1))
+    assert found == [bytes(spare.size_bytes)]
+
+
+def test_a_spare_that_is_freed_takes_no_other_ones_name() -> None:
+    """Not even one that has the number of its segment."""
+    volume = room()
+    log = in_spare(volume)
+    small = log.committer.placer.cursor.number
+    while log.committer.placer.cursor.number == small:
+        log.write(acks(7, 0, 1))
+    volume.capacity_bytes *= 2
+    log.store._spare_numbers = count(small)
+    made = log.store.make_spare(Spare(NEW, 600))
+    assert made.number == small
+    (again,) = remove(log.store, small, spares_max=1)
+    assert again.number != made.number
+    assert {spare_name(one.number) for one in (made, again)} <= volume.seen.keys()
+
+
+def test_attempts_that_cannot_be_undone_leave_one_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where to remove a file takes space, each of them left another one."""
+    volume = Volume()
+    disk = MemoryDisk(volume)
+    log = PlainLog(disk)
+    log.committer.placer.keep_for_snapshot(SNAPSHOT_BYTES)
+    wanted = log.committer.placer.wanted_spares()
+    assert wanted == [wanted[0]] * SPARES
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryFile, "preallocate", no_space)
+        patch.setattr(disk, "unlink", no_space)
+        for _ in range(5):
+            with pytest.raises(StoreFull):
+                log.store.make_spare(wanted[0])
+    (left,) = (name for name in volume.seen if name.startswith("spare"))
+    made = [log.store.make_spare(one) for one in wanted]
+    assert left == spare_name(made[0].number)
+    assert made[0].number != made[1].number
+    assert made == [one._replace(number=made[at].number) for at, one in enumerate(wanted)]
+
+
+@pytest.mark.parametrize("size_bytes", [0, 2048])
+def test_segments_that_were_being_made_when_a_kill_came_are_not_more_spares_each_time(
+    size_bytes: int,
+) -> None:
+    volume = Volume()
+    opened(volume).close()
+    for _ in range(5):
+        log = PlainLog(MemoryDisk(volume))
+        ahead = segment_name(log.committer.placer.cursor.number + 1)
+        log.close()
+        volume.cut(ahead, size_bytes)
+    log = PlainLog(MemoryDisk(volume))
+    assert len(log.committer.placer.spares.small) == SPARES
+    assert sum(name.startswith("spare") for name in volume.seen) == SPARES
+
+
+async def test_a_log_goes_on_without_spares_where_no_descriptor_is_left_for_them(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    disk = MemoryDisk(Volume())
+    create, refused = disk.create, list[str]()
+
+    def scarce(name: str) -> File:
+        if name.startswith("spare"):
+            refused.append(name)
+            raise OSError(errno.EMFILE, "refused")
+        return create(name)
+
+    async with open_log(disk, SMALL, in_thread=inline) as log:
+        with monkeypatch.context() as patch:
+            patch.setattr(disk, "create", scarce)
+            log.keep_for_snapshot(SNAPSHOT_BYTES)
+            await until(lambda: refused, 1.0)
+            await virtual_sleep(3 * SCARCE_S_MAX)
+        for number in range(60):
+            await log.durable(*await log.append([publish(number, 300)]))
+        assert log.failure is None
+        await until(lambda: len(log._committer.placer.spares.small) == SPARES, 10.0)

@@ -14,6 +14,7 @@ from durable.log.record import Draft, Kind
 from durable.queues.consumers import Consumer
 from durable.queues.queue import ACK
 from durable.vhost import changes
+from tests.logs import definitions
 from tests.vhosts import PUBLISHER, PlainStore, PlainVhost, anybody, as_record, make_batch
 
 TAKES = 1000
@@ -163,8 +164,8 @@ def test_what_many_would_free_is_not_looked_at_each_time(monkeypatch: pytest.Mon
         assert settling.refused_would(free) == (would and bool(looks))
         return bool(looks)
 
-    assert [looked(more) for more in (4, 0, 1)] == [True] * 3, "few"
-    assert [looked(more) for more in (15, 1, 1, 3, 0)] == [True, False, False, True, False]
+    assert [looked(more) for more in (4, 0, 1, 5, 0)] == [True] * 5, "few"
+    assert [looked(more) for more in (10, 1, 1, 3, 0)] == [True, False, False, True, False]
     assert [looked(0) for _ in range(9)] == [False] * 7 + [True, False]
     store.refusal = None
     settling.flush(0)
@@ -205,3 +206,44 @@ def test_parts_say_together_what_one_says() -> None:
         assert all(len(part) <= max(32, bytes_max) for part in parts)
         assert [block for part in parts for block in blocks(part)] == whole
     assert list(encode_acks_in_parts({}, {}, 100)) == []
+
+
+def test_what_a_snapshot_covers_is_settled_with_it_and_not_appended_any_more() -> None:
+    """What was taken from the journal, and what was not yet."""
+    one, store, consumer = cramped()
+    queue, settling = one.registry.queue("q"), one.vhost.settling
+    messages = range(store.end - MESSAGES, store.end)
+    for tag in range(0, MESSAGES, 2):
+        queue.settle(consumer, tag, tag + 1, ACK)
+    store.room = 1
+    settling.flush(0)
+    one.commit()
+    queue.settle(consumer, 1, 2, ACK)
+    flush, store.room = settling.next_flush(), 1000
+    (snapshot,) = store.append_nowait([definitions("a snapshot")])
+    settling.covered(snapshot)
+    assert (settling.refusal, settling.last_position) == (None, snapshot)
+    assert settling.durable < flush
+    assert len(store.needed()) == MESSAGES, "nothing is released before it is durable"
+    one.commit()
+    assert settling.durable == flush
+    assert store.needed() == dict.fromkeys(messages[3::2], 1)
+    one.flush()
+    assert store.end == snapshot + 1
+    assert settling.next_flush() == flush + 1, "nothing has been settled since"
+
+
+def test_what_would_be_let_go_of_is_kept_if_it_cannot_be_asked() -> None:
+    one, store, consumer = cramped()
+    queue, settling = one.registry.queue("q"), one.vhost.settling
+    before = store.needed()
+    store.refusal = StoreFull(1, 1, 0)
+    queue.settle(consumer, 0, 10, ACK)
+    settling.flush(0)
+
+    def fail() -> bool:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        settling.refused_would(fail)
+    assert store.needed() == before
