@@ -101,6 +101,15 @@ def in_spare(volume: Volume) -> PlainLog:
     return log
 
 
+def behind_spare(volume: Volume) -> tuple[PlainLog, int]:
+    """What comes next is being written; the number of the segment that was a spare."""
+    log = in_spare(volume)
+    small = log.committer.placer.cursor.number
+    while log.committer.placer.cursor.number == small:
+        log.write(acks(7, 0, 1))
+    return log, small
+
+
 def carrying(volume: Volume) -> PlainLog:
     """With a carrier, on a disk that is full now."""
     log = opened(volume)

@@ -32,13 +32,19 @@ class Refusing(MemoryDisk):
         super().rename(old, new)
 
 
-def test_a_carrier_that_cannot_be_renamed_is_the_carrier_still() -> None:
+def refusing() -> tuple[Volume, Refusing, PlainLog, int]:
+    """With a carrier, on a disk that is full; the number of the next segment."""
     volume = spacious()
     carrying(volume).close()
     volume.capacity_bytes = volume.used_bytes
     disk = Refusing(volume)
     log = PlainLog(disk)
     number = log.committer.placer.cursor.number + 1
+    return volume, disk, log, number
+
+
+def test_a_carrier_that_cannot_be_renamed_is_the_carrier_still() -> None:
+    volume, disk, log, number = refusing()
     disk.error = errno.ENOSPC
     with pytest.raises(StoreFull) as caught:
         log.store.carrier_ahead(number)
@@ -121,11 +127,7 @@ def test_a_spare_that_was_begun_without_a_record_keeps_its_size() -> None:
 
 
 def test_a_commit_for_which_the_carrier_cannot_be_renamed_is_carried_out_later() -> None:
-    volume = spacious()
-    carrying(volume).close()
-    disk = Refusing(volume)
-    log = PlainLog(disk)
-    number = log.committer.placer.cursor.number + 1
+    volume, disk, log, number = refusing()
     while log.committer.placer.spares.carrier is not None:
         log.append(carried(1))
     commit = log.committer.begin(0.0)

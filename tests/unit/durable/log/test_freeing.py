@@ -13,6 +13,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from durable.errors import NotInLog, StoreFull
 from durable.log.bodies import decode_moved, move
+from durable.log.disk import Disk
 from durable.log.header import segment_name
 from durable.log.log import open_log
 from durable.log.memory_disk import MemoryDisk, Volume
@@ -21,8 +22,8 @@ from durable.log.record import Kind
 from durable.log.spares import SPARES
 from tests.full_logs import (
     SNAPSHOT_BYTES,
+    behind_spare,
     carrying,
-    in_spare,
     remove,
     room,
     spacious,
@@ -279,11 +280,17 @@ async def test_what_stays_on_the_disk_is_said_once_with_the_first_reason(
         assert await log.free() == [5]
 
 
-def test_what_could_not_be_removed_has_left_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Or the next segment would take what others are to have."""
-    log = PlainLog(MemoryDisk(Volume()))
+def in_third(disk: Disk) -> PlainLog:
+    """A log that writes its third segment; nothing refers to the others."""
+    log = PlainLog(disk)
     while log.committer.placer.cursor.number < 3:
         log.write(publish(1, 300))
+    return log
+
+
+def test_what_could_not_be_removed_has_left_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or the next segment would take what others are to have."""
+    log = in_third(MemoryDisk(Volume()))
     with monkeypatch.context() as patch:
         patch.setattr(log.store._disk, "unlink", no_space)
         assert remove(log.store, 1) == []
@@ -295,10 +302,7 @@ def test_what_could_not_be_removed_has_left_no_place(monkeypatch: pytest.MonkeyP
 
 def test_a_spare_gives_its_space_back_where_no_descriptor_is_left_for_it() -> None:
     volume = room()
-    log = in_spare(volume)
-    small = log.committer.placer.cursor.number
-    while log.committer.placer.cursor.number == small:
-        log.write(acks(7, 0, 1))
+    log, small = behind_spare(volume)
     log.close()
     disk = Scarce(volume)
     log = PlainLog(disk)  # Which has opened only what it writes to.
@@ -310,9 +314,7 @@ def test_a_spare_gives_its_space_back_where_no_descriptor_is_left_for_it() -> No
 
 def test_what_is_removed_does_not_stay_open(tmp_path: Path) -> None:
     """It would take its space until the end."""
-    log = PlainLog(RealDisk(tmp_path / "store"))
-    while log.committer.placer.cursor.number < 3:
-        log.write(publish(1, 300))
+    log = in_third(RealDisk(tmp_path / "store"))
     name = str(tmp_path / "store" / segment_name(1))
 
     def is_open() -> bool:
@@ -381,9 +383,7 @@ async def test_one_removes_at_a_time(autojump_clock: MockClock) -> None:
 
 def test_nothing_is_opened_while_it_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Or it would stay open, by who reads in another thread."""
-    log = PlainLog(MemoryDisk(Volume()))
-    while log.committer.placer.cursor.number < 3:
-        log.write(publish(1, 300))
+    log = in_third(MemoryDisk(Volume()))
     unlink, held = log.store._disk.unlink, list[bool]()
 
     def look(name: str) -> None:
@@ -410,9 +410,7 @@ async def test_where_nothing_is_free_the_disk_is_left_alone(
 def test_what_somebody_else_has_removed_does_not_stay_open() -> None:
     """It would take its space until the end."""
     volume = Volume()
-    log = PlainLog(MemoryDisk(volume))
-    while log.committer.placer.cursor.number < 3:
-        log.write(publish(1, 300))
+    log = in_third(MemoryDisk(volume))
     name = segment_name(1)
     volume.files.change(name, None, volume.seen[name])
     assert remove(log.store, 1, spares_max=SPARES) == []
@@ -425,9 +423,7 @@ def test_what_was_removed_though_the_disk_said_not_leaves_its_place(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     disk = MemoryDisk(Volume())
-    log = PlainLog(disk)
-    while log.committer.placer.cursor.number < 3:
-        log.write(publish(1, 300))
+    log = in_third(disk)
     unlink = disk.unlink
 
     def refuse(name: str) -> None:

@@ -17,6 +17,7 @@ from durable.log.scarcity import SCARCE_S_MAX
 from durable.log.spares import CARRIER, NEW, SPARES, Spare
 from tests.full_logs import (
     SNAPSHOT_BYTES,
+    behind_spare,
     have_small,
     in_spare,
     make_spares,
@@ -218,10 +219,7 @@ def test_a_spare_is_zeros_on_the_disk_before_it_is_a_segment(
 def test_a_spare_that_is_freed_takes_no_other_ones_name() -> None:
     """Not even one that has the number of its segment."""
     volume = room()
-    log = in_spare(volume)
-    small = log.committer.placer.cursor.number
-    while log.committer.placer.cursor.number == small:
-        log.write(acks(7, 0, 1))
+    log, small = behind_spare(volume)
     volume.capacity_bytes *= 2
     log.store._spare_numbers = count(small)
     made = log.store.make_spare(Spare(NEW, 600))
