@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from durable.broker.hosted import Hosted
 from durable.log.checkpoints import Checkpoint, Root
 from durable.log.record import HEADER_BYTES, Draft, Record, encode_record, read_header
+from durable.log.segments import Segments, Tally
 from durable.protocol.properties import Properties, encode_properties
 from durable.queues.lane import Lane
 from durable.vhost.bodies import Bodies
@@ -30,6 +31,16 @@ def as_record(draft: Draft, position: int, unsynced: int = 0) -> Record:
     header = read_header(data, 0, 0)
     assert header is not None, "what was encoded is a record"
     return Record(header, data[HEADER_BYTES:])
+
+
+class PlainTally(Tally):
+    """Each record is in a segment of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(Segments())
+
+    def count_each(self, positions: range, size_bytes: int) -> None:
+        self.references.update(positions)
 
 
 class PlainStore:
@@ -78,6 +89,9 @@ class PlainStore:
         for position in positions:
             assert self.references[position], f"{position} released too often"
             self.references[position] -= 1
+
+    def tally(self) -> Tally:
+        return PlainTally()
 
     def needed(self) -> dict[int, int]:
         return {position: count for position, count in self.references.items() if count}

@@ -32,6 +32,7 @@ from ..log.read_only_disk import ReadOnlyDisk
 from ..log.record import Draft, Kind, Record
 from ..log.recovery import Beginning
 from ..log.report import RecoveryReport
+from ..log.segments import Tally
 from ..log.series import one_by_one
 from ..log.store import open_store
 from ..vhost import changes
@@ -213,6 +214,9 @@ class _NoStore:
 
     def append_nowait(self, drafts: Sequence[Draft], *, hurry: bool = True) -> range:
         raise AssertionError("nothing is appended to what is only looked at")
+
+    def tally(self) -> Tally:
+        raise AssertionError("nothing waits for room in what is only looked at")
 
     def hurry(self) -> None: ...
     def refer(self, position: int, count: int = 1, size_bytes: int = 0) -> None: ...

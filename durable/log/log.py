@@ -39,6 +39,7 @@ from .record import Draft, Record
 from .recovery import Begin, Visit
 from .report import Gap, RecoveryReport
 from .scarcity import Scarcity
+from .segments import Tally
 from .spares import SPARES
 from .statistics import LogStatistics
 from .store import Store, open_store
@@ -289,13 +290,8 @@ class Log:
         return Follower(self, position)
 
     async def wait_durable(self, position: int) -> bool:
-        """Wait until there may be a durable record at this log position or later.
-
-        Returns:
-            False: the log has been closed, nothing more will come.
-        Raises:
-            StoreFailed: the same, because the disk failed.
-        """
+        """Wait until there may be a durable record at this log position or later. False: the log has been
+        closed, nothing more will come. Raises StoreFailed: the same, because the disk failed."""
         committer = self._committer
         while committer.durable_end <= position:
             if committer.closed:
@@ -356,9 +352,13 @@ class Log:
         """See Segments."""
         return self._store.segments.encoded_marks(position)
 
-    def would_free(self, position: int) -> bool:
-        """Whether `snapshot_at` this log position would let segments go."""
-        return bool(self._store.segments.unused(position))
+    def tally(self) -> Tally:
+        """Of what is to be released: see `would_free`."""
+        return Tally(self._store.segments)
+
+    def would_free(self, position: int, besides: Tally | None = None) -> bool:
+        """Whether `snapshot_at` this log position would let segments go, were what is in the tally released."""
+        return bool(self._store.segments.unused(position, besides))
 
     @property
     def spent(self) -> bool:

@@ -6,6 +6,7 @@ Of a segment that recovery did not read, whoever reads it first makes the marks.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator
 from math import inf
 
@@ -151,7 +152,7 @@ class Segments:
 
     def refer_each(self, positions: range, size_bytes: int) -> None:
         """One more thing needs each of these records, as `refer`; a whole range costs as much as one."""
-        for position, count in self._by_segment(positions):
+        for position, count in self.by_segment(positions):
             self.refer(position, count, count * size_bytes)
 
     def release_each(self, positions: range, size_bytes: int) -> None:
@@ -159,10 +160,10 @@ class Segments:
         if len(positions) == 1:  # What is acked one by one: almost all.
             self.release(positions[0], 1, size_bytes)
             return
-        for position, count in self._by_segment(positions):
+        for position, count in self.by_segment(positions):
             self.release(position, count, count * size_bytes)
 
-    def _by_segment(self, positions: range) -> Iterator[tuple[int, int]]:
+    def by_segment(self, positions: range) -> Iterator[tuple[int, int]]:
         """One of these log positions for each segment they stand in, and how many stand there."""
         rising = positions if positions.step > 0 else positions[::-1]
         while len(rising) > 1:
@@ -176,12 +177,13 @@ class Segments:
         if rising:
             yield rising[0], len(rising)
 
-    def unused(self, keep_from: int) -> list[Segment]:
-        """Sealed, referred to by nothing, and at an end by log position `keep_from`."""
+    def unused(self, keep_from: int, besides: Tally | None = None) -> list[Segment]:
+        """Sealed, at an end by log position `keep_from`, and referred to by nothing `besides` what is told."""
+        told = {} if besides is None else besides.references
         return [
             one
             for one in self._all[:-1]
-            if one.sealed and not one.references and one.end <= keep_from
+            if one.sealed and one.references == told.get(one.number, 0) and one.end <= keep_from
         ]
 
     def candidates(self, keep_from: int) -> list[Candidate]:
@@ -196,3 +198,23 @@ class Segments:
 
     def remove(self, gone: list[Segment]) -> None:
         self._all = [one for one in self._all if one not in gone]
+
+
+class Tally:
+    """What is to be released and is not yet: how often each segment is referred to by that."""
+
+    def __init__(self, segments: Segments) -> None:
+        self._segments = segments
+        self.references: Counter[int] = Counter()
+        """By number. As long as they are not released their segments stay."""
+
+    def count(self, position: int, count: int, size_bytes: int) -> None:
+        """As `Segments.release` of these."""
+        segment = self._segments.find(position)
+        assert segment is not None, "referred to a segment that is there"
+        self.references[segment.number] += count
+
+    def count_each(self, positions: range, size_bytes: int) -> None:
+        """As `Segments.release_each`."""
+        for position, count in self._segments.by_segment(positions):
+            self.count(position, count, count * size_bytes)

@@ -13,15 +13,14 @@ from collections.abc import Callable, Mapping
 from ..errors import StoreError, StoreFull
 from ..log.bodies import acks_bytes, encode_acks_in_parts
 from ..log.record import Draft, Kind
+from ..log.segments import Tally
 from ..queues.block import Block
 from ..queues.journal import Journal
 from ..queues.runs import Records
 from .bodies import Bodies
 from .member import Member
-from .store import Store, refer_all, release_all
+from .store import Store, count_all, release_all
 
-LOOKED_AT, SKIPPED_MAX = 256, 8
-"""What so many refused runs would free is looked at as often as it is asked; of more, every ninth time."""
 RECORD_BYTES_MAX = 1 << 20
 """Of settlements in one record; where segments or reserves are small, a quarter of what one takes."""
 
@@ -51,8 +50,9 @@ class Settling:
         """Of settlements, since the start."""
         self.refusal: StoreError | None = None
         """Why the last flush could not append what has gathered, if it could not."""
-        self._looked_at = self._skipped = 0
-        """So many runs would free nothing, when that was looked at; so often it was not since."""
+        self._tally: Tally | None = None
+        """Of the first `_counted` runs of the journal that are to be released, once there is no room."""
+        self._counted = 0
         self._flushes, self._wanted, self._hurried = 0, False, False
         self.durable = 0
         """Everything settled up to this flush is on disk."""
@@ -79,34 +79,29 @@ class Settling:
             except StoreError as error:
                 # Full, or stopped: who publishes is told, and this goes on gathering.
                 self.refusal = error
+                if isinstance(error, StoreFull):
+                    self._count_refused()
                 return
             self._note_flush()
         if self._hurried:
             self._hurried = False
             self._store.hurry()
 
-    def refused_would(self, free: Callable[[], bool]) -> bool:
-        """Whether it would `free` a segment, had the log had room for what it had none for.
-
-        Of many that is looked at when they are a quarter more, or every so often: it takes a millisecond for a hundred.
-        """
+    def refused_would(self, free: Callable[[Tally], bool]) -> bool:
+        """Whether it would `free` a segment, had the log had room for what it had none for."""
         if not isinstance(self.refusal, StoreFull):
             return False
+        assert self._tally is not None, "counted where it was refused"
+        return free(self._tally)
+
+    def _count_refused(self) -> None:
+        """What has gathered since the last flush: each is counted once, however long there is no room."""
+        if self._tally is None:
+            self._tally, self._counted = self._store.tally(), 0
         waiting = self._journal.released
-        grown = 4 * len(waiting) >= 5 * self._looked_at
-        if len(waiting) > LOOKED_AT and not grown and self._skipped < SKIPPED_MAX:
-            self._skipped += 1
-            return False
-        self._skipped = 0
-        for one in waiting:
-            release_all(self._store, one)
-        try:
-            found = free()
-        finally:
-            for one in waiting:
-                refer_all(self._store, one)
-        self._looked_at = 0 if found else len(waiting)
-        return found
+        for one in waiting[self._counted :]:
+            count_all(self._store, one, self._tally)
+        self._counted = len(waiting)
 
     def covered(self, position: int) -> None:
         """A snapshot up to this log position says all that was settled, and came back, so far: what the log
@@ -117,7 +112,7 @@ class Settling:
 
     def _note_flush(self) -> None:
         self._flushes += 1
-        self._wanted, self._looked_at = False, 0
+        self._wanted, self._tally = False, None
         self._flushed.append((self._flushes, self.last_position))
         released = self._journal.take_logged().released
         if released:

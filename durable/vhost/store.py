@@ -10,6 +10,7 @@ from mesh.protocol.batch import HEADER_BYTES as BATCH_BYTES
 
 from ..errors import StoreFull
 from ..log.record import HEADER_BYTES, TARGET_BYTES, Draft
+from ..log.segments import Tally
 from ..queues.block import Block
 from ..queues.runs import Records
 
@@ -47,6 +48,9 @@ class Store(Protocol):
     def are_together(self, low: int, high: int) -> bool:
         """Whether what is true of one of two records is true of all between them: see `refer`."""
 
+    def tally(self) -> Tally:
+        """Of what is to be released: nothing so far."""
+
 
 def append_twice(store: Store, drafts: Sequence[Draft]) -> range:
     """Append what nothing else in the log says, and all of it again right behind: one damaged record
@@ -72,6 +76,11 @@ def refer_all(store: Store, records: Records | Block) -> None:
 def release_all(store: Store, records: Records | Block) -> None:
     """It does not any more."""
     _tell(store, records, store.release_each, store.release)
+
+
+def count_all(store: Store, records: Records | Block, tally: Tally) -> None:
+    """It will not some time."""
+    _tell(store, records, tally.count_each, tally.count)
 
 
 def _tell(

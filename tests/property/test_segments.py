@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from durable.log.compaction import Chosen, choose
-from durable.log.segments import Segment, Segments
+from durable.log.segments import Segment, Segments, Tally
 
 END = 120
 
@@ -49,6 +49,30 @@ def test_a_range_counts_as_each_of_its_records(
     for positions, size_bytes in referred:
         all_.release_each(positions, size_bytes)
     assert set(counted(all_)) == {(0, 0)}
+
+
+@given(
+    st.lists(st.integers(2, END), unique=True, max_size=8).map(sorted),
+    st.lists(st.tuples(ranges(), st.booleans()), max_size=8),
+    st.integers(0, END),
+)
+def test_what_a_tally_has_is_as_good_as_released(
+    firsts: list[int], referred: list[tuple[range, bool]], keep_from: int
+) -> None:
+    made = segments(firsts)
+    for one in made:
+        one.sealed, one.end = True, one.first + 1
+    tally, gone = Tally(made), [positions for positions, released in referred if released]
+    for positions, _ in referred:
+        made.refer_each(positions, 10)
+    for positions in gone:
+        tally.count_each(positions, 10)
+    before = made.unused(keep_from)
+    expected = made.unused(keep_from, tally)
+    assert made.unused(keep_from) == before, "nothing was released"
+    for positions in gone:
+        made.release_each(positions, 10)
+    assert made.unused(keep_from) == expected
 
 
 @given(

@@ -11,11 +11,20 @@ from durable.definitions import QueueDefinition
 from durable.errors import StoreBusy, StoreFull
 from durable.log.bodies import decode_acks, encode_acks, encode_acks_in_parts
 from durable.log.record import Draft, Kind
+from durable.log.segments import Tally
 from durable.queues.consumers import Consumer
 from durable.queues.queue import ACK
 from durable.vhost import changes
 from tests.logs import definitions
-from tests.vhosts import PUBLISHER, PlainStore, PlainVhost, anybody, as_record, make_batch
+from tests.vhosts import (
+    PUBLISHER,
+    PlainStore,
+    PlainTally,
+    PlainVhost,
+    anybody,
+    as_record,
+    make_batch,
+)
 
 TAKES = 1000
 MESSAGES = 60
@@ -123,55 +132,55 @@ def test_what_it_would_free_is_asked_as_if_there_had_been_room() -> None:
     """And only where the disk is full."""
     one, store, consumer = cramped()
     queue, settling = one.registry.queue("q"), one.vhost.settling
-    before = store.needed()
+    before, messages = store.needed(), range(store.end - MESSAGES, store.end)
+    told: list[Tally] = []
 
-    def let_go() -> bool:
-        return len(store.needed()) == len(before) - 10
+    def let_go(besides: Tally) -> bool:
+        told.append(besides)
+        return would
 
     assert not settling.refused_would(let_go)
-    for refusal, would in ((StoreBusy(1, "a test"), False), (StoreFull(1, 1, 0), True)):
-        store.refusal = refusal
-        queue.settle(consumer, 0, 10, ACK)
+    store.refusal = StoreBusy(1, "a test")
+    queue.settle(consumer, 0, 10, ACK)
+    settling.flush(0)
+    assert not settling.refused_would(let_go)
+    assert not told
+    store.refusal = StoreFull(1, 1, 0)
+    for would, settled in ((False, 10), (True, 15)):
+        queue.settle(consumer, 10, settled, ACK)
         settling.flush(0)
         assert settling.refused_would(let_go) == would
+        assert told[-1].references == dict.fromkeys(messages[:settled], 1)
         assert store.needed() == before
     store.refusal = None
     settling.flush(0)
     one.commit()
-    assert let_go()
-
-
-def test_what_many_would_free_is_not_looked_at_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """But when they are a quarter more, and every ninth time; and anew when there was room meanwhile."""
-    one, store, consumer = cramped()
-    queue, settling = one.registry.queue("q"), one.vhost.settling
-    monkeypatch.setattr("durable.vhost.settling.LOOKED_AT", 10)
+    assert store.needed() == dict.fromkeys(messages[15:], 1)
     store.refusal = StoreFull(1, 1, 0)
-    settled = 0
-
-    def looked(more: int, would: bool = False) -> bool:
-        nonlocal settled
-        for _ in range(more):
-            queue.settle(consumer, settled, settled + 1, ACK)
-            settled += 1
-        settling.flush(0)
-        looks = list[int]()
-
-        def free() -> bool:
-            looks.append(settled)
-            return would
-
-        assert settling.refused_would(free) == (would and bool(looks))
-        return bool(looks)
-
-    assert [looked(more) for more in (4, 0, 1, 5, 0)] == [True] * 5, "few"
-    assert [looked(more) for more in (10, 1, 1, 3, 0)] == [True, False, False, True, False]
-    assert [looked(0) for _ in range(9)] == [False] * 7 + [True, False]
-    store.refusal = None
+    queue.settle(consumer, 20, 21, ACK)
     settling.flush(0)
+    assert settling.refused_would(let_go)
+    assert told[-1].references == {messages[20]: 1}, "what there was room for meanwhile is not"
+
+
+def test_what_is_refused_is_counted_once_however_long_there_is_no_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Found: 100,000 that were settled out of order took a long turn at each look."""
+    one, store, consumer = cramped()
+    queue, settling, counted = one.registry.queue("q"), one.vhost.settling, list[int]()
+
+    def note(_: Tally, positions: range, _size_bytes: int) -> None:
+        counted.extend(positions)
+
+    monkeypatch.setattr(PlainTally, "count_each", note)
+    messages, settled = range(store.end - MESSAGES, store.end), range(0, MESSAGES, 2)
     store.refusal = StoreFull(1, 1, 0)
-    assert [looked(11), looked(0, would=True)] == [True, False]
-    assert [looked(0, would=True) for _ in range(9)] == [False] * 7 + [True, True]
+    for tag in settled:
+        queue.settle(consumer, tag, tag + 1, ACK)
+        settling.flush(0)
+        settling.refused_would(lambda _: False)
+    assert counted == [messages[tag] for tag in settled]
 
 
 def test_only_who_waits_for_settlements_makes_the_log_hurry() -> None:
@@ -231,19 +240,3 @@ def test_what_a_snapshot_covers_is_settled_with_it_and_not_appended_any_more() -
     one.flush()
     assert store.end == snapshot + 1
     assert settling.next_flush() == flush + 1, "nothing has been settled since"
-
-
-def test_what_would_be_let_go_of_is_kept_if_it_cannot_be_asked() -> None:
-    one, store, consumer = cramped()
-    queue, settling = one.registry.queue("q"), one.vhost.settling
-    before = store.needed()
-    store.refusal = StoreFull(1, 1, 0)
-    queue.settle(consumer, 0, 10, ACK)
-    settling.flush(0)
-
-    def fail() -> bool:
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        settling.refused_would(fail)
-    assert store.needed() == before

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from durable.log.segments import Segment, Segments
+from durable.log.segments import Segment, Segments, Tally
 from durable.queues.block import Block
 from durable.queues.index import Index
-from durable.vhost.store import Store, record_bytes, refer_all, release_all
+from durable.vhost.store import Store, count_all, record_bytes, refer_all, release_all
 
 END = 400
 UNLIKE = [(1, 1 + number % 2, number % 7) for number in range(40)]
@@ -62,6 +62,11 @@ def test_records_of_a_block_count_as_each_of_them(
         refer_all(cast("Store", together), records)
     assert any(isinstance(one, Block) for one in referred)
     assert counted(together) == counted(each)
+    tally = Tally(together)
+    for records in referred:
+        count_all(cast("Store", together), records, tally)
+    assert [tally.references[one.number] for one in each] == [one.references for one in each]
+    assert counted(together) == counted(each), "nothing was released"
     some = begun[int(share * (len(begun) - 1))]  # Not in the parts in which they were referred to.
     for start, end in ((0, some), (some, index.end)):
         for records in index.records(start, end):
