@@ -133,15 +133,15 @@ def interrupted_status(interrupt: KeyboardInterrupt) -> int:
 
 
 def enter(console: str, argv: Sequence[str] | None = None) -> int:
-    """Load this module, run its `run(argv)`, and return the exit status."""
+    """Have this module `load(argv)`, run what that returns, and return the exit status."""
     stand_in()
     named_stdout()
     try:
         try:
-            run = import_module(console).run
+            run = import_module(console).load(sys.argv[1:] if argv is None else argv)
         finally:
             loaded()
-        status: int = run(argv)
+        status: int = run()
     except KeyboardInterrupt as interrupt:
         return interrupted_status(interrupt)
     return status

@@ -5,7 +5,8 @@ Progress on stderr, tables on stdout. Ctrl-C and SIGTERM end every child and kee
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from mesh.commands.program import Parser, make_parser, run_program
 
@@ -31,6 +32,6 @@ def parser() -> Parser:
     return top
 
 
-def run(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit status."""
-    return run_program(parser(), argv)
+def load(argv: Sequence[str]) -> Callable[[], int]:
+    """What runs this command, and returns its exit status."""
+    return partial(run_program, parser(), argv)

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
-from mesh.commands.program import Parser, make_parser, run_program
+from mesh.commands.program import Families, Parser, add_commands, make_parser, run_program
 
-from . import (
-    administering,
-    declaring,
-    defining,
-    inspecting,
-    listing,
-    messages,
-    reading,
-    salvaging,
-    serving,
-    status,
-    verifying,
-)
-
+FAMILIES: Families = {
+    "durable.commands.serving": ("serve",),
+    "durable.commands.inspecting": ("inspect",),
+    "durable.commands.verifying": ("verify",),
+    "durable.commands.salvaging": ("salvage",),
+    "durable.commands.status": ("status",),
+    "durable.commands.declaring": (
+        "declare-queue", "declare-exchange", "declare-stream", "delete-queue", "delete-exchange",
+        "delete-stream", "bind", "unbind", "delete-cursor", "purge",
+    ),
+    "durable.commands.administering": (
+        "vhosts", "declare-vhost", "delete-vhost", "permissions", "set-permission",
+        "clear-permission",
+    ),
+    "durable.commands.defining": ("definitions",),
+    "durable.commands.listing": ("bindings", "cursors"),
+    "durable.commands.messages": ("publish", "consume"),
+    "durable.commands.reading": ("read",),
+}  # fmt: skip
 EPILOG = """\
 exit status: 0 done, and for verify: all is well; 1 refused, failed, or damage was found; 2 wrong
 usage, or a wrong setting; 130 interrupted; 143 terminated, but 0 where a command waits for that:
@@ -30,19 +36,15 @@ MESH_* variables, then mesh.toml. inspect, verify and salvage read a directory t
 open, and never change it. `mesh-broker COMMAND --help` explains a command."""
 
 
-def parser() -> Parser:
+def parser(argv: Sequence[str] = ()) -> Parser:
+    """Of what these arguments need."""
     top = make_parser(
         "mesh-broker", "Run a durable broker, look into one, and into its directory.", EPILOG
     )
-    commands = top.add_subparsers(required=True, metavar="COMMAND", title="commands")
-    for family in (
-        serving, inspecting, verifying, salvaging, status, declaring, administering, defining,
-        listing, messages, reading,
-    ):  # fmt: skip
-        family.add(commands)
+    add_commands(top, FAMILIES, argv)
     return top
 
 
-def run(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit status."""
-    return run_program(parser(), argv)
+def load(argv: Sequence[str]) -> Callable[[], int]:
+    """What runs this command, and returns its exit status."""
+    return partial(run_program, parser(argv), argv)

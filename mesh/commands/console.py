@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from importlib import import_module
+from collections.abc import Callable, Sequence
+from functools import partial
 
-from . import doctor, keys, members, messages, transfer
-from .program import Parser, make_parser, run_program
+from .program import Families, Parser, add_commands, make_parser, run_program
 
-ABOVE = ("spark.commands.capture", "spark.commands.replay")
-"""Families of what is built on top of the mesh, by name: nothing here knows more of them."""
+FAMILIES: Families = {
+    "mesh.commands.keys": ("keys",),
+    "mesh.commands.members": ("members",),
+    "mesh.commands.messages": ("request", "publish", "subscribe", "broadcast", "serve"),
+    "mesh.commands.transfer": ("send-file", "receive-file"),
+    "mesh.commands.doctor": ("doctor",),
+    # What is built on top of the mesh: nothing here knows more of it.
+    "spark.commands.capture": ("capture",),
+    "spark.commands.replay": ("replay",),
+}
 EPILOG = """\
 exit status: 0 done; 1 the mesh or this machine said no (nobody there, refused, timed out, no key of a
 cluster, and what doctor found wrong); 2 wrong usage, name or setting; 130 interrupted; 143 terminated,
@@ -19,16 +26,13 @@ Settings come from options, then MESH_* variables, then mesh.toml: docs/configur
 `mesh COMMAND --help` explains a command."""
 
 
-def parser() -> Parser:
+def parser(argv: Sequence[str] = ()) -> Parser:
+    """Of what these arguments need."""
     top = make_parser("mesh", "Join a mesh from a shell: look around, send, receive.", EPILOG)
-    commands = top.add_subparsers(required=True, metavar="COMMAND", title="commands")
-    for family in (keys, members, messages, transfer, doctor):
-        family.add(commands)
-    for name in ABOVE:
-        import_module(name).add(commands)
+    add_commands(top, FAMILIES, argv)
     return top
 
 
-def run(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit status."""
-    return run_program(parser(), argv)
+def load(argv: Sequence[str]) -> Callable[[], int]:
+    """What runs this command, and returns its exit status."""
+    return partial(run_program, parser(argv), argv)

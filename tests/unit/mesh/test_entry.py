@@ -32,12 +32,12 @@ def handlers() -> Iterator[None]:
 def test_the_status_is_the_signals(
     monkeypatch: pytest.MonkeyPatch, number: signal.Signals, status: int
 ) -> None:
-    def run(argv: Any) -> int:
+    def run() -> int:
         with terminable():
             signal.raise_signal(number)
         raise AssertionError("it went on")
 
-    monkeypatch.setitem(sys.modules, "a_console", SimpleNamespace(run=run))
+    monkeypatch.setitem(sys.modules, "a_console", SimpleNamespace(load=lambda _: run))
     assert enter("a_console") == status
 
 
