@@ -42,7 +42,7 @@ test: check               ## everything CI runs
 check: $(SPARK_STAMP)     ## format, lint, types
 	$(VENV)/bin/ruff format --check --quiet .
 	$(VENV)/bin/ruff check --quiet .
-	$(VENV)/bin/mypy
+	$(VENV)/bin/mypy --num-workers 2
 
 sim: $(STAMP)             ## one story of the simulated network: make sim SEED=7
 	MESH_SIM_SEED=$(SEED) $(RUN) -m pytest -q tests/sim/test_stories.py
