@@ -32,7 +32,7 @@ from tests.power_cuts import CONFIG, Cuts, ready_numbers, run, two_lives
 from tests.vhosts import PUBLISHER, anybody, make_batch
 from tests.waiting import virtual_sleep
 
-IMPORTS = 8
+IMPORTS = 6
 QUEUES = 4
 
 

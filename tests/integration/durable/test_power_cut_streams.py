@@ -33,7 +33,7 @@ from tests.vhosts import PUBLISHER, anybody, make_batch
 from tests.waiting import virtual_sleep
 
 SENSOR = b"s" * 16
-ROUNDS = 14
+ROUNDS = 10
 KEPT = 60
 PARTS = 4
 """The cuts are shared out to so many tests."""

@@ -175,6 +175,10 @@ def test_what_is_refused_is_counted_once_however_long_there_is_no_room(
 
     monkeypatch.setattr(PlainTally, "count_each", note)
     messages, settled = range(store.end - MESSAGES, store.end), range(0, MESSAGES, 2)
+    store.refusal = StoreBusy(1, "a test")
+    queue.settle(consumer, 0, 1, ACK)
+    settling.flush(0)
+    assert not counted, "only where the disk is full: logs under load are busy all the time"
     store.refusal = StoreFull(1, 1, 0)
     for tag in settled:
         queue.settle(consumer, tag, tag + 1, ACK)
