@@ -79,7 +79,7 @@ def release_all(store: Store, records: Records | Block) -> None:
 
 
 def count_all(store: Store, records: Records | Block, tally: Tally) -> None:
-    """It will not some time."""
+    """It will need them no more once that is durable: told to the tally alone, they stay referred to."""
     _tell(store, records, tally.count_each, tally.count)
 
 
