@@ -14,7 +14,6 @@ from mesh.errors import RemoteProtocolError, TooLarge
 from mesh.protocol.batch import Batch
 
 from ..errors import Malformed, StoreFailed, StoreFull
-from ..log.compaction import FULL_SHARE
 from ..queues.journal import Dead
 from ..queues.lane import Lane
 from ..vhost.store import record_bytes
@@ -22,6 +21,8 @@ from .hosted import Hosted
 
 logger = logging.getLogger("durable")
 FULL_PAUSE_S = 1.0
+MOST = 0.5
+"""Of all that something needs: where less is dead, copies in the carrier may free no segment."""
 
 
 async def bury_the_dead(hosted: Hosted) -> None:
@@ -127,4 +128,4 @@ def _frees_most(hosted: Hosted, lane: Lane, dead: Dead) -> bool:
         return False
     count = sum(queue.dead for queue in hosted.vhost.registry.queues.values())
     dead_bytes = count * record_bytes(run.count, run.size_bytes) / run.count
-    return dead_bytes >= FULL_SHARE * hosted.log.statistics().live_bytes
+    return dead_bytes >= MOST * hosted.log.statistics().live_bytes

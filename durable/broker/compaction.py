@@ -85,21 +85,31 @@ async def _compact(hosted: Hosted, chosen: Chosen, budget: Budget) -> int:
     It is counted first, at the cost of reading it twice: keys, properties and headers are not in the
     estimate, and may be most of it.
     """
-    needed_bytes = 0
-    walk = _Walk(hosted, chosen.positions, budget.burst_bytes)
-    while (some := await walk.some()) is not None:
-        needed_bytes += sum(one.size_bytes for one in some)
+    waiting = hosted.log.waiting
+    waiting.moved_bytes = int(
+        chosen.bytes_max
+    )  # From now on: what is written meanwhile must not be in the way.
+    try:
+        needed_bytes = await _count(hosted, chosen, budget)
         if needed_bytes > chosen.bytes_max:
             return needed_bytes
-    moved_bytes, waiting = 0, hosted.log.waiting
-    walk = _Walk(hosted, chosen.positions, budget.burst_bytes)
-    try:
+        moved_bytes = 0
+        walk = _Walk(hosted, chosen.positions, budget.burst_bytes)
         while (some := await walk.some()) is not None:
             waiting.moved_bytes = max(0, needed_bytes - moved_bytes)
             moved_bytes += await _move(hosted, some, budget)
     finally:
         waiting.moved_bytes = 0
     return moved_bytes
+
+
+async def _count(hosted: Hosted, chosen: Chosen, budget: Budget) -> int:
+    """How many bytes would be carried forward, or more than it was chosen for."""
+    needed_bytes = 0
+    walk = _Walk(hosted, chosen.positions, budget.burst_bytes)
+    while needed_bytes <= chosen.bytes_max and (some := await walk.some()) is not None:
+        needed_bytes += sum(one.size_bytes for one in some)
+    return needed_bytes
 
 
 class _Needed(NamedTuple):

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
+from operator import attrgetter
 from typing import NamedTuple
 
 BURST_S = 0.25
@@ -24,8 +25,13 @@ BURST_S = 0.25
 OVER = 1.5
 """What is carried forward takes a little more than it did, and live bytes may be estimates that leave
 out headers: there is to be room for half as much again."""
-FULL_SHARE = 0.5
-"""On a full disk more than usual is worth being carried forward: it writes as much as it frees."""
+FULL_SHARE = 0.9
+"""On a full disk whatever gives any space back is worth it: publishers wait for it. Of the room there is, a tenth is
+for acks that come meanwhile."""
+GOES_S = 60.0
+"""On a full disk what consumers will have settled by then is not carried forward: it would only slow them down."""
+LOOK_S_MIN = 0.5
+"""Less says nothing of a pace."""
 YOUNGEST_KEPT, FULL_KEPT = 2, 1
 """The last segments are left alone: one is being written, of the other much may still be settled, but on a full
 disk there is nothing to wait for."""
@@ -41,6 +47,8 @@ class Candidate(NamedTuple):
     """What is live takes so much where it is carried to, about. 0: nothing, or it is not known."""
     movable: bool
     """Sealed, and a snapshot knows all that it did, or will."""
+    gone_s: float = inf
+    """In so much time nothing of it will be needed, at the pace of late."""
 
 
 class Chosen(NamedTuple):
@@ -59,7 +67,8 @@ def choose(
 ) -> Chosen | None:  # fmt: skip
     """The segment to be compacted next; None: it would not be worth it for any.
 
-    The oldest first: what has been there longest with little left of it is not going to go soon.
+    The oldest first: what has been there longest with little left of it is not going to go soon. On a full disk
+    the one of which least is left.
 
     Args:
         candidates: all segments of the log that a snapshot covers or not, in order.
@@ -68,12 +77,38 @@ def choose(
         full: whether the disk is.
     """
     if full and share_max:
-        share_max = max(share_max, FULL_SHARE)
-    for one in candidates[: -FULL_KEPT if full else -YOUNGEST_KEPT]:
+        return _choose_full(candidates, room_bytes)
+    for one in candidates[:-YOUNGEST_KEPT]:
         bytes_max = min(OVER * share_max * one.size_bytes, room_bytes)
         if one.movable and 0 < OVER * one.needed_bytes < bytes_max:
             return Chosen(one.positions, bytes_max, one.needed_bytes)
     return None
+
+
+def _choose_full(candidates: Sequence[Candidate], room_bytes: float) -> Chosen | None:
+    """What is expected may be too little: then `Log.put_off` says so, and the next one is chosen."""
+    worth: list[Chosen] = []
+    for one in candidates[:-FULL_KEPT]:
+        bytes_max = FULL_SHARE * min(one.size_bytes, room_bytes)
+        if one.movable and 0 < one.needed_bytes < bytes_max and one.gone_s > GOES_S:
+            worth.append(Chosen(one.positions, bytes_max, one.needed_bytes))
+    return min(worth, key=attrgetter("needed_bytes"), default=None)
+
+
+class Pace:
+    """How fast what is needed of a segment becomes less. Time is an argument."""
+
+    def __init__(self) -> None:
+        self._needed_bytes, self._looked_s = 0.0, -inf
+        self._bytes_per_s = 0.0
+
+    def gone_s(self, needed_bytes: float, now_s: float) -> float:
+        """When nothing will be, at the pace of late; inf: it does not become less, or nobody has looked before."""
+        passed_s = now_s - self._looked_s
+        if passed_s >= LOOK_S_MIN:
+            self._bytes_per_s = (self._needed_bytes - needed_bytes) / passed_s
+            self._needed_bytes, self._looked_s = needed_bytes, now_s
+        return needed_bytes / self._bytes_per_s if self._bytes_per_s > 0 else inf
 
 
 class Budget:

@@ -336,8 +336,8 @@ class Log:
         committer, full = self._committer, self._committer.full
         known_end = self.durable_end if full else self._snapshot  # There will be one that knows it.
         return choose(
-            self._store.segments.candidates(known_end), self._config.compaction_share_max,
-            committer.placer.carried_bytes_max, full=full,
+            self._store.segments.candidates(known_end, trio.current_time()),
+            self._config.compaction_share_max, committer.placer.carried_bytes_max, full=full,
         )  # fmt: skip
 
     def leave(self, position: int) -> None:

@@ -20,7 +20,7 @@ a spare again: so acks go on without end, whatever else the disk has room for.
 
 Acks free no segment of which some stays. What compaction carries forward of one has a place of its own, to
 which acks alone never come: the carrier, a whole segment made while there was room, from the third one on. What is
-carried forward takes about half of it at most, so it frees more than it takes, and there is space for another carrier,
+carried forward takes nine tenths of it at most, so it frees more than it takes, and there is space for another carrier,
 before publishes get a segment; until there is one, what they left of this one is for compaction. Dead letters may
 take it as well, where they are most of what there is, and a snapshot that is too large for the spares there are.
 """
@@ -303,8 +303,9 @@ class Placer:
 
     def _carrier_for(self, purpose: Purpose | None) -> Spare | None:
         """The carrier, if it is for that, and there."""
+        waiting = self.waiting
         wanted = purpose in (Purpose.MOVED, Purpose.SNAPSHOT) or (
-            purpose is Purpose.LETTERS and self.waiting.letters
+            purpose is Purpose.LETTERS and waiting.letters and not waiting.moved_bytes
         )
         return self.spares.carrier if wanted else None
 

@@ -11,38 +11,75 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from durable.log.bodies import move
-from durable.log.compaction import BURST_S, OVER, Budget, Candidate, choose
+from durable.log.compaction import BURST_S, GOES_S, OVER, Budget, Candidate, Pace, choose
 from durable.log.config import LogConfig
 from durable.log.memory_disk import MemoryDisk
 from mesh.errors import ConfigError
 from tests.logs import SMALL, PlainLog, publish
 
 sizes = st.integers(0, 1000)
+gone = st.sampled_from([0.0, GOES_S, GOES_S + 1, inf])
 candidates = st.lists(
-    st.tuples(sizes, sizes, st.booleans()), max_size=8
+    st.tuples(sizes, sizes, st.booleans(), gone), max_size=8
 ).map(lambda all_: [Candidate(range(n, n + 1), *one) for n, one in enumerate(all_)])  # fmt: skip
+rooms = st.one_of(st.just(inf), st.integers(0, 1000))
 
 
-@given(
-    candidates, st.sampled_from([0.0, 0.1, 0.25, 0.5]), st.booleans(),
-    st.one_of(st.just(inf), st.integers(0, 1000)),
-)  # fmt: skip
+@given(candidates, st.sampled_from([0.0, 0.1, 0.25, 0.5]), rooms)
 def test_the_oldest_that_is_worth_it(
-    found: list[Candidate], share_max: float, full: bool, room_bytes: float
+    found: list[Candidate], share_max: float, room_bytes: float
 ) -> None:
-    """On a full disk up to half is, and all but the last may be; what does not fit is not."""
-    share = 0.5 if full and share_max else share_max
+    """All but the last two may be; what does not fit is not."""
     worth = [
         one
-        for one in found[: -1 if full else -2]
-        if one.movable and one.needed_bytes and one.needed_bytes < share * one.size_bytes
+        for one in found[:-2]
+        if one.movable and one.needed_bytes and one.needed_bytes < share_max * one.size_bytes
         and OVER * one.needed_bytes < room_bytes
     ]  # fmt: skip
-    chosen = choose(found, share_max, room_bytes, full=full)
+    chosen = choose(found, share_max, room_bytes)
     assert (chosen and chosen.positions) == (worth[0].positions if worth else None)
     if chosen is not None:
-        assert chosen.bytes_max == min(OVER * share * worth[0].size_bytes, room_bytes)
+        assert chosen.bytes_max == min(OVER * share_max * worth[0].size_bytes, room_bytes)
         assert chosen.needed_bytes == worth[0].needed_bytes
+
+
+@given(candidates, st.sampled_from([0.0, 0.25]), rooms)
+def test_on_a_full_disk_that_of_which_least_is_left(
+    found: list[Candidate], share_max: float, room_bytes: float
+) -> None:
+    """Whatever frees more than it takes, and does not go by itself; all but the last may be."""
+    worth = [
+        one
+        for one in found[:-1]
+        if one.movable and 0 < one.needed_bytes < 0.9 * min(one.size_bytes, room_bytes)
+        and one.gone_s > 60
+    ] if share_max else []  # fmt: skip
+    chosen = choose(found, share_max, room_bytes, full=True)
+    assert (chosen is None) == (not worth)
+    if chosen is not None:
+        least = min(worth, key=lambda one: one.needed_bytes)
+        assert chosen.positions == least.positions
+        assert chosen.needed_bytes == least.needed_bytes
+        assert chosen.bytes_max == 0.9 * min(least.size_bytes, room_bytes)
+
+
+@given(st.lists(st.tuples(st.floats(0.5, 10), st.floats(0, 1e6)), min_size=1), st.floats(0, 0.49))
+def test_a_pace_is_that_from_one_look_to_the_next(
+    looks: list[tuple[float, float]], too_soon_s: float
+) -> None:
+    """A look too soon says what the last one knew."""
+    pace, now_s, before = Pace(), 100.0, 0.0
+    for passed_s, needed_bytes in looks:
+        first, now_s = now_s == 100.0, now_s + passed_s
+        gone_s = pace.gone_s(needed_bytes, now_s)
+        if first or needed_bytes >= before:
+            assert gone_s == inf
+        else:
+            assert gone_s * (before - needed_bytes) == pytest.approx(
+                needed_bytes * passed_s, rel=1e-3
+            )
+        assert pace.gone_s(needed_bytes, now_s + too_soon_s) == gone_s
+        before = needed_bytes
 
 
 @given(
@@ -59,7 +96,7 @@ def test_what_is_chosen_gains(records: list[tuple[int, int]], share_max: float) 
         if references:
             draft = publish(number, size_bytes)
             segments.refer(position, references, references * draft.size_bytes)
-    choice = choose(segments.candidates(log.committer.durable_end), share_max)
+    choice = choose(segments.candidates(log.committer.durable_end, 0.0), share_max)
     if choice is None:
         return
     chosen = next(one for one in segments if one.first == choice.positions.start)
@@ -70,7 +107,9 @@ def test_what_is_chosen_gains(records: list[tuple[int, int]], share_max: float) 
     )
     assert 0 < moved < 1.2 * share_max * chosen.end_at
     assert chosen not in list(segments)[-2:]
-    assert choose(segments.candidates(chosen.end - 1), share_max) != choice, "it would have to stay"
+    assert choose(segments.candidates(chosen.end - 1, 0.0), share_max) != choice, (
+        "it would have to stay"
+    )
 
 
 @given(

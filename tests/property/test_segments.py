@@ -90,15 +90,15 @@ def test_what_was_counted_corrects_what_is_estimated(
     for times, gone in counts:
         made.grows(10, times)
         expected *= max(1.0, times)
-        assert made.candidates(END)[0].needed_bytes == pytest.approx(expected)
+        assert made.candidates(END, 0.0)[0].needed_bytes == pytest.approx(expected)
         left = max(1, live - gone)
         made.release(10, 0, live - left)
         expected, live = expected * left / live, left
-        assert made.candidates(END)[0].needed_bytes == pytest.approx(expected)
+        assert made.candidates(END, 0.0)[0].needed_bytes == pytest.approx(expected)
     made.grows(10)
-    assert made.candidates(END)[0].needed_bytes == inf
+    assert made.candidates(END, 0.0)[0].needed_bytes == inf
     made.release(10, 1, live)
-    assert made.candidates(END)[0].needed_bytes == 0
+    assert made.candidates(END, 0.0)[0].needed_bytes == 0
     made.grows(10_000, 2)  # It has been freed meanwhile.
 
 
@@ -111,7 +111,7 @@ def test_what_found_no_room_is_chosen_when_there_is_some() -> None:
     made.refer(10, 1, 500)
 
     def chosen(room_bytes: float) -> Chosen | None:
-        return choose(made.candidates(END), 0.25, room_bytes, full=room_bytes < inf)
+        return choose(made.candidates(END, 0.0), 0.25, room_bytes, full=room_bytes < inf)
 
     first = chosen(1000)
     assert first is not None
@@ -119,6 +119,17 @@ def test_what_found_no_room_is_chosen_when_there_is_some() -> None:
     assert chosen(1000) is None
     assert chosen(1600) is not None
     assert chosen(inf) is not None
+
+
+def test_how_soon_it_goes_by_itself_is_known_of_each() -> None:
+    """By what was needed at the look before, a second ago."""
+    made = segments([50, 100])
+    made.refer(10, 10, 1000)
+    made.refer(70, 10, 1000)
+    assert [one.gone_s for one in made.candidates(END, 7.0)] == [inf, inf, inf]
+    made.release(10, 1, 100)
+    assert [one.gone_s for one in made.candidates(END, 8.0)] == [9.0, inf, inf]
+    assert [one.gone_s for one in made.candidates(END, 9.0)] == [inf, inf, inf]
 
 
 def test_the_cost_is_that_of_the_segments() -> None:

@@ -83,6 +83,9 @@ class Consuming:
     Fates(300, rejected=0.3), Fates(300, stays=0.2, rejected=0.2, shuffled=True),
     Fates(300, rejected=1.0, buried_consumed=True), Fates(20, rejected=1.0, buried_consumed=True),
     Fates(20, rejected=0.5, shuffled=True, buried_consumed=True),
+    Fates(20, stays=0.7), Fates(300, stays=0.7, at_once=True), Fates(20, stays=0.7, shuffled=True),
+    Fates(300, stays=0.5, rejected=0.2, shuffled=True), Fates(300, stays=0.3, rejected=0.3, shuffled=True),
+    Fates(300, stays=0.35, rejected=0.65, shuffled=True, buried_consumed=True),
 ])  # fmt: skip
 @pytest.mark.parametrize("seed", [1, 2])
 def test_what_stays_of_every_segment_keeps_no_disk_full(fates: Fates, seed: int) -> None:
@@ -108,7 +111,7 @@ def test_what_stays_of_every_segment_keeps_no_disk_full(fates: Fates, seed: int)
                 await virtual_sleep(CONFIG.idle_s)
         assert hosted.vhost.registry.queue("jobs").unsettled == stay
         assert not hosted.lost
-        assert hosted.log.waiting == Waiting()
+        await until(lambda: hosted.log.waiting == Waiting(), VIRTUAL_PATIENCE_S)
         assert await fill(hosted, fates.size_bytes, first=published, slowly=True) > 5
 
     run(volume, life, config=FULL)
