@@ -10,7 +10,9 @@ Sockets here never block on sending: their limits are off, links keep windows of
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
+from typing import NamedTuple
 
 import trio
 import zmq
@@ -20,6 +22,20 @@ from .spinning import spinner_of_this_run
 
 NOBLOCK, SNDMORE = int(zmq.NOBLOCK), int(zmq.SNDMORE)
 POLLIN = int(zmq.POLLIN)
+MONITORED = struct.Struct("=HI")
+"""zmq_socket_monitor(3): the event and its value; what follows is the endpoint."""
+
+
+class Monitored(NamedTuple):
+    kind: int
+    value: int
+    endpoint: str
+
+
+def monitored(parts: list[bytes]) -> Monitored:
+    """What a monitor has told. `zmq.utils.monitor` says the same, and imports asyncio, a twentieth of a start."""
+    kind, value = MONITORED.unpack(parts[0])
+    return Monitored(kind, value, parts[1].decode())
 
 
 class ZmqSocket:

@@ -21,7 +21,6 @@ from socket import socket as Socket
 import trio
 import zmq
 from trio.lowlevel import enable_ki_protection
-from zmq.utils.monitor import parse_monitor_message
 
 from discovery.endpoint import format_endpoint, is_address, parse_endpoint
 from discovery.errors import BadEndpoint
@@ -43,7 +42,7 @@ from .protocol.lane import Conn
 from .resolver import Resolver
 from .transport import Receiver
 from .yielding import of_this_run
-from .zmq_socket import NOBLOCK, SNDMORE, ZmqSocket
+from .zmq_socket import NOBLOCK, SNDMORE, ZmqSocket, monitored
 
 FRAMES_PER_TURN, BYTES_PER_TURN = 64, 2 << 20
 IGNORED_MAX = 10_000
@@ -203,12 +202,7 @@ class ZmqTransport:
         inbound = socket is self._inbound
 
         def handle(parts: list[bytes]) -> None:
-            event = parse_monitor_message(parts)
-            kind, value, endpoint = (
-                int(event["event"]),
-                int(event["value"]),
-                event["endpoint"].decode(),
-            )
+            kind, value, endpoint = monitored(parts)
             if inbound:
                 self._on_inbound(kind, value)
                 return

@@ -42,10 +42,13 @@ def test_help_and_errors_tell_of_all(console: ModuleType) -> None:
         assert commands_of(console.parser(line)) == every, line
 
 
-def test_a_client_of_a_broker_loads_no_broker() -> None:
-    """It took twice as long to load as what it talks to the broker with."""
+def test_a_client_of_a_broker_loads_no_broker_and_no_asyncio() -> None:
+    """The one took twice as long to load as what it talks to the broker with, the other a twentieth of all."""
     told = "import sys, durable.commands.console as c; c.load(['publish']); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
-    loaded = {name for name in done.stdout.split() if name.startswith("durable.")}
+    modules = set(done.stdout.split())
+    assert "mesh.zmq_transport" in modules
+    assert "asyncio" not in modules
+    loaded = {name for name in modules if name.startswith("durable.")}
     assert "durable.client.connection" in loaded
     assert not loaded & {"durable.broker.broker", "durable.log.log", "durable.vhost.vhost"}
