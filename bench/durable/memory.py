@@ -21,8 +21,8 @@ MESSAGES, SIZE_BYTES = 10_000_000, 16
 QUEUES = 10_000
 MB = 1e6
 PUBLISH_S_MAX = 400.0
-READS = 5
-"""Starts without checkpoints, of which the median is told: one takes a tenth of a second, or half as much again."""
+STARTS = 5
+"""Without checkpoints, of which the median is told: one takes a tenth of a second, or half as much again."""
 
 MESSAGES_UNLIKE, MESSAGES_ALONE = 1_000_000, 400_000
 READY = "10 M ready messages of 16 B"
@@ -36,14 +36,16 @@ RECOVERY_MB_MIN, RECOVERY_S_MAX = 500.0, 2.0
 
 
 def ready_messages(
-    name: str, count: int, *, way: str = "send", queues: int = 1, settle_s: float = SETTLE_S
-) -> Case:
+    name: str, count: int, *, way: str = "send", queues: int = 1, settle_s: float = SETTLE_S,
+    starts: int = STARTS,
+) -> Case:  # fmt: skip
     """Published without a consumer; weighed; the broker killed and started over them, once with and some
     times without checkpoints; drained.
 
     Args:
         way: of roles/durable_publisher.py.
         settle_s: before each look at its memory.
+        starts: without checkpoints.
     """
 
     def run(troupe: Troupe, scale: Scale) -> Outcome:
@@ -63,8 +65,8 @@ def ready_messages(
                 troupe.end(role)
             opened = setting.restart_broker(killed=True).ready
             after = setting.rss_bytes(scale, settle_s) - idle
-            reads = [setting.restart_broker(checkpoints=False).ready for _ in range(READS)]
-            read = sorted(reads, key=itemgetter("opened_s"))[READS // 2]
+            reads = [setting.restart_broker(checkpoints=False).ready for _ in range(starts)]
+            read = sorted(reads, key=itemgetter("opened_s"))[starts // 2]
             ready = setting.broker.ask("statistics")["ready"]
             drained = drain(setting, common, total)
         return Outcome(

@@ -20,9 +20,9 @@ CASES = [
     streaming.confirmed("in a row", 100, TINY, queues=10, in_row=10),
     streaming.filled_then_drained("filled", 100, TINY),
     latency.one_at_a_time("one at a time", 1),
-    memory.ready_messages("ready", TINY),
-    memory.ready_messages("alone", TINY, way="alone"),
-    memory.ready_messages("unlike", TINY, way="unlike"),
+    memory.ready_messages("ready", TINY, starts=1),
+    memory.ready_messages("alone", TINY, way="alone", starts=1),
+    memory.ready_messages("unlike", TINY, way="unlike", starts=1),
     memory.declared_queues("declared", 20),
 ]
 
