@@ -21,7 +21,7 @@ from .hosted import Hosted
 
 logger = logging.getLogger("durable")
 FULL_PAUSE_S = 1.0
-MOST = 0.5
+DEAD_SHARE_MIN = 0.5
 """Of all that something needs: where less is dead, copies in the carrier may free no segment."""
 
 
@@ -128,4 +128,4 @@ def _frees_most(hosted: Hosted, lane: Lane, dead: Dead) -> bool:
         return False
     count = sum(queue.dead for queue in hosted.vhost.registry.queues.values())
     dead_bytes = count * record_bytes(run.count, run.size_bytes) / run.count
-    return dead_bytes >= MOST * hosted.log.statistics().live_bytes
+    return dead_bytes >= DEAD_SHARE_MIN * hosted.log.statistics().live_bytes

@@ -13,9 +13,9 @@ from mesh.errors import TooLarge
 
 from ..errors import StoreError, StoreFull
 from ..log.bodies import MESSAGES, ORIGIN, move
-from ..log.compaction import Budget, Chosen
+from ..log.compaction import OVER, Budget, Chosen
 from ..log.reader import READ_BYTES
-from ..log.record import ALIGNMENT, TARGET_BYTES, Record, Target
+from ..log.record import ALIGNMENT, TARGET_BYTES, Kind, Record, Target
 from ..log.scan import POSITION_MAX
 from ..queues.lane import Lane
 from ..vhost.store import record_bytes
@@ -24,7 +24,7 @@ from .hosted import Hosted
 logger = logging.getLogger("durable")
 PAUSE_S = 1.0
 MOVED_BYTES = ORIGIN.size + ALIGNMENT
-"""What a record takes more once it was moved, at most."""
+"""What a record takes more once it was moved, at most; if it was before, it is only aligned anew."""
 AT_ONCE, BYTES_AT_ONCE = 256, 256 * 1024
 """Records appended together, and their bytes, unless one alone is more: a commit each would wait for the
 disk each time; more would keep publishers waiting for milliseconds."""
@@ -86,9 +86,8 @@ async def _compact(hosted: Hosted, chosen: Chosen, budget: Budget) -> int:
     estimate, and may be most of it.
     """
     waiting = hosted.log.waiting
-    waiting.moved_bytes = int(
-        chosen.bytes_max
-    )  # From now on: what is written meanwhile must not be in the way.
+    # From now on, for what others write meanwhile takes of the same room.
+    waiting.moved_bytes = int(min(chosen.bytes_max, OVER * chosen.needed_bytes))
     try:
         needed_bytes = await _count(hosted, chosen, budget)
         if needed_bytes > chosen.bytes_max:
@@ -104,7 +103,7 @@ async def _compact(hosted: Hosted, chosen: Chosen, budget: Budget) -> int:
 
 
 async def _count(hosted: Hosted, chosen: Chosen, budget: Budget) -> int:
-    """How many bytes would be carried forward, or more than it was chosen for."""
+    """How many bytes would be carried forward, or some that are too many."""
     needed_bytes = 0
     walk = _Walk(hosted, chosen.positions, budget.burst_bytes)
     while needed_bytes <= chosen.bytes_max and (some := await walk.some()) is not None:
@@ -123,7 +122,8 @@ class _Needed(NamedTuple):
         """What it takes where it is carried to, or some bytes more."""
         header = self.record.header
         gone = header.target_count - len(self.targets)
-        return header.total_bytes - TARGET_BYTES * gone + MOVED_BYTES
+        more = ALIGNMENT if header.kind == Kind.MOVED else MOVED_BYTES
+        return header.total_bytes - TARGET_BYTES * gone + more
 
 
 class _Walk:

@@ -17,21 +17,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
-from operator import attrgetter
+from operator import itemgetter
 from typing import NamedTuple
 
 BURST_S = 0.25
 """So much of the budget may be used at once after a rest: publishers wait no longer than that."""
 OVER = 1.5
 """What is carried forward takes a little more than it did, and live bytes may be estimates that leave
-out headers: there is to be room for half as much again."""
+out headers: there is to be room for half as much again, but on a full disk, where all is counted first."""
 FULL_SHARE = 0.9
-"""On a full disk whatever gives any space back is worth it: publishers wait for it. Of the room there is, a tenth is
-for acks that come meanwhile."""
-GOES_S = 60.0
+"""On a full disk a tenth of a segment is worth it, for publishers wait; and a tenth of the room there is for what is
+carried forward is left to acks that come meanwhile."""
+AGAIN = 1.05
+"""What was more than expected is counted again when a twentieth less is left: each time it is read for that."""
+GONE_S_MIN = 60.0
 """On a full disk what consumers will have settled by then is not carried forward: it would only slow them down."""
-LOOK_S_MIN = 0.5
-"""Less says nothing of a pace."""
+LOOK_S_MIN = 5.0
+"""From one look at what is left to the next: acks come in bursts."""
 YOUNGEST_KEPT, FULL_KEPT = 2, 1
 """The last segments are left alone: one is being written, of the other much may still be settled, but on a full
 disk there is nothing to wait for."""
@@ -48,7 +50,7 @@ class Candidate(NamedTuple):
     movable: bool
     """Sealed, and a snapshot knows all that it did, or will."""
     gone_s: float = inf
-    """In so much time nothing of it will be needed, at the pace of late."""
+    """In so much time nothing of it will be needed, see `Waning`."""
 
 
 class Chosen(NamedTuple):
@@ -68,7 +70,7 @@ def choose(
     """The segment to be compacted next; None: it would not be worth it for any.
 
     The oldest first: what has been there longest with little left of it is not going to go soon. On a full disk
-    the one of which least is left.
+    the one that frees most.
 
     Args:
         candidates: all segments of the log that a snapshot covers or not, in order.
@@ -87,16 +89,19 @@ def choose(
 
 def _choose_full(candidates: Sequence[Candidate], room_bytes: float) -> Chosen | None:
     """What is expected may be too little: then `Log.put_off` says so, and the next one is chosen."""
-    worth: list[Chosen] = []
+    worth: list[tuple[float, Chosen]] = []
     for one in candidates[:-FULL_KEPT]:
         bytes_max = FULL_SHARE * min(one.size_bytes, room_bytes)
-        if one.movable and 0 < one.needed_bytes < bytes_max and one.gone_s > GOES_S:
-            worth.append(Chosen(one.positions, bytes_max, one.needed_bytes))
-    return min(worth, key=attrgetter("needed_bytes"), default=None)
+        if one.movable and 0 < one.needed_bytes < bytes_max and one.gone_s > GONE_S_MIN:
+            freed_bytes = one.size_bytes - one.needed_bytes
+            worth.append((freed_bytes, Chosen(one.positions, bytes_max, one.needed_bytes)))
+    return max(worth, key=itemgetter(0))[1] if worth else None
 
 
-class Pace:
+class Waning:
     """How fast what is needed of a segment becomes less. Time is an argument."""
+
+    __slots__ = ("_bytes_per_s", "_looked_s", "_needed_bytes")
 
     def __init__(self) -> None:
         self._needed_bytes, self._looked_s = 0.0, -inf

@@ -28,7 +28,7 @@ from mesh.waker import Bell, Waker
 from ..errors import NotInLog, StoreBusy, StoreFailed, StoreFull
 from .cipher import Cipher
 from .committing import Commit
-from .compaction import Chosen, choose
+from .compaction import AGAIN, Chosen, choose
 from .config import LogConfig
 from .disk import Disk
 from .encryption import Encryption
@@ -346,7 +346,8 @@ class Log:
 
     def put_off(self, chosen: Chosen, counted_bytes: int) -> None:
         """To carry this segment forward takes at least so much, more than it was chosen for."""
-        self._store.segments.grows(chosen.positions.start, counted_bytes / chosen.needed_bytes)
+        growth = AGAIN * counted_bytes / chosen.needed_bytes
+        self._store.segments.grows(chosen.positions.start, growth)
 
     def encoded_marks(self, position: int) -> bytes:
         """See Segments."""

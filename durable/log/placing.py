@@ -38,6 +38,7 @@ from mesh.errors import TooLarge
 
 from ..errors import StoreBusy, StoreFull
 from .bodies import SEAL_BYTES, seal_draft
+from .compaction import FULL_SHARE
 from .config import LogConfig
 from .header import SEGMENT_HEADER_BYTES
 from .record import Draft, Kind
@@ -103,7 +104,7 @@ class Waiting:
     """What is to be appended and may find no room."""
 
     letters: bool = False
-    """Dead letters, so many that what they settle frees more than they take."""
+    """Dead letters, so many that what they settle frees more than they take, and nothing can be carried forward."""
     moved_bytes: int = 0
     """Still to be carried forward of the segment that is being compacted."""
 
@@ -273,8 +274,11 @@ class Placer:
             share = share if purpose is Purpose.LETTERS else 1.0
         elif purpose is Purpose.LETTERS:
             share = 0.0
-        kept = int(share * max(0, self._ordinary_bytes(self.cursor.capacity_bytes)))
-        return kept if self.spares.carrier is not None else max(kept, self.waiting.moved_bytes)
+        ordinary = max(0, self._ordinary_bytes(self.cursor.capacity_bytes))
+        kept, moved = int(share * ordinary), self.waiting.moved_bytes
+        if moved and self.spares.carrier is None:
+            kept = max(kept, moved + int((1 - FULL_SHARE) * ordinary))  # Acks come in between.
+        return kept
 
     def _place_around(
         self, drafts: Sequence[Draft], sizes: Sequence[int], kept: int, purpose: Purpose | None,

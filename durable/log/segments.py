@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from math import inf
 
-from .compaction import Candidate, Pace
+from .compaction import Candidate, Waning
 from .header import SEGMENT_HEADER_BYTES
 from .marks import Marks
 from .series import Series
@@ -20,8 +20,8 @@ class Segment:
     """One file. Positions are log positions, `at` are bytes in the file."""
 
     __slots__ = (
-        "capacity_bytes", "end", "end_at", "first", "growth", "live_bytes", "marks", "number", "pace",
-        "references", "sealed",
+        "capacity_bytes", "end", "end_at", "first", "growth", "live_bytes", "marks", "number",
+        "references", "sealed", "waning",
     )  # fmt: skip
 
     def __init__(self, number: int, first: int, capacity_bytes: int) -> None:
@@ -37,7 +37,7 @@ class Segment:
         self.live_bytes = 0
         """What those who refer to its records said that they need."""
         self.marks = Marks()
-        self.pace = Pace()
+        self.waning = Waning()
 
     @property
     def needed_bytes(self) -> float:
@@ -188,11 +188,11 @@ class Segments:
         ]
 
     def candidates(self, keep_from: int, now_s: float) -> list[Candidate]:
-        """For compaction."""
+        """For compaction, which is to look now and then: what is left of each is compared with the look before."""
         return [
             Candidate(
                 range(one.first, one.end), one.end_at, one.needed_bytes,
-                one.sealed and one.end <= keep_from, one.pace.gone_s(one.needed_bytes, now_s),
+                one.sealed and one.end <= keep_from, one.waning.gone_s(one.needed_bytes, now_s),
             )
             for one in self._all
         ]  # fmt: skip

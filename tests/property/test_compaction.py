@@ -11,14 +11,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from durable.log.bodies import move
-from durable.log.compaction import BURST_S, GOES_S, OVER, Budget, Candidate, Pace, choose
+from durable.log.compaction import (
+    BURST_S,
+    GONE_S_MIN,
+    LOOK_S_MIN,
+    OVER,
+    Budget,
+    Candidate,
+    Waning,
+    choose,
+)
 from durable.log.config import LogConfig
 from durable.log.memory_disk import MemoryDisk
 from mesh.errors import ConfigError
 from tests.logs import SMALL, PlainLog, publish
 
 sizes = st.integers(0, 1000)
-gone = st.sampled_from([0.0, GOES_S, GOES_S + 1, inf])
+gone = st.sampled_from([0.0, GONE_S_MIN, GONE_S_MIN + 1, inf])
 candidates = st.lists(
     st.tuples(sizes, sizes, st.booleans(), gone), max_size=8
 ).map(lambda all_: [Candidate(range(n, n + 1), *one) for n, one in enumerate(all_)])  # fmt: skip
@@ -44,7 +53,7 @@ def test_the_oldest_that_is_worth_it(
 
 
 @given(candidates, st.sampled_from([0.0, 0.25]), rooms)
-def test_on_a_full_disk_that_of_which_least_is_left(
+def test_on_a_full_disk_that_which_frees_most(
     found: list[Candidate], share_max: float, room_bytes: float
 ) -> None:
     """Whatever frees more than it takes, and does not go by itself; all but the last may be."""
@@ -57,28 +66,31 @@ def test_on_a_full_disk_that_of_which_least_is_left(
     chosen = choose(found, share_max, room_bytes, full=True)
     assert (chosen is None) == (not worth)
     if chosen is not None:
-        least = min(worth, key=lambda one: one.needed_bytes)
-        assert chosen.positions == least.positions
-        assert chosen.needed_bytes == least.needed_bytes
-        assert chosen.bytes_max == 0.9 * min(least.size_bytes, room_bytes)
+        best = max(worth, key=lambda one: one.size_bytes - one.needed_bytes)
+        assert chosen.positions == best.positions
+        assert chosen.needed_bytes == best.needed_bytes
+        assert chosen.bytes_max == 0.9 * min(best.size_bytes, room_bytes)
 
 
-@given(st.lists(st.tuples(st.floats(0.5, 10), st.floats(0, 1e6)), min_size=1), st.floats(0, 0.49))
+@given(
+    st.lists(st.tuples(st.floats(LOOK_S_MIN + 0.01, 60), st.floats(0, 1e6)), min_size=1),
+    st.floats(0, LOOK_S_MIN - 0.01),
+)
 def test_a_pace_is_that_from_one_look_to_the_next(
     looks: list[tuple[float, float]], too_soon_s: float
 ) -> None:
     """A look too soon says what the last one knew."""
-    pace, now_s, before = Pace(), 100.0, 0.0
+    waning, now_s, before = Waning(), 100.0, 0.0
     for passed_s, needed_bytes in looks:
         first, now_s = now_s == 100.0, now_s + passed_s
-        gone_s = pace.gone_s(needed_bytes, now_s)
+        gone_s = waning.gone_s(needed_bytes, now_s)
         if first or needed_bytes >= before:
             assert gone_s == inf
         else:
             assert gone_s * (before - needed_bytes) == pytest.approx(
                 needed_bytes * passed_s, rel=1e-3
             )
-        assert pace.gone_s(needed_bytes, now_s + too_soon_s) == gone_s
+        assert waning.gone_s(needed_bytes, now_s + too_soon_s) == gone_s
         before = needed_bytes
 
 

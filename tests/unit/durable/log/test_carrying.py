@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from durable.errors import StoreFull
+from durable.log.compaction import FULL_SHARE
 from durable.log.header import segment_name, spare_name
 from durable.log.memory_disk import MemoryDisk, Volume
 from durable.log.placing import Ahead, Cursor, Placer
@@ -73,10 +74,23 @@ def test_dead_letters_take_it_where_they_are_most_and_leave_room_for_what_is_mov
     placer.waiting.letters = True
     letter(log, 1)
     assert placer.spares.carrier is None
-    left = placer.carried_bytes_max
+    for_acks = int((1 - FULL_SHARE) * placer.append_bytes_max)
+    left = placer.carried_bytes_max - for_acks
     placer.waiting.moved_bytes = int(left) - 2 * LETTER_BYTES
     assert write_all(log, publish(1, 200), acks(7, 1, 2)) == 2
+    for _ in range(for_acks // acks(7, 0, 1).size_bytes):
+        log.write(acks(7, 0, 1))
     assert write_all(log, carried(1)) >= placer.waiting.moved_bytes // carried(1).size_bytes
+
+
+def test_while_something_is_carried_forward_dead_letters_leave_it_the_carrier() -> None:
+    """Found: they took it while a segment was counted, and what was left was too little for that."""
+    log = carrying(spacious())
+    placer = log.committer.placer
+    write_all(log, publish(1, 200), acks(7, 1, 2))
+    placer.waiting.letters, placer.waiting.moved_bytes = True, 1
+    assert write_all(log, publish(1, 200), acks(7, 1, 2)) == 0
+    assert placer.spares.carrier is not None
 
 
 def test_where_it_is_missing_the_last_segment_is_for_letters_and_for_what_is_moved() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from durable.errors import NotInLog, StoreFull
 from durable.log.bodies import decode_moved, move
+from durable.log.compaction import OVER
 from durable.log.disk import Disk
 from durable.log.header import segment_name
 from durable.log.log import open_log
@@ -36,6 +38,26 @@ from tests.waiting import until, virtual_sleep
 
 def no_space(*names: str) -> None:
     raise OSError(errno.ENOSPC, "refused")
+
+
+async def test_what_was_more_than_expected_is_counted_again_when_a_twentieth_less_is_left() -> None:
+    """Else, on a full disk, each ack would have it read again."""
+    config = replace(SMALL, compaction_share_max=0.25)
+    async with open_log(MemoryDisk(), config, in_thread=inline) as log:
+        for number in range(60):
+            await log.durable(*await log.append([publish(number, 300)]))
+        log.snapshot_at(log.durable_end - 1)
+        log.refer(1, 1, 100)
+        chosen = log.to_compact()
+        assert chosen is not None
+        assert chosen.needed_bytes == 100
+        most = int(chosen.bytes_max / OVER)
+        log.put_off(chosen, most)
+        assert log.to_compact() is None
+        log.release(1, 0, 4)
+        assert log.to_compact() is None
+        log.release(1, 0, 2)
+        assert log.to_compact() is not None
 
 
 async def test_a_segment_that_cannot_be_deleted_goes_later(monkeypatch: pytest.MonkeyPatch) -> None:
