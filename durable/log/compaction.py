@@ -49,7 +49,7 @@ class Candidate(NamedTuple):
     """What is live takes so much where it is carried to, about. 0: nothing, or it is not known."""
     movable: bool
     """Sealed, and a snapshot knows all that it did, or will."""
-    gone_s: float = inf
+    gone_s: float
     """In so much time nothing of it will be needed, see `Waning`."""
 
 
@@ -108,7 +108,8 @@ class Waning:
         self._bytes_per_s = 0.0
 
     def gone_s(self, needed_bytes: float, now_s: float) -> float:
-        """When nothing will be, at the pace of late; inf: it does not become less, or nobody has looked before."""
+        """Look: when nothing will be, at the pace since the look before; inf: it does not become less, or that was none.
+        A look too soon counts as none."""
         passed_s = now_s - self._looked_s
         if passed_s >= LOOK_S_MIN:
             self._bytes_per_s = (self._needed_bytes - needed_bytes) / passed_s
