@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import pytest
@@ -54,7 +55,8 @@ async def test_a_flood_of_whole_handshakes_leaves_nothing_behind(
             while len(admitted) < HANDSHAKES:
                 assert await shop.request("databases", b"x") == b"x"
             assert set(admitted) == {DOOR if knows_a_key else None}
-        await until(lambda: held() == before)
+        # What linking itself held for a while may be less by now.
+        await until(lambda: all(map(operator.le, held(), before)))
         assert counted(db, "a connection") == admitted.count(None)
         assert ["refused a connection" in line for line in warnings(caplog)] == [True] * (
             not knows_a_key

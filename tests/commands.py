@@ -1,0 +1,92 @@
+"""Commands of ours as forks of one process that has loaded what they load: half a second less for each.
+
+Reads a line of JSON for a command, `{"module": ..., "argv": ..., "environment": ..., "directory": ..., "files": ...}`,
+runs it as `python -m MODULE` would, and prints `{"status": ...}` when it has ended. Its standard streams are
+those three files.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import json
+import os
+import runpy
+import signal
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from subprocess import CompletedProcess
+from tempfile import TemporaryDirectory
+
+import durable.commands.console
+import mesh.commands.console
+from tests.processes import Process
+
+COMMAND_S_MAX = 40
+LOADED = (
+    *mesh.commands.console.FAMILIES, *durable.commands.console.FAMILIES,
+    "durable.broker.broker", "durable.client", "mesh.node",
+)  # fmt: skip
+
+
+@cache
+def commands() -> Process:
+    """Of this process: begun with its first command, it ends with it."""
+    process = Process("tests.commands", {}, answer_s_max=COMMAND_S_MAX + 10)
+    atexit.register(process.close)
+    return process
+
+
+def run(
+    module: str, argv: Sequence[str], stdin: bytes, environment: Mapping[str, str], directory: Path
+) -> CompletedProcess[bytes]:
+    """What `subprocess.run` of `python -m MODULE` returns."""
+    with TemporaryDirectory() as place:
+        files = [Path(place, name) for name in ("stdin", "stdout", "stderr")]
+        for path in files:
+            path.write_bytes(stdin if path.name == "stdin" else b"")
+        status = commands().call(
+            "run", module=module, argv=argv, environment=dict(environment),
+            directory=str(directory), files=[str(path) for path in files],
+        )["status"]  # fmt: skip
+        return CompletedProcess([module, *argv], status, *(path.read_bytes() for path in files[1:]))
+
+
+def become(
+    module: str, argv: list[str], environment: dict[str, str], directory: str, files: Iterable[str]
+) -> None:
+    """This process is that command from here on. It goes on for COMMAND_S_MAX, then SIGALRM ends it."""
+    signal.alarm(COMMAND_S_MAX)
+    os.chdir(directory)
+    os.environ.clear()
+    os.environ.update(environment)
+    for number, path in enumerate(files):
+        opened = os.open(path, os.O_RDWR)
+        os.dup2(opened, number)
+        os.close(opened)
+    sys.argv[1:] = argv
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def fork_each() -> None:
+    """One after the other."""
+    for name in LOADED:
+        import_module(name)
+    gc.collect()
+    gc.freeze()
+    print(json.dumps({}), flush=True)
+    while line := sys.stdin.readline():
+        told = json.loads(line)
+        del told["do"]
+        if not (pid := os.fork()):
+            become(**told)
+            return
+        _, status = os.waitpid(pid, 0)
+        print(json.dumps({"status": os.waitstatus_to_exitcode(status)}), flush=True)
+
+
+if __name__ == "__main__":
+    fork_each()
