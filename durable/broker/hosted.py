@@ -23,11 +23,8 @@ from mesh.errors import RemoteProtocolError, TooLarge
 from mesh.protocol.batch import Batch
 from mesh.waker import Bell, Waker
 
-from ..errors import DurableError, RecordDamaged, RecordTooLarge, StoreError, StoreFailed
-from ..log.bodies import MESSAGES, batch_bytes
+from ..errors import DurableError, RecordTooLarge, StoreError, StoreFailed
 from ..log.log import Log
-from ..log.reader import READ_BYTES
-from ..log.record import Buffer
 from ..log.scan import POSITION_MAX
 from ..queues.consumers import Consumer
 from ..queues.lane import Lane
@@ -49,6 +46,7 @@ from ..vhost.stream import Stream
 from ..vhost.vhost import Vhost
 from .clock import SteadyClock
 from .ending import Endings
+from .fetching import Fetching
 from .gate import Gate
 from .peer import Peer
 
@@ -94,6 +92,7 @@ class Hosted:
         self.vhost, self.log, self.clock = vhost, log, clock
         self.gate = Gate()
         """For whoever changes what is declared: `change` goes through it."""
+        self._fetching = Fetching(log.read, vhost.bodies)
         self._work = Waker()
         self.settled = Bell()
         """Rings when something that was settled has become durable, or nothing ever will."""
@@ -373,7 +372,7 @@ class Hosted:
         """
         run = lane.index.find(start)
         while run is not None and not lane.retired:
-            body = self.vhost.bodies.get(run.position) or await self._read(run.position)
+            body = self.vhost.bodies.get(run.position) or await self._fetching.body(run.position)
             if body is not None:
                 with suppress(RemoteProtocolError):  # Whole, but no batches: as good as damaged.
                     return batches_in(body, run.first, start, end)
@@ -402,18 +401,3 @@ class Hosted:
         """When the record at this log position came; None: it is damaged or gone."""
         records = await self.log.read(position, 1)
         return next((one.header.time_us for one in records if one.position == position), None)
-
-    async def _read(self, position: int) -> Buffer | None:
-        """From the log, with what comes after it: whoever reads there goes on reading."""
-        limit = min(READ_BYTES, self.vhost.bodies.read_bytes_max)
-        found: Buffer | None = None
-        try:
-            for record in await self.log.read(position, limit):
-                if record.kind in MESSAGES:
-                    body = batch_bytes(record)
-                    self.vhost.bodies.keep(record.position, body)
-                    if record.position == position:
-                        found = body
-        except RecordDamaged:
-            pass  # If it is not this one, somebody else will find out.
-        return found

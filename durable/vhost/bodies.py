@@ -25,6 +25,9 @@ class Bodies:
         self.recent_bytes_max = recent_bytes_max
         self._recent: OrderedDict[int, Buffer] = OrderedDict()
         self.recent_bytes = 0
+        self._ahead: set[int] = set()
+        """Of those, which were read with another one, and nobody has asked for."""
+        self._asked = self._vain_bytes = 0
         self._held: dict[int, tuple[Buffer, int]] = {}
         self._next = MEMORY
         self.held_bytes = 0
@@ -34,16 +37,32 @@ class Bodies:
         """To be read of the log at once. More would push out what comes first before anybody has seen it."""
         return self.recent_bytes_max // READ_PART
 
-    def keep(self, position: int, body: Buffer) -> None:
-        """A record on its way to the log, or just read from it: probably wanted soon."""
+    def keep(self, position: int, body: Buffer, *, ahead: bool = False) -> None:
+        """A record on its way to the log, or just read from it: probably wanted soon.
+
+        Args:
+            ahead: it was read because another one was wanted.
+        """
         recent = self._recent
         if position in recent:
             return
+        if ahead:
+            self._ahead.add(position)
         recent[position] = body if len(body) > COPIED_BYTES else bytes(body)
         self.recent_bytes += len(body) + ENTRY_BYTES
         while self.recent_bytes > self.recent_bytes_max and len(recent) > 1:
-            _, gone = recent.popitem(last=False)
+            former, gone = recent.popitem(last=False)
             self.recent_bytes -= len(gone) + ENTRY_BYTES
+            if former in self._ahead:
+                self._ahead.remove(former)
+                self._vain_bytes += len(gone)
+
+    def ahead_told(self) -> tuple[int, int]:
+        """Of what was read ahead, since this was last called: how many were asked for, and how many bytes
+        were pushed out before anybody did."""
+        told = self._asked, self._vain_bytes
+        self._asked = self._vain_bytes = 0
+        return told
 
     def hold(self, body: Buffer, references: int) -> int:
         """A body that is nowhere else, for so many lanes; its position."""
@@ -66,4 +85,7 @@ class Bodies:
         if position >= MEMORY:
             held = self._held.get(position)
             return None if held is None else held[0]
+        if position in self._ahead:
+            self._ahead.remove(position)
+            self._asked += 1
         return self._recent.get(position)

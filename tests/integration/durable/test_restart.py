@@ -17,6 +17,8 @@ from durable.broker.checkpoints import Checkpointer
 from durable.broker.directory import vhost_path
 from durable.errors import StoreInUse, UnknownExchange
 from durable.log.header import segment_name
+from durable.log.reader import Reader
+from durable.log.record import Record
 from durable.vhost.checkpointing import Taking
 from tests.brokers import (
     SMALL,
@@ -367,3 +369,38 @@ async def test_a_segment_that_somebody_removed_costs_what_was_in_it(tmp_path: Pa
         left = [int(one) for one in await drain(shop, "jobs")]
         assert left == list(range(left[0], 30))
         assert 1 < left[0] < 10
+
+
+async def test_a_backlog_of_many_queues_is_read_about_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found: each of a hundred consumers read all that stood between the messages of its own queue."""
+    names, rounds, batch = [f"queue {number}" for number in range(30)], 10, [bytes(500)] * 20
+    config = durable.BrokerConfig()
+    async with serving(tmp_path, config=config) as broker, client(broker) as shop:
+        for name in names:
+            await shop.declare_queue(name)
+        for _ in range(rounds):
+            for name in names:
+                await shop.publish_many("", name, batch)
+    read_bytes = 0
+    some = Reader.some
+
+    def counting(reader: Reader, position: int, end: int, limit_bytes: int) -> list[Record]:
+        nonlocal read_bytes
+        found = some(reader, position, end, limit_bytes)
+        read_bytes += sum(one.header.total_bytes for one in found)
+        return found
+
+    monkeypatch.setattr(Reader, "some", counting)
+    async with serving(tmp_path, config=config) as broker, client(broker) as shop:
+
+        async def consume(name: str) -> None:
+            async with shop.consume(name) as deliveries:
+                await take(deliveries, rounds * len(batch))
+
+        async with trio.open_nursery() as nursery:
+            for name in names:
+                nursery.start_soon(consume, name)
+    stored_bytes = len(names) * rounds * sum(map(len, batch))
+    assert stored_bytes <= read_bytes < 5 * stored_bytes

@@ -214,10 +214,13 @@ class Driving(RuleBasedStateMachine):
         queue.counts["delivered"] += got.count
 
     def read(self, lane: Lane, first: int, count: int) -> list[Content]:
+        return trio.run(self._read, lane, first, count) if count else []
+
+    async def _read(self, lane: Lane, first: int, count: int) -> list[Content]:
         found: list[Content] = []
         while len(found) < count:
             at = first + len(found)
-            there = run(batch_at(self.hosted, lane, at))
+            there = await batch_at(self.hosted, lane, at)
             assert there is not None, "what is delivered can be read"
             part = part_of(*there, at, first + count)
             deaths = decode_properties(part.shared_headers).deaths

@@ -1,0 +1,118 @@
+"""How often and how far the log is read for bodies that memory has lost."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+import trio
+import trio.testing
+
+from durable.broker.fetching import LEAST_BYTES, Fetching
+from durable.errors import StoreFailed
+from durable.log.record import Draft, Kind, Record
+from durable.vhost.bodies import Bodies
+from tests.logs import batch
+from tests.vhosts import as_record
+
+BODY_BYTES = 1000
+RECENT_BYTES = 600_000
+MOST = 100
+"""Bodies that a trip reads at most, about: a sixth of what memory keeps."""
+
+
+def body(number: int) -> bytes:
+    return batch(number, BODY_BYTES)
+
+
+class Shelf:
+    """A log of batches; `trips` says how many records each reading of it gave."""
+
+    def __init__(self, count: int, gone: int | None = None) -> None:
+        self._count, self._gone = count, gone
+        self.trips: list[int] = []
+        self.failing = False
+        self.open = trio.Event()
+        """Reading waits for it."""
+        self.open.set()
+
+    async def read(self, position: int, limit_bytes: int) -> list[Record]:
+        await self.open.wait()
+        if self.failing:
+            raise StoreFailed("the disk is gone")
+        end = min(self._count, position + max(1, limit_bytes // len(body(0))))
+        found = [
+            as_record(Draft(Kind.PUBLISH, body(number)), number)
+            for number in range(position, end)
+            if number != self._gone
+        ]
+        self.trips.append(len(found))
+        return found
+
+
+def fetching(shelf: Shelf) -> tuple[Fetching, Bodies]:
+    bodies = Bodies(RECENT_BYTES)
+    return Fetching(shelf.read, bodies), bodies
+
+
+async def want(fetching: Fetching, bodies: Bodies, number: int) -> None:
+    """As `Hosted.batches` does."""
+    assert (bodies.get(number) or await fetching.body(number)) == body(number)
+
+
+async def test_whoever_waits_takes_what_another_has_read() -> None:
+    """Found: a hundred consumers of as many queues, in which messages came in turn, read all of it a hundred times."""
+    shelf = Shelf(80)
+    fetches, bodies = fetching(shelf)
+    shelf.open = trio.Event()
+    async with trio.open_nursery() as nursery:
+        for number in range(80):
+            nursery.start_soon(want, fetches, bodies, number)
+            await trio.testing.wait_all_tasks_blocked()
+        shelf.open.set()
+    assert shelf.trips == [80]
+
+
+async def test_one_who_goes_on_and_on_makes_long_trips() -> None:
+    shelf = Shelf(1000)
+    fetches, bodies = fetching(shelf)
+    for number in range(1000):
+        await want(fetches, bodies, number)
+    assert len(shelf.trips) <= 1000 / MOST + 2
+
+
+async def test_those_who_are_far_apart_read_little_that_nobody_wants() -> None:
+    """Forty, and memory has room for what six of them would read ahead; each wants one record in fifty."""
+    shelf, chance = Shelf(80_000), Random(1)
+    fetches, bodies = fetching(shelf)
+    places = [2000 * reader for reader in range(40)]
+    for _ in range(40 * 30):
+        reader = chance.randrange(40)
+        await want(fetches, bodies, places[reader])
+        places[reader] += 50
+    assert sum(shelf.trips) < 4 * MOST * 40, "at most of that is from before it was noticed"
+    assert max(shelf.trips[-500:]) * BODY_BYTES <= LEAST_BYTES
+    # And one of them goes on alone.
+    del shelf.trips[:]
+    for number in range(70_000, 72_000):
+        await want(fetches, bodies, number)
+    assert len(shelf.trips) <= 2000 / MOST + 12, "trips grow again"
+
+
+async def test_what_is_gone_is_nothing_and_is_asked_for_again() -> None:
+    shelf = Shelf(10, gone=3)
+    fetches, bodies = fetching(shelf)
+    assert await fetches.body(3) is None
+    assert bodies.get(4) == body(4), "what comes behind it is kept"
+    assert await fetches.body(3) is None
+    await want(fetches, bodies, 2)
+
+
+async def test_a_trip_that_failed_keeps_nobody_from_the_next() -> None:
+    shelf = Shelf(10)
+    fetches, bodies = fetching(shelf)
+    shelf.failing = True
+    with pytest.raises(StoreFailed):
+        await fetches.body(1)
+    shelf.failing = False
+    await want(fetches, bodies, 1)
