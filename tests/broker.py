@@ -24,7 +24,7 @@ CONFIG = durable.BrokerConfig(
     log=durable.LogConfig(
         segment_bytes=1 << 18, reserve_bytes=1 << 14, free_bytes_min=0, compaction_share_max=0.5
     ),
-    idle_s=0.05, checkpoint_bytes=1 << 14, checkpoint_records=300, recent_bytes=1 << 16,
+    idle_s=0.05, checkpoint_bytes=1 << 14, checkpoint_records=300, recent_bytes=1 << 19,
     capture_bytes=1 << 14,
 )  # fmt: skip
 
