@@ -36,8 +36,9 @@ $(BENCH_STAMP): requirements-bench.txt $(SPARK_STAMP)
 demo: $(SPARK_STAMP)      ## the main job on real processes, then what was captured
 	@$(RUN) -m examples.demo
 
+# Three processes on two cores: tests of real processes wait for disks and timers for a third of their time.
 test: check               ## everything CI runs
-	$(RUN) -m pytest -q -rs -n 2 --dist loadgroup tests
+	$(RUN) -m pytest -q -rs -n 3 --dist loadgroup tests
 
 check: $(SPARK_STAMP)     ## format, lint, types
 	$(VENV)/bin/ruff format --check --quiet .

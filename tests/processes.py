@@ -19,7 +19,7 @@ from typing import Any
 from security.files import format_network_secret
 
 SECRET = format_network_secret(b"tests of the mesh, 32 bytes long")
-ANSWER_S_MAX = 20
+ANSWER_S_MAX = 40
 
 
 class Process:

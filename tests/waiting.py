@@ -14,7 +14,7 @@ from typing import Any
 import trio
 import trio.testing
 
-PATIENCE_S = 10
+PATIENCE_S = 20
 LOOK_S = 0.005
 
 

@@ -21,7 +21,7 @@ def test_the_demo_holds() -> None:
     """With a shorter capture than people see, beside other tests."""
     done = subprocess.run(
         [sys.executable, "-m", "examples.demo"], capture_output=True, text=True, check=False,
-        env={**os.environ, "DEMO_CAPTURE_S": "5", "DEMO_SECONDS_MAX": "240"},
+        env={**os.environ, "DEMO_CAPTURE_S": "5", "DEMO_SECONDS_MAX": "400"},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert "everything held" in done.stdout
@@ -87,7 +87,7 @@ def test_the_main_job_holds_without_multicast() -> None:
     """Found: the database that was killed was the seed, so the restarted one found nobody."""
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_MULTICAST], capture_output=True, text=True, check=False,
-        env={**os.environ, "DEMO_SECONDS_MAX": "240"},
+        env={**os.environ, "DEMO_SECONDS_MAX": "400"},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert "no multicast here (none for this test): using the seed" in done.stdout
