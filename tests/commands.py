@@ -23,9 +23,10 @@ from tempfile import TemporaryDirectory
 
 import durable.commands.console
 import mesh.commands.console
-from tests.processes import Process
+from tests.processes import ANSWER_S_MAX, Process
 
-COMMAND_S_MAX = 40
+COMMAND_S_MAX = ANSWER_S_MAX - 5
+"""Then it is ended, and whoever waits for the answer still gets it."""
 LOADED = (
     *mesh.commands.console.FAMILIES, *durable.commands.console.FAMILIES,
     "durable.broker.broker", "durable.client", "mesh.node",
@@ -35,7 +36,7 @@ LOADED = (
 @cache
 def commands() -> Process:
     """Of this process: begun with its first command, it ends with it."""
-    process = Process("tests.commands", {}, answer_s_max=COMMAND_S_MAX + 10)
+    process = Process("tests.commands", {})
     atexit.register(process.close)
     return process
 

@@ -26,15 +26,14 @@ class Process:
     """A `python -m MODULE` that prints one line of JSON when it is ready, and one per command."""
 
     def __init__(
-        self, module: str, arguments: Mapping[str, Any], python: Sequence[str] = (sys.executable,),
-        answer_s_max: float = ANSWER_S_MAX,
-    ) -> None:  # fmt: skip
+        self, module: str, arguments: Mapping[str, Any], python: Sequence[str] = (sys.executable,)
+    ) -> None:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("MESH_")}
         self._process = subprocess.Popen(
             [*python, "-m", module, json.dumps(arguments)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment,
         )  # fmt: skip
-        self._buffer, self._answer_s_max = b"", answer_s_max
+        self._buffer = b""
         try:
             self.ready: dict[str, Any] = self.read()
         except BaseException:
@@ -49,8 +48,8 @@ class Process:
         """The next line it prints, decoded."""
         assert self._process.stdout is not None
         while b"\n" not in self._buffer:
-            readable, _, _ = select.select([self._process.stdout], [], [], self._answer_s_max)
-            assert readable, f"process {self.pid} said nothing for {self._answer_s_max} s"
+            readable, _, _ = select.select([self._process.stdout], [], [], ANSWER_S_MAX)
+            assert readable, f"process {self.pid} said nothing for {ANSWER_S_MAX} s"
             piece = os.read(self._process.stdout.fileno(), 1 << 16)
             assert piece, f"process {self.pid} ended, status {self._process.wait(5)}"
             self._buffer += piece
