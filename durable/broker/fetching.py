@@ -6,7 +6,8 @@
 
 Whoever waits for a trip looks again before it goes on one of its own: a hundred consumers of a hundred queues whose
 messages came in turn find what the first of them has read. How far a trip reads follows what comes of it: where
-what was read ahead is pushed out before anybody asks, as with many that are far apart, less and less.
+what was read ahead is pushed out before anybody asks, as with many that are far apart, less; where somebody goes on
+behind a trip, more again.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ TRIP_BYTES = 128 * 1024
 """What a trip takes besides reading, in bytes that could be read meanwhile, about."""
 LEAST_BYTES = 8 * 1024
 ENDS_MAX = 1000
-"""Trips whose ends are remembered."""
+"""Of trips, those at the highest log positions."""
 
 
 class End(NamedTuple):
@@ -62,8 +63,8 @@ class Fetching:
             return await self._trip(position, position) if body is None else body
 
     def _start(self, position: int) -> int:
-        """Where an earlier trip ended, if going on from there comes by this log position: others are on their
-        way, too, and want what is between."""
+        """Set how far the next trip goes, and say where it begins: where an earlier one ended, if as many records as that
+        had come by this log position, for others are on their way, too, and want what is between."""
         asked, vain_bytes = self._bodies.ahead_told()
         index = bisect_right(self._ends, position, key=lambda end: end.position) - 1
         goes_on = index >= 0 and position - self._ends[index].position < self._ends[index].records

@@ -11,7 +11,7 @@ import trio.testing
 from durable.broker.fetching import LEAST_BYTES, Fetching
 from durable.errors import StoreFailed
 from durable.log.record import Draft, Kind, Record
-from durable.vhost.bodies import Bodies
+from durable.vhost.bodies import COPIED_BYTES, Bodies
 from tests.logs import batch
 from tests.vhosts import as_record
 
@@ -99,12 +99,42 @@ async def test_those_who_are_far_apart_read_little_that_nobody_wants() -> None:
     assert len(shelf.trips) <= 2000 / MOST + 12, "trips grow again"
 
 
+async def test_a_body_that_is_kept_holds_nothing_of_what_it_was_read_with() -> None:
+    """Found by reading: what a short trip kept were views of a window of 256 KiB each."""
+    window = bytearray()
+
+    async def read(position: int, limit_bytes: int) -> list[Record]:
+        record = as_record(Draft(Kind.PUBLISH, body(position)), position)
+        window[:] = bytes(record.contents)
+        return [Record(record.header, memoryview(window))]
+
+    bodies = Bodies(RECENT_BYTES)
+    assert len(body(1)) > COPIED_BYTES, "what is smaller is copied anyway"
+    assert await Fetching(read, bodies).body(1) == body(1)
+    window.clear()  # BufferError while there is a view of it.
+    assert bodies.get(1) == body(1)
+
+
+async def test_who_is_cancelled_keeps_nobody_from_the_next_trip() -> None:
+    shelf = Shelf(10)
+    fetches, bodies = fetching(shelf)
+    shelf.open = trio.Event()
+    async with trio.open_nursery() as nursery:
+        for number in (1, 2):  # One is on its way, one waits.
+            nursery.start_soon(want, fetches, bodies, number)
+            await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    shelf.open.set()
+    await want(fetches, bodies, 3)
+
+
 async def test_what_is_gone_is_nothing_and_is_asked_for_again() -> None:
     shelf = Shelf(10, gone=3)
     fetches, bodies = fetching(shelf)
     assert await fetches.body(3) is None
     assert bodies.get(4) == body(4), "what comes behind it is kept"
     assert await fetches.body(3) is None
+    assert len(shelf.trips) == 2
     await want(fetches, bodies, 2)
 
 
