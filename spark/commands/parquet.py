@@ -1,0 +1,89 @@
+"""Parquet files in folders `date=2026-11-27/topic=orders.eu`, written by the thread that asks.
+
+`pyarrow.dataset.write_dataset` has threads of its own: after an error one may still hold an object of Python
+when Python ends, which aborts the process in place of saying what was wrong.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from ..folders import FULL_TOPIC, folder
+
+FILES_OPEN_MAX = 256
+GATHERED_BYTES = 64 << 20
+DATE, TOPIC = "date", "topic"
+HIVE = ds.partitioning(pa.schema([(DATE, pa.date32()), (TOPIC, pa.string())]), flavor="hive")
+
+
+def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same in batches of about GATHERED_BYTES: what of one is of a folder becomes one of its row groups."""
+    held: list[pa.RecordBatch] = []
+    held_bytes = 0
+    for batch in batches:
+        held.append(batch)
+        held_bytes += batch.nbytes
+        if held_bytes >= GATHERED_BYTES:
+            yield pa.concat_batches(held)
+            held, held_bytes = [], 0
+    if held:
+        yield pa.concat_batches(held)
+
+
+def by_folder(batch: pa.RecordBatch) -> Iterator[tuple[date, str, pa.RecordBatch]]:
+    """Date, folder's topic, and the rows of both in their order, with each topic as it is in `full_topic`."""
+    topics = batch.column(TOPIC).dictionary_encode()
+    folders = pa.array([folder(one) for one in topics.dictionary.to_pylist()], pa.string())
+    dates = batch.column("timestamp").cast(pa.date32())
+    keys = pa.table(
+        [dates, folders.take(topics.indices), pa.arange(0, len(batch))], [DATE, TOPIC, "row"]
+    )
+    found = keys.group_by([DATE, TOPIC], use_threads=False).aggregate([("row", "list")])
+    rows = batch.drop_columns(TOPIC).append_column(FULL_TOPIC, batch.column(TOPIC))
+    for day, topic, numbers in zip(
+        *(found[name] for name in (DATE, TOPIC, "row_list")), strict=True
+    ):
+        yield day.as_py(), topic.as_py(), rows.take(numbers.values)
+
+
+class Folders:
+    """A file is open for each folder, for FILES_OPEN_MAX of them at most: those written to last."""
+
+    def __init__(self, root: Path) -> None:
+        self._root, self._files = root, 0
+        self._open: OrderedDict[str, Any] = OrderedDict()
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Raises OSError, pyarrow.ArrowException."""
+        for day, topic, rows in by_folder(batch):
+            place, _ = HIVE.format((pc.field(DATE) == day) & (pc.field(TOPIC) == topic))
+            self._file(place, rows.schema).write_batch(rows)
+
+    def _file(self, place: str, schema: pa.Schema) -> Any:
+        if place not in self._open:
+            if len(self._open) == FILES_OPEN_MAX:
+                _, oldest = self._open.popitem(last=False)
+                oldest.close()
+            directory = self._root / place
+            directory.mkdir(parents=True, exist_ok=True)
+            self._open[place] = pq.ParquetWriter(directory / f"part-{self._files}.parquet", schema)
+            self._files += 1
+        self._open.move_to_end(place)
+        return self._open[place]
+
+    def close(self) -> None:
+        """What has been written can be read after it. Raises as `write` does, when all files are closed."""
+        with ExitStack() as closing:
+            for file in self._open.values():
+                closing.callback(file.close)
+            self._open.clear()
