@@ -7,7 +7,7 @@
 Whoever waits for a trip looks again before it goes on one of its own: a hundred consumers of a hundred queues whose
 messages came in turn find what the first of them has read. How far a trip reads follows what comes of it: where
 what was read ahead is pushed out before anybody asks, as with many that are far apart, less; where somebody goes on
-behind a trip, more again.
+behind a trip, more again. Who goes on just where one ended reads twice as far as that, whatever others do.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ class End(NamedTuple):
     position: int
     """Log position behind its last record."""
     records: int
+    limit_bytes: int
+    """What it had, while others may have had more or less."""
 
 
 class Fetching:
@@ -58,13 +60,17 @@ class Fetching:
         """Of the record at this log position; None: it is damaged, or there no more. Raises StoreFailed."""
         async with self._turn:
             body = self._bodies.get(position)
-            if body is None and (start := self._start(position)) < position:
-                body = await self._trip(start, position)
-            return await self._trip(position, position) if body is None else body
+            if body is not None:
+                return body
+            start, limit_bytes = self._plan(position)
+            body = await self._trip(start, limit_bytes, position)
+            if body is None and start < position:  # Records became longer.
+                body = await self._trip(position, limit_bytes, position)
+            return body
 
-    def _start(self, position: int) -> int:
-        """Set how far the next trip goes, and say where it begins: where an earlier one ended, if as many records as that
-        had come by this log position, for others are on their way, too, and want what is between."""
+    def _plan(self, position: int) -> tuple[int, int]:
+        """Where the next trip begins, and how far it goes: on from where an earlier one ended, if as many records as
+        that had come by this log position, for others are on their way, too, and want what is between."""
         asked, vain_bytes = self._bodies.ahead_told()
         index = bisect_right(self._ends, position, key=lambda end: end.position) - 1
         goes_on = index >= 0 and position - self._ends[index].position < self._ends[index].records
@@ -72,12 +78,17 @@ class Fetching:
             self._limit_bytes = max(self._limit_bytes // 2, min(LEAST_BYTES, self._most_bytes))
         elif goes_on:
             self._limit_bytes = min(2 * self._limit_bytes, self._most_bytes)
-        return self._ends.pop(index).position if goes_on else position
+        if not goes_on:
+            return position, self._limit_bytes
+        end = self._ends.pop(index)
+        if end.position < position:
+            return end.position, self._limit_bytes
+        return position, min(max(2 * end.limit_bytes, self._limit_bytes), self._most_bytes)
 
-    async def _trip(self, start: int, wanted: int) -> Buffer | None:
+    async def _trip(self, start: int, limit_bytes: int, wanted: int) -> Buffer | None:
         """Read from there on; the body of the record that is wanted, if it comes by."""
         found: Buffer | None = None
-        records = await self._read(start, self._limit_bytes)
+        records = await self._read(start, limit_bytes)
         for record in records:
             if record.kind not in MESSAGES:
                 continue
@@ -89,6 +100,6 @@ class Fetching:
             if record.position == wanted:
                 found = body
         if records:
-            insort(self._ends, End(records[-1].position + 1, len(records)))
+            insort(self._ends, End(records[-1].position + 1, len(records), limit_bytes))
             del self._ends[:-ENDS_MAX]
         return found

@@ -99,6 +99,20 @@ async def test_those_who_are_far_apart_read_little_that_nobody_wants() -> None:
     assert len(shelf.trips) <= 2000 / MOST + 12, "trips grow again"
 
 
+async def test_one_who_goes_on_makes_long_trips_among_many_who_do_not() -> None:
+    """Found by reading: with one length for all they would have kept theirs at the least."""
+    shelf, chance = Shelf(600_000), Random(1)
+    fetches, bodies = fetching(shelf)
+    own: list[int] = []
+    for number in range(2000):
+        before = len(shelf.trips)
+        await want(fetches, bodies, number)
+        own += shelf.trips[before:]
+        if number % 2 == 0:  # More of them, and memory could not hold what one long trip has read.
+            await want(fetches, bodies, chance.randrange(2000, 600_000))
+    assert own[-2] > MOST / 2
+
+
 async def test_a_body_that_is_kept_holds_nothing_of_what_it_was_read_with() -> None:
     """Found by reading: what a short trip kept were views of a window of 256 KiB each."""
     window = bytearray()

@@ -16,15 +16,17 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from trio.testing import MockClock
 
 from durable.broker.control import Control
+from durable.broker.fetching import Fetching
 from durable.broker.hosted import Hosted
 from durable.broker.peer import Peer
 from durable.log.placing import Waiting
-from durable.log.record import Record
+from durable.log.record import Buffer, Record
 from durable.protocol.properties import Death, decode_properties
 from durable.queues.consumers import Consumer
 from durable.queues.lane import Lane
 from durable.queues.queue import Delivery
 from durable.queues.queue import Queue as BrokerQueue
+from durable.vhost.bodies import Bodies
 from durable.vhost.checkpointing import Checkpointing
 from durable.vhost.deadletters import part_of
 from tests.vhost_members import DYING, READY, UNACKED, Message, Publisher, Queue
@@ -34,6 +36,7 @@ from tests.vhosts import PlainStore, PlainVhost, batch_at
 T = TypeVar("T")
 STEP_US = 60_000
 IDLE_S = 1.0
+READ_RECORDS = 2
 PUBLISHERS = [b"p" * 16, b"q" * 16]
 NOBODY: Any = None
 NO_ERROR: type[Exception] | None = None
@@ -83,9 +86,19 @@ class PlainLog(PlainStore):
         if position >= self.durable_end:
             self.commit()
 
-    async def read(self, position: int, _limit: int) -> list[Record]:
-        assert self.needed().get(position), "read for nobody, and could have been freed"
-        return [self.records[position]]
+    async def read(self, position: int, _limit_bytes: int) -> list[Record]:
+        """Like `Log.read` it goes on behind what is gone; so few at a time that others go on from there."""
+        return [self.records[at] for at in sorted(self.records) if at >= position][:READ_RECORDS]
+
+
+class FetchingWhatIsNeeded(Fetching):
+    def __init__(self, log: PlainLog, bodies: Bodies) -> None:
+        super().__init__(log.read, bodies)
+        self._log = log
+
+    async def body(self, position: int) -> Buffer | None:
+        assert self._log.needed().get(position), "read for nobody, and could have been freed"
+        return await super().body(position)
 
 
 class Session:
@@ -128,6 +141,7 @@ class Driving(RuleBasedStateMachine):
         self.vhost, self.registry, self.files = plain.vhost, plain.registry, plain.files
         clock: Any = SimpleNamespace(now_us=lambda: self.model.now_us)
         self.hosted, self.plain = Hosted(plain.vhost, log, clock), plain
+        self.hosted._fetching = FetchingWhatIsNeeded(log, plain.vhost.bodies)
         self.checkpointing = Checkpointing(plain.registry)
         self.peers = [self.connect(), self.connect()]
         self.publishers = {
