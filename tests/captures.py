@@ -13,7 +13,7 @@ import msgpack
 from durable.broker.directory import make_vhost
 from durable.definition_forms import to_plain
 from durable.definitions import QueueDefinition, StreamDefinition
-from durable.log.bodies import encode_acks, encode_definitions, move
+from durable.log.bodies import batch_bytes, encode_acks, encode_definitions, move
 from durable.log.config import LogConfig
 from durable.log.encryption import Encryption
 from durable.log.header import segment_name
@@ -21,7 +21,7 @@ from durable.log.real_disk import RealDisk
 from durable.log.record import Draft, Kind, Target
 from durable.protocol.properties import Properties, encode_properties
 from durable.queues.settled import Settled
-from durable.vhost import changes
+from durable.vhost import changes, cutting
 from durable.vhost.groups import encode_group, is_spread
 from mesh.protocol.batch import Batch, batch_pieces
 from tests.logs import PUBLISHER, SMALL, PlainLog
@@ -173,11 +173,16 @@ class Captured:
     def settle(self, lane: int, start: int, end: int) -> None:
         self.log.write(Draft(Kind.ACKS, encode_acks({lane: [(start, end)]})))
 
-    def carry(self, position: int, *lanes: int) -> int:
-        """Append a record once more, as compaction does, for some of its lanes; the new position."""
+    def carry(self, position: int, *lanes: int, without: Sequence[tuple[int, int]] = ()) -> int:
+        """Append a record once more, as compaction does, for some of its lanes, and without some of its
+        messages; the new position."""
         (record,) = self.log.store.reader.some(position, self.log.committer.durable_end, 1)
         targets = [one for one in record.targets if one.queue in lanes]
-        (moved,) = self.log.write(move(record, targets, record.header.time_us))
+        cut: bytes | None = None
+        if without:
+            cut = cutting.without(batch_bytes(record), without, captured=False)
+            assert cut is not None, "it is worth it"
+        (moved,) = self.log.write(move(record, targets, record.header.time_us, cut))
         return moved
 
     def free(self, *numbers: int) -> None:

@@ -5,26 +5,25 @@ from __future__ import annotations
 import logging
 from collections import deque
 from itertools import islice
-from typing import NamedTuple
 
 import trio
 
 from mesh.errors import TooLarge
 
 from ..errors import StoreError, StoreFull
-from ..log.bodies import MESSAGES, ORIGIN, move
+from ..log.bodies import MESSAGES, move
 from ..log.compaction import OVER, Budget, Chosen
 from ..log.reader import READ_BYTES
-from ..log.record import ALIGNMENT, TARGET_BYTES, Kind, Record, Target
+from ..log.record import Record
 from ..log.scan import POSITION_MAX
-from ..queues.lane import Lane
 from ..vhost.store import record_bytes
 from .hosted import Hosted
+from .needed import Needed, needed_of, to_cut, wanting
 
 logger = logging.getLogger("durable")
 PAUSE_S = 1.0
-MOVED_BYTES = ORIGIN.size + ALIGNMENT
-"""What a record takes more once it was moved, at most; if it was before, it is only aligned anew."""
+LOOK_S = 10.0
+"""From one look at what is settled of records that are needed to the next, where it is in vain."""
 AT_ONCE, BYTES_AT_ONCE = 256, 256 * 1024
 """Records appended together, and their bytes, unless one alone is more: a commit each would wait for the
 disk each time; more would keep publishers waiting for milliseconds."""
@@ -38,9 +37,14 @@ messages that came among others."""
 async def compact(hosted: Hosted, bytes_per_s: float) -> None:
     """Until cancelled, or the store has failed."""
     budget = Budget(bytes_per_s, trio.current_time())
+    look_at_s = trio.current_time()
     while True:
         await trio.sleep(PAUSE_S)
         chosen = hosted.log.to_compact()
+        if chosen is None and trio.current_time() >= look_at_s:
+            chosen = hosted.log.to_compact(await to_cut(hosted))
+            if chosen is None:
+                look_at_s = trio.current_time() + LOOK_S
         if chosen is None:
             continue
         positions = chosen.positions
@@ -111,21 +115,6 @@ async def _count(hosted: Hosted, chosen: Chosen, budget: Budget) -> int:
     return needed_bytes
 
 
-class _Needed(NamedTuple):
-    """A record and the lanes that need it."""
-
-    record: Record
-    targets: list[Target]
-
-    @property
-    def size_bytes(self) -> int:
-        """What it takes where it is carried to, or some bytes more."""
-        header = self.record.header
-        gone = header.target_count - len(self.targets)
-        more = ALIGNMENT if header.kind == Kind.MOVED else MOVED_BYTES
-        return header.total_bytes - TARGET_BYTES * gone + more
-
-
 class _Walk:
     """What is needed of a range of log positions, some at a time."""
 
@@ -134,7 +123,7 @@ class _Walk:
         self._bytes_max = min(BYTES_AT_ONCE, hosted.log.append_bytes_max // 4, burst_bytes)
         self._left: deque[Record] = deque()
 
-    async def some(self) -> list[_Needed] | None:
+    async def some(self) -> list[Needed] | None:
         """Until there is enough to be appended at once, or so many were looked at; None: there are no more."""
         left = self._left
         if not left:
@@ -144,15 +133,13 @@ class _Walk:
             if not left:
                 return None
             self._position = left[-1].position + 1
-        some: list[_Needed] = []
+        some: list[Needed] = []
         size_bytes = 0
         for record in list(islice(left, LOOKED_AT_ONCE)):
             if len(some) == AT_ONCE:
                 break
-            wanting = _wanting(self._hosted, record) if record.kind in MESSAGES else {}
-            if wanting:
-                targets = [target for target in record.targets if target.queue in wanting]
-                needed = _Needed(record, targets)
+            needed = needed_of(self._hosted.vhost, record) if record.kind in MESSAGES else None
+            if needed is not None:
                 size_bytes += needed.size_bytes
                 if some and size_bytes > self._bytes_max:
                     break
@@ -162,11 +149,15 @@ class _Walk:
         return some
 
 
-async def _move(hosted: Hosted, some: list[_Needed], budget: Budget) -> int:
+async def _move(hosted: Hosted, some: list[Needed], budget: Budget) -> int:
     """Append them again, then let go of the old ones; how many bytes that took."""
     if not some:
         return 0
-    drafts = [move(record, targets, record.header.time_us) for record, targets in some]
+    drafts = [move(one.record, one.targets, one.record.header.time_us, one.cut) for one in some]
+    if any(one.cut is not None for one in some):
+        # What is cut out counts as settled, whatever a power cut leaves of the commit that says so: it may be
+        # settled because its dead letter is in there.
+        await hosted.log.durable(hosted.log.end - 1)
     size_bytes = sum(draft.size_bytes for draft in drafts)
     await trio.sleep(budget.wait_s(size_bytes, trio.current_time()))
     budget.take(size_bytes, trio.current_time())
@@ -183,11 +174,11 @@ async def _move(hosted: Hosted, some: list[_Needed], budget: Budget) -> int:
     return size_bytes
 
 
-def _point_to(hosted: Hosted, needed: _Needed, moved: int) -> None:
+def _point_to(hosted: Hosted, needed: Needed, moved: int) -> None:
     """It is durable at log position `moved`, too: lanes need the old one no more."""
-    record, targets = needed
-    still = _wanting(hosted, record)  # Some may have been settled meanwhile, and have let go.
-    for lane_id, first in targets:
+    record = needed.record
+    still = wanting(hosted.vhost, record)  # Some may have been settled meanwhile, and have let go.
+    for lane_id, first in needed.targets:
         lane = still.get(lane_id)
         run = None if lane is None else lane.index.find(first)
         if lane is None or run is None:
@@ -196,16 +187,3 @@ def _point_to(hosted: Hosted, needed: _Needed, moved: int) -> None:
         size_bytes = record_bytes(run.count, run.size_bytes)
         hosted.log.refer(moved, 1, size_bytes)
         hosted.log.release(record.position, 1, size_bytes)
-
-
-def _wanting(hosted: Hosted, record: Record) -> dict[int, Lane]:
-    """Lanes in which a message of this record is not settled, and stands in this record."""
-    found: dict[int, Lane] = {}
-    for lane_id, first in record.targets:
-        lane = hosted.vhost.lane(lane_id)
-        run = None if lane is None else lane.index.find(first)
-        if lane is None or run is None or run.position != record.position:
-            continue
-        if not lane.settled.all(run.first, run.first + run.count):
-            found[lane_id] = lane
-    return found

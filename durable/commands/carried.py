@@ -68,4 +68,12 @@ class Carried:
 
 def _draft(record: Record, kind: int, body: Buffer, targets: Sequence[Target]) -> Draft:
     header = record.header
-    return Draft(kind, body, targets, header.time_us, grouped=header.grouped, spread=header.spread)
+    return Draft(
+        kind,
+        body,
+        targets,
+        header.time_us,
+        grouped=header.grouped,
+        spread=header.spread,
+        cut=header.cut,
+    )

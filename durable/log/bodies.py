@@ -176,8 +176,14 @@ def decode_definitions(record: Record) -> Any:
         raise RecordDamaged("definitions", record.position) from None
 
 
-def move(record: Record, targets: Iterable[Target], time_us: int) -> Draft:
-    """A draft that carries `record` forward to `targets`; moved again, it keeps its first origin."""
+def move(
+    record: Record, targets: Iterable[Target], time_us: int, cut: Buffer | None = None
+) -> Draft:
+    """A draft that carries `record` forward to `targets`; moved again, it keeps its first origin.
+
+    Args:
+        cut: the group that is left of its batch or group: see vhost/cutting.py.
+    """
     if record.kind == Kind.MOVED:
         position, epoch, body, kind = decode_moved(record)
     else:
@@ -186,9 +192,10 @@ def move(record: Record, targets: Iterable[Target], time_us: int) -> Draft:
     shown = 0 if kind == Kind.PUBLISH else kind
     origin = ORIGIN.pack(position, epoch & EPOCH_MASK | shown << EPOCH_BITS)
     header = record.header
+    is_cut = header.cut or cut is not None
     return Draft(
-        Kind.MOVED, origin + bytes(body), tuple(targets), time_us, grouped=header.grouped,
-        spread=header.spread,
+        Kind.MOVED, origin + bytes(body if cut is None else cut), tuple(targets), time_us,
+        grouped=header.grouped or is_cut, spread=header.spread, cut=is_cut,
     )  # fmt: skip
 
 

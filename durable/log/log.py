@@ -331,12 +331,12 @@ class Log:
         assert position < self.durable_end, "of what a snapshot knows that is durable itself"
         self._snapshot = max(self._snapshot, position)
 
-    def to_compact(self) -> Chosen | None:
-        """The segment to be compacted next, if there is one: see compaction.py."""
+    def to_compact(self, besides: Tally | None = None) -> Chosen | None:
+        """The segment to be compacted next, if there is one: see compaction.py. `besides` is cut out on the way."""
         committer, full = self._committer, self._committer.full
         known_end = self.durable_end if full else self._snapshot  # There will be one that knows it.
         return choose(
-            self._store.segments.candidates(known_end, trio.current_time()),
+            self._store.segments.candidates(known_end, trio.current_time(), besides),
             self._config.compaction_share_max, committer.placer.carried_bytes_max, full=full,
         )  # fmt: skip
 

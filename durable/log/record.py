@@ -5,13 +5,14 @@ multiples of 8, from the segment header on:
 
     at  size  field
      0     4  magic "MREC"
-     4     1  version: 1; 2 when the body is encrypted, 3 when it is a group, 4 when that is spread, so that
-           older software says that it is too old
+     4     1  version: 1; 2 when the body is encrypted, 3 when it is a group, 4 when that is spread, 5 when of
+           some messages nothing is left, so that older software says that it is too old
      5     1  kind: 1 publish, 2 acks, 3 definitions, 4 moved, 5 seal, 6 gap,
            7 capture
      6     2  flags: 1 the body is encrypted, see cipher.py (pinned by record-v2.hex); 2 it is a group, or
            was one before it was encrypted or moved, see vhost/groups.py (pinned by record-v3.hex); 4 it is
-           a spread one (pinned by record-v4.hex)
+           a spread one (pinned by record-v4.hex); 8 compaction has cut messages out of it, which are
+           settled, see vhost/cutting.py (pinned by record-v5.hex)
      8     4  total length in bytes: this header, targets, body and zeros up to a multiple of 8
     12     4  body length in bytes, as it stands here
     16     4  count of targets
@@ -44,11 +45,13 @@ from ..errors import NewerFormat
 from .checksum import crc32
 
 MAGIC = b"MREC"
-VERSION, ENCRYPTED_VERSION, GROUPED_VERSION, SPREAD_VERSION = 1, 2, 3, 4
-VERSION_MAX = SPREAD_VERSION
-ENCRYPTED, GROUPED, SPREAD = 1, 2, 4
+VERSION, ENCRYPTED_VERSION, GROUPED_VERSION, SPREAD_VERSION, CUT_VERSION = 1, 2, 3, 4, 5
+VERSION_MAX = CUT_VERSION
+ENCRYPTED, GROUPED, SPREAD, CUT = 1, 2, 4, 8
 """Flags."""
-_VERSIONS = (VERSION, ENCRYPTED_VERSION, *[GROUPED_VERSION] * 2, *[SPREAD_VERSION] * 4)
+_VERSIONS = (
+    VERSION, ENCRYPTED_VERSION, *[GROUPED_VERSION] * 2, *[SPREAD_VERSION] * 4, *[CUT_VERSION] * 8
+)  # fmt: skip
 """By flags."""
 HEADER = struct.Struct("<4sBBHIIIIIIQQQI")
 CHECKSUM = struct.Struct("<I")
@@ -107,6 +110,8 @@ class Draft(NamedTuple):
     """It can wait for room: the reserve is not for it, whatever its kind."""
     snapshot: bool = False
     """It is of a snapshot, for which the end of the reserve is kept."""
+    cut: bool = False
+    """Whether messages of that group were cut out of it."""
 
     @property
     def size_bytes(self) -> int:
@@ -145,6 +150,10 @@ class Header(NamedTuple):
     @property
     def spread(self) -> bool:
         return bool(self.flags & SPREAD)
+
+    @property
+    def cut(self) -> bool:
+        return bool(self.flags & CUT)
 
     @property
     def next_position(self) -> int:
@@ -198,6 +207,7 @@ def encode_record(
     body = draft.body
     padding = ZEROS[: -(len(targets) + len(body)) % ALIGNMENT]
     flags = ENCRYPTED * draft.encrypted + GROUPED * draft.grouped + SPREAD * draft.spread
+    flags += CUT * draft.cut
     header = HEADER.pack(
         MAGIC, _VERSIONS[flags], draft.kind, flags, size, len(body), len(draft.targets),
         crc32(padding, crc32(body, crc32(targets))), chain, min(unsynced, UNSYNCED_MAX), epoch,

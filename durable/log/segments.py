@@ -39,10 +39,11 @@ class Segment:
         self.marks = Marks()
         self.waning = Waning()
 
-    @property
-    def needed_bytes(self) -> float:
-        """For what is carried forward of it."""
-        return self.growth * self.live_bytes if self.live_bytes else 0.0  # inf * 0 is none of both.
+    def needed_bytes(self, besides_bytes: int = 0) -> float:
+        """For what is carried forward of it, but for so many of its live bytes."""
+        if not self.live_bytes:
+            return 0.0  # inf * 0 is none of both.
+        return self.growth * max(1, self.live_bytes - besides_bytes)
 
     def passed(self, marks: Marks) -> None:
         """What stands before the last of these is known, and will not be noted."""
@@ -187,12 +188,15 @@ class Segments:
             if one.sealed and one.references == told.get(one.number, 0) and one.end <= keep_from
         ]
 
-    def candidates(self, keep_from: int, now_s: float) -> list[Candidate]:
+    def candidates(
+        self, keep_from: int, now_s: float, besides: Tally | None = None
+    ) -> list[Candidate]:
         """For compaction, which is to look now and then: what is left of each is compared with the look before."""
+        told = {} if besides is None else besides.size_bytes
         return [
             Candidate(
-                range(one.first, one.end), one.end_at, one.needed_bytes,
-                one.sealed and one.end <= keep_from, one.waning.gone_s(one.needed_bytes, now_s),
+                range(one.first, one.end), one.end_at, one.needed_bytes(told.get(one.number, 0)),
+                one.sealed and one.end <= keep_from, one.waning.gone_s(one.needed_bytes(), now_s),
             )
             for one in self._all
         ]  # fmt: skip
@@ -202,18 +206,21 @@ class Segments:
 
 
 class Tally:
-    """What is to be released and is not yet: how often each segment is referred to by that."""
+    """What is to be released and is not yet: how often each segment is referred to by that, and how many of its
+    live bytes that is. Or what would be, were it not in records of which something is needed."""
 
     def __init__(self, segments: Segments) -> None:
         self._segments = segments
         self.references: Counter[int] = Counter()
         """By number. As long as they are not released their segments stay."""
+        self.size_bytes: Counter[int] = Counter()
 
     def count(self, position: int, count: int, size_bytes: int) -> None:
         """As `Segments.release` of these."""
         segment = self._segments.find(position)
         assert segment is not None, "referred to a segment that is there"
         self.references[segment.number] += count
+        self.size_bytes[segment.number] += size_bytes
 
     def count_each(self, positions: range, size_bytes: int) -> None:
         """As `Segments.release_each`."""

@@ -108,27 +108,36 @@ def encode_group(
 ) -> bytes:
     """Batches of one publisher and epoch whose sequences rise, as one body: spread, where they have holes or
     are record `number` of a stretch."""
-    first, count = batches[0].base_sequence, len(batches)
+    first = batches[0].base_sequence
     messages = sum([batch.count for batch in batches])
     spread = stretch is not None or batches[-1].next_sequence - first != messages
-    if stretch is not None:
-        first = stretch.first
+    front = Front(
+        len(batches), messages, sum([batch.bodies_bytes for batch in batches]), batches[0].epoch,
+        first if stretch is None else stretch.first, ttl_us, batches[0].publisher, spread, stretch, number,
+    )  # fmt: skip
+    return pack_group(front, batches)
+
+
+def pack_group(front: Front, batches: Sequence[Batch]) -> bytes:
+    """These batches behind that front."""
+    stretch, ttl_us = front.stretch, front.ttl_us
     entries: list[int] = []
     for batch in batches:
         entries += batch.size_bytes, batch.count
-        if spread:
-            entries.append(batch.base_sequence - first)
-    kind = SPREAD_KIND if spread else KIND
+        if front.spread:
+            entries.append(batch.base_sequence - front.first)
+    kind = front.kind
     table = struct.pack(f"<{len(entries)}I", *entries)
-    if spread:
-        table = (NUMBER.pack(number, stretch.records) if stretch else NUMBER.pack(0, 0)) + table
+    if front.spread:
+        numbers = (front.number, stretch.records) if stretch else (0, 0)
+        table = NUMBER.pack(*numbers) + table
     total = FRONT.size + len(table) + sum(entries[:: ENTRY_FIELDS[kind]])
-    front = FRONT.pack(
-        MAGIC, VERSION, kind, stretch.messages if stretch else 0, total, count, messages,
-        sum([batch.bodies_bytes for batch in batches]), batches[0].epoch,
-        first, NO_TTL if ttl_us is None else ttl_us, batches[0].publisher,
+    packed = FRONT.pack(
+        MAGIC, VERSION, kind, stretch.messages if stretch else 0, total, len(batches), front.messages,
+        front.bodies_bytes, front.epoch, front.first, NO_TTL if ttl_us is None else ttl_us,
+        front.publisher,
     )  # fmt: skip
-    return b"".join((front, table, *[batch.view() for batch in batches]))
+    return b"".join((packed, table, *[batch.view() for batch in batches]))
 
 
 def is_group(body: Buffer) -> bool:

@@ -35,6 +35,7 @@ from ..queues.lane import Lane
 from ..queues.runs import Records
 from .changes import Change
 from .columns import read_acks, read_messages
+from .cutting import cut_out
 from .groups import Front, is_group, read_front
 from .publishers import Publishers
 from .recovering import Recovering, unsettled
@@ -271,6 +272,11 @@ class Replay:
         for lane_id, at in TARGET.iter_unpack(contents[:body_at]):
             recovering = self._recovering.get(lane_id) or self._lane(lane_id)
             recovering.run(at, count, position, size_bytes, time_us, expires_us)
+        if header.cut:
+            gone = cut_out(body)
+            for lane_id, at in TARGET.iter_unpack(contents[:body_at]):
+                lane = self.registry.lane(lane_id)
+                _settle(lane, [(at + start, at + end) for start, end in gone])
 
     def _lane(self, lane_id: int) -> Recovering:
         """To be called once for each, when something of it comes for the first time."""

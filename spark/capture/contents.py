@@ -48,7 +48,7 @@ class LaneSpan:
 
 
 class MovedRuns(NamedTuple):
-    """Runs that compaction carried forward: arrays with one item for each."""
+    """Runs that compaction carried forward, or what is left of them: arrays with one item for each."""
 
     number: Ints
     """Of the segment they stand in."""
@@ -134,7 +134,7 @@ class Contents:
             self.moved.append(MovedRuns(
                 np.full(len(record), self.number), found.at[record], ends[record],
                 found.position[record], found.origin[record], found.run_lane[of_moved],
-                found.run_first[of_moved], found.messages[record], found.time_us[record],
+                found.run_first[of_moved], found.run_messages[of_moved], found.time_us[record],
             ))  # fmt: skip
         self.end, self.end_at = found.end, found.end_at
         self.last_at, self.chain = int(found.at[-1]), found.chain
@@ -145,7 +145,7 @@ class Contents:
         lane, first = found.run_lane[which], found.run_first[which]
         if not len(lane):
             return
-        messages = found.messages[found.run_record[which]]
+        messages = found.run_messages[which]
         order = np.argsort(lane, kind="stable")
         lane, first, messages = lane[order], first[order], messages[order]
         edges = np.flatnonzero(np.append(True, lane[1:] != lane[:-1]))

@@ -18,7 +18,7 @@ from durable.vhost.groups import (
     NUMBER,
     SPREAD_KIND,
 )
-from mesh.protocol.batch import MAGIC, VERSION
+from mesh.protocol.batch import HEADER_BYTES, LOST, MAGIC, VERSION
 
 from .gather import Bytes, Ints, Numbers, counted, numbers
 
@@ -28,7 +28,7 @@ MARKS = [MAGIC | VERSION << 16 | kind << 8 * KIND_AT for kind in KINDS]
 def ungrouped(bodies: bytes, at: Ints, end: Ints) -> tuple[Ints, Ints, Ints, Ints]:
     """What stands in bodies, `bodies[at:end]` each: batches, alone or in groups.
 
-    A group that makes no sense stays what it is, which is no batch.
+    A group that makes no sense stays what it is, which is no batch. What compaction has cut out of one is left out.
 
     Returns:
         For each batch: which body it is in, where it begins and ends, and how many messages of that body
@@ -48,7 +48,13 @@ def ungrouped(bodies: bytes, at: Ints, end: Ints) -> tuple[Ints, Ints, Ints, Int
     messages[inside] = numbers(buffer, entry + FIELD_BYTES, "<u4")
     begin = (at + front)[body]
     begin += _before(size, count)
-    return body, begin, begin + size, _before(messages, count)
+    columns = body, begin, begin + size, _before(messages, count)
+    cut = inside & (size >= HEADER_BYTES)
+    cut[cut] = numbers(buffer, begin[cut] + KIND_AT, "u1") == LOST
+    if not cut.any():
+        return columns
+    body, begin, end, before = (column[~cut] for column in columns)
+    return body, begin, end, before
 
 
 class _Tables:

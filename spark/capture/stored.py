@@ -342,7 +342,9 @@ class StoredLog:
         order = np.lexsort((runs.position, runs.lane, runs.origin))
         runs = runs.pick(order)
         again = (runs.origin[1:] == runs.origin[:-1]) & (runs.lane[1:] == runs.lane[:-1])
-        return runs.pick(np.flatnonzero(np.append(True, ~again)[: len(runs.origin)]))
+        begins = np.flatnonzero(np.append(True, ~again)[: len(runs.origin)])
+        first = np.repeat(runs.position[begins], np.diff(np.append(begins, len(runs.origin))))
+        return runs.pick(np.flatnonzero(runs.position == first))
 
     def _stands(self, position: Ints) -> Numbers:
         # Not `until`: what was cut off may have been carried before.

@@ -10,7 +10,8 @@ are encrypted the bodies are read, too: how many there are stands in them, and n
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ from durable.log.checksum import crc32
 from durable.log.record import (
     ALIGNMENT,
     CHECKED_BYTES,
+    CUT,
     ENCRYPTED,
     HEADER_BYTES,
     MAGIC,
@@ -33,8 +35,10 @@ from durable.log.record import (
     read_record,
 )
 from durable.log.scan import Damaged, Decrypt, Read
-from durable.vhost.groups import KIND_AT
+from durable.vhost.cutting import cut_out
+from durable.vhost.groups import KIND_AT, read_front
 from durable.vhost.groups import KINDS as GROUPS
+from mesh.errors import RemoteProtocolError
 from mesh.protocol.batch import MESSAGES
 
 from .gather import Ints, Numbers, counted, numbers
@@ -46,10 +50,12 @@ WINDOW_BYTES = 256 << 10
 LONG_BYTES, FRONT_BYTES = 16 << 10, 4 << 10
 """Of records longer than the one, so much is read: the header and little else."""
 SEARCH_BYTES = 1 << 20
-COUNT_AT, BATCH_FRONT_BYTES = 16, 24
+TOTAL_AT, COUNT_AT, BATCH_FRONT_BYTES = 8, 16, 24
 """In a batch, and in a group of them; see mesh/protocol/batch.py, durable/vhost/groups.py."""
 MESSAGE_KINDS = (int(Kind.PUBLISH), int(Kind.CAPTURE), int(Kind.MOVED))
 _MORE_BYTES = ORIGIN.size + BATCH_FRONT_BYTES
+Piece = tuple[int, int]
+"""Of the messages of a record: the first, and how many."""
 
 
 class Block(NamedTuple):
@@ -72,9 +78,10 @@ class Block(NamedTuple):
     messages: Ints
     """0 for what holds none."""
     run_record: Ints
-    """Index into the others."""
+    """Index into the others. A record that compaction has cut has a run for each piece that is left."""
     run_lane: Ints
     run_first: Ints
+    run_messages: Ints
 
 
 def walk(
@@ -133,7 +140,9 @@ class _Walk:
                 continue
             if not front:
                 size = HEADER_BYTES + TARGET_BYTES * targets
-                if kind in kinds and body_bytes >= _MORE_BYTES:
+                if flags & CUT:
+                    size = total
+                elif kind in kinds and body_bytes >= _MORE_BYTES:
                     size += _MORE_BYTES
                 if index + size > len(data):
                     index, data = self._load(at, size), self._data
@@ -182,7 +191,9 @@ class _Walk:
         if record is None:
             return b""
         size = TARGET_BYTES * header.target_count
-        if header.kind in MESSAGE_KINDS and record.header.body_bytes >= _MORE_BYTES:
+        if header.cut:
+            size = len(record.contents)
+        elif header.kind in MESSAGE_KINDS and record.header.body_bytes >= _MORE_BYTES:
             size += _MORE_BYTES
         return self._data[index : index + HEADER_BYTES] + bytes(record.contents[:size])
 
@@ -247,9 +258,42 @@ def _block(fronts: list[bytes], ats: list[int], end_at: int) -> Block:
     targets[~known] = 0
     runs = np.repeat(np.arange(len(at)), targets)
     target_at = at[runs] + HEADER_BYTES + TARGET_BYTES * counted(np.zeros_like(targets), targets)
+    cut = np.flatnonzero(known & (numbers(data, at + 6, "<u2") & CUT).astype(bool)).tolist()
+    left = {one: _left(data[batch[one] : at[one] + sizes[one]].tobytes()) for one in cut}
+    run, start, run_messages = _pieces(runs, messages, left)
     seal = int(kind[-1] == SEAL_KIND)
     return Block(
         np.array(ats, np.int64), end_at, kind, position, int(position[-1]) + 1 - seal,
         int(numbers(data, at[-1:] + CHECKED_BYTES, "<u4")[0]), int((position - unsynced).max()),
-        numbers(data, at + 48, "<i8"), origin, messages, runs, numbers(data, target_at, "<i8"), numbers(data, target_at + 8, "<i8"),
+        numbers(data, at + 48, "<i8"), origin, messages, runs[run],
+        numbers(data, target_at, "<i8")[run], numbers(data, target_at + 8, "<i8")[run] + start, run_messages,
     )  # fmt: skip
+
+
+def _left(body: bytes) -> list[Piece]:
+    """First message and how many, of what is left of a group."""
+    total = int.from_bytes(body[TOTAL_AT : TOTAL_AT + 4], "little")
+    try:
+        group = memoryview(body)[:total]
+        messages, gone = read_front(group).messages, cut_out(group)
+    except RemoteProtocolError:
+        return []
+    pieces: list[Piece] = []
+    at = 0
+    for start, end in [*gone, (messages, messages)]:
+        if start > at:
+            pieces.append((at, start - at))
+        at = end
+    return pieces
+
+
+def _pieces(runs: Ints, messages: Ints, left: Mapping[int, list[Piece]]) -> tuple[Ints, Ints, Ints]:
+    """Which run each piece is of, its first message and how many, of records of which that is `left`."""
+    if not left:
+        return np.arange(len(runs)), np.zeros_like(runs), messages[runs]
+    pieces = [left.get(one, [(0, count)]) for one, count in enumerate(messages.tolist())]
+    count = np.fromiter(map(len, pieces), np.int64, len(pieces))
+    starts, counts = np.array([*chain(*pieces)], np.int64).reshape(-1, 2).T
+    before = np.cumsum(count) - count
+    which = np.repeat(before[runs], count[runs]) + counted(np.zeros_like(runs), count[runs])
+    return np.repeat(np.arange(len(runs)), count[runs]), starts[which], counts[which]

@@ -301,6 +301,30 @@ def test_what_compaction_carried_is_salvaged_at_its_place(directory: Offline) ->
         assert [first for lane, first in runs if lane == 2] == [*range(2 * len(freed), 120, 2)]
 
 
+def test_what_compaction_has_cut_is_salvaged_with_what_is_left(directory: Offline) -> None:
+    captured = Captured(Path("moved"))
+    captured.declare("jobs", 1)
+    values = [b"%d" % number + bytes(100) for number in range(10)]
+    positions = [captured.publish([1], values) for _ in range(9)]
+    last = captured.segment_of(positions[-1])
+    while captured.segment_of(captured.publish([1], [b"x"])) == last:
+        pass
+    for position in positions:
+        captured.carry(position, 1, without=[(0, 6), (7, 10)])
+    captured.settle(1, 10 * len(positions), captured.messages[-1].offset)
+    captured.snapshot()
+    captured.free(*range(1, last + 1))
+    captured.close()
+    left = [*range(6, 10 * len(positions), 10), captured.messages[-1].offset]
+    status, found = directory.json("salvage", "moved", "--to", "new", "--segment-size", "64K")
+    assert (status, found["vhosts"][0]["queues"]) == (0, {"jobs": len(left)})
+    for data in ("moved", "new"):
+        assert directory.json("verify", data)[0] == 0
+        assert "10 in 3 batches, 9 cut out" in directory.run("inspect", data, "--records")[1]
+        lines = directory.run("inspect", data, "--queue", "jobs", "--json")[1].splitlines()
+        assert [json.loads(line)["sequence"] for line in lines] == left
+
+
 def test_what_was_carried_twice_is_read_a_few_times_and_not_once_each(
     directory: Offline, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,6 +36,10 @@ drafts = st.builds(
 store_ids = st.binary(min_size=16, max_size=16)
 
 
+def version_of(draft: Draft) -> int:
+    return 5 if draft.cut else 4 if draft.spread else 3 if draft.grouped else 0
+
+
 def encode(draft: Draft, store_id: bytes, **changes: int) -> bytes:
     fields = {"epoch": 1, "position": 1, "chain": 0, "unsynced": 0} | changes
     return b"".join(encode_record(draft, seed=store_seed(store_id), **fields)[0])
@@ -59,8 +63,8 @@ def test_a_record_reads_as_the_text_says(
         return int.from_bytes(data[at : at + size], "little")
 
     assert data[:4] == b"MREC"
-    version = 4 if draft.spread else 3 if draft.grouped else 1
-    flags = 2 * draft.grouped + 4 * draft.spread
+    version = version_of(draft) or 1
+    flags = 2 * draft.grouped + 4 * draft.spread + 8 * draft.cut
     assert (number(4, 1), number(5, 1), number(6, 2)) == (version, draft.kind, flags)
     assert number(8, 4) == len(data) == draft.size_bytes
     assert (number(12, 4), number(16, 4)) == (len(draft.body), len(draft.targets))
@@ -214,8 +218,9 @@ def test_an_encrypted_record_decrypts_to_what_was_appended(
     assert encrypted.size_bytes - draft.size_bytes == OVERHEAD_BYTES
     assert len(draft.body) < 4 or bytes(draft.body) not in bytes(encrypted.body)
     data = encode(encrypted, store_id, position=9)
-    version = 4 if draft.spread else 3 if draft.grouped else 2
-    assert (data[4], data[6]) == (version, 1 + 2 * draft.grouped + 4 * draft.spread)
+    version = version_of(draft) or 2
+    flags = 1 + 2 * draft.grouped + 4 * draft.spread + 8 * draft.cut
+    assert (data[4], data[6]) == (version, flags)
     (found,) = found_in(data, store_id, decrypt=used.decrypt)
     assert isinstance(found, Found)
     assert (bytes(found.record.body), found.record.targets) == (draft.body, tuple(draft.targets))

@@ -69,10 +69,12 @@ def test_what_a_tally_has_is_as_good_as_released(
         tally.count_each(positions, 10)
     before = made.unused(keep_from)
     expected = made.unused(keep_from, tally)
+    needed = [max(1.0, one.needed_bytes) for one in made.candidates(END, 0.0, tally)]
     assert made.unused(keep_from) == before, "nothing was released"
     for positions in gone:
         made.release_each(positions, 10)
     assert made.unused(keep_from) == expected
+    assert [max(1.0, one.needed_bytes) for one in made.candidates(END, 0.0)] == needed
 
 
 @given(

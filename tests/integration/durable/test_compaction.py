@@ -12,90 +12,22 @@ import trio
 from durable.broker import compaction
 from durable.broker.checkpoints import Checkpointer
 from durable.broker.hosted import Hosted
+from durable.broker.needed import Needed, needed_of
 from durable.config import BrokerConfig
 from durable.definition_forms import to_plain
-from durable.definitions import BindingDefinition, QueueDefinition
+from durable.definitions import BindingDefinition
 from durable.log.compaction import BURST_S, YOUNGEST_KEPT
 from durable.log.faulty_disk import FaultyDisk
 from durable.log.log import Log
 from durable.log.memory_disk import Volume
 from durable.log.record import Draft, Record
-from durable.queues.consumers import Consumer
-from durable.queues.lane import Lane
-from durable.queues.queue import ACK
 from durable.vhost import changes
 from durable.vhost.checkpointing import Checkpointing
-from mesh.protocol.batch import Batch
-from tests.power_cuts import CONFIG, run
-from tests.vhosts import PUBLISHER, anybody, batch_at, flushed, make_batch
+from durable.vhost.vhost import Vhost
+from tests.compactions import CONF, LONG_S, SEGMENT_BYTES, Client, live_bytes, numbers
+from tests.power_cuts import run
+from tests.vhosts import batch_at
 from tests.waiting import virtual_sleep
-
-SEGMENT_BYTES = 1 << 16
-CONF = replace(
-    CONFIG,
-    log=replace(
-        CONFIG.log, segment_bytes=SEGMENT_BYTES, reserve_bytes=8192, compaction_share_max=0.25
-    ),
-)
-LONG_S = 60.0
-"""Enough for any compaction here."""
-
-
-class Client:
-    """A publisher whose sequences go on, and settling by hand."""
-
-    def __init__(self, hosted: Hosted) -> None:
-        self.hosted, self.next = hosted, 0
-
-    async def declare(self, *names: str) -> None:
-        for name in names:
-            definition = QueueDefinition(name=name)
-            lanes = self.hosted.vhost.registry.new_lanes(definition)
-            change = [changes.QUEUE, lanes, to_plain(definition)]
-            await self.hosted.change(lambda change=change: [change])  # type: ignore[misc]
-
-    async def publish(
-        self, name: str, payloads: Sequence[bytes], headers: Sequence[bytes] | None = None, *,
-        apart: bool = False, exchange: str = "",
-    ) -> None:  # fmt: skip
-        """Durable when it returns. `apart`: a batch each, in one record."""
-        hosted = self.hosted
-        batches: list[Batch] = []
-        for some in [[one] for one in payloads] if apart else [payloads]:
-            batch = make_batch(self.next, some, key=name, exchange=exchange, headers=headers)
-            batches.append(batch)
-            self.next = batches[-1].next_sequence
-        publisher = hosted.vhost.publishers.open(PUBLISHER, 1, 0)
-        await hosted.log.with_room(
-            lambda: hosted.vhost.publish(publisher, batches, anybody, hosted.clock.now_us())
-        )
-        await hosted.log.durable(hosted.log.end - 1)
-
-    async def settle_all(self, name: str, most: int = 0, but: int = 0) -> None:
-        """Or of so many of them all but the first ones. On disk when it returns."""
-        hosted, consumer = self.hosted, Consumer("c", prefetch=most, prefetch_bytes=0)
-        queue = hosted.vhost.registry.queue(name)
-        queue.subscribe(consumer)
-        queue.take(0)
-        queue.settle(consumer, but, consumer.next_tag, ACK)
-        queue.unsubscribe(consumer, 0)
-        hosted.wake(queue)
-        await flushed(hosted)
-
-    async def traffic(self) -> None:
-        """A segment of what is consumed at once."""
-        for _ in range(12):
-            await self.publish("fast", [bytes(4000)])
-        await self.settle_all("fast")
-
-
-def numbers(hosted: Hosted) -> list[int]:
-    """Of the segments there are."""
-    return [one.number for one in hosted.log._store.segments]
-
-
-def live_bytes(hosted: Hosted) -> list[int]:
-    return [one.live_bytes for one in hosted.log._store.segments]
 
 
 @pytest.fixture
@@ -375,20 +307,20 @@ class Turns(trio.abc.Instrument):
 def test_others_have_their_turn_while_a_segment_is_looked_through(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    wanting, pointing, looked, pointed = compaction._wanting, compaction._point_to, Turns(), Turns()
+    looking, pointing, looked, pointed = needed_of, compaction._point_to, Turns(), Turns()
 
-    def noting(hosted: Hosted, record: Record) -> dict[int, Lane]:
+    def noting(vhost: Vhost, record: Record) -> Needed | None:
         looked.call()
-        return wanting(hosted, record)
+        return looking(vhost, record)
 
-    def noting_too(hosted: Hosted, needed: compaction._Needed, moved: int) -> None:
+    def noting_too(hosted: Hosted, needed: Needed, moved: int) -> None:
         pointed.call()
         segment = hosted.log._store.segments.find(moved)
         assert segment is not None
         assert segment.references, "a checkpoint may come in between"
         pointing(hosted, needed, moved)
 
-    monkeypatch.setattr(compaction, "_wanting", noting)
+    monkeypatch.setattr(compaction, "needed_of", noting)
     monkeypatch.setattr(compaction, "LOOKED_AT_ONCE", 20)
     monkeypatch.setattr(compaction, "_point_to", noting_too)
     monkeypatch.setattr(compaction, "POINTED_AT_ONCE", 4)
@@ -460,7 +392,7 @@ def test_a_checkpoint_that_comes_in_between_knows_what_was_carried_forward(
     async def life(hosted: Hosted) -> None:
         client, under_way = Client(hosted), trio.Event()
 
-        def noting(hosted: Hosted, needed: compaction._Needed, moved: int) -> None:
+        def noting(hosted: Hosted, needed: Needed, moved: int) -> None:
             if len(calls) == pointed:
                 under_way.set()
             calls.append(moved)

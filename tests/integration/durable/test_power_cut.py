@@ -7,19 +7,24 @@ back, dead-letters, deletes, and goes on until checkpoints are written and segme
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from random import Random
 
 import pytest
 
+from durable.broker import needed
 from durable.broker.hosted import Hosted
 from durable.definition_forms import to_plain
 from durable.definitions import BindingDefinition, ExchangeDefinition, QueueDefinition
 from durable.log.memory_disk import Volume
+from durable.log.record import Buffer
 from durable.protocol.properties import TTL_US_MAX, Properties
 from durable.queues.consumers import Consumer
 from durable.queues.queue import ACK, REJECT, REQUEUE, Delivery
-from durable.vhost import changes
+from durable.vhost import changes, cutting
 from durable.vhost.changes import Change
+from durable.vhost.cutting import Range
 from durable.vhost.deadletters import part_of
 from mesh.protocol.batch import Batch
 from tests.ledger import number_of, payload
@@ -196,11 +201,37 @@ class Client:
             await self.send([batch])
 
 
+def cut(body: Buffer, settled: Sequence[Range], *, captured: bool) -> bytes | None:
+    """Of three batches in four, worth it or not."""
+    with pytest.MonkeyPatch.context() as patch:
+        if len(body) // 16 % 4:
+            patch.setattr(cutting, "WORTH", 10)
+            patch.setattr(cutting, "LOST_BYTES", -1000)
+        return cutting.without(body, settled, captured=captured)
+
+
+@contextmanager
+def cutting_records() -> Iterator[list[bytes | None]]:
+    """What compaction makes of those of which a part is settled."""
+    made: list[bytes | None] = []
+
+    def noting(body: Buffer, settled: Sequence[Range], *, captured: bool) -> bytes | None:
+        made.append(cut(body, settled, captured=captured))
+        return made[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(needed, "without", noting)
+        yield made
+
+
 @pytest.fixture(scope="module")
 def story() -> tuple[Cuts[Ledger], Client]:
     volume, ledger = Volume(), Ledger()
     cuts, client = Cuts(volume, ledger, SEEDS), Client(ledger)
-    two_lives(volume, client.live, ROUNDS, cuts)
+    with cutting_records() as made:
+        two_lives(volume, client.live, ROUNDS, cuts)
+    assert len([one for one in made if one is not None]) > 10
+    assert None in made
     return cuts, client
 
 
@@ -217,7 +248,8 @@ def test_the_scenario_does_what_it_is_for(story: tuple[Cuts[Ledger], Client]) ->
     assert ledger.returned_for_certain
     assert all(ledger.settled[name] for name in ("jobs", "dead"))
     again = Cuts(volume := Volume(), Ledger(), 0)
-    two_lives(volume, Client(again._ledger).live, ROUNDS, again)
+    with cutting_records():
+        two_lives(volume, Client(again._ledger).live, ROUNDS, again)
     assert again.changes == cuts.changes
     assert again._ledger == ledger
 

@@ -40,6 +40,7 @@ from durable.log.record import (
     store_seed,
 )
 from durable.log.store_keys import StoreKeys, decode_store_keys, encode_store_keys
+from durable.vhost.cutting import cut_out, without
 from durable.vhost.groups import (
     Front,
     Stretch,
@@ -137,6 +138,20 @@ def test_a_record_with_a_group() -> None:
     """A line in the plain, one encrypted, one moved."""
     lines = (GOLDEN / "record-v3.hex").read_text().split()
     assert [written(one).hex() for one in _plain_encrypted_moved(_grouped(group(None)))] == lines
+
+
+def test_a_record_that_messages_were_cut_out_of() -> None:
+    """Of three of 300 bytes the second is left: as salvaged, encrypted, and moved as compaction does."""
+    payloads = [bytes([one]) * 300 for one in b"abc"]
+    (whole,) = following([(b"t", payloads, None)], 2**40, epoch=7, time_us=1_700_000_000_000_000)
+    cut = without(whole.raw(), [(0, 1), (2, 3)], captured=False)
+    assert cut is not None
+    assert cut_out(cut) == [(0, 1), (2, 3)]
+    found = batches_in(cut, 100, 101, 102)
+    assert [(one.payloads, first) for one, first in found] == [(payloads[1:2], 101)]
+    draft = _grouped(cut)._replace(cut=True)
+    lines = (GOLDEN / "record-v5.hex").read_text().split()
+    assert [written(one).hex() for one in _plain_encrypted_moved(draft)] == lines
 
 
 def _grouped(body: bytes) -> Draft:

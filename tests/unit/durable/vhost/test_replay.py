@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from durable.broker.needed import needed_of
 from durable.definition_forms import to_plain
 from durable.definitions import (
     BindingDefinition,
@@ -17,9 +18,9 @@ from durable.definitions import (
 )
 from durable.errors import StoreBusy
 from durable.log.bodies import Missed, encode_definitions, move
-from durable.log.record import Draft, Kind
+from durable.log.record import Draft, Kind, Record
 from durable.queues.consumers import Consumer
-from durable.vhost import changes
+from durable.vhost import changes, cutting
 from durable.vhost.registry import GAPS_MAX, Gap
 from mesh.protocol.batch import Batch, batch_pieces
 from tests.vhosts import PUBLISHER, PlainVhost, anybody, as_record, make_batch, snapshot_of
@@ -262,22 +263,25 @@ def test_rebuilt_from_a_snapshot_and_what_is_needed(
 
 
 @settings(max_examples=200)
-@given(stories, stories, anything, st.booleans())
+@given(stories, stories, anything, st.booleans(), st.booleans())
 def test_rebuilt_with_moved_records(
     before: list[tuple[str, str, int]], after: list[tuple[str, str, int]], moved: set[int],
-    twice: bool,
+    twice: bool, cut: bool,
 ) -> None:  # fmt: skip
-    """Compaction writes a record again at the end; its original may be gone, or still there."""
+    """Compaction writes a record again at the end, whole or cut; its original may be gone, or still there."""
     story = lived(before)
     for step in after:
         story.step(*step)
+    if cut:
+        _settle_some(story)
     story.end()
     store = story.store
     for at in sorted(moved & set(store.needed())):
         record = store.records[at]
         if record.kind != Kind.PUBLISH:
             continue
-        draft = move(record, record.targets, record.header.time_us)
+        left = _cut(story, record) if cut else None
+        draft = move(record, record.targets, record.header.time_us, left)
         store.records[store.end] = as_record(draft, store.end)
         if not twice:
             # Its publisher's table would be in a snapshot; here the original leaves its sequences.
@@ -290,6 +294,25 @@ def test_rebuilt_with_moved_records(
     assert ready(again) == ready(story)
     for at, count in again.store.needed().items():
         assert count == len(again.store.records[at].targets) or at < store.end
+
+
+def _settle_some(story: Story) -> None:
+    """One message in two of what is ready."""
+    for queue in story.registry.queues.values():
+        for lane in queue.lanes:
+            for low, high in lane.ready_ranges():
+                for at in range(low, high, 2):
+                    lane.withdraw(at, at + 1)
+                    lane.settle(at, at + 1)
+
+
+def _cut(story: Story, record: Record) -> bytes | None:
+    """Worth it or not."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cutting, "WORTH", 10)
+        patch.setattr(cutting, "LOST_BYTES", -1000)
+        needed = needed_of(story.vhost, record)
+        return None if needed is None else needed.cut
 
 
 def test_a_queue_of_the_same_name_whose_end_was_freed() -> None:

@@ -1,0 +1,120 @@
+"""What compaction carries forward of a batch of which little is left.
+
+    batch              | 0 1 2 3 4 5 6 7 8 9 |      all but 4 are settled
+    becomes a group    | lost 4 | 4 | lost 5 |
+
+To a lane that is as many messages as before, and as large on average. A batch of the kind `lost`
+(mesh/protocol/batch.py), without a topic, stands for those that were cut out: they are settled, whatever
+became of the record that had said so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from mesh.protocol.batch import HEADER_BYTES, LOST, Batch, encode_lost
+
+from ..log.record import Buffer
+from ..protocol.properties import decode_properties
+from .groups import (
+    ENTRY_FIELDS,
+    FIELD_BYTES,
+    SPREAD_KIND,
+    Front,
+    batches_in,
+    is_group,
+    pack_group,
+    read_front,
+)
+
+WORTH = 0.75
+"""What is left is to be no more than this part of it."""
+ENTRY_BYTES = FIELD_BYTES * ENTRY_FIELDS[SPREAD_KIND]
+LOST_BYTES = HEADER_BYTES + ENTRY_BYTES
+
+Range = tuple[int, int]
+"""Messages of a body, counted from 0: the first, and the one after the last."""
+
+
+def without(body: Buffer, settled: Sequence[Range], *, captured: bool) -> bytes | None:
+    """A group of the same messages in which little is left of those that are settled; None: it is not worth it.
+
+    Args:
+        settled: ascending, apart from each other.
+        captured: whether it was published on the mesh: then nothing in it says how long messages live.
+    Raises:
+        RemoteProtocolError, Malformed: the body makes no sense.
+    """
+    front = read_front(body) if is_group(body) else _front(Batch(body), captured)
+    pieces: list[Batch] = []
+    for batch, first in batches_in(body, 0, 0, front.messages):
+        end = first + batch.count
+        own = [(max(0, low - first), min(end, high) - first) for low, high in settled]
+        pieces += _pieces(batch, [one for one in own if one[0] < one[1]])
+    pieces = list(_joined(pieces))
+    made = pack_group(front._replace(batches=len(pieces)), pieces)
+    return made if len(made) <= WORTH * len(body) else None
+
+
+def cut_out(body: Buffer) -> list[Range]:
+    """Those messages of a group that were cut out. Raises RemoteProtocolError."""
+    batches = batches_in(body, 0, 0, read_front(body).messages)
+    return [(first, first + batch.count) for batch, first in batches if batch.kind == LOST]
+
+
+def _front(batch: Batch, captured: bool) -> Front:
+    shared = batch.shared_headers
+    ttl_us = decode_properties(shared).ttl_us if shared and not captured else None
+    return Front(
+        1,
+        batch.count,
+        batch.bodies_bytes,
+        batch.epoch,
+        batch.base_sequence,
+        ttl_us,
+        batch.publisher,
+    )
+
+
+def _pieces(batch: Batch, settled: Sequence[Range]) -> Iterator[Batch]:
+    """What is left of it, and what stands for the rest, in order."""
+    if batch.kind == LOST or not settled:
+        yield batch
+        return
+    sizes = batch.message_bytes()
+    around = batch.size_bytes - sum(sizes)
+    at, count = 0, batch.count
+    for start, end in settled:
+        more = around + ENTRY_BYTES if at < start and end < count else 0  # One piece becomes two.
+        if (start, end) == (0, count):
+            more = -around
+        if sum(sizes[start:end]) <= LOST_BYTES + more:
+            continue
+        if at < start:
+            yield batch.cut(at, start - at)
+        yield _lost(batch, batch.base_sequence + start, end - start)
+        at = end
+    if at < count:
+        yield batch.cut(at, count - at) if at else batch
+
+
+def _lost(batch: Batch, first: int, count: int) -> Batch:
+    return Batch(encode_lost(batch.publisher, batch.epoch, first, batch.time_us, b"", count))
+
+
+def _joined(pieces: Iterable[Batch]) -> Iterator[Batch]:
+    """One for all that was cut out in a row."""
+    last: Batch | None = None
+    for piece in pieces:
+        if (
+            last is not None
+            and last.kind == piece.kind == LOST
+            and last.next_sequence == piece.base_sequence
+        ):
+            last = _lost(last, last.base_sequence, last.count + piece.count)
+            continue
+        if last is not None:
+            yield last
+        last = piece
+    if last is not None:
+        yield last

@@ -1,0 +1,83 @@
+"""A vhost to be compacted, and who publishes to it and settles by hand; on a memory disk in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from durable.broker.hosted import Hosted
+from durable.definition_forms import to_plain
+from durable.definitions import QueueDefinition
+from durable.queues.consumers import Consumer
+from durable.queues.queue import ACK
+from durable.vhost import changes
+from mesh.protocol.batch import Batch
+from tests.power_cuts import CONFIG
+from tests.vhosts import PUBLISHER, anybody, flushed, make_batch
+
+SEGMENT_BYTES = 1 << 16
+CONF = replace(
+    CONFIG,
+    log=replace(
+        CONFIG.log, segment_bytes=SEGMENT_BYTES, reserve_bytes=8192, compaction_share_max=0.25
+    ),
+)
+LONG_S = 60.0
+"""Enough for any compaction here."""
+
+
+class Client:
+    """A publisher whose sequences go on, and settling by hand."""
+
+    def __init__(self, hosted: Hosted) -> None:
+        self.hosted, self.next = hosted, 0
+
+    async def declare(self, *names: str) -> None:
+        for name in names:
+            definition = QueueDefinition(name=name)
+            lanes = self.hosted.vhost.registry.new_lanes(definition)
+            change = [changes.QUEUE, lanes, to_plain(definition)]
+            await self.hosted.change(lambda change=change: [change])  # type: ignore[misc]
+
+    async def publish(
+        self, name: str, payloads: Sequence[bytes], headers: Sequence[bytes] | None = None, *,
+        apart: bool = False, exchange: str = "",
+    ) -> None:  # fmt: skip
+        """Durable when it returns. `apart`: a batch each, in one record."""
+        hosted = self.hosted
+        batches: list[Batch] = []
+        for some in [[one] for one in payloads] if apart else [payloads]:
+            batch = make_batch(self.next, some, key=name, exchange=exchange, headers=headers)
+            batches.append(batch)
+            self.next = batches[-1].next_sequence
+        publisher = hosted.vhost.publishers.open(PUBLISHER, 1, 0)
+        await hosted.log.with_room(
+            lambda: hosted.vhost.publish(publisher, batches, anybody, hosted.clock.now_us())
+        )
+        await hosted.log.durable(hosted.log.end - 1)
+
+    async def settle_all(self, name: str, most: int = 0, but: int = 0) -> None:
+        """Or of so many of them all but the first ones. On disk when it returns."""
+        hosted, consumer = self.hosted, Consumer("c", prefetch=most, prefetch_bytes=0)
+        queue = hosted.vhost.registry.queue(name)
+        queue.subscribe(consumer)
+        queue.take(0)
+        queue.settle(consumer, but, consumer.next_tag, ACK)
+        queue.unsubscribe(consumer, 0)
+        hosted.wake(queue)
+        await flushed(hosted)
+
+    async def traffic(self) -> None:
+        """A segment of what is consumed at once."""
+        for _ in range(12):
+            await self.publish("fast", [bytes(4000)])
+        await self.settle_all("fast")
+
+
+def numbers(hosted: Hosted) -> list[int]:
+    """Of the segments there are."""
+    return [one.number for one in hosted.log._store.segments]
+
+
+def live_bytes(hosted: Hosted) -> list[int]:
+    return [one.live_bytes for one in hosted.log._store.segments]
