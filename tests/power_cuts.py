@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -44,6 +44,8 @@ CONFIG = durable.BrokerConfig(
     ),
     recent_bytes=1024,
 )
+LOOKING = replace(CONFIG, recent_bytes=1 << 20)
+"""What was read once need not be read again, by who looks at all there is."""
 
 
 @dataclass

@@ -28,7 +28,7 @@ from durable.vhost.cutting import Range
 from durable.vhost.deadletters import part_of
 from mesh.protocol.batch import Batch
 from tests.ledger import number_of, payload
-from tests.power_cuts import CONFIG, Cuts, Found, Ledger, run, two_lives
+from tests.power_cuts import CONFIG, LOOKING, Cuts, Found, Ledger, run, two_lives
 from tests.vhosts import PUBLISHER, anybody, batch_at, flushed, make_batch
 from tests.waiting import virtual_sleep
 
@@ -290,9 +290,8 @@ def check(left: Volume, ledger: Ledger, client: Client) -> None:
     async def second(hosted: Hosted) -> None:
         found.append(await look(hosted))
 
-    run(bare, without_checkpoints)
-    run(left, first)
-    run(left, second)
+    for volume, life in ((bare, without_checkpoints), (left, first), (left, second)):
+        run(volume, life, config=LOOKING)
     before, resent, after = (one.contents for one in found)
     assert after == resent, "a regular stop changes nothing"
     for name, numbers in resent.items():

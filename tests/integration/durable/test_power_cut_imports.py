@@ -28,7 +28,7 @@ from durable.log.memory_disk import Volume
 from durable.vhost import changes
 from mesh.nursery import open_nursery
 from tests.ledger import payload
-from tests.power_cuts import CONFIG, Cuts, ready_numbers, run, two_lives
+from tests.power_cuts import CONFIG, LOOKING, Cuts, ready_numbers, run, two_lives
 from tests.vhosts import PUBLISHER, anybody, make_batch
 from tests.waiting import virtual_sleep
 
@@ -172,7 +172,7 @@ def test_power_cut_at_every_change_of_imports(story: Cuts[Known]) -> None:
         bare = left.copy()
         bare.seen.pop("checkpoint", None)
         for volume in (bare, left):
-            run(volume, partial(look, known=deepcopy(known)))
+            run(volume, partial(look, known=deepcopy(known)), config=LOOKING)
 
 
 async def look(hosted: Hosted, known: Known) -> None:

@@ -28,7 +28,7 @@ from durable.vhost import changes
 from durable.vhost.changes import Change
 from durable.vhost.stream import Stream
 from tests.ledger import payload
-from tests.power_cuts import CONFIG, Cuts, ready_numbers, run, two_lives
+from tests.power_cuts import CONFIG, LOOKING, Cuts, ready_numbers, run, two_lives
 from tests.vhosts import PUBLISHER, anybody, make_batch
 from tests.waiting import virtual_sleep
 
@@ -256,5 +256,5 @@ def test_power_cut_at_every_change_of_streams_and_definitions(
                         mine = {one for one in sent.values() if one < 10_000}
                         assert mine <= set(numbers), "sent again, and not stored"
 
-        run(bare, partial(check, ledger=ledger))
-        run(left, first)
+        run(bare, partial(check, ledger=ledger), config=LOOKING)
+        run(left, first, config=LOOKING)
