@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import trio
+
 from durable.broker.hosted import Hosted
 from durable.definition_forms import to_plain
 from durable.definitions import QueueDefinition
@@ -81,3 +83,17 @@ def numbers(hosted: Hosted) -> list[int]:
 
 def live_bytes(hosted: Hosted) -> list[int]:
     return [one.live_bytes for one in hosted.log._store.segments]
+
+
+class Turns(trio.abc.Instrument):
+    """Counts what is called in one turn of a task."""
+
+    def __init__(self) -> None:
+        self.calls = self.most = 0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.calls = 0
+
+    def call(self) -> None:
+        self.calls += 1
+        self.most = max(self.most, self.calls)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from itertools import islice
+from math import inf
 
 import trio
 
@@ -18,12 +19,14 @@ from ..log.record import Record
 from ..log.scan import POSITION_MAX
 from ..vhost.store import record_bytes
 from .hosted import Hosted
-from .needed import Needed, needed_of, to_cut, wanting
+from .needed import Needed, Round, needed_of, wanting
 
 logger = logging.getLogger("durable")
 PAUSE_S = 1.0
-LOOK_S = 10.0
-"""From one look at what is settled of records that are needed to the next, where it is in vain."""
+ROUND_S = 10.0
+"""From one round through what is settled of records that are needed to the next, at least."""
+CUT_BYTES_AT_ONCE = 1 << 20
+"""Of records that are cut, before others have their turn: some milliseconds."""
 AT_ONCE, BYTES_AT_ONCE = 256, 256 * 1024
 """Records appended together, and their bytes, unless one alone is more: a commit each would wait for the
 disk each time; more would keep publishers waiting for milliseconds."""
@@ -37,14 +40,10 @@ messages that came among others."""
 async def compact(hosted: Hosted, bytes_per_s: float) -> None:
     """Until cancelled, or the store has failed."""
     budget = Budget(bytes_per_s, trio.current_time())
-    look_at_s = trio.current_time()
+    round_ = Round(hosted)
     while True:
         await trio.sleep(PAUSE_S)
-        chosen = hosted.log.to_compact()
-        if chosen is None and trio.current_time() >= look_at_s:
-            chosen = hosted.log.to_compact(await to_cut(hosted))
-            if chosen is None:
-                look_at_s = trio.current_time() + LOOK_S
+        chosen = hosted.log.to_compact() or await _to_cut(hosted, round_)
         if chosen is None:
             continue
         positions = chosen.positions
@@ -55,6 +54,8 @@ async def compact(hosted: Hosted, bytes_per_s: float) -> None:
             again = hosted.log.to_compact()
             if moved_bytes > chosen.bytes_max:
                 hosted.log.put_off(chosen, moved_bytes)
+            elif not moved_bytes and chosen.cut:
+                hosted.log.put_off(chosen, inf)
             elif not moved_bytes and again is not None and again.positions == positions:
                 _leave_damaged(hosted, positions)
         except TooLarge as error:
@@ -70,6 +71,16 @@ async def compact(hosted: Hosted, bytes_per_s: float) -> None:
         except StoreError as error:
             logger.warning("compaction of %s has ended: %s", hosted.vhost.name, error)
             return
+
+
+async def _to_cut(hosted: Hosted, round_: Round) -> Chosen | None:
+    """A segment that is mostly settled when its records are looked into."""
+    if round_.over and trio.current_time() < round_.began_s + ROUND_S:
+        return None
+    if round_.over:
+        round_.begin()
+    await round_.go_on()
+    return hosted.log.to_compact(round_.tally)
 
 
 def _leave_damaged(hosted: Hosted, positions: range) -> None:
@@ -134,7 +145,7 @@ class _Walk:
                 return None
             self._position = left[-1].position + 1
         some: list[Needed] = []
-        size_bytes = 0
+        size_bytes = cut_bytes = 0
         for record in list(islice(left, LOOKED_AT_ONCE)):
             if len(some) == AT_ONCE:
                 break
@@ -144,7 +155,10 @@ class _Walk:
                 if some and size_bytes > self._bytes_max:
                     break
                 some.append(needed)
+                cut_bytes += 0 if needed.cut is None else record.header.body_bytes
             left.popleft()
+            if cut_bytes > CUT_BYTES_AT_ONCE:
+                break
         await trio.lowlevel.checkpoint()
         return some
 

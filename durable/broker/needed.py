@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -13,7 +14,6 @@ from mesh.errors import RemoteProtocolError
 from ..errors import DurableError
 from ..log.bodies import ORIGIN, batch_bytes, decode_moved
 from ..log.record import ALIGNMENT, TARGET_BYTES, Kind, Record, Target
-from ..log.segments import Tally
 from ..queues.lane import Lane
 from ..queues.runs import Run
 from ..vhost.bodies import MEMORY
@@ -28,8 +28,8 @@ MOVED_BYTES = ORIGIN.size + ALIGNMENT
 
 PIECE_BYTES = 2 * LOST_BYTES
 """What each piece that is left takes besides, about: its own front, and what stands for the ones before it."""
-LOOKED_AT_ONCE, LOOKED_MAX = 256, 100_000
-"""Records of which a part is settled: before others have their turn, in two milliseconds; and in one look."""
+LOOKED_AT_ONCE, LOOKED_MAX = 256, 5000
+"""Runs: before others have their turn, in two milliseconds, and in a second."""
 
 
 class Needed(NamedTuple):
@@ -77,42 +77,57 @@ def wanting(vhost: Vhost, record: Record) -> dict[int, Lane]:
     return found
 
 
-async def to_cut(hosted: Hosted) -> Tally:
-    """About how much could be cut out of records that are needed."""
-    tally = hosted.log.tally()
-    looked = 0
-    for lane in list(hosted.vhost.registry.lanes.values()):
-        for run, ranges in _partly_settled(lane):
-            if run.position >= MEMORY or looked == LOOKED_MAX:
-                break
-            left = sum(end - start for start, end in ranges)
-            whole_bytes = record_bytes(run.count, run.size_bytes)
-            left_bytes = whole_bytes * left // run.count + PIECE_BYTES * len(ranges)
-            if left_bytes <= WORTH * whole_bytes:
-                tally.count(run.position, 0, whole_bytes - left_bytes)
+class Round:
+    """Through all lanes, a little at a time: about how much could be cut out of records that are needed."""
+
+    def __init__(self, hosted: Hosted) -> None:
+        self._hosted = hosted
+        self.begin()
+
+    def begin(self) -> None:
+        self.tally = self._hosted.log.tally()
+        """As far as it has come."""
+        self.began_s = trio.current_time()
+        self._lanes = deque(self._hosted.vhost.registry.lanes.values())
+        self._at = 0
+
+    @property
+    def over(self) -> bool:
+        return not self._lanes
+
+    async def go_on(self) -> None:
+        """Through LOOKED_MAX runs more."""
+        looked = 0
+        while self._lanes and looked < LOOKED_MAX:
+            at = self._look(self._lanes[0], self._at)
+            self._at = 0 if at is None else at
+            if at is None:
+                self._lanes.popleft()
             looked += 1
             if looked % LOOKED_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
-    return tally
 
-
-def _partly_settled(lane: Lane) -> Iterator[tuple[Run, list[tuple[int, int]]]]:
-    """Runs of which something is settled and something is not, with that; lanes may change meanwhile."""
-    settled, index = lane.settled, lane.index
-    at = settled.low
-    while not lane.retired and (span := next(settled.unsettled(at, index.end), None)):
-        start, end = span
-        run = index.find(start)
-        if run is None:  # Dropped meanwhile.
-            at = end
-            continue
+    def _look(self, lane: Lane, at: int) -> int | None:
+        """Count the first run from there on of which something is not settled; where to go on, if there is more."""
+        settled, index = lane.settled, lane.index
+        span = None if lane.retired else next(settled.unsettled(at, index.end), None)
+        run = None if span is None else index.find(span[0])
+        if span is None or run is None or run.position >= MEMORY:
+            return None
         last = run.first + run.count
-        ranges = [*settled.unsettled(run.first, last)]
-        if ranges != [(run.first, last)]:
-            yield run, ranges
-        at = last
-        if end > last and (ending := index.find(end - 1)) is not None:
-            at = max(last, ending.first)  # Of those between nothing is settled.
+        if run.count > 1:
+            self._count(run, [*settled.unsettled(run.first, last)])
+        ending = index.find(span[1] - 1) if span[1] > last else None
+        return (
+            last if ending is None else max(last, ending.first)
+        )  # Of those between nothing is settled.
+
+    def _count(self, run: Run, left: Sequence[tuple[int, int]]) -> None:
+        whole_bytes = record_bytes(run.count, run.size_bytes)
+        messages = sum(end - start for start, end in left)
+        left_bytes = whole_bytes * messages // run.count + PIECE_BYTES * len(left)
+        if left_bytes <= WORTH * whole_bytes:
+            self.tally.count(run.position, 0, whole_bytes - left_bytes)
 
 
 def _settled(lanes: Mapping[int, Lane], targets: Sequence[Target]) -> list[Range]:

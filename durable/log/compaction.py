@@ -51,6 +51,8 @@ class Candidate(NamedTuple):
     """Sealed, and a snapshot knows all that it did, or will."""
     gone_s: float
     """In so much time nothing of it will be needed, see `Waning`."""
+    cut: bool = False
+    """Whether `needed_bytes` is that when settled messages are cut out of records."""
 
 
 class Chosen(NamedTuple):
@@ -62,6 +64,8 @@ class Chosen(NamedTuple):
     """With more than this carried forward it is not worth it, or there is no room: `Log.put_off`."""
     needed_bytes: float
     """What was expected to be carried forward."""
+    cut: bool = False
+    """Whether that is what is left when settled messages are cut out of records."""
 
 
 def choose(
@@ -83,7 +87,7 @@ def choose(
     for one in candidates[:-YOUNGEST_KEPT]:
         bytes_max = min(OVER * share_max * one.size_bytes, room_bytes)
         if one.movable and 0 < OVER * one.needed_bytes < bytes_max:
-            return Chosen(one.positions, bytes_max, one.needed_bytes)
+            return Chosen(one.positions, bytes_max, one.needed_bytes, one.cut)
     return None
 
 
@@ -94,7 +98,8 @@ def _choose_full(candidates: Sequence[Candidate], room_bytes: float) -> Chosen |
         bytes_max = FULL_SHARE * min(one.size_bytes, room_bytes)
         if one.movable and 0 < one.needed_bytes < bytes_max and one.gone_s > GONE_S_MIN:
             freed_bytes = one.size_bytes - one.needed_bytes
-            worth.append((freed_bytes, Chosen(one.positions, bytes_max, one.needed_bytes)))
+            chosen = Chosen(one.positions, bytes_max, one.needed_bytes, one.cut)
+            worth.append((freed_bytes, chosen))
     return max(worth, key=itemgetter(0))[1] if worth else None
 
 

@@ -344,10 +344,10 @@ class Log:
         """Do not compact the segment with this log position until the log is opened again."""
         self._store.segments.grows(position)
 
-    def put_off(self, chosen: Chosen, counted_bytes: int) -> None:
+    def put_off(self, chosen: Chosen, counted_bytes: float) -> None:
         """To carry this segment forward takes at least so much, more than it was chosen for."""
         growth = AGAIN * counted_bytes / chosen.needed_bytes
-        self._store.segments.grows(chosen.positions.start, growth)
+        self._store.segments.grows(chosen.positions.start, growth, cut=chosen.cut)
 
     def encoded_marks(self, position: int) -> bytes:
         """See Segments."""

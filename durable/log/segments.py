@@ -20,7 +20,7 @@ class Segment:
     """One file. Positions are log positions, `at` are bytes in the file."""
 
     __slots__ = (
-        "capacity_bytes", "end", "end_at", "first", "growth", "live_bytes", "marks", "number",
+        "capacity_bytes", "cut_growth", "end", "end_at", "first", "growth", "live_bytes", "marks", "number",
         "references", "sealed", "waning",
     )  # fmt: skip
 
@@ -33,17 +33,21 @@ class Segment:
         self.sealed = False
         self.growth = 1.0
         """What is carried forward of it takes so many times `live_bytes`, as far as is known."""
+        self.cut_growth = 1.0
+        """The same, of its live bytes but for what can be cut out."""
         self.references = 0
         self.live_bytes = 0
         """What those who refer to its records said that they need."""
         self.marks = Marks()
         self.waning = Waning()
 
-    def needed_bytes(self, besides_bytes: int = 0) -> float:
-        """For what is carried forward of it, but for so many of its live bytes."""
+    def needed_bytes(self, cut_bytes: int = 0) -> float:
+        """For what is carried forward of it, where so many of its live bytes are cut out."""
         if not self.live_bytes:
             return 0.0  # inf * 0 is none of both.
-        return self.growth * max(1, self.live_bytes - besides_bytes)
+        if cut_bytes:
+            return self.cut_growth * max(1, self.live_bytes - cut_bytes)
+        return self.growth * self.live_bytes
 
     def passed(self, marks: Marks) -> None:
         """What stands before the last of these is known, and will not be noted."""
@@ -118,11 +122,15 @@ class Segments:
         segment = self.find(position)
         return b"" if segment is None else segment.marks.encode(position)
 
-    def grows(self, position: int, times: float = inf) -> None:
-        """What is carried forward of the segment with this log position takes so many times what was expected;
-        inf: it cannot be."""
+    def grows(self, position: int, times: float = inf, *, cut: bool = False) -> None:
+        """What is carried forward of the segment with this log position takes so many times what was expected, where
+        some was to be cut out or not; inf: it cannot be."""
         segment = self.find(position)
-        if segment is not None and position < segment.end:  # Else it has been freed meanwhile.
+        if segment is None or position >= segment.end:  # It has been freed meanwhile.
+            return
+        if cut:
+            segment.cut_growth *= max(1.0, times)
+        else:
             segment.growth *= max(1.0, times)
 
     def after(self, number: int) -> Segment | None:
@@ -197,6 +205,7 @@ class Segments:
             Candidate(
                 range(one.first, one.end), one.end_at, one.needed_bytes(told.get(one.number, 0)),
                 one.sealed and one.end <= keep_from, one.waning.gone_s(one.needed_bytes(), now_s),
+                told.get(one.number, 0) > 0,
             )
             for one in self._all
         ]  # fmt: skip

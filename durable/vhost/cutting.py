@@ -11,12 +11,14 @@ became of the record that had said so.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
 
 from mesh.protocol.batch import HEADER_BYTES, LOST, Batch, encode_lost
 
 from ..log.record import Buffer
 from ..protocol.properties import decode_properties
 from .groups import (
+    DISTANCE_END,
     ENTRY_FIELDS,
     FIELD_BYTES,
     SPREAD_KIND,
@@ -47,11 +49,20 @@ def without(body: Buffer, settled: Sequence[Range], *, captured: bool) -> bytes 
     """
     front = read_front(body) if is_group(body) else _front(Batch(body), captured)
     pieces: list[Batch] = []
+    at = 0
     for batch, first in batches_in(body, 0, 0, front.messages):
         end = first + batch.count
-        own = [(max(0, low - first), min(end, high) - first) for low, high in settled]
-        pieces += _pieces(batch, [one for one in own if one[0] < one[1]])
+        while at < len(settled) and settled[at][1] <= first:
+            at += 1
+        own: list[Range] = []
+        for low, high in islice(settled, at, None):
+            if low >= end:
+                break
+            own.append((max(0, low - first), min(end, high) - first))
+        pieces += _pieces(batch, own)
     pieces = list(_joined(pieces))
+    if front.spread and pieces[-1].base_sequence - front.first >= DISTANCE_END:
+        return None  # No group can say that.
     made = pack_group(front._replace(batches=len(pieces)), pieces)
     return made if len(made) <= WORTH * len(body) else None
 
@@ -65,15 +76,8 @@ def cut_out(body: Buffer) -> list[Range]:
 def _front(batch: Batch, captured: bool) -> Front:
     shared = batch.shared_headers
     ttl_us = decode_properties(shared).ttl_us if shared and not captured else None
-    return Front(
-        1,
-        batch.count,
-        batch.bodies_bytes,
-        batch.epoch,
-        batch.base_sequence,
-        ttl_us,
-        batch.publisher,
-    )
+    bodies_bytes, first = batch.bodies_bytes, batch.base_sequence
+    return Front(1, batch.count, bodies_bytes, batch.epoch, first, ttl_us, batch.publisher)
 
 
 def _pieces(batch: Batch, settled: Sequence[Range]) -> Iterator[Batch]:
@@ -84,18 +88,29 @@ def _pieces(batch: Batch, settled: Sequence[Range]) -> Iterator[Batch]:
     sizes = batch.message_bytes()
     around = batch.size_bytes - sum(sizes)
     at, count = 0, batch.count
+    gone: list[Range] = []
     for start, end in settled:
         more = around + ENTRY_BYTES if at < start and end < count else 0  # One piece becomes two.
         if (start, end) == (0, count):
             more = -around
-        if sum(sizes[start:end]) <= LOST_BYTES + more:
-            continue
-        if at < start:
-            yield batch.cut(at, start - at)
-        yield _lost(batch, batch.base_sequence + start, end - start)
-        at = end
-    if at < count:
-        yield batch.cut(at, count - at) if at else batch
+        if sum(sizes[start:end]) > LOST_BYTES + more:
+            gone.append((start, end))
+            at = end
+    if not gone:
+        yield batch
+        return
+    edges = [0, *chain(*gone), count]
+    left = batch.cuts((start, end) for start, end in pairs(edges) if start < end)
+    for (start, end), (low, high) in zip(pairs(edges), [*gone, (count, count)], strict=True):
+        if start < end:
+            yield next(left)
+        if low < high:
+            yield _lost(batch, batch.base_sequence + low, high - low)
+
+
+def pairs(edges: Sequence[int]) -> Iterator[Range]:
+    """The first with the second, the third with the fourth, and so on."""
+    return zip(edges[::2], edges[1::2], strict=True)
 
 
 def _lost(batch: Batch, first: int, count: int) -> Batch:

@@ -30,7 +30,7 @@ has one.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
 
 from ..errors import RemoteProtocolError
@@ -164,33 +164,43 @@ class Batch:
         return self._cut(self._lengths, self._bodies_at, self.end)
 
     def cut(self, first: int, count: int) -> Batch:
-        """Messages [`first`, `first + count`) of it, as a batch that stands alone.
+        """Messages [`first`, `first + count`) of it, as a batch that stands alone."""
+        return next(self.cuts([(first, first + count)]))
+
+    def cuts(self, ranges: Iterable[tuple[int, int]]) -> Iterator[Batch]:
+        """The same of each of these [first, end), ascending.
 
         Nothing is done per message: columns and bodies are cut as bytes.
         """
         self.check()
         buffer, lengths = memoryview(self.buffer), self._lengths
-        start = self._bodies_at + sum(lengths[:first])
-        end = start + sum(lengths[first : first + count])
-        lengths_at = self._lengths_at + 4 * first
-        pieces: list[Buffer] = [
-            b"", buffer[self.start + HEADER_BYTES : self._lengths_at],
-            buffer[lengths_at : lengths_at + 4 * count],
-        ]  # fmt: skip
-        if self.flags & FLAG_HEADERS:
-            column_at = self._lengths_at + 4 * self.count
-            sizes = self._column(column_at)
-            at = column_at + 4 * self.count + sum(sizes[:first])
-            pieces.append(buffer[column_at + 4 * first : column_at + 4 * (first + count)])
-            pieces.append(buffer[at : at + sum(sizes[first : first + count])])
-        pieces.append(buffer[start:end])
-        topic_bytes = len(self.topic.encode())
-        pieces[0] = HEADER.pack(
-            MAGIC, VERSION, MESSAGES, self.flags & FLAG_HEADERS, topic_bytes,
-            HEADER_BYTES + sum(map(len, pieces)), 0, count, len(self.shared_headers), self.epoch,
-            self.base_sequence + first, self.time_us, self.publisher,
-        )  # fmt: skip
-        return Batch(b"".join(pieces))
+        column_at = self._lengths_at + 4 * self.count
+        sizes = self._column(column_at) if self.flags & FLAG_HEADERS else ()
+        addressed, topic_bytes = (
+            buffer[self.start + HEADER_BYTES : self._lengths_at],
+            len(self.topic.encode()),
+        )
+        done, header_at, at = 0, column_at + 4 * self.count, self._bodies_at
+        for first, end in ranges:
+            at += sum(lengths[done:first])
+            behind = at + sum(lengths[first:end])
+            pieces: list[Buffer] = [
+                b"", addressed, buffer[self._lengths_at + 4 * first : self._lengths_at + 4 * end],
+            ]  # fmt: skip
+            if sizes:
+                header_at += sum(sizes[done:first])
+                headers_end = header_at + sum(sizes[first:end])
+                pieces.append(buffer[column_at + 4 * first : column_at + 4 * end])
+                pieces.append(buffer[header_at:headers_end])
+                header_at = headers_end
+            pieces.append(buffer[at:behind])
+            pieces[0] = HEADER.pack(
+                MAGIC, VERSION, MESSAGES, self.flags & FLAG_HEADERS, topic_bytes,
+                HEADER_BYTES + sum(map(len, pieces)), 0, end - first, len(self.shared_headers), self.epoch,
+                self.base_sequence + first, self.time_us, self.publisher,
+            )  # fmt: skip
+            yield Batch(b"".join(pieces))
+            done, at = end, behind
 
     def halves(self) -> tuple[Batch, Batch]:
         """Of one that does not fit as a whole; there are two messages in it, or more."""

@@ -57,7 +57,7 @@ def _sizes(block: Block) -> Ints:
 def _rows(block: Block, one: Range, selected: Selected) -> Ints:
     """How many rows each record makes."""
     record, lane, first = block.run_record, block.run_lane, block.run_first
-    messages = block.messages[record]
+    messages = block.run_messages
     low, high = _bounds(lane, selected.lanes)
     rows = np.clip(high - first, 0, messages) - np.clip(low - first, 0, messages)
     position = block.position[record]

@@ -24,24 +24,10 @@ from durable.log.record import Draft, Record
 from durable.vhost import changes
 from durable.vhost.checkpointing import Checkpointing
 from durable.vhost.vhost import Vhost
-from tests.compactions import CONF, LONG_S, SEGMENT_BYTES, Client, live_bytes, numbers
+from tests.compactions import CONF, LONG_S, SEGMENT_BYTES, Client, Turns, live_bytes, numbers
 from tests.power_cuts import run
 from tests.vhosts import batch_at
 from tests.waiting import virtual_sleep
-
-
-@pytest.fixture
-def read_from(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Log positions from which the log was read."""
-    found: list[int] = []
-    read = Log.read
-
-    async def noting(self: Log, position: int, limit_bytes: int) -> list[Record]:
-        found.append(position)
-        return await read(self, position, limit_bytes)
-
-    monkeypatch.setattr(Log, "read", noting)
-    return found
 
 
 def test_a_damaged_record_keeps_its_own_segment_and_no_other(read_from: list[int]) -> None:
@@ -288,20 +274,6 @@ def test_what_is_carried_forward_keeps_to_the_budget(monkeypatch: pytest.MonkeyP
         for end_s, _, size in appended[first:]:
             taken, largest = taken + size, max(largest, size)
             assert taken <= (end_s - start_s + BURST_S) * bytes_per_s + largest
-
-
-class Turns(trio.abc.Instrument):
-    """Counts what is called in one turn of a task."""
-
-    def __init__(self) -> None:
-        self.calls = self.most = 0
-
-    def before_task_step(self, task: trio.lowlevel.Task) -> None:
-        self.calls = 0
-
-    def call(self) -> None:
-        self.calls += 1
-        self.most = max(self.most, self.calls)
 
 
 def test_others_have_their_turn_while_a_segment_is_looked_through(

@@ -11,10 +11,12 @@ pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
 from durable.log.encryption import Encryption
 from security.files import format_network_secret
+from spark.capture.advance import advance
+from spark.capture.plan import NO_LIMIT, Offsets, Selected, Times
 from spark.errors import DataLost
 from tests.captures import Captured, jobs_and_audit
 from tests.logs import NEW_SECRET, encryption
-from tests.unit.spark.loading import loaded
+from tests.unit.spark.loading import loaded, looked
 from tests.unit.spark.streams import Stream
 
 MESSAGES = 12
@@ -63,3 +65,15 @@ def test_what_was_cut_out_is_told_as_freed(tmp_path: Path, apart: bool) -> None:
     told = "offsets 5 to 8 of 'jobs' and 11 behind them were freed"
     with pytest.raises(DataLost, match=told):
         Stream(tmp_path, queues="jobs", startingOffsets='{"jobs": {"0": 3}}')
+
+
+def test_a_batch_of_so_many_rows_counts_those_that_are_left(tmp_path: Path) -> None:
+    """Found: it counted each piece as if it were the whole record."""
+    captured = cut(tmp_path, apart=False)
+    log = looked(captured)
+    captured.close()
+    selected = Selected(log, {1: Offsets("jobs", 0, 0, NO_LIMIT)}, Times(), 1, log.end)
+    first, second = sorted(set(log.carried().origin.tolist()))
+    assert advance(selected, rows_max=len(LEFT), bytes_max=None) == second
+    assert advance(selected, rows_max=2 * len(LEFT), bytes_max=None) == log.end
+    assert first < second
