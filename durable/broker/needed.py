@@ -87,7 +87,7 @@ class Round:
     def begin(self) -> None:
         self.tally = self._hosted.log.tally()
         """As far as it has come."""
-        self.began_s = trio.current_time()
+        self.began_s, self.in_vain = trio.current_time(), True
         self._lanes = deque(self._hosted.vhost.registry.lanes.values())
         self._at = 0
 
@@ -118,9 +118,9 @@ class Round:
         if run.count > 1:
             self._count(run, [*settled.unsettled(run.first, last)])
         ending = index.find(span[1] - 1) if span[1] > last else None
-        return (
-            last if ending is None else max(last, ending.first)
-        )  # Of those between nothing is settled.
+        if ending is None:
+            return last
+        return max(last, ending.first)  # Of those between nothing is settled.
 
     def _count(self, run: Run, left: Sequence[tuple[int, int]]) -> None:
         whole_bytes = record_bytes(run.count, run.size_bytes)
