@@ -11,6 +11,7 @@ are encrypted the bodies are read, too: how many there are stands in them, and n
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from itertools import chain
 from typing import NamedTuple
 
@@ -259,7 +260,10 @@ def _block(fronts: list[bytes], ats: list[int], end_at: int) -> Block:
     runs = np.repeat(np.arange(len(at)), targets)
     target_at = at[runs] + HEADER_BYTES + TARGET_BYTES * counted(np.zeros_like(targets), targets)
     cut = np.flatnonzero(known & (numbers(data, at + 6, "<u2") & CUT).astype(bool)).tolist()
-    left = {one: _left(data[batch[one] : at[one] + sizes[one]].tobytes()) for one in cut}
+    left: dict[int, list[Piece]] = {}
+    for one in cut:
+        with suppress(RemoteProtocolError):  # Who reads it will say so.
+            left[one] = _left(data[batch[one] : at[one] + sizes[one]].tobytes())
     run, start, run_messages = _pieces(runs, messages, left)
     seal = int(kind[-1] == SEAL_KIND)
     return Block(
@@ -271,13 +275,10 @@ def _block(fronts: list[bytes], ats: list[int], end_at: int) -> Block:
 
 
 def _left(body: bytes) -> list[Piece]:
-    """First message and how many, of what is left of a group."""
+    """Of a group, which more follows. Raises RemoteProtocolError."""
     total = int.from_bytes(body[TOTAL_AT : TOTAL_AT + 4], "little")
-    try:
-        group = memoryview(body)[:total]
-        messages, gone = read_front(group).messages, cut_out(group)
-    except RemoteProtocolError:
-        return []
+    group = memoryview(body)[:total]
+    messages, gone = read_front(group).messages, cut_out(group)
     pieces: list[Piece] = []
     at = 0
     for start, end in [*gone, (messages, messages)]:
