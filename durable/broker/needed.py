@@ -24,8 +24,6 @@ from .hosted import Hosted
 
 MOVED_BYTES = ORIGIN.size + ALIGNMENT
 """What a record takes more once it was moved, at most; if it was before, it is only aligned anew."""
-
-
 PIECE_BYTES = 2 * LOST_BYTES
 """What each piece that is left takes besides, about: its own front, and what stands for the ones before it."""
 LOOKED_AT_ONCE, LOOKED_MAX = 256, 5000

@@ -342,7 +342,7 @@ class Log:
 
     def leave(self, position: int) -> None:
         """Do not compact the segment with this log position until the log is opened again."""
-        self._store.segments.grows(position)
+        self._store.segments.leave(position)
 
     def put_off(self, chosen: Chosen, counted_bytes: float) -> None:
         """To carry this segment forward takes at least so much, more than it was chosen for."""

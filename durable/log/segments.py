@@ -122,9 +122,14 @@ class Segments:
         segment = self.find(position)
         return b"" if segment is None else segment.marks.encode(position)
 
-    def grows(self, position: int, times: float = inf, *, cut: bool = False) -> None:
+    def leave(self, position: int) -> None:
+        """The segment with this log position cannot be carried forward, whatever is cut out of it."""
+        self.grows(position, inf)
+        self.grows(position, inf, cut=True)
+
+    def grows(self, position: int, times: float, *, cut: bool = False) -> None:
         """What is carried forward of the segment with this log position takes so many times what was expected, where
-        some was to be cut out or not; inf: it cannot be."""
+        some was to be cut out or not."""
         segment = self.find(position)
         if segment is None or position >= segment.end:  # It has been freed meanwhile.
             return

@@ -97,8 +97,11 @@ def test_what_was_counted_corrects_what_is_estimated(
         made.release(10, 0, live - left)
         expected, live = expected * left / live, left
         assert made.candidates(END, 0.0)[0].needed_bytes == pytest.approx(expected)
-    made.grows(10)
+    made.leave(10)
     assert made.candidates(END, 0.0)[0].needed_bytes == inf
+    cut = Tally(made)
+    cut.count(10, 0, live)
+    assert made.candidates(END, 0.0, cut)[0].needed_bytes == inf
     made.release(10, 1, live)
     assert made.candidates(END, 0.0)[0].needed_bytes == 0
     made.grows(10_000, 2)  # It has been freed meanwhile.
