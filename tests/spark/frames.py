@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 QUERY_S_MAX = 120
+LATE = "Python worker failed to connect back"
 
 
 def load(session: SparkSession, data: Path, **options: Any) -> DataFrame:
@@ -49,7 +50,19 @@ class Query:
         self.options = {"startingOffsets": "earliest", **options}
 
     def run(self) -> int:
-        """Take all there is; the number of micro-batches with rows. Raises what the query raised."""
+        """Take all there is; the number of micro-batches with rows. Raises what the query raised, unless Spark was
+        tired of waiting for its source's process to begin: ten seconds, which a busy machine may need."""
+        from pyspark.errors import StreamingQueryException
+
+        for more in (2, 1, 0):
+            try:
+                return self._run()
+            except StreamingQueryException as error:
+                if not more or LATE not in str(error):
+                    raise
+        raise AssertionError("the last one was raised")
+
+    def _run(self) -> int:
         frame = (
             self._session.readStream.format("mesh-capture")
             .options(**self.options)
