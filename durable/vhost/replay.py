@@ -269,14 +269,12 @@ class Replay:
                     self._stretches.end()
                 self.publishers.recovered(publisher, epoch, first, first + count)
         expires_us = 0 if ttl_us is None else expiry_us(time_us, ttl_us)
+        gone = cut_out(body) if header.cut else ()
         for lane_id, at in TARGET.iter_unpack(contents[:body_at]):
             recovering = self._recovering.get(lane_id) or self._lane(lane_id)
             recovering.run(at, count, position, size_bytes, time_us, expires_us)
-        if header.cut:
-            gone = cut_out(body)
-            for lane_id, at in TARGET.iter_unpack(contents[:body_at]):
-                lane = self.registry.lane(lane_id)
-                _settle(lane, [(at + start, at + end) for start, end in gone])
+            if gone:
+                _settle(recovering.lane, [(at + start, at + end) for start, end in gone])
 
     def _lane(self, lane_id: int) -> Recovering:
         """To be called once for each, when something of it comes for the first time."""

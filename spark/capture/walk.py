@@ -43,6 +43,7 @@ from mesh.errors import RemoteProtocolError
 from mesh.protocol.batch import MESSAGES
 
 from .gather import Ints, Numbers, counted, numbers
+from .stretches import without
 
 BLOCK_RECORDS = 4096
 BLOCK_BYTES = 4 << 20
@@ -278,14 +279,8 @@ def _left(body: bytes) -> list[Piece]:
     """Of a group, which more follows. Raises RemoteProtocolError."""
     total = int.from_bytes(body[TOTAL_AT : TOTAL_AT + 4], "little")
     group = memoryview(body)[:total]
-    messages, gone = read_front(group).messages, cut_out(group)
-    pieces: list[Piece] = []
-    at = 0
-    for start, end in [*gone, (messages, messages)]:
-        if start > at:
-            pieces.append((at, start - at))
-        at = end
-    return pieces
+    whole = [(0, read_front(group).messages)]
+    return [(low, high - low) for low, high in without(whole, cut_out(group))]
 
 
 def _pieces(runs: Ints, messages: Ints, left: Mapping[int, list[Piece]]) -> tuple[Ints, Ints, Ints]:
