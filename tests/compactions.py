@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
+import pytest
 import trio
 
 from durable.broker.hosted import Hosted
@@ -12,7 +14,7 @@ from durable.definition_forms import to_plain
 from durable.definitions import QueueDefinition
 from durable.queues.consumers import Consumer
 from durable.queues.queue import ACK
-from durable.vhost import changes
+from durable.vhost import changes, cutting
 from mesh.protocol.batch import Batch
 from tests.power_cuts import CONFIG
 from tests.vhosts import PUBLISHER, anybody, flushed, make_batch
@@ -74,6 +76,15 @@ class Client:
         for _ in range(12):
             await self.publish("fast", [bytes(4000)])
         await self.settle_all("fast")
+
+
+@contextmanager
+def cut_at_any_price() -> Iterator[None]:
+    """What is settled of a record is cut out of it, worth it or not."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cutting, "WORTH", 10)
+        patch.setattr(cutting, "LOST_BYTES", -1000)
+        yield
 
 
 def numbers(hosted: Hosted) -> list[int]:

@@ -23,8 +23,6 @@ from .needed import Needed, Round, needed_of, wanting
 
 logger = logging.getLogger("durable")
 PAUSE_S = 1.0
-ROUND_S = 10.0
-"""From one round in vain through what is settled of records that are needed to the next, at least."""
 CUT_BYTES_AT_ONCE = 1 << 20
 """Of records that are cut, before others have their turn: some milliseconds."""
 AT_ONCE, BYTES_AT_ONCE = 256, 256 * 1024
@@ -43,7 +41,7 @@ async def compact(hosted: Hosted, bytes_per_s: float) -> None:
     round_ = Round(hosted)
     while True:
         await trio.sleep(PAUSE_S)
-        chosen = hosted.log.to_compact() or await _to_cut(hosted, round_)
+        chosen = hosted.log.to_compact() or await round_.choose()
         if chosen is None:
             continue
         positions = chosen.positions
@@ -71,18 +69,6 @@ async def compact(hosted: Hosted, bytes_per_s: float) -> None:
         except StoreError as error:
             logger.warning("compaction of %s has ended: %s", hosted.vhost.name, error)
             return
-
-
-async def _to_cut(hosted: Hosted, round_: Round) -> Chosen | None:
-    """A segment that is mostly settled when its records are looked into."""
-    if round_.over:
-        if round_.in_vain and trio.current_time() < round_.began_s + ROUND_S:
-            return None
-        round_.begin()
-    await round_.go_on()
-    chosen = hosted.log.to_compact(round_.tally)
-    round_.in_vain &= chosen is None
-    return chosen
 
 
 def _leave_damaged(hosted: Hosted, positions: range) -> None:

@@ -13,6 +13,7 @@ from mesh.errors import RemoteProtocolError
 
 from ..errors import DurableError
 from ..log.bodies import ORIGIN, batch_bytes, decode_moved
+from ..log.compaction import Chosen
 from ..log.record import ALIGNMENT, TARGET_BYTES, Kind, Record, Target
 from ..queues.lane import Lane
 from ..queues.runs import Run
@@ -26,6 +27,8 @@ MOVED_BYTES = ORIGIN.size + ALIGNMENT
 """What a record takes more once it was moved, at most; if it was before, it is only aligned anew."""
 PIECE_BYTES = 2 * LOST_BYTES
 """What each piece that is left takes besides, about: its own front, and what stands for the ones before it."""
+ROUND_S = 10.0
+"""From a round in vain to the next, at least, from beginning to beginning."""
 LOOKED_AT_ONCE, LOOKED_MAX = 256, 5000
 """Runs: before others have their turn, in two milliseconds, and in a second."""
 
@@ -80,18 +83,29 @@ class Round:
 
     def __init__(self, hosted: Hosted) -> None:
         self._hosted = hosted
-        self.begin()
+        self._begin()
 
-    def begin(self) -> None:
+    def _begin(self) -> None:
         self.tally = self._hosted.log.tally()
         """As far as it has come."""
-        self.began_s, self.in_vain = trio.current_time(), True
+        self._began_s, self._in_vain = trio.current_time(), True
         self._lanes = deque(self._hosted.vhost.registry.lanes.values())
         self._at = 0
 
     @property
     def over(self) -> bool:
         return not self._lanes
+
+    async def choose(self) -> Chosen | None:
+        """Go on, and say which segment is mostly settled when its records are looked into; None: none yet."""
+        if self.over:
+            if self._in_vain and trio.current_time() < self._began_s + ROUND_S:
+                return None
+            self._begin()
+        await self.go_on()
+        chosen = self._hosted.log.to_compact(self.tally)
+        self._in_vain &= chosen is None
+        return chosen
 
     async def go_on(self) -> None:
         """Through LOOKED_MAX runs more."""

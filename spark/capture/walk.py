@@ -265,13 +265,16 @@ def _block(fronts: list[bytes], ats: list[int], end_at: int) -> Block:
     for one in cut:
         with suppress(RemoteProtocolError):  # Who reads it will say so.
             left[one] = _left(data[batch[one] : at[one] + sizes[one]].tobytes())
-    run, start, run_messages = _pieces(runs, messages, left)
+    lane, first = numbers(data, target_at, "<i8"), numbers(data, target_at + 8, "<i8")
+    run_messages = messages[runs]
+    if left:
+        run, start, run_messages = _pieces(runs, messages, left)
+        runs, lane, first = runs[run], lane[run], first[run] + start
     seal = int(kind[-1] == SEAL_KIND)
     return Block(
         np.array(ats, np.int64), end_at, kind, position, int(position[-1]) + 1 - seal,
         int(numbers(data, at[-1:] + CHECKED_BYTES, "<u4")[0]), int((position - unsynced).max()),
-        numbers(data, at + 48, "<i8"), origin, messages, runs[run],
-        numbers(data, target_at, "<i8")[run], numbers(data, target_at + 8, "<i8")[run] + start, run_messages,
+        numbers(data, at + 48, "<i8"), origin, messages, runs, lane, first, run_messages,
     )  # fmt: skip
 
 
@@ -285,8 +288,6 @@ def _left(body: bytes) -> list[Piece]:
 
 def _pieces(runs: Ints, messages: Ints, left: Mapping[int, list[Piece]]) -> tuple[Ints, Ints, Ints]:
     """Which run each piece is of, its first message and how many, of records of which that is `left`."""
-    if not left:
-        return np.arange(len(runs)), np.zeros_like(runs), messages[runs]
     pieces = [left.get(one, [(0, count)]) for one, count in enumerate(messages.tolist())]
     count = np.fromiter(map(len, pieces), np.int64, len(pieces))
     starts, counts = np.array([*chain(*pieces)], np.int64).reshape(-1, 2).T

@@ -8,7 +8,7 @@ back, dead-letters, deletes, and goes on until checkpoints are written and segme
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from random import Random
 
 import pytest
@@ -27,6 +27,7 @@ from durable.vhost.changes import Change
 from durable.vhost.cutting import Range
 from durable.vhost.deadletters import part_of
 from mesh.protocol.batch import Batch
+from tests.compactions import cut_at_any_price
 from tests.ledger import number_of, payload
 from tests.power_cuts import CONFIG, LOOKING, Cuts, Found, Ledger, run, two_lives
 from tests.vhosts import PUBLISHER, anybody, batch_at, flushed, make_batch
@@ -203,10 +204,7 @@ class Client:
 
 def cut(body: Buffer, settled: Sequence[Range], *, captured: bool) -> bytes | None:
     """Of three batches in four, worth it or not."""
-    with pytest.MonkeyPatch.context() as patch:
-        if len(body) // 16 % 4:
-            patch.setattr(cutting, "WORTH", 10)
-            patch.setattr(cutting, "LOST_BYTES", -1000)
+    with cut_at_any_price() if len(body) // 16 % 4 else nullcontext():
         return cutting.without(body, settled, captured=captured)
 
 

@@ -20,9 +20,10 @@ from durable.errors import StoreBusy
 from durable.log.bodies import Missed, encode_definitions, move
 from durable.log.record import Draft, Kind, Record
 from durable.queues.consumers import Consumer
-from durable.vhost import changes, cutting
+from durable.vhost import changes
 from durable.vhost.registry import GAPS_MAX, Gap
 from mesh.protocol.batch import Batch, batch_pieces
+from tests.compactions import cut_at_any_price
 from tests.vhosts import PUBLISHER, PlainVhost, anybody, as_record, make_batch, snapshot_of
 
 NAMES = ("a", "b", "c")
@@ -308,9 +309,7 @@ def _settle_some(story: Story) -> None:
 
 def _cut(story: Story, record: Record) -> bytes | None:
     """Worth it or not."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cutting, "WORTH", 10)
-        patch.setattr(cutting, "LOST_BYTES", -1000)
+    with cut_at_any_price():
         needed = needed_of(story.vhost, record)
         return None if needed is None else needed.cut
 
