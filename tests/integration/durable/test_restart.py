@@ -329,7 +329,7 @@ async def test_checkpoints_for_records_write_no_more_than_the_log_does(
 
     monkeypatch.setattr(Checkpointer, "_write_files", write)
     log = replace(SMALL.log, segment_bytes=1 << 22)
-    config = replace(SMALL, log=log, checkpoint_records=1, idle_s=0.0001)
+    config = replace(SMALL, log=log, checkpoint_records=1, idle_s=0.001)
     async with serving(tmp_path, config=config) as broker, client(broker) as shop:
         await shop.declare_queue("jobs")
         for number in range(1500):
