@@ -8,6 +8,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -36,13 +37,18 @@ from tests.waiting import PATIENCE_S, until, virtual_sleep
 SEGMENT = CONFIG.log.segment_bytes
 VIRTUAL_PATIENCE_S = 100 * CONFIG.idle_s
 AUDIT = StreamDefinition(name="audit")
+SOME = 11
+"""Messages that show that there is room again: to fill the disk once more takes most of a test."""
 
 
 async def fill(
-    hosted: Hosted, size_bytes: int = 1000, *, first: int = 0, slowly: bool = False
-) -> int:
+    hosted: Hosted, size_bytes: int = 1000, *, first: int = 0, slowly: bool = False,
+    most: float = inf,
+) -> int:  # fmt: skip
     """Publish to `jobs` until there is no room, slowly: with checkpoints; how many are confirmed."""
     for number in count():
+        if number == most:
+            return number
         try:
             await publish(hosted, make_batch(first + number, [bytes(size_bytes)], key="jobs"))
         except StoreFull:
