@@ -78,15 +78,15 @@ def ring_count(queues: int, in_row: int) -> int:
     return max(RING_COUNT // turn, TURNS_PER_RING_MIN) * turn
 
 
-def filled_then_drained(name: str, size_bytes: int, count: int) -> Case:
-    """All is published and confirmed while nobody consumes; then a consumer takes it all."""
+def filled_then_drained(name: str, size_bytes: int, count: int, *, queues: int = 1) -> Case:
+    """All is published and confirmed while nobody consumes; then one program takes it all."""
 
     def run(troupe: Troupe, scale: Scale) -> Outcome:
-        counts = {"start": 0, "count": scale.count(count)}
+        counts = {"start": 0, "count": max(scale.count(count) // queues, 1) * queues}
         with serving(troupe) as setting:
-            names = queue_names(1)
             common: dict[str, Any] = {
-                "size_bytes": size_bytes, "ring_count": RING_COUNT, "queues": names, "in_row": 1,
+                "size_bytes": size_bytes, "ring_count": ring_count(queues, 1),
+                "queues": queue_names(queues), "in_row": 1,
             }  # fmt: skip
             sent = setting.start("durable_publisher", **common).ask("run", **counts)
             drained = drain(setting, common, counts["count"])
@@ -161,7 +161,15 @@ def many_queues() -> tuple[list[Case], list[Row]]:
 
 
 def filled() -> tuple[list[Case], list[Row]]:
-    name = "publish without a consumer, then drain, 100 B"
-    case = filled_then_drained(name, 100, SIZES["100 B"][1])
-    rows = [row(f"{name}: {what}", "msg/s", name, f"{what}_per_s") for what in ("publish", "drain")]
-    return [case], rows
+    one = "publish without a consumer, then drain, 100 B"
+    many = f"{one}, {QUEUES} queues in turn"
+    cases = [
+        filled_then_drained(one, 100, SIZES["100 B"][1]),
+        filled_then_drained(many, 100, QUEUES_COUNT, queues=QUEUES),
+    ]
+    rows = [
+        row(f"{name}: {what}", "msg/s", name, f"{what}_per_s")
+        for name in (one, many)
+        for what in ("publish", "drain")
+    ]
+    return cases, rows

@@ -19,6 +19,7 @@ CASES = [
     streaming.confirmed("in turn", 100, TINY, queues=10),
     streaming.confirmed("in a row", 100, TINY, queues=10, in_row=10),
     streaming.filled_then_drained("filled", 100, TINY),
+    streaming.filled_then_drained("filled in turn", 100, TINY, queues=10),
     latency.one_at_a_time("one at a time", 1),
     memory.ready_messages("ready", TINY, starts=1),
     memory.ready_messages("alone", TINY, way="alone", starts=1),
