@@ -57,7 +57,7 @@ DISTANCE_END = 1 << 32
 """Of sequences in a spread one, from the front's."""
 NO_TTL = -1
 
-BYTES_MAX, BATCHES_MAX = 64 * 1024, 64
+BYTES_MAX, BATCHES_MAX = 64 * 1024, 256
 """Of one group, about: who wants one message reads all of it, what damage hits is lost with it, and it is
 kept for as long as one message of it is needed."""
 UNLIKE_BYTES = 64

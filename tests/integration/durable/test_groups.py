@@ -20,7 +20,7 @@ from durable.log.bodies import encode_definitions
 from durable.log.header import SEGMENT_HEADER_BYTES
 from durable.log.record import Draft, Kind, Target
 from durable.vhost import changes
-from durable.vhost.groups import FRONT, encode_group
+from durable.vhost.groups import BATCHES_MAX, FRONT, encode_group
 from tests.brokers import QUIET, client, numbered, payloads, serving, take, until_told
 from tests.logs import following
 from tests.stores import LANE, flip, make_store
@@ -202,7 +202,7 @@ async def test_a_damaged_one_costs_its_messages_and_no_others(tmp_path: Path) ->
         (gap,) = broker.hosted("/").log.report.gaps
         assert gap.end - gap.start == 1
         ready = (await shop.statistics())["queues"]["jobs"]["ready"]
-        assert COUNT - 128 <= ready < COUNT
+        assert COUNT - 2 * BATCHES_MAX <= ready < COUNT
         async with shop.consume("jobs", prefetch=0) as deliveries:
             found = [int(one) for one in payloads(await take(deliveries, ready))]
         lost = sorted({*range(COUNT)} - {*found})
