@@ -21,6 +21,7 @@ MESSAGES, SIZE_BYTES = 10_000_000, 16
 QUEUES = 10_000
 MB = 1e6
 PUBLISH_S_MAX = 900.0
+"""MESSAGES_ALONE took 600 s on the slowest machine so far."""
 STARTS = 5
 """Without checkpoints, of which the median is told: one takes a tenth of a second, or half as much again."""
 

@@ -194,7 +194,10 @@ async def test_little_is_shared_by_those_who_wait(tmp_path: Path) -> None:
 async def test_a_damaged_one_costs_its_messages_and_no_others(tmp_path: Path) -> None:
     async with serving(tmp_path, config=QUIET) as broker, client(broker) as shop:
         await fill(shop)
-        end_at = broker.hosted("/").log._committer.placer.cursor.at
+        hosted = broker.hosted("/")
+        (lane,) = hosted.vhost.registry.queue("jobs").lanes
+        runs = {lane.index.find(at) for at in range(COUNT)}
+        end_at = hosted.log._committer.placer.cursor.at
     log = vhost_path(tmp_path, "/") / "log"
     (log / "checkpoint").unlink()
     flip(log / "msgs.0000000001", (SEGMENT_HEADER_BYTES + end_at) // 2)
@@ -206,6 +209,8 @@ async def test_a_damaged_one_costs_its_messages_and_no_others(tmp_path: Path) ->
         async with shop.consume("jobs", prefetch=0) as deliveries:
             found = [int(one) for one in payloads(await take(deliveries, ready))]
         lost = sorted({*range(COUNT)} - {*found})
+        assert len(runs) > 1
+        assert (lost[0], len(lost)) in {(run.first, run.count) for run in runs if run}
         assert lost == [*range(lost[0], lost[-1] + 1)], "those of one record"
         with trio.fail_after(5):
             await shop.publish("", "jobs", b"goes on")
