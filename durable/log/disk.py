@@ -36,6 +36,9 @@ class File(Protocol):
         Not the least such byte: a disk that does not know says the size.
         """
 
+    def forget_read(self, start: int) -> None:
+        """What was read from this byte on need not stay in memory: zeros that do may count as written."""
+
     def pwritev(self, pieces: Sequence[Buffer], at: int) -> None:
         """All of it, or OSError and some of it."""
 

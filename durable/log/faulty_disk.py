@@ -66,6 +66,9 @@ class FaultyFile(File):
     def data_end(self) -> int:
         return self._file.data_end()
 
+    def forget_read(self, start: int) -> None:
+        self._file.forget_read(start)
+
     def pwritev(self, pieces: Sequence[Buffer], at: int) -> None:
         cut = self._faults.change()
         if self._faults.write_error is not None:

@@ -195,6 +195,8 @@ class MemoryFile(File):
         used = len(self.inode.seen.rstrip(b"\0"))
         return min(-(-used // SECTOR_BYTES) * SECTOR_BYTES, self.size_bytes)
 
+    def forget_read(self, start: int) -> None: ...
+
     def pwritev(self, pieces: Sequence[Buffer], at: int) -> None:
         data = b"".join(pieces)
         room = max(0, self.size_bytes - at) + self._volume.free_bytes

@@ -55,6 +55,9 @@ class ReadOnlyFile(File):
     def data_end(self) -> int:
         return min(self._file.data_end(), self._kept_bytes)
 
+    def forget_read(self, start: int) -> None:
+        self._file.forget_read(start)
+
     def pwritev(self, pieces: Sequence[Buffer], at: int) -> None:
         """Recovery writes what it has read, nothing else."""
 
@@ -82,6 +85,7 @@ class NoFile(File):
     def data_end(self) -> int:
         return 0
 
+    def forget_read(self, start: int) -> None: ...
     def pwritev(self, pieces: Sequence[Buffer], at: int) -> None: ...
     def preallocate(self, size_bytes: int) -> None: ...
     def truncate(self, size_bytes: int) -> None: ...

@@ -48,6 +48,9 @@ class RealFile(File):
         except OSError as error:
             return end if error.errno == errno.ENXIO else self.size_bytes
 
+    def forget_read(self, start: int) -> None:
+        os.posix_fadvise(self._descriptor, start, 0, os.POSIX_FADV_DONTNEED)
+
     def pwritev(self, pieces: Sequence[Buffer], at: int) -> None:
         if len(pieces) > 1 and sum(map(len, pieces)) <= JOIN_BYTES_MAX:
             pieces = [b"".join(pieces)]

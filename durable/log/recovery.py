@@ -115,6 +115,9 @@ def recover(
         StoreKeyMissing, StoreKeyWrong: the same without another key.
     """
     begun_s = clock()
+    # From glibc, what is larger than anything freed so far has new pages each time, as windows would.
+    freed = bytes(2 * WINDOW_BYTES)
+    del freed
     identity = identify(disk, new_store_id=new_store_id, now_us=now_us)
     cipher = read_cipher(disk, identity.store_id, encryption)
     begin = Beginning(start) if isinstance(start, int) else start(identity.store_id, cipher)
@@ -223,6 +226,7 @@ class _Recovery:
         self._take(one, findings(begin))
         end = max([segment.end_at, *[part.end for part in one.damaged[-1:]]])
         self._bytes_read += end - begin
+        file.forget_read(end)  # Or the next start would search these zeros, too.
         return one
 
     def _begin_in(

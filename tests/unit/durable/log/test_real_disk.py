@@ -87,6 +87,17 @@ def test_what_was_allocated_and_never_written_is_known(disk: Disk) -> None:
     assert file.data_end() == 4 << 20, "what is in the cache only counts as well"
 
 
+def test_zeros_that_were_read_are_known_to_be_such_once_they_are_forgotten(disk: Disk) -> None:
+    file = disk.create("one")
+    file.preallocate(4 << 20)
+    file.pwritev([b"abc"], 1 << 20)
+    file.fdatasync()
+    assert not any(file.pread(2 << 20, 2 << 20))
+    file.forget_read((1 << 20) + 3)
+    assert (1 << 20) + 3 <= file.data_end() <= 2 << 20
+    assert file.pread(3, 1 << 20) == b"abc"
+
+
 def test_many_pieces(disk: Disk) -> None:
     pieces = [bytes([number % 256]) * (number % 7 + 100) for number in range(2 * PIECES_MAX + 5)]
     file = disk.create("one")

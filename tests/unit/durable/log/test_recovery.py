@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,7 @@ from durable.errors import NotInLog, RecordDamaged, StoreFailed, StoreFull
 from durable.log.faulty_disk import Faults, FaultyDisk
 from durable.log.header import segment_name
 from durable.log.memory_disk import MemoryDisk, MemoryFile, Volume
+from durable.log.real_disk import RealDisk
 from durable.log.record import Record
 from durable.log.report import Gap
 from tests.full_logs import Tight, in_spare, room
@@ -70,6 +72,16 @@ def test_zeros_that_were_never_written_are_not_read_and_dirt_behind_them_is_foun
     torn = PlainLog(MemoryDisk(volume), config).report.torn
     assert torn is not None
     assert (torn.at, torn.size_bytes) == (end_at, (7 << 20) + 1 - end_at)
+
+
+def test_what_a_start_has_read_of_them_the_next_one_does_not_read_again(tmp_path: Path) -> None:
+    config = replace(SMALL, segment_bytes=8 << 20)
+    log = PlainLog(RealDisk(tmp_path), config)
+    log.write(publish(1))
+    log.close()
+    for _ in range(2):
+        PlainLog(RealDisk(tmp_path), config).close()
+        assert RealDisk(tmp_path).open(segment_name(1)).data_end() < 1 << 16
 
 
 def test_dirt_that_cannot_be_written_over_is_cut_off() -> None:
