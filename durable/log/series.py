@@ -16,23 +16,21 @@ import struct
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import chain
 from operator import eq
 
+from .checking import all_whole
 from .checksum import crc32
 from .column import leading_constant, leading_equal, leading_rising
 from .record import HEADER_BYTES, MAGIC, TARGET_BYTES, VERSION, WHOLE_HEADER, Header, Kind, Record
 
-CODES = {1: "Q", 2: "I"}
-"""Type codes of numbers of which so many are in a word."""
 WORD_BYTES = 8
 """Records begin and end at multiples of it: ALIGNMENT."""
 SERIES_MIN = 16
 """Fewer are not worth it: to look at so many together takes as long as one by one."""
 LIKE_MIN = 512
 """Fewer of one size, where others follow, are read with these."""
-AT_ONCE = 16
-"""Of one size, so many are taken apart by each call."""
 HEADER_WORDS = HEADER_BYTES // WORD_BYTES
 HEAD_WORDS = 20
 """As far as most columns are: header, two targets, and the header of a batch."""
@@ -58,31 +56,32 @@ MESSAGES, ACKS = (_front(Kind.PUBLISH), _front(Kind.CAPTURE)), _front(Kind.ACKS)
 class Words:
     """Bytes as the numbers in them; what goes beyond whole words is in none."""
 
-    __slots__ = ("_arrays", "_whole", "data", "view")
+    __slots__ = ("_array", "_whole", "data", "view")
 
     def __init__(self, data: bytes) -> None:
         self.data = data
         self._whole = data[: len(data) // WORD_BYTES * WORD_BYTES]  # No copy, as mostly: all of it.
         self.view = memoryview(self._whole).cast("Q")
         """To look at some of them."""
-        self._arrays: dict[int, array[int]] = {}
+        self._array: array[int] | None = None
 
-    def array(self, in_word: int) -> array[int]:
-        """All of them, so many in a word, to take every so many of: twice as fast as of the view."""
-        found = self._arrays.get(in_word)
-        if found is None:
-            found = self._arrays[in_word] = array(CODES[in_word], self._whole)
-        return found
+    @property
+    def array(self) -> array[int]:
+        """All of them, to take every so many of: twice as fast as of the view."""
+        if self._array is None:
+            self._array = array("Q", self._whole)
+        return self._array
 
 
 class Series:
     """Valid records that follow one another, of one epoch: batches, all published or all captured, and acks."""
 
-    __slots__ = ("_base", "_columns", "_heads", "_offsets", "_words", "count", "header")
+    __slots__ = ("_base", "_columns", "_halves", "_heads", "_offsets", "_words", "count", "header")
 
     def __init__(self, words: Words, offsets: Offsets, base: int) -> None:
         self._words, self._offsets, self._base = words, offsets, base
-        self._columns: dict[tuple[int, int], array[int]] = {}
+        self._columns: dict[int, array[int]] = {}
+        self._halves: dict[int, array[int]] = {}
         self._heads: memoryview | None = None
         self.count = len(offsets)
         self.header = self._header(0)
@@ -126,37 +125,35 @@ class Series:
 
     def column(self, index: int) -> array[int]:
         """The u64 that stands at byte 8 * `index` of each record; all have to be so long."""
-        return self._column(1, index)
+        column = self._columns.get(index)
+        if column is None:
+            column = self._columns[index] = self._taken(index)
+        return column
 
     def lows(self, index: int) -> array[int]:
         """The first u32 of that."""
-        return self._column(2, 2 * index)
+        return self._of_halves(index)[::2]
 
     def highs(self, index: int) -> array[int]:
         """The second one."""
-        return self._column(2, 2 * index + 1)
+        return self._of_halves(index)[1::2]
 
-    def _column(self, in_word: int, index: int) -> array[int]:
-        """Of numbers of which there are so many in a word."""
-        column = self._columns.get((in_word, index))
-        if column is None:
-            column = self._columns[in_word, index] = self._taken(in_word, index)
-        return column
+    def _of_halves(self, index: int) -> array[int]:
+        halves = self._halves.get(index)
+        if halves is None:
+            halves = self._halves[index] = array("I", self.column(index).tobytes())
+        return halves
 
-    def _taken(self, in_word: int, index: int) -> array[int]:
-        offsets = self._offsets
+    def _taken(self, index: int) -> array[int]:
+        offsets, numbers = self._offsets, self._words.array
         if isinstance(offsets, range):
-            begin, end, step = (in_word * at for at in (offsets.start, offsets.stop, offsets.step))
-            return self._words.array(in_word)[begin + index : end : step]
-        code = CODES[in_word]
-        if index >= in_word * HEAD_WORDS:
-            numbers = self._words.array(in_word)
-            return array(code, [numbers[in_word * at + index] for at in offsets])
+            return numbers[offsets.start + index : offsets.stop : offsets.step]
+        if index >= HEAD_WORDS:
+            return array("Q", [numbers[at + index] for at in offsets])
         if self._heads is None:
-            self._heads = memoryview(b"".join(self._fronts(offsets)))
+            self._heads = memoryview(b"".join(self._fronts(offsets))).cast("Q")
         # Too few columns are taken of these to make an array first.
-        heads: memoryview = self._heads.cast(code)  # type: ignore[call-overload]
-        return array(code, heads[index :: in_word * HEAD_WORDS].tobytes())
+        return array("Q", self._heads[index::HEAD_WORDS].tobytes())
 
     def _fronts(self, offsets: list[int]) -> list[bytes]:
         """Of each record, equally long: once these stand side by side, a column is a slice of them."""
@@ -219,13 +216,25 @@ class Series:
             header = Header._make(WHOLE_HEADER.unpack_from(data, at))
             yield Record(header, data[at + HEADER_BYTES : at + header.total_bytes])
 
+    def of_our_kinds(self) -> int:
+        """So many of the first ones are messages of one kind, and acks. At least the first one is."""
+        if self.one_size:
+            return self.count
+        fronts = self.column(FRONT)
+        kind = next((front for front in fronts if front != ACKS), ACKS)
+        ours = {kind, ACKS} if kind in MESSAGES else {ACKS}
+        if sum(map(fronts.count, ours)) == self.count:
+            return self.count
+        return next(which for which, front in enumerate(fronts) if front not in ours)
+
     def valid(self) -> int:
         """How many of the first ones are, if the very first one is."""
         chains, checksums = self.lows(CHAIN), self.highs(CHECKSUM)
-        return min(
+        count = min(
             leading_constant(self.column(EPOCH)), leading_rising(self.column(POSITION), 1),
-            1 + leading_equal(chains[1:], checksums[:-1]), self._complete(), self._whole(),
+            1 + leading_equal(chains[1:], checksums[:-1]), self._complete(),
         )  # fmt: skip
+        return self.before(count)._whole()
 
     def _complete(self) -> int:
         """So many of the first ones are as long as what they say is in them."""
@@ -240,29 +249,28 @@ class Series:
         return self.count if totals == expected else [*map(eq, totals, expected)].index(False)
 
     def _whole(self) -> int:
-        """So many of the first ones have right checksums."""
-        data, offsets = memoryview(self._words.data), self._offsets
-        begin = WORD_BYTES * offsets[0]
+        """So many of the first ones have right checksums; complete they are."""
+        ends, of_rests = self._ends(), self.highs(TARGETS)
+        begin = self.at - self._base
+        data = memoryview(self._words.data)[begin : begin + ends[-1]]
+        if all_whole(data, ends, of_rests):
+            return self.count
+        starts = (0, *ends[:-1])
+        heads = array("I", [crc32(data[at : at + HEADER_BYTES]) for at in starts])
+        rests = array(
+            "I",
+            [crc32(data[at + HEADER_BYTES : end]) for at, end in zip(starts, ends, strict=True)],
+        )
+        return min(leading_constant(heads), leading_equal(rests, of_rests))
+
+    def _ends(self) -> range | list[int]:
+        """The byte behind each, from the first one's on."""
+        offsets = self._offsets
         if isinstance(offsets, range):
             record_bytes = WORD_BYTES * offsets.step
-            both = f"{HEADER_BYTES}s{record_bytes - HEADER_BYTES}s"
-            records = data[begin : begin + self.count * record_bytes]
-            middle = self.count // AT_ONCE * AT_ONCE * record_bytes
-            parts = chain(
-                chain.from_iterable(struct.iter_unpack(AT_ONCE * both, records[:middle])),
-                chain.from_iterable(struct.iter_unpack(both, records[middle:])),
-            )
-            checksums = array("I", [*map(crc32, parts)])
-            of_heads, of_rests = checksums[::2], checksums[1::2]
-        else:
-            ats = [WORD_BYTES * offset + HEADER_BYTES for offset in offsets]
-            ends = [at + size for at, size in zip(ats, self.lows(LENGTHS), strict=True)]
-            of_heads = array("I", [crc32(data[at - HEADER_BYTES : at]) for at in ats])
-            of_rests = array(
-                "I",
-                [crc32(data[at : end - HEADER_BYTES]) for at, end in zip(ats, ends, strict=True)],
-            )
-        return min(leading_constant(of_heads), leading_equal(of_rests, self.highs(TARGETS)))
+            return range(record_bytes, record_bytes * self.count + 1, record_bytes)
+        ends = [WORD_BYTES * (offset - offsets[0]) for offset in offsets[1:]]
+        return [*ends, self.end_at - self.at]
 
 
 def one_by_one(visit: Callable[[Record], object]) -> Callable[[Record | Series], None]:
@@ -292,6 +300,7 @@ def find_series(words: Words, at: int, base: int, count_max: int) -> Series | No
     if len(offsets) < SERIES_MIN:
         return None
     series = Series(words, offsets, base)
+    series = series.before(series.of_our_kinds())
     count = series.valid()
     return None if count < SERIES_MIN else series.before(count)
 
@@ -310,18 +319,14 @@ def _of_one_size(words: Words, at: int, front: int, count_max: int) -> range | N
 
 
 def _of_any_size(words: Words, at: int, count_max: int) -> list[int]:
-    """Messages of one kind, and acks."""
+    """Of any kind: as each says where the next one is."""
     offsets: list[int] = []
-    whole, messages = words.view, 0
-    total_bytes, end = whole.cast("B").cast("I")[2 * LENGTHS :: 2], len(whole)
-    while at + HEADER_WORDS <= end and len(offsets) < count_max:
-        front, following = whole[at], at + total_bytes[at] // WORD_BYTES
-        if front not in (messages, ACKS):
-            if messages or front not in MESSAGES:
-                break
-            messages = front
-        if not at + HEADER_WORDS <= following <= end:  # Damage, or it goes on behind the window.
-            break
-        offsets.append(at)
-        at = following
+    numbers, append = words.array, offsets.append
+    end = len(numbers)
+    with suppress(IndexError):  # It goes on behind the window, or there is no sense in it.
+        for _ in range(count_max):
+            append(at)
+            at += (numbers[at + LENGTHS] & _LOW) // WORD_BYTES
+    while offsets and (at > end or offsets[-1] + HEADER_WORDS > end):
+        at = offsets.pop()
     return offsets

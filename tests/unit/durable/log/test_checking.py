@@ -1,0 +1,86 @@
+"""One checksum over many records finds what their own find."""
+
+from __future__ import annotations
+
+from array import array
+from itertools import accumulate
+from random import Random
+
+import pytest
+
+from durable.log.checking import all_whole
+from durable.log.record import HEADER_BYTES, Draft, Kind, Target, encode_record, store_seed
+from tests.logs import STORE_ID
+
+SEED = store_seed(STORE_ID)
+RESTS_AT = 20
+"""Where a header has the checksum of the rest."""
+
+
+def written(bodies: list[bytes]) -> list[bytes]:
+    chain, records = 0, []
+    for number, body in enumerate(bodies):
+        draft = Draft(Kind.PUBLISH, body, (Target(7, number),), 1000 + number)
+        pieces, chain = encode_record(
+            draft, seed=SEED, epoch=1, position=1 + number, chain=chain, unsynced=0
+        )
+        records.append(b"".join(pieces))
+    return records
+
+
+def are_whole(records: list[bytes]) -> bool:
+    """As series.py asks: of one size with a range."""
+    ends: range | list[int] = [*accumulate(map(len, records))]
+    if len({*map(len, records)}) == 1:
+        ends = range(ends[0], ends[-1] + 1, ends[0])
+    of_rests = [int.from_bytes(one[RESTS_AT : RESTS_AT + 4], "little") for one in records]
+    return all_whole(memoryview(b"".join(records)), ends, array("I", of_rests))
+
+
+SIZES = {
+    "one size": [40] * 30,
+    "any size": [40, 8, 8, 9, 1000, 100, 17, 40],
+    "one record": [40],
+    "the shortest": [0, 0, 0],
+}
+
+
+@pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
+def test_they_are_whole_until_any_bit_is_another(sizes: list[int]) -> None:
+    random = Random(1)
+    records = written([random.randbytes(size) for size in sizes])
+    assert are_whole(records)
+    for which, record in enumerate(records):
+        # The header of the very first one is known to be valid.
+        for bit in range(0 if which else 8 * HEADER_BYTES, 8 * len(record)):
+            damaged = bytearray(record)
+            damaged[bit // 8] ^= 1 << bit % 8
+            assert not are_whole([*records[:which], bytes(damaged), *records[which + 1 :]])
+
+
+def test_two_that_changed_places_are_found_by_what_is_between_them() -> None:
+    """Each is whole where it stands: that they are not in order, chain and log position say."""
+    records = written([b"%d" % number for number in range(20)])
+    records[3], records[9] = records[9], records[3]
+    assert are_whole(records)
+
+
+def test_of_another_store_they_are_not_whole() -> None:
+    records = written([bytes(40)] * 4)
+    pieces, _ = encode_record(
+        Draft(Kind.PUBLISH, bytes(40), (Target(7, 1),), 1000), seed=store_seed(b"t" * 16), epoch=1,
+        position=2, chain=0, unsynced=0,
+    )  # fmt: skip
+    assert not are_whole([records[0], b"".join(pieces), *records[2:]])
+
+
+@pytest.mark.parametrize("sizes", [[0, 0, 0], [40, 0, 40]])
+def test_of_nothing_but_a_header_it_says_nothing(sizes: list[int]) -> None:
+    records = []
+    for number, size in enumerate(sizes):
+        draft = Draft(Kind.ACKS, bytes(size))
+        pieces, _ = encode_record(
+            draft, seed=SEED, epoch=1, position=1 + number, chain=0, unsynced=0
+        )
+        records.append(b"".join(pieces))
+    assert not are_whole(records)
