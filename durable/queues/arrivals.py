@@ -59,6 +59,6 @@ class Arrivals(NamedTuple):
         """Of stretches of one run each."""
         times = len(self.counts)
         return (
-            self.firsts, array("q", self.counts), array("q", self.positions),
+            self.firsts, array("q", self.counts), array("q", self.positions.tobytes()),
             array("q", bytes(8 * times)), array("q", self.sizes_bytes), array("q", [1]) * times,
         )  # fmt: skip

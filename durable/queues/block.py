@@ -73,9 +73,9 @@ def _narrow(column: Column) -> Column:
         even = range(first, last + step, step)
         if column == array(column.typecode, even):
             return even
-    least, most = min(column), max(column)
-    if least == most:
+    if first == last and column == column[:1] * rows:
         return _same(first, rows)
+    least, most = min(column), max(column)
     if least < 0:
         return column
     return array(next(code for code, limit in _WIDTHS.items() if most < limit), column)

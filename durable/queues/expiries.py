@@ -10,14 +10,20 @@ Bytes (`encode`): what `Index` writes. Those of before, which `Ranges` has writt
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from array import array
+from collections.abc import Mapping, Sequence
+from itertools import compress, islice
+from operator import ne, sub
 
 from .block import Pieces
 from .index import Index
 from .ranges import Ranges
 
+_FEW = 16
 SHARE = 1 << 10
 """Of the time that a message is given, by which it may be there longer."""
+_FEW = 16
+"""Ranges that are not worth being put in together."""
 
 
 def expiry_us(time_us: int, ttl_us: int) -> int:
@@ -27,18 +33,27 @@ def expiry_us(time_us: int, ttl_us: int) -> int:
 
 
 def expiries_us(
-    times_us: Iterable[int], ttls_us: Iterable[int | None], known: Iterable[int | None]
+    times_us: Sequence[int], headers: Sequence[bytes], ttls_us: Mapping[bytes, int | None]
 ) -> list[int]:
     """As `expiry_us` of each; 0 where there is no time to live.
 
     Args:
-        known: what times to live there are.
+        ttls_us: what these headers say of that.
     """
-    lives = {ttl_us: (ttl_us, _step_us(ttl_us or 0)) for ttl_us in known}
+    first_us, last_us = (
+        {
+            one: 0 if ttl_us is None else expiry_us(time_us, ttl_us)
+            for one, ttl_us in ttls_us.items()
+        }
+        for time_us in (min(times_us), max(times_us))
+    )
+    if first_us == last_us:  # As mostly: they came within a fraction of a second.
+        return [*map(first_us.__getitem__, headers)]
+    lives = {one: (ttl_us, _step_us(ttl_us or 0)) for one, ttl_us in ttls_us.items()}
     return [
         0 if ttl_us is None else -(-(time_us + ttl_us) // step_us) * step_us
         for time_us, (ttl_us, step_us) in zip(
-            times_us, map(lives.__getitem__, ttls_us), strict=True
+            times_us, map(lives.__getitem__, headers), strict=True
         )
     ]
 
@@ -69,13 +84,37 @@ class Expiries:
 
     def put_all(self, starts: Sequence[int], end: int, expires_us: Sequence[int]) -> None:
         """As `put` from each of these starts to the next, the last one to `end`; 0: they never expire."""
-        for start, stop, when_us in zip(starts, (*starts[1:], end), expires_us, strict=True):
-            if (
-                when_us == self._expires_us and start == self._end
-            ):  # As `put`, without a call for most.
-                self._end = stop
-            elif when_us:
+        changes = [True, *map(ne, islice(expires_us, 1, None), expires_us)]
+        firsts, whens_us = [*compress(starts, changes)], [*compress(expires_us, changes)]
+        if len(firsts) > _FEW and all(whens_us):
+            at = self._put_pairs(firsts, whens_us)
+            firsts, whens_us = firsts[at:], whens_us[at:]
+        for start, stop, when_us in zip(firsts, (*firsts[1:], end), whens_us, strict=True):
+            if when_us:
                 self.put(start, stop, when_us)
+
+    def _put_pairs(self, firsts: list[int], expires_us: list[int]) -> int:
+        """As `put` of ranges from each of these to the next, and of so many: those between the first, which may
+        go on with what is there, and the last, which may go on. Not if they differ in length."""
+        self.put(firsts[0], firsts[1], expires_us[0])
+        count = firsts[2] - firsts[1]
+        end = 1 + (len(firsts) - 2) // 2 * 2
+        if firsts[1 : end + 1] != [*range(firsts[1], firsts[end] + 1, count)]:
+            return 1
+        self._close()
+        pairs = (end - 1) // 2
+        whens_us = array("q", expires_us[1:end])
+        self._ranges.append_rows(
+            (
+                array("Q", firsts[1:end:2]),
+                array("q", [count]) * pairs,
+                whens_us[::2],
+                array("q", map(sub, whens_us[1::2], whens_us[::2])),
+                array("q", [0]) * pairs,
+                array("q", [2]) * pairs,
+            )
+        )
+        return end
 
     def _close(self) -> None:
         """The last range will not become longer."""

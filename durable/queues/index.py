@@ -18,7 +18,6 @@ from __future__ import annotations
 import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
-from itertools import chain
 from operator import attrgetter
 from struct import Struct
 
@@ -76,19 +75,20 @@ class Index:
         stretch = arrivals.stretch
         if stretch is not None:
             self._append_stretch(stretch)
-            return
-        columns = arrivals.columns()
-        firsts, counts = columns[:2]
+        else:
+            self.append_rows(arrivals.columns())
+
+    def append_rows(self, columns: Columns) -> None:
+        """The next stretches, one at least, as columns of eight bytes a number."""
+        firsts, counts, *_, times = columns
         assert firsts[0] >= self.end, f"runs come in order: {firsts[0]} before {self.end}"
         if self.start == self.end:
             self.start = firsts[0]
         at = 0
         while at < len(firsts):
             high = min(at + self._make_room(), len(firsts))
-            rest = (column[at:high] for column in columns[1:])
-            self._firsts.extend(firsts[at:high])
-            self._rest.extend(chain.from_iterable(zip(*rest, strict=True)))
-            self.end, at = firsts[high - 1] + counts[high - 1], high
+            self._tail.extend(tuple(column[at:high] for column in columns))
+            self.end, at = firsts[high - 1] + counts[high - 1] * times[high - 1], high
         self._note_last()
 
     def _append_stretch(self, stretch: Stretch) -> None:

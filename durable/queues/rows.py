@@ -10,16 +10,21 @@ import sys
 from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import chain
 from struct import Struct
 
-from .block import Columns
+from .block import Column, Columns, Numbers
 from .runs import Run, Stretch
 
 assert sys.byteorder == "little", "arrays are written as they are"
 
 HEAD = Struct("<QI")
 FIELDS = 5
+
+
+def _wide(code: str, column: Column) -> Numbers:
+    """Itself, if it is of this type already."""
+    wide = isinstance(column, array) and column.typecode == code
+    return column if wide else array(code, column)  # type: ignore[return-value]
 
 
 class Rows:
@@ -33,9 +38,17 @@ class Rows:
     @classmethod
     def of(cls, columns: Columns) -> Rows:
         made = cls()
-        made.firsts = array("Q", columns[0])
-        made.rest = array("q", chain.from_iterable(zip(*columns[1:], strict=True)))
+        made.extend(columns)
         return made
+
+    def extend(self, columns: Columns) -> None:
+        """These stretches come behind those that are here."""
+        firsts, *others = columns
+        rest = array("q", bytes(8 * FIELDS * len(firsts)))
+        for field, column in enumerate(others):
+            rest[field::FIELDS] = _wide("q", column)
+        self.firsts.extend(_wide("Q", firsts))
+        self.rest.extend(rest)
 
     def __len__(self) -> int:
         return len(self.firsts)

@@ -81,13 +81,14 @@ class Messages:
         if self._captured or lengths == array("I", bytes(lengths.itemsize * len(lengths))):
             return None
         begin = WORD_BYTES * self._at + batch.HEADER_BYTES
-        starts = [begin + (front >> _TOPIC_BITS) for front in self._word(_FRONT)]
+        fronts = self._word(_FRONT)
+        some = fronts[:1] if _is_constant(fronts) else fronts
+        starts = [begin + (front >> _TOPIC_BITS) for front in some] * (len(fronts) // len(some))
         headers = self._series.cut(starts, lengths)
         ttls_us = {one: decode_properties(one).ttl_us if one else None for one in set(headers)}
         if all(ttl_us is None for ttl_us in ttls_us.values()):
             return None
-        ttl_of = map(ttls_us.__getitem__, headers)
-        expires_us = expiries_us(self._times_us, ttl_of, ttls_us.values())
+        expires_us = expiries_us(self._times_us, headers, ttls_us)
         if max(expires_us) >= LIMIT:
             raise ValueError("messages expire later than any broker says")
         return expires_us

@@ -101,15 +101,40 @@ def test_nothing_expires_early_or_more_than_a_thousandth_late(time_us: int, ttl_
 
 @given(
     st.lists(
-        st.tuples(st.integers(0, 1 << 52), st.sampled_from([None, 0, 1, 1023, 1 << 20, 1 << 52]))
+        st.tuples(st.integers(0, 1 << 52), st.sampled_from([None, 0, 1, 1023, 1 << 20, 1 << 52])),
+        min_size=1,
     )
 )
 def test_many_at_once_expire_as_each_does(messages: list[tuple[int, int | None]]) -> None:
-    ttls_us = [ttl_us for _, ttl_us in messages]
-    together = expiries_us((time_us for time_us, _ in messages), ttls_us, set(ttls_us))
+    headers = [b"%r" % ttl_us for _, ttl_us in messages]
+    ttls_us = {one: ttl_us for one, (_, ttl_us) in zip(headers, messages, strict=True)}
+    together = expiries_us([time_us for time_us, _ in messages], headers, ttls_us)
     assert together == [
         0 if ttl_us is None else expiry_us(time_us, ttl_us) for time_us, ttl_us in messages
     ]
+
+
+def test_those_of_one_moment_expire_as_each_does() -> None:
+    times_us = [1_700_000_000_000_000 + 100 * at for at in range(50)]
+    ttls_us = {b"": None, b"an hour": 3_600_000_000, b"a day": 86_400_000_000}
+    headers = [[b"", b"an hour", b"a day"][at % 3] for at in range(50)]
+    assert expiries_us(times_us, headers, ttls_us) == [
+        0 if (ttl_us := ttls_us[one]) is None else expiry_us(time_us, ttl_us)
+        for time_us, one in zip(times_us, headers, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("count", [2, 17, 18, 99, 10_000])
+def test_many_of_two_times_in_turn_are_kept_as_one_by_one(count: int) -> None:
+    each, together = Expiries(), Expiries()
+    for expiries in each, together:
+        expiries.put(3, 5, 100)
+    when_us = [100 + 7 * (at % 2) for at in range(count)]
+    for at in range(count):
+        each.put(5 + at, 6 + at, when_us[at])
+    together.put_all(range(5, 5 + count), 5 + count, when_us)
+    assert b"".join(together.encode()) == b"".join(each.encode())
+    assert together.around(5 + count - 1, 1 << 20) == (when_us[-1], 5 + count)
 
 
 def test_what_came_one_after_the_other_expires_together() -> None:
