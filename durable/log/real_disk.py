@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
@@ -49,7 +50,8 @@ class RealFile(File):
             return end if error.errno == errno.ENXIO else self.size_bytes
 
     def forget_read(self, start: int) -> None:
-        os.posix_fadvise(self._descriptor, start, 0, os.POSIX_FADV_DONTNEED)
+        with suppress(OSError):  # Then they stay.
+            os.posix_fadvise(self._descriptor, start, 0, os.POSIX_FADV_DONTNEED)
 
     def pwritev(self, pieces: Sequence[Buffer], at: int) -> None:
         if len(pieces) > 1 and sum(map(len, pieces)) <= JOIN_BYTES_MAX:

@@ -322,11 +322,13 @@ def _of_any_size(words: Words, at: int, count_max: int) -> list[int]:
     """Of any kind: as each says where the next one is."""
     offsets: list[int] = []
     numbers, append = words.array, offsets.append
-    end = len(numbers)
-    with suppress(IndexError):  # It goes on behind the window, or there is no sense in it.
+    with suppress(IndexError):  # It goes on behind the window.
         for _ in range(count_max):
+            length = (numbers[at + LENGTHS] & _LOW) // WORD_BYTES
+            if length < HEADER_WORDS:
+                break
             append(at)
-            at += (numbers[at + LENGTHS] & _LOW) // WORD_BYTES
-    while offsets and (at > end or offsets[-1] + HEADER_WORDS > end):
-        at = offsets.pop()
+            at += length
+    if at > len(numbers):
+        offsets.pop()
     return offsets

@@ -19,7 +19,6 @@ from .block import Pieces
 from .index import Index
 from .ranges import Ranges
 
-_FEW = 16
 SHARE = 1 << 10
 """Of the time that a message is given, by which it may be there longer."""
 _FEW = 16
@@ -94,11 +93,11 @@ class Expiries:
                 self.put(start, stop, when_us)
 
     def _put_pairs(self, firsts: list[int], expires_us: list[int]) -> int:
-        """As `put` of ranges from each of these to the next, and of so many: those between the first, which may
-        go on with what is there, and the last, which may go on. Not if they differ in length."""
+        """Ranges from each of these to the next, as many as can be: each two are one stretch, as mostly where they
+        are put one by one. How many these were is returned: the last one may go on, and so may what is here with
+        the first; of those that differ in length it is no more than that."""
         self.put(firsts[0], firsts[1], expires_us[0])
-        count = firsts[2] - firsts[1]
-        end = 1 + (len(firsts) - 2) // 2 * 2
+        count, end = firsts[2] - firsts[1], 1 + (len(firsts) - 2) // 2 * 2
         if firsts[1 : end + 1] != [*range(firsts[1], firsts[end] + 1, count)]:
             return 1
         self._close()

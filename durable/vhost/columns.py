@@ -156,9 +156,11 @@ def read_messages(series: Series) -> Messages | None:
     at = HEADER_WORDS + 2 * targets[0]
     if targets[0] > 1 and _is_shared(series, targets[0]):
         return None
-    numbers = [TIME, *range(HEADER_WORDS + 1, at, 2)]
+    numbers = [POSITION, TIME, *range(HEADER_WORDS + 1, at, 2)]
     if not all(series.column(word).tobytes()[7::8].isascii() for word in numbers):
-        return None  # 2^63 or more: no broker gives such times, or sequences of lanes.
+        return (
+            None  # 2^63 or more: no broker gives such log positions, times, or sequences of lanes.
+        )
     columns = [
         bodies, series.column(at + _FRONT), series.lows(at + _TOTAL), series.lows(at + _COUNT),
         series.highs(at + _COUNT),

@@ -7,7 +7,7 @@ from typing import Any
 from zlib import crc32
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from durable.errors import RecordDamaged, StoreKeyMissing
@@ -127,6 +127,7 @@ def test_scan_finds_every_record_between_garbage(
     ),
     st.sampled_from([64, 72, 128, 1024]),
 )
+@example([b"MREC", 30], 64)
 def test_small_windows_and_unwritten_ends_change_nothing(
     parts: list[Draft | int | bytes], window_bytes: int
 ) -> None:

@@ -94,8 +94,8 @@ def spoiled(data: bytes, random: Random) -> bytes:
     """Bits turned, bytes gone or moved, at a few places."""
     damaged = bytearray(data)
     for _ in range(random.randrange(4)):
-        at = random.randrange(len(data))
-        match random.randrange(5):
+        at = random.randrange(len(damaged))
+        match random.randrange(7):
             case 0:
                 damaged[at] ^= 1 << random.randrange(8)
             case 1:
@@ -110,6 +110,12 @@ def spoiled(data: bytes, random: Random) -> bytes:
                 if 0 < begin < end:
                     del damaged[begin:end]
                     damaged += bytes(end - begin)
+            case 4:  # A record says another length.
+                field = damaged.find(MAGIC, at) + 8
+                length = random.choice((0, 1, 7, 8, 63, 64, 65, 100, 1 << 31, (1 << 32) - 1))
+                damaged[field : field + 4] = length.to_bytes(4, "little")
+            case 5:  # To any size.
+                del damaged[at + 1 :]
             case _:
                 del damaged[at:]
                 damaged += bytes(len(data) - at)
@@ -163,6 +169,39 @@ def test_no_bit_can_turn_in_what_is_read_together(mixed: bool) -> None:
         assert any(isinstance(one, Damaged) for one in found), f"bit {bit} has turned"
 
 
+def test_a_segment_may_end_anywhere_behind_its_last_record() -> None:
+    volume = Volume()
+    log = PlainLog(MemoryDisk(volume), CONFIG)
+    log.write(*Traffic(Random(1)).acked(40))
+    log.close()
+    (name,) = (name for name, data in bytes_of(volume).items() if any(data))
+    data = bytes_of(volume)[name]
+    *_, last = scan(reading(data), 64, len(data), seed=SEED)
+    assert isinstance(last, Found)
+    for end in range(last.end, last.end + 180):
+        found = scan_together(reading(data[:end]), 64, end, seed=SEED)
+        assert [*as_found(found)][-1][0] == last.at
+
+
+@pytest.mark.parametrize("length", [0, 7, 8, 63])
+def test_a_record_that_says_it_is_shorter_than_its_header_is_damage(length: int) -> None:
+    """Wherever what is in memory ends behind it."""
+    traffic, volume = Traffic(Random(1)), Volume()
+    log = PlainLog(MemoryDisk(volume), CONFIG)
+    log.write(*traffic.acked(60))
+    log.close()
+    (data,) = (data for data in bytes_of(volume).values() if any(data))
+    ats = [found.at for found in scan(reading(data), 64, len(data), seed=SEED)]
+    for at in ats[20:40]:
+        damaged = bytearray(data)
+        damaged[at + 8 : at + 12] = length.to_bytes(4, "little")
+        there = reading(bytes(damaged))
+        one_by_one = [*as_found(scan(there, 64, len(data), seed=SEED))]
+        for window_bytes in range(at, at + 120, 8):
+            limits: dict[str, Any] = {"seed": SEED, "window_bytes": window_bytes}
+            assert [*as_found(scan_together(there, 64, len(data), **limits))] == one_by_one
+
+
 def state_of(replay: Replay) -> dict[str, object]:
     """All that a start knows, in plain values."""
     lanes = {}
@@ -211,7 +250,9 @@ def test_a_start_makes_the_same_of_them(seed: int, damage: bool, late: bool) -> 
     if damage:
         for name, data in bytes_of(volume).items():
             if any(data):
-                MemoryDisk(volume).open(name).pwritev([spoiled(data, random)], 0)
+                file, there = MemoryDisk(volume).open(name), spoiled(data, random)
+                file.pwritev([there], 0)
+                file.truncate(len(there))
     start = random.randrange(300) if late else 0
     together, waiting = started(volume, start)
     with patch.object(scanning, "find_series", lambda *_: None):
