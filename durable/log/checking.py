@@ -1,4 +1,4 @@
-"""Whether many records are whole, by one checksum over all of them.
+"""Whether many records are whole, by one checksum over dozens of them.
 
     | header | rest | header | rest | header | rest | 0 |      the records as they are
     | 0 |  0 ... A | 0 .. B |  0 ... A | 0 .. C |  0 ... A | 0 .. D |      the same length, mostly zeros
@@ -29,8 +29,6 @@ _ZEROS = bytes(NUMBER_BYTES)
 """Of those, a number counts as if it stood before the place where it does."""
 _BEHIND_ZEROS = crc32(_ZEROS)
 _ALL = (1 << 8 * NUMBER_BYTES) - 1
-
-
 Part = tuple[int, int, Buffer]
 """Where it begins and ends, and what is in its place in the other row."""
 
@@ -76,9 +74,8 @@ def _parts(ends: Sequence[int], of_header: int, of_rests: array[int]) -> Iterato
         for end, of_rest in zip(ends[which:behind], of_rests[which:behind], strict=True):
             numbers[at + _BEHIND_HEADER] = of_header
             at = (end - begin) // NUMBER_BYTES
-            numbers[at - 1] ^= (
-                of_rest  # Of a record with nothing but a header, it is the same place.
-            )
+            # Of a record with nothing but a header, it is the same place.
+            numbers[at - 1] ^= of_rest
         yield begin, ends[behind - 1], expected
         begin, which = ends[behind - 1], behind
 

@@ -93,9 +93,11 @@ class Expiries:
                 self.put(start, stop, when_us)
 
     def _put_pairs(self, firsts: list[int], expires_us: list[int]) -> int:
-        """Ranges from each of these to the next, as many as can be: each two are one stretch, as mostly where they
-        are put one by one. How many these were is returned: the last one may go on, and so may what is here with
-        the first; of those that differ in length it is no more than that."""
+        """Ranges from each of these to the next, two as one stretch, as `put` mostly makes them; how many were put.
+
+        The first may go on with what is here, and the last, which may go on, is left. If they differ in length,
+        the first is all.
+        """
         self.put(firsts[0], firsts[1], expires_us[0])
         count, end = firsts[2] - firsts[1], 1 + (len(firsts) - 2) // 2 * 2
         if firsts[1 : end + 1] != [*range(firsts[1], firsts[end] + 1, count)]:

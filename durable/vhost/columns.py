@@ -158,9 +158,7 @@ def read_messages(series: Series) -> Messages | None:
         return None
     numbers = [POSITION, TIME, *range(HEADER_WORDS + 1, at, 2)]
     if not all(series.column(word).tobytes()[7::8].isascii() for word in numbers):
-        return (
-            None  # 2^63 or more: no broker gives such log positions, times, or sequences of lanes.
-        )
+        return None  # 2^63 or more: no broker gives such times or numbers.
     columns = [
         bodies, series.column(at + _FRONT), series.lows(at + _TOTAL), series.lows(at + _COUNT),
         series.highs(at + _COUNT),
