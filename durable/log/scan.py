@@ -236,7 +236,7 @@ class _Window:
             return None
         some_bytes = SERIES_MIN * header.total_bytes
         if some_bytes > self._window_bytes:
-            return None
+            return None  # So many are not there, and a large one is not copied to find out.
         cut_off = self.loaded_end < min(at + some_bytes, self.end)
         if cut_off and SHARE_MAX * some_bytes <= self._window_bytes:
             self._read_from(at, self._window_bytes)

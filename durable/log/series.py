@@ -216,7 +216,16 @@ class Series:
             header = Header._make(WHOLE_HEADER.unpack_from(data, at))
             yield Record(header, data[at + HEADER_BYTES : at + header.total_bytes])
 
-    def of_our_kinds(self) -> int:
+    def valid(self) -> int:
+        """How many of the first ones are, and can be read together, if the very first one is."""
+        chains, checksums = self.lows(CHAIN), self.highs(CHECKSUM)
+        count = min(
+            self._of_our_kinds(), leading_constant(self.column(EPOCH)), leading_rising(self.column(POSITION), 1),
+            1 + leading_equal(chains[1:], checksums[:-1]), self._complete(),
+        )  # fmt: skip
+        return self.before(count)._whole()
+
+    def _of_our_kinds(self) -> int:
         """So many of the first ones are messages of one kind, and acks. At least the first one is."""
         if self.one_size:
             return self.count
@@ -226,15 +235,6 @@ class Series:
         if sum(map(fronts.count, ours)) == self.count:
             return self.count
         return next(which for which, front in enumerate(fronts) if front not in ours)
-
-    def valid(self) -> int:
-        """How many of the first ones are, if the very first one is."""
-        chains, checksums = self.lows(CHAIN), self.highs(CHECKSUM)
-        count = min(
-            leading_constant(self.column(EPOCH)), leading_rising(self.column(POSITION), 1),
-            1 + leading_equal(chains[1:], checksums[:-1]), self._complete(),
-        )  # fmt: skip
-        return self.before(count)._whole()
 
     def _complete(self) -> int:
         """So many of the first ones are as long as what they say is in them."""
@@ -300,7 +300,6 @@ def find_series(words: Words, at: int, base: int, count_max: int) -> Series | No
     if len(offsets) < SERIES_MIN:
         return None
     series = Series(words, offsets, base)
-    series = series.before(series.of_our_kinds())
     count = series.valid()
     return None if count < SERIES_MIN else series.before(count)
 

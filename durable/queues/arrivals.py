@@ -58,6 +58,7 @@ class Arrivals(NamedTuple):
     def columns(self) -> Columns:
         """Of stretches of one run each."""
         times = len(self.counts)
+        # Log positions are below 2^63: the same bytes with a sign, and none of them becomes an object.
         return (
             self.firsts, array("q", self.counts), array("q", self.positions.tobytes()),
             array("q", bytes(8 * times)), array("q", self.sizes_bytes), array("q", [1]) * times,

@@ -60,8 +60,8 @@ def test_they_are_whole_until_any_bit_is_another(sizes: list[int]) -> None:
             assert not are_whole([*records[:which], bytes(damaged), *records[which + 1 :]])
 
 
-def test_two_that_changed_places_are_found_by_what_is_between_them() -> None:
-    """Each is whole where it stands: that they are not in order, chain and log position say."""
+def test_two_that_changed_places_are_whole_where_they_stand() -> None:
+    """That they are not in order, chain and log position say."""
     records = written([b"%d" % number for number in range(20)])
     records[3], records[9] = records[9], records[3]
     assert are_whole(records)
