@@ -10,6 +10,7 @@ from threading import Lock
 
 from ..errors import NotInLog, RecordDamaged
 from .disk import File
+from .marks import STRIDE_BYTES
 from .record import SEAL_KIND, Record
 from .scan import Damaged, Decrypt, Found, scan
 from .segments import Segment, Segments
@@ -55,8 +56,10 @@ class Reader:
             if isinstance(found, Found):
                 yield found.record
 
-    def _walk(self, position: int, end: int) -> Iterator[Found | Damaged]:
-        """As `records`, with the damage seen on the way."""
+    def _walk(
+        self, position: int, end: int, *, window_bytes: int = WINDOW_BYTES, until: int | None = None
+    ) -> Iterator[Found | Damaged]:
+        """As `records`, with the damage seen on the way. `until`: no further than this byte of the first segment."""
         segments = self._segments
         segment = segments.find(position) or next(iter(segments), None)
         while segment is not None and position < end:
@@ -66,8 +69,8 @@ class Reader:
                 segment = segments.after(segment.number)
                 continue
             for found in scan(
-                file.pread, segment.near(position), segment.end_at, seed=self._seed,
-                floor=segment.first, ceiling=end, window_bytes=WINDOW_BYTES, decrypt=self._decrypt,
+                file.pread, segment.near(position), until or segment.end_at, seed=self._seed,
+                floor=segment.first, ceiling=end, window_bytes=window_bytes, decrypt=self._decrypt,
             ):  # fmt: skip
                 if isinstance(found, Damaged):
                     yield found
@@ -80,6 +83,8 @@ class Reader:
                 if header.position >= position:
                     yield found
                     position = header.position + 1
+            if until is not None:
+                return
             segment = segments.after(segment.number)
 
     def _mark(self, segment: Segment, position: int, at: int) -> None:
@@ -90,11 +95,29 @@ class Reader:
 
     def some(self, position: int, end: int, limit_bytes: int) -> list[Record]:
         """As `records`, until they come to `limit_bytes` of bodies; at least one if there is one."""
-        taken: list[Record] = []
-        size = 0
-        for record in self.records(position, end):
-            if taken and size + record.header.body_bytes > limit_bytes:
-                break
-            taken.append(record)
-            size += record.header.body_bytes
+        segment = self._segments.find(position)
+        until = None if segment is None else segment.marks.stop(position, limit_bytes)
+        window_bytes = limit_bytes + STRIDE_BYTES
+        if segment is not None and until is not None:
+            # All that is wanted, and no more: of a record that is cut off, all would be read again.
+            window_bytes = until - segment.near(position)
+        walk = self._walk(position, end, window_bytes=window_bytes, until=until)
+        taken = _within(walk, limit_bytes)
+        if until is not None and not taken:  # All of that is damaged.
+            taken = _within(self._walk(position, end), limit_bytes)
         return taken
+
+
+def _within(walk: Iterator[Found | Damaged], limit_bytes: int) -> list[Record]:
+    """Records until they come to so many bytes of bodies; the first one whatever it takes."""
+    taken: list[Record] = []
+    size = 0
+    for found in walk:
+        if isinstance(found, Damaged):
+            continue
+        record = found.record
+        if taken and size + record.header.body_bytes > limit_bytes:
+            break
+        taken.append(record)
+        size += record.header.body_bytes
+    return taken

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import zip_longest
+from random import Random
 
 import pytest
 
 from durable.log.config import LogConfig
+from durable.log.header import SEGMENT_HEADER_BYTES, segment_name
 from durable.log.marks import STRIDE_BYTES
 from durable.log.memory_disk import MemoryDisk, MemoryFile, Volume
 from durable.log.reader import WINDOW_BYTES
@@ -15,6 +18,7 @@ from tests.logs import PlainLog, publish
 
 CONFIG = LogConfig(segment_bytes=1 << 20, reserve_bytes=0, free_bytes_min=0)
 SIZE_BYTES = 4000
+LIMIT_BYTES = 400_000
 
 
 @pytest.fixture
@@ -35,45 +39,48 @@ def trusted(volume: Volume) -> PlainLog:
 
 
 @pytest.fixture
-def begun(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The byte of each read."""
-    found: list[int] = []
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[range]:
+    """The bytes of each read."""
+    found: list[range] = []
     pread = MemoryFile.pread
 
     def noting(self: MemoryFile, size_bytes: int, at: int) -> bytes:
-        found.append(at)
-        return pread(self, size_bytes, at)
+        data = pread(self, size_bytes, at)
+        found.append(range(at, at + len(data)))
+        return data
 
     monkeypatch.setattr(MemoryFile, "pread", noting)
     return found
 
 
-def test_reading_on_and_on_goes_through_a_segment_once(trusted: PlainLog, begun: list[int]) -> None:
+def test_reading_on_and_on_goes_through_a_segment_once(
+    trusted: PlainLog, reads: list[range]
+) -> None:
     """Found: each read began at the first byte of the segment."""
     reader, end = trusted.store.reader, trusted.committer.durable_end
     position, segment = 1, next(iter(trusted.store.segments))
     seen: list[int] = []
     while position < segment.end:
-        before, reached = len(begun), (position - 1) * SIZE_BYTES
+        before, reached = len(reads), (position - 1) * SIZE_BYTES
         found = reader.some(position, end, 3 * SIZE_BYTES)
-        assert begun[before] > reached - STRIDE_BYTES - SIZE_BYTES
+        assert reads[before].start > reached - STRIDE_BYTES - SIZE_BYTES
         seen += [one.position for one in found]
         position = seen[-1] + 1
     assert seen == list(range(1, position))
 
 
 def test_one_read_of_the_end_makes_it_near_for_the_next(
-    trusted: PlainLog, begun: list[int]
+    trusted: PlainLog, reads: list[range]
 ) -> None:
     reader, end = trusted.store.reader, trusted.committer.durable_end
     segment = next(iter(trusted.store.segments))
     last = segment.end - 1
     assert reader.record(last, end).position == last
     for position in range(1, segment.end):
-        before = len(begun)
+        before = len(reads)
         assert reader.record(position, end).position == position
-        assert len(begun) - before <= 1 + (SIZE_BYTES + STRIDE_BYTES) // WINDOW_BYTES
-        assert begun[before] > (position - 1) * SIZE_BYTES - STRIDE_BYTES - SIZE_BYTES
+        assert len(reads) - before <= 1 + (SIZE_BYTES + STRIDE_BYTES) // WINDOW_BYTES
+        assert reads[before].start > (position - 1) * SIZE_BYTES - STRIDE_BYTES - SIZE_BYTES
 
 
 def test_readers_that_go_through_it_at_once_leave_the_same_marks(
@@ -93,3 +100,50 @@ def test_readers_that_go_through_it_at_once_leave_the_same_marks(
     assert [segment.near(position) for position in range(1, segment.end)] == [
         read_whole.near(position) for position in range(1, segment.end)
     ]
+
+
+@pytest.mark.parametrize("size_bytes", [100, 4000, 50_000, 100_000, 300_000])
+def test_what_the_log_has_written_is_read_once(
+    volume: Volume, reads: list[range], size_bytes: int
+) -> None:
+    """Found: a record that was larger than a read was read twice, and the one that was too much in vain."""
+    log = PlainLog(MemoryDisk(volume), replace(CONFIG, segment_bytes=1 << 23))
+    for _ in range(3_000_000 // size_bytes):
+        log.write(publish(log.committer.end, size_bytes))
+    reads.clear()
+    position, end = 1, log.committer.durable_end
+    seen: list[int] = []
+    while position < end:
+        found = log.store.reader.some(position, end, LIMIT_BYTES)
+        assert sum(one.header.body_bytes for one in found) <= LIMIT_BYTES or len(found) == 1
+        seen += [one.position for one in found]
+        position = seen[-1] + 1
+    assert seen == [*range(1, end)]
+    assert sum(map(len, reads)) == log.committer.committed_bytes
+    stops_bytes = min(STRIDE_BYTES + size_bytes, LIMIT_BYTES - size_bytes)
+    assert len(reads) <= 1 + log.committer.committed_bytes // (LIMIT_BYTES - stops_bytes)
+
+
+def test_records_of_any_size_are_read_on_and_on(volume: Volume) -> None:
+    rng = Random(7)
+    log = PlainLog(MemoryDisk(volume), CONFIG)
+    for _ in range(300):
+        log.write(publish(log.committer.end, rng.choice([50, 500, 5000, 70_000, 200_000])))
+    reader, end = log.store.reader, log.committer.durable_end
+    for limit_bytes in (1, 1000, 100_000, 1 << 20):
+        for start in rng.sample(range(1, end), 40):
+            found = [one.position for one in reader.some(start, end, limit_bytes)]
+            assert found == [*range(start, start + len(found))]
+            assert found or start == end
+
+
+def test_behind_damage_that_is_all_there_was_to_read_it_goes_on(volume: Volume) -> None:
+    log = PlainLog(MemoryDisk(volume), CONFIG)
+    for _ in range(100):
+        log.write(publish(log.committer.end, SIZE_BYTES))
+    reader, end = log.store.reader, log.committer.durable_end
+    record_bytes = log.committer.committed_bytes // 100
+    first, behind = 20, 70  # More than what the mark of the next stride ends.
+    for position in range(first, behind):
+        volume.flip(segment_name(1), 8 * (SEGMENT_HEADER_BYTES + (position - 1) * record_bytes))
+    assert [one.position for one in reader.some(first, end, SIZE_BYTES)] == [behind]
