@@ -49,14 +49,15 @@ class Marks:
         index = bisect_right(self._positions, position) - 1
         return Mark(self._positions[index], self._ats[index]) if index >= 0 else None
 
-    def stop(self, position: int, size_bytes: int) -> int | None:
-        """A byte where a record begins, behind the one at this log position: as far as possible, but for
-        what is more than so many bytes behind `near`. None: no mark stands behind it."""
+    def stop(self, position: int, size_bytes: int) -> Mark | None:
+        """The last one within so many bytes of `near`, or else the first one behind this log position,
+        however far. None: there is none behind it."""
         index = bisect_right(self._positions, position)
         if index == len(self._positions):
             return None
         start = self._ats[index - 1] if index else 0
-        return self._ats[max(index, bisect_right(self._ats, start + size_bytes) - 1)]
+        index = max(index, bisect_right(self._ats, start + size_bytes, hi=len(self._positions)) - 1)
+        return Mark(self._positions[index], self._ats[index])
 
     @property
     def last(self) -> Mark:

@@ -10,7 +10,6 @@ from threading import Lock
 
 from ..errors import NotInLog, RecordDamaged
 from .disk import File
-from .marks import STRIDE_BYTES
 from .record import SEAL_KIND, Record
 from .scan import Damaged, Decrypt, Found, scan
 from .segments import Segment, Segments
@@ -18,7 +17,9 @@ from .segments import Segment, Segments
 READ_BYTES = 1 << 20
 """In one trip to a worker thread, of whoever reads on and on."""
 WINDOW_BYTES = 256 * 1024
-"""Read at a time: most batches are smaller, and two in a row are read as one."""
+"""Read at a time where no mark says how far to go, and else at least as far: most batches are smaller."""
+AT_ONCE_BYTES = 16 << 20
+"""What is further is read window by window: there is damage, or a record that is read as a whole anyway."""
 
 
 class Reader:
@@ -56,36 +57,45 @@ class Reader:
             if isinstance(found, Found):
                 yield found.record
 
-    def _walk(
-        self, position: int, end: int, *, window_bytes: int = WINDOW_BYTES, until: int | None = None
-    ) -> Iterator[Found | Damaged]:
-        """As `records`, with the damage seen on the way. `until`: no further than this byte of the first segment."""
+    def _walk(self, position: int, end: int) -> Iterator[Found | Damaged]:
+        """As `records`, with the damage seen on the way."""
         segments = self._segments
         segment = segments.find(position) or next(iter(segments), None)
         while segment is not None and position < end:
-            try:
-                file = self._file(segment.number)
-            except FileNotFoundError:  # Freed meanwhile.
-                segment = segments.after(segment.number)
-                continue
-            for found in scan(
-                file.pread, segment.near(position), until or segment.end_at, seed=self._seed,
-                floor=segment.first, ceiling=end, window_bytes=window_bytes, decrypt=self._decrypt,
-            ):  # fmt: skip
-                if isinstance(found, Damaged):
-                    yield found
-                    continue
-                header = found.record[0]
-                if header.kind == SEAL_KIND:
-                    break
-                if found.at >= segment.marks.next_at:
-                    self._mark(segment, header.position, found.at)
-                if header.position >= position:
-                    yield found
-                    position = header.position + 1
-            if until is not None:
-                return
+            for found in self._scan(segment, position, end):
+                yield found
+                if isinstance(found, Found):
+                    position = found.position + 1
             segment = segments.after(segment.number)
+
+    def _scan(
+        self, segment: Segment, position: int, end: int, until: int | None = None
+    ) -> Iterator[Found | Damaged]:
+        """What there is in this segment from this log position on; `until`: before this byte. Nothing, where it
+        has been freed meanwhile."""
+        try:
+            file = self._file(segment.number)
+        except FileNotFoundError:
+            return
+        at, window_bytes = segment.near(position), WINDOW_BYTES
+        if until is None:
+            until = segment.end_at
+        elif until - at <= AT_ONCE_BYTES:
+            window_bytes = until - at  # Of a record that a read cuts off, all would be read again.
+        for found in scan(
+            file.pread, at, until, seed=self._seed, floor=segment.first, ceiling=end,
+            window_bytes=window_bytes, decrypt=self._decrypt,
+        ):  # fmt: skip
+            if isinstance(found, Damaged):
+                yield found
+                continue
+            header = found.record[0]
+            if header.kind == SEAL_KIND:
+                return
+            if found.at >= segment.marks.next_at:
+                self._mark(segment, header.position, found.at)
+            if header.position >= position:
+                yield found
 
     def _mark(self, segment: Segment, position: int, at: int) -> None:
         """Recovery did not read this one; the next reader need not begin so far in front."""
@@ -94,18 +104,15 @@ class Reader:
                 segment.marks.add(position, at)
 
     def some(self, position: int, end: int, limit_bytes: int) -> list[Record]:
-        """As `records`, until they come to `limit_bytes` of bodies; at least one if there is one."""
+        """As `records`, some of those that come to `limit_bytes` of bodies; at least one if there is one."""
         segment = self._segments.find(position)
-        until = None if segment is None else segment.marks.stop(position, limit_bytes)
-        window_bytes = limit_bytes + STRIDE_BYTES
-        if segment is not None and until is not None:
-            # All that is wanted, and no more: of a record that is cut off, all would be read again.
-            window_bytes = until - segment.near(position)
-        walk = self._walk(position, end, window_bytes=window_bytes, until=until)
-        taken = _within(walk, limit_bytes)
-        if until is not None and not taken:  # All of that is damaged.
-            taken = _within(self._walk(position, end), limit_bytes)
-        return taken
+        if segment is not None:
+            mark = segment.marks.stop(position, max(limit_bytes, WINDOW_BYTES))
+            if mark is not None:
+                if taken := _within(self._scan(segment, position, end, mark.at), limit_bytes):
+                    return taken
+                position = mark.position  # All before that is damaged, or freed.
+        return _within(self._walk(position, end), limit_bytes)
 
 
 def _within(walk: Iterator[Found | Damaged], limit_bytes: int) -> list[Record]:

@@ -52,6 +52,25 @@ def test_marks_are_near(there: Places, data: st.DataObject) -> None:
     assert last is None or last.position <= wanted
 
 
+@given(places(), st.integers(0, 200_000), st.data())
+def test_where_to_stop_is_a_mark_as_far_as_may_be_or_the_next_one(
+    there: Places, size_bytes: int, data: st.DataObject
+) -> None:
+    marks = Marks()
+    for position, at in there:
+        marks.add(position, at)
+    position = data.draw(st.sampled_from([position for position, _ in there] or [5]))
+    near, stop = marks.near(position), marks.stop(position, size_bytes)
+    all_marks = {found for one, _ in there if (found := marks.near(one))}
+    behind = sorted(mark for mark in all_marks if mark.position > position)
+    if not behind:
+        assert stop is None
+        return
+    assert near is not None
+    within = [mark for mark in behind if mark.at <= near.at + size_bytes]
+    assert stop == (within[-1] if within else behind[0])
+
+
 def test_what_is_no_marks() -> None:
     with pytest.raises(ValueError, match="13 bytes of marks are no multiple of 12"):
         decode_marks(bytes(13))

@@ -10,10 +10,11 @@ from random import Random
 import pytest
 
 from durable.log.config import LogConfig
+from durable.log.disk import File
 from durable.log.header import SEGMENT_HEADER_BYTES, segment_name
 from durable.log.marks import STRIDE_BYTES
 from durable.log.memory_disk import MemoryDisk, MemoryFile, Volume
-from durable.log.reader import WINDOW_BYTES
+from durable.log.reader import WINDOW_BYTES, Reader
 from tests.logs import PlainLog, publish
 
 CONFIG = LogConfig(segment_bytes=1 << 20, reserve_bytes=0, free_bytes_min=0)
@@ -119,7 +120,9 @@ def test_what_the_log_has_written_is_read_once(
         seen += [one.position for one in found]
         position = seen[-1] + 1
     assert seen == [*range(1, end)]
-    assert sum(map(len, reads)) == log.committer.committed_bytes
+    # Of the last one no mark says how large it is.
+    vain_bytes = WINDOW_BYTES if size_bytes > WINDOW_BYTES else 0
+    assert sum(map(len, reads)) == log.committer.committed_bytes + vain_bytes
     stops_bytes = min(STRIDE_BYTES + size_bytes, LIMIT_BYTES - size_bytes)
     assert len(reads) <= 1 + log.committer.committed_bytes // (LIMIT_BYTES - stops_bytes)
 
@@ -127,23 +130,65 @@ def test_what_the_log_has_written_is_read_once(
 def test_records_of_any_size_are_read_on_and_on(volume: Volume) -> None:
     rng = Random(7)
     log = PlainLog(MemoryDisk(volume), CONFIG)
-    for _ in range(300):
+    for _ in range(200):
         log.write(publish(log.committer.end, rng.choice([50, 500, 5000, 70_000, 200_000])))
     reader, end = log.store.reader, log.committer.durable_end
     for limit_bytes in (1, 1000, 100_000, 1 << 20):
-        for start in rng.sample(range(1, end), 40):
-            found = [one.position for one in reader.some(start, end, limit_bytes)]
-            assert found == [*range(start, start + len(found))]
-            assert found or start == end
+        positions: list[int] = []
+        while not positions or positions[-1] < end - 1:
+            found = reader.some(positions[-1] + 1 if positions else 1, end, limit_bytes)
+            assert sum(one.header.body_bytes for one in found) <= limit_bytes or len(found) == 1
+            positions += [one.position for one in found]
+        assert positions == [*range(1, end)]
 
 
-def test_behind_damage_that_is_all_there_was_to_read_it_goes_on(volume: Volume) -> None:
+def test_behind_damage_that_is_all_there_was_to_read_it_goes_on(
+    volume: Volume, reads: list[range]
+) -> None:
     log = PlainLog(MemoryDisk(volume), CONFIG)
-    for _ in range(100):
+    for _ in range(150):
         log.write(publish(log.committer.end, SIZE_BYTES))
     reader, end = log.store.reader, log.committer.durable_end
-    record_bytes = log.committer.committed_bytes // 100
-    first, behind = 20, 70  # More than what the mark of the next stride ends.
+    record_bytes = log.committer.committed_bytes // 150
+    first, behind = 20, 140  # More than is read at a time.
     for position in range(first, behind):
         volume.flip(segment_name(1), 8 * (SEGMENT_HEADER_BYTES + (position - 1) * record_bytes))
+    reads.clear()
     assert [one.position for one in reader.some(first, end, SIZE_BYTES)] == [behind]
+    assert [one.start for one in reads[1:]] == [one.stop for one in reads[:-1]], "searched once"
+
+
+def test_what_is_far_behind_damage_is_not_read_at_once(
+    volume: Volume, reads: list[range], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("durable.log.reader.AT_ONCE_BYTES", 2 * WINDOW_BYTES)
+    log = PlainLog(MemoryDisk(volume), CONFIG)
+    for size_bytes in (2 * STRIDE_BYTES, 2 * WINDOW_BYTES, SIZE_BYTES):
+        log.write(publish(log.committer.end, size_bytes))
+    segment = log.store.segments.last
+    assert segment is not None
+    volume.flip(segment_name(1), 8 * segment.near(2))
+    reads.clear()
+    found = log.store.reader.some(2, log.committer.durable_end, 1000)
+    assert [one.position for one in found] == [3]
+    assert max(map(len, reads)) == WINDOW_BYTES
+
+
+def test_where_a_segment_was_freed_meanwhile_the_next_one_is_read(volume: Volume) -> None:
+    log = PlainLog(MemoryDisk(volume), CONFIG)
+    while len(log.store.segments) < 2:
+        log.write(publish(log.committer.end, 300_000))
+    first, second = log.store.segments
+    for _ in range(5):
+        log.write(publish(log.committer.end, SIZE_BYTES))
+    reader, end = log.store.reader, log.committer.durable_end
+    file = reader._file
+
+    def opened(number: int) -> File:
+        if number == first.number:
+            raise FileNotFoundError
+        return file(number)
+
+    gone = Reader(log.store.segments, reader._seed, opened, reader._decrypt)
+    found = [one.position for one in gone.some(1, end, LIMIT_BYTES)]
+    assert found == [*range(second.first, end)]
