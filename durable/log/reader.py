@@ -53,9 +53,7 @@ class Reader:
 
     def records(self, position: int, end: int) -> Iterator[Record]:
         """Records from this log position up to `end`, in order; damaged ones are left out."""
-        for found in self._walk(position, end):
-            if isinstance(found, Found):
-                yield found.record
+        return _intact(self._walk(position, end))
 
     def _walk(self, position: int, end: int) -> Iterator[Found | Damaged]:
         """As `records`, with the damage seen on the way."""
@@ -106,23 +104,24 @@ class Reader:
     def some(self, position: int, end: int, limit_bytes: int) -> list[Record]:
         """As `records`, some of those that come to `limit_bytes` of bodies; at least one if there is one."""
         segment = self._segments.find(position)
-        if segment is not None:
-            mark = segment.marks.stop(position, max(limit_bytes, WINDOW_BYTES))
-            if mark is not None:
-                if taken := _within(self._scan(segment, position, end, mark.at), limit_bytes):
-                    return taken
-                position = mark.position  # All before that is damaged, or freed.
-        return _within(self._walk(position, end), limit_bytes)
+        size_bytes = max(limit_bytes, WINDOW_BYTES)
+        if segment is not None and (mark := segment.marks.stop(position, size_bytes)) is not None:
+            there = self._scan(segment, position, end, mark.at)
+            if taken := _within(_intact(there), limit_bytes):
+                return taken
+            position = mark.position  # All before that is damaged, or freed.
+        return _within(self.records(position, end), limit_bytes)
 
 
-def _within(walk: Iterator[Found | Damaged], limit_bytes: int) -> list[Record]:
-    """Records until they come to so many bytes of bodies; the first one whatever it takes."""
+def _intact(walk: Iterator[Found | Damaged]) -> Iterator[Record]:
+    return (found.record for found in walk if isinstance(found, Found))
+
+
+def _within(records: Iterator[Record], limit_bytes: int) -> list[Record]:
+    """Some, until they come to so many bytes of bodies; the first one whatever it takes."""
     taken: list[Record] = []
     size = 0
-    for found in walk:
-        if isinstance(found, Damaged):
-            continue
-        record = found.record
+    for record in records:
         if taken and size + record.header.body_bytes > limit_bytes:
             break
         taken.append(record)

@@ -1,4 +1,5 @@
-"""Reading a segment that recovery took on trust: what has been gone through once is not again."""
+"""Reading on: nothing is read twice or in vain, and of a segment that recovery took on trust, what has been gone
+through once is not again."""
 
 from __future__ import annotations
 
@@ -123,8 +124,8 @@ def test_what_the_log_has_written_is_read_once(
     # Of the last one no mark says how large it is.
     vain_bytes = WINDOW_BYTES if size_bytes > WINDOW_BYTES else 0
     assert sum(map(len, reads)) == log.committer.committed_bytes + vain_bytes
-    stops_bytes = min(STRIDE_BYTES + size_bytes, LIMIT_BYTES - size_bytes)
-    assert len(reads) <= 1 + log.committer.committed_bytes // (LIMIT_BYTES - stops_bytes)
+    least_bytes = max(LIMIT_BYTES - STRIDE_BYTES - size_bytes, size_bytes)  # Or a record alone.
+    assert len(reads) <= 1 + log.committer.committed_bytes // least_bytes
 
 
 def test_records_of_any_size_are_read_on_and_on(volume: Volume) -> None:
