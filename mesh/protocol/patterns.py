@@ -34,8 +34,9 @@ from .topics import Publisher, Wanted
 from .tunnels import Opened, TunnelTable
 from .values import clip, decode_values, encode_values
 
-OWED_S = 0.01
-"""Credit for less than a quarter of a subscription's window waits so long for more."""
+OWED_S = 0.05
+"""Credit for less than a quarter of a subscription's window waits so long for more: a frame of its own takes
+both ends as long as one of messages. Only a message of more than three quarters of the window waits for it."""
 
 CANCELLED_MAX = 10_000
 """Cancellations remembered because they overtook their request on the other lane."""
