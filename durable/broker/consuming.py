@@ -63,7 +63,7 @@ async def serve_consumer(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Pee
     session = _Session(tunnel, hosted, queue, consumer, no_ack=no_ack)
     queue.subscribe(consumer)
     hosted.attach_consumer(consumer, session)
-    unsettled = REQUEUE
+    unsettled = RELEASE if consumer.peeks else REQUEUE
     try:
         await tunnel.send(encode_answer(Answer(0, {})))
         hosted.wake(queue)
@@ -73,7 +73,11 @@ async def serve_consumer(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Pee
             nursery.start_soon(hosted.until_refused, peer, needs)
             async for part in tunnel:
                 session.settle(part)
-            unsettled = RELEASE  # It has left in order: what its user was handed, it has settled.
+            # It has left in order: what its user was handed, it has settled. Others may have the rest at once.
+            consumer.leaving = True
+            queue.settle(consumer, 0, consumer.next_tag, RELEASE)
+            hosted.wake(queue)
+            await session.synced()  # It waits for this tunnel's end.
             nursery.cancel_scope.cancel()
     finally:
         hosted.detach_consumer(consumer)
@@ -174,6 +178,16 @@ class _Session:
             unsynced.pop()
         unsynced.append((self._settle_parts, flush))
         self._hosted.wake(self._queue)
+
+    async def synced(self) -> None:
+        """Return when all that was settled is on disk, or nobody will ever know."""
+        hosted = self._hosted
+        if not self._unsynced:
+            return
+        flush = self._unsynced[-1][1]
+        hosted.hurry()
+        while hosted.vhost.settling.durable < flush and hosted.log.failure is None:
+            await hosted.settled.wait()
 
     @ends_with_tunnel
     async def report_settled(self) -> None:

@@ -306,7 +306,7 @@ class Connection:
 
         Args:
             prefetch: messages that may be unsettled at a time; 0: no limit.
-            prefetch_bytes: the same in bytes, but at least one message.
+            prefetch_bytes: none is sent any more while those have so many bytes.
             priority: others get nothing while a consumer of higher priority takes more.
             exclusive: nobody else may consume.
             no_ack: messages are settled as they are sent: lost when this program dies.

@@ -130,6 +130,20 @@ async def test_of_a_connection_that_breaks_all_counts(tmp_path: Path) -> None:
         assert await returns(shop, "jobs", 10) == [1] * 8 + [0] * 2
 
 
+async def test_of_a_look_that_breaks_nothing_counts(tmp_path: Path) -> None:
+    """Found: of one that was killed all counted, and two emptied a queue with a `delivery_limit` of 1."""
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs", delivery_limit=1)
+        await shop.publish_many("", "jobs", numbered(10))
+        for _ in range(2):
+            async with shop.consume("jobs", peek=True) as deliveries:
+                await take(deliveries, 1)
+                assert deliveries._tunnel is not None
+                deliveries._tunnel.abort("killed")
+                await left(shop, "jobs", 10)
+        assert await returns(shop, "jobs", 10) == [0] * 10
+
+
 async def test_a_broker_that_stops_in_order_counts_nothing(tmp_path: Path) -> None:
     """Found: each stop counted as a return of all that was prefetched, until `delivery_limit` dropped it."""
     async with serving(tmp_path) as broker, client(broker) as shop:
