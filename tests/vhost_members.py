@@ -137,6 +137,10 @@ class Queue:
     def arrive(self, messages: list[Message], now_us: int) -> None:
         self.enqueue(messages)
         self.counts["published"] += len(messages)
+        self.shorten(now_us)
+
+    def shorten(self, now_us: int) -> None:
+        """The oldest make room, once more came, or came back at a start."""
         if self.drops:
             self.expire(now_us)
             self.drop_head()
@@ -255,6 +259,7 @@ class Queue:
         self.counts.clear()
         for one in self.messages:
             one.crash(kept, now_us)
+        self.shorten(now_us)
 
 
 @dataclass(eq=False, repr=False)

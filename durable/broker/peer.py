@@ -7,7 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from ..definitions import BindingDefinition
-from ..errors import ExclusiveQueue, Unknown
+from ..errors import ExclusiveQueue, QueueFull, Unknown
+from ..protocol.failures import take_apart
+from ..protocol.parts import Refusal
 from ..queues.queue import Queue
 from ..routing.permissions import WRITE, Need, Permissions, for_publish
 
@@ -52,6 +54,13 @@ class Peer:
     def sees(self, name: str) -> bool:
         """Whether it may do anything with what has this name."""
         return self.permissions.sees(self.cluster, name)
+
+    def as_told(self, refusal: Refusal) -> Refusal:
+        """Without the name and limits of a queue that it does not see, which exchanges lead to."""
+        if refusal.code != QueueFull.__name__ or self.sees(refusal.details["queue"]):
+            return refusal
+        _, details = take_apart(QueueFull("", None, None))
+        return refusal._replace(details=details)
 
     @contextmanager
     def hints(self) -> Iterator[None]:

@@ -231,7 +231,7 @@ class _Session:
                 raise
             too_large = RecordTooLarge(error.size_bytes, error.limit_bytes)
             refusals = hosted.vhost.refuse(publisher, batches, too_large)
-        self._refusals += refusals
+        self._refusals += map(self._peer.as_told, refusals)
         if batches:
             self._received = max(self._received, batches[-1].next_sequence)
         if refusals or not publisher.waiting:

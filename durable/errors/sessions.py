@@ -40,7 +40,10 @@ class Unroutable(PublishError):
 
 
 class QueueFull(PublishError):
-    """`queue` refuses publishes when full, and is. Not stored anywhere; try again later."""
+    """`queue` refuses publishes when full, and is. Not stored anywhere; try again later.
+
+    Whoever may do nothing with that queue is told neither its name, which is empty then, nor its limits.
+    """
 
     def __init__(self, queue: str, max_length: int | None, max_length_bytes: int | None) -> None:
         limits = [
@@ -50,6 +53,8 @@ class QueueFull(PublishError):
         ]
         super().__init__(
             f"queue {queue!r} is full ({' or '.join(limits)}): consume, then send again"
+            if queue
+            else "a queue of which this cluster is told nothing is full: send again later"
         )
         self.queue, self.max_length, self.max_length_bytes = queue, max_length, max_length_bytes
 

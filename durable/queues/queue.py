@@ -153,6 +153,11 @@ class Queue:
             return
         self._announced = max(0, self._announced - count)
         self._announced_bytes = max(0, self._announced_bytes - size_bytes)
+        self.shorten(now_us)
+
+    def shorten(self, now_us: int) -> None:
+        """Once more are ready than may be, the oldest make room: more came, or those of consumers from before
+        the start came back."""
         if self._drops:
             if self._expires:
                 self.expire(now_us)

@@ -208,6 +208,8 @@ class Replay:
             lane.recovered(now_us)
             for records in lane.referenced():
                 refer_all(store, records)
+        for queue in registry.queues.values():
+            queue.shorten(now_us)
 
     def _apply(self, record: Record) -> None:
         kind = record[0].kind

@@ -10,7 +10,14 @@ import pytest
 import trio
 
 import durable
-from durable.errors import AccessRefused, NoAdministrator, Unconfirmed, UnknownQueue, UnknownVhost
+from durable.errors import (
+    AccessRefused,
+    NoAdministrator,
+    QueueFull,
+    Unconfirmed,
+    UnknownQueue,
+    UnknownVhost,
+)
 from tests.brokers import SMALL, client, drain, node_of, numbered, payloads, serving, take
 from tests.nodes import node
 from tests.waiting import PATIENCE_S, until
@@ -267,6 +274,24 @@ async def test_nobody_learns_of_what_it_may_do_nothing_with(tmp_path: Path) -> N
         elsewhere = durable.connect(joined, vhost="billin")
         with pytest.raises(UnknownVhost, match="mean 'billing'"):
             await elsewhere.statistics()
+
+
+async def test_a_full_queue_behind_an_exchange_is_not_told_to_who_may_do_nothing_with_it(
+    tmp_path: Path,
+) -> None:
+    """Found: the refusal told its name and its limits."""
+    async with serving(tmp_path) as broker, client(broker) as shop, client(broker, "crm") as crm:
+        await shop.declare_queue("salaries", max_length=1, overflow="reject-publish")
+        await shop.bind("amq.direct", "salaries", "in")
+        await shop.set_permission("shop", configure=".*", write=".*", read=".*")
+        await shop.set_permission("crm", write="amq.direct")
+        await crm.publish("amq.direct", "in", b"x")
+        with pytest.raises(QueueFull) as hidden:
+            await crm.publish("amq.direct", "in", b"x")
+        assert (hidden.value.queue, hidden.value.max_length) == ("", None)
+        assert "salaries" not in str(hidden.value)
+        with pytest.raises(QueueFull, match=r"'salaries' is full \(1 messages\)"):
+            await shop.publish("amq.direct", "in", b"x")
 
 
 @pytest.mark.parametrize("cleared", [True, False])
