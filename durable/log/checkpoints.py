@@ -1,4 +1,5 @@
-"""The checkpoint files of a store: written all at once, read one by one, never needed.
+"""The checkpoint files of a store: written all at once, read one by one, and needed only where an `ack` is
+all that is left of what was settled.
 
     queues/<SHA-1 of the name>/enq and ack     what records before a log position did to a queue
     checkpoint                                 where the last snapshot stands, and where to read from
@@ -190,15 +191,16 @@ class Checkpoints:
         That needs neither `enq` nor the root, so a kill between two renames takes nothing of it: what
         was settled before such a file was written stays settled. Where it is ahead of the log, both are
         removed.
+
+        Args:
+            besides: what these hold is known, and all that is settled with it.
+        Raises:
+            OSError: one cannot be read, now. Were it taken for none, what nothing else says would come back.
         """
         known = {directory_name(name) for name in besides}
-        try:
-            digests = [digest for digest in self.digests() if digest not in known]
-        except OSError:  # Not needed, as ever.
-            self.unusable[Unusable.UNREADABLE] += 1
-            return
-        for digest in digests:
-            file = self._usable(self._folder.directory(digest), "ack", FileKind.ACK, digest)
+        read = self._usable if known else self._found
+        for digest in [digest for digest in self.digests() if digest not in known]:
+            file = read(self._folder.directory(digest), "ack", FileKind.ACK, digest)
             if not isinstance(file, Unusable):
                 yield file.payload
                 continue
@@ -315,16 +317,26 @@ class Checkpoints:
     def _usable(
         self, folder: Directory, name: str, kind: FileKind, digest: str
     ) -> CheckpointFile | Unusable:
+        """Of a file that can be done without: one that cannot be read is none."""
+        try:
+            return self._found(folder, name, kind, digest)
+        except OSError:
+            return Unusable.UNREADABLE
+
+    def _found(
+        self, folder: Directory, name: str, kind: FileKind, digest: str
+    ) -> CheckpointFile | Unusable:
+        """Raises OSError: it cannot be read. What is no file is not ours, and none."""
         try:
             opened = folder.open(name)
-        except FileNotFoundError:
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             return Unusable.MISSING
-        except OSError:
-            return Unusable.UNREADABLE
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, f"{folder.path}/{name}") from error
         try:
             file = decode_checkpoint(opened.pread(opened.size_bytes, 0))
-        except OSError:
-            return Unusable.UNREADABLE
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, f"{folder.path}/{name}") from error
         finally:
             opened.close()
         if isinstance(file, Unusable):

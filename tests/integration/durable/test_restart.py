@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import threading
 from contextlib import AsyncExitStack
@@ -15,9 +17,11 @@ import trio.testing
 import durable
 from durable.broker.checkpoints import Checkpointer
 from durable.broker.directory import vhost_path
-from durable.errors import StoreInUse, UnknownExchange
+from durable.errors import StoreFailed, StoreInUse, UnknownExchange
+from durable.log.disk import File
 from durable.log.header import segment_name
 from durable.log.reader import Reader
+from durable.log.real_disk import RealDirectory
 from durable.log.record import Record
 from durable.vhost.checkpointing import Taking
 from tests.brokers import (
@@ -345,6 +349,32 @@ async def test_checkpoints_for_records_write_no_more_than_the_log_does(
         for number in range(300):
             await shop.publish("", "jobs", b"%d" % number)
         assert len(sizes) < 10
+
+
+async def test_a_broker_does_not_start_while_it_cannot_read_what_was_settled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found: without a descriptor for that it started, and what had been acked could come back for good."""
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        await shop.publish_many("", "jobs", numbered(10))
+        async with shop.consume("jobs") as deliveries:
+            for one in (await take(deliveries, 10))[::2]:
+                await one.ack()
+    opened = RealDirectory.open
+
+    def refuse(folder: RealDirectory, name: str) -> File:
+        if name == "ack":
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return opened(folder, name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RealDirectory, "open", refuse)
+        with pytest.raises(StoreFailed, match=r"cannot be opened: .* open files: .*/ack"):
+            async with serving(tmp_path):
+                pass
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        assert await drain(shop, "jobs") == numbered(10)[1::2]
 
 
 async def test_two_brokers_on_one_directory(tmp_path: Path) -> None:

@@ -82,6 +82,21 @@ def test_a_file_that_cannot_be_read_is_as_good_as_none() -> None:
     faults.read_error = errno.EIO
     assert (again.read("jobs", 7), again.read_root()) == (None, None)
     assert again.unusable[Unusable.UNREADABLE] == 2
+    assert list(again.acks(besides=["jobs"])) == []
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE])
+def test_what_may_be_all_that_is_left_of_settlements_has_to_be_read(code: int) -> None:
+    """Found: without a descriptor for a moment, messages that had been acked came back for good."""
+    volume, faults = Volume(), Faults()
+    open_in(MemoryDisk(volume)).write(checkpoint("jobs", 9))
+    again = open_in(FaultyDisk(volume, faults))
+    faults.read_error = code
+    with pytest.raises(OSError, match="ack") as error:
+        list(again.acks())
+    assert error.value.errno == code
+    faults.read_error = None
+    assert list(again.acks()) == [checkpoint("jobs", 9).ack]
 
 
 def test_what_somebody_else_has_put_there_stays_and_is_in_nobodys_way(tmp_path: Path) -> None:
