@@ -126,7 +126,7 @@ def test_what_a_killed_consumer_held_is_redelivered_at_once(shell: Shell) -> Non
             assert select.select([waits.stdout], [], [], 2)[0], "nothing within 2 s"
             rows = [json.loads(waits.stdout.readline()) for _ in lines]
             assert [row["payload"].encode() for row in rows] == lines
-            assert {row["redelivered"] for row in rows} == {1}
+            assert {row["redelivered"] for row in rows} == {0}, "it only looked"
             assert waits.wait(10) == 0
         finally:
             for process in (holds, waits):
