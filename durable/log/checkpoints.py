@@ -185,7 +185,7 @@ class Checkpoints:
             return ack, Unusable.MIXED
         return Checkpoint(name, lane, first.position, first.payload, second.payload)
 
-    def acks(self, besides: Iterable[str] = ()) -> Iterator[Buffer]:
+    def acks(self, besides: Iterable[str] | None = None) -> Iterator[Buffer]:
         """What each `ack` file holds, of whatever queues there are or were, but for these.
 
         That needs neither `enq` nor the root, so a kill between two renames takes nothing of it: what
@@ -193,13 +193,21 @@ class Checkpoints:
         removed.
 
         Args:
-            besides: what these hold is known, and all that is settled with it.
+            besides: what these hold is known, and so is all that is settled. None: nothing is.
         Raises:
-            OSError: one cannot be read, now. Were it taken for none, what nothing else says would come back.
+            OSError: nothing is known, and one cannot be read, now. Were it taken for none, what nothing else
+                says would come back.
         """
-        known = {directory_name(name) for name in besides}
-        read = self._usable if known else self._found
-        for digest in [digest for digest in self.digests() if digest not in known]:
+        known = {directory_name(name) for name in besides or ()}
+        read = self._found if besides is None else self._usable
+        try:
+            digests = [digest for digest in self.digests() if digest not in known]
+        except OSError:
+            if besides is None:
+                raise
+            self.unusable[Unusable.UNREADABLE] += 1
+            return
+        for digest in digests:
             file = read(self._folder.directory(digest), "ack", FileKind.ACK, digest)
             if not isinstance(file, Unusable):
                 yield file.payload
@@ -329,16 +337,14 @@ class Checkpoints:
         """Raises OSError: it cannot be read. What is no file is not ours, and none."""
         try:
             opened = folder.open(name)
+            try:
+                file = decode_checkpoint(opened.pread(opened.size_bytes, 0))
+            finally:
+                opened.close()
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             return Unusable.MISSING
         except OSError as error:
             raise OSError(error.errno, error.strerror, f"{folder.path}/{name}") from error
-        try:
-            file = decode_checkpoint(opened.pread(opened.size_bytes, 0))
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, f"{folder.path}/{name}") from error
-        finally:
-            opened.close()
         if isinstance(file, Unusable):
             return file
         if file.store_id != self._store_id:

@@ -83,6 +83,7 @@ def test_a_file_that_cannot_be_read_is_as_good_as_none() -> None:
     assert (again.read("jobs", 7), again.read_root()) == (None, None)
     assert again.unusable[Unusable.UNREADABLE] == 2
     assert list(again.acks(besides=["jobs"])) == []
+    assert list(again.acks(besides=[])) == []
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE])
