@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from durable.broker.hosted import Hosted
 from durable.log.checkpoints import Checkpoint, Root
 from durable.log.record import HEADER_BYTES, Draft, Record, encode_record, read_header
+from durable.log.report import Gap
 from durable.log.segments import Segments, Tally
 from durable.protocol.properties import Properties, encode_properties
 from durable.queues.lane import Lane
@@ -93,6 +94,11 @@ class PlainStore:
     def tally(self) -> Tally:
         return PlainTally()
 
+    def gaps(self) -> list[Gap]:
+        """What is missing behind the first record there is: what is before it has been freed."""
+        first = min(self.records, default=self.end)
+        return [Gap(at, at + 1) for at in range(first, self.end) if at not in self.records]
+
     def needed(self) -> dict[int, int]:
         return {position: count for position, count in self.references.items() if count}
 
@@ -134,7 +140,7 @@ class PlainVhost:
         for record in records:
             if record.position >= start:
                 self.replay(record)
-        self.replay.finish(self.store, now_us)
+        self.replay.finish(self.store, now_us, self.store.gaps())
         self.vhost = Vhost("/", registry, publishers, self.store, Bodies(1 << 20))
         self.registry, self.publishers = registry, publishers
 

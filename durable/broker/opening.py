@@ -46,7 +46,7 @@ async def open_vhost(
     """Raises what `open_log` raises: it cannot be opened."""
     path = str(make_vhost(data, name))
     async with _recovered(path, config, encryption) as (log, disk, replay):
-        replay.finish(log, clock.now_us())
+        replay.finish(log, clock.now_us(), log.report.gaps)
         for missing in replay.nowhere(log.report):
             logger.error("%s: %s", path, missing)
         registry, bodies = replay.registry, Bodies(config.recent_bytes)

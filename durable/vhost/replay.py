@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from mesh.errors import RemoteProtocolError
-from mesh.protocol.batch import Batch
+from mesh.protocol.batch import COUNT_MAX, Batch
 
 from ..errors import DurableError, InvalidDefinition, RecordDamaged
 from ..log.bodies import (
@@ -53,7 +53,9 @@ class Replay:
 
     def __init__(self, registry: Registry, publishers: Publishers) -> None:
         self.registry, self.publishers = registry, publishers
-        self._snapshots = Snapshots(registry, publishers)
+        self._given: dict[int, int] = {}
+        """By lane, the log position up to which all is known that it had been given."""
+        self._snapshots = Snapshots(registry, publishers, self._given)
         self._recovering: dict[int, Recovering] = {}
         self._start = self._snapshot = self._reach = 0
         self._last = self._whole_from = -1
@@ -101,6 +103,7 @@ class Replay:
             self.publishers.recovered(*one)
         for lane_id, some in arrivals:
             (self._recovering.get(lane_id) or self._lane(lane_id)).all(some)
+            self._given[lane_id] = self._last
         for lane_id, first in begin.items():
             ranges = settled.get(lane_id, [])
             after = [(max(start, first), end) for start, end in ranges if end > first]
@@ -196,11 +199,16 @@ class Replay:
             for name, count in (self._nowhere.items() if freed else ())
         ]
 
-    def finish(self, store: Store, now_us: int) -> None:
-        """All has been read: put everything in its place, and tell the log what is still needed."""
+    def finish(self, store: Store, now_us: int, gaps: Iterable[Gap] = ()) -> None:
+        """All has been read: put everything in its place, and tell the log what is still needed.
+
+        Args:
+            gaps: log positions of records that are lost.
+        """
         registry = self.registry
         self._settle_down()
         self._count_nowhere()
+        self._pass_over(gaps)
         registry.journal.take()  # The log knows all of it.
         for queue in registry.queues.values():
             queue.recovered(now_us)
@@ -210,6 +218,15 @@ class Replay:
                 refer_all(store, records)
         for queue in registry.queues.values():
             queue.shorten(now_us)
+
+    def _pass_over(self, gaps: Iterable[Gap]) -> None:
+        """Leave out the offsets that lost records may have had: somebody may have read that far."""
+        lost = list(gaps)
+        for stream in self.registry.streams.values():
+            lane = stream.lane
+            known = self._given.get(lane.id, self._start - 1)
+            records = sum(gap.end - gap.start for gap in lost if gap.start > known)
+            lane.settle(lane.next, lane.next + records * COUNT_MAX, known=True)
 
     def _apply(self, record: Record) -> None:
         kind = record[0].kind
@@ -229,6 +246,9 @@ class Replay:
         elif kind == Kind.GAP:
             for lane_id, offset in record.targets:
                 self.registry.note_gap(Uncaptured(lane_id, offset, decode_gap(record)))
+                lane = self.registry.lane(lane_id)
+                lane.next = max(lane.next, offset)
+                self._given[lane_id] = record.position
         else:
             self.unknown_kinds += 1
 
@@ -250,8 +270,9 @@ class Replay:
         kind, time_us, position = header.kind, header.time_us, header.position
         body_at = TARGET_BYTES * header.target_count
         body = contents[body_at : body_at + header.body_bytes]
+        given_at = position
         if kind == Kind.MOVED:
-            _, _, body, kind = decode_moved(record)
+            given_at, _, body, kind = decode_moved(record)
         front: Front | None = None
         if is_group(body):
             front = read_front(body)
@@ -275,6 +296,8 @@ class Replay:
         for lane_id, at in TARGET.iter_unpack(contents[:body_at]):
             recovering = self._recovering.get(lane_id) or self._lane(lane_id)
             recovering.run(at, count, position, size_bytes, time_us, expires_us)
+            if given_at == position or given_at > self._given.get(lane_id, 0):
+                self._given[lane_id] = given_at
             if gone:
                 _settle(recovering.lane, [(at + start, at + end) for start, end in gone])
 

@@ -46,8 +46,12 @@ PAIR = b"\x92"
 class Snapshots:
     """Applies changes at recovery, snapshots included."""
 
-    def __init__(self, registry: Registry, publishers: Publishers) -> None:
-        self._registry, self._publishers = registry, publishers
+    def __init__(self, registry: Registry, publishers: Publishers, given: dict[int, int]) -> None:
+        """
+        Args:
+            given: is told, by lane, the log position up to which all is known that it had been given.
+        """
+        self._registry, self._publishers, self._given = registry, publishers, given
         self._declared: list[Change] | None = None
         self._begun = self._start = self._last = 0
         self.durable = 0
@@ -88,6 +92,7 @@ class Snapshots:
             for lane_id, following, settled in change[1]:
                 lane = self._registry.lane(lane_id)
                 lane.next = max(lane.next, following)
+                self._given[lane_id] = position
                 settle_as(lane, Settled.decode(settled))
         elif word == RETURNS:
             for lane_id, end, ranges in change[1]:
@@ -100,6 +105,8 @@ class Snapshots:
         else:
             if self._declared is not None:
                 self._declared.append(change)
+            elif word == changes.STREAM and change[1] not in self._registry.owners:
+                self._given[change[1]] = position  # Nothing yet.
             self._registry.apply(change)
 
 

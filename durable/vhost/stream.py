@@ -39,8 +39,8 @@ class Stream:
 
     @property
     def end(self) -> int:
-        """The offset that the next durable message gets."""
-        return self.lane.index.end
+        """Behind the last message that is durable: the offset of the next one, or less than that."""
+        return max(self.lane.index.end, self.start)
 
     def lane_for(self, priority: int) -> Lane:
         return self.lane

@@ -18,15 +18,18 @@ from durable.definitions import (
     StreamDefinition,
 )
 from durable.errors import StoreFull
-from durable.log.record import Draft, Kind
+from durable.log.bodies import Missed, move
+from durable.log.record import Draft, Kind, Target
 from durable.log.report import Gap, RecoveryReport
+from durable.queues.lane import Lane
 from durable.vhost import changes
 from durable.vhost.changes import Change
 from durable.vhost.store import append_twice
 from mesh.errors import TooLarge
+from mesh.protocol.batch import COUNT_MAX
 from tests.queues import positions_of
 from tests.unit.durable.vhost.test_replay import NAMES, Story
-from tests.vhosts import PUBLISHER, PlainStore, PlainVhost, make_batch, snapshot_of
+from tests.vhosts import PUBLISHER, PlainStore, PlainVhost, anybody, make_batch, snapshot_of
 
 
 def buried(story: Story) -> int:
@@ -208,3 +211,62 @@ def test_what_fits_once_only_is_not_declared() -> None:
         one.change([changes.EXCHANGE, to_plain(ExchangeDefinition(name="f", type="topic"))])
     assert one.store.end == 2
     assert not one.registry.router.has_exchange("f")
+
+
+def stream_of(story: PlainVhost) -> Lane:
+    return story.registry.stream("s").lane
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_the_offsets_of_lost_records_are_not_given_again(moved: bool) -> None:
+    """Found: a cursor behind the last message of a stream, whose record was damaged, passed over the next."""
+    story = Story()
+    story.step("stream", "", 0)
+    story.step("queue", "a", 0)
+    first = story.store.end
+    for name in ("s", "s", "a"):
+        story.step("publish", name, 2)
+    story.commit()
+    if moved:  # A copy stands behind what is lost, and was given before that.
+        record = story.store.records[first]
+        targets = [Target(*target) for target in record.targets]
+        story.store.append_nowait([move(record, targets, 0)])
+        story.commit()
+    again = story.restarted([first + 1])
+    assert stream_of(again).next == 2 + COUNT_MAX
+    assert not again.replay.nowhere(cast("RecoveryReport", SimpleNamespace(absent=[1], start=1)))
+    assert again.registry.stream("s").end == 2
+    publish(again, b"new")
+    assert [run.first for run in stream_of(again).index.runs(0, 1 << 62)] == [0, 2 + COUNT_MAX]
+    later = again.restarted()
+    assert stream_of(later).next == 3 + COUNT_MAX, "what is known now is not left out again"
+
+
+def publish(vhost: PlainVhost, payload: bytes) -> None:
+    publisher = vhost.publishers.open(PUBLISHER, 2, 0)
+    vhost.vhost.publish(publisher, [make_batch(0, [payload], key="s", epoch=2)], anybody, 0)
+    vhost.commit()
+
+
+@pytest.mark.parametrize("knows", ["publish", "snapshot", "gap", "declared"])
+def test_offsets_that_are_known_are_left_out_for_nothing(knows: str) -> None:
+    """What comes behind a lost record says where the stream was then."""
+    story = Story()
+    story.step("queue", "a", 0)
+    if knows != "declared":
+        story.step("stream", "", 0)
+        story.step("publish", "s", 2)
+    lost = story.store.end
+    story.step("publish", "a" if knows == "declared" else "s", 3)
+    if knows == "publish":
+        story.step("publish", "s", 1)
+    elif knows == "snapshot":
+        story.commit()
+        story.step("snapshot", "", 0)
+    elif knows == "gap":
+        story.vhost.miss(story.registry.stream("s"), Missed(PUBLISHER, 1, "t.a", 9, 1), 0)
+    else:
+        story.step("stream", "", 0)
+    story.commit()
+    before = stream_of(story).next
+    assert stream_of(story.restarted([lost])).next == before
