@@ -62,7 +62,9 @@ async def serve_reader(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Peer)
     await tunnel.send(encode_answer(Answer(0, {"offset": offset, "life": life})))
     kept = _Cursor(tunnel, hosted, stream, cursor)
     async with open_nursery() as nursery:
-        nursery.start_soon(_send, tunnel, hosted, stream, offset)
+        nursery.start_soon(
+            _send, tunnel, hosted, stream, offset, _known(hosted, stream, cursor, offset)
+        )
         nursery.start_soon(hosted.until_refused, peer, needs)
         nursery.start_soon(kept.keep)
         async for part in tunnel:
@@ -115,7 +117,17 @@ def _cursor_at(hosted: Hosted, stream: Stream, cursor: str, offset: int) -> list
     if hosted.vhost.registry.streams.get(stream.name) is not stream:
         return []
     _check_cursor(stream, cursor)  # Others may have come since this reader did.
-    return [[changes.CURSOR, stream.name, cursor, offset]]
+    known = _known(hosted, stream, cursor, offset)
+    return [changes.cursor(stream.name, cursor, offset, known)]
+
+
+def _known(hosted: Hosted, stream: Stream, cursor: str, offset: int) -> int:
+    """How many missing messages a reader at this offset has been told of. Of gaps that are one by now,
+    and not all behind it, its cursor may know more."""
+    known = hosted.vhost.registry.missing_before(stream.lane.id, offset)
+    if offset < stream.cursors.get(cursor, 0):
+        return known
+    return max(known, stream.told.get(cursor, 0))
 
 
 def _check_cursor(stream: Stream, cursor: str) -> None:
@@ -161,7 +173,13 @@ async def _came_at(hosted: Hosted, lane: Lane, time_us: int) -> int:
 
 
 @ends_with_tunnel
-async def _send(tunnel: Tunnel, hosted: Hosted, stream: Stream, offset: int) -> None:
+async def _send(
+    tunnel: Tunnel, hosted: Hosted, stream: Stream, offset: int, missing: int
+) -> None:  # fmt: skip
+    """
+    Args:
+        missing: messages of which this reader knows that they are.
+    """
     slices = Slices(stream.name, tunnel.part_bytes_max)
     told = offset  # Gaps before it have been told, or are not this reader's.
     registry = hosted.vhost.registry
@@ -173,9 +191,10 @@ async def _send(tunnel: Tunnel, hosted: Hosted, stream: Stream, offset: int) -> 
             return
         offset = max(offset, stream.start)
         while offset < stream.end and not slices.full and not stream.lane.retired:
-            gaps = registry.gaps_between(stream.lane.id, told, offset + 1)
+            gaps = registry.gaps_between(stream.lane.id, told, offset + 1, missing)
             if gaps:
                 await _tell(tunnel, slices, gaps)
+                missing = gaps[-1].total
             told = offset + 1
             found = await hosted.batches(stream.lane, offset, stream.end)
             if found is None:

@@ -6,9 +6,10 @@ Each is a msgpack list, a word and its fields:
     ["queue", [lane ids], {...}]     ["queue gone", name]      ["exchange", {...}]   ["exchange gone", name]
     ["stream", lane id, {...}]       ["stream gone", name]     ["bind", {...}]       ["unbind", {...}]
     ["permission", {...}]            ["permission gone", cluster]
-    ["cursor", stream, name, offset or None]                   ["snapshot", ...]   and so on, see snapshot.py
+    ["cursor", stream, name, offset or None, told]             ["snapshot", ...]   and so on, see snapshot.py
 
-The maps are definitions, with the names of durable/definitions.py.
+The maps are definitions, with the names of durable/definitions.py. `told`, how many missing messages readers
+with that cursor know of, is left out where it is 0.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ SNAPSHOT, SNAPSHOT_END = "snapshot", "snapshot end"
 LANES = "lanes"
 
 Change = list[Any]
+
+
+def cursor(stream: str, name: str, offset: int, told: int) -> Change:
+    return [CURSOR, stream, name, offset, *([told] if told else [])]
 
 
 def opposite(change: Change) -> Change:

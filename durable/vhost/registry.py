@@ -49,6 +49,8 @@ class Gap(NamedTuple):
     lane: int
     offset: int
     missed: Missed
+    total: int = 0
+    """Messages missing before `offset` altogether."""
 
 
 class Registry:
@@ -163,7 +165,7 @@ class Registry:
         """The changes that keep them. They are not declared, and move at any time."""
         for stream in self.streams.values():
             for name, offset in stream.cursors.items():
-                yield [changes.CURSOR, stream.name, name, offset]
+                yield changes.cursor(stream.name, name, offset, stream.told.get(name, 0))
 
     def is_transient_binding(self, binding: BindingDefinition) -> bool:
         return not binding.to_exchange and self._is_transient_queue(binding.destination)
@@ -217,18 +219,33 @@ class Registry:
         """Gaps come by offset. Over GAPS_MAX the two oldest become one: how many messages are missing
         stays true, whose they were is forgotten."""
         gaps = self.gaps.setdefault(gap.lane, deque())
-        gaps.append(gap)
+        before = gaps[-1].total if gaps else 0
+        gaps.append(gap._replace(total=before + gap.missed.messages))
         if len(gaps) > GAPS_MAX:
-            count = gaps.popleft().missed.messages + gaps[0].missed.messages
-            gaps[0] = gaps[0]._replace(missed=Missed(NOBODY, 0, "", 0, count))
+            gaps.popleft()
+            gaps[0] = gaps[0]._replace(missed=_of_several(gaps[0].total))
 
-    def gaps_between(self, lane: int, start: int, end: int) -> list[Gap]:
-        """Those of a stream before the offsets [start, end)."""
+    def gaps_between(self, lane: int, start: int, end: int, known: int = 0) -> list[Gap]:
+        """Those of a stream before the offsets [start, end), for whoever knows of so many missing messages:
+        of gaps that have become one since, what is left."""
         gaps = self.gaps.get(lane)
         if not gaps or gaps[-1].offset < start:
             return []
         low = bisect_left(gaps, start, key=_offset)
-        return list(islice(gaps, low, bisect_left(gaps, end, lo=low, key=_offset)))
+        found: list[Gap] = []
+        for gap in islice(gaps, low, bisect_left(gaps, end, lo=low, key=_offset)):
+            left = gap.total - known
+            if left >= gap.missed.messages:
+                found.append(gap)
+            elif left > 0:
+                found.append(gap._replace(missed=_of_several(left)))
+        return found
+
+    def missing_before(self, lane: int, offset: int) -> int:
+        """How many messages of this stream, as far as it has not become one gap with some behind it."""
+        gaps = self.gaps.get(lane, ())
+        at = bisect_left(gaps, offset, key=_offset)
+        return gaps[at - 1].total if at else 0
 
     def all_gaps(self) -> Iterator[Gap]:
         for gaps in self.gaps.values():
@@ -342,7 +359,7 @@ class Registry:
     def _permission(self, plain: dict[str, Any]) -> None:
         self.permissions.declare(read(PermissionDefinition, plain))
 
-    def _cursor(self, stream_name: str, name: str, offset: int | None) -> None:
+    def _cursor(self, stream_name: str, name: str, offset: int | None, told: int = 0) -> None:
         stream = self.streams.get(stream_name)
         if stream is None:
             return
@@ -350,10 +367,18 @@ class Registry:
             stream.cursors.pop(name, None)
         else:
             stream.cursors[name] = offset
+        if offset is None or not told:
+            stream.told.pop(name, None)
+        else:
+            stream.told[name] = told
 
 
 def _declares_transient(change: Change) -> bool:
     return change[0] == changes.QUEUE and bool(change[1][0] >= TRANSIENT)
+
+
+def _of_several(messages: int) -> Missed:
+    return Missed(NOBODY, 0, "", 0, messages)
 
 
 def _offset(gap: Gap) -> int:

@@ -186,7 +186,8 @@ class Snapshot:
             some.renew()
             yield some.lanes
         yield from filter(None, (some.returns for some in self._lanes))
-        gaps = [[lane, offset, list(missed)] for lane, offset, missed in self._registry.all_gaps()]
+        noted = self._registry.all_gaps()
+        gaps = [[one.lane, one.offset, list(one.missed)] for one in noted]
         yield encode_definitions([GAPS, gaps])
         yield encode_definitions([changes.SNAPSHOT_END])
 

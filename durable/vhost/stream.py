@@ -22,6 +22,8 @@ class Stream:
     def __init__(self, definition: StreamDefinition, lane: Lane) -> None:
         self.definition, self.lane = definition, lane
         self.cursors: dict[str, int] = {}
+        self.told: dict[str, int] = {}
+        """By cursor, how many missing messages its readers know of; none is 0."""
         self.counts = Counts()
 
     @property

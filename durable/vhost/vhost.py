@@ -120,7 +120,7 @@ class Vhost:
         first = batch.base_sequence - lost
         missed = Missed(batch.publisher, batch.epoch, batch.topic, first, lost)
         gaps = [Gap(one.lane.id, one.lane.next, missed) for one in streams] if lost else []
-        drafts = [gap_draft(missed, lane, offset, now_us) for lane, offset, _ in gaps]
+        drafts = [gap_draft(missed, one.lane, one.offset, now_us) for one in gaps]
         self.intake.capture(batch, streams, drafts, now_us)
         for gap in gaps:
             self.registry.note_gap(gap)

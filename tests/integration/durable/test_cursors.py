@@ -10,10 +10,12 @@ import pytest
 import trio
 
 import durable
+from durable.broker.broker import Broker
 from durable.broker.reading import _Cursor
 from durable.client.connection import Connection
 from durable.client.records import Records
 from durable.errors import BrokerLost, ConsumerCancelled, StoreBusy, UnknownStream
+from durable.log.bodies import Missed
 from durable.log.log import Log
 from durable.vhost.changes import Change
 from tests.brokers import at, client, numbered, payloads, serving, shop_at, take
@@ -253,3 +255,38 @@ async def test_cursors_survive_a_restart(tmp_path: Path) -> None:
         async with shop.read("audit", start="first", cursor="billing") as records:
             assert payloads(await take(records, 6)) == numbered(6, 4)
         assert (await shop.statistics())["streams"]["audit"]["cursors"] == {"billing": 4}
+
+
+async def test_what_a_reader_was_told_of_gaps_is_not_told_again_when_they_become_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found: whoever was more than GAPS_MAX of them behind heard of the earlier ones with the rest."""
+    monkeypatch.setattr("durable.vhost.registry.GAPS_MAX", 3)
+
+    async def lose(broker: Broker, shop: Connection, times: int) -> None:
+        hosted = broker.hosted("/")
+        stream = hosted.vhost.registry.stream("audit")
+        for _ in range(times):
+            hosted.vhost.miss(stream, Missed(bytes(16), 1, "t", 0, 10), hosted.clock.now_us())
+            await shop.publish("", "audit", b"behind a gap")
+
+    async def lost(shop: Connection, count: int, *, store: bool = True) -> int:
+        async with shop.read("audit", start="first", cursor="billing") as records:
+            told = sum(one.lost for one in await take(records, count))
+            if store:
+                await records.store()
+        return told
+
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_stream("audit")
+        await lose(broker, shop, 4)
+        assert await lost(shop, 4) == 40
+        await lose(broker, shop, 6)
+        assert await lost(shop, 1) == 0, "before the one gap that most have become there is none"
+        assert await lost(shop, 5, store=False) == 60
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        assert await lost(shop, 5) == 60
+        await lose(broker, shop, 5)
+        assert await lost(shop, 5) == 50
+        async with shop.read("audit", start="first") as records:
+            assert sum(one.lost for one in await take(records, 15)) == 150

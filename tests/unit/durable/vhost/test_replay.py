@@ -452,6 +452,12 @@ def test_gaps_over_the_limit_become_one_and_the_sum_stays_true() -> None:
     assert story.registry.gaps_between(lane, 21, 22) == []
     assert story.registry.gaps_between(lane, 5000, 6000) == []
     assert story.registry.gaps_between(lane + 1, 0, 6000) == []
+    assert story.registry.missing_before(lane, 20) == 0
+    assert story.registry.missing_before(lane, 21) == 33
+    assert story.registry.missing_before(lane, 6000) == 3 * (GAPS_MAX + 10)
+    (rest, whole) = story.registry.gaps_between(lane, 9, 23, 15)
+    assert (rest.missed.messages, whole) == (33 - 15, gaps[1])
+    assert story.registry.gaps_between(lane, 9, 23, 33) == [gaps[1]]
     story.step("snapshot", "", 0)
     story.commit()
     assert list(story.restarted().registry.all_gaps()) == gaps
