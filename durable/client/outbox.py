@@ -1,4 +1,8 @@
-"""What a publisher has sent and not been answered: kept as packed, to be sent again, word for word."""
+"""What a publisher has sent and not been answered: kept as packed, to be sent again, word for word.
+
+A part that comes again is tried again, refused messages and all. So what the broker says of one counts when
+it has decided the whole part, and is forgotten if the connection is lost before.
+"""
 
 from __future__ import annotations
 
@@ -53,10 +57,14 @@ class Outbox:
         self._left_out: deque[tuple[int, int]] = deque()
         """Sequences that no message has, in order."""
         self.size_bytes = 0
+        self.heard = 0
+        """Up to which sequence the broker has ever said something."""
         self.confirmed = 0
-        """Everything before this sequence is decided."""
+        """Everything before this sequence is decided; no part of which something is not is behind it."""
         self.refused = 0
         """Messages, of all that was decided."""
+        self._refusals: deque[Refusal] = deque()
+        """Of parts that are not decided yet."""
         self._untold: tuple[DurableError, Counter[str]] | None = None
         """The first refusal that nobody waited for, and how many messages there were of each kind."""
 
@@ -97,15 +105,23 @@ class Outbox:
 
     def decided(self, sequence: int, refusals: Sequence[Refusal]) -> None:
         """What the broker says: all before `sequence`; stored, but for the refused ones."""
-        for refusal in refusals:
-            self._refuse(refusal)
-        self.confirmed = max(self.confirmed, sequence)
-        while self._parts and self._parts[0].end <= self.confirmed:
-            self.size_bytes -= len(self._parts.popleft().data)
+        self.heard = max(self.heard, sequence)
+        parts = self._parts
+        while parts and parts[0].end <= sequence:
+            self.size_bytes -= len(parts.popleft().data)
+        kept_from = min(parts[0].first, sequence) if parts else sequence
+        self.confirmed = max(self.confirmed, kept_from)
+        self._refusals += refusals
+        while self._refusals and (not parts or self._refusals[0].first < parts[0].first):
+            self._refuse(self._refusals.popleft())
         while self._waiters and self._waiters[0].end <= self.confirmed:
             self._finish(self._waiters.popleft())
         while self._left_out and self._left_out[0][1] <= self.confirmed:
             self._left_out.popleft()
+
+    def again(self) -> None:
+        """All parts that are kept are sent once more: what has been refused of them may be stored."""
+        self._refusals.clear()
 
     def _refuse(self, refusal: Refusal) -> None:
         end = refusal.first + refusal.count
@@ -144,7 +160,8 @@ class Outbox:
 
     def fail(self, error: Callable[[int], DurableError]) -> None:
         """Nobody will ever know: `error` of so many messages, to everybody who waits."""
-        self._parts.clear()
+        self._parts.clear()  # They do not come again: what was refused of them stays so.
+        self.decided(self.confirmed, ())
         self.size_bytes = 0
         while self._waiters:
             waiter = self._waiters.popleft()

@@ -228,7 +228,7 @@ class Sender(AsyncBlock, ABC):
         self._channel.check_process()
         if not handed.runs:
             await trio.lowlevel.checkpoint()
-        wake, decided = handed.waker.wake, self._outbox.confirmed
+        wake, heard = handed.waker.wake, self._outbox.heard
         # No scope: what is left to be done when a confirm has come is part of its time (history.md).
         timer = self._channel.after(patience_s, wake)
         little = self._outbox.size_bytes <= SOON_BYTES  # What is more takes the broker longer.
@@ -237,9 +237,9 @@ class Sender(AsyncBlock, ABC):
                 for run in handed.runs:
                     while not run.done:
                         if timer.over:
-                            if not anew or self._outbox.confirmed == decided:
+                            if not anew or self._outbox.heard == heard:
                                 return False
-                            decided = self._outbox.confirmed
+                            heard = self._outbox.heard
                             timer = self._channel.after(patience_s, wake)
                         await handed.waker.wait()
         finally:
@@ -309,10 +309,10 @@ class Sender(AsyncBlock, ABC):
         while self._full():
             self._channel.check_process()
             self._work.wake()
-            decided = self._outbox.confirmed
+            heard = self._outbox.heard
             with trio.move_on_after(patience_s) as scope:
                 await self._room.wait()
-            silent = scope.cancelled_caught and self._outbox.confirmed == decided
+            silent = scope.cancelled_caught and self._outbox.heard == heard
             if silent and self._full():
                 raise BrokerLost(self._channel.cluster, self._silence())
             self._check()
@@ -371,6 +371,7 @@ class Sender(AsyncBlock, ABC):
             self._identify(greeted(greeting, "publisher", bytes))
             self.epoch = self._given_epoch = greeted(greeting, "epoch", int)
             self._greeted(greeting)
+            self._outbox.again()
             self._part_bytes_max = min(PART_BYTES, tunnel.part_bytes_max)
             async with open_nursery() as nursery:
                 nursery.start_soon(self._send, tunnel)

@@ -13,8 +13,8 @@ To the broker:
 From the broker:
 
     confirm   "C", u64 sequence: everything before it is decided; then msgpack [[first, count, code, {...}], ...],
-              those of it that were refused; all others are stored. More than go into one part are told in
-              parts before it, with the sequence of the last confirm
+              those that were refused; all others are stored. Of messages behind the sequence it may be told
+              before, with the sequence of the last confirm: if the tunnel breaks then, they are tried again
     deliver   "D", then per slice: u64 first tag (in streams: offset), u32 returned, u32 batch length, then a batch
               of exactly those messages
     settled   "S", u64: so many settle parts of this tunnel are on disk

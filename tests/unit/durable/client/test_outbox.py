@@ -152,3 +152,24 @@ def test_sequences_that_no_message_has_are_not_counted(
     outbox.wait_for(waiter)
     outbox.decided(0, [refusal(n, 1) for n in refused])
     assert outbox.unknown(waiter) == len(unknown) - len(refused)
+
+
+def test_what_is_refused_of_a_part_counts_when_the_part_is_decided() -> None:
+    """Found: the connection was lost in between, the part came again, and its message was stored; QueueFull
+    was raised for it all the same."""
+    outbox = Outbox()
+    for first in (0, 2):
+        outbox.sent(Part(first, first + 2, bytes(100)))
+    waiter = Waiter(0, 2, lambda: None)
+    outbox.wait_for(waiter)
+    outbox.decided(0, [refusal(1, 1)])
+    assert (waiter.refused.total(), outbox.unknown(waiter)) == (0, 2)
+    outbox.again()
+    outbox.decided(1, [])
+    assert (outbox.heard, outbox.confirmed, waiter.done) == (1, 0, False), "it comes as a whole"
+    outbox.decided(1, [refusal(1, 1)])
+    outbox.decided(2, [refusal(3, 1)])
+    assert (waiter.refused.total(), waiter.done, outbox.refused) == (1, True, 1)
+    assert outbox.take_untold() is None
+    outbox.fail(lambda count: Unconfirmed(count, "a test"))
+    assert outbox.refused == 2, "what is not sent again stays refused"
