@@ -25,6 +25,8 @@ CLOSING_S = (0.0, 0.001, 0.005, 0.05)
 """libzmq tells first and closes then, nearly always at once, but may be interrupted in between."""
 GREETING_BYTES = 64
 """Of ZMTP 3: both sides begin with it."""
+CLIENTS_BYTES, SERVERS_BYTES = GREETING_BYTES + 202 + 259, GREETING_BYTES + 170 + 32
+"""Of a handshake with CURVE, at least: HELLO and INITIATE come behind the greeting, or WELCOME and READY."""
 REDIAL_S = 1.0
 """A plain socket is there again within a tenth of that, unless it was told otherwise."""
 GREETINGS_MIN = 5
@@ -67,6 +69,12 @@ class Endings:
             return kept
         kept.close()
         return None
+
+    def fell_short(self, key: Hashable, handshake_bytes: int) -> bool:
+        """Whether something came through this connection, and less than a handshake takes."""
+        kept = self._kept.get(key)
+        received_bytes = None if kept is None else _told(kept, "Q", BYTES_RECEIVED_AT)
+        return received_bytes is not None and 1 < received_bytes < handshake_bytes
 
     def was_plain(self, key: Hashable, now_s: float) -> bool:
         """Whether a connection that its peer ended as they shook hands was a plain socket's, which does

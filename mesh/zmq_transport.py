@@ -30,7 +30,7 @@ from security.keys import ClusterKeys
 
 from .binding import bind_to
 from .config import MeshConfig
-from .endings import Endings, hung_up_on
+from .endings import CLIENTS_BYTES, SERVERS_BYTES, Endings, hung_up_on
 from .errors import ConfigError
 from .forking import inherit
 from .listening import Bind, binds_of
@@ -53,13 +53,18 @@ OVERSIZE = 4
 """Times the largest frame: up to that the core sees it and can say so; of more, libzmq takes nothing in and
 just ends the connection. `endings` knows."""
 LINGER_MS = 500
+HANG_UP_MS = 50
+"""For what was sent before. While libzmq lingers it takes nothing in, and if the other end breaks off then, its
+next heartbeat ends the process: the less of that, the better."""
 STRANGER = "a connection that does not speak our protocol"
 BROKEN_OFF = "a handshake that was broken off"
 HEARTBEAT_MS = 1000
 
 FAILED_AUTH = int(zmq.Event.HANDSHAKE_FAILED_AUTH)
 FAILED_NO_DETAIL = int(zmq.Event.HANDSHAKE_FAILED_NO_DETAIL)
-DENIED = {FAILED_AUTH, FAILED_NO_DETAIL, int(zmq.Event.HANDSHAKE_FAILED_PROTOCOL)}
+DENIED = {FAILED_AUTH, FAILED_NO_DETAIL}
+"""Not HANDSHAKE_FAILED_PROTOCOL: libzmq reports it of a message that does not decrypt, too, and who listens to that makes it
+forget why (errno) and keep the connection; a reset then ends the process (4.3.5, stream_engine_base.cpp)."""
 DISCONNECTED = int(zmq.Event.DISCONNECTED)
 ENDED = {int(zmq.Event.CLOSED), DISCONNECTED}
 BEGUN = {int(zmq.Event.ACCEPTED), int(zmq.Event.CONNECTED)}
@@ -158,7 +163,7 @@ class ZmqTransport:
             (zmq.ROUTER_MANDATORY, 1),
             (zmq.SNDHWM, 0),
             (zmq.RCVHWM, 0),
-            (zmq.LINGER, LINGER_MS),
+            (zmq.LINGER, HANG_UP_MS),
             (zmq.MAXMSGSIZE, self._message_bytes_max),
             (zmq.HANDSHAKE_IVL, self._handshake_ms_max),
             (zmq.HEARTBEAT_IVL, HEARTBEAT_MS),
@@ -214,8 +219,10 @@ class ZmqTransport:
             elif kind in BEGUN:
                 self._endings.begun(self._dialled[conn][1], value)
             elif kind in ENDED:
+                rid = self._dialled[conn][1]
+                if self._endings.fell_short(rid, SERVERS_BYTES):
+                    self._denied.add(conn)
                 if kind == DISCONNECTED and conn not in self._denied:
-                    rid = self._dialled[conn][1]
                     self._ended(rid, value, (conn,), lambda: self._lost(conn))
                 else:
                     self._lost(conn)
@@ -232,7 +239,8 @@ class ZmqTransport:
             if kind == FAILED_AUTH:  # ZAP has said so, and ends nothing yet: that is up to them.
                 self._strange = ""
         elif kind == DISCONNECTED:
-            strange, self._strange = self._strange, ""
+            fell_short = self._endings.fell_short(value, CLIENTS_BYTES)
+            strange, self._strange = self._strange or (STRANGER if fell_short else ""), ""
             # Whose it was, or whose it is by now: frames and events come on different ways.
             conns = tuple(self._accepted_on.get(value, ()))
             if strange:

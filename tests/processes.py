@@ -44,6 +44,11 @@ class Process:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def ended(self) -> int | None:
+        """With which status; None: it runs."""
+        return self._process.poll()
+
     def read(self) -> Any:
         """The next line it prints, decoded."""
         assert self._process.stdout is not None
