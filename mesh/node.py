@@ -56,7 +56,7 @@ class Node:
         self._publisher = driver.core.patterns.publisher
         self._streams = self._publisher.streams
         self._payload_bytes_max = config.payload_bytes_max
-        self.after, self.check_process = driver.after, driver.check_process
+        self.after, self.check_thread = driver.after, driver.check_thread
         """For what is built on top of it: see there."""
 
     def __repr__(self) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 import trio
 
-from mesh.errors import MeshError, NodeClosed, NoMembers, TooLarge
+from mesh.errors import MeshError, NodeClosed, NoMembers, TooLarge, WrongThread
 from mesh.node import Node
 from mesh.protocol.timers import Timer
 from mesh.tunnel import Tunnel
@@ -156,7 +156,8 @@ class Channel:
                     return await attempt()
                 except MeshError as error:
                     mendable = isinstance(error, BrokerLost) or not isinstance(error, DurableError)
-                    if not mendable or self._refused is not None or isinstance(error, NodeClosed):
+                    final = isinstance(error, NodeClosed | WrongThread)
+                    if not mendable or final or self._refused is not None:
                         raise
                     self._trouble = str(error)
                 await trio.sleep(RETRY_S)
@@ -181,12 +182,12 @@ class Channel:
         """`call` then, unless the timer is cancelled or the node has left by then."""
         return self._node.after(seconds, call)
 
-    def check_process(self) -> None:
-        """Raises NodeClosed: this is a forked child."""
-        self._node.check_process()
+    def check_thread(self) -> None:
+        """Raises WrongThread, and NodeClosed: this is a forked child."""
+        self._node.check_thread()
 
     def _ensure_running(self) -> None:
-        self.check_process()
+        self.check_thread()
         if not self._running:
             self._node.run_beside(self._run)
             self._running, self._refused = True, None

@@ -225,7 +225,7 @@ class Sender(AsyncBlock, ABC):
             patience_s: seconds, from now on.
             anew: and again whenever the broker has decided something in them.
         """
-        self._channel.check_process()
+        self._channel.check_thread()
         if not handed.runs:
             await trio.lowlevel.checkpoint()
         wake, heard = handed.waker.wake, self._outbox.heard
@@ -307,7 +307,6 @@ class Sender(AsyncBlock, ABC):
         """Raises BrokerLost: the broker says nothing for that long."""
         self._check()
         while self._full():
-            self._channel.check_process()
             self._work.wake()
             heard = self._outbox.heard
             with trio.move_on_after(patience_s) as scope:
@@ -330,6 +329,7 @@ class Sender(AsyncBlock, ABC):
     def _check_entered(self) -> None:
         if not self._entered:
             raise RuntimeError("publisher used outside of its `async with` block")
+        self._channel.check_thread()
 
     def _check(self) -> None:
         self._check_entered()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
@@ -10,6 +11,7 @@ import trio
 
 from mesh import MeshError, WrongThread
 from mesh.statistics import NodeStatistics
+from tests.brokers import client, serving
 from tests.nodes import node
 
 
@@ -32,6 +34,43 @@ async def test_other_threads_go_through_trio() -> None:
             got = [(await anext(messages)).payload for _ in range(3)]
         await trio.to_thread.run_sync(thread.join)
     assert got == [b"waits", b"does not", b"with a token"]
+
+
+async def test_what_the_durable_tier_asks_and_publishes_belongs_to_that_thread_too(
+    tmp_path: Path,
+) -> None:
+    """Found: it waited for ever, and ended the node as crashed, or raised an AssertionError without a word."""
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        await shop.publish("", "jobs", b"ours")
+        told: dict[str, Exception] = {}
+
+        async def consume() -> None:
+            async with shop.consume("jobs"):
+                raise AssertionError("it was entered")
+
+        verbs: dict[str, Callable[[], Coroutine[Any, Any, object]]] = {
+            "publish": lambda: shop.publish("", "jobs", b"x"),
+            "publish_many": lambda: shop.publish_many("", "jobs", [b"x"]),
+            "statistics": shop.statistics,
+            "consume": consume,
+        }
+
+        def foreign() -> None:
+            for name, verb in verbs.items():
+                try:
+                    trio.run(verb)
+                except (MeshError, AssertionError) as error:
+                    told[name] = error
+
+        thread = Thread(target=foreign)
+        thread.start()
+        await trio.to_thread.run_sync(thread.join)
+        assert {name: type(error) for name, error in told.items()} == dict.fromkeys(
+            verbs, WrongThread
+        )
+        await shop.publish("", "jobs", b"ours again")
+        assert (await shop.statistics())["queues"]["jobs"]["ready"] == 2
 
 
 async def test_a_foreign_thread_is_told_how_before_anything_is_sent() -> None:

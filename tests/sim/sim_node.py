@@ -232,9 +232,6 @@ class SimNode:
     def check_thread(self) -> None:
         """There is one."""
 
-    def check_process(self) -> None:
-        """Nobody forks."""
-
     def after(self, seconds: float, call: Callable[[], None]) -> Timer:
         return self.core.timers.at(self.now_s + seconds, lambda _now_s: call())
 

@@ -29,7 +29,7 @@ class Lonely:
         self.looked_s: list[float] = []
         """When it began to look for one, and when it gave up."""
 
-    def check_process(self) -> None: ...
+    def check_thread(self) -> None: ...
 
     def run_beside(self, task: Callable[[], Awaitable[None]]) -> None:
         self._nursery.start_soon(task)

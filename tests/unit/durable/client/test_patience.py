@@ -36,7 +36,7 @@ class Deaf:
     async def connected(self) -> bytes:
         return b"session"
 
-    def check_process(self) -> None:
+    def check_thread(self) -> None:
         pass
 
     def silence(self, timeout_s: float) -> str:
