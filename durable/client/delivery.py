@@ -10,6 +10,7 @@ from mesh.message import NO_HEADERS, decode_headers
 from mesh.protocol.batch import Batch
 from mesh.times import time_at
 
+from ..definition_checks import check_flags
 from ..protocol.parts import ACK, REJECT, RELEASE, REQUEUE, Gap, Slice
 from ..protocol.properties import Death, Properties, decode_properties
 
@@ -18,6 +19,12 @@ class Settler(Protocol):
     """Takes settlements of one tunnel."""
 
     def settle(self, outcome: int, start: int, end: int) -> None: ...
+
+
+def _negative(requeue: bool) -> int:
+    """Raises InvalidDefinition: it is not said which."""
+    check_flags("delivery", requeue=requeue)
+    return REQUEUE if requeue else REJECT
 
 
 class DeliveryBatch:
@@ -113,8 +120,11 @@ class DeliveryBatch:
         self._settle(ACK, start, end)
 
     async def nack(self, start: int = 0, end: int | None = None, *, requeue: bool = True) -> None:
-        """They have not: again later, in their old place, or see `reject`."""
-        self._settle(REQUEUE if requeue else REJECT, start, end)
+        """They have not: again later, in their old place, or see `reject`.
+
+        Raises InvalidDefinition: `requeue` is neither true nor false.
+        """
+        self._settle(_negative(requeue), start, end)
 
     async def reject(self, start: int = 0, end: int | None = None) -> None:
         """They never will: dead-lettered, or dropped."""
@@ -192,8 +202,8 @@ class Delivery:
         self._settle(ACK, multiple)
 
     async def nack(self, *, requeue: bool = True, multiple: bool = False) -> None:
-        """It has not: again later, in its old place, or see `reject`."""
-        self._settle(REQUEUE if requeue else REJECT, multiple)
+        """It has not: again later, in its old place, or see `reject`. Raises as `DeliveryBatch.nack`."""
+        self._settle(_negative(requeue), multiple)
 
     async def reject(self) -> None:
         """It never will: dead-lettered, or dropped."""

@@ -10,6 +10,7 @@ import pytest
 import trio
 
 import durable
+from durable.errors import InvalidDefinition
 from tests.brokers import client, drain, numbered, payloads, serving, take, until_told
 
 
@@ -217,3 +218,16 @@ async def test_parts_of_a_batch_are_settled_as_ranges(tmp_path: Path) -> None:
         assert await returns(shop, "jobs", 8) == [1] * 5 + [0] * 3
         assert await drain(shop, "jobs") == numbered(5, 5) + numbered(3, 17)
         assert sorted(await drain(shop, "graves"), key=int) == [*numbered(2), *numbered(2, 10)]
+
+
+async def test_a_nack_says_whether_it_comes_again(tmp_path: Path) -> None:
+    """Found: of anything else than True the message was dropped."""
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        await shop.declare_queue("jobs")
+        await shop.publish("", "jobs", b"x")
+        async with shop.consume("jobs") as deliveries:
+            (one,) = await take(deliveries, 1)
+            with pytest.raises(InvalidDefinition, match="requeue"):
+                await one.nack(requeue=None)  # type: ignore[arg-type]
+            await one.nack()
+        assert await returns(shop, "jobs", 1) == [1]
