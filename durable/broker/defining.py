@@ -22,7 +22,7 @@ from ..definitions import (
     QueueDefinition,
     StreamDefinition,
 )
-from ..errors import InvalidDefinition
+from ..errors import AccessRefused, InvalidDefinition
 from ..protocol.definition_bytes import unpack_definitions
 from ..routing.permissions import (
     Need,
@@ -58,8 +58,18 @@ def exported(hosted: Hosted, peer: Peer) -> Iterator[dict[str, Any]]:
         for some in some_at_once(getattr(there, group)):
             lasting = [one for one in some if _lasts(one, transient)]
             for one in lasting:
-                peer.check(_for_export(one))
+                _check_export(peer, one)
             yield {group: [to_plain(one) for one in lasting]}
+
+
+def _check_export(peer: Peer, definition: Definition) -> None:
+    """Raises AccessRefused: names only what the caller knows of."""
+    try:
+        peer.check(_for_export(definition))
+    except AccessRefused as error:
+        if peer.sees(error.name):
+            raise
+        raise AccessRefused(error.cluster, error.what, "all that is to be exported", "") from None
 
 
 def _lasts(definition: Definition, transient: set[str]) -> bool:

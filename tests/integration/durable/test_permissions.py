@@ -30,6 +30,20 @@ async def test_as_long_as_nothing_was_said_everybody_may(tmp_path: Path) -> None
         assert await drain(crm, "jobs") == [b"x"]
 
 
+async def test_the_refusal_of_an_export_names_what_the_caller_sees(tmp_path: Path) -> None:
+    """Found: it named the first queue, whoever asked."""
+    async with serving(tmp_path) as broker, client(broker) as shop, client(broker, "crm") as crm:
+        await shop.set_permission("shop", configure=".*", write=".*", read=".*")
+        await shop.declare_queue("payroll")
+        with pytest.raises(AccessRefused) as error:
+            await crm.export_definitions()
+        assert error.value.name == ""
+        assert "payroll" not in str(error.value)
+        await shop.set_permission("crm", read="payroll")
+        with pytest.raises(AccessRefused, match="payroll"):
+            await crm.export_definitions()
+
+
 async def test_each_operation_needs_its_permission(tmp_path: Path) -> None:
     async with serving(tmp_path) as broker, client(broker) as shop, client(broker, "crm") as crm:
         await shop.set_permission("shop", configure=".*", write=".*", read=".*")
