@@ -11,7 +11,7 @@ from mesh.protocol.batch import Batch
 from mesh.tunnel import Tunnel
 from mesh.waker import Waker
 
-from ..errors import ConsumerCancelled, Malformed, StoreFailed
+from ..errors import ConsumerCancelled, Malformed, QueueInUse, StoreFailed
 from ..protocol import parts
 from ..protocol.calls import Answer, Hello, encode_answer
 from ..protocol.failures import take_apart
@@ -36,6 +36,7 @@ from .slices import Part, Slices
 OUTCOMES = {
     parts.ACK: ACK, parts.REQUEUE: REQUEUE, parts.REJECT: REJECT, parts.RELEASE: RELEASE,
 }  # fmt: skip
+OWN_END_S = 1.0
 UNSENT_BYTES, UNSENT_SLICES = 1 << 20, 1000
 """What may wait here for room in the tunnel: of a consumer that does not ack; of any other, about."""
 
@@ -61,7 +62,7 @@ async def serve_consumer(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Pee
         peeks=hello.field("peek", bool, False),
     )  # fmt: skip
     session = _Session(tunnel, hosted, queue, consumer, no_ack=no_ack)
-    queue.subscribe(consumer)
+    await _subscribe(hosted, queue, consumer)
     hosted.attach_consumer(consumer, session)
     unsettled = RELEASE if consumer.peeks else REQUEUE
     try:
@@ -86,6 +87,20 @@ async def serve_consumer(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Pee
         queue.unsubscribe(consumer, hosted.clock.now_us(), unsettled)
         with trio.CancelScope(shield=True):
             await hosted.consumer_left(queue, peeked=consumer.peeks)
+
+
+async def _subscribe(hosted: Hosted, queue: Queue, consumer: Consumer) -> None:
+    """Whoever left by an error has not waited for our side of its tunnel to end, and may be in its own way.
+
+    Raises QueueInUse: somebody else is, or it is still there.
+    """
+    with trio.move_on_after(OWN_END_S):
+        while any(one.id == consumer.id for one in queue.consumers):
+            try:
+                return queue.subscribe(consumer)
+            except QueueInUse:
+                await hosted.left.wait()
+    queue.subscribe(consumer)
 
 
 class _Session:

@@ -101,6 +101,8 @@ class Hosted:
         self.endings = Endings(self.delete_queue)
         self.stored = Bell()
         """Rings when messages have become durable: stream readers look again."""
+        self.left = Bell()
+        """Rings when a consumer has."""
         self._busy: OrderedDict[Queue, None] = OrderedDict()
         self._publishers: dict[bytes, PublisherSession] = {}
         self._sessions: dict[Consumer, ConsumerSession] = {}
@@ -302,6 +304,7 @@ class Hosted:
     async def consumer_left(self, queue: Queue, *, peeked: bool = False) -> None:
         """What it had is given to others; a queue that was to go with its last consumer goes, unless it only
         looked."""
+        self.left.wake()
         self.wake(queue)
 
         def stays() -> bool:
