@@ -75,10 +75,6 @@ class Cipher:
         return decrypt(self.data_key, encrypted, associated)
 
 
-def damage(_: Record) -> None:
-    """In place of `Cipher.decrypt` where there is no key: an encrypted body is as good as damaged."""
-
-
 def as_written(record: Record) -> Record:
     """In place of `Cipher.decrypt` for whoever compares checksums only; flags say what is encrypted."""
     return record

@@ -159,6 +159,13 @@ def cipher_of(
     return read_cipher(disk, store_id, Encryption(keyring))
 
 
+def key_gone(record: Record) -> Record | None:
+    """In place of `Cipher.decrypt` where there is no data key: what is whole is not taken for damage, which
+    would be settled; it is read when the file `keys` is there again."""
+    what = f"the record at log position {record.position} is encrypted"
+    raise StoreKeyMissing(f"{what}, and the file {KEYS_NAME} is gone")
+
+
 def body_opener(log: str | Path, keyring: Keyring | str | None) -> Callable[[Record], bytes]:
     """From a record, as `scan(..., decrypt=as_written)` finds it, to its body as it was appended.
 

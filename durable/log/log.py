@@ -25,7 +25,7 @@ import trio
 from mesh.nursery import running
 from mesh.waker import Bell, Waker
 
-from ..errors import NotInLog, StoreBusy, StoreFailed, StoreFull
+from ..errors import NotInLog, StoreBusy, StoreFailed, StoreFull, StoreKeyMissing
 from .cipher import Cipher
 from .committing import Commit
 from .compaction import AGAIN, Chosen, choose
@@ -276,10 +276,10 @@ class Log:
         )
 
     async def _reading(self, read: Callable[[], T]) -> T:
-        """A disk that cannot be read has failed, too: that is no damage, which would be settled and freed."""
+        """What cannot be read today, or without its key, is no damage, which would be settled and freed."""
         try:
             found: T = await self._scarcity.outlast(partial(self._in_thread, read))
-        except OSError as error:
+        except (OSError, StoreKeyMissing) as error:
             self._fail("reading failed", error)
             self._tell()
             raise StoreFailed(str(self._committer.failure)) from error

@@ -20,10 +20,10 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from ..errors import StoreKeyMissing
-from .cipher import Cipher, as_written, damage
+from .cipher import Cipher, as_written
 from .config import LogConfig
 from .disk import NO_SPACE, Disk, File, write_zeros
-from .encryption import Encryption, keep_cipher, read_cipher
+from .encryption import Encryption, keep_cipher, key_gone, read_cipher
 from .header import (
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
@@ -180,7 +180,7 @@ class _Recovery:
             self._bytes_read, elapsed_s(), course.all_gaps(), tuple(course.absent),
             tuple(self._damage), torn, encrypted=cipher is not None and cipher.encrypting,
         )  # fmt: skip
-        decrypt = self._decrypt or (damage if cipher is None else cipher.decrypt)
+        decrypt = self._decrypt or (key_gone if cipher is None else cipher.decrypt)
         return Recovered(
             self._segments, cursor, course.chain or 0, bool(ready), report, cipher, decrypt
         )

@@ -1,0 +1,67 @@
+"""Stores that have lost the file `keys`, where a start would read only what is plain."""
+
+from __future__ import annotations
+
+import pytest
+
+from durable.errors import StoreFailed
+from durable.log.config import LogConfig
+from durable.log.encryption import Encryption
+from durable.log.log import open_log
+from durable.log.memory_disk import MemoryDisk, Volume
+from durable.log.record import Draft, Kind, Target
+from tests.logs import SMALL, PlainLog, acks, encryption, inline, publish
+
+KEYS = encryption(encrypt=False)
+"""Held, but nothing more is to be encrypted."""
+ENCRYPTED = [Draft(Kind.PUBLISH, b"%d" % number, (Target(8, number),)) for number in range(4)]
+
+
+def write(
+    volume: Volume, *drafts: Draft, use: Encryption | None, config: LogConfig = SMALL
+) -> PlainLog:
+    """Open, append, close."""
+    log = PlainLog(MemoryDisk(volume), config, encryption=use)
+    for draft in drafts:
+        log.write(draft)
+    log.close()
+    return log
+
+
+def contents(volume: Volume) -> dict[int, tuple[int, bytes]]:
+    log = PlainLog(MemoryDisk(volume), encryption=KEYS)
+    try:
+        return log.contents()
+    finally:
+        log.close()
+
+
+def half_plain(*before: Draft) -> tuple[Volume, int]:
+    """These plain ones, some that are encrypted, and plain ones in several segments; the last log position."""
+    volume = Volume()
+    write(volume, *before, use=None)
+    write(volume, *ENCRYPTED, use=encryption())
+    log = write(volume, *[publish(number, 200) for number in range(30)], use=KEYS)
+    assert len(log.store.segments) > 2
+    return volume, log.committer.end - 1
+
+
+def without_keys(volume: Volume) -> Volume:
+    gone = volume.copy()
+    MemoryDisk(gone).unlink("keys")
+    return gone
+
+
+async def test_what_is_encrypted_is_not_taken_for_damage_by_whoever_reads_it() -> None:
+    """Found: it was settled as damaged, and stayed lost when the keys were there again."""
+    volume, last = half_plain(publish(99))
+    gone = without_keys(volume)
+    async with open_log(MemoryDisk(gone), SMALL, start=last, in_thread=inline) as log:
+        assert (await log.record(last)).position == last
+        for read in (log.record(2), log.read(2, 1000)):
+            with pytest.raises(StoreFailed, match=r"log position 2 is encrypted, .* keys is gone"):
+                await read
+        with pytest.raises(StoreFailed):
+            log.append_nowait([acks(8, 0, 1)])
+    gone.seen["keys"] = volume.seen["keys"]
+    assert contents(gone) == contents(volume)
