@@ -358,8 +358,9 @@ class Checkpoints:
         return self._decrypted(file)
 
     def _encrypted(self, file: CheckpointFile) -> CheckpointFile:
-        """As it is to be written."""
-        if self._cipher is None or not self._cipher.encrypting:
+        """As it is to be written. The root, as long as there is a data key: without that it is none, so
+        all of the log is read, and what is encrypted is met."""
+        if self._cipher is None or not (self._cipher.encrypting or file.kind is FileKind.ROOT):
             return file
         payload = self._cipher.encrypt_bytes(bytes(file.payload), file.made_for)
         return file._replace(payload=payload, encrypted=True)

@@ -137,6 +137,30 @@ async def test_a_broker_without_a_keyring_neither_encrypts_nor_decrypts(tmp_path
             pass
 
 
+async def test_a_store_whose_keys_are_gone_is_not_opened_and_loses_nothing(tmp_path: Path) -> None:
+    """Found: without `encrypt` it started from its plain checkpoint, and delivered none of what is
+    encrypted: that was settled as damaged, and still was when the keys were there again."""
+    plain = replace(ENCRYPTED, encrypt=False)
+    for number, config in enumerate([ENCRYPTED, plain, plain]):
+        async with serving(tmp_path, config=config) as broker, client(broker) as shop:
+            await shop.declare_queue("jobs")
+            for part in range(40):
+                some = messages(5, 200 * number + 5 * part)
+                await shop.publish_many("", "jobs", [one + bytes(3000) for one in some])
+            report = broker.hosted("/").log.report
+    assert report.records < 80, "a start does not read what is encrypted"
+    keys = vhost_path(tmp_path, "/") / "log" / "keys"
+    aside = keys.rename(tmp_path / "aside")
+    for config in (plain, ENCRYPTED):
+        with pytest.raises(StoreKeyMissing, match=r"the file keys in .* is gone"):
+            async with serving(tmp_path, config=config):
+                pass
+    aside.rename(keys)
+    async with serving(tmp_path, config=plain) as broker, client(broker) as shop:
+        found = await drain(shop, "jobs")
+    assert [one[:-3000] for one in found] == messages(600)
+
+
 @pytest.mark.parametrize("encrypt", [False, True])
 async def test_what_compaction_carries_forward_is_there_after_a_restart(
     tmp_path: Path, encrypt: bool

@@ -386,6 +386,18 @@ def test_checkpoints_are_encrypted_as_well() -> None:
     assert without.unusable == {Unusable.ENCRYPTED: 2}
 
 
+def test_the_root_is_encrypted_as_long_as_there_is_a_key() -> None:
+    """Without the key it is as good as none: the whole log is read, and what is encrypted is met."""
+    volume = Volume()
+    write(volume, *DRAFTS, use=encryption())
+    files = checkpoints(volume, encryption(encrypt=False))
+    files.write_root(Root(2, 1, b"names", b"marks of 12."))
+    assert b"names" not in every_byte(volume)
+    found = checkpoints(volume, encryption(encrypt=False)).read_root()
+    assert found == Root(2, 1, b"names", b"marks of 12.")
+    assert Checkpoints(again(volume), STORE_ID, lambda: 9).read_root() is None
+
+
 def test_encrypted_checkpoints_cannot_be_exchanged() -> None:
     volume = Volume()
     write(volume, *DRAFTS, use=encryption())

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from durable.errors import StoreFailed
+from durable.errors import StoreFailed, StoreKeyMissing
+from durable.log.checkpoints import NOWHERE, Checkpoints, Root
+from durable.log.cipher import Cipher
 from durable.log.config import LogConfig
-from durable.log.encryption import Encryption
+from durable.log.encryption import Encryption, read_cipher
 from durable.log.log import open_log
 from durable.log.memory_disk import MemoryDisk, Volume
 from durable.log.record import Draft, Kind, Target
-from tests.logs import SMALL, PlainLog, acks, encryption, inline, publish
+from durable.log.recovery import Begin, Beginning
+from tests.logs import SMALL, STORE_ID, PlainLog, acks, encryption, inline, publish
 
 KEYS = encryption(encrypt=False)
 """Held, but nothing more is to be encrypted."""
@@ -50,6 +53,36 @@ def without_keys(volume: Volume) -> Volume:
     gone = volume.copy()
     MemoryDisk(gone).unlink("keys")
     return gone
+
+
+def refused(match: str, volume: Volume, use: Encryption | None, *, start: int | Begin) -> None:
+    """It is not opened, and not touched."""
+    before = {name: bytes(file.seen) for name, file in volume.seen.items()}
+    with pytest.raises(StoreKeyMissing, match=match):
+        PlainLog(MemoryDisk(volume), encryption=use, start=start)
+    assert {name: bytes(file.seen) for name, file in volume.seen.items()} == before
+
+
+@pytest.mark.parametrize("before", [[], [publish(99)]])
+def test_they_are_missed_though_there_is_a_checkpoint_from_behind(before: list[Draft]) -> None:
+    """Found: it was opened, and each encrypted message counted as damaged, and as settled from then on."""
+    volume, last = half_plain(*before)
+    cipher = read_cipher(MemoryDisk(volume), STORE_ID, KEYS)
+    Checkpoints(MemoryDisk(volume), STORE_ID, lambda: NOWHERE, cipher).write_root(
+        Root(last, last, b"")
+    )
+    gone = without_keys(volume)
+
+    def begin(store_id: bytes, cipher: Cipher | None) -> Beginning:
+        root = Checkpoints(MemoryDisk(gone), store_id, lambda: NOWHERE, cipher).read_root()
+        return Beginning(0 if root is None else root.start)
+
+    for use in (None, KEYS, encryption()):
+        refused("keys in .* is gone, .* is encrypted", gone, use, start=begin)
+    gone.seen["keys"] = volume.seen["keys"]
+    log = PlainLog(MemoryDisk(gone), encryption=KEYS, start=begin)
+    assert log.report.records < 10, "and with them a start reads the end only"
+    assert log.contents() == contents(volume)
 
 
 async def test_what_is_encrypted_is_not_taken_for_damage_by_whoever_reads_it() -> None:
