@@ -37,7 +37,7 @@ from .header import (
 from .identity import Identity, identify
 from .marks import MARK_WINDOW_BYTES, Mark, Marks, decode_marks
 from .placing import Cursor
-from .record import FIRST_POSITION, SEAL_KIND, Buffer, Record, store_seed
+from .record import FIRST_POSITION, HEADER_BYTES, SEAL_KIND, Buffer, Record, read_header, store_seed
 from .report import Course, Damage, RecoveryReport, TornTail
 from .scan import POSITION_MAX, WINDOW_BYTES, Damaged, Decrypt, Found, scan_together
 from .segments import Segment, Segments
@@ -198,6 +198,7 @@ class _Recovery:
             segment = Segment(number, header.first, file.size_bytes)
             segment.end = after.first
             segment.seal(file.size_bytes)
+            self._check_first(file)
             file.close()
             self._segments.add(segment)
             skipped += 1
@@ -223,11 +224,26 @@ class _Recovery:
             floor=course.expected or 0, ceiling=self._ceiling(number), decrypt=self._decrypt,
         )  # fmt: skip
         begin = self._begin_in(segment, findings)
+        if begin > SEGMENT_HEADER_BYTES:
+            self._check_first(file)
         self._take(one, findings(begin))
         end = max([segment.end_at, *[part.end for part in one.damaged[-1:]]])
         self._bytes_read += end - begin
         file.forget_read(end)  # Or the next start would search these zeros, too.
         return one
+
+    def _check_first(self, file: File) -> None:
+        """Of a segment that is not read from its front. Software from before left the root in the plain when no
+        more was to be encrypted: then nothing else here shows that something is. What this does not see,
+        `key_gone` does.
+
+        Raises:
+            StoreKeyMissing: it is encrypted, and there is no key.
+        """
+        if self._decrypt is None:
+            header = read_header(file.pread(HEADER_BYTES, SEGMENT_HEADER_BYTES), 0, self._seed)
+            if header is not None and header.encrypted:
+                raise StoreKeyMissing(f"the record at log position {header.position} is encrypted")
 
     def _begin_in(
         self, segment: Segment, findings: Callable[..., Iterator[Found | Damaged | Series]]

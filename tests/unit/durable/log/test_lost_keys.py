@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from durable.errors import StoreFailed, StoreKeyMissing
@@ -18,6 +20,8 @@ from tests.logs import SMALL, STORE_ID, PlainLog, acks, encryption, inline, publ
 KEYS = encryption(encrypt=False)
 """Held, but nothing more is to be encrypted."""
 ENCRYPTED = [Draft(Kind.PUBLISH, b"%d" % number, (Target(8, number),)) for number in range(4)]
+WIDE = replace(SMALL, segment_bytes=1 << 18)
+"""Segments that have several marks."""
 
 
 def write(
@@ -83,6 +87,25 @@ def test_they_are_missed_though_there_is_a_checkpoint_from_behind(before: list[D
     log = PlainLog(MemoryDisk(gone), encryption=KEYS, start=begin)
     assert log.report.records < 10, "and with them a start reads the end only"
     assert log.contents() == contents(volume)
+
+
+def test_the_first_record_of_a_segment_that_is_not_read_is_looked_at() -> None:
+    """The root may be of software that wrote it in the plain."""
+    volume, last = half_plain()
+    gone = without_keys(volume)
+    refused("keys in .* is gone, .* position 1 is encrypted", gone, None, start=last)
+
+
+def test_so_is_that_of_a_segment_that_is_read_in_part() -> None:
+    volume = Volume()
+    write(volume, *ENCRYPTED, use=encryption(), config=WIDE)
+    drafts = [publish(number, 1500) for number in range(100)]
+    log = write(volume, *drafts, use=KEYS, config=WIDE)
+    begin = Beginning(100, range(0), log.store.segments.encoded_marks(100))
+    gone = without_keys(volume)
+    refused("keys in .* is gone, .* position 1 is encrypted", gone, None, start=lambda *_: begin)
+    log = PlainLog(MemoryDisk(volume), WIDE, encryption=KEYS, start=lambda *_: begin)
+    assert log.report.bytes_read < 100_000, "and with them it is read in part"
 
 
 async def test_what_is_encrypted_is_not_taken_for_damage_by_whoever_reads_it() -> None:
