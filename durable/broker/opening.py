@@ -49,6 +49,8 @@ async def open_vhost(
         replay.finish(log, clock.now_us(), log.report.gaps)
         for missing in replay.nowhere(log.report):
             logger.error("%s: %s", path, missing)
+        for unreadable in replay.registry.permissions.unreadable():
+            logger.error("%s: %s", path, unreadable)
         registry, bodies = replay.registry, Bodies(config.recent_bytes)
         hosted = Hosted(Vhost(name, registry, replay.publishers, log, bodies), log, clock)
         snapshot = hosted.vhost.snapshot()

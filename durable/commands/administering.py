@@ -13,6 +13,7 @@ from mesh.commands.terminal import words
 from ..client.connection import Connection
 from ..errors import AccessRefused
 from ..errors.root import nearest
+from ..expressions import problem_of
 from .listing import show_all
 from .options import add_command, add_json, do_with_broker
 
@@ -74,8 +75,12 @@ async def _permissions(broker: Connection, args: argparse.Namespace) -> None:
 
 
 def _permission_line(one: dict[str, Any]) -> str:
-    allowed = (f"{kind} {one[kind]!r}" for kind in KINDS if one.get(kind))
+    allowed = (f"{kind} {one[kind]!r}{_note(one[kind])}" for kind in KINDS if one.get(kind))
     return f"{one['cluster']}: {', '.join(allowed) or 'nothing'}"
+
+
+def _note(expression: object) -> str:
+    return " (grants nothing: it cannot be read)" if problem_of(expression) else ""
 
 
 async def _set_permission(broker: Connection, args: argparse.Namespace) -> None:

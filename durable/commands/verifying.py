@@ -81,6 +81,7 @@ def problems_of(place: Place, offline: Offline) -> list[str]:
         *findings(offline.report, only_looked=True),
         *(f"missing: {one}" for one in replay.nowhere(offline.report)),
         *senseless(replay.damaged, replay.unknown_kinds),
+        *replay.registry.permissions.unreadable(),
     ]  # fmt: skip
 
 

@@ -16,7 +16,8 @@ Each permission is a regular expression that the whole name must match. The defa
 the name `amq.default`, so what is sent straight to a queue needs to write that one. Clusters and vhosts
 go by names that no queue can have: who may configure `shop.*` says nothing of what cluster shop may do.
 As long as nothing has been said about any cluster, every trusted one may do everything; from then on,
-only what was said, and somebody may always say something else. Who may say so has to be trusted: a regular expression can be made to take for ever.
+only what was said, and somebody may always say something else. What stands in a log and cannot be read
+counts as said, and grants nothing. Who may say so has to be trusted: a regular expression can be made to take for ever.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from ..definitions import (
     StreamDefinition,
 )
 from ..errors import AccessRefused, NoAdministrator
+from ..expressions import NOTHING, compiled_or_nothing, problem_of
 from .cache import Cache
 
 CONFIGURE, WRITE, READ = "configure", "write", "read"
@@ -51,7 +53,7 @@ class Need(NamedTuple):
 
 
 class Permissions:
-    """Who may do what in one vhost. Regular expressions come in checked."""
+    """Who may do what in one vhost."""
 
     def __init__(self, definitions: Iterable[PermissionDefinition] = ()) -> None:
         self._definitions: dict[str, PermissionDefinition] = {}
@@ -66,7 +68,7 @@ class Permissions:
         cluster = definition.cluster
         self._definitions[cluster] = definition
         for what in (CONFIGURE, WRITE, READ):
-            self._patterns[cluster, what] = re.compile(getattr(definition, what))
+            self._patterns[cluster, what] = compiled_or_nothing(getattr(definition, what))
         self._decisions.clear()
 
     def extend(self, others: Permissions) -> None:
@@ -96,7 +98,7 @@ class Permissions:
         """
         said = list(said)
         after = {cluster: self._patterns[cluster, CONFIGURE] for cluster in self._definitions}
-        after |= {one.cluster: re.compile(one.configure) for one in said}
+        after |= {one.cluster: compiled_or_nothing(one.configure) for one in said}
         after.pop(forgotten or "", None)
         if not after or any(one.fullmatch(_own(cluster)) for cluster, one in after.items()):
             return
@@ -107,6 +109,16 @@ class Permissions:
 
     def definitions(self) -> tuple[PermissionDefinition, ...]:
         return tuple(self._definitions.values())
+
+    def unreadable(self) -> Iterator[str]:
+        """A line for each regular expression that cannot be compiled."""
+        for (cluster, what), pattern in self._patterns.items():
+            if pattern is NOTHING:
+                why = problem_of(getattr(self._definitions[cluster], what))
+                yield (
+                    f"permission of {cluster!r}: {what} grants nothing, as it cannot be read ({why}): "
+                    "set it again"
+                )
 
     def may(self, cluster: str, what: str, name: str) -> bool:
         """Whether `cluster` may `what` (configure, write, read) the exchange, queue or stream."""
@@ -134,8 +146,8 @@ class Permissions:
 
     def check_configures(self, cluster: str) -> None:
         """Whether it may configure anything at all. Raises AccessRefused."""
-        said = self._definitions.get(cluster)
-        if self._definitions and not (said and said.configure):
+        pattern = self._patterns.get((cluster, CONFIGURE), NOTHING)
+        if self._definitions and (pattern is NOTHING or not pattern.pattern):
             raise AccessRefused(cluster, CONFIGURE, "anything", "")
 
     def _decide(self, cluster: str, what: str, name: str) -> bool:

@@ -24,7 +24,14 @@ from ..definitions import (
     QueueDefinition,
     StreamDefinition,
 )
-from ..errors import DefinitionConflict, DurableError, TooManyQueues, UnknownQueue, UnknownStream
+from ..errors import (
+    DefinitionConflict,
+    DurableError,
+    InvalidDefinition,
+    TooManyQueues,
+    UnknownQueue,
+    UnknownStream,
+)
 from ..log.bodies import Missed
 from ..queues.journal import Journal
 from ..queues.lane import Lane
@@ -357,7 +364,12 @@ class Registry:
         self.router.unbind(read(BindingDefinition, plain))
 
     def _permission(self, plain: dict[str, Any]) -> None:
-        self.permissions.declare(read(PermissionDefinition, plain))
+        try:
+            definition = read(PermissionDefinition, plain)
+        except InvalidDefinition:  # Recovery, of a later release: what it allowed is not known.
+            self.permissions.declare(PermissionDefinition(cluster=plain["cluster"]))
+            raise
+        self.permissions.declare(definition)
 
     def _cursor(self, stream_name: str, name: str, offset: int | None, told: int = 0) -> None:
         stream = self.streams.get(stream_name)

@@ -440,3 +440,25 @@ def test_a_later_format_is_not_touched(directory: Offline) -> None:
         status, _, said = directory.run(*words)
         assert (status, said.count("\n")) == (1, 1)
         assert "format version 2" in said
+
+
+def test_a_permission_that_cannot_be_read_is_told_and_copied(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found: `inspect`, `verify` and `salvage` ended with a trace."""
+    monkeypatch.chdir(tmp_path)
+    directory = Offline(tmp_path, capsys)
+    said = {"cluster": "shop", "configure": "", "write": "(" * 486 + ")" * 486, "read": "jobs"}
+    body = encode_definitions([[changes.PERMISSION, said]])
+    make_store(tmp_path / "data", [Draft(Kind.DEFINITIONS, body)])
+    told = "permission of 'shop': write grants nothing, as it cannot be read"
+    status, found = directory.json("verify", "data")
+    assert status == 1
+    assert found["vhosts"][0]["problems"][0].startswith(told)
+    status, found = directory.json("inspect", "data")
+    assert (status, found["vhosts"][0]["permissions"]) == (0, [said])
+    status, _, err = directory.run("salvage", "data", "--to", "new")
+    assert status == 0
+    assert told in err
+    status, found = directory.json("inspect", "new")
+    assert (status, found["vhosts"][0]["permissions"]) == (0, [said])

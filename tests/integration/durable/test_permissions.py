@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,19 @@ import trio
 import durable
 from durable.errors import (
     AccessRefused,
+    InvalidDefinition,
     NoAdministrator,
     QueueFull,
     Unconfirmed,
     UnknownQueue,
     UnknownVhost,
 )
+from durable.log.bodies import encode_definitions
+from durable.log.record import Draft, Kind
+from durable.vhost import changes
 from tests.brokers import SMALL, client, drain, node_of, numbered, payloads, serving, take
 from tests.nodes import node
+from tests.stores import make_store
 from tests.waiting import PATIENCE_S, until
 
 
@@ -203,6 +209,46 @@ async def test_permissions_survive_a_restart(tmp_path: Path) -> None:
             await shop.publish("", "jobs", b"")
         await shop.clear_permission("shop")
         await shop.publish("", "jobs", b"")
+
+
+@pytest.mark.parametrize("configure", ["(" * 486 + ".*" + ")" * 486, "(", 5])
+async def test_a_permission_that_cannot_be_read_grants_nothing_and_costs_no_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, configure: Any
+) -> None:
+    """Found: it had been declared where less was on the stack, and the broker never started again."""
+    said = {"cluster": "shop", "configure": configure}
+    admin = {"cluster": "crm", "configure": ".*", "read": ".*"}
+    body = encode_definitions([[changes.PERMISSION, one] for one in (said, admin)])
+    make_store(tmp_path, [Draft(Kind.DEFINITIONS, body)])
+    for _ in range(2):  # The second time it stands in a snapshot.
+        caplog.clear()
+        async with (
+            serving(tmp_path) as broker,
+            client(broker) as shop,
+            client(broker, "crm") as crm,
+        ):
+            (line,) = [one.getMessage() for one in caplog.records if one.levelno == logging.ERROR]
+            assert "permission of 'shop': configure grants nothing, as it cannot be read" in line
+            with pytest.raises(AccessRefused):
+                await shop.declare_queue("jobs")
+            with pytest.raises(AccessRefused):
+                await shop.import_definitions({"version": 1, "vhost": "/"})
+            found = (await crm.export_definitions())["permissions"]
+            assert [one["configure"] for one in found] == [configure, ".*"]
+    async with serving(tmp_path) as broker, client(broker) as shop, client(broker, "crm") as crm:
+        await crm.set_permission("shop", configure="jobs")
+        await shop.declare_queue("jobs")
+
+
+async def test_what_cannot_be_compiled_everywhere_is_not_declared(tmp_path: Path) -> None:
+    deep = "(" * 486 + ".*" + ")" * 486
+    async with serving(tmp_path) as broker, client(broker) as shop:
+        with pytest.raises(InvalidDefinition, match="nested at most 100 deep"):
+            await shop.set_permission("shop", configure=deep)
+        said = [{"cluster": "shop", "configure": ".*"}, {"cluster": "crm", "configure": deep}]
+        with pytest.raises(InvalidDefinition, match=r"permissions\[1\]: configure .* 100 deep"):
+            await shop.import_definitions({"version": 1, "vhost": "/", "permissions": said})
+        assert (await shop.export_definitions())["permissions"] == []
 
 
 async def test_a_vhost_is_not_deleted_from_one_where_everybody_may_do_everything(

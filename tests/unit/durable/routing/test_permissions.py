@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -91,7 +91,7 @@ def test_whether_somebody_administers_is_not_asked_of_each_cluster_for_each(
             asked.append(name)
             return re.fullmatch(self.pattern, name) is not None
 
-    monkeypatch.setattr(rules, "re", SimpleNamespace(compile=Counting))
+    monkeypatch.setattr(rules, "compiled_or_nothing", Counting)
     alike = [PermissionDefinition(cluster=f"c{at}", configure="c.*") for at in range(100)]
     others = [PermissionDefinition(cluster=f"d{at}", configure=f"d{at}.*") for at in range(100)]
     admin = PermissionDefinition(cluster="admin", configure=".*")
@@ -115,6 +115,36 @@ def test_what_is_said_last_counts_at_once() -> None:
     permissions.remove("web")
     assert not permissions.may("web", "read", "b")
     assert permissions.definitions() == (PermissionDefinition(cluster="db"),)
+
+
+DEEP = "(" * 486 + ".*" + ")" * 486
+
+
+@pytest.mark.parametrize("unreadable", [DEEP, "(", None, 5])
+def test_what_cannot_be_read_grants_nothing_and_is_still_said(unreadable: Any) -> None:
+    """Found: a log with such a permission could not be read any more, by a broker nor by `salvage`."""
+    definition = PermissionDefinition(cluster="web", configure=unreadable, read="jobs")
+    permissions = Permissions([definition])
+    assert permissions.definitions() == (definition,)
+    assert not permissions.may("web", "configure", "jobs")
+    assert permissions.may("web", "read", "jobs"), "what can be read holds"
+    assert not permissions.may("db", "configure", "jobs"), "something has been said"
+    with pytest.raises(AccessRefused):
+        permissions.check_configures("web")
+    (line,) = permissions.unreadable()
+    assert line.startswith("permission of 'web': configure grants nothing, as it cannot be read (")
+    permissions.declare(PermissionDefinition(cluster="web", configure=".*"))
+    assert permissions.may("web", "configure", "jobs")
+    assert not [*permissions.unreadable()]
+
+
+def test_who_cannot_be_read_administers_nothing() -> None:
+    permissions = Permissions([PermissionDefinition(cluster="web", configure=DEEP)])
+    with pytest.raises(NoAdministrator):
+        permissions.check_administered([PermissionDefinition(cluster="db", configure="jobs")])
+    with pytest.raises(NoAdministrator):
+        permissions.check_administered([PermissionDefinition(cluster="db", configure=DEEP)])
+    permissions.check_administered([PermissionDefinition(cluster="db", configure=".*")])
 
 
 def test_a_refusal_says_who_may_not_what() -> None:

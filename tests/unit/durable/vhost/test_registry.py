@@ -11,6 +11,7 @@ from durable.definitions import (
     QueueDefinition,
     StreamDefinition,
 )
+from durable.errors import InvalidDefinition
 from durable.vhost import changes
 from durable.vhost.changes import Change
 from durable.vhost.registry import Registry
@@ -67,3 +68,17 @@ def test_an_exchange_that_ends_with_its_bindings_keeps_those_of_transient_queues
         registry.apply(change)
     unbound = binding(changes.UNBIND, "x", "q")
     assert registry.lasting([bound, unbound, gone]) == [bound, unbound, gone]
+
+
+def test_a_permission_of_a_later_release_allows_nothing_and_not_everything() -> None:
+    """Found by reading: it was left out, so its cluster kept what it had been allowed before; and where it
+    was the only one, everybody might do everything."""
+    before, later = {"cluster": "web", "read": "jobs"}, {"cluster": "web", "peek": "jobs"}
+    for first in ([before], []):
+        registry = Registry()
+        for said in first:
+            registry.apply([changes.PERMISSION, said])
+        with pytest.raises(InvalidDefinition):  # Which `Replay` tells.
+            registry.apply([changes.PERMISSION, later])
+        for cluster in ("web", "db"):
+            assert not registry.permissions.may(cluster, "read", "jobs")

@@ -1,0 +1,13 @@
+"""What is said of permissions."""
+
+from __future__ import annotations
+
+from durable.commands.administering import _permission_line
+
+
+def test_a_permission_that_cannot_be_read_is_shown_with_what_it_grants() -> None:
+    one = {"cluster": "shop", "configure": "(", "write": "", "read": "jobs"}
+    assert _permission_line(one) == (
+        "shop: configure '(' (grants nothing: it cannot be read), read 'jobs'"
+    )
+    assert _permission_line({"cluster": "crm", "read": ""}) == "crm: nothing"
