@@ -8,6 +8,8 @@ has a limit of ours, which holds wherever a broker stands.
 from __future__ import annotations
 
 import re
+import threading
+import warnings
 from typing import Any
 
 NESTING_MAX = 100
@@ -17,6 +19,8 @@ PROBLEM_MAX = 100
 NOTHING = re.compile("(?!)", re.DOTALL)
 """Matches no text, not even an empty one. With a flag, as `compiled("(?!)")` is another one."""
 
+_QUIET = threading.Lock()
+"""Warnings are turned off for all threads: one after the other, else they may stay so."""
 _TOKENS = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]?|[()]", re.DOTALL)
 _COMMENTS = re.compile(r"\(\?(?:#|[A-Za-z-]*x)")
 
@@ -28,9 +32,12 @@ def compiled(expression: Any) -> re.Pattern[str]:
     if nesting(expression) > NESTING_MAX:
         raise ValueError(f"parentheses are nested more than {NESTING_MAX} deep")
     try:
-        return re.compile(expression)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise ValueError(str(error)[:PROBLEM_MAX]) from error
+        # It warns of what later Pythons may read otherwise, with a line of ours; who wrote it is elsewhere.
+        with _QUIET, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return re.compile(expression)
+    except Exception as error:  # Not re.error alone, which is all that it documents.
+        raise ValueError(str(error)[:PROBLEM_MAX] or type(error).__name__) from error
 
 
 def compiled_or_nothing(expression: Any) -> re.Pattern[str]:

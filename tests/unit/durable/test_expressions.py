@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import threading
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -54,6 +56,49 @@ def test_a_long_one_is_looked_at_once() -> None:
     """An open bracket that each later one was compared with took minutes."""
     assert expressions.nesting("[" * 65_536) == 0
     assert expressions.nesting("(?" * 32_768) == 32_768
+
+
+@pytest.mark.parametrize("odd", ["[[a]", "[a&&b]", "[a~~b]", "[a||b]", "(?P<a>b)(?(\u0661)c)"])
+def test_what_python_will_read_otherwise_one_day_warns_nobody(odd: str) -> None:
+    """Found: a FutureWarning with a line of ours stood on the terminal."""
+    re.purge()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        assert compiled(odd)
+        assert not told
+        re.compile(f"{odd}x")
+        assert told, "all others are told as before"
+
+
+def test_threads_that_compile_leave_warnings_on() -> None:
+    """Whoever puts back what another thread had turned off turns it off for good."""
+    before = [*warnings.filters]
+
+    def compile_some(first: int) -> None:
+        for number in range(first, first + 300):
+            compiled(f"[[{number}]")
+
+    threads = [threading.Thread(target=compile_some, args=(1000 * at,)) for at in range(4)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert warnings.filters == before
+
+
+@pytest.mark.parametrize("error", [re.error("x"), ValueError("x"), IndexError("x"), MemoryError()])
+def test_whatever_the_compiler_raises_is_a_reason(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """Found: a ValueError, which it does not document, ended the node that had asked."""
+
+    def fail(_expression: str) -> None:
+        raise error
+
+    monkeypatch.setattr(re, "compile", fail)
+    assert problem_of("a") == (str(error) or "MemoryError")
+    monkeypatch.undo()
+    assert problem_of("(?u)(?a)")
 
 
 @pytest.mark.parametrize("wrong", ["(", "*", 5, None, b"a", ["a"], nested(NESTING_MAX + 1)])
