@@ -77,13 +77,17 @@ def _write(folder: Directory, name: str, text: str) -> None:
 
 
 def remove_vhost(data: Directory, name: str) -> None:
-    """Its name goes first: what is left of it after a power cut is none any more, nor part of a new one."""
-    above = data.directory(FOLDER)
-    folder = above.directory(directory_name(name))
-    if NAME_FILE in _names(folder):
+    """Its name goes first: what is left of it after a power cut is none any more, nor part of a new one.
+    What has no name, as its making was cut off, goes as it is."""
+    above, digest = data.directory(FOLDER), directory_name(name)
+    folder = above.directory(digest)
+    names = _names(folder)
+    if NAME_FILE in names:
         folder.rename(NAME_FILE, GOING_FILE)
         folder.sync_directory()
-    _finish_removal(above, directory_name(name))
+    elif GOING_FILE not in names and digest in _names(above):
+        _remove(above, digest)
+    _finish_removal(above, digest)
 
 
 def finish_removals(data: Directory) -> None:

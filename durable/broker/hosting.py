@@ -23,20 +23,23 @@ from ..errors import (
     NewerFormat,
     StoreError,
     StoreFailed,
+    StoreFull,
     StoreKeyMissing,
     StoreKeyWrong,
     TooManyPatterns,
     UnknownVhost,
     VhostUnavailable,
 )
+from ..log.disk import NO_SPACE
 from ..log.encryption import Encryption
-from ..log.real_disk import RealDirectory
+from ..log.real_disk import RealDirectory, free_bytes
 from .capture import Capture
 from .clock import SteadyClock
 from .collecting import Collector
 from .directory import (
     DEFAULT_VHOST,
     finish_removals,
+    is_vhost,
     make_vhost,
     remove_vhost,
     vhost_path,
@@ -157,6 +160,7 @@ class Hosting:
 
         Raises:
             InvalidDefinition, VhostUnavailable.
+            StoreFull: there is no space for it; nothing is left of one that was not there.
             StoreError: it could not be opened; nothing is left of one that was not there.
         """
         check_name("vhost", "name", name)
@@ -169,16 +173,27 @@ class Hosting:
                 await self._make(name)
 
     async def _make(self, name: str) -> None:
-        new = not vhost_path(self._data, name).exists()
+        new = not is_vhost(vhost_path(self._data, name))
         try:
             await trio.to_thread.run_sync(make_vhost, self._data, name)
             await self._nursery.start(self._host, name)
         except (StoreError, OSError) as error:
+            refusal = self._refusal(name, error)
             if new:  # Else it would be a vhost at the next start, and keep that from being one.
                 await self._remove(name)
-            if isinstance(error, OSError):
-                raise StoreFailed(f"vhost {name!r} cannot be made: {error}") from error
-            raise
+            if refusal is error:
+                raise
+            raise refusal from error
+
+    def _refusal(self, name: str, error: StoreError | OSError) -> StoreError:
+        """What is told of a vhost that cannot be made."""
+        cause = error if isinstance(error, OSError) else error.__cause__
+        if isinstance(cause, OSError) and cause.errno in NO_SPACE:
+            segment_bytes = self._config.log.segment_bytes
+            return StoreFull(segment_bytes, segment_bytes, free_bytes(self._data))
+        if isinstance(error, OSError):
+            return StoreFailed(f"vhost {name!r} cannot be made: {error}")
+        return error
 
     def check_available(self, name: str) -> None:
         """Raises VhostUnavailable."""

@@ -189,8 +189,8 @@ class Connection:
     async def create_vhost(self, name: str) -> None:
         """A log, queues and permissions of its own; `connect(node, vhost=name)` leads there.
 
-        Nothing happens when it is there. Raises InvalidDefinition, VhostUnavailable; StoreError:
-        it cannot be made.
+        Nothing happens when it is there. Raises InvalidDefinition, VhostUnavailable; StoreFull: there
+        is no space for it, not now; StoreError: it cannot be made.
         """
         check_key("vhost", "name", name)
         await self._channel.call("create_vhost", name=name)

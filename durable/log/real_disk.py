@@ -155,14 +155,19 @@ class RealDisk(RealDirectory, Disk):
             os.fsync(self._directory)
 
     def free_bytes(self) -> int:
-        found = os.statvfs(self._path)
-        return found.f_bavail * found.f_frsize
+        return free_bytes(self._path)
 
     def close(self) -> None:
         for descriptor in (self._directory, self._lock):
             if descriptor is not None:
                 os.close(descriptor)
         self._directory = self._lock = None
+
+
+def free_bytes(path: Path) -> int:
+    """What files in this directory may still grow by."""
+    found = os.statvfs(path)
+    return found.f_bavail * found.f_frsize
 
 
 def take_lock(directory: Path, flags: int, kind: int) -> int:

@@ -55,6 +55,18 @@ def test_a_vhost_is_there_whenever_its_making_was_cut_off_before(cut_at: int) ->
             assert all(has(again, name) for name in NAMES)
 
 
+@pytest.mark.parametrize("cut_at", range(1, changes() + 1))
+def test_what_was_being_made_goes_whole_however_far_it_came(cut_at: int) -> None:
+    """Found: without a name it stayed."""
+    volume = Volume()
+    with pytest.raises(PowerCut):
+        make(FaultyDisk(volume, Faults(power_cut_at=cut_at)))
+    for name in NAMES:
+        remove_vhost(MemoryDisk(volume), name)
+    above = volume.folders.seen.get("vhosts")
+    assert above is None or not above.folders.seen
+
+
 def with_messages() -> Volume:
     """A vhost that has something in it, all of it on disk."""
     volume = Volume()
