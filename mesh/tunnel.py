@@ -238,7 +238,9 @@ class Tunnel:
         await trio.lowlevel.checkpoint()
 
     def abort(self, reason: str) -> None:
-        """Break both ends."""
+        """Break both ends; `reason` is told to whoever uses them. Raises TypeError: it is no text."""
+        if not isinstance(reason, str):
+            raise TypeError(f"reason: want text, got {type(reason).__name__}")
         self._driver.core.patterns.tunnels.reset(self._end, "aborted", reason)
         self._driver.settle()
 

@@ -99,9 +99,11 @@ class TunnelTable:
         """Break it, on both sides."""
         if end.state in (CLOSED, BROKEN):
             return
+        told = clip(text[:1024])
+        body = encode_values(clip(code), told)  # Before anything is discarded.
         self._discard(end)
-        self._control(end, Kind.TUNNEL_RESET, encode_values(clip(code), clip(text[:1024])))
-        end.broke(f"given up at this end: {text}")
+        self._control(end, Kind.TUNNEL_RESET, body)
+        end.broke(f"given up at this end: {told}")
         self._settle(end)
 
     def let_go(self, why: str) -> None:

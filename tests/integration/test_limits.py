@@ -77,6 +77,30 @@ async def test_what_is_no_bytes_is_a_type_error_and_harms_nobody() -> None:
         assert (await anext(subscription)).payload == b"right"
 
 
+@pytest.mark.parametrize("wrong", [None, 5, b"why", ValueError("why")])
+async def test_a_reason_that_is_no_text_is_a_type_error_and_the_tunnel_goes_on(wrong: Any) -> None:
+    """Found: the parts that waited had been dropped; the reader got those behind them, and a clean end."""
+    service, read = mesh.Service("archive"), list[bytes]()
+
+    @service.tunnel
+    async def keep(tunnel: mesh.Tunnel) -> None:
+        read.extend([part async for part in tunnel])
+        await tunnel.send(b"kept")
+
+    async with node(service) as member, node("shop", member) as shop:
+        await linked(shop, member)
+        async with shop.open_tunnel("archive") as tunnel:
+            await tunnel.send(b"before")
+            with pytest.raises(TypeError, match="reason: want text, got"):
+                tunnel.abort(wrong)
+            await tunnel.send(b"behind")
+            await tunnel.send_eof()
+            assert await anext(tunnel) == b"kept"
+        with pytest.raises(TypeError, match="reason: want text, got"):
+            tunnel.abort(wrong)
+    assert read == [b"before", b"behind"]
+
+
 async def test_requests_max_and_a_reply_that_is_too_large() -> None:
     async with (
         node(archive(), payload_bytes_max=10_000) as member,

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from mesh.errors import LimitReached, RemoteProtocolError
@@ -206,6 +208,19 @@ def test_a_reset_breaks_both_ends_and_what_has_not_left_stays() -> None:
     assert bench.tables[1].late == 0
 
 
+@pytest.mark.parametrize("wrong", [None, 5, b"why", ["why"]])
+def test_a_reset_that_cannot_be_told_drops_nothing(wrong: Any) -> None:
+    """Found: what waited was gone before the reason was encoded, and the tunnel went on without it."""
+    bench = Bench()
+    end, other = bench.pair()
+    bench.tables[0].send(end, b"stays")
+    with pytest.raises((TypeError, AttributeError)):
+        bench.tables[0].reset(end, "aborted", wrong)
+    assert end.state == OPEN
+    bench.settle()
+    assert bench.tables[1].read(other) == b"stays"
+
+
 def test_a_reset_stops_what_the_other_end_has_not_sent_yet() -> None:
     bench = Bench()
     end, other = bench.pair()
@@ -236,6 +251,7 @@ def test_any_reason_can_be_told(text: str) -> None:
     bench.settle()
     assert other.state == BROKEN
     assert 0 < len(other.reason.encode()) <= TEXT_BYTES_MAX
+    assert end.reason.encode(), "and printed at this end"
 
 
 def test_a_lost_link_breaks_its_tunnels_and_no_others() -> None:
