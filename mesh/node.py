@@ -294,6 +294,7 @@ class Node:
 
         What was published before leaves at once, whoever else runs. Raises NodeClosed.
         """
+        _check_bytes("waiting_bytes", waiting_bytes, 0)
         await trio.lowlevel.checkpoint()
         self._driver.settle()
         while self._core.unsent_bytes() > waiting_bytes:
@@ -342,7 +343,7 @@ class Node:
         if when_full not in POLICIES:
             raise ValueError(f"when_full: want one of {', '.join(POLICIES)}, got {when_full!r}")
         limit = self.config.subscription_bytes if limit_bytes is None else limit_bytes
-        _check_window("limit_bytes", limit)
+        _check_bytes("limit_bytes", limit, 1)
         return Subscription(self._driver, pattern, when_full, limit)
 
     def run_beside(self, task: Callable[[], Awaitable[object]]) -> None:
@@ -372,7 +373,7 @@ class Node:
         """
         split_target(target)
         window = self.config.tunnel_window_bytes if window_bytes is None else window_bytes
-        _check_window("window_bytes", window)
+        _check_bytes("window_bytes", window, 1)
         limit_s = self.config.request_timeout_s if timeout is None else timeout
         timeout_s = _seconds("timeout", limit_s)
         return Opening(functools.partial(self._open_tunnel, target, window, timeout_s))
@@ -492,8 +493,8 @@ def _seconds(name: str, value: float) -> float:
     return min(value, SECONDS_MAX)  # Python's whole numbers may be larger than any time.
 
 
-def _check_window(name: str, size_bytes: int) -> None:
+def _check_bytes(name: str, size_bytes: int, least: int) -> None:
     if type(size_bytes) is not int:
         raise TypeError(f"{name}: want int, got {type(size_bytes).__name__}")
-    if not 1 <= size_bytes <= WINDOW_BYTES_MAX:
-        raise ValueError(f"{name}: want 1 to {WINDOW_BYTES_MAX}, got {size_bytes}")
+    if not least <= size_bytes <= WINDOW_BYTES_MAX:
+        raise ValueError(f"{name}: want {least} to {WINDOW_BYTES_MAX}, got {size_bytes}")

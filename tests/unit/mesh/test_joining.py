@@ -162,6 +162,12 @@ async def test_verbs_refuse_numbers_and_headers_that_are_none_and_take_all_other
             await node.wait_subscribers("t", count="3")  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="headers: '\\\\ud800'"):
             await node.publish("t", b"", headers={"\ud800": 1})
+        for wrong in (None, "3", 1.5, True):
+            with pytest.raises(TypeError, match="waiting_bytes: want int"):
+                await node.wait_sent(wrong)  # type: ignore[arg-type]
+        with trio.fail_after(5), pytest.raises(ValueError, match="waiting_bytes: want 0 to"):
+            await node.wait_sent(-1)
+        await node.wait_sent(0)
         node.open_tunnel("y", timeout=10**400)
         assert [one async for one in node.gather("y", b"", timeout=10**400)] == []
         with trio.move_on_after(0) as scope:
