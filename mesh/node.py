@@ -124,8 +124,8 @@ class Node:
             limit_s = now_s + self.config.request_timeout_s
         else:
             limit_s = now_s + _seconds("timeout", timeout)
-        # Where the scope's deadline comes first, it is the scope that ends the wait.
-        expires_s = limit_s if limit_s <= scope_s else scope_s + 1.0
+        # Where the scope's deadline comes first, it is the scope that ends the wait, unless it is over.
+        expires_s = limit_s if limit_s <= scope_s else scope_s + (1.0 if scope_s > now_s else 0.0)
         return self._core.request(
             target, payload, now_s=now_s, deadline_s=min(limit_s, scope_s), expires_s=expires_s,
             wake=wake, only=only,

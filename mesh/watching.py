@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
+import trio
+
 from .errors import MeshError
 from .protocol.membership import Change, Member
 from .protocol.request import DONE, Pending
@@ -67,6 +69,8 @@ class Gathering:
             give_up: called from wherever the last reference goes, in the middle of anything.
         """
         self._waiting, self._bell, self._give_up = list(asked), bell, give_up
+        self._at_once = all(pending.state == DONE for _, pending in asked)
+        """Nobody is there, or no time is left: nothing makes its reader wait."""
 
     def __del__(self) -> None:
         unanswered = [pending for _, pending in self._waiting if pending.state != DONE]
@@ -81,6 +85,11 @@ class Gathering:
         return self
 
     async def __anext__(self) -> tuple[Member, bytes | MeshError]:
+        # Before an answer is taken: cancelled, it stays.
+        if self._at_once:  # Others have their turn, and trio sees that the scope's time is over.
+            await trio.lowlevel.checkpoint()
+        elif self._waiting:
+            await trio.lowlevel.checkpoint_if_cancelled()
         while self._waiting:
             for at, (member, pending) in enumerate(self._waiting):
                 if pending.state == DONE and pending.outcome is not None:

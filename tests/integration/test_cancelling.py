@@ -332,6 +332,55 @@ async def test_a_gather_that_is_kept_goes_on_although_one_wait_was_cancelled() -
         assert [reply async for _, reply in gathering] == [b"late"]
 
 
+@pytest.mark.parametrize("target", ["nobody", "databases"])
+@pytest.mark.parametrize("deadline_s", [None, 0.0])
+async def test_who_gathers_in_a_scope_that_is_over_is_cancelled(
+    target: str, deadline_s: float | None
+) -> None:
+    """Found: of each member came a RequestTimeout, where a request is cancelled; of none, it went on."""
+    async with node(databases()) as one, node(databases(), one) as two, node("shop", one, two) as shop:  # fmt: skip
+        await linked(shop, one, two)
+        with trio.CancelScope() as scope:
+            if deadline_s is None:
+                scope.cancel()
+            else:  # The clock is there; the loop has yet to look at it.
+                scope.deadline = trio.current_time() + deadline_s
+            async for _ in shop.gather(target, b""):
+                raise AssertionError("the body ran")
+        assert scope.cancelled_caught
+        assert shop.statistics().requests.outstanding == 0
+
+
+async def test_who_is_cancelled_while_an_answer_is_ready_can_have_it_later() -> None:
+    """Found: the loop went on in the cancelled scope for as long as answers were ready."""
+    async with node(databases()) as one, node(databases(), one) as two, node("shop", one, two) as shop:  # fmt: skip
+        await linked(shop, one, two)
+        gathering, got = shop.gather("databases", b"x"), 0
+        await until(lambda: not shop.statistics().requests.outstanding)
+        with trio.CancelScope() as scope:
+            async for _ in gathering:
+                got += 1
+                scope.cancel()
+        assert scope.cancelled_caught
+        assert (got, len(gathering)) == (1, 1)
+        assert [reply async for _, reply in gathering] == [b"x"]
+
+
+@pytest.mark.parametrize("target", ["nobody", "databases"])
+async def test_who_gathers_at_once_again_and_again_leaves_others_their_turn(target: str) -> None:
+    """Found: who asked until somebody was there never let anybody come."""
+    asked = 0
+    async with node(databases()) as one, node("shop", one) as shop:
+        await linked(shop, one)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(cancel, nursery.cancel_scope)
+            while asked < 100:
+                asked += 1
+                async for _ in shop.gather(target, b"", timeout=0):
+                    pass
+    assert asked < 10
+
+
 async def test_what_was_begun_of_a_gather_over_the_limit_is_taken_back() -> None:
     async with (
         node(databases()) as one, node(databases(), one) as two,
