@@ -18,6 +18,7 @@ from .waker import Bell
 
 GATHER_BYTES, PART_COST_BYTES = 256 * 1024, 256
 """Sent before other tasks have their turn; a part costs time beside its bytes."""
+TWO_READ = "two tasks read a tunnel at once: while `each` takes what comes, no other gets any"
 
 
 class Tunnel:
@@ -32,6 +33,8 @@ class Tunnel:
         self._driver, self._end = driver, end
         self._bell = Bell()
         self._gathered_bytes = 0
+        self._iterating = 0
+        """Tasks that iterate it and wait."""
         end.wake = self._bell.wake
 
     @property
@@ -149,7 +152,13 @@ class Tunnel:
         while not end.readable:
             if self._at_end():
                 raise StopAsyncIteration
-            await self._bell.wait()  # Once per burst: others run, and nothing is in our hands.
+            if end.arrived is not None:
+                raise RuntimeError(TWO_READ)
+            self._iterating += 1
+            try:
+                await self._bell.wait()  # Once per burst: others run, and nothing is in our hands.
+            finally:
+                self._iterating -= 1
         core = self._driver.core
         part = core.patterns.tunnels.read(end)
         if core.touched:  # Credit to return.
@@ -180,10 +189,11 @@ class Tunnel:
         Returns:
             the part that was not taken; None: the other end has sent all.
         Raises:
-            What `take` raises; TunnelBroken.
+            What `take` raises; TunnelBroken; RuntimeError: another task reads, nothing was taken.
         """
         end, driver = self._end, self._driver
-        assert end.arrived is None, "two tasks read"
+        if end.arrived is not None or self._iterating:
+            raise RuntimeError(TWO_READ)
         refused: bytes | None = None
         error: Exception | None = None
 

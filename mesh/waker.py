@@ -34,12 +34,16 @@ class Waker:
     def wait(self) -> Awaitable[object]:
         """Returns after a `wake` that no `wait` has seen yet. To be awaited at once.
 
+        Raises RuntimeError: another task waits, of those that read one subscription, for instance.
         No coroutine of its own around trio's: there is one such wait per request at each end.
         """
         if self._woken:
             self._woken = False
             return trio.lowlevel.checkpoint()  # noqa: ASYNC105 (awaited by the caller)
-        assert self._task is None, "two tasks wait"
+        if self._task is not None:
+            raise RuntimeError(
+                "two tasks wait at once, for one subscription perhaps: give each its own"
+            )
         self._task = current_task()
         return wait_task_rescheduled(self._abort)  # noqa: ASYNC105
 

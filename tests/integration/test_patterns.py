@@ -331,6 +331,37 @@ async def test_what_take_raises_ends_its_own_tunnel_only() -> None:
             assert await anext(tunnel) == b"heard"
 
 
+@pytest.mark.parametrize(
+    ("first", "second"), [("each", "each"), ("each", "next"), ("next", "each")]
+)
+async def test_who_reads_a_tunnel_beside_a_task_that_is_handed_each_part_is_told(
+    first: str, second: str
+) -> None:
+    """Found: as an AssertionError of two words, or not at all: whoever iterated got nothing."""
+    async with node(databases()) as db, node("shop", db) as shop:
+        await linked(shop, db)
+        read: list[bytes] = []
+        async with shop.open_tunnel("databases") as tunnel, trio.open_nursery() as nursery:
+
+            def take(part: bytes) -> bool:
+                read.append(part)
+                return True
+
+            async def start(how: str) -> None:
+                if how == "next":
+                    take(await anext(tunnel))
+                await tunnel.each(take)
+
+            nursery.start_soon(start, first)
+            await trio.testing.wait_all_tasks_blocked()
+            with trio.fail_after(5), pytest.raises(RuntimeError, match="two tasks read a tunnel"):
+                await start(second)
+            for part in (b"1", b"2"):
+                await tunnel.send(part)
+            await tunnel.send_eof()
+        assert read == [b"1", b"2"]
+
+
 async def test_a_reader_that_stops_stops_the_writer() -> None:
     service = mesh.Service("archive")
 

@@ -165,6 +165,29 @@ async def test_a_batch_is_not_taken_before_the_rest_of_the_one_before() -> None:
         assert (await anext(subscription)).payload == b"5"
 
 
+async def test_two_tasks_that_read_one_subscription_or_watch_are_told() -> None:
+    """Found: as an AssertionError of two words; under `python -O` the first one waited for ever."""
+    async with node("shop") as shop, shop.subscribe("t") as subscription:
+        watch = shop.watch("nobody")
+        for read, another in (
+            (subscription.take, subscription.__anext__),
+            (subscription.__anext__, subscription.batches().__anext__),
+            (watch.__anext__, watch.__anext__),
+        ):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(read)
+                await trio.testing.wait_all_tasks_blocked()
+                with pytest.raises(RuntimeError, match="two tasks wait at once"):
+                    await another()
+                nursery.cancel_scope.cancel()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(subscription.take)
+            await trio.testing.wait_all_tasks_blocked()
+            with pytest.raises(RuntimeError, match="two tasks"):
+                await subscription.take()
+            await shop.publish("t", b"to the first, which waits on")
+
+
 async def test_small_batches_are_taken_in_a_row_and_leave_others_their_turn() -> None:
     """Found: a turn of the loop for each batch, and from many publishers each has one message."""
     turns, count = 0, 4 * IN_A_ROW_MAX
