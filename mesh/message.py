@@ -71,7 +71,7 @@ def encode_headers(headers: Mapping[str, Any], bytes_max: int) -> bytes:
 
 
 def check_packed(headers: Sequence[bytes], count: int, bytes_max: int) -> tuple[bytes, ...]:
-    """Headers that somebody else has packed, as they are now: `count` of them, at least one.
+    """Headers that somebody else has packed, as they are now: `count` of them.
 
     Raises:
         TypeError: one is not bytes: no batch can be made of it.
@@ -83,7 +83,7 @@ def check_packed(headers: Sequence[bytes], count: int, bytes_max: int) -> tuple[
         raise ValueError(f"{len(packed)} headers for {count} payloads")
     for kind in {*map(type, packed)} - {bytes}:
         raise TypeError(f"headers: want bytes, as encode_headers packs them, got {kind.__name__}")
-    if (size := max(map(len, packed))) > bytes_max:
+    if (size := max(map(len, packed), default=0)) > bytes_max:
         raise TooLarge("headers", size, bytes_max)
     return packed
 

@@ -263,14 +263,14 @@ class Node:
                 most `headers_bytes_max`.
         """
         payloads = tuple(payloads)  # As they are now: who waits for room may find a list changed.
-        if not payloads:
-            return
         if {*map(type, payloads)} != {bytes} or max(map(len, payloads)) > self._payload_bytes_max:
             for payload in payloads:
                 self._check_payload(payload)
         if headers is not None:
             headers = check_packed(headers, len(payloads), self.config.headers_bytes_max)
-        stream, _ = self._prepare(topic, payloads[0], None)
+        stream, _ = self._prepare(topic, b"", None)
+        if not payloads:
+            return
         total = sum(map(len, payloads)) + PER_MESSAGE_BYTES * len(payloads)
         total += sum(map(len, headers)) if headers is not None else 0
         if stream.size_bytes + total <= stream.limit_bytes:

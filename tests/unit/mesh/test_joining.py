@@ -149,9 +149,23 @@ async def test_verbs_refuse_what_is_no_name(wrong: Any) -> None:
         with pytest.raises(mesh.InvalidName):
             await node.publish_many(wrong, [b""])
         with pytest.raises(mesh.InvalidName):
+            await node.publish_many(wrong, [])
+        with pytest.raises(mesh.InvalidName):
             await node.wait_subscribers(wrong)
         with pytest.raises(mesh.InvalidName):
             node.open_tunnel(wrong)
+
+
+async def test_publishing_several_of_which_there_are_none_is_checked_all_the_same() -> None:
+    """Found: of any topic, and on a node that had left, it was fine."""
+    async with join(Nowhere()) as node:
+        await node.publish_many("t", [])
+        await node.publish_many("t", [], headers=[])
+        with pytest.raises(ValueError, match="1 headers for 0 payloads"):
+            await node.publish_many("t", [], headers=[b"\x80"])
+        assert node.statistics().publishing.published == 0
+    with pytest.raises(mesh.NodeClosed):
+        await node.publish_many("t", [])
 
 
 async def test_verbs_refuse_numbers_and_headers_that_are_none_and_take_all_others() -> None:
