@@ -46,8 +46,9 @@ from .contents import Contents, LaneSpan, Mark, MovedRuns, Standing, together
 from .decryption import AS_ANY_NODE, Decryption, KeyFiles
 from .gather import Ints, Numbers
 from .lanes import Lane, Lanes
-from .walk import walk
+from .walk import SEARCH_BYTES, ZEROS, walk
 
+FRONT_BYTES = SEGMENT_HEADER_BYTES + 4096
 ATTEMPTS = 10
 """To list a directory from which a broker frees segments meanwhile."""
 
@@ -145,8 +146,14 @@ class StoredLog:
         return used
 
     def _holds_something(self, number: int) -> bool:
+        """Although its header is not there. Beyond the front only the first time: it is asked again and again of
+        the segment ahead, which holds nothing."""
         with self._opened(number) as file:
-            return any(file.pread(SEGMENT_HEADER_BYTES + 4096, 0))
+            end = FRONT_BYTES if self.contents else _data_end(file, again=True) or SEARCH_BYTES
+            pieces = (
+                file.pread(min(SEARCH_BYTES, end - at), at) for at in range(0, end, SEARCH_BYTES)
+            )
+            return any(piece != ZEROS[: len(piece)] for piece in pieces)
 
     def _known(self, there: set[int]) -> dict[int, Contents]:
         """What was seen before of these segments, and still stands: all up to a record that does.
@@ -174,16 +181,16 @@ class StoredLog:
 
     def _read_on(self, one: Contents, *, closed: bool) -> None:
         with self._opened(one.number) as file:
+            data_end = None if closed else _data_end(file, again=one.last_at > 0)
             for found in walk(
-                file.pread,
-                one.end_at,
-                file.size_bytes,
-                seed=self.seed,
-                floor=one.end,
-                closed=closed,
-                decrypt=self.decrypt,
-            ):
+                file.pread, one.end_at, file.size_bytes, seed=self.seed, floor=one.end,
+                closed=closed, decrypt=self.decrypt, data_end=data_end,
+            ):  # fmt: skip
                 one.add(found)
+            if data_end is not None and data_end - one.end_at > SEARCH_BYTES:
+                file.forget_read(
+                    one.end_at
+                )  # Or zeros that were read ahead are searched each time.
         one.complete |= closed
 
     @contextmanager
@@ -365,6 +372,16 @@ def _first_known(one: Contents, header: SegmentHeader | None) -> int:
         return header.first
     front = one.marks[0] if one.marks else None
     return front.position if front and front.at == SEGMENT_HEADER_BYTES else 0
+
+
+def _data_end(file: RealFile, *, again: bool) -> int | None:
+    """The byte from which on nothing was ever written. None: the file system does not tell, and it was looked
+    at before.
+
+    Before anything is read: reading makes data of what is allocated.
+    """
+    end = file.data_end()
+    return None if again and end == file.size_bytes else end
 
 
 def _digest(of: bytes) -> str:

@@ -52,6 +52,7 @@ WINDOW_BYTES = 256 << 10
 LONG_BYTES, FRONT_BYTES = 16 << 10, 4 << 10
 """Of records longer than the one, so much is read: the header and little else."""
 SEARCH_BYTES = 1 << 20
+ZEROS = bytes(SEARCH_BYTES)
 TOTAL_AT, COUNT_AT, BATCH_FRONT_BYTES = 8, 16, 24
 """In a batch, and in a group of them; see mesh/protocol/batch.py, durable/vhost/groups.py."""
 MESSAGE_KINDS = (int(Kind.PUBLISH), int(Kind.CAPTURE), int(Kind.MOVED))
@@ -87,27 +88,38 @@ class Block(NamedTuple):
 
 
 def walk(
-    read: Read, start: int, end: int, *, seed: int, floor: int, closed: bool, decrypt: Decrypt
-) -> Iterator[Block | Damaged]:
+    read: Read, start: int, end: int, *, seed: int, floor: int, closed: bool, decrypt: Decrypt,
+    data_end: int | None = None,
+) -> Iterator[Block | Damaged]:  # fmt: skip
     """The records in bytes [start, end) of a segment, and damaged stretches between them.
 
     Args:
         floor: the least log position that may come.
         closed: nothing is going to be written here any more. If not, what is not valid may just be
-            being written: the walk ends there, unless a later record says that it had been on
+            being written: the walk ends there, unless any later record says that it had been on
             stable storage before. All bodies are verified then.
         decrypt: for messages that are encrypted; what it raises is raised.
+        data_end: where it is not closed, nothing but zeros had been written from this byte on before
+            the walk began. None: that is not known, and 1 MiB of zeros is taken for the end.
     Raises:
         NewerFormat: a valid record of a later version.
     """
-    return _Walk(read, end, seed, closed, decrypt).run(start, floor)
+    return _Walk(read, end, seed, closed, decrypt, data_end).run(start, floor)
 
 
 class _Walk:
-    def __init__(self, read: Read, end: int, seed: int, closed: bool, decrypt: Decrypt) -> None:
+    def __init__(
+        self, read: Read, end: int, seed: int, closed: bool, decrypt: Decrypt, data_end: int | None
+    ) -> None:
         self._read, self._end, self._seed, self._closed = read, end, seed, closed
         self._decrypt = decrypt
         self._data, self._base = b"", 0
+        self._data_end = end if closed or data_end is None else min(end, data_end)
+        self._zeros_end_it = not closed and data_end is None
+        self._dirty_end = 0
+        """Behind the last byte that was searched and is not zero."""
+        self._asked_again = -1
+        """Of what stands here it is known that it was on stable storage, and so it is read once more."""
 
     def run(self, at: int, floor: int) -> Iterator[Block | Damaged]:
         seed, unpack = self._seed, WHOLE_HEADER.unpack_from
@@ -118,7 +130,8 @@ class _Walk:
         while at + HEADER_BYTES <= self._end:
             index = at - self._base
             if index < 0 or index + HEADER_BYTES > len(self._data):
-                index = self._load(at, FRONT_BYTES if total > LONG_BYTES else WINDOW_BYTES)
+                ahead = FRONT_BYTES if total > LONG_BYTES else WINDOW_BYTES
+                index = self._load(at, HEADER_BYTES, ahead)
             data = self._data
             fields, front = unpack(data, index), b""
             _, version, kind, flags, total, body_bytes, targets = fields[:7]
@@ -161,7 +174,9 @@ class _Walk:
         if ats:
             yield _block(fronts, ats, at)
 
-    def _load(self, at: int, size_bytes: int) -> int:
+    def _load(self, at: int, size_bytes: int, ahead_bytes: int = 0) -> int:
+        """So many bytes, and more where more was written: what was not is not read, or it becomes data."""
+        size_bytes = max(size_bytes, min(ahead_bytes, self._data_end - at))
         self._data, self._base = self._read(min(size_bytes, self._end - at), at), at
         if len(self._data) < HEADER_BYTES:  # The file is shorter than it was.
             self._data += bytes(HEADER_BYTES)
@@ -170,7 +185,7 @@ class _Walk:
     def _body_is_intact(self, at: int, fields: tuple[int, ...]) -> bool:
         index, size = at - self._base, fields[4]
         if index + size > len(self._data):
-            index = self._load(at, max(size, WINDOW_BYTES))
+            index = self._load(at, size, WINDOW_BYTES)
         body = memoryview(self._data)[index + HEADER_BYTES : index + size]
         return crc32(body) == fields[7] and len(body) == size - HEADER_BYTES
 
@@ -186,7 +201,7 @@ class _Walk:
             return b""
         index = at - self._base
         if index + header.total_bytes > len(self._data):
-            index = self._load(at, max(header.total_bytes, WINDOW_BYTES))
+            index = self._load(at, header.total_bytes, WINDOW_BYTES)
         record = read_record(self._data, memoryview(self._data), index, self._seed, encrypted=True)
         if record is not None and header.kind in MESSAGE_KINDS:
             record = self._decrypt(record)
@@ -202,38 +217,49 @@ class _Walk:
     def _next(self, at: int, floor: int) -> tuple[int | None, int]:
         """Where the next record is behind what is none at `at`, and the byte up to which that is so.
 
-        None: there is none. The same byte twice: there is nothing, or nothing yet.
+        None: there is none. The same byte twice: there is nothing, or nothing yet, or it is to be read again.
         """
-        data = self._read(min(FRONT_BYTES, self._end - at), at)
-        header = read_header(data, 0, self._seed)
-        if header is None and not self._closed and not any(data):
-            return None, at
+        header = read_header(self._read(HEADER_BYTES, at), 0, self._seed)
         good = header is not None and header.position >= floor
         candidate = at + (header.total_bytes if good and header is not None else ALIGNMENT)
-        found, dirty_end = self._search(candidate, floor)
-        if found is None:
-            return None, dirty_end if self._closed else at
-        following, later = found
-        if not self._closed and later.synced_end <= floor:
-            return None, at
+        following: int | None = None
+        for found, later in self._search(candidate, floor):
+            following = found if following is None else following
+            if self._closed:
+                return following, following
+            if later.synced_end > floor:
+                break
+        else:
+            return None, self._dirty_end if self._closed else at
+        if at != self._asked_again:
+            # It may have been written, and what tells so behind it, between one read and the other.
+            self._asked_again, self._data = at, b""
+            return at, at
         return following, following
 
-    def _search(self, at: int, floor: int) -> tuple[tuple[int, Header] | None, int]:
-        dirty_end = at
-        while at + HEADER_BYTES <= self._end:
-            data = self._read(min(SEARCH_BYTES, self._end - at), at)
-            index = -1
-            while (index := data.find(MAGIC, index + 1)) >= 0:
-                if index % ALIGNMENT == 0 and index + HEADER_BYTES <= len(data):
-                    header = read_header(data, index, self._seed)
+    def _search(self, at: int, floor: int) -> Iterator[tuple[int, Header]]:
+        """Good headers from byte `at` on that may come, each behind the record before."""
+        self._dirty_end = at
+        while at + HEADER_BYTES <= self._data_end:
+            data = self._read(min(SEARCH_BYTES, self._data_end - at), at)
+            following = at + max(0, len(data) - HEADER_BYTES) // ALIGNMENT * ALIGNMENT
+            if data != ZEROS[: len(data)]:
+                self._dirty_end = at + len(data.rstrip(b"\0"))
+                index = data.find(MAGIC)
+                while index >= 0:
+                    header = (
+                        read_header(data, index, self._seed) if index % ALIGNMENT == 0 else None
+                    )
                     if header is not None and header.position >= floor:
-                        return (at + index, header), at + index
-            dirty = len(data.rstrip(b"\0"))
-            dirty_end = at + dirty if dirty else dirty_end
-            if len(data) <= HEADER_BYTES or not (dirty or self._closed):
-                break
-            at += (len(data) - HEADER_BYTES) // ALIGNMENT * ALIGNMENT
-        return None, dirty_end
+                        yield at + index, header
+                        following = max(following, at + index + header.total_bytes)
+                        index += header.total_bytes - 1
+                    index = data.find(MAGIC, index + 1)
+            elif self._zeros_end_it:
+                return
+            if len(data) <= HEADER_BYTES:
+                return
+            at = following
 
 
 def _block(fronts: list[bytes], ats: list[int], end_at: int) -> Block:
