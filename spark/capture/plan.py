@@ -66,6 +66,7 @@ class Carried:
 
     position: Ints
     lane: Ints
+    origin: Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,8 @@ class Range:
     """Those that may have something in it, and are wanted."""
     missing: bool = False
     """No record of it is there: a segment was cut, or damaged where it ends."""
+    until: int = NO_LIMIT
+    """The log position after its last record, if none was moved."""
 
     @property
     def size_bytes(self) -> int:
@@ -187,23 +190,23 @@ def _of_segment(selected: Selected, contents: Contents, split_bytes: int) -> Ite
     if not (lanes or contents.lossy):
         return  # What is damaged may have been anybody's.
 
-    def piece(at: int, end_at: int, order: int) -> Range:
+    def piece(at: int, end_at: int, order: int, until: int) -> Range:
         path = log.segment_path(contents.number)
-        return Range(path, log.seed, at, end_at, start, end, order, None, lanes)
+        return Range(path, log.seed, at, end_at, start, end, order, None, lanes, until=until)
 
-    at, end_at, order = -1, SEGMENT_HEADER_BYTES, contents.first
+    at, end_at, order, until = -1, SEGMENT_HEADER_BYTES, contents.first, contents.first
     for mark, after in _marks(contents):
         wanted = mark.position < end and after > start
         if not contents.damaged:
             wanted &= selected.times.meet(mark.time_low_us, mark.time_high_us)
         if at >= 0 and (not wanted or mark.end_at - at > split_bytes):
-            yield piece(at, end_at, order)
+            yield piece(at, end_at, order, until)
             at = -1
         if wanted and at < 0:  # From the end of the last one: what is between them is damaged.
             at, order = end_at, mark.position
-        end_at = mark.end_at
+        end_at, until = mark.end_at, after
     if at >= 0 or (contents.damaged and not contents.marks):
-        yield piece(max(at, SEGMENT_HEADER_BYTES), contents.end_at, order)
+        yield piece(max(at, SEGMENT_HEADER_BYTES), contents.end_at, order, contents.end)
         if contents.end_at > end_at:
             return  # It ends with damage, and that is told already.
     if contents.missing and contents.end < end:
@@ -262,7 +265,7 @@ def _cut(runs: MovedRuns, split_bytes: int) -> Iterator[MovedRuns]:
 def _carried_range(selected: Selected, runs: MovedRuns) -> Range:
     log = selected.log
     order = np.lexsort((runs.lane, runs.position))
-    carried = Carried(runs.position[order], runs.lane[order])
+    carried = Carried(runs.position[order], runs.lane[order], runs.origin[order])
     return Range(
         log.segment_path(int(runs.number[0])), log.seed, int(runs.at[0]),
         int(runs.end_at.max()), 0, NO_LIMIT, int(runs.origin[0]), carried,

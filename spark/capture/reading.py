@@ -4,6 +4,7 @@ something is damaged or gone."""
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from durable.log.scan import Damaged
 from ..errors import CaptureCut, CaptureDamaged, DataLost
 from .columns import Tables, Wanted
 from .decryption import AS_ANY_NODE, Decryption, KeyFiles
+from .elsewhere import Elsewhere
 from .options import FAIL, KEEP
 from .plan import LaneTable, Range, Work
 from .segment import chunks
@@ -43,7 +45,10 @@ def read(
     """
     tables = Tables(wanted)
     decryption: Decryption | None = None
-    for one in work.ranges:
+    elsewhere = Elsewhere(work.lanes, keys)
+    ranges = deque(work.ranges)
+    while ranges:
+        one = ranges.popleft()
         decryption = decryption or Decryption(Path(one.path).parent, keys)
         try:
             with _opened(one) as file:
@@ -51,7 +56,10 @@ def read(
         except DataLost as error:
             if fail_on_data_loss:
                 raise
-            logger.warning("%s: %d bytes skipped", error, one.size_bytes)
+            carried = elsewhere.of(one)
+            left = " but for what compaction carried" if carried else ""
+            logger.warning("%s: %d bytes skipped%s", error, one.size_bytes, left)
+            ranges.extendleft(reversed(carried))
 
 
 @contextmanager

@@ -1,0 +1,59 @@
+"""What compaction has carried of ranges whose segments were freed after they had been planned.
+
+planned    msgs.3 | .......... |              read    msgs.3 gone
+                                                      msgs.9 | ·  ·· |   what still stood of it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from .decryption import KeyFiles
+from .plan import NO_LIMIT, Carried, LaneTable, Range, Selected, Times, carried_ranges
+from .stored import StoredLog
+
+
+class Elsewhere:
+    """For one task. The log is looked at when something is gone, and read as far as it was written since."""
+
+    def __init__(self, lanes: LaneTable, keys: KeyFiles) -> None:
+        self._lanes, self._keys = lanes, keys
+        self._log: StoredLog | None = None
+
+    def of(self, gone: Range) -> list[Range]:
+        """Ranges to be read instead, in the order that their records had first. None of what never was there,
+        nor of another store.
+
+        Raises:
+            NoCapture, StoreKeyMissing, StoreKeyWrong, KeysUnusable, ForeignStore, NewerFormat: see StoredLog.
+        """
+        if gone.missing or Path(gone.path).exists():
+            return []
+        log = self._log = self._log or StoredLog(Path(gone.path).parent, self._keys)
+        log.look()
+        if log.seed != gone.seed:
+            return []
+        if gone.carried is None:
+            return self._carried(log, max(gone.start, gone.order), min(gone.end, gone.until))
+        low, high = int(gone.carried.origin.min()), int(gone.carried.origin.max())
+        return [*_only(self._carried(log, low, high + 1), gone.carried)]
+
+    def _carried(self, log: StoredLog, start: int, end: int) -> list[Range]:
+        return [*carried_ranges(Selected(log, self._lanes, Times(), start, end), NO_LIMIT)]
+
+
+def _only(ranges: list[Range], wanted: Carried) -> Iterator[Range]:
+    """Of these, what had been carried before: other ranges have the rest."""
+    pairs = {*zip(wanted.origin.tolist(), wanted.lane.tolist(), strict=True)}
+    for one in ranges:
+        carried = one.carried
+        assert carried is not None, "all of them are of moved records"
+        found = zip(carried.origin.tolist(), carried.lane.tolist(), strict=True)
+        which = np.flatnonzero([pair in pairs for pair in found])
+        if len(which):
+            columns = (carried.position[which], carried.lane[which], carried.origin[which])
+            yield replace(one, carried=Carried(*columns))
