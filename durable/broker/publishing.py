@@ -17,7 +17,15 @@ from mesh.spinning import Spinner, spinner_of_this_run
 from mesh.tunnel import Tunnel
 from mesh.waker import Waker
 
-from ..errors import DurableError, Malformed, PublisherFenced, RecordTooLarge, StoreBusy, StoreFull
+from ..errors import (
+    DurableError,
+    Malformed,
+    PublisherFenced,
+    RecordTooLarge,
+    StoreBusy,
+    StoreFailed,
+    StoreFull,
+)
 from ..log.bodies import PUBLISHER_BYTES
 from ..log.record import ALIGNMENT, HEADER_BYTES, TARGET_BYTES
 from ..protocol.calls import Answer, Hello, encode_answer
@@ -234,8 +242,12 @@ class _Session:
         self._refusals += map(self._peer.as_told, refusals)
         if batches:
             self._received = max(self._received, batches[-1].next_sequence)
-        if refusals or not publisher.waiting:
+        failure = hosted.log.failure
+        if refusals or not publisher.waiting or failure is not None:
             self.confirm()
+        if failure is not None and publisher.confirmed < self._received:
+            # Nothing raised: all of it was appended before that, and came again. It is never durable.
+            self.fail(StoreFailed(failure))
         if hosted.vhost.has_arrived:  # In memory only. What is logged arrives with its commit.
             hosted.wake()
 

@@ -6,17 +6,22 @@ On a memory disk, in virtual time.
 from __future__ import annotations
 
 import errno
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import trio
 
 from durable.broker.capture import Capture
 from durable.broker.hosted import Hosted
+from durable.broker.peer import Peer
+from durable.broker.publishing import _Session as Session
 from durable.definition_forms import to_plain
 from durable.definitions import StreamDefinition
 from durable.errors import StoreFailed
 from durable.log.faulty_disk import Faults
 from durable.log.memory_disk import Volume
+from durable.protocol.parts import encode_confirm
 from durable.queues.consumers import Consumer
 from durable.queues.queue import REJECT
 from durable.vhost import changes
@@ -30,7 +35,7 @@ from tests.integration.durable.test_too_large import (
     published,
 )
 from tests.power_cuts import CONFIG, run
-from tests.vhosts import make_batch
+from tests.vhosts import PUBLISHER, make_batch
 from tests.waiting import virtual_sleep
 
 
@@ -96,3 +101,52 @@ def test_a_disk_that_cannot_be_read_has_failed_and_nothing_is_settled() -> None:
 
     run(volume, life, faults)
     run(volume, next_life)
+
+
+class Told:
+    """The tunnel of a publisher's session: what that was told."""
+
+    part_bytes_max = 1 << 16
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+
+    def send_nowait(self, part: bytes) -> None:
+        self.parts.append(part)
+
+
+def session_of(hosted: Hosted, publisher: bytes, tunnel: Told) -> Session:
+    peer = Peer("shop", hosted.vhost.registry.permissions, b"")
+    spinner: Any = SimpleNamespace(answered=lambda: None)
+    there = hosted.vhost.publishers.open(publisher, 1, 0)
+    session = Session(cast("Any", tunnel), hosted, peer, there, spinner)
+    hosted.attach_publisher(there, session)
+    return session
+
+
+def test_what_comes_again_after_a_failure_is_answered_although_nothing_of_it_is_appended() -> None:
+    """Found: all of it was known already, and no turn came that would have told; its publisher waited for ever."""
+    faults = Faults()
+
+    async def life(hosted: Hosted) -> None:
+        await declare(hosted, "jobs")
+        await declare(hosted, "held", durability="memory")
+        await hosted.log._ready()
+        batch, lost = (make_batch(first, [b"a", b"b"], key="jobs") for first in (0, 2))
+        await publish(hosted, batch)
+        faults.sync_error_at = faults.syncs + 1
+        with pytest.raises(StoreFailed):
+            session = session_of(hosted, PUBLISHER, Told())
+            session.publish([lost])
+            await session.send_confirms()
+        again = session_of(hosted, PUBLISHER, stored := Told())
+        again.publish([batch])
+        assert stored.parts == [encode_confirm(2, [])], "that was on disk before"
+        again.publish([lost])
+        with trio.fail_after(1), pytest.raises(StoreFailed, match="a commit failed"):
+            await again.send_confirms()
+        held = session_of(hosted, b"q" * 16, kept := Told())
+        held.publish([make_batch(0, [b"c"], publisher=b"q" * 16, key="held")])
+        assert kept.parts == [encode_confirm(1, [])], "it goes on without a disk"
+
+    run(Volume(), life, faults)
