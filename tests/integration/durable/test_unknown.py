@@ -140,18 +140,17 @@ async def test_what_a_timeout_leaves_unknown_is_told_apart_from_what_was_refused
         await shop.declare_queue("tight", max_length=1, overflow="reject-publish")
         await shop.publish("", "tight", b"")
         publisher = shop._own_publisher()
-        decided, answers = publisher._outbox.decided, 0
+        outbox, decided = publisher._outbox, publisher._outbox.decided
 
         def only_first(sequence: int, refusals: Sequence[Refusal]) -> None:
-            nonlocal answers
-            answers += 1
-            if answers == 1:
+            """What is said until one part of them is decided as a whole."""
+            if outbox.confirmed == 1:
                 decided(sequence, refusals)
 
-        monkeypatch.setattr(publisher._outbox, "decided", only_first)
+        monkeypatch.setattr(outbox, "decided", only_first)
         with pytest.raises(Unconfirmed) as told:
             await shop.publish_many("", "tight", [bytes(1000)] * 5000, timeout=2)
-        known = publisher._outbox.confirmed - 1
+        known = outbox.confirmed - 1
         assert 0 < known < 5000
         assert (told.value.count, told.value.unsent) == (5000 - known, 0)
         (note,) = told.value.__notes__
