@@ -7,6 +7,8 @@ import json
 import os
 import stat
 import sys
+from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,9 @@ from mesh.commands.terminal import out as write_stdout
 from mesh.commands.terminal import words
 
 from ..broker.directory import DEFAULT_VHOST
+from ..definition_checks import check_name
 from ..errors import DurableError
+from ..errors.root import shown
 from ..protocol.definition_bytes import BYTES_MAX
 from .options import add_reaching, reached
 
@@ -93,7 +97,8 @@ def write_out(file: Path, text: str) -> None:
 async def import_definitions(args: argparse.Namespace) -> int:
     plain = _read(args.file)
     if args.vhost is None:
-        args.vhost = str(plain.get("vhost", DEFAULT_VHOST))
+        args.vhost = plain.get("vhost", DEFAULT_VHOST)
+        check_name("definitions", "vhost", args.vhost)
     else:
         plain["vhost"] = args.vhost
     async with reached(args) as broker:
@@ -103,7 +108,7 @@ async def import_definitions(args: argparse.Namespace) -> int:
 
 
 def _read(file: Path) -> dict[str, object]:
-    """Raises DurableError: it is no JSON object."""
+    """Raises DurableError: it is no JSON object, or in one of its objects a name is twice."""
     if file == STANDARD:
         data = sys.stdin.buffer.read(FILE_BYTES_MAX + 1)
     else:
@@ -112,12 +117,23 @@ def _read(file: Path) -> dict[str, object]:
     if len(data) > FILE_BYTES_MAX:
         raise DurableError(f"{file}: more than {FILE_BYTES_MAX} bytes")
     try:
-        plain = json.loads(data)
+        plain = json.loads(data, object_pairs_hook=partial(_as_dict, file))
     except (ValueError, RecursionError) as error:
         raise DurableError(f"{file}: not JSON: {error}") from None
     if not isinstance(plain, dict):
         raise DurableError(f"{file}: want a JSON object, as `definitions export` writes it")
     return plain
+
+
+def _as_dict(file: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Python would take the later one, and say nothing."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen = Counter(name for name, _ in pairs)
+        raise DurableError(
+            f"{file}: {shown(max(seen, key=seen.__getitem__))} is twice in one object"
+        )
+    return found
 
 
 def _numbers(counts: dict[str, int]) -> str:

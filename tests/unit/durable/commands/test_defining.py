@@ -1,18 +1,20 @@
-"""Where exported definitions go."""
+"""Where exported definitions go, and what is taken of a file."""
 
 from __future__ import annotations
 
 import os
 import stat
 import threading
+from argparse import Namespace
 from pathlib import Path
 
 import msgpack
 import pytest
 
-from durable.commands.defining import FILE_BYTES_MAX, as_json, write_out
+from durable.commands.defining import FILE_BYTES_MAX, as_json, import_definitions, write_out
 from durable.definition_forms import export_definitions
 from durable.definitions import BindingDefinition, Definitions, QueueDefinition
+from durable.errors import DurableError, InvalidDefinition
 from durable.protocol.definition_bytes import BYTES_MAX
 
 
@@ -74,3 +76,23 @@ def test_a_fifo_is_written_into(tmp_path: Path) -> None:
         reader.join(20)
         assert stat.S_ISFIFO(fifo.stat().st_mode)
     assert read == ["text", "text"]
+
+
+@pytest.mark.parametrize("vhost", ["null", '""', "5", '{"a": 1}', '"a\\u0000"'])
+async def test_a_vhost_that_is_no_name_is_told_as_a_field(tmp_path: Path, vhost: str) -> None:
+    """Found: `no vhost 'None'`, of which nobody had written."""
+    file = tmp_path / "all.json"
+    file.write_text(f'{{"version": 1, "vhost": {vhost}}}')
+    with pytest.raises(InvalidDefinition, match=r"^definitions: vhost is .*: want 1 to 255 bytes"):
+        await import_definitions(Namespace(file=file, vhost=None))
+
+
+@pytest.mark.parametrize(
+    "inner", ['"vhost": "/", "vhost": "b"', '"queues": [{"name": "a"}, {"name": "a", "name": "b"}]']
+)
+async def test_a_name_that_is_twice_in_one_object_is_refused(tmp_path: Path, inner: str) -> None:
+    """Found: the later one was taken, and nobody was told that the earlier one was not."""
+    file = tmp_path / "all.json"
+    file.write_text(f'{{"version": 1, {inner}}}')
+    with pytest.raises(DurableError, match=r"all[.]json: '(vhost|name)' is twice in one object"):
+        await import_definitions(Namespace(file=file, vhost=None))
