@@ -33,6 +33,11 @@ OURS = "spark|durable|mesh|security|discovery"
 """Packages whose errors stand inside Spark's."""
 
 
+def in_a_line(path: str) -> str:
+    """As it is, unless that would be two lines, or none that can be read."""
+    return path if path.isprintable() else repr(path)
+
+
 class CaptureError(DurableError):
     """Root of all errors of the Spark tier."""
 
@@ -80,7 +85,7 @@ class NoCapture(CaptureError):
     """`path` is no broker's directory that anything was stored in: `why`."""
 
     def __init__(self, path: str, why: str) -> None:
-        super().__init__(f"{path}: {why}")
+        super().__init__(f"{in_a_line(path)}: {why}")
         self.path, self.why = path, why
 
 
@@ -97,7 +102,7 @@ class KeysUnusable(CaptureError):
     """The encrypted log in `path` wants keys, and those that are set cannot be used: `why`."""
 
     def __init__(self, path: str, why: str) -> None:
-        super().__init__(f"keys for {path}, which is encrypted: {why}")
+        super().__init__(f"keys for {in_a_line(path)}, which is encrypted: {why}")
         self.path, self.why = path, why
 
 
@@ -124,7 +129,7 @@ class CaptureDamaged(CaptureError):
         self.segment, self.at, self.size_bytes = segment, at, size_bytes
 
     def _what(self, segment: str, at: int, size_bytes: int) -> str:
-        return f"{segment}: {size_bytes} bytes at {at} are damaged"
+        return f"{in_a_line(segment)}: {size_bytes} bytes at {at} are damaged"
 
 
 class CaptureCut(CaptureDamaged):
@@ -135,14 +140,17 @@ class CaptureCut(CaptureDamaged):
         super().__init__(segment, at, 0)
 
     def _what(self, segment: str, at: int, size_bytes: int) -> str:
-        return f"{segment}: log positions {self.start} to {self.end - 1} are missing at byte {at}, it was cut"
+        missing = (
+            f"log positions {self.start} to {self.end - 1} are missing at byte {at}, it was cut"
+        )
+        return f"{in_a_line(segment)}: {missing}"
 
 
 class ExportFailed(CaptureError):
     """What was read could not be written to `path`: `why`."""
 
     def __init__(self, path: str, why: str) -> None:
-        super().__init__(f"{path}: {why}")
+        super().__init__(f"{in_a_line(path)}: {why}")
         self.path, self.why = path, why
 
 

@@ -189,12 +189,18 @@ def _time(name: str, text: str) -> int:
         raise InvalidOption(name, text, allowed) from None
 
 
+def _offset(found: object) -> int:
+    if not isinstance(found, int | str) or isinstance(found, bool):
+        raise ValueError(found)
+    return int(found)
+
+
 def _positions(name: str, text: str) -> Positions:
     if text.lower() in (EARLIEST, LATEST):
         return text.lower()
     try:
         found = {
-            str(queue): {int(one): int(offset) for one, offset in by.items()}
+            str(queue): {int(one): _offset(offset) for one, offset in by.items()}
             for queue, by in whole_numbers(text).items()
         }
     except (ValueError, TypeError, AttributeError, RecursionError):

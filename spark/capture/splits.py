@@ -41,9 +41,13 @@ def checked(schema: StructType, options: Options) -> pa.Schema:
 
     Raises:
         UnknownColumn.
-        ContradictoryOptions: what is damaged is to be kept, and a column is declared never null.
+        ContradictoryOptions: a column stands in it twice, or what is damaged is to be kept and one is
+            declared never null.
     """
+    names = schema.names
     for one in schema.fields:
+        if names.count(one.name) > 1:
+            raise ContradictoryOptions(("schema",), f"column {one.name} stands in it twice")
         if SQL.get(one.name) != one.dataType.simpleString():
             known = [f"{name} {kind}" for name, kind in SQL.items()]
             raise UnknownColumn(one.name, one.dataType.simpleString(), known)

@@ -74,7 +74,7 @@ def test_names_with_commas_are_given_as_json() -> None:
         ("minPartitions", "0"), ("batchRows", "many"), ("maxOffsetsPerTrigger", "-5"),
         ("damaged", "ignore"), ("failOnDataLoss", "1"), ("batchRows", "1" * 5000),
         ("startingOffsets", '{"a": {"0": 1e400}}'), ("startingOffsets", '{"a": {"0": Infinity}}'),
-        ("startingOffsets", '{"a": {"0": 1.5}}'), ("subscribePattern", "(" * 5000),
+        ("startingOffsets", '{"a": {"0": 1.5}}'), ("startingOffsets", '{"a": {"0": true}}'), ("subscribePattern", "(" * 5000),
         ("subscribePattern", f"a{{{2**64}}}"),
     ],
 )  # fmt: skip

@@ -410,6 +410,7 @@ def test_a_torn_tail_is_not_read(tmp_path: Path) -> None:
 def test_what_is_no_capture(tmp_path: Path) -> None:
     for name, error, match in (
         ("nowhere", NoCapture, "no such directory"),
+        ("no\nwhere", NoCapture, r"^'.*no\\nwhere': no such directory"),
         ("empty", NoCapture, "there is no `vhosts` in it"),
         ("hollow", UnknownVhost, "no vhost '/': there is none$"),
         ("unused", NoCapture, "nothing was ever stored here"),
@@ -417,7 +418,7 @@ def test_what_is_no_capture(tmp_path: Path) -> None:
     ):
         data = tmp_path / name
         log = data / "vhosts/42099b4af021e53fd8fd4e056c2568d7c2e3ffa8/log"
-        if name != "nowhere":
+        if "where" not in name:
             data.mkdir()
         if name == "hollow":
             (data / "vhosts").mkdir()

@@ -11,10 +11,14 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
+from pyspark.sql.types import StructType
+
 from durable.log.header import segment_name
 from durable.log.record import MAGIC
+from spark.capture.options import read_options
+from spark.capture.splits import checked
 from spark.capture.stored import StoredLog
-from spark.errors import DataLost
+from spark.errors import ContradictoryOptions, DataLost
 from tests.captures import SECOND_US, T0_US, Captured, Message, jobs_and_audit, publish
 from tests.stores import flip
 from tests.unit.spark.streams import Stream
@@ -363,3 +367,10 @@ def test_a_checkpoint_of_an_earlier_version_goes_on(captured: Captured) -> None:
     stream.run()
     assert "last" in stream.at
     assert Counter(stream.messages) == Counter(captured.messages)
+
+
+def test_a_column_that_is_asked_for_twice_is_a_line() -> None:
+    """Found: the task failed with a stack of Java's alone."""
+    twice = StructType().add("queue", "string").add("topic", "string").add("queue", "string")
+    with pytest.raises(ContradictoryOptions, match=r"^schema: column queue stands in it twice$"):
+        checked(twice, read_options({"path": "data"}))
