@@ -4,6 +4,7 @@ SinkError (CaptureError)
 ├── MissingColumn     the rows lack what has to be sent
 ├── WrongColumn       a column is of a type that cannot be sent
 ├── MissingValue      rows have nothing in a column that says where they go, or when
+├── HeadersTooLarge   a row's headers are more than a message may have
 ├── Unreachable       nobody there to send to: no member, no broker, no keys that fit
 ├── Disordered        rows of one queue came from two tasks, or not in the order of their offsets
 └── SendingFailed     it began, and did not end: how many messages had been sent
@@ -45,6 +46,14 @@ class MissingValue(SinkError, ValueError):
             f"such rows out, as by `{name} IS NOT NULL`"
         )
         self.name, self.count = name, count
+
+
+class HeadersTooLarge(SinkError, ValueError):
+    """Those of `whose`: `what`."""
+
+    def __init__(self, whose: str, what: str) -> None:
+        super().__init__(f"{whose}: {what}, as they are sent; leave it out, as by --where")
+        self.whose, self.what = whose, what
 
 
 class Unreachable(SinkError):

@@ -12,9 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mesh.errors import TooLarge
 from mesh.message import encode_headers
 
-from .errors import MissingValue
+from .errors import HeadersTooLarge, MissingValue
 from .numbering import Ints
 from .options import EXCHANGE, OFFSETS, QUEUES, SKIP, SinkOptions
 from .pacing import Times
@@ -78,7 +79,7 @@ class Reader:
         which, addresses = self._addresses(batch)
         return Messages(
             payloads=payloads(batch.column("value")),
-            headers=self._headers(lists, addresses, which),
+            headers=self._headers(batch, lists, addresses, which),
             addresses=addresses,
             which=which,
             offsets=_ints(_whole(batch, "offset")) if options.numbering == OFFSETS else None,
@@ -119,8 +120,10 @@ class Reader:
         return which.astype(np.int64), addresses
 
     def _headers(
-        self, lists: pa.Array | None, addresses: Sequence[Address], which: Ints
-    ) -> list[bytes] | None:
+        self, batch: pa.RecordBatch, lists: pa.Array | None, addresses: Sequence[Address],
+        which: Ints,
+    ) -> list[bytes] | None:  # fmt: skip
+        """Raises HeadersTooLarge."""
         options = self._options
         mark = options.id if options.replay else ""
         if lists is None or not len(_keys(lists)):
@@ -129,10 +132,22 @@ class Reader:
             packed = [_packed((), mark, one.queue) for one in addresses]
             found: list[bytes] = np.array(packed, object)[which].tolist()
             return found
-        return [
-            _packed(_pairs(row), mark, addresses[at].queue)
-            for row, at in zip(lists.to_pylist(), which.tolist(), strict=True)
-        ]
+        found = []
+        try:
+            for row, at in zip(lists.to_pylist(), which.tolist(), strict=True):
+                found.append(_packed(_pairs(row), mark, addresses[at].queue))
+        except TooLarge as error:
+            at = len(found)
+            raise HeadersTooLarge(
+                _whose(batch, at, addresses[int(which[at])]), str(error)
+            ) from None
+        return found
+
+
+def _whose(batch: pa.RecordBatch, at: int, address: Address) -> str:
+    if "offset" in batch.schema.names:
+        return f"offset {batch.column('offset')[at]} of {address.lane}"
+    return f"a row of queue {address.queue!r}" if address.queue else "a row"
 
 
 def payloads(column: pa.Array) -> list[bytes]:

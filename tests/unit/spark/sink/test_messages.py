@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark.sink import messages as messages_of_the_sink
-from spark.sink.errors import MissingValue
+from spark.sink.errors import HeadersTooLarge, MissingValue
 from spark.sink.messages import KEPT_BYTES, Reader, payloads
 from spark.sink.options import read_sink_options
 
@@ -128,6 +128,23 @@ def test_large_headers_are_not_kept() -> None:
     assert messages_of_the_sink._kept.cache_info().currsize == before
     packed(pa.binary(), [b"this one is small"])
     assert messages_of_the_sink._kept.cache_info().currsize == before + 1
+
+
+@pytest.mark.parametrize("numbered", [True, False])
+def test_headers_that_are_too_large_with_the_marks_of_a_replay_say_whose_they_are(
+    numbered: bool,
+) -> None:
+    """Found: a replay ended at them, and nothing told which message to leave out."""
+    large = [{"key": "k", "value": b"x" * (64 * 1024 - 20)}]
+    more: dict[str, Any] = {"headers": pa.array([[], large], HEADERS)}
+    if numbered:
+        more["offset"] = pa.array([7, 8], pa.int64())
+    options = {"to": "queues", "replay": "true", "id": "again"}
+    found = batch([("jobs", 0, "", "a", b"1"), ("jobs", 2, "", "a", b"2")], **more)
+    with pytest.raises(HeadersTooLarge) as caught:
+        Reader(read_sink_options(options)).read(found)
+    assert caught.value.whose == ("offset 8 of jobs/2" if numbered else "a row of queue 'jobs'")
+    assert "exceeds the limit of 65536 bytes" in str(caught.value)
 
 
 def test_a_header_without_a_name_is_an_error() -> None:
