@@ -7,7 +7,7 @@ SinkError (CaptureError)
 ├── HeadersTooLarge   a row's headers are more than a message may have
 ├── Unreachable       nobody there to send to: no member, no broker, no keys that fit
 ├── Disordered        rows of one queue came from two tasks, or not in the order of their offsets
-└── SendingFailed     it began, and did not end: how many messages had been sent
+└── SendingFailed     it began, and did not end: how many messages had been handed over
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class Disordered(SinkError):
 
 
 class SendingFailed(SinkError):
-    """After `sent` messages of one task."""
+    """After `sent` messages of one task, what was refused among them."""
 
     def __init__(self, why: str, sent: int) -> None:
-        super().__init__(f"{why} ({sent} messages of this task had been sent)")
+        super().__init__(f"{why} ({sent} messages of this task had been handed over)")
         self.why, self.sent = why, sent

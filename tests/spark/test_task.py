@@ -184,9 +184,9 @@ class Losing(Noting):
     ("where", "kind", "told"),
     [
         ("opening", Unreachable, "the mesh cannot be reached"),
-        ("sending", SendingFailed, "1 messages of this task"),
-        ("finishing", SendingFailed, "2 messages of this task"),
-        ("closing", SendingFailed, "2 messages of this task"),
+        ("sending", SendingFailed, "1 messages of this task had been handed over"),
+        ("finishing", SendingFailed, "2 messages of this task had been handed over"),
+        ("closing", SendingFailed, "2 messages of this task had been handed over"),
     ],
 )
 async def test_a_broker_that_is_lost_is_told_with_what_had_been_sent(
