@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -13,6 +13,27 @@ from mesh import MeshError, WrongThread
 from mesh.statistics import NodeStatistics
 from tests.brokers import client, serving
 from tests.nodes import node
+
+
+async def told_elsewhere(
+    names: Iterable[str], attempt: Callable[[str], object]
+) -> dict[str, Exception]:
+    """What `attempt` of each of them raises in a thread of its own."""
+    told: dict[str, Exception] = {}
+
+    def foreign() -> None:
+        for name in names:
+            try:
+                attempt(name)
+            except (
+                MeshError, AssertionError, AttributeError, RuntimeError, StopIteration
+            ) as error:  # fmt: skip
+                told[name] = error
+
+    thread = Thread(target=foreign)
+    thread.start()
+    await trio.to_thread.run_sync(thread.join)
+    return told
 
 
 async def test_other_threads_go_through_trio() -> None:
@@ -43,7 +64,6 @@ async def test_what_the_durable_tier_asks_and_publishes_belongs_to_that_thread_t
     async with serving(tmp_path) as broker, client(broker) as shop:
         await shop.declare_queue("jobs")
         await shop.publish("", "jobs", b"ours")
-        told: dict[str, Exception] = {}
 
         async def consume() -> None:
             async with shop.consume("jobs"):
@@ -56,16 +76,7 @@ async def test_what_the_durable_tier_asks_and_publishes_belongs_to_that_thread_t
             "consume": consume,
         }
 
-        def foreign() -> None:
-            for name, verb in verbs.items():
-                try:
-                    trio.run(verb)
-                except (MeshError, AssertionError) as error:
-                    told[name] = error
-
-        thread = Thread(target=foreign)
-        thread.start()
-        await trio.to_thread.run_sync(thread.join)
+        told = await told_elsewhere(verbs, lambda name: trio.run(verbs[name]))
         assert {name: type(error) for name, error in told.items()} == dict.fromkeys(
             verbs, WrongThread
         )
@@ -90,20 +101,13 @@ async def test_a_foreign_thread_is_told_how_before_anything_is_sent() -> None:
             "broadcast": lambda: one.broadcast("x", b"x"),
             "run_beside": lambda: one.run_beside(trio.sleep_forever),
         }
-        told: dict[str, Exception] = {}
 
-        def foreign() -> None:
-            for name, verb in verbs.items():
-                try:
-                    made = verb()
-                    if isinstance(made, Coroutine):
-                        made.send(None)
-                except (MeshError, AttributeError, RuntimeError, StopIteration) as error:
-                    told[name] = error
+        def attempt(name: str) -> None:
+            made = verbs[name]()
+            if isinstance(made, Coroutine):
+                made.send(None)
 
-        thread = Thread(target=foreign)
-        thread.start()
-        await trio.to_thread.run_sync(thread.join)
+        told = await told_elsewhere(verbs, attempt)
         assert {name: type(error) for name, error in told.items()} == dict.fromkeys(
             verbs, WrongThread
         )
