@@ -16,7 +16,9 @@ from security.names import BOTH_CASES, CLUSTER, fault
 from .errors import InvalidName
 
 ENDPOINT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-TOKEN = re.compile(r"[^\s.*>\x00-\x1f\x7f]+")
+TOKEN = re.compile(r"[^\s.*>\x00-\x1f\x7f-\x9f]+")
+TOKEN_OF_OTHERS = re.compile(r"[^\s.*>\x00-\x1f\x7f]+")
+"""Earlier members took U+0080 to U+009F, which are control characters, too."""
 TOPIC_BYTES_MAX = 255
 DEFAULT_ENDPOINT = "default"
 RULES = {
@@ -65,12 +67,17 @@ def _split(target: str) -> tuple[str, str]:
 
 def check_topic(topic: str) -> bytes:
     """Return the topic's bytes, or raise InvalidName."""
-    return _check_tokens(topic, "topic", topic.split(".") if isinstance(topic, str) else [])
+    return _topic(topic, TOKEN)
+
+
+def read_topic(topic: str) -> bytes:
+    """The same of a topic that a peer has published to."""
+    return _topic(topic, TOKEN_OF_OTHERS)
 
 
 def check_pattern(pattern: str) -> tuple[str, ...]:
     """Return the tokens of a pattern that somebody asks for, or raise InvalidName."""
-    tokens = read_pattern(pattern)
+    tokens = _pattern(pattern, TOKEN)
     # A topic may have such a token, but whoever asks for it means a wildcard, and would hear nothing.
     for token, (rule, want) in FOREIGN.items():
         if token in tokens:
@@ -82,17 +89,26 @@ def check_pattern(pattern: str) -> tuple[str, ...]:
 
 def read_pattern(pattern: str) -> tuple[str, ...]:
     """The same of a pattern that has been asked for: by a peer, or in what is stored."""
+    return _pattern(pattern, TOKEN_OF_OTHERS)
+
+
+def _topic(topic: str, rule: re.Pattern[str]) -> bytes:
+    return _check_tokens(topic, "topic", topic.split(".") if isinstance(topic, str) else [], rule)
+
+
+def _pattern(pattern: str, rule: re.Pattern[str]) -> tuple[str, ...]:
     tokens = pattern.split(".") if isinstance(pattern, str) else []
     plain = tokens[:-1] if tokens and tokens[-1] == ">" else tokens
-    _check_tokens(pattern, "pattern", ["x" if token == "*" else token for token in plain] or ["x"])
+    plain = ["x" if token == "*" else token for token in plain] or ["x"]
+    _check_tokens(pattern, "pattern", plain, rule)
     return tuple(tokens)
 
 
-def _check_tokens(whole: str, kind: str, tokens: list[str]) -> bytes:
+def _check_tokens(whole: str, kind: str, tokens: list[str], rule: re.Pattern[str]) -> bytes:
     if (
         not isinstance(whole, str)
         or not tokens
-        or not all(TOKEN.fullmatch(token) for token in tokens)
+        or not all(rule.fullmatch(token) for token in tokens)
     ):
         raise InvalidName(f"{kind} {whole!r}: {RULES[kind]}")
     try:

@@ -16,7 +16,7 @@ from random import Random
 
 from ..config import MeshConfig
 from ..errors import InvalidName, RemoteProtocolError
-from ..names import check_pattern, check_topic, read_pattern
+from ..names import check_pattern, read_pattern, read_topic
 from .balancer import Choose
 from .batch import NUMBERS_END, Batch
 from .dispatch import RETRY_MS_MAX, Dispatcher, Job
@@ -141,7 +141,7 @@ class Patterns:
     def _match(self, topic: str) -> list[Inbox]:
         """Once for each topic that arrives; whoever keeps it keeps one that may be."""
         try:
-            check_topic(topic)
+            read_topic(topic)
         except InvalidName as error:
             raise RemoteProtocolError(f"batch of {clip(str(error))}") from None
         if len(self._matches) >= self._config.topics_max:

@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 
 from mesh.errors import InvalidName
-from mesh.names import check_cluster, check_pattern, check_topic, read_pattern, split_target
+from mesh.names import (
+    check_cluster,
+    check_pattern,
+    check_topic,
+    read_pattern,
+    read_topic,
+    split_target,
+)
 from mesh.service import Request, Service
 
 
@@ -57,9 +64,27 @@ def test_what_earlier_members_have_asked_for_is_read_all_the_same() -> None:
         read_pattern("a.b*")
 
 
+@pytest.mark.parametrize("code", [0, 0x1F, 0x7F, 0x80, 0x85, 0x9B, 0x9F])
+def test_control_characters_are_in_no_name(code: int) -> None:
+    """Found: those from U+0080 on were, and a terminal may obey U+009B. Earlier members use them."""
+    name = f"a.b{chr(code)}"
+    for check in (check_topic, check_pattern):
+        with pytest.raises(InvalidName, match="control characters"):
+            check(name)
+    if code > 0x7F and code != 0x85:  # That one is white space.
+        assert read_pattern(name) == tuple(name.split("."))
+        assert read_topic(name) == name.encode()
+    else:
+        for read in (read_pattern, read_topic):
+            with pytest.raises(InvalidName):
+                read(name)
+    assert check_topic("a.b\xa1") == b"a.b\xc2\xa1"
+
+
 @pytest.mark.parametrize("bad", [None, 7, b"bytes", [], {}])
 def test_names_are_strings(bad: Any) -> None:
-    for check in (check_cluster, check_topic, check_pattern, read_pattern, split_target):
+    checks = check_cluster, check_topic, check_pattern, read_pattern, read_topic, split_target
+    for check in checks:
         with pytest.raises(InvalidName):
             check(bad)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socketserver
 import sys
 from argparse import Namespace
@@ -18,6 +19,8 @@ from pyspark.errors import PySparkRuntimeError
 
 from durable.errors import StoreKeyMissing
 from mesh.cli import main
+from mesh.errors import InvalidName
+from mesh.names import check_topic
 from security.files import format_network_secret
 from spark.commands.quiet import quiet
 from spark.commands.replay import _run, _shown
@@ -25,7 +28,7 @@ from spark.errors import CaptureError
 from spark.replay.errors import ReplayFailed
 from spark.replay.plan import ReplayPlan, read_destination
 from spark.replay.preflight import check_there
-from spark.replay.replay import _write
+from spark.replay.replay import NO_TOPIC, _write
 from spark.sink.noting import Noted, note
 from spark.sink.report import Counts, Report
 from tests.captures import Captured, jobs_and_audit
@@ -204,3 +207,15 @@ def test_with_all_in_place_spark_starts(begun: list[str], more: list[str]) -> No
 )
 def test_the_report_as_people_read_it(name: str, value: Any, text: str) -> None:
     assert _shown(name, value) == text
+
+
+def test_the_survey_finds_what_is_no_topic_as_the_mesh_does() -> None:
+    def is_one(topic: str) -> bool:
+        try:
+            return bool(check_topic(topic))
+        except InvalidName:
+            return False
+
+    topics = ["", ".", "a.", ".a", "a..b", "a.b", *(f"a{chr(code)}b" for code in range(0x3100))]
+    for topic in topics:
+        assert is_one(topic) == (re.search(NO_TOPIC, topic) is None), repr(topic)

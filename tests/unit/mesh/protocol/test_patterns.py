@@ -328,6 +328,17 @@ def test_impossible_subscriptions_are_refused(body: bytes) -> None:
     assert bench.patterns.interest.match("t") == []
 
 
+def test_control_characters_that_an_earlier_release_allowed_do_not_cost_its_link() -> None:
+    bench = Bench()
+    inbox = bench.subscribe("t.*")
+    bench.record(Kind.SUBSCRIBE, 7, subscribe("t.\x9f"))
+    assert bench.patterns.wanted() == {"t.\x9f"}
+    bench.record(Kind.BATCH, 1, make_batch(0, [b"x"], topic="t.\x9f").raw())
+    assert bench.patterns.take(inbox, NOW_S).topic == "t.\x9f"
+    bench.record(Kind.UNSUBSCRIBE, 7, b"")
+    assert bench.patterns.wanted() == set()
+
+
 def test_subscriptions_of_a_peer_are_bounded_and_have_numbers_of_their_own() -> None:
     bench = Bench(subscriptions_max=2)
     bench.record(Kind.SUBSCRIBE, 7, subscribe())
