@@ -216,7 +216,7 @@ class Checkpointer:
         """Of what there was before this log position. Raises TooLarge: the snapshot is more than a segment takes."""
         log = self._hosted.log
         if log.statistics().full and log.would_free(self._known):
-            await trio.to_thread.run_sync(self._files.drop_root, self._known)
+            await log.in_thread(self._files.drop_root, self._known)
             await self._free()
             return
         if not self._worth_it(start):
@@ -231,10 +231,10 @@ class Checkpointer:
         # what was dead-lettered, it does not know.
         self._known = start
         if taking is None:
-            await trio.to_thread.run_sync(self._files.drop_root, start)
+            await log.in_thread(self._files.drop_root, start)
         else:
             root = Root(snapshot, start, taking.extra, marks)
-            await trio.to_thread.run_sync(self._write_root, root)
+            await log.in_thread(self._write_root, root)
         await self._free()
 
     async def _write_changed(self, marks: bytes) -> Taking | None:
@@ -242,7 +242,7 @@ class Checkpointer:
         log = self._hosted.log
         try:
             taking = await self._take()
-            await trio.to_thread.run_sync(self._write_files, taking, marks)
+            await log.in_thread(self._write_files, taking, marks)
         except StoreFull:
             return None
         except OSError as error:
@@ -313,9 +313,14 @@ class Checkpointer:
             raise refusal
 
     def _write_files(self, taking: Taking, marks: bytes) -> None:
-        self._files.write_all(one.checkpoint() for one in taking.changed)
+        check = self._hosted.log.check
+        self._files.write_all((one.checkpoint() for one in taking.changed), check)
+        check()
         self._files.make_room(taking.extra, marks)
 
     def _write_root(self, root: Root) -> None:
-        self._files.write_root(root)
-        self._files.remove_others([one.name for one in decode_extra(bytes(root.extra))])
+        check = self._hosted.log.check
+        self._files.write_root(root, check)
+        check()
+        names = [one.name for one in decode_extra(bytes(root.extra))]
+        self._files.remove_others(names, check)

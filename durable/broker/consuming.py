@@ -29,6 +29,7 @@ from ..queues.queue import ACK, LOST, REJECT, RELEASE, REQUEUE, Delivery, Queue
 from ..routing.permissions import for_read
 from ..tunnels import ends_with_tunnel
 from ..vhost.deadletters import part_of
+from .ending import in_the_end
 from .hosted import Hosted
 from .peer import Peer
 from .slices import Part, Slices
@@ -85,7 +86,7 @@ async def serve_consumer(tunnel: Tunnel, hello: Hello, hosted: Hosted, peer: Pee
         if hosted.leaving:  # Nor is it the consumer's fault that this broker stops.
             unsettled = RELEASE
         queue.unsubscribe(consumer, hosted.clock.now_us(), unsettled)
-        with trio.CancelScope(shield=True):
+        with in_the_end():
             await hosted.consumer_left(queue, peeked=consumer.peeks)
 
 

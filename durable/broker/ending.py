@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, Protocol
 
+import trio
+
 from mesh.nursery import open_nursery
 from mesh.waker import Waker
 
@@ -17,6 +19,15 @@ from ..queues.queue import Queue
 
 ENDED_AT_ONCE = 100
 """Deletions that share the syncs of a disk; between two such lots everybody else has a turn."""
+
+CLOSE_S = 10.0
+"""How long what is written at the end of a session, or of a broker, may take: then it ends without."""
+
+
+def in_the_end() -> trio.CancelScope:
+    """For what is still to be written although its task has been cancelled. Not for ever: the disk may hang, or be
+    full, and a broker has to end."""
+    return trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_S)
 
 
 class Delete(Protocol):

@@ -294,16 +294,18 @@ class Hosted:
                     self._sessions[consumer].cancel(reason)
 
     async def delete_exclusive(self, lanes: Iterable[int]) -> None:
-        """A connection has ended: so do its queues, of which these are the first lanes."""
-        for lane in list(lanes):
-            queue = self.vhost.registry.owners.get(lane)
-            if isinstance(queue, Queue):
-                self.endings.add(queue, "its connection ended", stays=lambda: False)
-                await self.endings.end(queue)
+        """A connection has ended: so do its queues, of which these are the first lanes. Cancelled, those that are
+        left end later."""
+        owners = self.vhost.registry.owners
+        queues = [one for one in map(owners.get, lanes) if isinstance(one, Queue)]
+        for queue in queues:
+            self.endings.add(queue, "its connection ended", stays=lambda: False)
+        for queue in queues:
+            await self.endings.end(queue)
 
     async def consumer_left(self, queue: Queue, *, peeked: bool = False) -> None:
         """What it had is given to others; a queue that was to go with its last consumer goes, unless it only
-        looked."""
+        looked. Cancelled, it goes later."""
         self.left.wake()
         self.wake(queue)
 

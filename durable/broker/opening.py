@@ -8,8 +8,6 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-import trio
-
 from mesh.nursery import running
 
 from ..config import BrokerConfig
@@ -29,14 +27,12 @@ from .checkpoints import Checkpointer, begin_at
 from .clock import SteadyClock
 from .compaction import compact
 from .directory import make_vhost
+from .ending import in_the_end
 from .hosted import Hosted
 from .listing import in_turns
 from .upkeep import end_queues, keep_up, sample_rates
 
 logger = logging.getLogger("durable")
-
-CLOSE_S = 10.0
-"""How long a last checkpoint may take."""
 
 
 @asynccontextmanager
@@ -69,10 +65,7 @@ async def open_vhost(
             try:
                 yield hosted
             finally:
-                with (
-                    trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_S),
-                    suppress(StoreError, OSError),  # Not needed: the next start reads more.
-                ):
+                with in_the_end(), suppress(StoreError, OSError):  # Or the next start reads more.
                     await checkpointer.write_last()
 
 

@@ -29,6 +29,7 @@ from ..tunnels import one_of
 from .calling import Calling
 from .consuming import serve_consumer
 from .control import Control
+from .ending import in_the_end
 from .hosted import Hosted
 from .hosting import Hosting
 from .peer import Peer
@@ -130,5 +131,5 @@ class Sessions:
         finally:
             del self._peers[session]
             self.calling.remove(calling)
-            with trio.CancelScope(shield=True):
+            with in_the_end():
                 await hosted.delete_exclusive(peer.exclusive)

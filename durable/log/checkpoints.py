@@ -230,11 +230,12 @@ class Checkpoints:
         """Durable when it returns. None was there: nothing happens."""
         self._remove(directory_name(name))
 
-    def remove_others(self, names: Iterable[str]) -> int:
-        """Remove what belongs to none of these queues; how many there were."""
+    def remove_others(self, names: Iterable[str], between: Callable[[], object] = go_on) -> int:
+        """Remove what belongs to none of these queues; how many there were. `between` is called as by `write_all`."""
         kept = {directory_name(name) for name in names}
         others = [digest for digest in self.digests() if digest not in kept]
         for digest in others:
+            between()
             self._remove(digest)
         return len(others)
 
@@ -282,11 +283,13 @@ class Checkpoints:
         """For a root that says this: on a full disk `write_root` finds it."""
         self._write_new_root(Root(0, 0, extra, marks))
 
-    def write_root(self, root: Root) -> None:
-        """Durable when it returns; the snapshot it names has to be so before."""
+    def write_root(self, root: Root, between: Callable[[], object] = go_on) -> None:
+        """Durable when it returns; the snapshot it names has to be so before. What `between` raises leaves the one
+        that was there."""
         assert root.snapshot < self._end(), "a snapshot that is durable"
         self._write_new_root(root)
         _sync(self._disk, ROOT_NAME + NEW)
+        between()
         _replace(self._disk, ROOT_NAME)
         self._disk.sync_directory()
 

@@ -14,7 +14,7 @@ import heapq
 import logging
 import os
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import count
@@ -26,6 +26,7 @@ from mesh.nursery import running
 from mesh.waker import Bell, Waker
 
 from ..errors import NotInLog, StoreBusy, StoreFailed, StoreFull, StoreKeyMissing
+from .calls import Calls, InThread
 from .cipher import Cipher
 from .committing import Commit
 from .compaction import AGAIN, Chosen, choose
@@ -47,9 +48,6 @@ from .writer_thread import writer_of
 
 logger = logging.getLogger("durable.log")
 T = TypeVar("T")
-
-InThread = Callable[..., Awaitable[Any]]
-"""`trio.to_thread.run_sync`, or what a test has instead."""
 
 
 @asynccontextmanager
@@ -99,7 +97,6 @@ class Log:
 
     def __init__(self, store: Store, config: LogConfig, in_thread: InThread | None) -> None:
         self._store, self._config = store, config
-        self._in_thread = in_thread or trio.to_thread.run_sync
         self._writer = writer_of(in_thread)
         self._committer = store.committer
         self._scarcity = Scarcity(f"the store in {store.path}", config.retry_s)
@@ -109,13 +106,12 @@ class Log:
         """Whether somebody waits for something that has gathered."""
         self._changed = Bell()
         """Rung after each commit, segment and failure: whoever waits looks again."""
+        self._calls = Calls(in_thread or trio.to_thread.run_sync, self._changed)
         self._turn = trio.Lock()
         self._waiters: list[tuple[int, int, trio.Event]] = []
         self._order = count()
         self._held = False
         """Whether whoever appends now begins the commit as well."""
-        self._calls = 0
-        """Of ours that are in worker threads and have not come back."""
         self._space = Bell()
         self.waiting = store.committer.placer.waiting  # For whoever appends it to say.
         self.on_commit: Callable[[], object] = lambda: None
@@ -278,7 +274,7 @@ class Log:
     async def _reading(self, read: Callable[[], T]) -> T:
         """What cannot be read today, or without its key, is no damage, which would be settled and freed."""
         try:
-            found: T = await self._scarcity.outlast(partial(self._in_thread, read))
+            found: T = await self._scarcity.outlast(partial(self._calls.call, "reading", read))
         except (OSError, StoreKeyMissing) as error:
             self._fail("reading failed", error)
             self._tell()
@@ -381,13 +377,23 @@ class Log:
                 return []
             try:
                 spares_max = max(0, SPARES - len(spares.small))
-                spares.add(*await self._in_thread(store.remove, spares_max))
+                spares.add(*await self._calls.call("freeing", store.remove, spares_max))
             except OSError as error:
                 store.trouble = error
             if gone and store.trouble:  # What is stored is well: it takes space for longer.
                 logger.warning("freed segments stay on the disk for now: %s", store.trouble)
             self._space.wake()
             return [number for number in numbers if number not in store.unremoved]
+
+    async def in_thread(self, call: Callable[..., T], *arguments: Any) -> T:
+        """What a call of who writes files beside ours returns, one at a time. Cancelled, it goes on, and the store
+        is left open: it is to ask `check` whenever it can end."""
+        found: T = await self._calls.call("beside", call, *arguments)
+        return found
+
+    def check(self) -> None:
+        """Raises StoreFailed, StoreClosed: this log takes nothing any more. From any thread."""
+        self._committer.check()
 
     def statistics(self) -> LogStatistics:
         return LogStatistics.of(self._committer, trio.current_time())
@@ -419,10 +425,10 @@ class Log:
             try:
                 await self._writer.finish()
             except Exception as error:
-                self._calls -= 1
+                self._calls.writing = False
                 await self._not_done(error)
             else:
-                self._calls -= 1
+                self._calls.writing = False
                 committer.done()
                 self._tell()
             if self._hurried:
@@ -442,24 +448,12 @@ class Log:
             self._tell()
 
     def _start(self, commit: Commit) -> None:
-        self._calls += 1
+        self._calls.writing = True
         self._writer.start(self._store.carry_out, commit)
         self._begun.wake()
 
     async def _call(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        """In a worker thread. Cancelled, it goes on there: nobody can get it out of the kernel."""
-
-        async def once() -> Any:
-            self._calls += 1
-            try:
-                done = await self._in_thread(call, *arguments, abandon_on_cancel=True)
-            except Exception:
-                self._calls -= 1
-                raise
-            self._calls -= 1
-            return done
-
-        return await self._scarcity.outlast(once)
+        return await self._scarcity.outlast(partial(self._calls.call, "making", call, *arguments))
 
     async def _wait_for_space(self) -> None:
         with trio.move_on_after(self._config.retry_s):

@@ -14,6 +14,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from durable.errors import NotInLog, StoreFull
 from durable.log.bodies import decode_moved, move
+from durable.log.calls import Calls
 from durable.log.compaction import OVER
 from durable.log.disk import Disk
 from durable.log.header import segment_name
@@ -377,21 +378,23 @@ async def test_of_spares_that_are_freed_as_many_are_kept_as_are_missing(
         assert len(spares.small) == (SPARES if more else 1)
 
 
-async def test_one_removes_at_a_time(autojump_clock: MockClock) -> None:
+async def test_one_removes_at_a_time(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What could not be removed would be forgotten by who began before that was known."""
     removing = list[str]()
 
-    async def in_thread(call: Any, *args: Any, **options: Any) -> Any:
-        if call == log._store.remove:
+    async def call(kind: str, *args: Any) -> Any:
+        if kind == "freeing":
             assert not removing
             removing.append("one")
             await virtual_sleep(1.0)
             removing.pop()
-        return await inline(call, *args, **options)
+        return await Calls.call(log._calls, kind, *args)
 
     volume = Volume()
     async with open_log(MemoryDisk(volume), SMALL, in_thread=inline) as log:
-        log._in_thread = in_thread
+        monkeypatch.setattr(log._calls, "call", call)
         for number in range(30):
             await log.durable(*await log.append([publish(number, 300)]))
         first, second, *_ = log._store.segments
