@@ -24,6 +24,8 @@ class Spare(NamedTuple):
     number: int
     """In its name."""
     size_bytes: int
+    least_bytes: int | None = None
+    """Of one that is to be made: so small it is made where there is no space for more. None: as large as that."""
 
     @property
     def is_carrier(self) -> bool:
@@ -95,10 +97,13 @@ class Spares:
             kept_bytes: for the next snapshot.
         """
         reserve = self._config.reserve_bytes
-        size = SEGMENT_HEADER_BYTES + kept_bytes + reserve + SEAL_BYTES
+        least, size = (
+            SEGMENT_HEADER_BYTES + kept_bytes + acks + SEAL_BYTES
+            for acks in (reserve // 2, reserve)
+        )
         size += -size % ALIGNMENT
         if not (kept_bytes and reserve and size < self._config.segment_bytes):
             return []
-        little = [one for one in self._small if room(one.size_bytes) - kept_bytes < reserve // 2]
-        new = [Spare(NEW, size)] * (SPARES - len(self._small))
+        little = [one for one in self._small if one.size_bytes < least]
+        new = [Spare(NEW, size, least + -least % ALIGNMENT)] * (SPARES - len(self._small))
         return [*(one._replace(size_bytes=size) for one in little), *new]

@@ -15,7 +15,7 @@ from .encryption import Encryption
 from .header import next_spare, segment_name, spare_name, spare_number
 from .placing import Ahead
 from .reader import Reader
-from .record import store_seed
+from .record import ALIGNMENT, store_seed
 from .recovery import Begin, Recovered, Visit, recover
 from .spares import CARRIER, NEW, Spare, was_small
 
@@ -34,6 +34,8 @@ class Store:
         """Why the first of them could not be removed."""
         self._again: list[Spare] = []
         """Of those, what is a spare again and has not been told."""
+        self._nameless: set[int] = set()
+        """Of those, what would be one, had there been space for its name."""
         self._opening = Lock()
         """Held to open a file and to remove one: what is removed must not stay open, and take space."""
         self.path = disk.path
@@ -170,20 +172,22 @@ class Store:
         return file
 
     def make_spare(self, wanted: Spare) -> Spare:
-        """A new one, or the one of this number as large as that; there after a power cut. The place of a segment
-        that was removed is for the carrier, or the next segment.
+        """A new one, or the one of this number as large as that; there after a power cut. A new one takes what there
+        is, if that is enough. The place of a segment that was removed is for the carrier, or the next segment.
 
         Raises:
             StoreFull: not enough space. One that was there is as it was, or larger.
             OSError: the disk failed.
         """
-        number, size = wanted
+        number, size, least = wanted
         carrier = wanted.is_carrier
         free, left = self._disk.free_bytes(), self._config.free_bytes_min
         if self.in_place and carrier:
             left = 0
         elif self.in_place and free >= self._config.segment_bytes:
             left = max(left, self._config.segment_bytes)
+        if least is not None:
+            size = min(size, max(least, free - left - (free - left) % ALIGNMENT))
         if free < size + left or (carrier and CARRIER in self._spares):
             raise self._full(size)  # Or the last one has been given away, but is not a segment yet.
         if number == NEW:
@@ -226,7 +230,7 @@ class Store:
         return again
 
     def _remove(self, number: int, *, reuse: bool) -> None:
-        """By who holds `_opening`."""
+        """By who holds `_opening`. Raises OSError, as `remove`."""
         file: File | None = None
         with suppress(OSError):  # Without descriptors it is not kept: to remove it takes none.
             file = self._open(number) if reuse else None
@@ -239,16 +243,26 @@ class Store:
 
     def _spare(self, number: int, file: File) -> bool:
         """Nobody else can take its space meanwhile. What stands in it stays until it is used. False: it was none, is
-        gone, or there is no space to write its name."""
+        gone, or there is no space to write its name, and was none the time before.
+
+        Raises:
+            OSError: there is no space to write its name now. It stays: others could take what it gives back.
+        """
         if not was_small(self._config, file.size_bytes):
             return False
         spare = Spare(next(self._spare_numbers), file.size_bytes)
-        with suppress(StoreFull, FileNotFoundError), self._space_for(spare.size_bytes):
+        try:
             self._disk.rename(segment_name(number), spare_name(spare.number))
-            self._spares[spare.number] = file
-            self._again.append(spare)
-            return True
-        return False
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            if error.errno not in NO_SPACE or number not in self._nameless:
+                self._nameless.add(number)
+                raise
+            return False
+        self._spares[spare.number] = file
+        self._again.append(spare)
+        return True
 
     def close(self) -> None:
         """Let others in. Nobody may be reading or writing."""

@@ -119,12 +119,14 @@ async def test_who_frees_while_somebody_does_loses_nothing(monkeypatch: pytest.M
         assert "msgs.0000000002" not in volume.seen
 
 
-@pytest.mark.parametrize("refused", ["rename", "sync_directory"])
+@pytest.mark.parametrize(
+    ("refused", "times"), [("rename", 1), ("rename", 2), ("sync_directory", 1)]
+)
 def test_a_spare_that_is_freed_comes_back_or_gives_its_space_back(
-    refused: str, monkeypatch: pytest.MonkeyPatch
+    refused: str, times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Found: where there was no space for its name nothing behind it was removed; where that could not be synced
-    it was forgotten."""
+    it was forgotten. Then: where there was none once, others could have its space, and acks ended."""
     volume = spacious()
     log = carrying(volume)
     store, spares = log.store, log.committer.placer.spares
@@ -139,13 +141,18 @@ def test_a_spare_that_is_freed_comes_back_or_gives_its_space_back(
         patch.setattr(store._disk, refused, no_space)
         if refused == "rename":
             assert remove(store, *numbers, spares_max=1) == []
+            assert store.unremoved == [small.number]
+            assert store.trouble is not None
         else:
             with pytest.raises(OSError, match="refused"):
                 remove(store, *numbers, spares_max=1)
             assert store.unremoved == numbers
+        if times == 2:
+            assert store.remove(1) == []
+        else:
             patch.undo()
             assert [one.size_bytes for one in store.remove(1)] == [small.capacity_bytes]
-    given_back = SMALL.segment_bytes + small.capacity_bytes * (refused == "rename")
+    given_back = SMALL.segment_bytes + small.capacity_bytes * (times == 2)
     assert volume.free_bytes - before == given_back
     assert not store.unremoved
     assert not {segment_name(number) for number in numbers} & volume.seen.keys()
