@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
 from dataclasses import dataclass
 
 from ..errors import ForeignStore
-from .disk import Disk
+from .disk import NO_SPACE, Disk
 from .header import (
     SEGMENT_HEADER_BYTES,
     STORE_BYTES,
@@ -22,6 +23,7 @@ from .header import (
 )  # fmt: skip
 from .store_keys import KEYS_NAME
 
+logger = logging.getLogger("durable.log")
 NEW_NAME = "store.new"
 NOT_STRANGE = frozenset({"lock", NEW_NAME, "lost+found"})
 """Names an otherwise empty directory may have in it."""
@@ -41,8 +43,9 @@ class Identity:
 def identify(disk: Disk, *, new_store_id: bytes, now_us: int) -> Identity:
     """Find out whose store the directory is; format it when it is empty.
 
-    The store id is taken from wherever it is intact. Only when it is nowhere any more, no record can
-    be verified: then all there is is set aside under names `damaged.…`, and the store begins anew.
+    The store id is taken from wherever it is intact; where `store` is not, it is written again, if there
+    is space. Only when it is nowhere any more, no record can be verified: then all there is is set aside
+    under names `damaged.…`, and the store begins anew.
 
     Raises:
         ForeignStore: something else is in there, or files of several stores.
@@ -63,7 +66,15 @@ def identify(disk: Disk, *, new_store_id: bytes, now_us: int) -> Identity:
     formatted = not ids
     store_id = new_store_id if formatted else ids.pop()
     if kept is None:
-        _write_store(disk, store_id, now_us)
+        try:
+            _write_store(disk, store_id, now_us)
+        except OSError as error:
+            if formatted or error.errno not in NO_SPACE:
+                raise
+            # A segment says the same, and a start that finds space writes it.
+            logger.warning(
+                "%s/%s is damaged or missing, and stays so: %s", disk.path, STORE_NAME, error
+            )
     return Identity(store_id, formatted, headers)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from durable.errors import NotInLog, RecordDamaged, StoreFailed, StoreFull
 from durable.log.faulty_disk import Faults, FaultyDisk
-from durable.log.header import segment_name
+from durable.log.header import STORE_NAME, decode_store, segment_name
 from durable.log.memory_disk import MemoryDisk, MemoryFile, Volume
 from durable.log.real_disk import RealDisk
 from durable.log.record import Record
@@ -241,3 +241,30 @@ def test_names_that_are_not_ours_do_not_matter_in_a_store() -> None:
     log = PlainLog(MemoryDisk(volume))
     assert len(log.records()) == 3
     assert "0a1b2c" in volume.seen
+
+
+@pytest.mark.parametrize("damaged", [True, False])
+def test_a_store_file_that_cannot_be_written_again_keeps_nothing_from_starting(
+    damaged: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Found: with no byte free, one bit in it did, while every segment says whose it is."""
+    volume = store(5)
+    before = bytes(volume.seen[STORE_NAME].seen)
+    if damaged:
+        volume.seen[STORE_NAME].seen[20] ^= 1
+    else:
+        MemoryDisk(volume).unlink(STORE_NAME)
+    volume.capacity_bytes = volume.used_bytes
+    for _ in range(2):
+        log = PlainLog(MemoryDisk(volume))
+        assert [one.position for one in log.records()] == [1, 2, 3, 4, 5]
+        log.close()
+    assert "damaged or missing" in caplog.text
+    volume.capacity_bytes += 2 * SMALL.segment_bytes
+    PlainLog(MemoryDisk(volume)).close()
+    assert decode_store(volume.seen[STORE_NAME].seen) == decode_store(before)
+
+
+def test_a_new_store_needs_its_file() -> None:
+    with pytest.raises(StoreFailed, match="free some space"):
+        PlainLog(MemoryDisk(Volume(capacity_bytes=0)))
