@@ -262,7 +262,7 @@ def test_a_store_file_that_cannot_be_written_again_keeps_nothing_from_starting(
     assert "damaged or missing" in caplog.text
     volume.capacity_bytes += 2 * SMALL.segment_bytes
     PlainLog(MemoryDisk(volume)).close()
-    assert decode_store(volume.seen[STORE_NAME].seen) == decode_store(before)
+    assert decode_store(bytes(volume.seen[STORE_NAME].seen)) == decode_store(before)
 
 
 def test_a_new_store_needs_its_file() -> None:
