@@ -25,7 +25,7 @@ class Spare(NamedTuple):
     """In its name."""
     size_bytes: int
     least_bytes: int | None = None
-    """Of one that is to be made: so small it is made where there is no space for more. None: as large as that."""
+    """Of one that is to be made: so large it has to be in any case. None: as large as that."""
 
     @property
     def is_carrier(self) -> bool:

@@ -15,7 +15,7 @@ from .encryption import Encryption
 from .header import next_spare, segment_name, spare_name, spare_number
 from .placing import Ahead
 from .reader import Reader
-from .record import ALIGNMENT, store_seed
+from .record import store_seed
 from .recovery import Begin, Recovered, Visit, recover
 from .spares import CARRIER, NEW, Spare, was_small
 
@@ -36,6 +36,8 @@ class Store:
         """Of those, what is a spare again and has not been told."""
         self._nameless: set[int] = set()
         """Of those, what would be one, had there been space for its name."""
+        self._given_back: list[int] = []
+        """Sizes of what was removed in the end for that."""
         self._opening = Lock()
         """Held to open a file and to remove one: what is removed must not stay open, and take space."""
         self.path = disk.path
@@ -172,8 +174,9 @@ class Store:
         return file
 
     def make_spare(self, wanted: Spare) -> Spare:
-        """A new one, or the one of this number as large as that; there after a power cut. A new one takes what there
-        is, if that is enough. The place of a segment that was removed is for the carrier, or the next segment.
+        """A new one, or the one of this number as large as that; there after a power cut. In place of one that could
+        not be renamed it is as large as that was, if that is enough. The place of a segment that was removed is for
+        the carrier, or the next segment.
 
         Raises:
             StoreFull: not enough space. One that was there is as it was, or larger.
@@ -186,8 +189,8 @@ class Store:
             left = 0
         elif self.in_place and free >= self._config.segment_bytes:
             left = max(left, self._config.segment_bytes)
-        if least is not None:
-            size = min(size, max(least, free - left - (free - left) % ALIGNMENT))
+        if least is not None and self._given_back and least <= self._given_back[-1] <= free - left:
+            size = min(size, self._given_back[-1])
         if free < size + left or (carrier and CARRIER in self._spares):
             raise self._full(size)  # Or the last one has been given away, but is not a segment yet.
         if number == NEW:
@@ -203,6 +206,7 @@ class Store:
                 file.fdatasync()
         if number == self._unmade:
             self._unmade = None
+            del self._given_back[-1:]
         if carrier:
             self.in_place = False
         return Spare(number, size)
@@ -259,6 +263,7 @@ class Store:
             if error.errno not in NO_SPACE or number not in self._nameless:
                 self._nameless.add(number)
                 raise
+            self._given_back.append(file.size_bytes)
             return False
         self._spares[spare.number] = file
         self._again.append(spare)

@@ -129,26 +129,30 @@ def test_a_spare_that_has_become_too_small_grows_when_there_is_space() -> None:
     assert log.committer.placer.spares.small == placer.spares.small
 
 
-def test_a_new_spare_takes_what_there_is_where_that_is_enough() -> None:
-    """Found: the next snapshot had grown since the one was made whose space it was, and there was none any more."""
+def test_a_spare_that_could_not_be_renamed_is_made_again_as_large_as_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Found: the next snapshot had grown since, and there never was space for one that is larger."""
     volume = room()
-    log = opened(volume)
+    log, small = behind_spare(volume)
     placer = log.committer.placer
-    _, second = placer.spares.small
-    placer.spares.set_aside(second)
-    log.store._spares.pop(second.number).close()
-    log.store._disk.unlink(spare_name(second.number))
-    volume.capacity_bytes = volume.used_bytes + second.size_bytes
+    (before,) = (one for one in log.store.segments if one.number == small)
+    log.store.segments.remove([before])
+    volume.capacity_bytes = volume.used_bytes
+    with monkeypatch.context() as patch:
+        patch.setattr(log.store._disk, "rename", no_space)
+        assert remove(log.store, small, spares_max=SPARES) == []
+        assert log.store.remove(SPARES) == []
+    assert volume.free_bytes == before.capacity_bytes
     placer.keep_for_snapshot(SNAPSHOT_BYTES + 64)
-    make_spares(log)
-    again = placer.spares.small[-1]
-    assert again.size_bytes == second.size_bytes
-    assert not placer.wanted_spares(), "both leave enough to acks"
-
-    placer.spares.set_aside(again)
-    volume.capacity_bytes -= second.size_bytes // 2
+    wanted, *_ = placer.wanted_spares()
+    assert wanted.size_bytes > before.capacity_bytes
+    placer.spares.add(log.store.make_spare(wanted))
+    assert [one.size_bytes for one in placer.spares.small] == [before.capacity_bytes]
+    assert not volume.free_bytes
+    volume.capacity_bytes += before.capacity_bytes
     with pytest.raises(StoreFull):
-        make_spares(log)
+        log.store.make_spare(wanted)
 
 
 def test_a_small_segment_stays_small_when_it_is_opened_on_a_disk_with_space() -> None:
