@@ -202,13 +202,7 @@ class Driver:
         """Raises WrongThread: not all that a verb does would, and some of it only when it is done.
         In a forked child, NodeClosed."""
         if get_ident() != self._thread:
-            self.check_process()
-            raise WrongThread
-
-    def check_process(self) -> None:
-        """Raises NodeClosed: this is a forked child, where nothing comes."""
-        if self.forked:
-            raise NodeClosed(FORKED)
+            raise NodeClosed(FORKED) if self.forked else WrongThread
 
     def now(self) -> tuple[float, float]:
         """When the caller's scope ends, and what time it is. Raises WrongThread."""

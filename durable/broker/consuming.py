@@ -38,6 +38,7 @@ OUTCOMES = {
     parts.ACK: ACK, parts.REQUEUE: REQUEUE, parts.REJECT: REJECT, parts.RELEASE: RELEASE,
 }  # fmt: skip
 OWN_END_S = 1.0
+"""How long one that wants to be alone waits for another of its node, which may be about to end."""
 UNSENT_BYTES, UNSENT_SLICES = 1 << 20, 1000
 """What may wait here for room in the tunnel: of a consumer that does not ack; of any other, about."""
 
