@@ -40,10 +40,10 @@ from .timers import Timers
 
 BACKOFF_S, BACKOFF_S_MAX = 0.1, 5.0
 PATIENCE_MAX = 4
-"""Times `handshake_s`, after failures: a machine too busy for handshakes in that time would else spend
-itself on ones in vain."""
+"""Times `handshake_s`, after failures: a machine too busy for handshakes in that time, or too far away,
+would else spend itself on ones in vain."""
 SEED_MISSES_MAX = 8
-"""Half a minute, by when finders have named the seed again."""
+"""Half a minute and more, by when finders have named the seed again."""
 HURRIED_MAX = 16
 """Peers that are tried again at once when some link has come up."""
 SEEDS_MAX = 1024
@@ -96,6 +96,13 @@ class Call:
     turn: int = 0
     """Which attempt to resume it is: each is at another address of the peer."""
     endpoint: str = ""
+
+    @property
+    def failures(self) -> int:
+        """In a row, before this one."""
+        if self.resume:
+            return self.turn
+        return self.owner.misses if isinstance(self.owner, Seed) else self.owner.failures
 
 
 class Exchange(Protocol):
@@ -267,8 +274,7 @@ class Dialler:
         conn = self._next_conn
         self._calls[conn] = call
         call.endpoint = endpoint
-        failures = call.owner.failures if isinstance(call.owner, Peer) else 0
-        due_s = now_s + self._settings.handshake_s * min(1 + failures, PATIENCE_MAX)
+        due_s = now_s + self._settings.handshake_s * min(1 + call.failures, PATIENCE_MAX)
         self._timers.at(due_s, lambda now: self._timeout(conn, now))
         self._out.append(Dial(conn, call.lane, endpoint, server, client))
         self._out.append((conn, greeting(call.lane, kind, body)))
