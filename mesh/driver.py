@@ -31,6 +31,7 @@ from .nursery import open_nursery
 from .pace import Pace
 from .protocol.carrying import carry_out
 from .protocol.core import Core
+from .protocol.instructions import Probed
 from .protocol.lane import Conn
 from .protocol.membership import Change
 from .protocol.timers import Timer
@@ -281,8 +282,8 @@ class Driver:
     def cut_off(self, conns: Sequence[Conn], what: str, who: str) -> None:
         self.core.cut_off(conns, what, who, trio.current_time())
 
-    def probed(self, node: bytes, endpoint: str, *, refused: bool) -> None:
-        self.core.probed(node, endpoint, trio.current_time(), refused=refused)
+    def probed(self, node: bytes, endpoint: str, found: Probed) -> None:
+        self.core.probed(node, endpoint, found, trio.current_time())
 
     def refused(self, what: str, who: str = "", *, quiet: bool = False) -> None:
         by = f" from {who}" if who else ""

@@ -12,7 +12,7 @@ import trio
 
 from security.announcement import Endpoint
 
-from .protocol.instructions import Dial
+from .protocol.instructions import Dial, Probed
 from .protocol.lane import Conn
 
 
@@ -27,7 +27,7 @@ class Receiver(Protocol):
     def cut_off(self, conns: Sequence[Conn], what: str, who: str) -> None:
         """The same, but it was us who hung up, on `who`, for `what` it sent. Told before it is lost."""
 
-    def probed(self, node: bytes, endpoint: str, *, refused: bool) -> None: ...
+    def probed(self, node: bytes, endpoint: str, found: Probed) -> None: ...
     def refused(self, what: str, who: str = "", *, quiet: bool = False) -> None:
         """Somebody was turned away. `what` is counted; the first is logged with `who` it was."""
 

@@ -37,7 +37,7 @@ from .listening import Bind, binds_of
 from .nursery import open_nursery
 from .protocol.dialling import PATIENCE_MAX
 from .protocol.frame import CONTROL, DATA, largest_frame
-from .protocol.instructions import Dial
+from .protocol.instructions import Dial, Probed
 from .protocol.lane import Conn
 from .resolver import Resolver
 from .transport import Receiver
@@ -462,7 +462,9 @@ class ZmqTransport:
         self._nursery.start_soon(self._probe, endpoint, node)
 
     async def _probe(self, endpoint: str, node: bytes) -> None:
-        refused = False
+        # No answer is no proof, and no socket to ask with is none either. A peer may say that it is at
+        # an address which is none.
+        found = Probed.SILENT
         with trio.move_on_after(PROBE_S):
             try:
                 host, port = parse_endpoint(endpoint)
@@ -471,13 +473,12 @@ class ZmqTransport:
                     family = trio.socket.AF_INET6 if ":" in address else trio.socket.AF_INET
                     with trio.socket.socket(family) as probe:
                         await probe.connect((address, port))
+                    found = Probed.LISTENS
             except ConnectionRefusedError:
-                refused = True
+                found = Probed.REFUSED
             except (OSError, BadEndpoint):
-                # No answer is no proof, and no socket to ask with is none either. A peer may say
-                # that it is at an address which is none.
                 pass
-        self._receiver.probed(node, endpoint, refused=refused)
+        self._receiver.probed(node, endpoint, found)
         self._receiver.settle()
 
 

@@ -26,7 +26,7 @@ from .dialling import PeeringSettings
 from .frame import Buffer, Frame, Kind, largest_frame, pack_record
 from .hello import decode_announcements, encode_announcements
 from .inbox import Inbox
-from .instructions import Instruction
+from .instructions import Instruction, Probed
 from .lane import Conn
 from .link import RECORD_EXTRA_BYTES, Link, LinkLimits, Received
 from .membership import Change, Membership, State
@@ -281,9 +281,9 @@ class Core:
         if link is not None:
             link.touch_lane(conn, self.out)
 
-    def probed(self, node: bytes, endpoint: str, now_s: float, *, refused: bool) -> None:
+    def probed(self, node: bytes, endpoint: str, found: Probed, now_s: float) -> None:
         self._now_s = now_s
-        self.peering.probed(node, endpoint, now_s, refused=refused)
+        self.peering.probed(node, endpoint, found, now_s)
 
     def _own_record(self, link: Link, record: Received, now_s: float) -> None:
         kind, _, data, start, end = record

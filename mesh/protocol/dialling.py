@@ -176,7 +176,10 @@ class Dialler:
 
     def silent(self) -> list[str]:
         """Addresses at which nobody answered when they were last asked, or who had is gone."""
-        return [seed.endpoint for seed in self._seeds.values() if seed.misses]
+        links = self._exchange.links
+        return [
+            one.endpoint for one in self._seeds.values() if one.misses and one.node not in links
+        ]
 
     def seek(self, node: bytes, now_s: float) -> None:
         """A node is gone, or cannot be reached. Where a seed led to it another may answer soon: the
@@ -425,6 +428,7 @@ class Dialler:
             return
         owner.attempt = None
         if owner.knows_us:
+            owner.listens = True
             self.connect(owner, now_s)
         else:  # Somebody else answers where this node said it is.
             self.try_again(owner, now_s)
@@ -448,7 +452,7 @@ class Dialler:
             link.adopt(limits)
             attempt.welcomed.add(call.lane)
             if len(attempt.welcomed) == 2:
-                peer.attempt, peer.reached = None, host_of(call.endpoint)
+                peer.attempt, peer.reached, peer.listens = None, host_of(call.endpoint), True
                 self._roster.linked(peer, link)
                 self._exchange.links[peer.node] = link
         self._exchange.bind(conn, link, peer, call.lane, welcome.expects, welcome.idempotent, now_s)

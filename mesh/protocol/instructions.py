@@ -6,6 +6,7 @@ A tuple `(conn, frame)` is "send"; it is by far the most frequent, so it is no c
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 from security.keys import ClusterKeys
 
@@ -36,6 +37,14 @@ class Probe:
 
     endpoint: str
     node: bytes
+
+
+class Probed(Enum):
+    """What a probe has found out."""
+
+    LISTENS = "something listens there"
+    REFUSED = "nothing listens there"
+    SILENT = "nobody answers, or it is no address"
 
 
 Send = tuple[Conn, bytes]

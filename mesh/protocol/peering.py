@@ -42,7 +42,7 @@ from .hello import (
     decode_welcome,
     encode_announcements,
 )
-from .instructions import Instruction, Probe
+from .instructions import Instruction, Probe, Probed
 from .lane import Conn
 from .link import Link, agreed
 from .roster import Peer, Roster
@@ -174,6 +174,8 @@ class Peering:
             peer.failures = peer.denials = peer.strangers = 0
             peer.up_since_s = now_s
             self.dialler.hurry(now_s)
+            if not peer.listens:  # Now, for once the path is lost it is too late to ask.
+                self.probe(peer)
             self._listener.link_up(link, peer, idempotent)
         elif link.connected and not was_connected:
             link.patience.cancel()
@@ -238,7 +240,7 @@ class Peering:
             self.fail(link, f"broke the protocol: {why}", now_s=now_s)
 
     def probe(self, peer: Peer) -> None:
-        """Find out whether the process is there at all: a refusal is proof that it is not."""
+        """Find out whether the process is there at all: where it was, a refusal is proof that it is not."""
         peer.probed = set(self._roster.telling(peer))
         self._out.extend(Probe(endpoint, peer.node) for endpoint in sorted(peer.probed))
 
@@ -248,14 +250,18 @@ class Peering:
         if peer is not None:
             self.probe(peer)
 
-    def probed(self, node: bytes, endpoint: str, now_s: float, *, refused: bool) -> None:
+    def probed(self, node: bytes, endpoint: str, found: Probed, now_s: float) -> None:
         """Answer to a Probe."""
         link, peer = self.links.get(node), self._roster.peers.get(node)
-        if not refused or link is None or link.connected or peer is None:
+        if peer is None:
+            return
+        if found is Probed.LISTENS:
+            peer.listens = True
+        if found is not Probed.REFUSED or link is None or link.connected:
             return
         if endpoint in peer.probed:
             peer.probed.remove(endpoint)
-            if not peer.probed:
+            if peer.listens and not peer.probed:
                 self.fail(link, "nothing listens there any more", now_s=now_s, proof=True)
 
     def _give_up(self, link: Link, now_s: float) -> None:

@@ -47,6 +47,9 @@ class Peer:
     """Dials in a row that ended because one side does not know the other's key."""
     reached: str = ""
     """The host part of the address at which it answered us last."""
+    listens: bool = False
+    """Whether something has ever answered where it said it is. Behind NAT or a firewall nothing does, and that it is
+    refused there says nothing."""
     strangers: int = 0
     """Times in a row that somebody else answered at an address of its."""
     probed: set[str] = field(default_factory=set)

@@ -22,7 +22,7 @@ import trio.testing
 import mesh
 from mesh import resolver
 from mesh.protocol.frame import CONTROL
-from mesh.protocol.instructions import Dial
+from mesh.protocol.instructions import Dial, Probed
 from security.announcement import URI, Announcement, Endpoint
 from security.keys import derive
 from tests.nodes import free_ports, linked, node
@@ -286,8 +286,8 @@ async def test_an_address_that_is_none_is_no_proof_and_harms_nobody(endpoint: st
     """Found: announced by a member, it crashed every node that lost a lane of a link to that one."""
     assert URI.fullmatch(endpoint), "an announcement may have it"
     async with node("shop") as one:
-        answers: list[bool] = []
-        one._driver.probed = lambda *_, refused: answers.append(refused)  # type: ignore[method-assign]
+        answers: list[Probed] = []
+        one._driver.probed = lambda *told: answers.append(told[-1])  # type: ignore[method-assign]
         one._driver._transport.probe(endpoint, bytes(16))
         await until(lambda: answers)
-        assert answers == [False]
+        assert answers == [Probed.SILENT]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mesh.protocol.instructions import Dial
+from mesh.protocol.instructions import Dial, Probed
 from mesh.protocol.lane import Conn
 
 from .wire import ACCEPTOR, CONNECTING, DIALLER, Connection, Network
@@ -65,9 +65,9 @@ class SimTransport:
     def probe(self, endpoint: str, node_id: bytes) -> None:
         node = self._node
 
-        def answer(refused: bool) -> None:
+        def answer(found: Probed) -> None:
             core = node.core
-            node.hear("tasks", lambda: core.probed(node_id, endpoint, node.now_s, refused=refused))
+            node.hear("tasks", lambda: core.probed(node_id, endpoint, found, node.now_s))
 
         self._network.probe(node, endpoint, answer)
 

@@ -18,7 +18,7 @@ from random import Random
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from mesh.protocol.instructions import Dial
+from mesh.protocol.instructions import Dial, Probed
 
 if TYPE_CHECKING:
     from .sim_node import SimNode
@@ -310,15 +310,15 @@ class Network:
 
     # Probes
 
-    def probe(self, node: SimNode, endpoint: str, answer: Callable[[bool], None]) -> None:
-        """Tell whether a connection to `endpoint` is refused."""
+    def probe(self, node: SimNode, endpoint: str, answer: Callable[[Probed], None]) -> None:
+        """Tell what a connection to `endpoint` finds."""
         host = self.hosts.get(endpoint, "")
 
         def arrive() -> None:
             if self._parted(node.host, host):
-                self.after(PROBE_S, lambda: answer(False))
+                self.after(PROBE_S, lambda: answer(Probed.SILENT))
             else:
-                refused = endpoint not in self.listening
-                self.after(self.latency_s(), lambda: answer(refused))
+                found = Probed.LISTENS if endpoint in self.listening else Probed.REFUSED
+                self.after(self.latency_s(), lambda: answer(found))
 
         self.after(self.latency_s(), arrive)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import threading
 import warnings
 from collections.abc import Callable
@@ -58,7 +59,12 @@ def test_a_long_one_is_looked_at_once() -> None:
     assert expressions.nesting("(?" * 32_768) == 32_768
 
 
-@pytest.mark.parametrize("odd", ["[[a]", "[a&&b]", "[a~~b]", "[a||b]", "(?P<a>b)(?(\u0661)c)"])
+ODD = ["[[a]", "[a&&b]", "[a~~b]", "[a||b]"]
+if sys.version_info < (3, 12):  # Later ones do not compile it.
+    ODD.append("(?P<a>b)(?(\u0661)c)")
+
+
+@pytest.mark.parametrize("odd", ODD)
 def test_what_python_will_read_otherwise_one_day_warns_nobody(odd: str) -> None:
     """Found: a FutureWarning with a line of ours stood on the terminal."""
     re.purge()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from random import Random
 
 from mesh.protocol.dialling import PeeringSettings, greeting
-from mesh.protocol.frame import CONTROL, Frame, Kind
-from mesh.protocol.hello import Welcome, decode_hello, encode_announcements
+from mesh.protocol.frame import CONTROL, DATA, Frame, Kind, pack_frame
+from mesh.protocol.hello import Hello, Welcome, decode_hello, encode_announcements
 from mesh.protocol.instructions import Dial, Hangup, Instruction, Probe
 from mesh.protocol.lane import Conn
 from mesh.protocol.link import Link
@@ -17,7 +18,7 @@ from mesh.protocol.timers import Timers
 from security.announcement import Announcement, Endpoint
 from security.keyring import Keyring, NetworkKeyring
 from security.keys import DOOR, derive
-from tests.machines import LIMITS, ME
+from tests.machines import LANES, LIMITS, ME
 
 SECRET = bytes(range(32))
 HOST, ELSEWHERE = b"our host", b"far away"
@@ -191,3 +192,35 @@ def kinds(out: Sequence[Instruction]) -> list[object]:
         else:
             short.append(Kind(only_record(item[1])[0]).name)
     return short
+
+
+# Links that others have dialled
+
+HELLO = Hello(
+    lane=CONTROL, node=LARGER, target=ME, link_id=b"k" * 16, resume=False, expects=1,
+    limits=LIMITS.told(),
+    announcement=announce(LARGER, endpoints=WAY_IN),
+)  # fmt: skip
+
+
+def say(bench: Bench, hello: Hello, conn: bytes = b"c", user: str = "x") -> str:
+    """A HELLO comes in; return what it is answered with."""
+    bench.answer(conn, Kind.HELLO, hello.encode(), user=user, lane=hello.lane)
+    sent = [item for item in bench.take() if isinstance(item, tuple) and item[0] == conn]
+    kind, body = only_record(sent[0][1])
+    return body.decode() if kind == Kind.REFUSE else Kind(kind).name
+
+
+def accept(bench: Bench, *, heard: bool = True) -> None:
+    """A link that is up, dialled by the larger one: connections 0 and 1.
+
+    Args:
+        heard: the dialler has said something on it since.
+    """
+    for lane in LANES:
+        assert say(bench, replace(HELLO, lane=lane), b"%d" % lane) == "WELCOME"
+    if heard:
+        raw = pack_frame(DATA, 0, 0, 0, 0, [])
+        bench.peering.links[LARGER].receive(Frame(raw), len(raw), bench.now_s)
+    assert bench.told == [("up", LARGER)]
+    bench.told.clear()

@@ -218,6 +218,21 @@ def test_a_seed_is_asked_soon_when_another_node_answers_where_its_node_was() -> 
     assert soon(bench) == [SEED]
 
 
+def test_a_seed_whose_node_has_a_link_is_not_silent_however_that_came_about() -> None:
+    """Found: it was told as a problem for ever, where the first dial of its node was in vain and the second was not."""
+    bench = Bench()
+    raw = announce(SMALLER, endpoints=WAY_IN)
+    bench.dialler.found(SEED, bench.now_s)
+    assert bench.dialler.silent() == []
+    bench.introduced(bench.dials()[0], raw)
+    bench.lose(bench.dials())
+    assert bench.dialler.silent() == [SEED]
+    bench.dialler.connect(bench.roster.peers[SMALLER], bench.now_s)
+    bench.welcomed(bench.take(), raw)
+    assert SMALLER in bench.peering.links
+    assert bench.dialler.silent() == []
+
+
 def soon(bench: Bench) -> list[str]:
     """Which addresses are dialled within what a first failure costs at most."""
     bench.take()

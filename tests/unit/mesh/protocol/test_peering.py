@@ -15,7 +15,6 @@ from mesh.protocol.hello import (
     GONE,
     NOT_ME,
     UNTRUSTED,
-    Hello,
     decode_announcements,
     encode_announcements,
 )
@@ -23,52 +22,24 @@ from mesh.protocol.instructions import Dial
 from mesh.protocol.link import RECORD_EXTRA_BYTES
 from mesh.protocol.peering import ANSWER_FIRST_S, OVERHEARD_S, Ending
 from security.keys import DOOR
-from tests.machines import LANES, LIMITS, ME, OTHER, take_records
+from tests.machines import LANES, ME, OTHER, take_records
 
 from .peering_bench import (
-    ELSEWHERE,
     HANDSHAKE_S,
+    HELLO,
     LARGER,
     RESUME_S,
     SMALLER,
     WALL_US,
+    WAY_IN,
     Bench,
+    accept,
     announce,
     kinds,
     only_record,
     place,
+    say,
 )
-
-WAY_IN = [place("127.0.0.1:2")]
-HELLO = Hello(
-    lane=CONTROL, node=LARGER, target=ME, link_id=b"k" * 16, resume=False, expects=1,
-    limits=LIMITS.told(),
-    announcement=announce(LARGER, endpoints=WAY_IN),
-)  # fmt: skip
-
-
-def say(bench: Bench, hello: Hello, conn: bytes = b"c", user: str = "x") -> str:
-    """A HELLO comes in; return what it is answered with."""
-    bench.answer(conn, Kind.HELLO, hello.encode(), user=user, lane=hello.lane)
-    sent = [item for item in bench.take() if isinstance(item, tuple) and item[0] == conn]
-    kind, body = only_record(sent[0][1])
-    return body.decode() if kind == Kind.REFUSE else Kind(kind).name
-
-
-def accept(bench: Bench, *, heard: bool = True) -> None:
-    """A link that is up, dialled by the larger one: connections 0 and 1.
-
-    Args:
-        heard: the dialler has said something on it since.
-    """
-    for lane in LANES:
-        assert say(bench, replace(HELLO, lane=lane), b"%d" % lane) == "WELCOME"
-    if heard:
-        raw = pack_frame(DATA, 0, 0, 0, 0, [])
-        bench.peering.links[LARGER].receive(Frame(raw), len(raw), bench.now_s)
-    assert bench.told == [("up", LARGER)]
-    bench.told.clear()
-
 
 # Who may have a link
 
@@ -241,41 +212,6 @@ def test_a_link_of_ours_is_given_up_for_theirs_only_when_it_is_not_young() -> No
 
 
 # Lost paths
-
-
-def test_a_refused_probe_ends_a_link_without_a_path_at_once() -> None:
-    bench = Bench()
-    accept(bench)
-    bench.peering.probed(LARGER, "tcp://127.0.0.1:2", bench.now_s, refused=True)
-    assert bench.told == [], "it has its path"
-    for conn in (b"0", b"1"):
-        bench.peering.lost(conn, bench.now_s)
-    assert ("probe", "127.0.0.1:2") in kinds(bench.take())
-    bench.peering.probed(LARGER, "tcp://127.0.0.1:2", bench.now_s, refused=False)
-    bench.peering.probed(OTHER, "tcp://127.0.0.1:2", bench.now_s, refused=True)
-    assert bench.told == [("path lost", LARGER)] * 2
-    bench.peering.probed(LARGER, "tcp://127.0.0.1:2", bench.now_s, refused=True)
-    assert bench.told[2:] == [("down", LARGER, "nothing listens there any more", Ending.LOST)]
-
-
-def test_of_several_addresses_each_has_to_refuse() -> None:
-    """Found: the first may be somebody else's, as a bridge's that this host has too."""
-    bench = Bench()
-    uris = [f"tcp://{address}" for address in ("10.0.0.2:2", "172.17.0.1:2")]
-    places = [place(uri.removeprefix("tcp://")) for uri in uris]
-    bench.hear(announce(LARGER, endpoints=places, host=ELSEWHERE))
-    accept(bench)
-    bench.take()
-    for conn in (b"0", b"1"):
-        bench.peering.lost(conn, bench.now_s)
-    told = kinds(bench.take())
-    assert told == [("probe", uri.removeprefix("tcp://")) for uri in uris] * 2
-    for answer in (uris[1], uris[1], "tcp://10.0.0.2:1"):
-        bench.peering.probed(LARGER, answer, bench.now_s, refused=True)
-    bench.peering.probed(LARGER, uris[0], bench.now_s, refused=False)
-    assert bench.told == [("path lost", LARGER)] * 2
-    bench.peering.probed(LARGER, uris[0], bench.now_s, refused=True)
-    assert bench.told[2:] == [("down", LARGER, "nothing listens there any more", Ending.LOST)]
 
 
 def test_a_link_its_dialler_was_never_heard_on_ends_with_its_path() -> None:
