@@ -35,7 +35,7 @@ from .hello import (
 from .instructions import Dial, Hangup, Instruction
 from .lane import Conn
 from .link import Link, LinkLimits, agreed
-from .roster import Attempt, Peer, Roster, host_of
+from .roster import Attempt, Peer, Roster, Seed, host_of
 from .timers import Timers
 
 BACKOFF_S, BACKOFF_S_MAX = 0.1, 5.0
@@ -66,23 +66,6 @@ class PeeringSettings:
     idempotent: tuple[str, ...]
     handshake_s: float
     resume_s: float
-
-
-@dataclass(slots=True, eq=False)
-class Seed:
-    """An address somebody gave us; `tries` chooses among the keys that may answer there."""
-
-    endpoint: str
-    tries: int = 0
-    busy: bool = False
-    ours_s: float = -math.inf
-    """When we answered there ourselves. Behind a balancer's address there may be others."""
-    node: bytes = b""
-    """Who answered there last."""
-    named_s: float = 0.0
-    """When a finder named it last."""
-    misses: int = 0
-    """Attempts in vain since somebody answered there, or was lost who had."""
 
 
 @dataclass(slots=True, eq=False)
@@ -176,10 +159,8 @@ class Dialler:
 
     def silent(self) -> list[str]:
         """Addresses at which nobody answered when they were last asked, or who had is gone."""
-        links = self._exchange.links
-        return [
-            one.endpoint for one in self._seeds.values() if one.misses and one.node not in links
-        ]
+        links, seeds = self._exchange.links, self._seeds.values()
+        return [seed.endpoint for seed in seeds if seed.misses and seed.node not in links]
 
     def seek(self, node: bytes, now_s: float) -> None:
         """A node is gone, or cannot be reached. Where a seed led to it another may answer soon: the

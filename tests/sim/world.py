@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from mesh.protocol.dialling import Seed
 from mesh.protocol.membership import State
+from mesh.protocol.roster import Seed
 from mesh.protocol.tunnel import TunnelEnd
 
 from .publishing import TopicBook
