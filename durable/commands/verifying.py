@@ -86,7 +86,8 @@ def problems_of(place: Place, offline: Offline) -> list[str]:
 
 
 def _damaged_files(log: Path) -> Iterator[str]:
-    """Beside the segments. A start does without them; but what only an `ack` knew to be settled comes again."""
+    """Beside the segments. A start does without them; but what only the two of a queue knew to be settled comes again
+    without both."""
     if not (log / STORE_NAME).exists() and has_segments(log):
         yield f"missing: the file {STORE_NAME}"
     checkpoints = (log / ROOT_NAME, *sorted((log / FOLDER_NAME).glob("*/*")))

@@ -1,10 +1,11 @@
 """A checkpoint file: what was known at some log position, so that recovery need not read all before.
 
-Layout, little endian, version 1 (pinned by tests/golden/checkpoint-v1.hex):
+Layout, little endian, version 1 (pinned by tests/golden/checkpoint-v1.hex, version 3 by checkpoint-v3.hex):
 
     at  size  field
      0     4  magic "MCKP"
-     4     1  version: 1; 2 when the payload is encrypted
+     4     1  version: 1; 2 when the payload is encrypted; 3 and 4, of `enq` only: the same with a copy of
+              the payload of `ack` behind its own, and how many bytes that is, u32
      5     1  kind: 1 enq, 2 ack, 3 root
      6     2  0
      8     4  CRC-32 of bytes [0, 8) and [12, end)
@@ -19,7 +20,7 @@ Layout, little endian, version 1 (pinned by tests/golden/checkpoint-v1.hex):
     72        payload; what it means is the broker's. Encrypted as bodies are, see cipher.py; associated
               is this header without checksum, length and pair
 
-Nothing depends on such a file: one that is not as it should be is as good as none.
+One that is not as it should be is as good as none.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ from .record import Buffer
 
 MAGIC = b"MCKP"
 VERSION, ENCRYPTED_VERSION = 1, 2
+WITH_ACK = 2
+"""Added to the version of an `enq` that has the copy."""
+COPY_LENGTH = struct.Struct("<I")
 HEADER = struct.Struct("<4sBBHII16s20sIQQ")
 HEADER_BYTES = HEADER.size
 CHECKSUM_AT, CHECKED_FROM = 8, 12
@@ -71,14 +75,33 @@ class CheckpointFile(NamedTuple):
     lane: int
     payload: Buffer
     encrypted: bool = False
+    with_ack: bool = False
+    """Of `enq`: the payload is as `joined` makes it."""
+
+    @property
+    def version(self) -> int:
+        return (ENCRYPTED_VERSION if self.encrypted else VERSION) + WITH_ACK * self.with_ack
 
     @property
     def made_for(self) -> bytes:
         """What the payload is associated with when it is encrypted."""
         return HEADER.pack(
-            MAGIC, ENCRYPTED_VERSION, self.kind, 0, 0, 0, self.store_id, self.digest, 0,
-            self.position, self.lane,
+            MAGIC, self._replace(encrypted=True).version, self.kind, 0, 0, 0, self.store_id,
+            self.digest, 0, self.position, self.lane,
         )  # fmt: skip
+
+
+def joined(enq: Buffer, ack: Buffer) -> bytes:
+    """The payload of an `enq` that has a copy of `ack`."""
+    return b"".join((enq, ack, COPY_LENGTH.pack(len(ack))))
+
+
+def parted(payload: Buffer) -> tuple[Buffer, Buffer]:
+    """What `joined` was given. Of anything else, something that makes no sense."""
+    view = memoryview(payload)
+    end = len(view) - COPY_LENGTH.size
+    copy_at = max(0, end - int.from_bytes(view[max(0, end) :], "little"))
+    return view[:copy_at], view[copy_at : max(0, end)]
 
 
 def name_digest(name: str) -> bytes:
@@ -93,10 +116,9 @@ def directory_name(name: str) -> str:
 
 def encode_checkpoint(file: CheckpointFile) -> list[Buffer]:
     """In pieces to be written one after the other; the payload is not copied."""
-    kind, store_id, digest, pair, position, lane, payload, encrypted = file
-    version = ENCRYPTED_VERSION if encrypted else VERSION
+    kind, store_id, digest, pair, position, lane, payload, _, _ = file
     header = HEADER.pack(
-        MAGIC, version, kind, 0, 0, len(payload), store_id, digest, pair, position, lane
+        MAGIC, file.version, kind, 0, 0, len(payload), store_id, digest, pair, position, lane
     )
     checksum = crc32(payload, crc32(header[CHECKED_FROM:], crc32(header[:CHECKSUM_AT])))
     checked = header[:CHECKSUM_AT] + struct.pack("<I", checksum) + header[CHECKED_FROM:]
@@ -115,11 +137,12 @@ def decode_checkpoint(data: bytes) -> CheckpointFile | Unusable:
     rest = memoryview(data)[CHECKED_FROM:]
     if crc32(rest, crc32(data[:CHECKSUM_AT])) != checksum:
         return Unusable.DAMAGED
-    if version > ENCRYPTED_VERSION:
+    with_ack = version > ENCRYPTED_VERSION
+    if version > ENCRYPTED_VERSION + WITH_ACK * (kind == FileKind.ENQ):
         return Unusable.NEWER
     if size != len(data) - HEADER_BYTES or kind not in iter(FileKind):
         return Unusable.DAMAGED
     return CheckpointFile(
         FileKind(kind), store, digest, pair, position, lane, data[HEADER_BYTES:],
-        encrypted=version == ENCRYPTED_VERSION,
+        encrypted=version - WITH_ACK * with_ack == ENCRYPTED_VERSION, with_ack=with_ack,
     )  # fmt: skip

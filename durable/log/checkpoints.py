@@ -1,13 +1,14 @@
-"""The checkpoint files of a store: written all at once, read one by one, and needed only where an `ack` is
-all that is left of what was settled.
+"""The checkpoint files of a store: written all at once, read one by one, and needed only where an `ack`, or
+the copy of it in `enq`, is all that is left of what was settled.
 
     queues/<SHA-1 of the name>/enq and ack     what records before a log position did to a queue
     checkpoint                                 where the last snapshot stands, and where to read from
 
 A file is written beside the old one, synced, renamed, and its directory is synced. After a kill there is
 the old pair of a queue, or the new one, of which a file may not be renamed yet. A power cut may leave a
-mixture, which is noticed and counts as none, but each `ack` by itself says what is settled. Everything
-here blocks: it is for worker threads, one at a time.
+mixture, which is noticed and counts as none, but each `ack` by itself says what is settled. An `enq` with a
+copy of its `ack` is a pair by itself, where there is no better one. Everything here blocks: it is for worker
+threads, one at a time.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from .checkpoint import (
     decode_checkpoint,
     directory_name,
     encode_checkpoint,
+    joined,
+    parted,
 )
 from .checksum import crc32
 from .cipher import Cipher
@@ -58,6 +61,8 @@ class Checkpoint(NamedTuple):
     position: int
     enq: Buffer
     ack: Buffer
+    twice: bool = False
+    """Whether `ack` is to stand in both files: no snapshot says all of it."""
 
 
 class Root(NamedTuple):
@@ -148,10 +153,12 @@ class Checkpoints:
     def _write_new(self, digest: str, one: Checkpoint, between: Callable[[], object]) -> None:
         assert one.position <= self._end(), "of what is durable"
         folder, pair = self._folder.directory(digest), 0
-        for (name, kind), payload in zip(KINDS.items(), (one.enq, one.ack), strict=True):
+        enq = joined(one.enq, one.ack) if one.twice else one.enq
+        for (name, kind), payload in zip(KINDS.items(), (enq, one.ack), strict=True):
             between()
             file = self._encrypted(CheckpointFile(
-                kind, self._store_id, bytes.fromhex(digest), 0, one.position, one.lane, payload
+                kind, self._store_id, bytes.fromhex(digest), 0, one.position, one.lane, payload,
+                with_ack=one.twice and kind is FileKind.ENQ,
             ))  # fmt: skip
             if kind is FileKind.ENQ:
                 pair = crc32(file.payload)
@@ -166,8 +173,19 @@ class Checkpoints:
             half = self._pair(name, lane, enq, ack)
             if isinstance(half, Checkpoint):
                 return half
-        self._count(self._folder.directory(directory_name(name)), *found)
-        return None
+        digest = directory_name(name)
+        folder, why = self._folder.directory(digest), found[1]
+        self._count(folder, *found)
+        if why is Unusable.UNREADABLE:  # Now; it may be good: see `acks`.
+            return None
+        file = self._usable(folder, "enq", FileKind.ENQ, digest)
+        if isinstance(file, Unusable) or file.lane != lane or not file.with_ack:
+            return None
+        self._tell(folder, why)
+        return Checkpoint(name, lane, file.position, *parted(file.payload), twice=True)
+
+    def _tell(self, folder: Directory, why: Unusable) -> None:
+        logger.warning("%s/ack: %s; the copy of it in enq is read", folder.path, why.value)
 
     def _pair(self, name: str, lane: int, enq: str, ack: str) -> Checkpoint | tuple[str, Unusable]:
         """What these two files hold; or which one is as good as none, and why."""
@@ -183,14 +201,16 @@ class Checkpoints:
         first, second = files
         if (first.position, first.pair) != (second.position, second.pair):
             return ack, Unusable.MIXED
-        return Checkpoint(name, lane, first.position, first.payload, second.payload)
+        enqueued = parted(first.payload)[0] if first.with_ack else first.payload
+        return Checkpoint(
+            name, lane, first.position, enqueued, second.payload, twice=first.with_ack
+        )
 
     def acks(self, besides: Iterable[str] | None = None) -> Iterator[Buffer]:
-        """What each `ack` file holds, of whatever queues there are or were, but for these.
+        """What each `ack` file holds, or the copy in its `enq`, of whatever queues there are or were, but for these.
 
-        That needs neither `enq` nor the root, so a kill between two renames takes nothing of it: what
-        was settled before such a file was written stays settled. Where it is ahead of the log, both are
-        removed.
+        That needs no pair and no root, so a kill between two renames takes nothing of it: what
+        was settled before such a file was written stays settled. What is ahead of the log is removed.
 
         Args:
             besides: what these hold is known, and so is all that is settled. None: nothing is.
@@ -208,13 +228,20 @@ class Checkpoints:
             self.unusable[Unusable.UNREADABLE] += 1
             return
         for digest in digests:
-            file = read(self._folder.directory(digest), "ack", FileKind.ACK, digest)
-            if not isinstance(file, Unusable):
-                yield file.payload
+            folder = self._folder.directory(digest)
+            ack = read(folder, "ack", FileKind.ACK, digest)
+            # Also where it is not needed: ahead of the log, it would be a pair by itself one day.
+            from_enq = self._usable if isinstance(ack, CheckpointFile) else read
+            enq = from_enq(folder, "enq", FileKind.ENQ, digest)
+            if enq is Unusable.AHEAD:
+                self._count(folder, "enq", enq)
+            if isinstance(ack, CheckpointFile):
+                yield ack.payload
                 continue
-            self.unusable[file] += 1
-            if file is Unusable.AHEAD:
-                self._remove(digest)
+            self._count(folder, "ack", ack)
+            if isinstance(enq, CheckpointFile) and enq.with_ack:
+                self._tell(folder, ack)
+                yield parted(enq.payload)[1]
 
     def remove_unfinished(self) -> None:
         """What is not renamed yet; without it no file goes with one of another time. Durable when it returns."""

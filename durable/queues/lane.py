@@ -457,6 +457,10 @@ def _pack(*parts: bytes) -> bytes:
     return b"".join(len(part).to_bytes(4, "little") + part for part in parts)
 
 
+IN_ORDER_BYTES = len(_pack(Settled().encode(), Ranges().encode()))
+"""The second part of an `encode` where messages were settled in order, and none has come back."""
+
+
 def _unpack(data: bytes, count: int) -> list[memoryview]:
     parts, at, view = [], 0, memoryview(data)
     for _ in range(count):

@@ -1,7 +1,8 @@
 """What is written beside the log so that the next start need not read all of it.
 
     enq   [[lane, index, expiries and marks], ...]     of one queue or stream, all of the same moment
-    ack   [log position up to which returns are counted, [[lane, settled and returns], ...]]
+    ack   [log position up to which returns are counted, [[lane, settled and returns], ...]]; in `enq` as well
+          if something was settled out of order or came back
     root  [[name, lane, log position], ...]
 
 Files of queues that have not changed since the last time stay; the root says which ones hold. One that
@@ -20,7 +21,7 @@ import msgpack
 from ..log.checkpoints import Checkpoint
 from ..log.record import Buffer
 from ..queues.block import Pieces
-from ..queues.lane import Lane, settled_in
+from ..queues.lane import IN_ORDER_BYTES, Lane, settled_in
 from .registry import Registry
 
 Look = tuple[tuple[int, ...], ...]
@@ -49,13 +50,22 @@ class Encoded(NamedTuple):
     lanes: Sequence[tuple[int, Pieces, bytes]]
 
     @property
+    def twice(self) -> bool:
+        """Whether `enq` has a copy of `ack`. Any snapshot says what is in order; of the rest it may leave out
+        what is much by then, however little it is now."""
+        return any(len(settled) > IN_ORDER_BYTES for _, _, settled in self.lanes)
+
+    @property
     def size_bytes(self) -> int:
-        return sum(sum(map(len, pieces)) + len(settled) for _, pieces, settled in self.lanes)
+        times = 1 + self.twice
+        return sum(
+            sum(map(len, pieces)) + times * len(settled) for _, pieces, settled in self.lanes
+        )
 
     def checkpoint(self) -> Checkpoint:
         enq = msgpack.packb([(lane, b"".join(pieces)) for lane, pieces, _ in self.lanes])
         ack = msgpack.packb((self.returns, [(lane, settled) for lane, _, settled in self.lanes]))
-        return Checkpoint(self.name, self.lanes[0][0], self.position, enq, ack)
+        return Checkpoint(self.name, self.lanes[0][0], self.position, enq, ack, self.twice)
 
 
 class Checkpointing:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from nacl.bindings import crypto_aead_aegis256_decrypt
 
 from durable.log.bodies import (
@@ -16,14 +17,16 @@ from durable.log.bodies import (
     seal_draft,
 )
 from durable.log.checkpoint import (
+    HEADER,
     NO_DIGEST,
     CheckpointFile,
     FileKind,
     decode_checkpoint,
+    directory_name,
     encode_checkpoint,
     name_digest,
 )
-from durable.log.checkpoints import Checkpoints, Root
+from durable.log.checkpoints import Checkpoint, Checkpoints, Root
 from durable.log.cipher import Cipher
 from durable.log.header import SegmentHeader, encode_segment_header, encode_store
 from durable.log.marks import STRIDE_BYTES, Marks, decode_marks
@@ -229,6 +232,20 @@ def test_an_encrypted_checkpoint_file() -> None:
     files.write_root(Root(2**33, 2**32, b"extra"))
     assert bytes(disk.open("checkpoint").pread(1000, 0)) == golden("checkpoint-v2.hex")
     assert files.read_root() == Root(2**33, 2**32, b"extra")
+
+
+@pytest.mark.parametrize("cipher", [None, CIPHER])
+def test_an_enq_with_a_copy_of_its_ack(cipher: Cipher | None) -> None:
+    files = Checkpoints(disk := MemoryDisk(), STORE_ID, lambda: 2**33, cipher)
+    written = Checkpoint("jobs", 7, 2**33, b"abc", b"settled", twice=True)
+    files.write(written)
+    data = bytes(
+        disk.directory("queues").directory(directory_name("jobs")).open("enq").pread(1000, 0)
+    )
+    plain, encrypted = map(bytes.fromhex, (GOLDEN / "checkpoint-v3.hex").read_text().split())
+    assert data == (encrypted if cipher else plain)
+    assert plain[HEADER.size :] == b"abcsettled\x07\0\0\0"
+    assert files.read("jobs", 7) == written
 
 
 def test_bodies() -> None:

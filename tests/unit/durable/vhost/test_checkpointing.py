@@ -87,6 +87,22 @@ def test_each_is_of_the_moment_in_which_it_is_encoded() -> None:
     assert list(again.lane(lane.id).settled.unsettled(0, 3)) == [(1, 3)]
 
 
+def test_what_a_snapshot_may_leave_out_stands_in_both_files() -> None:
+    """It says what was settled in order; of the rest, and of what came back, it leaves out what is much."""
+
+    def twice(one: PlainVhost) -> bool:
+        (encoded,) = taken(Checkpointing(one.registry), one.store.end).changed
+        assert encoded.checkpoint().twice is encoded.twice
+        return encoded.twice
+
+    in_order, one_left, came_back = (vhost("a") for _ in range(3))
+    lanes = [one.registry.queue("a").lanes[0] for one in (in_order, one_left, came_back)]
+    lanes[0].settle(0, 2)
+    lanes[1].settle(1, 2)
+    lanes[2].recall_returns([(0, 1, 1)], 1)
+    assert [twice(one) for one in (in_order, one_left, came_back)] == [False, True, True]
+
+
 def test_a_long_index_ends_a_go(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("durable.vhost.checkpointing.BYTES_AT_ONCE", 10_000)
     one = vhost("a", "b")
