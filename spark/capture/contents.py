@@ -91,6 +91,8 @@ class Contents:
     synced_end: int = 0
     complete: bool = False
     """Nothing will be added."""
+    sealed: bool = False
+    """It ends as segments do when another one is begun."""
     marks: list[Mark] = field(default_factory=list)
     lanes: dict[int, LaneSpan] = field(default_factory=dict)
     moved_lanes: dict[int, LaneSpan] = field(default_factory=dict)
@@ -139,7 +141,8 @@ class Contents:
         self.end, self.end_at = found.end, found.end_at
         self.last_at, self.chain = int(found.at[-1]), found.chain
         self.synced_end = max(self.synced_end, found.synced_end)
-        self.complete |= found.kind[-1] == SEAL_KIND
+        self.sealed |= bool(found.kind[-1] == SEAL_KIND)
+        self.complete |= self.sealed
 
     def _add_lanes(self, lanes: dict[int, LaneSpan], found: Block, which: Ints) -> None:
         lane, first = found.run_lane[which], found.run_first[which]

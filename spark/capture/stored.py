@@ -13,7 +13,7 @@ puts it on stable storage, as a broker's own recovery does before it counts what
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from hashlib import sha256
@@ -24,7 +24,7 @@ import numpy as np
 from durable.errors import RecordDamaged
 from durable.log.bodies import decode_definitions
 from durable.log.checkpoints import Checkpoints
-from durable.log.header import SEGMENT_HEADER_BYTES, SegmentHeader, segment_name
+from durable.log.header import FIRST_NUMBER, SEGMENT_HEADER_BYTES, SegmentHeader, segment_name
 from durable.log.identity import Identity, identify
 from durable.log.read_only_disk import ReadOnlyDisk
 from durable.log.real_disk import RealFile
@@ -128,8 +128,11 @@ class StoredLog:
             if one is None:
                 first = expected if header is None else header.first
                 one = Contents(number, first, 0 if header is None else header.time_us)
+            begun = bool(one.marks)
             if not one.complete:
                 self._read_on(one, closed=number != used[-1][0])
+            if header is None and one.marks and not (begun or _follows(one, contents)):
+                one.first = one.marks[0].position
             expected = one.end
             if contents and contents[-1].number == number - 1:
                 contents[-1].until = _first_known(one, header)
@@ -360,6 +363,13 @@ class StoredLog:
         index = np.searchsorted(firsts, position, "right") - 1
         found: Numbers = (index >= 0) & (position < ends[np.maximum(index, 0)])
         return found
+
+
+def _follows(one: Contents, earlier: Sequence[Contents]) -> bool:
+    """Whether it is known to begin where the ones before end: of these none was freed, and none was cut."""
+    if not earlier:
+        return one.number == FIRST_NUMBER
+    return earlier[-1].sealed and earlier[-1].number == one.number - 1
 
 
 def _first_known(one: Contents, header: SegmentHeader | None) -> int:
