@@ -219,9 +219,11 @@ class _Walk:
 
         None: there is none. The same byte twice: there is nothing, or nothing yet, or it is to be read again.
         """
-        header = read_header(self._read(HEADER_BYTES, at), 0, self._seed)
+        front = self._read(HEADER_BYTES, at)
+        header = read_header(front, 0, self._seed)
         good = header is not None and header.position >= floor
         candidate = at + (header.total_bytes if good and header is not None else ALIGNMENT)
+        self._dirty_end = candidate if any(front[:ALIGNMENT]) else at
         following: int | None = None
         for found, later in self._search(candidate, floor):
             following = found if following is None else following
@@ -239,7 +241,6 @@ class _Walk:
 
     def _search(self, at: int, floor: int) -> Iterator[tuple[int, Header]]:
         """Good headers from byte `at` on that may come, each behind the record before."""
-        self._dirty_end = at
         while at + HEADER_BYTES <= self._data_end:
             data = self._read(min(SEARCH_BYTES, self._data_end - at), at)
             following = at + max(0, len(data) - HEADER_BYTES) // ALIGNMENT * ALIGNMENT
