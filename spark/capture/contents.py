@@ -93,6 +93,8 @@ class Contents:
     """Nothing will be added."""
     sealed: bool = False
     """It ends as segments do when another one is begun."""
+    cut: bool = False
+    """Another one was begun, and this one ends as if more had stood in it."""
     marks: list[Mark] = field(default_factory=list)
     lanes: dict[int, LaneSpan] = field(default_factory=dict)
     moved_lanes: dict[int, LaneSpan] = field(default_factory=dict)
@@ -102,6 +104,8 @@ class Contents:
     damaged: list[Damaged] = field(default_factory=list)
     until: int = 0
     """Log position with which the next segment begins; 0 where there is no next one, or no more."""
+    before: int = 0
+    """The same of the next one that is there; 0 where there is none."""
 
     def __post_init__(self) -> None:
         self.end = self.end or self.first
@@ -109,7 +113,13 @@ class Contents:
     @property
     def missing(self) -> bool:
         """Whether it held more than can be found in it: it was cut, or damaged where it ends."""
-        return self.end < self.until
+        return self.end < self.held_end
+
+    @property
+    def held_end(self) -> int:
+        """The log position after all that it ever held; where only the segments behind it knew that, one that
+        is not less."""
+        return max(self.end, self.until or (self.before if self.cut else 0))
 
     @property
     def lossy(self) -> bool:

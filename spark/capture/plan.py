@@ -184,7 +184,7 @@ def segment_ranges(selected: Selected, split_bytes: int) -> list[Range]:
 
 def _of_segment(selected: Selected, contents: Contents, split_bytes: int) -> Iterator[Range]:
     log, start, end = selected.log, selected.start, selected.end
-    if max(contents.end, contents.until) <= start or contents.first >= end:
+    if contents.held_end <= start or contents.first >= end:
         return
     lanes = frozenset(_wanted(contents.lanes, selected.lanes))
     if not (lanes or contents.lossy):
@@ -213,7 +213,7 @@ def _of_segment(selected: Selected, contents: Contents, split_bytes: int) -> Ite
         path = log.segment_path(contents.number)
         yield Range(
             path, log.seed, end_at, contents.end_at, max(start, contents.end),
-            min(end, contents.until), contents.end, None, frozenset(), missing=True,
+            min(end, contents.held_end), contents.end, None, frozenset(), missing=True,
         )  # fmt: skip
 
 

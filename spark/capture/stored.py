@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from durable.errors import RecordDamaged
-from durable.log.bodies import decode_definitions
+from durable.log.bodies import SEAL_BYTES, decode_definitions
 from durable.log.checkpoints import Checkpoints
 from durable.log.header import FIRST_NUMBER, SEGMENT_HEADER_BYTES, SegmentHeader, segment_name
 from durable.log.identity import Identity, identify
@@ -134,6 +134,8 @@ class StoredLog:
             if header is None and one.marks and not (begun or _follows(one, contents)):
                 one.first = one.marks[0].position
             expected = one.end
+            if contents:
+                contents[-1].before = one.first
             if contents and contents[-1].number == number - 1:
                 contents[-1].until = _first_known(one, header)
             contents.append(one)
@@ -194,6 +196,7 @@ class StoredLog:
                 file.forget_read(
                     one.end_at
                 )  # Or zeros that were read ahead are searched each time.
+            one.cut = closed and not _ends_whole(file, one)
         one.complete |= closed
 
     @contextmanager
@@ -276,7 +279,7 @@ class StoredLog:
         """By all records from there on; and whether some may be missing."""
         lanes, lossy = Lanes(), False
         for one in self.contents:
-            if max(one.end, one.until) <= position:
+            if one.held_end <= position:
                 continue
             lossy |= one.lossy
             with self._opened(one.number) as file:
@@ -370,6 +373,15 @@ def _follows(one: Contents, earlier: Sequence[Contents]) -> bool:
     if not earlier:
         return one.number == FIRST_NUMBER
     return earlier[-1].sealed and earlier[-1].number == one.number - 1
+
+
+def _ends_whole(file: RealFile, one: Contents) -> bool:
+    """Whether all that was written to a segment that is closed may be there, by how it ends: with a seal, unless
+    recovery had found no space to make a segment that was cut as long again as one takes."""
+    if one.sealed:
+        return True
+    rest = file.pread(SEAL_BYTES, one.end_at)
+    return bool(one.marks) and len(rest) < SEAL_BYTES and not any(rest)
 
 
 def _first_known(one: Contents, header: SegmentHeader | None) -> int:

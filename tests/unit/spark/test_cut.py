@@ -145,3 +145,44 @@ def test_a_segment_in_which_no_record_is_left_is_damage(tmp_path: Path) -> None:
         with pytest.raises(CaptureDamaged, match="are damaged"):
             loaded(tmp_path, ordering=ordering)
     assert loaded(tmp_path, damaged="skip")
+
+
+@pytest.mark.parametrize("ordering", ["none", "queue"])
+@pytest.mark.parametrize("where", ["header", "header, zeros", "record, zeros", "in a header"])
+def test_a_segment_that_was_cut_before_one_that_was_freed_is_not_read_as_all_there(
+    tmp_path: Path, where: str, ordering: str
+) -> None:
+    """Found: only the segment behind it, where that stood, told that records are missing."""
+    captured = varied(tmp_path, 2)
+    ends = record_ends(captured, 4)
+    captured.close()
+    first = looked(captured).contents[3].first
+    captured.free(5)
+    following = looked(captured).contents[4].first
+    at, start = {
+        "header": (SEGMENT_HEADER_BYTES, first),
+        "header, zeros": (SEGMENT_HEADER_BYTES, first),
+        "record, zeros": (ends[2], first + 3),
+        "in a header": (ends[2] + 30, first + 3),
+    }[where]
+    whole = Counter(loaded(tmp_path))
+    (cleared if "zeros" in where else cut)(captured, 4, at)
+    told = f"log positions {start} to {following - 1} are missing"
+    with pytest.raises(CaptureCut, match=told):
+        loaded(tmp_path, ordering=ordering)
+    found = Counter(loaded(tmp_path, damaged="skip", ordering=ordering))
+    assert found < whole
+
+
+def test_a_segment_that_ends_without_a_seal_for_want_of_room_is_not_cut(tmp_path: Path) -> None:
+    """As recovery leaves one on a full disk: the next one is begun, and freed."""
+    captured = varied(tmp_path, 2)
+    ends = record_ends(captured, 4)
+    captured.close()
+    captured.free(5)
+    for size_bytes in (ends[-1], ends[-1] + 72):
+        cut(captured, 4, ends[-1])
+        with (captured.path / "msgs.0000000004").open("ab") as file:
+            file.truncate(size_bytes)
+        assert not any(one.missing for one in looked(captured).contents)
+        loaded(tmp_path)

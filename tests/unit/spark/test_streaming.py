@@ -13,7 +13,7 @@ pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
 from pyspark.sql.types import StructType
 
-from durable.log.header import segment_name
+from durable.log.header import SEGMENT_HEADER_BYTES, segment_name
 from durable.log.record import MAGIC
 from spark.capture.options import read_options
 from spark.capture.splits import checked
@@ -367,6 +367,25 @@ def test_a_checkpoint_of_an_earlier_version_goes_on(captured: Captured) -> None:
     stream.run()
     assert "last" in stream.at
     assert Counter(stream.messages) == Counter(captured.messages)
+
+
+def test_a_stream_is_told_once_what_was_cut_off_before_what_was_freed(
+    captured: Captured, caplog: pytest.LogCaptureFixture
+) -> None:
+    positions = publish(captured, 60)
+    captured.free(2)
+    file = captured.path / segment_name(1)
+    file.write_bytes(file.read_bytes()[:SEGMENT_HEADER_BYTES])
+    at_end = Stream(captured.data)
+    stream = Stream(
+        captured.data, startingOffsets="earliest", damaged="skip", maxOffsetsPerTrigger=20
+    )
+    assert stream.run() > 3
+    left = [positions.index(one) for one in positions if captured.segment_of(one) > 2]
+    assert {one.sequence // 2 for one in stream.messages} == {*left}
+    assert len([one for one in caplog.messages if "damaged stretches" in one]) == 1
+    publish(captured, 3)
+    assert at_end.run()
 
 
 def test_a_column_that_is_asked_for_twice_is_a_line() -> None:
