@@ -186,3 +186,25 @@ def test_a_segment_that_ends_without_a_seal_for_want_of_room_is_not_cut(tmp_path
             file.truncate(size_bytes)
         assert not any(one.missing for one in looked(captured).contents)
         loaded(tmp_path)
+
+
+def test_a_queue_whose_deletion_is_cut_off_with_the_end_of_the_log_is_there_again(
+    tmp_path: Path,
+) -> None:
+    """As for a broker that is started on it. Once a snapshot without the queue stands, it stays deleted."""
+    captured = Captured(tmp_path)
+    captured.declare("jobs", 1)
+    captured.declare("other", 2)
+    captured.publish([1], [b"first"])
+    file = captured.path / "msgs.0000000001"
+    before = len(file.read_bytes().rstrip(b"\0"))
+    captured.delete("jobs")
+    assert not loaded(tmp_path, queues="other")
+    captured.snapshot()
+    snapshot = len(file.read_bytes().rstrip(b"\0"))
+    captured.publish([2], [b"x"])
+    captured.close()
+    cleared(captured, 1, (snapshot + 7) // 8 * 8)
+    assert loaded(tmp_path) == []
+    cleared(captured, 1, (before + 7) // 8 * 8)
+    assert [(one.queue, one.value) for one in loaded(tmp_path)] == [("jobs", b"first")]
