@@ -223,7 +223,7 @@ class _Walk:
         header = read_header(front, 0, self._seed)
         good = header is not None and header.position >= floor
         candidate = at + (header.total_bytes if good and header is not None else ALIGNMENT)
-        self._dirty_end = candidate if any(front[:ALIGNMENT]) else at
+        self._dirty_end = min(candidate, self._end) if any(front[:ALIGNMENT]) else at
         following: int | None = None
         for found, later in self._search(candidate, floor):
             following = found if following is None else following

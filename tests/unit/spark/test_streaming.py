@@ -14,13 +14,14 @@ pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 from pyspark.sql.types import StructType
 
 from durable.log.header import SEGMENT_HEADER_BYTES, segment_name
-from durable.log.record import MAGIC
+from durable.log.record import HEADER_BYTES, MAGIC, TARGET_BYTES
 from spark.capture.options import read_options
 from spark.capture.splits import checked
 from spark.capture.stored import StoredLog
 from spark.errors import ContradictoryOptions, DataLost
 from tests.captures import SECOND_US, T0_US, Captured, Message, jobs_and_audit, publish
 from tests.stores import flip
+from tests.unit.spark.loading import looked
 from tests.unit.spark.streams import Stream
 
 
@@ -386,6 +387,24 @@ def test_a_stream_is_told_once_what_was_cut_off_before_what_was_freed(
     assert len([one for one in caplog.messages if "damaged stretches" in one]) == 1
     publish(captured, 3)
     assert at_end.run()
+
+
+def test_a_segment_that_was_cut_behind_the_header_of_a_record_is_counted(
+    captured: Captured,
+) -> None:
+    """Found: an IndexError. The record was said to be damaged, up to where it would have ended."""
+    positions = publish(captured, 60)
+    at = looked(captured).contents[1].marks[0].at
+    file = captured.path / segment_name(2)
+    size_bytes = at + HEADER_BYTES + 2 * TARGET_BYTES + 4
+    file.write_bytes(file.read_bytes()[:size_bytes])
+    assert looked(captured).contents[1].damaged == [(at, size_bytes)]
+    stream = Stream(
+        captured.data, startingOffsets="earliest", damaged="skip", maxOffsetsPerTrigger=20
+    )
+    stream.run()
+    left = [positions.index(one) for one in positions if captured.segment_of(one) != 2]
+    assert {one.sequence // 2 for one in stream.messages} == {*left}
 
 
 def test_a_column_that_is_asked_for_twice_is_a_line() -> None:
