@@ -39,7 +39,7 @@ def read(
     Raises:
         StoreKeyMissing, StoreKeyWrong, KeysUnusable: it is encrypted, see decryption.py.
         CaptureDamaged, CaptureCut: with damaged=fail.
-        DataLost: with fail_on_data_loss, a segment has been freed since the plan was made, or is
+        DataLost: with fail_on_data_loss, a segment has been freed or cut since the plan was made, or is
             another store's.
         NewerFormat: a valid record of a later version.
     """
@@ -50,13 +50,16 @@ def read(
     while ranges:
         one = ranges.popleft()
         decryption = decryption or Decryption(Path(one.path).parent, keys)
+        begun = False
         try:
             with _opened(one) as file:
+                begun = True
                 yield from _range(file, one, work, tables, wanted, damaged, decryption)
         except DataLost as error:
             if fail_on_data_loss:
                 raise
-            carried = elsewhere.of(one)
+            # Of one that was cut while it was read, or became a spare, some is given already.
+            carried = [] if begun else elsewhere.of(one)
             left = " but for what compaction carried" if carried else ""
             logger.warning("%s: %d bytes skipped%s", error, one.size_bytes, left)
             ranges.extendleft(reversed(carried))

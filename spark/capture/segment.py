@@ -30,8 +30,9 @@ from durable.log.record import (
     Kind,
     Record,
 )
-from durable.log.scan import Damaged, Decrypt, scan
+from durable.log.scan import Damaged, Decrypt, Found, scan
 
+from ..errors import DataLost, in_a_line
 from .gather import Bytes, Ints, numbers
 from .groups import ungrouped
 from .plan import Range
@@ -76,6 +77,7 @@ def chunks(
         decrypt: for those that are encrypted; what it raises is raised.
     Raises:
         NewerFormat: a valid record of a later version.
+        DataLost: it was cut since the range was planned.
     """
     window = _Window(file)
     kinds = frozenset({Kind.MOVED} if wanted.carried else {Kind.PUBLISH, Kind.CAPTURE})
@@ -89,6 +91,7 @@ def chunks(
         if size_bytes:
             continue
         # No valid record here, or one longer than a window: what else it may be, `scan` knows.
+        found: Found | Damaged | None = None
         for found in scan(
             window.read, at, wanted.end_at, seed=wanted.seed, floor=floor, decrypt=as_written
         ):
@@ -104,6 +107,11 @@ def chunks(
                 yield from _decrypted(_chunk(there, [found.at - window.at], window.at), decrypt)
             break
         else:
+            if found is None:  # Zeros, or the end of the file: it was cut, or is a spare again.
+                raise DataLost(
+                    f"{in_a_line(wanted.path)}: nothing stands from byte {at} on, where records "
+                    "stood when this was planned"
+                )
             return
 
 

@@ -10,8 +10,8 @@ import pytest
 pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
 from durable.log.header import SEGMENT_HEADER_BYTES
-from spark.errors import CaptureCut, CaptureDamaged
-from tests.captures import Captured, compacted, varied
+from spark.errors import CaptureCut, CaptureDamaged, DataLost
+from tests.captures import Captured, compacted, of_rows, varied
 from tests.unit.spark.loading import loaded, looked, planned, rows_of
 
 
@@ -208,3 +208,19 @@ def test_a_queue_whose_deletion_is_cut_off_with_the_end_of_the_log_is_there_agai
     assert loaded(tmp_path) == []
     cleared(captured, 1, (before + 7) // 8 * 8)
     assert [(one.queue, one.value) for one in loaded(tmp_path)] == [("jobs", b"first")]
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+def test_a_segment_that_is_cut_after_the_plan_is_not_read_as_all_there(
+    tmp_path: Path, zeros: bool
+) -> None:
+    """Found: the task that met nothing where records should stand said nothing."""
+    captured = varied(tmp_path, 2)
+    at = record_ends(captured, 4)[3]
+    captured.close()
+    (work,) = planned(tmp_path)
+    (cleared if zeros else cut)(captured, 4, at)
+    with pytest.raises(DataLost, match=rf"msgs\.0000000004: nothing stands from byte {at} on"):
+        rows_of(tmp_path, work, damaged="skip")
+    found = Counter(of_rows(rows_of(tmp_path, work, failOnDataLoss="false")))
+    assert found < Counter(captured.messages)
