@@ -258,7 +258,7 @@ class _Walk:
                     index = data.find(MAGIC, index + 1)
             elif self._zeros_end_it:
                 return
-            if len(data) <= HEADER_BYTES:
+            if len(data) < HEADER_BYTES + ALIGNMENT:  # A file that was cut ends anywhere.
                 return
             at = following
 

@@ -12,6 +12,7 @@ pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 from durable.log.header import SEGMENT_HEADER_BYTES
 from spark.errors import CaptureCut, CaptureDamaged, DataLost
 from tests.captures import Captured, compacted, of_rows, varied
+from tests.stores import flip
 from tests.unit.spark.loading import loaded, looked, planned, rows_of
 
 
@@ -224,3 +225,16 @@ def test_a_segment_that_is_cut_after_the_plan_is_not_read_as_all_there(
         rows_of(tmp_path, work, damaged="skip")
     found = Counter(of_rows(rows_of(tmp_path, work, failOnDataLoss="false")))
     assert found < Counter(captured.messages)
+
+
+@pytest.mark.parametrize("more", range(8))
+def test_a_segment_that_was_cut_within_8_bytes_and_is_damaged_before_is_searched_to_its_end(
+    tmp_path: Path, more: int
+) -> None:
+    """Found: for ever, unless the file had been cut at a multiple of 8."""
+    captured = varied(tmp_path, 2)
+    at = record_ends(captured, 4)[3]
+    captured.close()
+    flip(captured.path / "msgs.0000000004", at + 20)
+    cut(captured, 4, at + 200 + more)
+    assert looked(captured).contents[3].damaged == [(at, at + 200 + more)]
