@@ -202,6 +202,10 @@ class Link:
         return self.next_id
 
     @property
+    def frames_received(self) -> int:
+        return self._frames_received
+
+    @property
     def heard(self) -> bool:
         """Whether the peer has said anything on it, so that it knows of it for certain."""
         return self._frames_received > 0

@@ -174,7 +174,8 @@ class Peering:
             peer.failures = peer.denials = peer.strangers = 0
             peer.up_since_s = now_s
             self.dialler.hurry(now_s)
-            if not peer.listens:  # Now, for once the path is lost it is too late to ask.
+            peer.refused_after = None
+            if not peer.listens:  # Later, when the path is lost, it is too late to ask.
                 self.probe(peer)
             self._listener.link_up(link, peer, idempotent)
         elif link.connected and not was_connected:
@@ -240,7 +241,8 @@ class Peering:
             self.fail(link, f"broke the protocol: {why}", now_s=now_s)
 
     def probe(self, peer: Peer) -> None:
-        """Find out whether the process is there at all: where it was, a refusal is proof that it is not."""
+        """Find out whether the process is there at all: a refusal is proof that it is not, unless it was refused there
+        while it was."""
         peer.probed = set(self._roster.telling(peer))
         self._out.extend(Probe(endpoint, peer.node) for endpoint in sorted(peer.probed))
 
@@ -253,16 +255,19 @@ class Peering:
     def probed(self, node: bytes, endpoint: str, found: Probed, now_s: float) -> None:
         """Answer to a Probe."""
         link, peer = self.links.get(node), self._roster.peers.get(node)
-        if peer is None:
+        if peer is None or link is None:
             return
         if found is Probed.LISTENS:
-            peer.listens = True
-        if found is not Probed.REFUSED or link is None or link.connected:
+            peer.listens, peer.refused_after = True, None
+        if found is not Probed.REFUSED or endpoint not in peer.probed:
             return
-        if endpoint in peer.probed:
-            peer.probed.remove(endpoint)
-            if peer.listens and not peer.probed:
-                self.fail(link, "nothing listens there any more", now_s=now_s, proof=True)
+        peer.probed.remove(endpoint)
+        if peer.probed:
+            return
+        if link.connected:
+            peer.refused_after = link.frames_received
+        elif peer.refused_after is None or link.frames_received <= peer.refused_after:
+            self.fail(link, "nothing listens there any more", now_s=now_s, proof=True)
 
     def _give_up(self, link: Link, now_s: float) -> None:
         if self.links.get(link.peer) is link:

@@ -49,8 +49,10 @@ class Peer:
     reached: str = ""
     """The host part of the address at which it answered us last."""
     listens: bool = False
-    """Whether something has ever answered where it said it is. Behind NAT or a firewall nothing does, and that it is
-    refused there says nothing."""
+    """Whether something has answered where it says it is."""
+    refused_after: int | None = None
+    """How many frames had come of its link when nothing listened there. If more have come since it was there
+    nevertheless, as who is behind NAT is: that it is refused there says nothing."""
     strangers: int = 0
     """Times in a row that somebody else answered at an address of its."""
     probed: set[str] = field(default_factory=set)

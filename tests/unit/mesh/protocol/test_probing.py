@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mesh.protocol.frame import CONTROL, DATA
+import pytest
+
+from mesh.protocol.frame import DATA, Frame, pack_frame
 from mesh.protocol.instructions import Probed
 from mesh.protocol.peering import Ending
-from tests.machines import OTHER
+from tests.machines import LANES, OTHER
 
 from .peering_bench import (
     ELSEWHERE,
@@ -38,19 +40,41 @@ def test_a_refused_probe_ends_a_link_without_a_path_at_once() -> None:
     assert bench.told[2:] == [("down", LARGER, "nothing listens there any more", Ending.LOST)]
 
 
-def test_who_never_answered_where_it_says_it_is_is_not_gone_when_it_is_refused_there() -> None:
+def hear(bench: Bench) -> None:
+    raw = pack_frame(DATA, 0, 0, 0, 0, [])
+    bench.peering.links[LARGER].receive(Frame(raw), len(raw), bench.now_s)
+
+
+def test_who_was_refused_while_it_was_there_is_not_gone_when_it_is_refused_again() -> None:
     """Found: of who is behind NAT each reset cost the link, and all that was on its way."""
     bench = Bench()
     accept(bench)
     assert bench.roster.peers[LARGER].probed == {"tcp://127.0.0.1:2"}, "whether it answers there"
     bench.peering.probed(LARGER, "tcp://127.0.0.1:2", Probed.REFUSED, bench.now_s)
-    for lane in (CONTROL, DATA):
+    hear(bench)
+    for lane in LANES:
         bench.peering.lost(b"%d" % lane, bench.now_s)
         bench.peering.probed(LARGER, "tcp://127.0.0.1:2", Probed.REFUSED, bench.now_s)
     assert bench.told == [("path lost", LARGER)] * 2
-    for lane in (CONTROL, DATA):
+    for lane in LANES:
         assert say(bench, replace(HELLO, lane=lane, resume=True), b"back %d" % lane) == "WELCOME"
     assert bench.told[2:] == [("path back", LARGER)]
+
+
+@pytest.mark.parametrize("listened", [True, False])
+def test_who_was_heard_no_more_since_it_was_refused_or_has_listened_since_is_gone(
+    listened: bool,
+) -> None:
+    """It may have been dying when it was refused for the first time."""
+    bench = Bench()
+    accept(bench)
+    bench.peering.probed(LARGER, "tcp://127.0.0.1:2", Probed.REFUSED, bench.now_s)
+    if listened:
+        bench.peering.probed(LARGER, "tcp://127.0.0.1:2", Probed.LISTENS, bench.now_s)
+        hear(bench)
+    bench.peering.lost(b"0", bench.now_s)
+    bench.peering.probed(LARGER, "tcp://127.0.0.1:2", Probed.REFUSED, bench.now_s)
+    assert bench.told[1:] == [("down", LARGER, "nothing listens there any more", Ending.LOST)]
 
 
 def test_who_was_introduced_there_listens_and_is_not_asked_again() -> None:
