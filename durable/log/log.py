@@ -106,7 +106,8 @@ class Log:
         """Whether somebody waits for something that has gathered."""
         self._changed = Bell()
         """Rung after each commit, segment and failure: whoever waits looks again."""
-        self._calls = Calls(in_thread or trio.to_thread.run_sync, self._changed)
+        self.calls = Calls(in_thread or trio.to_thread.run_sync, self._changed)
+        """Also for who does something in this directory, or elsewhere under the protection of its lock."""
         self._turn = trio.Lock()
         self._waiters: list[tuple[int, int, trio.Event]] = []
         self._order = count()
@@ -274,7 +275,7 @@ class Log:
     async def _reading(self, read: Callable[[], T]) -> T:
         """What cannot be read today, or without its key, is no damage, which would be settled and freed."""
         try:
-            found: T = await self._scarcity.outlast(partial(self._calls.call, "reading", read))
+            found: T = await self._scarcity.outlast(partial(self.calls.call, "reading", read))
         except (OSError, StoreKeyMissing) as error:
             self._fail("reading failed", error)
             self._tell()
@@ -377,7 +378,7 @@ class Log:
                 return []
             try:
                 spares_max = max(0, SPARES - len(spares.small))
-                spares.add(*await self._calls.call("freeing", store.remove, spares_max))
+                spares.add(*await self.calls.call("freeing", store.remove, spares_max))
             except OSError as error:
                 store.trouble = error
             if gone and store.trouble:  # What is stored is well: it takes space for longer.
@@ -385,10 +386,10 @@ class Log:
             self._space.wake()
             return [number for number in numbers if number not in store.unremoved]
 
-    async def in_thread(self, call: Callable[..., T], *arguments: Any) -> T:
+    async def in_thread(self, call: Callable[..., T], *arguments: Any, kind: str = "beside") -> T:
         """What a call of who writes files beside ours returns, one at a time. Cancelled, it goes on, and the store
         is left open: it is to ask `check` whenever it can end."""
-        found: T = await self._calls.call("beside", call, *arguments)
+        found: T = await self.calls.call(kind, call, *arguments)
         return found
 
     def check(self) -> None:
@@ -425,10 +426,8 @@ class Log:
             try:
                 await self._writer.finish()
             except Exception as error:
-                self._calls.writing = False
                 await self._not_done(error)
             else:
-                self._calls.writing = False
                 committer.done()
                 self._tell()
             if self._hurried:
@@ -448,12 +447,12 @@ class Log:
             self._tell()
 
     def _start(self, commit: Commit) -> None:
-        self._calls.writing = True
-        self._writer.start(self._store.carry_out, commit)
+        self.calls.writing = True
+        self._writer.start(partial(self.calls.write, self._store.carry_out), commit)
         self._begun.wake()
 
     async def _call(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        return await self._scarcity.outlast(partial(self._calls.call, "making", call, *arguments))
+        return await self._scarcity.outlast(partial(self.calls.call, "making", call, *arguments))
 
     async def _wait_for_space(self) -> None:
         with trio.move_on_after(self._config.retry_s):
@@ -477,7 +476,7 @@ class Log:
         self._hurried = True
         self.commit_nowait()
         with trio.move_on_after(self._config.commit_s_max):
-            while self._calls or not (
+            while self.calls or not (
                 committer.stopped or committer.refusing or committer.durable_end == committer.end
             ):
                 await self._changed.wait()
@@ -486,9 +485,7 @@ class Log:
 
     def _close(self) -> None:
         self._writer.close()
-        if self._calls:
+        if not self.calls.close(self._store.close):
             # A thread is still in the kernel with these files: closing them, or letting another
-            # broker in, would be worse than keeping both until this process ends.
+            # broker in, would be worse than keeping both until it is back, or this process ends.
             logger.error("the store in %s is left open: a call hangs", self._store.path)
-        else:
-            self._store.close()

@@ -74,7 +74,7 @@ def test_a_last_checkpoint_that_hangs_is_left(what: str, monkeypatch: pytest.Mon
     async def life(hosted: Hosted) -> None:
         await declare(hosted, "jobs")
         await publish(hosted, make_batch(0, [b"a", b"b"], key="jobs"))
-        hosted.log._calls.in_thread = hanging.in_thread
+        hosted.log.calls.in_thread = hanging.in_thread
         if what == "file":
             faults.before_sync = hanging.here
         else:

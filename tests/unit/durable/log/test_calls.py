@@ -12,12 +12,13 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from durable.errors import StoreClosed
 from durable.log.calls import Calls
 from durable.log.log import Log, open_log
 from durable.log.memory_disk import MemoryDisk, Volume
 from mesh.waker import Bell
 from tests.logs import SMALL, publish
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 IMPATIENT = replace(SMALL, commit_s_max=0.01)
 
@@ -125,6 +126,54 @@ async def test_a_log_can_be_left_while_a_read_hangs_and_keeps_others_out(
             await left(log, hanging, monkeypatch)
     assert "left open: a call hangs" in caplog.text
     assert volume.locked
+
+
+@pytest.mark.parametrize("what", ["read", "commit"])
+async def test_a_log_that_was_left_open_lets_others_in_when_its_call_is_back(
+    hanging: Hanging, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Found: its process had to end, and nobody could wait for it. Until then its lock is not free for a moment."""
+    volume = Volume()
+    async with open_log(MemoryDisk(volume), IMPATIENT) as log:
+        if what == "read":
+            await left(log, hanging, monkeypatch)
+        else:
+            monkeypatch.setattr(log._store, "carry_out", hanging)
+            log.append_nowait([publish(1)])
+            await until(hanging.begun.is_set)
+    assert log.calls
+    closed = log._store._disk.close
+
+    def close() -> None:
+        assert hanging.let_go.is_set()
+        closed()
+
+    monkeypatch.setattr(log._store._disk, "close", close)
+    with pytest.raises(StoreClosed):
+        await log.in_thread(list)
+    hanging.let_go.set()
+    with trio.fail_after(PATIENCE_S):
+        await log.calls.back()
+    assert not volume.locked
+    async with open_log(MemoryDisk(volume), SMALL):
+        pass
+
+
+async def test_closing_waits_for_who_needs_its_lock(caplog: pytest.LogCaptureFixture) -> None:
+    volume, release = Volume(), trio.Event()
+
+    async def hold(log: Log) -> None:
+        with log.calls.held():
+            await release.wait()
+            assert await log.in_thread(lambda: volume.locked)
+
+    async with trio.open_nursery() as nursery, open_log(MemoryDisk(volume), SMALL) as log:
+        nursery.start_soon(hold, log)
+        await wait_all_tasks_blocked()
+        log.on_commit = release.set
+        log.append_nowait([publish(1)], hurry=False)  # It is committed by who closes.
+    assert not volume.locked
+    assert "left open" not in caplog.text
 
 
 async def test_a_read_that_was_left_and_came_back_leaves_nothing_open(

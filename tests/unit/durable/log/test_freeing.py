@@ -397,11 +397,11 @@ async def test_one_removes_at_a_time(
             removing.append("one")
             await virtual_sleep(1.0)
             removing.pop()
-        return await Calls.call(log._calls, kind, *args)
+        return await Calls.call(log.calls, kind, *args)
 
     volume = Volume()
     async with open_log(MemoryDisk(volume), SMALL, in_thread=inline) as log:
-        monkeypatch.setattr(log._calls, "call", call)
+        monkeypatch.setattr(log.calls, "call", call)
         for number in range(30):
             await log.durable(*await log.append([publish(number, 300)]))
         first, second, *_ = log._store.segments

@@ -6,6 +6,7 @@ import errno
 import logging
 import threading
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import trio
@@ -398,10 +399,16 @@ async def test_a_log_whose_disk_hangs_can_be_left_and_keeps_others_out(
     """Nobody can end a call that does not return, so nobody may come in beside it."""
     volume = Volume()
     disk = FaultyDisk(volume)
-    gate = Gate()
-    async with open_log(disk, SMALL, in_thread=gate) as log:
+    back = trio.Event()
+    back.set()
+
+    async def in_thread(call: Any, *args: Any, abandon_on_cancel: bool = False) -> Any:
+        await back.wait()
+        return call(*args)
+
+    async with open_log(disk, SMALL, in_thread=in_thread) as log:
         await wait_all_tasks_blocked()
-        gate.open = trio.Event()
+        back = trio.Event()
         log.append_nowait([publish(1)])
         await wait_all_tasks_blocked()
     assert "left open" in caplog.text
