@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import trio
 
@@ -21,6 +23,7 @@ from ..errors import (
     ForeignStore,
     InUse,
     NewerFormat,
+    StoreClosed,
     StoreError,
     StoreFailed,
     StoreFull,
@@ -32,6 +35,7 @@ from ..errors import (
 )
 from ..log.disk import NO_SPACE
 from ..log.encryption import Encryption
+from ..log.log import Log
 from ..log.real_disk import RealDirectory, free_bytes
 from .capture import Capture
 from .clock import SteadyClock
@@ -45,6 +49,7 @@ from .directory import (
     vhost_path,
     vhosts,
 )
+from .ending import CLOSE_S
 from .hosted import Hosted
 from .opening import open_vhost
 
@@ -64,6 +69,8 @@ class _Running:
     ending: trio.Event = field(default_factory=trio.Event)
     deleted: bool = False
     """Its files go when it has ended."""
+    going: trio.CancelScope = field(default_factory=trio.CancelScope)
+    """Around that: with a deadline once the broker closes, for its disk may hang."""
     ended: trio.Event = field(default_factory=trio.Event)
 
 
@@ -78,6 +85,8 @@ class Hosting:
         self.collector = collector
         self._clock = SteadyClock()
         self._running: dict[str, _Running] = {}
+        self._home: Log
+        """Of `/`: its lock is that of the whole directory."""
         self._unavailable: set[str] = set()
         """Until the next start."""
         self._opening = open_nursery()
@@ -89,13 +98,16 @@ class Hosting:
         """Unpacked, definitions take ten times their memory and more."""
 
     async def __aenter__(self) -> Hosting:
-        finish_removals(RealDirectory(self._data))
         make_vhost(self._data, DEFAULT_VHOST)
         self._nursery = await self._opening.__aenter__()
         try:
             with self.collector.growing() as stay:
+                await self._begin(DEFAULT_VHOST)  # Before anything is removed: others may be at it.
+                self._home = self.get(DEFAULT_VHOST).log
+                await self._at_home(finish_removals, RealDirectory(self._data))
                 for name in vhosts(self._data):
-                    await self._begin(name)
+                    if name != DEFAULT_VHOST:
+                        await self._begin(name)
                 stay(sum(map(_entries, self.all())))
         except BaseException as error:
             await self.__aexit__(type(error), error, error.__traceback__)
@@ -117,6 +129,7 @@ class Hosting:
     ) -> bool | None:  # fmt: skip
         for running in self._running.values():
             running.ending.set()
+            running.going.deadline = trio.current_time() + CLOSE_S
         return await self._opening.__aexit__(kind, error, trace)
 
     def joined(self, node: Node) -> None:
@@ -175,7 +188,7 @@ class Hosting:
     async def _make(self, name: str) -> None:
         new = not is_vhost(vhost_path(self._data, name))
         try:
-            await trio.to_thread.run_sync(make_vhost, self._data, name)
+            await self._at_home(make_vhost, self._data, name)
             await self._nursery.start(self._host, name)
         except (StoreError, OSError) as error:
             refusal = self._refusal(name, error)
@@ -237,26 +250,47 @@ class Hosting:
     ) -> None:
         running = self._running[name] = _Running()
         try:
-            async with (
-                open_vhost(self._data, name, self._config, self._encryption, self._clock) as hosted,
-                open_nursery() as nursery,
-            ):
-                running.hosted = hosted
-                nursery.start_soon(self._capture, hosted)
-                task_status.started()
-                await running.ending.wait()
-                nursery.cancel_scope.cancel()
-            if running.deleted:
-                await self._remove(name)
+            with ExitStack() as locked:
+                async with (
+                    open_vhost(
+                        self._data, name, self._config, self._encryption, self._clock
+                    ) as hosted,
+                    open_nursery() as nursery,
+                ):
+                    running.hosted = hosted
+                    nursery.start_soon(self._capture, hosted)
+                    task_status.started()
+                    await running.ending.wait()
+                    if running.deleted:
+                        locked.enter_context(self._home.calls.held())
+                    nursery.cancel_scope.cancel()
+                if running.deleted:
+                    await self._delete(name, running.going, hosted.log)
         finally:
             del self._running[name]
             running.ended.set()
 
+    async def _delete(self, name: str, going: trio.CancelScope, log: Log) -> None:
+        """Its files, once nobody is at them. Until then it keeps its name: what a call that hangs makes or
+        removes when it is back would be another one's."""
+        with going, suppress(StoreClosed):
+            await log.calls.back()
+            await self._remove(name)
+            return
+        logger.error(
+            "vhost %s is not deleted yet, the disk hangs: the next start finishes that, or has it as it was",
+            name,
+        )  # fmt: skip
+
     async def _remove(self, name: str) -> None:
         try:
-            await trio.to_thread.run_sync(remove_vhost, RealDirectory(self._data), name)
+            await self._at_home(remove_vhost, RealDirectory(self._data), name)
         except OSError as error:  # Its name went first: to brokers it is gone all the same.
             logger.warning("vhost %s is deleted, but some of its files are left: %s", name, error)
+
+    async def _at_home(self, call: Callable[..., object], *arguments: Any) -> None:
+        """In a thread; the directory stays locked until it is back. One after the other, where one was left."""
+        await self._home.in_thread(call, *arguments, kind="vhosts")
 
     async def _capture(self, hosted: Hosted) -> None:
         await self._joined.wait()

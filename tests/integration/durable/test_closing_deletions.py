@@ -1,0 +1,155 @@
+"""A vhost is deleted while its disk hangs: the broker closes nevertheless, and nothing is left by halves.
+
+On a real directory, in real threads, which hang until they are let go.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from durable.broker import ending, hosting
+from durable.broker.collecting import Collector
+from durable.broker.directory import check_unused, remove_vhost, vhost_path
+from durable.broker.hosting import Hosting
+from durable.errors import StoreInUse
+from durable.log.encryption import Encryption
+from durable.log.real_disk import RealDirectory, RealDisk
+from tests.brokers import SMALL
+from tests.integration.durable.test_too_large import declare, publish, ready
+from tests.vhosts import make_batch
+from tests.waiting import PATIENCE_S, until
+
+IMPATIENT = replace(SMALL, log=replace(SMALL.log, commit_s_max=0.05))
+
+
+class Hanging:
+    """Calls in worker threads that do not come back before they are let go."""
+
+    def __init__(self) -> None:
+        self.hung, self.let_go = threading.Event(), threading.Event()
+
+    def here(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            self.hung.set()
+            self.let_go.wait(PATIENCE_S)
+
+    def before(self, patch: pytest.MonkeyPatch, kind: type, name: str) -> None:
+        """Every call of this method."""
+        method = getattr(kind, name)
+
+        def call(*args: Any) -> Any:
+            self.here()
+            return method(*args)
+
+        patch.setattr(kind, name, call)
+
+
+@pytest.fixture
+def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hanging]:
+    for where in (hosting, ending):
+        monkeypatch.setattr(where, "CLOSE_S", 0.05)
+    one = Hanging()
+    yield one
+    one.let_go.set()
+
+
+def opened(path: Path, config: Any = SMALL) -> Hosting:
+    return Hosting(path, config, Encryption(None), Collector())
+
+
+async def unused(path: Path) -> bool:
+    try:
+        check_unused(path)
+    except StoreInUse:
+        return False
+    return True
+
+
+def files(path: Path) -> set[str]:
+    return {str(one.relative_to(path)) for one in path.rglob("*")}
+
+
+@pytest.mark.parametrize("at", ["rename", "sync_directory", "unlink", "remove_directory"])
+async def test_a_broker_closes_while_a_deletion_hangs_and_nobody_finds_half_of_it(
+    tmp_path: Path, hanging: Hanging, caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch, at: str,
+) -> None:  # fmt: skip
+    """Found: the thread was waited for without end, and who started meanwhile removed what it was at."""
+    data, found = tmp_path / "data", tmp_path / "found"
+
+    def remove(*args: Any) -> None:
+        hanging.before(monkeypatch, RealDirectory, at)
+        remove_vhost(*args)
+
+    async with opened(data) as one:
+        await one.create("billing")
+        await declare(one.get("billing"), "jobs")
+        await publish(one.get("billing"), make_batch(0, [b"a"], key="jobs"))
+    with trio.fail_after(PATIENCE_S / 2):
+        async with opened(data, IMPATIENT) as one:
+            monkeypatch.setattr(hosting, "remove_vhost", remove)
+            one.delete("billing")
+            await until(hanging.hung.is_set)
+    assert "vhost billing is not deleted yet, the disk hangs" in caplog.text
+    assert f"{vhost_path(data, '/') / 'log'} is left open" in caplog.text
+    before = files(data)
+    with pytest.raises(StoreInUse):
+        async with opened(data):
+            raise AssertionError("somebody is in there")
+    assert files(data) == before
+
+    # What is found when this process, and its lock, are gone.
+    shutil.copytree(data, found)
+    monkeypatch.undo()
+    async with opened(found) as one:
+        if at == "rename":
+            assert ready(one.get("billing")) == {"jobs": 1}
+        else:
+            assert one.names == ["/"]
+            assert not vhost_path(found, "billing").exists()
+
+    hanging.let_go.set()
+    await until(lambda: unused(data))
+    async with opened(data) as one:
+        assert one.names == ["/"]
+        assert not vhost_path(data, "billing").exists()
+
+
+async def test_files_of_a_deleted_vhost_stay_until_what_hangs_in_them_is_back(
+    tmp_path: Path,
+    hanging: Hanging,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Found: a new one of its name was made meanwhile, and got files of the old one when the disk came back: then it
+    could not be opened, and where one of them could not be made, a file of the new one's would have gone."""
+    removed_in_time: list[bool] = []
+
+    def remove(*args: Any) -> None:
+        removed_in_time.append(hanging.let_go.is_set())
+        remove_vhost(*args)
+
+    monkeypatch.setattr(hosting, "remove_vhost", remove)
+    async with opened(tmp_path, IMPATIENT) as one:
+        await one.create("billing")
+        with monkeypatch.context() as patch:
+            hanging.before(patch, RealDisk, "free_bytes")
+            await declare(one.get("billing"), "jobs")
+            await until(hanging.hung.is_set)  # To make what is kept ahead.
+        _, gone = one.delete("billing")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(one.create, "billing")
+            await until(lambda: "is left open" in caplog.text)
+            hanging.let_go.set()
+            await gone.wait()
+        assert removed_in_time == [True]
+        log = vhost_path(tmp_path, "billing") / "log"
+        assert [path.name for path in log.glob("msgs.*")] == ["msgs.0000000001"]
