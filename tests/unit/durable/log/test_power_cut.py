@@ -138,3 +138,40 @@ def test_a_seal_and_the_next_header_belong_to_one_chain() -> None:
     again = PlainLog(MemoryDisk(volume))
     assert [one.position for one in again.records()] == list(range(1, 61))
     assert again.report.gaps == ()
+
+
+@pytest.mark.parametrize("killed_at", range(1, 5))
+def test_a_segment_that_a_killed_process_was_making_is_there_after_a_power_cut(
+    killed_at: int,
+) -> None:
+    """The next one finds it under its name, writes to it and confirms, before any other name is synced."""
+    volume = Volume()
+    killed = PlainLog(FaultyDisk(volume, faults := Faults()))
+    (first,) = killed.committer.append([publish(1)])
+    killed.commit()
+    faults.power_cut_at = faults.changes + killed_at
+    with pytest.raises(PowerCut):
+        killed.make_segment()
+    volume.locked = False
+    log = PlainLog(MemoryDisk(volume))
+    confirmed = [first]
+    while log.committer.placer.cursor.number == 1:
+        confirmed += log.committer.append([publish(2, 500)])
+        log.commit()
+    for seed in range(SEEDS):
+        again = PlainLog(MemoryDisk(volume.after_power_cut(Random(seed))))
+        assert [one.position for one in again.records()] == confirmed
+
+
+def test_what_was_torn_in_the_segment_ahead_is_gone_before_anything_is_written_there() -> None:
+    """It may be a valid record, and would stand behind what is written before it."""
+    volume = Volume()
+    log = PlainLog(MemoryDisk(volume))
+    log.write(publish(1))
+    log.close()
+    ahead = volume.seen["msgs.0000000002"]
+    ahead.write(b"torn" * 100, 2048)
+    ahead.sync()
+    PlainLog(MemoryDisk(volume)).close()
+    for seed in range(SEEDS):
+        assert not any(volume.after_power_cut(Random(seed)).seen["msgs.0000000002"].seen)
