@@ -17,7 +17,7 @@ from zlib import crc32
 import pytest
 
 from durable.log.checkpoint import Unusable, directory_name
-from durable.log.checkpoints import Checkpoint, Checkpoints, Root
+from durable.log.checkpoints import ROOT_NAME, Checkpoint, Checkpoints, Root
 from durable.log.disk import Directory
 from durable.log.faulty_disk import Faults, FaultyDisk, PowerCut
 from durable.log.memory_disk import Folder, MemoryDisk, Volume
@@ -194,6 +194,16 @@ def test_removed_ones_are_gone() -> None:
     assert found.digests() == [directory_name("mail")]
     left = open_in(MemoryDisk(volume.after_power_cut(Random(0))))
     assert [left.read(name, 7) is not None for name in NAMES] == [False, True, False]
+
+
+def test_a_root_that_was_dropped_does_not_come_back_after_a_power_cut() -> None:
+    """What it says has to be there may have been freed by then."""
+    volume = Volume()
+    files = open_in(MemoryDisk(volume))
+    files.write_root(Root(5, 3, b"", b""))
+    files.drop_root(4)
+    for seed in range(20):
+        assert ROOT_NAME not in volume.after_power_cut(Random(seed)).seen
 
 
 def damage_a_bit(volume: Volume) -> None:

@@ -6,6 +6,7 @@ plain list of what was appended, and how many of them were confirmed.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from random import Random
 
 import pytest
@@ -175,3 +176,37 @@ def test_what_was_torn_in_the_segment_ahead_is_gone_before_anything_is_written_t
     PlainLog(MemoryDisk(volume)).close()
     for seed in range(SEEDS):
         assert not any(volume.after_power_cut(Random(seed)).seen["msgs.0000000002"].seen)
+
+
+def torn_tail() -> tuple[Volume, bytes]:
+    """A log, and what stands behind its last record."""
+    volume, torn = Volume(), bytes(range(1, 251)) * 4
+    log = PlainLog(MemoryDisk(volume))
+    log.write(publish(1))
+    log.close()
+    segment = volume.seen["msgs.0000000001"]
+    segment.write(torn, 2048)
+    segment.sync()
+    return volume, torn
+
+
+def changes_of_a_start() -> int:
+    disk = FaultyDisk(torn_tail()[0])
+    PlainLog(disk)
+    return disk.faults.changes
+
+
+@pytest.mark.parametrize("cut_at", range(1, changes_of_a_start() + 2))
+def test_what_is_cut_off_is_there_or_its_copy_is(cut_at: int) -> None:
+    """Damage of the last record of all looks the same."""
+    volume, torn = torn_tail()
+    with suppress(PowerCut):
+        PlainLog(FaultyDisk(volume, Faults(power_cut_at=cut_at)))
+    for seed in range(SEEDS):
+        left = volume.after_power_cut(Random(seed))
+        segment = left.seen["msgs.0000000001"].seen
+        copies = [bytes(one.seen) for name, one in left.seen.items() if name.startswith("damaged.")]
+        assert torn in (
+            bytes(segment[2048 : 2048 + len(torn)]),
+            *(one[-len(torn) :] for one in copies),
+        )

@@ -150,6 +150,21 @@ def test_a_history_that_was_replaced_is_noticed() -> None:
     assert "chain broken before log position 4" in str(log.report)
 
 
+def test_a_segment_of_another_history_is_noticed_by_the_seal_before_it() -> None:
+    """As the one before, where a whole segment was put there, header and all, and all in it belongs together."""
+    first, second = store(0), store(0)
+    for volume, made in (first, 100), (second, 200):
+        log = PlainLog(MemoryDisk(volume))
+        while len(log.store.segments) < 2:
+            log.write(publish(made))
+        begins_at = [*log.store.segments][1].first
+        log.close()
+    first.seen[segment_name(2)] = second.seen[segment_name(2)]
+    log = PlainLog(MemoryDisk(first))
+    assert log.report.gaps == (Gap(begins_at, begins_at, synced=True),)
+    assert log.report.damage == ()
+
+
 def test_freed_segments_are_no_gap_and_lost_ones_are_told() -> None:
     volume = store()
     segments = list(PlainLog(MemoryDisk(volume)).store.segments)
