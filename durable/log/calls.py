@@ -118,10 +118,8 @@ class Calls:
         Returns:
             Whether it has been.
         """
-        self._closed, self._then = (
-            True,
-            then,
-        )  # First: a commit that comes back now sees it, or is seen.
+        self._closed = True
+        self._then = then  # First: a commit that comes back now sees it, or is seen.
         self._look()
         return self._then is None
 
