@@ -18,6 +18,8 @@ from collections.abc import Hashable
 
 import trio
 
+STRANGER = "a connection that does not speak our protocol"
+BROKEN_OFF = "a handshake that was broken off"
 DESCRIPTORS_PART = 4
 """Of all that the process may have, one in so many is taken at most: of more connections at a time, only
 the latest are known."""
@@ -31,6 +33,8 @@ REDIAL_S = 1.0
 """A plain socket is there again within a tenth of that, unless it was told otherwise."""
 GREETINGS_MIN = 5
 """So many in a row are of a plain socket, which comes back for ever; nodes that leave do so once each."""
+SAID_NOTHING = (0, 1)
+"""Bytes received: the end counts as one, if the peer said so."""
 TCP_ESTABLISHED = 1
 STATE_AT, SINCE_RECEIVED_AT, BYTES_RECEIVED_AT = 0, 52, 128
 """Of `struct tcp_info`: u8; u32, milliseconds since anything was received; u64, how much in all."""
@@ -47,6 +51,8 @@ class Endings:
         self._kept: OrderedDict[Hashable, socket.socket] = OrderedDict()
         self._greeted, self._greeted_s = 0, -math.inf
         """How often in a row somebody hung up after nothing but a greeting, and when last."""
+        self._failed: str | None = None
+        """What the accepted connection that ends next seems to be, if its handshake has failed."""
 
     def begun(self, key: Hashable, descriptor: int) -> None:
         """`key` names the connection from now on; `descriptor` may be closed, or another's, already."""
@@ -76,17 +82,36 @@ class Endings:
         received_bytes = None if kept is None else _told(kept, "Q", BYTES_RECEIVED_AT)
         return received_bytes is not None and 1 < received_bytes < handshake_bytes
 
+    def failed(self, *, by_them: bool) -> None:
+        """The handshake of the accepted connection that ends next; by them: it was they who ended it."""
+        self._failed = BROKEN_OFF if by_them else STRANGER
+
+    def stranger(self, key: Hashable, now_s: float) -> str | None:
+        """What to call an accepted connection that has ended before it was admitted; None: it was.
+
+        Empty: its peer broke off what it had not begun, as our own probes do, and nobody needs to know.
+        """
+        fell_short = self.fell_short(key, CLIENTS_BYTES)
+        what, self._failed = self._failed or (STRANGER if fell_short else None), None
+        if what is None:
+            return None
+        kept = self._kept.get(key)
+        silent = kept is not None and _told(kept, "Q", BYTES_RECEIVED_AT) in SAID_NOTHING
+        if silent and what == BROKEN_OFF:
+            self.forget(key)
+            return ""
+        return STRANGER if self.was_plain(key, now_s) else what
+
     def was_plain(self, key: Hashable, now_s: float) -> bool:
         """Whether a connection that its peer ended as they shook hands was a plain socket's, which does
         not like our greeting: nothing but its own came, several times in a row. With CURVE more comes at
-        once, but for a node that leaves just then; and our own probes say nothing."""
+        once, but for a node that leaves just then."""
         kept = self._kept.pop(key, None)
         if kept is None:
             return False
         with kept:
             received_bytes = _told(kept, "Q", BYTES_RECEIVED_AT) or 0
-        # The end counts as one, if the peer said so.
-        if not 1 < received_bytes <= GREETING_BYTES + 1:
+        if received_bytes in SAID_NOTHING or received_bytes > GREETING_BYTES + 1:
             return False
         again = now_s - self._greeted_s < REDIAL_S
         self._greeted, self._greeted_s = self._greeted + 1 if again else 1, now_s
@@ -104,7 +129,8 @@ class Endings:
 
 
 async def hung_up_on(kept: socket.socket, descriptor: int) -> str | None:
-    """Whom `ended` told of, if it was that connection which ended; None: the number had been given out again.
+    """Whom `ended` told of, if it was that connection which ended; None: the number had been given out again, to one
+    that goes on or that its peer has ended by now.
 
     Closes `kept`.
     """
@@ -112,7 +138,8 @@ async def hung_up_on(kept: socket.socket, descriptor: int) -> str | None:
         for pause_s in CLOSING_S:
             await trio.sleep(pause_s)
             if not _same(kept.fileno(), descriptor):
-                return _peer(kept)
+                lives = _told(kept, "B", STATE_AT) == TCP_ESTABLISHED
+                return _peer(kept) if lives else None
     return None
 
 

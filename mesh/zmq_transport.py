@@ -30,7 +30,7 @@ from security.keys import ClusterKeys
 
 from .binding import bind_to
 from .config import MeshConfig
-from .endings import CLIENTS_BYTES, SERVERS_BYTES, Endings, hung_up_on
+from .endings import BROKEN_OFF, SERVERS_BYTES, Endings, hung_up_on
 from .errors import ConfigError
 from .forking import inherit
 from .listening import Bind, binds_of
@@ -48,6 +48,8 @@ FRAMES_PER_TURN, BYTES_PER_TURN = 64, 2 << 20
 IGNORED_MAX = 10_000
 ADMITTED_MAX = 65_536
 PROBE_S = 1.0
+SEEN_S = 0.05
+"""So long a probe stays: until its peer has seen that it came, and can tell that it said nothing."""
 VIEW_BYTES_MIN = 16 * 1024
 OVERSIZE = 4
 """Times the largest frame: up to that the core sees it and can say so; of more, libzmq takes nothing in and
@@ -56,8 +58,6 @@ LINGER_MS = 500
 HANG_UP_MS = 50
 """For what was sent before. While libzmq lingers it takes nothing in, and if the other end breaks off then, its
 next heartbeat ends the process: the less of that, the better."""
-STRANGER = "a connection that does not speak our protocol"
-BROKEN_OFF = "a handshake that was broken off"
 HEARTBEAT_MS = 1000
 
 FAILED_AUTH = int(zmq.Event.HANDSHAKE_FAILED_AUTH)
@@ -93,8 +93,6 @@ class ZmqTransport:
         self._hurried: dict[ZmqSocket, None] = {}
         self._denied: set[int] = set()
         self._endings = Endings(int(config.suspect_s * 500))
-        self._strange = ""
-        """What the accepted connection that ends next was; empty: it was admitted."""
         self._resolving: dict[int, Resolving] = {}
         self._resolver = Resolver()
         self._used: dict[ZmqSocket, int] = {}  # Bytes sent since the last `poke`.
@@ -233,23 +231,18 @@ class ZmqTransport:
         """`value` is a descriptor, or of handshakes that failed why."""
         if kind in BEGUN:
             self._endings.begun(value, value)
-        elif kind in DENIED:
-            by_them = kind == FAILED_NO_DETAIL and value != errno.EAGAIN
-            self._strange = BROKEN_OFF if by_them else STRANGER
-            if kind == FAILED_AUTH:  # ZAP has said so, and ends nothing yet: that is up to them.
-                self._strange = ""
+        elif kind == FAILED_NO_DETAIL:  # Of FAILED_AUTH ZAP has said so, and it ends nothing yet.
+            self._endings.failed(by_them=value != errno.EAGAIN)
         elif kind == DISCONNECTED:
-            fell_short = self._endings.fell_short(value, CLIENTS_BYTES)
-            strange, self._strange = self._strange or (STRANGER if fell_short else ""), ""
+            what = self._endings.stranger(value, trio.current_time())
             # Whose it was, or whose it is by now: frames and events come on different ways.
             conns = tuple(self._accepted_on.get(value, ()))
-            if strange:
-                plain = self._endings.was_plain(value, trio.current_time())
-                what = STRANGER if plain else strange
-                self._receiver.refused(what, quiet=what == BROKEN_OFF)
-                self._inbound_lost(conns)
-            else:
+            if what is None:
                 self._ended(value, value, conns, lambda: self._inbound_lost(conns))
+                return
+            if what:
+                self._receiver.refused(what, quiet=what == BROKEN_OFF)
+            self._inbound_lost(conns)
 
     def _ended(
         self, key: int | bytes, descriptor: int, conns: Sequence[Conn], lost: Callable[[], None]
@@ -473,7 +466,8 @@ class ZmqTransport:
                     family = trio.socket.AF_INET6 if ":" in address else trio.socket.AF_INET
                     with trio.socket.socket(family) as probe:
                         await probe.connect((address, port))
-                    found = Probed.LISTENS
+                        found = Probed.LISTENS
+                        await trio.sleep(SEEN_S)
             except ConnectionRefusedError:
                 found = Probed.REFUSED
             except (OSError, BadEndpoint):

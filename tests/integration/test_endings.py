@@ -14,7 +14,15 @@ import trio
 
 import mesh
 from bench.proxy import Proxy
-from mesh.endings import GREETING_BYTES, GREETINGS_MIN, Endings, hung_up_on
+from mesh.endings import (
+    BROKEN_OFF,
+    CLIENTS_BYTES,
+    GREETING_BYTES,
+    GREETINGS_MIN,
+    STRANGER,
+    Endings,
+    hung_up_on,
+)
 from mesh.protocol.frame import GREETING_BYTES_MAX
 from mesh.zmq_transport import OVERSIZE, ZmqTransport
 from security.keys import DOOR
@@ -120,6 +128,52 @@ def test_who_hangs_up_after_a_greeting_again_and_again_is_plain(said: bytes, pla
             ours.close()
             assert endings.was_plain("it", now_s) is again
             assert not endings.was_plain("it", now_s), "told once"
+
+
+@pytest.mark.parametrize(
+    ("by_them", "said_bytes", "name"),
+    [
+        (True, 0, ""), (True, 300, BROKEN_OFF), (False, 0, STRANGER), (False, 300, STRANGER),
+        (None, 300, STRANGER), (None, CLIENTS_BYTES, None),
+    ],
+)  # fmt: skip
+def test_what_was_not_admitted_has_a_name_unless_it_said_nothing(
+    by_them: bool | None, said_bytes: int, name: str | None, pair: Pair
+) -> None:
+    """Found: each probe of a peer counted there as a handshake that was broken off."""
+    ours, peer = pair
+    endings = Endings(60_000)
+    endings.begun("it", ours.fileno())
+    peer.sendall(bytes(said_bytes))
+    peer.close()
+    ours.settimeout(10)
+    while ours.recv(100):
+        pass
+    if by_them is not None:
+        endings.failed(by_them=by_them)
+    assert endings.stranger("it", 0.0) == name
+    assert endings.stranger("another", 0.0) is None, "told once"
+    endings.close()
+
+
+async def test_one_that_has_its_number_and_is_ended_by_its_peer_meanwhile_says_nothing(
+    pair: Pair,
+) -> None:
+    """Found: a stranger who was turned away, and an introduction on the next connection, which took its number and was
+    over a moment later: that one was said to have broken the protocol."""
+    ours, peer = pair
+    endings = Endings(60_000)
+    endings.begun("it", ours.fileno())
+    peer.send(b"an introduction")
+    kept = endings.ended("it")
+    assert kept is not None, "a stranger of this number has ended"
+    number = ours.fileno()
+    peer.close()
+    ours.settimeout(10)
+    while ours.recv(100):
+        pass
+    ours.close()
+    assert await hung_up_on(kept, number) is None
 
 
 async def test_a_number_that_was_given_out_again_says_nothing(pair: Pair) -> None:
