@@ -118,7 +118,7 @@ def _cursor_at(hosted: Hosted, stream: Stream, cursor: str, offset: int) -> list
         return []
     _check_cursor(stream, cursor)  # Others may have come since this reader did.
     known = _known(hosted, stream, cursor, offset)
-    return [changes.cursor(stream.name, cursor, offset, known)]
+    return changes.cursor(stream.name, cursor, offset, known)
 
 
 def _known(hosted: Hosted, stream: Stream, cursor: str, offset: int) -> int:

@@ -9,7 +9,8 @@ Each is a msgpack list, a word and its fields:
     ["cursor", stream, name, offset or None, told]             ["snapshot", ...]   and so on, see snapshot.py
 
 The maps are definitions, with the names of durable/definitions.py. `told`, how many missing messages readers
-with that cursor know of, is left out where it is 0.
+with that cursor know of, comes in a change of its own behind one without it: software that does not know it
+passes over the second one, and has the cursor where it is. It is left out where it is 0.
 """
 
 from __future__ import annotations
@@ -28,8 +29,10 @@ LANES = "lanes"
 Change = list[Any]
 
 
-def cursor(stream: str, name: str, offset: int, told: int) -> Change:
-    return [CURSOR, stream, name, offset, *([told] if told else [])]
+def cursor(stream: str, name: str, offset: int, told: int) -> list[Change]:
+    """The changes that put it there."""
+    plain = [CURSOR, stream, name, offset]
+    return [plain, [*plain, told]] if told else [plain]
 
 
 def opposite(change: Change) -> Change:

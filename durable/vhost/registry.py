@@ -172,7 +172,7 @@ class Registry:
         """The changes that keep them. They are not declared, and move at any time."""
         for stream in self.streams.values():
             for name, offset in stream.cursors.items():
-                yield changes.cursor(stream.name, name, offset, stream.told.get(name, 0))
+                yield from changes.cursor(stream.name, name, offset, stream.told.get(name, 0))
 
     def is_transient_binding(self, binding: BindingDefinition) -> bool:
         return not binding.to_exchange and self._is_transient_queue(binding.destination)

@@ -82,3 +82,23 @@ def test_a_permission_of_a_later_release_allows_nothing_and_not_everything() -> 
             registry.apply([changes.PERMISSION, later])
         for cluster in ("web", "db"):
             assert not registry.permissions.may(cluster, "read", "jobs")
+
+
+def test_releases_that_do_not_know_what_readers_were_told_have_their_cursors() -> None:
+    """Found: to them the whole change made no sense, so after a downgrade a cursor was where it had been before,
+    or nowhere. Of a stream with a single gap, every one."""
+    stream = [changes.STREAM, 1, to_plain(StreamDefinition(name="s"))]
+    registry, before = Registry(), Registry()
+    for one in (registry, before):
+        one.apply(stream)
+    for change in changes.cursor("s", "c", 5, told=3):
+        registry.apply(change)
+    assert registry.stream("s").told == {"c": 3}
+    for written in (changes.cursor("s", "c", 5, told=3), list(registry.cursors())):
+        for change in written:
+            if len(change) == len(
+                [changes.CURSOR, "s", "c", 5]
+            ):  # The others they log and pass over.
+                before.apply(change)
+        assert before.stream("s").cursors == {"c": 5}
+        before.apply([changes.CURSOR, "s", "c", None])
