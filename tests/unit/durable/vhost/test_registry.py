@@ -84,6 +84,9 @@ def test_a_permission_of_a_later_release_allows_nothing_and_not_everything() -> 
             assert not registry.permissions.may(cluster, "read", "jobs")
 
 
+FIELDS_BEFORE = len([changes.CURSOR, "stream", "cursor", 5])
+
+
 def test_releases_that_do_not_know_what_readers_were_told_have_their_cursors() -> None:
     """Found: to them the whole change made no sense, so after a downgrade a cursor was where it had been before,
     or nowhere. Of a stream with a single gap, every one."""
@@ -96,9 +99,7 @@ def test_releases_that_do_not_know_what_readers_were_told_have_their_cursors() -
     assert registry.stream("s").told == {"c": 3}
     for written in (changes.cursor("s", "c", 5, told=3), list(registry.cursors())):
         for change in written:
-            if len(change) == len(
-                [changes.CURSOR, "s", "c", 5]
-            ):  # The others they log and pass over.
+            if len(change) == FIELDS_BEFORE:  # The others they log and pass over.
                 before.apply(change)
         assert before.stream("s").cursors == {"c": 5}
         before.apply([changes.CURSOR, "s", "c", None])
