@@ -6,6 +6,9 @@ from .balancer import Candidate
 from .link import Link
 from .membership import Member, Membership, State
 
+LISTS_MAX = 1000
+"""Clusters whose lists are kept between changes: those that are asked for may be ever new ones."""
+
 
 class Rotation:
     """Candidates per cluster, kept current by the core; lists are rebuilt only after a change."""
@@ -25,6 +28,8 @@ class Rotation:
         """Members that may take a request; do not modify."""
         found = self._lists.get(cluster)
         if found is None:
+            if len(self._lists) >= LISTS_MAX:
+                self._lists.clear()
             found = self._lists[cluster] = [
                 self.candidate(link, cluster)
                 for member, link in self.linked(cluster)

@@ -3,7 +3,7 @@ from __future__ import annotations
 from mesh.protocol.frame import CONTROL, DATA
 from mesh.protocol.link import Link
 from mesh.protocol.membership import Membership, State
-from mesh.protocol.rotation import Rotation
+from mesh.protocol.rotation import LISTS_MAX, Rotation
 from tests.machines import make_link
 
 ONE, TWO = b"1" * 16, b"2" * 16
@@ -108,3 +108,11 @@ def test_nothing_is_kept_of_a_node_that_is_gone() -> None:
     bench.rotation.forget(ONE)
     bench.rotation.forget(TWO)
     assert bench.rotation._candidates == {}
+
+
+def test_lists_of_ever_new_clusters_are_as_many_as_may_be() -> None:
+    bench = Bench()
+    for number in range(3 * LISTS_MAX):
+        assert bench.nodes(f"nobody-{number}") == []
+    assert len(bench.rotation._lists) <= LISTS_MAX
+    assert bench.nodes("shop") == [ONE, TWO]
