@@ -22,6 +22,7 @@ from .spinning import spinner_of_this_run
 
 NOBLOCK, SNDMORE = int(zmq.NOBLOCK), int(zmq.SNDMORE)
 POLLIN = int(zmq.POLLIN)
+VIEW_BYTES_MIN = 16 * 1024
 MONITORED = struct.Struct("=HI")
 """zmq_socket_monitor(3): the event and its value; what follows is the endpoint."""
 
@@ -36,6 +37,11 @@ def monitored(parts: list[bytes]) -> Monitored:
     """What a monitor has told. `zmq.utils.monitor` says the same, and imports asyncio, a twentieth of a start."""
     kind, value = MONITORED.unpack(parts[0])
     return Monitored(kind, value, parts[1].decode())
+
+
+def content(frame: zmq.Frame) -> bytes | memoryview:
+    """Small frames as bytes, which are faster to cut; large ones without a copy."""
+    return frame.bytes if len(frame) < VIEW_BYTES_MIN else frame.buffer
 
 
 class ZmqSocket:
@@ -66,6 +72,12 @@ class ZmqSocket:
 
     def readable(self) -> bool:
         return bool(int(self._getsockopt(zmq.EVENTS)) & POLLIN)
+
+    def skip_rest(self) -> bytes:
+        """A message of several parts is nothing of ours: an empty frame, which costs the link."""
+        while self._getsockopt(zmq.RCVMORE):
+            self.raw.recv(NOBLOCK, copy=False)
+        return b""
 
     async def wait_readable(self) -> None:
         """Return when there may be something to receive; the only waiter of this socket calls it."""

@@ -42,15 +42,16 @@ from .protocol.lane import Conn
 from .resolver import Resolver
 from .transport import Receiver
 from .yielding import of_this_run
-from .zmq_socket import NOBLOCK, SNDMORE, ZmqSocket, monitored
+from .zmq_socket import NOBLOCK, SNDMORE, ZmqSocket, content, monitored
 
 FRAMES_PER_TURN, BYTES_PER_TURN = 64, 2 << 20
 IGNORED_MAX = 10_000
 ADMITTED_MAX = 65_536
+"""Accepted connections of which it is known whose they are, those that have ended among them: 15 MB. One that lives
+and was forgotten says so again with its next frame."""
 PROBE_S = 1.0
 SEEN_S = 0.05
 """So long a probe stays: until its peer has seen that it came, and can tell that it said nothing."""
-VIEW_BYTES_MIN = 16 * 1024
 OVERSIZE = 4
 """Times the largest frame: up to that the core sees it and can say so; of more, libzmq takes nothing in and
 just ends the connection. `endings` knows."""
@@ -65,8 +66,8 @@ FAILED_NO_DETAIL = int(zmq.Event.HANDSHAKE_FAILED_NO_DETAIL)
 DENIED = {FAILED_AUTH, FAILED_NO_DETAIL}
 """Not HANDSHAKE_FAILED_PROTOCOL: libzmq reports it of a message that does not decrypt, too, and who listens to that makes it
 forget why (errno) and keep the connection; a reset then ends the process (4.3.5, stream_engine_base.cpp)."""
-DISCONNECTED = int(zmq.Event.DISCONNECTED)
-ENDED = {int(zmq.Event.CLOSED), DISCONNECTED}
+CLOSED, DISCONNECTED = int(zmq.Event.CLOSED), int(zmq.Event.DISCONNECTED)
+ENDED = {CLOSED, DISCONNECTED}
 BEGUN = {int(zmq.Event.ACCEPTED), int(zmq.Event.CONNECTED)}
 
 
@@ -220,6 +221,9 @@ class ZmqTransport:
                 rid = self._dialled[conn][1]
                 if self._endings.fell_short(rid, SERVERS_BYTES):
                     self._denied.add(conn)
+                if kind == CLOSED:  # Nobody took it: libzmq keeps 40 KB of it until it is told.
+                    self.hang_up(conn)
+                    self._nursery.start_soon(self._take_in)
                 if kind == DISCONNECTED and conn not in self._denied:
                     self._ended(rid, value, (conn,), lambda: self._lost(conn))
                 else:
@@ -294,7 +298,7 @@ class ZmqTransport:
             except zmq.Again:  # Woken for nothing: seldom, so nobody asks before.
                 return False
             frame = recv(NOBLOCK, copy=False)
-            data = _content(frame) if not frame.more else _skip(socket)
+            data = content(frame) if not frame.more else socket.skip_rest()
             if inbound:
                 cluster = self._cluster_of.get(rid)
                 if cluster is None:
@@ -368,6 +372,11 @@ class ZmqTransport:
         self._connect(dial, format_endpoint(found, port))
         for frame in waiting.frames:
             self.send(dial.conn, frame)
+        await self._take_in()
+
+    @enable_ki_protection
+    async def _take_in(self) -> None:
+        """After a use of sockets that is no instruction: what arrived, its signal used up."""
         self.poke()
         while self.receive():
             self._receiver.settle()
@@ -474,18 +483,6 @@ class ZmqTransport:
                 pass
         self._receiver.probed(node, endpoint, found)
         self._receiver.settle()
-
-
-def _content(frame: zmq.Frame) -> bytes | memoryview:
-    """Small frames as bytes, which are faster to cut; large ones without a copy."""
-    return frame.bytes if len(frame) < VIEW_BYTES_MIN else frame.buffer
-
-
-def _skip(socket: ZmqSocket) -> bytes:
-    """A message of several parts is nothing of ours: an empty frame, which costs the link."""
-    while socket.raw.getsockopt(zmq.RCVMORE):
-        socket.raw.recv(NOBLOCK, copy=False)
-    return b""
 
 
 def _secret(keys: ClusterKeys) -> bytes:

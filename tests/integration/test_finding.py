@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+import zmq
 
 import mesh
 from mesh import resolver
@@ -82,6 +84,26 @@ async def test_a_seed_that_does_not_answer_is_a_problem_until_it_does() -> None:
         async with node("databases", listen=here) as db:
             await linked(shop, db)
             assert f"no answer from {away}: " in shop.problems()["seeds"]
+
+
+async def test_nothing_is_kept_of_dials_that_are_refused() -> None:
+    """libzmq keeps the queues of each, 40 KB, until it is told that it has ended."""
+    seed = f"tcp://127.0.0.1:{free_ports(1)}"
+    async with node("shop", seeds=[seed]) as shop:
+        transport: Any = shop._driver._transport
+        socket = transport._out[CONTROL]
+        kept: list[str] = []
+
+        def refused() -> bool:
+            if (socket.fd, seed) in transport._by_endpoint:
+                return False
+            with suppress(zmq.ZMQError):  # ENOENT: no such dial.
+                socket.raw.disconnect(seed)
+                kept.append(seed)
+            return bool(shop._core.peering.dialler.silent())
+
+        await until(refused)
+        assert not kept
 
 
 async def test_a_seed_that_lies_adds_nobody(caplog: pytest.LogCaptureFixture) -> None:
