@@ -131,6 +131,8 @@ class Publisher:
             self._evictable[stream] = None
             self._next_epoch += 1
             self.refresh(stream)
+            if self._blocked:
+                stream.limit_bytes = -1  # It may have to wait, too: `make_room` asks.
         return stream
 
     def check_open(self) -> None:
@@ -187,7 +189,12 @@ class Publisher:
         self.refresh(stream)
         if not stream.wanted and not stream.payloads:
             return True
-        return self.flush(stream) if stream.payloads else self.ahead(stream, size_bytes) is None
+        if stream.payloads:
+            return self.flush(stream)
+        if self.ahead(stream, size_bytes) is None:
+            return True
+        stream.limit_bytes = -1  # To be asked again.
+        return False
 
     def ahead(self, stream: TopicStream, size_bytes: int) -> TopicStream | None:
         """The stream that has to go on before this one takes another message; None: none has to.

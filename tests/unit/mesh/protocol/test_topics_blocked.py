@@ -119,6 +119,29 @@ def test_a_new_topic_waits_behind_those_that_wait_for_the_same_subscriber() -> N
     assert opens("s.4")
 
 
+@pytest.mark.parametrize(("full", "room"), [("outbox", 3), ("inbox", 12)])
+def test_ever_new_topics_wait_for_a_full_outbox_or_inbox_as_for_credit(
+    full: str, room: int
+) -> None:
+    """Found: a message of each was taken, until there were `topics_max` that waited."""
+    bench = Bench()
+    if full == "outbox":
+        bench.subscribe(bench.link(), "t.*", BLOCK)
+    else:
+        bench.inbox("t.*", BLOCK, limit=room * BATCH_BYTES + 100)
+    publisher = bench.publisher
+    refused = [f"t.{number}" for number in range(50)]
+    for _ in range(2):  # Who was told to wait may try again.
+        topics, refused = refused, []
+        for topic in topics:
+            if publisher.make_room(publisher.stream(topic), len(BODY)):
+                bench.publish(topic, BODY)
+            else:
+                refused.append(topic)
+    assert len(refused) == 50 - room - 1, "for some there was room, and one waits"
+    assert sum(1 for one in publisher.streams.values() if one.payloads) == 1
+
+
 def test_who_waits_behind_a_topic_that_waits_for_another_now_is_told() -> None:
     """Or one stuck subscriber would stop those of topics that it has nothing to do with."""
     bench = Bench()
